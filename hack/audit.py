@@ -22,7 +22,7 @@ SECONDS, ANSWER_SECONDS = 120, 10
 COMMANDS: Sequence[Sequence[str]] = (("pip-audit",), ("uvx", "pip-audit"), ("pipx", "run", "pip-audit"))
 
 
-class UnknownError(Exception):
+class AuditError(Exception):
     """Nothing can be said."""
 
 
@@ -30,7 +30,7 @@ def main() -> int:
     """Audit all lock files; returns the exit status."""
     try:
         packages = [package for lock in LOCKS for package in known(report(ROOT / lock))]
-    except UnknownError as why:
+    except AuditError as why:
         print(f"audit: skipped: {why}")
         return 0
     found = sorted(set(vulnerabilities(packages)))
@@ -51,7 +51,7 @@ def report(lock: Path) -> Any:
     """
     command = next((each for each in COMMANDS if shutil.which(each[0])), None)
     if command is None:
-        raise UnknownError("pip-audit is not installed; install it with `pipx install pip-audit`")
+        raise AuditError("pip-audit is not installed; install it with `pipx install pip-audit`")
     options = ("--disable-pip", "--format=json", "--progress-spinner=off", f"--timeout={ANSWER_SECONDS}")
     try:
         done = subprocess.run(
@@ -64,10 +64,10 @@ def report(lock: Path) -> Any:
         )
         return json.loads(done.stdout)
     except subprocess.TimeoutExpired:
-        raise UnknownError(f"pip-audit found no end within {SECONDS} s") from None
+        raise AuditError(f"pip-audit found no end within {SECONDS} s") from None
     except ValueError:
         said = (done.stderr.strip().splitlines() or [f"it exited {done.returncode}"])[-1]
-        raise UnknownError(f"pip-audit reached no database ({said[:200]})") from None
+        raise AuditError(f"pip-audit reached no database ({said[:200]})") from None
 
 
 def known(found: Any) -> list[Any]:
@@ -78,7 +78,7 @@ def known(found: Any) -> list[Any]:
     """
     packages: list[Any] = found["dependencies"]
     if not any("vulns" in package for package in packages):
-        raise UnknownError(f"the database that pip-audit reached knows none of the {len(packages)} packages")
+        raise AuditError(f"the database that pip-audit reached knows none of the {len(packages)} packages")
     return packages
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from hack.controlplane import build
-from tests.e2e.support.commands import Lease
+from tests.e2e.support.commands import HeldLease
 from tests.e2e.support.kube import Kube, eventually
 from tests.e2e.support.plane import ControlPlane
 from tests.e2e.support.processes import StartError
@@ -33,7 +33,7 @@ NAMESPACE = "default"
 SCORE = re.compile(r'"Plugin scored node for pod" pod="([^"]+)" plugin="([^"]+)" node="([^"]+)" score=(\d+)')
 
 
-class Plane(ControlPlane):
+class AllocationPlane(ControlPlane):
     """A bare control plane whose scheduler logs every score."""
 
     def __init__(self, directory: Path, binaries: Path, scheduler: Path) -> None:
@@ -46,7 +46,7 @@ class Plane(ControlPlane):
         """What the scheduler logged."""
         return self.directory / "logs" / "kube-scheduler-stock.log"
 
-    def _scheduler_command(self, name: str, config: Mapping[str, Any], lease: Lease | None, port: int) -> list[str]:
+    def _scheduler_command(self, name: str, config: Mapping[str, Any], lease: HeldLease | None, port: int) -> list[str]:
         _, *arguments = super()._scheduler_command(name, config, lease, port)
         return [str(self._scheduler), *arguments, "--v=10"]
 
@@ -61,7 +61,7 @@ def main() -> int:
             scheduler = build.ensure(os.environ, bundle=build.older_control_plane(options.kubernetes))
         with (
             tempfile.TemporaryDirectory(prefix="balanced-allocation-") as directory,
-            Plane(Path(directory), binaries, scheduler / "kube-scheduler") as plane,
+            AllocationPlane(Path(directory), binaries, scheduler / "kube-scheduler") as plane,
         ):
             _show(plane, options)
     except build.UnavailableError as reason:
@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _show(plane: Plane, options: argparse.Namespace) -> None:
+def _show(plane: AllocationPlane, options: argparse.Namespace) -> None:
     without = {"score": {"disabled": [{"name": PLUGIN}]}}
     plane.start_scheduler(
         "stock", {"profiles": [{"schedulerName": PROFILES[0]}, {"schedulerName": PROFILES[1], "plugins": without}]}

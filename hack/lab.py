@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.kubevirt.control_plane import KubeVirt, aggregation
+from tests.e2e.kubevirt.control_plane import RunningKubeVirt, aggregation
 from tests.e2e.support.commands import (
     DEFAULT_SCHEDULER,
     DEFAULT_SCHEDULER_LEASE,
@@ -143,7 +143,10 @@ def _kubevirt_lab(directory: Path, binaries: Path, kubevirt: Path) -> Iterator[s
     plane = ControlPlane(
         directory / "plane", binaries, controller_manager=True, crds=False, apiserver_flags=aggregation(front)
     )
-    with plane, KubeVirt(plane, kubevirt, {"vmRolloutStrategy": "LiveUpdate", "evictionStrategy": "LiveMigrate"}):
+    with (
+        plane,
+        RunningKubeVirt(plane, kubevirt, {"vmRolloutStrategy": "LiveUpdate", "evictionStrategy": "LiveMigrate"}),
+    ):
         _start_schedulers(plane)
         install(plane.admin)
         policies = {

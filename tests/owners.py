@@ -101,7 +101,7 @@ def value_of(vm: Mapping[str, Any], field: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenField:
     """What became of a VM that two manifests were written to, one after the other.
 
     Attributes:
@@ -172,7 +172,7 @@ def _marks(vm: Json, field: str) -> Json:
 
 
 def _without_ours(vm: Json) -> Json:
-    """The spec without what `Written` compares by itself, and without what KubeVirt gives a new VM once and for all."""
+    """The spec without what `WrittenField` compares, and without what KubeVirt gives a new VM once and for all."""
     spec: Json = copy.deepcopy(vm["spec"])
     template = spec["template"]
     for field in ("instancetype", "preference"):

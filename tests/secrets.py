@@ -11,7 +11,7 @@ import msgspec
 from tests import builders
 from tests.builders import UNAVAILABLE, VMI_UID, Json, known, vmi
 from tests.policies.instancetypes import world as sizes
-from tests.review.memory import Kept, MemoryCluster
+from tests.review.memory import KeptInMemory, MemoryCluster
 from webhook import names
 from webhook.background.event_observer import event_of
 from webhook.errors import Unavailable
@@ -24,14 +24,14 @@ from webhook.settings.snapshot import InstancetypeSettings, Settings
 DISKS = {"devices": {"disks": [{"name": "root", "disk": {}}, {"name": "d", "disk": {}}]}}
 
 
-class World(MemoryCluster):
+class SecretsWorld(MemoryCluster):
     """Knows what the policies ask for first, and not the rest."""
 
     async def read(self, key: Key[Any], deadline: float) -> Any:
         return self.facts.get(self.given(key), Unavailable("no answer in time"))
 
 
-def world(mode: str, dead: bool) -> World:
+def world(mode: str, dead: bool) -> SecretsWorld:
     labels = dict.fromkeys(
         (names.policy_label(policy) for policy in ("scheduling", "instancetypes", "migration", "eviction")), mode
     )
@@ -40,7 +40,7 @@ def world(mode: str, dead: bool) -> World:
     facts = sizes.facts([sizes.instancetype(), preference], missing=[("VirtualMachineInstancetype", "gone")])
     facts |= known(vmi()) | {VmiKey("demo", "web01", VMI_UID): vmi()}
     facts |= {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
-    return World(facts | ({SchedulerKey("kubevirt", "demo"): UNAVAILABLE} if dead else {}))
+    return SecretsWorld(facts | ({SchedulerKey("kubevirt", "demo"): UNAVAILABLE} if dead else {}))
 
 
 def settings(expand: bool) -> Settings:
@@ -76,9 +76,9 @@ def body_of(endpoint: Endpoint, obj: Json, old: Json | None, dry_run: bool) -> b
     return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 
 
-def told(endpoint: Endpoint, body: bytes, cluster: World, made: Settings) -> tuple[str, Evaluation]:
+def told(endpoint: Endpoint, body: bytes, cluster: SecretsWorld, made: Settings) -> tuple[str, Evaluation]:
     """All that anybody is told, but for the patch."""
-    kept = Kept()
+    kept = KeptInMemory()
     reviewer = Reviewer(cluster, lambda: made, kept, kept)
 
     async def both() -> tuple[Evaluation, bytes]:

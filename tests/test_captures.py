@@ -14,7 +14,7 @@ import yaml
 
 from tests import builders
 from tests.builders import known
-from tests.review.memory import Kept, MemoryCluster
+from tests.review.memory import KeptInMemory, MemoryCluster
 from webhook.cli.requests import endpoints
 from webhook.errors import Unavailable
 from webhook.facts import Key, ObjectKey, VmiKey
@@ -58,7 +58,7 @@ def test_capture(name: str, state: str) -> None:
 
     async def evaluate() -> Any:
         (endpoint,) = await endpoints(request, cluster, builders.settings(), 0.0)
-        reviewer = Reviewer(cluster, builders.settings, Kept(), NullObserver())
+        reviewer = Reviewer(cluster, builders.settings, KeptInMemory(), NullObserver())
         return await reviewer.evaluate(endpoint, body, 1e9), json.loads(await reviewer.review(endpoint, body, 1e9))
 
     verdict, answer = asyncio.run(evaluate())

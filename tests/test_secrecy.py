@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.builders import Json, launcher_pod
 from tests.policies.instancetypes import world as sizes
-from tests.secrets import DISKS, World, body_of, settings, told, world
+from tests.secrets import DISKS, SecretsWorld, body_of, settings, told, world
 from webhook import names
 from webhook.errors import InputError
 from webhook.names import Mode
@@ -170,7 +170,7 @@ def clean(text: str) -> None:
 
 
 @st.composite
-def cases(draw: Any) -> tuple[Endpoint, Mode, bytes, World, Settings]:
+def cases(draw: Any) -> tuple[Endpoint, Mode, bytes, SecretsWorld, Settings]:
     endpoint = draw(st.sampled_from(ENDPOINTS))
     mode = draw(st.sampled_from(["enforce", "warn", "audit", "off"]))
     obj = copy.deepcopy(draw(st.sampled_from(OBJECTS[endpoint.kind])))

@@ -19,7 +19,7 @@ ELSEWHERE = "*left to the admin*"
 LETTERS = frozenset("STRIDE")
 
 
-class Row:
+class ThreatRow:
     """One line of a table of threats."""
 
     def __init__(self, number: int, cells: list[str]) -> None:
@@ -39,12 +39,12 @@ class Row:
         return self.cells[3]
 
 
-def rows(text: str) -> Iterator[Row]:
+def rows(text: str) -> Iterator[ThreatRow]:
     """The rows of all tables whose first cell is a letter of STRIDE."""
     for number, line in enumerate(text.splitlines(), 1):
         cells = [cell.strip() for cell in line.strip().strip("|").split(" |")]
         if line.startswith("| ") and cells[0].strip() in LETTERS:
-            yield Row(number, [cell.strip("| ") for cell in cells])
+            yield ThreatRow(number, [cell.strip("| ") for cell in cells])
 
 
 def tables_with_tests(text: str) -> Iterator[tuple[int, str, list[str]]]:
@@ -88,7 +88,7 @@ def missing(reference: re.Match[str]) -> str:
     return "" if name in there else f"there is no test {reference[0]}"
 
 
-def problem(row: Row) -> str:
+def problem(row: ThreatRow) -> str:
     """What is wrong with a row; empty where nothing is."""
     if len(row.cells) != 4:
         return f"it has {len(row.cells)} cells, not 4: letter, threat, controls, tests"
@@ -153,7 +153,10 @@ def test_tests_that_a_page_names_exist(page: str) -> None:
     ("row", "why"),
     [
         ("| S | x | y | `test_threat_model::test_no_threat_is_told_twice` |", ""),
-        ("| S | x | y | `cluster/test_live::TestObjects::test_404_is_none`, `k8s/test_json_path::test_lookup` |", ""),
+        (
+            "| S | x | y | `cluster/test_live::TestLiveObjects::test_404_is_none`, `k8s/test_json_path::test_lookup` |",
+            "",
+        ),
         ("| S | x | y. *Left to the admin*: z. | *left to the admin* |", ""),
         ("| S | x | y | *left to the admin* |", "controls do not say"),
         ("| S | x | y |", "has 3 cells"),

@@ -249,12 +249,12 @@ class _FreshFacts(Facts):
 
     def get(self, key: Key[T]) -> T | None | Unavailable:
         facts = self._facts
-        return facts.get(uncached(key) if isinstance(key, ObjectKey | ListKey) and not facts.has_read(key) else key)
+        return facts.get(uncached_key(key) if isinstance(key, ObjectKey | ListKey) and not facts.has_read(key) else key)
 
     def fresh(self) -> Facts:
         return self
 
 
-def uncached(key: Key[T]) -> Key[T]:
+def uncached_key(key: Key[T]) -> Key[T]:
     """The key of an object or list, to be read from the API server itself instead of from a watched copy."""
     return msgspec.structs.replace(key, fresh=True)

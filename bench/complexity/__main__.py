@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from bench.complexity.rounds import Figures, Plan, measure
+from bench.complexity.rounds import ComplexityFigures, ComplexityPlan, measure
 from bench.options import at_least
 from bench.reviews import host
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", metavar="WORD", default="", help="only reviews with this word in their name")
     parser.add_argument("--all", action="store_true", help="each list by itself too, some 1,800 shapes")
     options = parser.parse_args(arguments)
-    figures = asyncio.run(measure(Plan(options.bytes, options.only, options.all)))
+    figures = asyncio.run(measure(ComplexityPlan(options.bytes, options.only, options.all)))
     if not figures:
         print(f"bench.complexity: no review has {options.only} in its name", file=sys.stderr)
         return 2
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(max(each.milliseconds for each in figures) > LIMIT_MS)
 
 
-def _print(figures: Sequence[Figures], size: int) -> None:
+def _print(figures: Sequence[ComplexityFigures], size: int) -> None:
     table = Table(box=SIMPLE_HEAD)
     for title in ("Review", "slowest shape", "items", "CPU ms", "answer", "beside: p50 ms", "max ms"):
         table.add_column(title, justify="right" if title.endswith("ms") or title == "items" else "left")

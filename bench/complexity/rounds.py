@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from tests.attacks.schema import Path
-from tests.attacks.world import Lines, World
+from tests.attacks.world import AttackWorld, AuditLines
 from tests.attacks.worlds import WORLDS
 
 _SMALL: Final = 30
@@ -22,7 +22,7 @@ _SAMPLE: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ComplexityPlan:
     """What to measure.
 
     Attributes:
@@ -37,7 +37,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ComplexityFigures:
     """What one large object costs.
 
     Attributes:
@@ -59,10 +59,10 @@ class Figures:
     beside_max: float
 
 
-async def measure(plan: Plan) -> list[Figures]:
+async def measure(plan: ComplexityPlan) -> list[ComplexityFigures]:
     """All figures, review by review."""
     small = next(world for world in WORLDS if world.name == "launcher pod")
-    everyday = small.review(small.objects(), audit=Lines())
+    everyday = small.review(small.objects(), audit=AuditLines())
     found = []
     for world in WORLDS:
         if plan.only in world.name:
@@ -71,7 +71,7 @@ async def measure(plan: Plan) -> list[Figures]:
     return found
 
 
-def _shapes(world: World, plan: Plan) -> Iterator[tuple[str, list[tuple[str, Path]]]]:
+def _shapes(world: AttackWorld, plan: ComplexityPlan) -> Iterator[tuple[str, list[tuple[str, Path]]]]:
     for name in world.subjects:
         if places := [place for place in world.everything() if place[0] == name]:
             yield f"{name}: all", places
@@ -80,12 +80,12 @@ def _shapes(world: World, plan: Plan) -> Iterator[tuple[str, list[tuple[str, Pat
 
 
 async def _measured(
-    world: World, shape: str, places: list[tuple[str, Path]], size: int, everyday: Callable[[], bytes]
-) -> Figures:
+    world: AttackWorld, shape: str, places: list[tuple[str, Path]], size: int, everyday: Callable[[], bytes]
+) -> ComplexityFigures:
     subject = places[0][0]
     base, sample = (len(msgspec.json.encode(world.objects(places, count)[subject])) for count in (0, _SAMPLE))
     count = max(1, int(_SAMPLE * size / max(1, sample - base)))
-    large = world.review(world.objects(places, count), audit=Lines())
+    large = world.review(world.objects(places, count), audit=AuditLines())
     loop = asyncio.get_running_loop()
     waits: list[float] = []
 
@@ -107,4 +107,6 @@ async def _measured(
     await asyncio.gather(*tasks)
     reason = json.loads(answer)["response"]["auditAnnotations"]["reason"]
     milliseconds = [wait * 1000 for wait in waits]
-    return Figures(world.name, shape, count, seconds * 1000, reason, statistics.median(milliseconds), max(milliseconds))
+    return ComplexityFigures(
+        world.name, shape, count, seconds * 1000, reason, statistics.median(milliseconds), max(milliseconds)
+    )

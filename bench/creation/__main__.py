@@ -17,11 +17,11 @@ from pathlib import Path
 from bench.options import at_least
 from hack.controlplane import build
 from tests.e2e.kubevirt.conftest import CONFIGURATION, SETTINGS
-from tests.e2e.kubevirt.control_plane import KubeVirt, aggregation
+from tests.e2e.kubevirt.control_plane import RunningKubeVirt, aggregation
 from tests.e2e.kubevirt.cost import create
 from tests.e2e.kubevirt.place import DEFAULTS, POLICIES, make_place
 from tests.e2e.support.audited import AuditLog
-from tests.e2e.support.kube import ApiError
+from tests.e2e.support.kube import KubeError
 from tests.e2e.support.pki import Pki
 from tests.e2e.support.plane import ControlPlane
 from tests.e2e.support.processes import StartError
@@ -37,7 +37,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         _measure(options.vms, options.warm_up, options.pause)
-    except (build.UnavailableError, build.BuildError, StartError, ApiError, OSError, AssertionError) as error:
+    except (build.UnavailableError, build.BuildError, StartError, KubeError, OSError, AssertionError) as error:
         print(f"bench.creation: {error}", file=sys.stderr)
         return 1
     return 0
@@ -55,7 +55,7 @@ def _measure(vms: int, warm_up: int, pause: float) -> None:
             crds=False,
             apiserver_flags=[*aggregation(front), *log.flags],
         )
-        with plane, KubeVirt(plane, kubevirt_binaries, CONFIGURATION) as kubevirt:
+        with plane, RunningKubeVirt(plane, kubevirt_binaries, CONFIGURATION) as kubevirt:
             install(plane.admin)
             settings = {**SETTINGS, "schedulers": {"kubevirt": {"guard": "off"}}}
             with WebhookServer(plane, directory, "measured", settings) as server:

@@ -6,17 +6,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench.index.report import Report
-from bench.index.rounds import DisagreementError, Plan, measure
+from bench.index.report import IndexReport
+from bench.index.rounds import DisagreementError, IndexPlan, measure
 from bench.options import at_least, writable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and report; the exit code is 1 where the answers differ or the file can't be written."""
     options = _parser().parse_args(arguments)
-    plan = Plan(options.nodes, options.rounds)
+    plan = IndexPlan(options.nodes, options.rounds)
     try:
-        report = Report(plan, measure(plan))
+        report = IndexReport(plan, measure(plan))
         if options.json:
             report.write_json(options.json)
     except (DisagreementError, OSError) as error:

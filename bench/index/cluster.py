@@ -95,7 +95,7 @@ def _labelled_by_kubevirt(number: int, dice: random.Random) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Review:
+class IndexReview:
     """A migration to evaluate.
 
     Attributes:
@@ -106,7 +106,7 @@ class Review:
     requirements: Requirements
 
 
-def reviews(cluster: list[Node]) -> tuple[Review, ...]:
+def reviews(cluster: list[Node]) -> tuple[IndexReview, ...]:
     """A VM that asks for little, and one that asks for all: node affinity, tolerations, its host's own CPU."""
     source = cluster[-1]
     added = Migration.adding({"topology.kubernetes.io/zone": "eu-b"})
@@ -134,6 +134,8 @@ def reviews(cluster: list[Node]) -> tuple[Review, ...]:
     }
     demanding = read(Vmi, {"spec": spec, "status": status}, "")
     return (
-        Review("named CPU model", of(simple, added, source_node=source, source_pod=LauncherPod())),
-        Review("host's own CPU, node affinity", of(demanding, added, source_node=source, source_pod=LauncherPod())),
+        IndexReview("named CPU model", of(simple, added, source_node=source, source_pod=LauncherPod())),
+        IndexReview(
+            "host's own CPU, node affinity", of(demanding, added, source_node=source, source_pod=LauncherPod())
+        ),
     )

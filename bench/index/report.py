@@ -8,15 +8,15 @@ import platform
 from pathlib import Path
 from typing import Final
 
-from bench.index.rounds import Outcome, Plan
+from bench.index.rounds import IndexOutcome, IndexPlan
 
 _HEADER: Final = ("Operation", "Index ms", "Beside it ms", "Ratio", "Aim ms", "Beside it")
 
 
-class Report:
+class IndexReport:
     """What one run showed."""
 
-    def __init__(self, plan: Plan, outcome: Outcome) -> None:
+    def __init__(self, plan: IndexPlan, outcome: IndexOutcome) -> None:
         self._plan = plan
         self._outcome = outcome
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from bench.index.cluster import Review, nodes, reviews
+from bench.index.cluster import IndexReview, nodes, reviews
 from webhook.placement.eligibility import eligibility, reasons
 from webhook.placement.index import NodeIndex
 from webhook.placement.node import Node
@@ -31,7 +31,7 @@ class DisagreementError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class IndexPlan:
     """How much is measured."""
 
     nodes: int = 5000
@@ -65,7 +65,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class IndexOutcome:
     """All figures of one run.
 
     Attributes:
@@ -76,7 +76,7 @@ class Outcome:
     labels: float
 
 
-def measure(plan: Plan) -> Outcome:
+def measure(plan: IndexPlan) -> IndexOutcome:
     """Run all rounds, on one core.
 
     Raises:
@@ -88,10 +88,10 @@ def measure(plan: Plan) -> Outcome:
     index = NodeIndex(cluster)
     figures = [figure for review in reviews(cluster) for figure in _of_review(review, index, cluster, plan)]
     figures += _of_updates(index, cluster, plan)
-    return Outcome(tuple(figures), statistics.mean(len(node.labels) for node in cluster))
+    return IndexOutcome(tuple(figures), statistics.mean(len(node.labels) for node in cluster))
 
 
-def _of_review(review: Review, index: NodeIndex, cluster: list[Node], plan: Plan) -> Iterator[Figure]:
+def _of_review(review: IndexReview, index: NodeIndex, cluster: list[Node], plan: IndexPlan) -> Iterator[Figure]:
     def counted() -> tuple[int, int]:
         verdict = index.review(review.requirements)
         return verdict.count, sum(failure.count for failure in verdict.failures)
@@ -117,7 +117,7 @@ def _of_review(review: Review, index: NodeIndex, cluster: list[Node], plan: Plan
     yield Figure(f"{size}: all reasons of all nodes", *_in_turns(matrix, matrix_plainly, plan), AIM_MATRIX)
 
 
-def _of_updates(index: NodeIndex, cluster: list[Node], plan: Plan) -> Iterator[Figure]:
+def _of_updates(index: NodeIndex, cluster: list[Node], plan: IndexPlan) -> Iterator[Figure]:
     node, other = cluster[-1], cluster[0]  # one with all labels, one with few
     relabelled = msgspec.structs.replace(other, name=node.name)
     cordoned = msgspec.structs.replace(node, unschedulable=not node.unschedulable)
@@ -138,7 +138,7 @@ def _of_updates(index: NodeIndex, cluster: list[Node], plan: Plan) -> Iterator[F
         yield Figure(name, twice / 2, anew, AIM_UPDATE, beside)
 
 
-def _in_turns(ours: Callable[[], object], other: Callable[[], object], plan: Plan) -> tuple[float, float]:
+def _in_turns(ours: Callable[[], object], other: Callable[[], object], plan: IndexPlan) -> tuple[float, float]:
     """The medians of both, in ms; they take turns, so that a disturbance meets both."""
     samples = [(_sample(ours), _sample(other)) for _ in range(plan.rounds)]
     return statistics.median(first for first, _ in samples), statistics.median(second for _, second in samples)

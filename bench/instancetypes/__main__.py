@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.instancetypes.cases import cases
-from bench.instancetypes.measure import Figures, Ways, measure
+from bench.instancetypes.measure import InstancetypesFigures, Ways, measure
 from bench.reviews import host
 from bench.reviews.errors import BenchError
 
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _print(figures: list[Figures], rounds: int, reviews: int) -> None:
+def _print(figures: list[InstancetypesFigures], rounds: int, reviews: int) -> None:
     table = Table(box=SIMPLE_HEAD)
     for title in ("Review", "ours, CPU µs", "usual, CPU µs", "x ours", "range"):
         table.add_column(title, justify="left" if title == "Review" else "right", no_wrap=True)

@@ -19,7 +19,7 @@ LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class InstancetypesCase:
     """One kind of review.
 
     Attributes:
@@ -40,18 +40,18 @@ class Case:
         return f"/mutate/{names.INSTANCETYPES}/{self.plural}/enforce"
 
     @classmethod
-    def of(cls, name: str, plural: str, file: str) -> Case:
+    def of(cls, name: str, plural: str, file: str) -> InstancetypesCase:
         """The CREATE of an object in a YAML file."""
         written = yaml.safe_load((HERE / "objects" / file).read_text())
         sent = _applied(written)
         return cls(name, plural, sent, json.dumps(_review(plural, sent)).encode())
 
 
-def cases() -> tuple[Case, ...]:
+def cases() -> tuple[InstancetypesCase, ...]:
     """All of them."""
     return (
-        Case.of("VM, defaults injected", "virtualmachines", "vm.yaml"),
-        Case.of("VMI, filled", "virtualmachineinstances", "vmi.yaml"),
+        InstancetypesCase.of("VM, defaults injected", "virtualmachines", "vm.yaml"),
+        InstancetypesCase.of("VMI, filled", "virtualmachineinstances", "vmi.yaml"),
     )
 
 

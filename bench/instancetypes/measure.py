@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import jsonpatch
 
-from bench.instancetypes.cases import CLUSTER, Case, settings
+from bench.instancetypes.cases import CLUSTER, InstancetypesCase, settings
 from bench.instancetypes.usual import Usual
 from bench.reviews.errors import BenchError
 from webhook import names
@@ -31,12 +31,12 @@ from webhook.server.ops import Metrics
 _SHAPES: Final = {"VirtualMachine": VM, "VirtualMachineInstance": VMI}
 _ANNOTATIONS: Final = (names.INJECTED_INSTANCETYPE_ANNOTATION, names.INJECTED_PREFERENCE_ANNOTATION)
 
-Review = Callable[[Case, int], bytes]
+Review = Callable[[InstancetypesCase, int], bytes]
 """Answers a case so many times; the last answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class InstancetypesFigures:
     """CPU per review in microseconds, round by round."""
 
     case: str
@@ -70,7 +70,7 @@ class Ways:
         self._audit.close()
         os.close(self._sink)
 
-    def ours(self, case: Case, times: int) -> bytes:
+    def ours(self, case: InstancetypesCase, times: int) -> bytes:
         """Answer as the server does."""
         endpoint = BY_PATH[case.path]
 
@@ -82,7 +82,7 @@ class Ways:
 
         return asyncio.run(answer())
 
-    def usual(self, case: Case, times: int) -> bytes:
+    def usual(self, case: InstancetypesCase, times: int) -> bytes:
         """Answer the usual way."""
         answer: Callable[[bytes], bytes] = getattr(self._usual, case.plural)
         for _ in range(times - 1):
@@ -90,7 +90,7 @@ class Ways:
         return answer(case.body)
 
 
-def measure(case: Case, ways: Ways, rounds: int, reviews: int) -> Figures:
+def measure(case: InstancetypesCase, ways: Ways, rounds: int, reviews: int) -> InstancetypesFigures:
     """The figures of one case; both ways take turns.
 
     Raises:
@@ -107,17 +107,17 @@ def measure(case: Case, ways: Ways, rounds: int, reviews: int) -> Figures:
             usual.append(_cpu(ways.usual, case, reviews))
     finally:
         gc.unfreeze()
-    return Figures(case.name, tuple(ours), tuple(usual))
+    return InstancetypesFigures(case.name, tuple(ours), tuple(usual))
 
 
-def _cpu(review: Review, case: Case, times: int) -> float:
+def _cpu(review: Review, case: InstancetypesCase, times: int) -> float:
     review(case, times // 10 + 1)
     start = time.process_time()
     review(case, times)
     return (time.process_time() - start) / times * 1e6
 
 
-def _compare(case: Case, ours: bytes, usual: bytes) -> None:
+def _compare(case: InstancetypesCase, ours: bytes, usual: bytes) -> None:
     made = [_patched(case, who, answer) for who, answer in (("ours", ours), ("the usual way", usual))]
     # Empty members that only one of them wrote mean nothing: compared is what KubeVirt reads.
     shape = _SHAPES[case.object["kind"]]
@@ -125,7 +125,7 @@ def _compare(case: Case, ours: bytes, usual: bytes) -> None:
         raise BenchError(f"{case.name}: the two ways don't come to the same object, so nothing was measured")
 
 
-def _patched(case: Case, who: str, answer: bytes) -> Json:
+def _patched(case: InstancetypesCase, who: str, answer: bytes) -> Json:
     response: dict[str, Any] = json.loads(answer)["response"]
     operations = json.loads(base64.b64decode(response.get("patch", "") or b"W10="))
     after: Json = jsonpatch.apply_patch(case.object, operations)

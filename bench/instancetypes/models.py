@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 
-class Model(BaseModel):
+class PydanticModel(BaseModel):
     """What all models share: Kubernetes' spelling in JSON, and that fields without a name here are kept."""
 
     model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)
@@ -18,7 +18,7 @@ class Model(BaseModel):
         return self.model_dump(by_alias=True, exclude_none=True)
 
 
-class ObjectMeta(Model):
+class ObjectMetaModel(PydanticModel):
     name: str | None = None
     generate_name: str | None = None
     namespace: str | None = None
@@ -27,115 +27,115 @@ class ObjectMeta(Model):
     owner_references: list[dict[str, Any]] = Field(default_factory=list)
 
 
-class Disk(Model):
+class DiskModel(PydanticModel):
     name: str
     disk: dict[str, Any] | None = None
     cdrom: dict[str, Any] | None = None
     lun: dict[str, Any] | None = None
 
 
-class Interface(Model):
+class Interface(PydanticModel):
     name: str
     model: str | None = None
     ports: list[dict[str, Any]] = Field(default_factory=list)
 
 
-class Devices(Model):
-    disks: list[Disk] = Field(default_factory=list)
+class DevicesModel(PydanticModel):
+    disks: list[DiskModel] = Field(default_factory=list)
     interfaces: list[Interface] = Field(default_factory=list)
 
 
-class Resources(Model):
+class ResourcesModel(PydanticModel):
     requests: dict[str, str] = Field(default_factory=dict)
     limits: dict[str, str] = Field(default_factory=dict)
 
 
-class Domain(Model):
+class DomainModel(PydanticModel):
     cpu: dict[str, Any] | None = None
     memory: dict[str, Any] | None = None
-    devices: Devices = Field(default_factory=Devices)
-    resources: Resources = Field(default_factory=Resources)
+    devices: DevicesModel = Field(default_factory=DevicesModel)
+    resources: ResourcesModel = Field(default_factory=ResourcesModel)
 
 
-class Named(Model):
+class NamedModel(PydanticModel):
     name: str
 
 
-class MachineSpec(Model):
+class MachineSpec(PydanticModel):
     """The spec of a VMI, and of a VM's template."""
 
-    domain: Domain = Field(default_factory=Domain)
-    networks: list[Named] = Field(default_factory=list)
-    volumes: list[Named] = Field(default_factory=list)
+    domain: DomainModel = Field(default_factory=DomainModel)
+    networks: list[NamedModel] = Field(default_factory=list)
+    volumes: list[NamedModel] = Field(default_factory=list)
     node_selector: dict[str, str] | None = None
     scheduler_name: str | None = None
 
 
-class VirtualMachineInstance(Model):
-    metadata: ObjectMeta
+class VirtualMachineInstanceModel(PydanticModel):
+    metadata: ObjectMetaModel
     spec: MachineSpec
 
 
-class Matcher(Model):
+class MatcherModel(PydanticModel):
     name: str
     kind: str | None = None
 
 
-class Template(Model):
-    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+class TemplateModel(PydanticModel):
+    metadata: ObjectMetaModel = Field(default_factory=ObjectMetaModel)
     spec: MachineSpec
 
 
-class VirtualMachineSpec(Model):
-    instancetype: Matcher | None = None
-    preference: Matcher | None = None
+class VirtualMachineSpecModel(PydanticModel):
+    instancetype: MatcherModel | None = None
+    preference: MatcherModel | None = None
     data_volume_templates: list[dict[str, Any]] = Field(default_factory=list)
-    template: Template
+    template: TemplateModel
 
 
-class VirtualMachine(Model):
-    metadata: ObjectMeta
-    spec: VirtualMachineSpec
+class VirtualMachineModel(PydanticModel):
+    metadata: ObjectMetaModel
+    spec: VirtualMachineSpecModel
 
 
-class Cpu(Model):
+class CpuModel(PydanticModel):
     guest: int
 
 
-class Memory(Model):
+class MemoryModel(PydanticModel):
     guest: str
     overcommit_percent: int = 0
 
 
-class InstancetypeSpec(Model):
-    cpu: Cpu
-    memory: Memory
+class InstancetypeSpecModel(PydanticModel):
+    cpu: CpuModel
+    memory: MemoryModel
 
 
-class Instancetype(Model):
-    metadata: ObjectMeta
-    spec: InstancetypeSpec
+class InstancetypeModel(PydanticModel):
+    metadata: ObjectMetaModel
+    spec: InstancetypeSpecModel
 
 
-class PreferenceSpec(Model):
+class PreferenceSpec(PydanticModel):
     cpu: dict[str, Any] = Field(default_factory=dict)
     devices: dict[str, Any] | None = None
     requirements: dict[str, Any] = Field(default_factory=dict)
 
 
-class Preference(Model):
-    metadata: ObjectMeta
+class Preference(PydanticModel):
+    metadata: ObjectMetaModel
     spec: PreferenceSpec
 
 
-class AdmissionRequest(Model):
+class AdmissionRequestModel(PydanticModel):
     uid: str
     operation: str
     namespace: str | None = None
     object: dict[str, Any]
 
 
-class AdmissionReview(Model):
+class AdmissionReviewModel(PydanticModel):
     api_version: str
     kind: str
-    request: AdmissionRequest
+    request: AdmissionRequestModel

@@ -14,12 +14,12 @@ from typing import Any, Final
 import jsonpatch
 
 from bench.instancetypes.models import (
-    AdmissionReview,
-    Instancetype,
-    Matcher,
+    AdmissionReviewModel,
+    InstancetypeModel,
+    MatcherModel,
     Preference,
-    VirtualMachine,
-    VirtualMachineInstance,
+    VirtualMachineInstanceModel,
+    VirtualMachineModel,
 )
 from webhook import names
 from webhook.cluster.files import FilesCluster
@@ -50,7 +50,8 @@ class Usual:
             item["metadata"]["name"]: item["metadata"].get("annotations", {}) for item in cluster.objects("Namespace")
         }
         self._instancetypes = {
-            model.metadata.name: model for model in map(Instancetype.model_validate, cluster.objects(_INSTANCETYPE))
+            model.metadata.name: model
+            for model in map(InstancetypeModel.model_validate, cluster.objects(_INSTANCETYPE))
         }
         self._preferences = {
             model.metadata.name: model for model in map(Preference.model_validate, cluster.objects(_PREFERENCE))
@@ -64,7 +65,7 @@ class Usual:
         """The answer to the creation of a VMI: filled, unless a VM stands behind it."""
         return _answered(body, self._filled)
 
-    def _found(self, namespace: str) -> tuple[Instancetype, Preference]:
+    def _found(self, namespace: str) -> tuple[InstancetypeModel, Preference]:
         annotations = self._annotations[namespace]
         return (
             self._instancetypes[annotations[names.DEFAULT_INSTANCETYPE_ANNOTATION]],
@@ -72,7 +73,7 @@ class Usual:
         )
 
     def _defaulted(self, sent: Json, namespace: str) -> Json:
-        vm = VirtualMachine.model_validate(sent)
+        vm = VirtualMachineModel.model_validate(sent)
         spec = vm.spec.template.spec.model_dump(by_alias=True, exclude_none=True)
         chosen = vm.spec.instancetype or vm.spec.preference or size_field(spec["domain"])
         if chosen or names.OFF in (vm.metadata.labels.get(_OPT_OUT), vm.metadata.annotations.get(_OPT_OUT)):
@@ -86,13 +87,13 @@ class Usual:
         if _refused(plain_size, plain_wishes, spec, dict(template), apply_instancetype.TEMPLATE_BASE):
             return sent
         changed = vm.model_copy(deep=True)
-        changed.spec.instancetype = Matcher(name=size.metadata.name or "")
-        changed.spec.preference = Matcher(name=wishes.metadata.name or "")
+        changed.spec.instancetype = MatcherModel(name=size.metadata.name or "")
+        changed.spec.preference = MatcherModel(name=wishes.metadata.name or "")
         changed.metadata.annotations |= _marks(size, wishes)
         return changed.plain()
 
     def _filled(self, sent: Json, namespace: str) -> Json:
-        vmi = VirtualMachineInstance.model_validate(sent)
+        vmi = VirtualMachineInstanceModel.model_validate(sent)
         if any(owner["kind"] == "VirtualMachine" for owner in vmi.metadata.owner_references if owner.get("controller")):
             return sent
         after = vmi.plain()
@@ -125,7 +126,7 @@ def _refused(size: Json, wishes: Json, spec: Json, annotations: Json, base: str,
     return requirements.check(size, wishes, scratch) is not None
 
 
-def _marks(size: Instancetype, wishes: Preference) -> dict[str, str]:
+def _marks(size: InstancetypeModel, wishes: Preference) -> dict[str, str]:
     return {
         names.INJECTED_INSTANCETYPE_ANNOTATION: f"{_INSTANCETYPE}/{size.metadata.name}",
         names.INJECTED_PREFERENCE_ANNOTATION: f"{_PREFERENCE}/{wishes.metadata.name}",
@@ -133,7 +134,7 @@ def _marks(size: Instancetype, wishes: Preference) -> dict[str, str]:
 
 
 def _answered(body: bytes, change: Callable[[Json, str], Json]) -> bytes:
-    review = AdmissionReview.model_validate_json(body)
+    review = AdmissionReviewModel.model_validate_json(body)
     sent = review.request.object
     patch = jsonpatch.make_patch(sent, change(sent, review.request.namespace or "")).patch
     response: Json = {"uid": review.request.uid, "allowed": True}

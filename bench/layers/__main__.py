@@ -9,15 +9,15 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.layers.cases import CASES, Case
+from bench.layers.cases import CASES, LayersCase
 from bench.layers.cost import measure_cost
-from bench.layers.measure import Figures, Size, measure
+from bench.layers.measure import LayersFigures, LayersSize, measure
 from bench.layers.report import chart, markdown, write_json
 from bench.options import at_least, writable
 from bench.placement.errors import PlacementError
 from hack.controlplane import build
 from hack.debian import MissingError
-from tests.e2e.support.kube import ApiError
+from tests.e2e.support.kube import KubeError
 from tests.e2e.support.processes import StartError
 from tests.e2e.support.registry import find_registry
 
@@ -25,12 +25,12 @@ from tests.e2e.support.registry import find_registry
 def main() -> int:
     """Measure and report; the exit code is 2 where the machine lacks something, 1 where something failed."""
     options = _parser().parse_args()
-    size = Size(options.vms, options.images, options.nodes)
+    size = LayersSize(options.vms, options.images, options.nodes)
     try:
         figures = {} if options.cost_only else _measured(size, options.cases)
     except (MissingError, build.UnavailableError) as error:
         return _failed(str(error), 2)
-    except (PlacementError, StartError, ApiError, OSError, AssertionError, build.BuildError) as error:
+    except (PlacementError, StartError, KubeError, OSError, AssertionError, build.BuildError) as error:
         return _failed(str(error), 1)
     costs = [measure_cost(nodes, options.requests) for nodes in (20, 5000)]
     print(markdown(figures, costs), end="")
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _cases(text: str) -> Sequence[Case]:
+def _cases(text: str) -> Sequence[LayersCase]:
     known = {case.key: case for case in CASES}
     try:
         return [known[key] for key in text.split(",")]
@@ -65,7 +65,7 @@ def _cases(text: str) -> Sequence[Case]:
         raise argparse.ArgumentTypeError(f"{error} is unknown; use {', '.join(known)}") from None
 
 
-def _measured(size: Size, cases: Sequence[Case]) -> dict[str, Figures]:
+def _measured(size: LayersSize, cases: Sequence[LayersCase]) -> dict[str, LayersFigures]:
     registry = find_registry()
     binaries = build.ensure(os.environ)
     with tempfile.TemporaryDirectory(prefix="bench-layers-") as directory:

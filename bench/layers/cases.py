@@ -14,7 +14,7 @@ SCHEDULER: Final = "kubevirt"
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class LayersCase:
     """One configuration of the scheduler.
 
     Attributes:
@@ -48,14 +48,14 @@ class Case:
         return configuration
 
 
-NEITHER: Final = Case("neither", "neither: the profile spread")
-STOCK: Final = Case("stock", "ImageLocality: the stock profile", is_stock=True, image_locality=1)
+NEITHER: Final = LayersCase("neither", "neither: the profile spread")
+STOCK: Final = LayersCase("stock", "ImageLocality: the stock profile", is_stock=True, image_locality=1)
 CASES: Final = (
     NEITHER,
     STOCK,
-    Case("images-10", "ImageLocality: the profile spread, weight 10", image_locality=10),
-    Case("layers-1", "layers: the profile spread, weight 1", weight=1),
-    Case("layers-2", "layers: the profile spread, weight 2", weight=2),
-    Case("layers-5", "layers: the profile spread, weight 5", weight=5),
-    Case("layers-10", "layers: the profile spread, weight 10", weight=10),
+    LayersCase("images-10", "ImageLocality: the profile spread, weight 10", image_locality=10),
+    LayersCase("layers-1", "layers: the profile spread, weight 1", weight=1),
+    LayersCase("layers-2", "layers: the profile spread, weight 2", weight=2),
+    LayersCase("layers-5", "layers: the profile spread, weight 5", weight=5),
+    LayersCase("layers-10", "layers: the profile spread, weight 10", weight=10),
 )

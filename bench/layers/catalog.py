@@ -13,7 +13,7 @@ _LAUNCHER: Final = "registry.example/kubevirt/virt-launcher:v1"
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class CatalogImage:
     """An image of a VM's disk.
 
     Attributes:
@@ -31,7 +31,7 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
-class Vm:
+class CatalogVm:
     """A VM.
 
     Attributes:
@@ -42,12 +42,12 @@ class Vm:
     """
 
     name: str
-    image: Image
+    image: CatalogImage
     millis: int
     memory: int
 
 
-def make_images(count: int) -> list[Image]:
+def make_images(count: int) -> list[CatalogImage]:
     """Images in families: those of a family share an operating system, and some of them what is installed on it."""
     dice = random.Random(SEED)  # noqa: S311 - not for secrets
     systems = [dice.randrange(250, 700) for _ in range(FAMILIES)]
@@ -59,11 +59,11 @@ def make_images(count: int) -> list[Image]:
         for stack in dice.sample(range(3), dice.choice([0, 1, 1, 2])):
             layers[f"stack-{family}-{stack}"] = stacks[family][stack]
         layers[f"own-{number}"] = dice.randrange(20, 300)
-        images.append(Image(f"disks/image-{number:02}", layers))
+        images.append(CatalogImage(f"disks/image-{number:02}", layers))
     return images
 
 
-def make_vms(count: int, images: list[Image]) -> list[Vm]:
+def make_vms(count: int, images: list[CatalogImage]) -> list[CatalogVm]:
     """VMs in the order in which they come; a few images are in frequent use, most are not."""
     dice = random.Random(SEED + 1)  # noqa: S311 - not for secrets
     popularity = [1 / rank for rank in range(1, len(images) + 1)]
@@ -71,12 +71,12 @@ def make_vms(count: int, images: list[Image]) -> list[Vm]:
     chosen = dice.choices(images, popularity, k=count)
     sizes = dice.choices([(100, 1), (200, 2), (200, 4), (400, 8), (800, 16)], [2, 4, 4, 2, 1], k=count)
     return [
-        Vm(f"vm-{number:03}", image, cpus, 1024 * memory + 300)
+        CatalogVm(f"vm-{number:03}", image, cpus, 1024 * memory + 300)
         for number, (image, (cpus, memory)) in enumerate(zip(chosen, sizes, strict=True))
     ]
 
 
-def pod(vm: Vm, registry: str, scheduler: str) -> dict[str, object]:
+def pod(vm: CatalogVm, registry: str, scheduler: str) -> dict[str, object]:
     """The launcher pod of a VM, as far as a scheduler looks at it."""
     devices = {"devices.kubevirt.io/kvm": "1"}
     requests = {"cpu": f"{vm.millis}m", "memory": f"{vm.memory}Mi", **devices}

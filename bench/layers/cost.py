@@ -12,8 +12,8 @@ from typing import Final
 from bench.layers.catalog import SEED, make_images, make_vms, pod
 from webhook.layers.index import LayerIndex
 from webhook.layers.manifests import Layer, digest_of
-from webhook.layers.references import Reference, parse_reference
-from webhook.registry.fetch_queue import Scope
+from webhook.layers.references import ImageReference, parse_reference
+from webhook.registry.fetch_queue import PullScope
 from webhook.server.extender import Extender
 
 _PLATFORM: Final = "linux/amd64"
@@ -25,7 +25,7 @@ _USED: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class AttemptCost:
     """Milliseconds of processor time for one request.
 
     Attributes:
@@ -43,16 +43,18 @@ class Cost:
     unchanged: float
 
 
-class _Known:
+class _KnownLayers:
     """All manifests, in memory."""
 
     def __init__(self, layers: dict[str, tuple[Layer, ...]]) -> None:
         self._layers = layers
 
-    def is_listed(self, reference: Reference) -> bool:
+    def is_listed(self, reference: ImageReference) -> bool:
         return reference.registry == _REGISTRY
 
-    def layers(self, reference: Reference, platform: str, scope: Scope | None = None) -> tuple[Layer, ...] | None:
+    def layers(
+        self, reference: ImageReference, platform: str, scope: PullScope | None = None
+    ) -> tuple[Layer, ...] | None:
         return self._layers[reference.repository]
 
 
@@ -61,7 +63,7 @@ class _Nobody:
         raise error
 
 
-def measure_cost(nodes: int, requests: int) -> Cost:
+def measure_cost(nodes: int, requests: int) -> AttemptCost:
     """The cost in a cluster of so many nodes, each of which lists as many images as kubelets do.
 
     Before each request a node has pulled an image in the place of another, as where each pod that is placed needs one.
@@ -86,7 +88,7 @@ def measure_cost(nodes: int, requests: int) -> Cost:
 
     for host in hosts:
         put(host)
-    extender = Extender(index, _Known(layers), ["kubevirt"], _Nobody())
+    extender = Extender(index, _KnownLayers(layers), ["kubevirt"], _Nobody())
     bodies = [
         json.dumps({"Pod": pod(vm, _REGISTRY, "kubevirt"), "Nodes": None, "NodeNames": hosts}).encode()
         for vm in make_vms(requests, images[:_USED])
@@ -105,4 +107,4 @@ def measure_cost(nodes: int, requests: int) -> Cost:
             extender.prioritize(body)
             times.append((time.thread_time_ns() - began) / 1e6)
     p99 = statistics.quantiles(taken, n=100)[98]
-    return Cost(nodes, len(bodies[0]), statistics.median(taken), p99, statistics.median(unchanged))
+    return AttemptCost(nodes, len(bodies[0]), statistics.median(taken), p99, statistics.median(unchanged))

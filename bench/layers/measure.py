@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench.layers.cases import SCHEDULER, Case
-from bench.layers.catalog import Image, Vm, make_images, make_vms, pod
+from bench.layers.cases import SCHEDULER, LayersCase
+from bench.layers.catalog import CatalogImage, CatalogVm, make_images, make_vms, pod
 from bench.placement.bindings import Bindings
-from bench.placement.client import Client, Request
+from bench.placement.client import SchedulingClient, SchedulingRequest
 from tests.e2e.support.kube import PATCHES
 from tests.e2e.support.objects import make_node
 from tests.e2e.support.pki import ADMIN
@@ -34,7 +34,7 @@ _NODE_MEMORY: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class LayersSize:
     """How large the measurement is."""
 
     vms: int = 300
@@ -43,7 +43,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class LayersFigures:
     """What one case showed.
 
     Attributes:
@@ -74,16 +74,16 @@ class Figures:
         return statistics.pstdev(self.memory)
 
 
-class Nodes:
+class MeasuredNodes:
     """What is on the nodes: images, their layers, and VMs."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.images: dict[str, dict[str, Image]] = {name: {} for name in names}
-        self.vms: dict[str, list[Vm]] = {name: [] for name in names}
+        self.images: dict[str, dict[str, CatalogImage]] = {name: {} for name in names}
+        self.vms: dict[str, list[CatalogVm]] = {name: [] for name in names}
         self.pulled = 0
         self.present = 0
 
-    def take(self, node: str, vm: Vm) -> bool:
+    def take(self, node: str, vm: CatalogVm) -> bool:
         """A VM starts on a node; whether the node has to list another image then."""
         there = {layer for image in self.images[node].values() for layer in image.layers}
         missing = sum(size for layer, size in vm.image.layers.items() if layer not in there)
@@ -94,20 +94,20 @@ class Nodes:
         self.images[node][vm.image.name] = vm.image
         return is_new
 
-    def figures(self) -> Figures:
+    def figures(self) -> LayersFigures:
         """What it came to."""
         memory = tuple(100 * sum(vm.memory for vm in vms) / _NODE_MEMORY for vms in self.vms.values())
-        return Figures(self.pulled, self.present, tuple(map(len, self.vms.values())), memory)
+        return LayersFigures(self.pulled, self.present, tuple(map(len, self.vms.values())), memory)
 
 
 def measure(
     binaries: Path,
     registry_binary: Path,
     directory: Path,
-    size: Size,
-    cases: Sequence[Case],
+    size: LayersSize,
+    cases: Sequence[LayersCase],
     say: Callable[[str], None],
-) -> dict[str, Figures]:
+) -> dict[str, LayersFigures]:
     """The figures of each case, by its key."""
     images = make_images(size.images)
     vms = make_vms(size.vms, images)
@@ -116,7 +116,7 @@ def measure(
     with (
         ControlPlane(directory / "plane", binaries) as plane,
         Registry(registry_binary, directory / "registry") as registry,
-        Client(plane.server, plane.pki.ca, plane.pki.client(*ADMIN)) as client,
+        SchedulingClient(plane.server, plane.pki.ca, plane.pki.client(*ADMIN)) as client,
     ):
         digests = {
             image.name: registry.push(image.name, {name: size * 1024 for name, size in image.layers.items()})
@@ -127,25 +127,25 @@ def measure(
         bindings = Bindings(client)
         for case in cases:
             say(f"{case.title} …")
-            nodes = Nodes(names)
+            nodes = MeasuredNodes(names)
             with _extender(plane, registry, directory / case.key, case) as port:
                 plane.start_scheduler("case", case.configuration(f"http://127.0.0.1:{port}/v1/layers"))
                 for vm in vms:
-                    client.send(Request("POST", _PODS, pod(vm, registry.address, SCHEDULER)))
+                    client.send(SchedulingRequest("POST", _PODS, pod(vm, registry.address, SCHEDULER)))
                     node = bindings.wait([vm.name], _BOUND_SECONDS)[vm.name]
                     if nodes.take(node, vm):
                         _report(client, node, nodes.images[node].values(), registry.address, digests)
                         _settle(port if case.weight else 0, pod(vm, registry.address, SCHEDULER), node)
                 plane.stop_scheduler("case")
             results[case.key] = nodes.figures()
-            client.send(Request("DELETE", f"{_PODS}?gracePeriodSeconds=0"))
+            client.send(SchedulingRequest("DELETE", f"{_PODS}?gracePeriodSeconds=0"))
             bindings.wait([], _BOUND_SECONDS)
             for name in names:
                 _report(client, name, (), registry.address, digests)
     return results
 
 
-def _report(client: Client, node: str, images: Any, registry: str, digests: Mapping[str, str]) -> None:
+def _report(client: SchedulingClient, node: str, images: Any, registry: str, digests: Mapping[str, str]) -> None:
     """Write a node's images into its status, as a kubelet does after a pull."""
     written = [
         {
@@ -155,7 +155,7 @@ def _report(client: Client, node: str, images: Any, registry: str, digests: Mapp
         for image in images
     ]
     status = {"status": {"images": written}}
-    client.send(Request("PATCH", f"/api/v1/nodes/{node}/status", status, PATCHES["merge"]))
+    client.send(SchedulingRequest("PATCH", f"/api/v1/nodes/{node}/status", status, PATCHES["merge"]))
 
 
 def _settle(port: int, asked: Mapping[str, object], node: str) -> None:
@@ -176,7 +176,7 @@ def _scores(port: int, asked: Mapping[str, object], node: str) -> dict[str, int]
 
 
 @contextmanager
-def _extender(plane: ControlPlane, registry: Registry, directory: Path, case: Case) -> Iterator[int]:
+def _extender(plane: ControlPlane, registry: Registry, directory: Path, case: LayersCase) -> Iterator[int]:
     """The server, as one runs it beside a cluster; gives the port of its extender."""
     port, ops = free_port(), free_port()
     if not case.weight:

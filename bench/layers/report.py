@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from bench.layers.cases import CASES
-from bench.layers.cost import Cost
-from bench.layers.measure import Figures, Size
+from bench.layers.cost import AttemptCost
+from bench.layers.measure import LayersFigures, LayersSize
 from hack.diagrams import svg
 
 _TITLES: Final = {case.key: case.title for case in CASES}
@@ -29,7 +29,7 @@ _BAR: Final = 150
 _ROW: Final = 34
 
 
-def markdown(figures: Mapping[str, Figures], costs: Sequence[Cost]) -> str:
+def markdown(figures: Mapping[str, LayersFigures], costs: Sequence[AttemptCost]) -> str:
     """Tables for a page."""
     lines = []
     if figures:
@@ -56,7 +56,7 @@ def markdown(figures: Mapping[str, Figures], costs: Sequence[Cost]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def chart(figures: Mapping[str, Figures], size: Size) -> str:
+def chart(figures: Mapping[str, LayersFigures], size: LayersSize) -> str:
     """The bytes pulled and the spread of each case, as SVG."""
     most = max(each.pulled for each in figures.values())
     widest = max(each.memory_deviation for each in figures.values())
@@ -82,7 +82,7 @@ def chart(figures: Mapping[str, Figures], size: Size) -> str:
     return svg.document(_WIDTH, 90 + len(figures) * _ROW, title, parts)
 
 
-def write_json(path: Path, figures: Mapping[str, Figures], costs: Sequence[Cost]) -> None:
+def write_json(path: Path, figures: Mapping[str, LayersFigures], costs: Sequence[AttemptCost]) -> None:
     """Everything, for programs."""
     document = {
         "cases": {key: dataclasses.asdict(each) for key, each in figures.items()},

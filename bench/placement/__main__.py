@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Final, NoReturn, TypeVar
 
 from bench.options import at_least, writable
-from bench.placement.cases import BOTH, CASES, DEFAULT, MAIN, Case
+from bench.placement.cases import BOTH, CASES, DEFAULT, MAIN, PlacementCase
 from bench.placement.cost import CostPlan
-from bench.placement.errors import MissingToolError, PlacementError
-from bench.placement.report import Report
-from bench.placement.rows import ROWS, Row
-from bench.placement.table import Plan, measure
+from bench.placement.errors import PlacementError, PlacementToolError
+from bench.placement.report import PlacementReport
+from bench.placement.rows import ROWS, PlacementRow
+from bench.placement.table import PlacementPlan, measure
 from hack.controlplane import build
-from tests.e2e.support.kube import ApiError
+from tests.e2e.support.kube import KubeError
 from tests.e2e.support.processes import StartError
 
 _CHARTED: Final = "64cpu-daemonsets-100"
-T = TypeVar("T", Row, Case)
+T = TypeVar("T", PlacementRow, PlacementCase)
 
 
 def main() -> int:
@@ -48,7 +48,7 @@ def main() -> int:
             options.svg.write_text(report.svg(charted, (DEFAULT, BOTH)))
     except PlacementError as error:
         return _failed(str(error), error.exit_code)
-    except (StartError, ApiError, OSError, http.client.HTTPException) as error:
+    except (StartError, KubeError, OSError, http.client.HTTPException) as error:
         return _failed(str(error), 1)
     except AssertionError as error:  # how the harness says what it has waited for in vain
         return _failed(str(error), 1)
@@ -61,15 +61,15 @@ def main() -> int:
     return 0 if report.is_complete else 1
 
 
-def plan_of(options: argparse.Namespace) -> Plan:
+def plan_of(options: argparse.Namespace) -> PlacementPlan:
     """What the command line asks for."""
-    rows: Sequence[Row] = options.rows or [row for row in ROWS if row.quick]
+    rows: Sequence[PlacementRow] = options.rows or [row for row in ROWS if row.quick]
     if options.all:
         rows = ROWS
     if options.cost_only:
         rows = []
     cost = CostPlan(*options.cost) if options.cost else CostPlan() if options.all or options.cost_only else None
-    return Plan(rows, options.cases or MAIN, options.rounds, cost)
+    return PlacementPlan(rows, options.cases or MAIN, options.rounds, cost)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -123,19 +123,19 @@ def _list_all() -> None:
             print(f"  {one.key:34} {one.title}")
 
 
-def _can_chart(plan: Plan) -> bool:
+def _can_chart(plan: PlacementPlan) -> bool:
     return _CHARTED in {row.key for row in plan.rows} and {DEFAULT.key, BOTH.key} <= {case.key for case in plan.cases}
 
 
-def _measured(plan: Plan) -> Report:
+def _measured(plan: PlacementPlan) -> PlacementReport:
     try:
         binaries = build.ensure(os.environ)
     except build.UnavailableError as reason:
-        raise MissingToolError(str(reason)) from None
+        raise PlacementToolError(str(reason)) from None
     except build.BuildError as error:
         raise PlacementError(str(error)) from None
     with tempfile.TemporaryDirectory(prefix="bench-placement-") as directory:
-        return Report(plan, measure(plan, binaries, Path(directory), _say))
+        return PlacementReport(plan, measure(plan, binaries, Path(directory), _say))
 
 
 def _say(text: str) -> None:

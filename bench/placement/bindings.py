@@ -8,7 +8,7 @@ import urllib.parse
 from collections.abc import Iterable
 from typing import Any, Final
 
-from bench.placement.client import Client, Request
+from bench.placement.client import SchedulingClient, SchedulingRequest
 from bench.placement.errors import PlacementError
 
 LAUNCHERS: Final = f"/api/v1/pods?labelSelector={urllib.parse.quote('kubevirt.io=virt-launcher')}"
@@ -24,7 +24,7 @@ class Bindings:
         path: the URL path and query of the list; all launcher pods, unless another is given.
     """
 
-    def __init__(self, client: Client, path: str = LAUNCHERS) -> None:
+    def __init__(self, client: SchedulingClient, path: str = LAUNCHERS) -> None:
         self._client = client
         self._path = path
         self._nodes: dict[str, str] = {}
@@ -61,7 +61,7 @@ class Bindings:
                 self._changed.notify_all()
 
     def _list_and_watch(self) -> None:
-        answer = self._client.send(Request("GET", self._path))
+        answer = self._client.send(SchedulingRequest("GET", self._path))
         with self._changed:
             self._nodes = {}
             for pod in answer["items"]:

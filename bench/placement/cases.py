@@ -11,7 +11,7 @@ from webhook import names
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class PlacementCase:
     """One way to place launcher pods.
 
     Attributes:
@@ -40,27 +40,29 @@ class Case:
         return self.chosen or self.spread != names.OFF
 
 
-DEFAULT: Final = Case("default", "default-scheduler")
-PROFILE: Final = Case("profile", "profile", profiles.SHIPPED)
-CONSTRAINT: Final = Case("constraint", "constraint", constraint=Constraint.HOSTNAME)
-BOTH: Final = Case("both", "profile and constraint", profiles.SHIPPED, Constraint.HOSTNAME)
+DEFAULT: Final = PlacementCase("default", "default-scheduler")
+PROFILE: Final = PlacementCase("profile", "profile", profiles.SHIPPED)
+CONSTRAINT: Final = PlacementCase("constraint", "constraint", constraint=Constraint.HOSTNAME)
+BOTH: Final = PlacementCase("both", "profile and constraint", profiles.SHIPPED, Constraint.HOSTNAME)
 CASES: Final = (
     DEFAULT,
     PROFILE,
     CONSTRAINT,
     BOTH,
-    Case("webhook", "profile, through kubevirt-webhook", profiles.SHIPPED, chosen=True),
+    PlacementCase("webhook", "profile, through kubevirt-webhook", profiles.SHIPPED, chosen=True),
     *(
-        Case(f"{base.key}-skew-{skew}", f"{base.title}, maxSkew {skew}", base.profile, base.constraint, max_skew=skew)
+        PlacementCase(
+            f"{base.key}-skew-{skew}", f"{base.title}, maxSkew {skew}", base.profile, base.constraint, max_skew=skew
+        )
         for base in (CONSTRAINT, BOTH)
         for skew in (10, 50, 200)
     ),
-    Case("zone", "zone constraint", constraint=Constraint.ZONE),
-    Case("zone-hostname", "zone and hostname constraints", constraint=Constraint.BOTH),
-    Case("anti-affinity", "preferred anti-affinity", constraint=Constraint.ANTI_AFFINITY),
-    Case("profile-anti-affinity", "profile and anti-affinity", profiles.SHIPPED, Constraint.ANTI_AFFINITY),
+    PlacementCase("zone", "zone constraint", constraint=Constraint.ZONE),
+    PlacementCase("zone-hostname", "zone and hostname constraints", constraint=Constraint.BOTH),
+    PlacementCase("anti-affinity", "preferred anti-affinity", constraint=Constraint.ANTI_AFFINITY),
+    PlacementCase("profile-anti-affinity", "profile and anti-affinity", profiles.SHIPPED, Constraint.ANTI_AFFINITY),
     *(
-        Case(
+        PlacementCase(
             f"{profile['schedulerName']}{suffix}",
             f"candidate {profile['schedulerName']}{suffix}",
             profile["schedulerName"],

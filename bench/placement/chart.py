@@ -72,7 +72,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class BarGroup:
     """Nodes that stand together, under a heading."""
 
     heading: str
@@ -94,7 +94,7 @@ class Chart:
     description: str
     x_label: str
     y_label: str
-    groups: Sequence[Group]
+    groups: Sequence[BarGroup]
     series: Sequence[Series]
     even: float
 

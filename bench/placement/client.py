@@ -15,14 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from tests.e2e.support.kube import PATIENCE, ApiError, parse_warnings
+from tests.e2e.support.kube import PATIENCE, KubeError, parse_warnings
 
 _WORKERS: Final = 6
 _ATTEMPTS: Final = 10
 _CHUNK_BYTES: Final = 1 << 16
 
 
-class Request(NamedTuple):
+class SchedulingRequest(NamedTuple):
     """One request with a JSON body."""
 
     method: str
@@ -31,7 +31,7 @@ class Request(NamedTuple):
     content_type: str = "application/json"
 
 
-class Client:
+class SchedulingClient:
     """One identity's connections to one API server, one for each thread; a context manager."""
 
     def __init__(self, server: str, ca: Path, certificate: Path) -> None:
@@ -55,7 +55,7 @@ class Client:
                 connection.sock.shutdown(socket.SHUT_RDWR)
             connection.close()
 
-    def send(self, request: Request) -> dict[str, Any]:
+    def send(self, request: SchedulingRequest) -> dict[str, Any]:
         """The answer to one request.
 
         Raises:
@@ -70,29 +70,29 @@ class Client:
         if response.status >= http.client.BAD_REQUEST:
             warnings = parse_warnings(response.headers.get_all("Warning", []))
             line = f"{request.method} {request.path}"
-            raise ApiError(line, response.status, answer.get("message", ""), answer, warnings)
+            raise KubeError(line, response.status, answer.get("message", ""), answer, warnings)
         return answer
 
-    def send_all(self, requests: Iterable[Request]) -> list[dict[str, Any]]:
+    def send_all(self, requests: Iterable[SchedulingRequest]) -> list[dict[str, Any]]:
         """The answers to many requests, a few of which are under way at any time."""
         return list(self._pool.map(self.send, requests))
 
-    def send_all_patiently(self, requests: Iterable[Request]) -> None:
+    def send_all_patiently(self, requests: Iterable[SchedulingRequest]) -> None:
         """Send requests that may take longer than the API server allows, again and again until each is done."""
         list(self._pool.map(self._send_patiently, requests))
 
-    def _send_patiently(self, request: Request) -> None:
+    def _send_patiently(self, request: SchedulingRequest) -> None:
         for _attempt in range(_ATTEMPTS - 1):
             with contextlib.suppress(TimeoutError, http.client.IncompleteRead):
                 if self._send_once(request):
                     return
         self.send(request)
 
-    def _send_once(self, request: Request) -> bool:
+    def _send_once(self, request: SchedulingRequest) -> bool:
         """Whether the request was done in the time that the API server allows."""
         try:
             self.send(request)
-        except ApiError as error:
+        except KubeError as error:
             if error.status != http.client.GATEWAY_TIMEOUT:
                 raise
             return False
@@ -109,7 +109,7 @@ class Client:
             *lines, pending = (pending + chunk).split(b"\n")
             yield from map(json.loads, lines)
 
-    def _exchange(self, request: Request) -> http.client.HTTPResponse:
+    def _exchange(self, request: SchedulingRequest) -> http.client.HTTPResponse:
         headers = {"Accept": "application/json", "Content-Type": request.content_type}
         body = None if request.body is None else json.dumps(request.body)
         connection = self._connection()

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from bench.placement import launcher, profiles
 from bench.placement.bindings import Bindings
-from bench.placement.client import Client, Request
-from bench.placement.cluster import Cluster, pods_path
+from bench.placement.client import SchedulingClient, SchedulingRequest
+from bench.placement.cluster import PlacementCluster, pods_path
 from bench.placement.constraint import Constraint, constrain
-from bench.placement.nodes import MIDDLE_NODE, Images, Load, make_nodes
-from bench.placement.plane import Plane
+from bench.placement.nodes import MIDDLE_NODE, NodeImageList, NodeLoad, make_nodes
+from bench.placement.plane import BenchPlane
 
 _NAMESPACES: Final = 20
 _MEASURED: Final = "measured"
@@ -99,16 +99,16 @@ _STAY: Final = (
 )
 
 
-def measure_cost(plane: Plane, client: Client, plan: CostPlan, say: Callable[[str], None]) -> list[Cost]:
+def measure_cost(plane: BenchPlane, client: SchedulingClient, plan: CostPlan, say: Callable[[str], None]) -> list[Cost]:
     """Build the large cluster, and measure each case on it.
 
     Raises:
         PlacementError: a pod was not bound in time.
         ApiError: the API server denied a request.
     """
-    cluster = Cluster(client)
+    cluster = PlacementCluster(client)
     namespaces = [f"large-{number:02}" for number in range(1, _NAMESPACES + 1)]
-    nodes = make_nodes(((plan.nodes, MIDDLE_NODE),), Load.EMPTY, Images.ALL, _zones(plan.nodes))
+    nodes = make_nodes(((plan.nodes, MIDDLE_NODE),), NodeLoad.EMPTY, NodeImageList.ALL, _zones(plan.nodes))
     say(f"creating {plan.nodes} nodes")
     cluster.rebuild(nodes, _DEVICES)
     cluster.create_namespaces([*namespaces, _MEASURED])
@@ -127,7 +127,7 @@ def measure_cost(plane: Plane, client: Client, plan: CostPlan, say: Callable[[st
     return costs
 
 
-def _measure(plane: Plane, client: Client, bindings: Bindings, case: _Measured, count: int) -> Cost:
+def _measure(plane: BenchPlane, client: SchedulingClient, bindings: Bindings, case: _Measured, count: int) -> Cost:
     _schedule(client, bindings, case, "warm-up", _WARM_UP_PODS)
     before = read_metrics(plane.scheduler_metrics())
     started = time.monotonic()
@@ -140,22 +140,24 @@ def _measure(plane: Plane, client: Client, bindings: Bindings, case: _Measured, 
     return Cost(case.key, case.title, 1000 * algorithm, 1000 * (after[_CPU] - before[_CPU]) / count, count / took)
 
 
-def _schedule(client: Client, bindings: Bindings, case: _Measured, name: str, count: int) -> None:
+def _schedule(client: SchedulingClient, bindings: Bindings, case: _Measured, name: str, count: int) -> None:
     prefix = f"{case.key}-{name}"
     pods = [_pod(f"{prefix}-{number}", case.constraint) for number in range(count)]
     for pod in pods:
         pod["spec"]["schedulerName"] = case.profile
         if not case.is_launcher:
             pod["metadata"]["labels"] = {"app": "shop"}
-    client.send_all(Request("POST", pods_path(_MEASURED), pod) for pod in pods)
+    client.send_all(SchedulingRequest("POST", pods_path(_MEASURED), pod) for pod in pods)
     bindings.wait((pod["metadata"]["name"] for pod in pods), _BOUND_WITHIN_SECONDS)
 
 
-def _bound(count: int, namespaces: Sequence[str], nodes: Sequence[str], constraint: Constraint) -> Iterator[Request]:
+def _bound(
+    count: int, namespaces: Sequence[str], nodes: Sequence[str], constraint: Constraint
+) -> Iterator[SchedulingRequest]:
     for number in range(count):
         pod = _pod(f"present-{number}", constraint)
         pod["spec"]["nodeName"] = nodes[number % len(nodes)]
-        yield Request("POST", pods_path(namespaces[number % len(namespaces)]), pod)
+        yield SchedulingRequest("POST", pods_path(namespaces[number % len(namespaces)]), pod)
 
 
 def _pod(name: str, constraint: Constraint) -> dict[str, Any]:

@@ -9,7 +9,7 @@ class PlacementError(Exception):
     exit_code = 1
 
 
-class MissingToolError(PlacementError):
+class PlacementToolError(PlacementError):
     """Something that the benchmark needs is not on this machine."""
 
     exit_code = 2

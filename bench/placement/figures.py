@@ -6,12 +6,12 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.placement.nodes import Node
-from bench.placement.sizes import Size
+from bench.placement.nodes import PlacedNode
+from bench.placement.sizes import PlacementSize
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class PlacementFigures:
     """One placement, counted on every node, in the nodes' order; empty nodes count too.
 
     Attributes:
@@ -69,7 +69,9 @@ class Figures:
         return f"CPU {self.cpu_deviation:.1f} pp, memory {self.memory_deviation:.1f} pp, {fullest}"
 
 
-def count_figures(nodes: Sequence[Node], placed: Mapping[str, str], sizes: Mapping[str, Size]) -> Figures:
+def count_figures(
+    nodes: Sequence[PlacedNode], placed: Mapping[str, str], sizes: Mapping[str, PlacementSize]
+) -> PlacementFigures:
     """The figures of a placement.
 
     Args:
@@ -80,12 +82,12 @@ def count_figures(nodes: Sequence[Node], placed: Mapping[str, str], sizes: Mappi
     Raises:
         ValueError: a VM is on a node that is not one of them.
     """
-    on_node: dict[str, list[Size]] = {node.name: [] for node in nodes}
+    on_node: dict[str, list[PlacementSize]] = {node.name: [] for node in nodes}
     for vm, node in placed.items():
         if node not in on_node:
             raise ValueError(f"{vm} is on {node}, which is none of the {len(nodes)} nodes")
         on_node[node].append(sizes[vm])
-    return Figures(
+    return PlacementFigures(
         tuple(len(on_node[node.name]) for node in nodes),
         tuple(
             100 * (node.load_millis + _total(size.cpu_millis for size in on_node[node.name])) / (1000 * node.size.cpus)
@@ -102,7 +104,7 @@ def _total(values: Iterable[int]) -> int:
     return sum(values)
 
 
-def middle(rounds: Sequence[Figures]) -> int:
+def middle(rounds: Sequence[PlacementFigures]) -> int:
     """The index of the round whose standard deviation is the median: of an even number, the lower of the two.
 
     A round, not the median of each figure: all figures and the chart then show what happened at one time.

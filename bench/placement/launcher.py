@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.placement.nodes import LAUNCHER_IMAGE
-from bench.placement.sizes import RECORDED, Size
+from bench.placement.sizes import RECORDED, PlacementSize
 from tests.e2e.support.objects import launcher_pod
 
 
@@ -25,7 +25,7 @@ def machine(name: str, scheduler: str = "") -> dict[str, Any]:
     }
 
 
-def pod(vmi: Mapping[str, Any], size: Size = RECORDED) -> dict[str, Any]:
+def pod(vmi: Mapping[str, Any], size: PlacementSize = RECORDED) -> dict[str, Any]:
     """The launcher pod of a VirtualMachineInstance.
 
     Containers and requests are those of a pod that KubeVirt made (tests/data/captures/pod-create-launcher.json), less

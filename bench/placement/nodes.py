@@ -21,7 +21,7 @@ LOAD_NAMESPACE: Final = "load"
 UNEVEN_SHARES: Final = (0.0, 0.2, 0.4, 0.6)
 
 
-class Load(Enum):
+class NodeLoad(Enum):
     """What runs on the nodes before the first VM comes."""
 
     EMPTY = "empty"
@@ -30,7 +30,7 @@ class Load(Enum):
     UNEVEN = "unevenly full"
 
 
-class Images(Enum):
+class NodeImageList(Enum):
     """Which nodes list the launcher's image."""
 
     HALF = "half of the nodes list the image"
@@ -62,7 +62,7 @@ LARGE_NODE: Final = NodeSize(192, 250)
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PlacedNode:
     """One node as it is before the first VM comes.
 
     Attributes:
@@ -111,8 +111,8 @@ class Node:
 
 
 def make_nodes(
-    sizes: tuple[tuple[int, NodeSize], ...], load: Load, images: Images, zones: tuple[int, ...] = ()
-) -> tuple[Node, ...]:
+    sizes: tuple[tuple[int, NodeSize], ...], load: NodeLoad, images: NodeImageList, zones: tuple[int, ...] = ()
+) -> tuple[PlacedNode, ...]:
     """The nodes of a row.
 
     Args:
@@ -123,10 +123,10 @@ def make_nodes(
     zone_names = [f"zone-{index}" for index, count in enumerate(zones, 1) for _ in range(count)] or [""] * len(expanded)
     digits = len(str(len(expanded)))
     return tuple(
-        Node(
+        PlacedNode(
             f"node-{number + 1:0{digits}}",
             size,
-            lists_image=images is Images.ALL or number % 2 == 0,
+            lists_image=images is NodeImageList.ALL or number % 2 == 0,
             load_millis=int(_load_share(load, size, number)[0] * 1000 * size.cpus),
             load_bytes=int(_load_share(load, size, number)[1] * size.memory_bytes),
             zone=zone_names[number],
@@ -141,13 +141,13 @@ def other_images() -> Iterator[dict[str, Any]]:
         yield _image(f"registry.example/other/image-{number:02}:v1", _OTHER_BYTES + number * 10_000_000)
 
 
-def _load_share(load: Load, size: NodeSize, number: int) -> tuple[float, float]:
+def _load_share(load: NodeLoad, size: NodeSize, number: int) -> tuple[float, float]:
     """The shares of a node's CPU and memory that its load requests."""
-    if load is Load.DAEMON_SETS:
+    if load is NodeLoad.DAEMON_SETS:
         return 1.5 / size.cpus, 2 * GIB / size.memory_bytes
-    if load is Load.HALF:
+    if load is NodeLoad.HALF:
         return 0.5, 0.5
-    if load is Load.UNEVEN:
+    if load is NodeLoad.UNEVEN:
         # Both halves of the nodes, those that list the image and those that don't, have all shares.
         share = UNEVEN_SHARES[number // 2 % len(UNEVEN_SHARES)]
         return share, share

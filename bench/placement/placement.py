@@ -10,14 +10,14 @@ from typing import Any, Final, NamedTuple
 
 from bench.placement import launcher, webhook
 from bench.placement.bindings import Bindings
-from bench.placement.cases import Case
-from bench.placement.client import Client, Request
-from bench.placement.cluster import NO_METADATA, Cluster, machines_path, pods_path
+from bench.placement.cases import PlacementCase
+from bench.placement.client import SchedulingClient, SchedulingRequest
+from bench.placement.cluster import NO_METADATA, PlacementCluster, machines_path, pods_path
 from bench.placement.constraint import constrain
-from bench.placement.figures import Figures, count_figures
-from bench.placement.nodes import Node
-from bench.placement.rows import Arrival, Row
-from bench.placement.sizes import Size, draw_sizes
+from bench.placement.figures import PlacementFigures, count_figures
+from bench.placement.nodes import PlacedNode
+from bench.placement.rows import Arrival, PlacementRow
+from bench.placement.sizes import PlacementSize, draw_sizes
 from webhook import names
 
 _BOUND_WITHIN_SECONDS: Final = 180.0
@@ -29,12 +29,12 @@ _SEED: Final = 1
 
 
 @dataclass(slots=True)
-class Vm:
+class PlacedVm:
     """A VM, its namespace, and the pod that runs it now."""
 
     name: str
     namespace: str
-    size: Size
+    size: PlacementSize
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
     migrations: int = 0
 
@@ -45,7 +45,7 @@ class Vm:
         return f"virt-launcher-{self.name}{target}"
 
 
-class Clients(NamedTuple):
+class PlacementClients(NamedTuple):
     """Who creates pods.
 
     Attributes:
@@ -53,14 +53,21 @@ class Clients(NamedTuple):
         controller: KubeVirt's controller.
     """
 
-    admin: Client
-    controller: Client
+    admin: SchedulingClient
+    controller: SchedulingClient
 
 
 class Placement:
     """The VMs of one cell, from the first that comes to the figures of all."""
 
-    def __init__(self, row: Row, case: Case, cluster: Cluster, clients: Clients, bindings: Bindings) -> None:
+    def __init__(
+        self,
+        row: PlacementRow,
+        case: PlacementCase,
+        cluster: PlacementCluster,
+        clients: PlacementClients,
+        bindings: Bindings,
+    ) -> None:
         self._row = row
         self._case = case
         self._cluster = cluster
@@ -70,12 +77,12 @@ class Placement:
         prefix = f"webhook-{case.spread}-" if case.through_webhook else ""
         self._namespaces = [f"{prefix}{name}" for name in row.namespace_names]
         self._random = random.Random(_SEED)  # noqa: S311 - not for secrets
-        self._vms: list[Vm] = []
+        self._vms: list[PlacedVm] = []
         self._made = 0
         # Pods of one cell may not be taken for those of the one before, whose deletion is still being reported.
         self._prefix = f"vm-{uuid.uuid4().hex[:6]}"
 
-    def run(self, nodes: tuple[Node, ...]) -> Figures:
+    def run(self, nodes: tuple[PlacedNode, ...]) -> PlacementFigures:
         """Place the VMs, count them, and delete their pods.
 
         Raises:
@@ -93,16 +100,16 @@ class Placement:
 
     # -- how VMs come and go -------------------------------------------------------------------------------------------
 
-    def burst(self, _: tuple[Node, ...]) -> None:
+    def burst(self, _: tuple[PlacedNode, ...]) -> None:
         """All at once."""
         self._come(self._row.vms)
 
-    def one_by_one(self, _: tuple[Node, ...]) -> None:
+    def one_by_one(self, _: tuple[PlacedNode, ...]) -> None:
         """Each when the one before it is bound."""
         for _number in range(self._row.vms):
             self._come(1)
 
-    def churn(self, _: tuple[Node, ...]) -> None:
+    def churn(self, _: tuple[PlacedNode, ...]) -> None:
         """A third of them leaves, chosen by chance, and as many others come; three times."""
         self._come(self._row.vms)
         for _round in range(_CHURNS):
@@ -110,7 +117,7 @@ class Placement:
             self._leave(leaving)
             self._come(len(leaving))
 
-    def drain(self, nodes: tuple[Node, ...]) -> None:
+    def drain(self, nodes: tuple[PlacedNode, ...]) -> None:
         """Two nodes are drained by live migrations and opened again; then a fifth more VMs come."""
         self._come(self._row.vms - self._row.vms // _COMING_SHARE)
         drained = [node.name for node in nodes[:_DRAINED_NODES]]
@@ -128,46 +135,48 @@ class Placement:
         sizes = draw_sizes(self._row.sizes, count, _SEED + self._made)
         namespaces = self._namespaces
         coming = [
-            Vm(f"{self._prefix}-{self._made + index}", namespaces[(self._made + index) % len(namespaces)], size)
+            PlacedVm(f"{self._prefix}-{self._made + index}", namespaces[(self._made + index) % len(namespaces)], size)
             for index, size in enumerate(sizes)
         ]
         self._made += count
         self._vms += coming
         self._create(coming)
 
-    def _leave(self, leaving: list[Vm]) -> None:
+    def _leave(self, leaving: list[PlacedVm]) -> None:
         self._cluster.delete_pods((vm.namespace, vm.pod_name) for vm in leaving)
         gone = {vm.name for vm in leaving}
         self._vms = [vm for vm in self._vms if vm.name not in gone]
 
-    def _migrate(self, moving: list[Vm]) -> None:
+    def _migrate(self, moving: list[PlacedVm]) -> None:
         sources = [(vm.namespace, vm.pod_name) for vm in moving]
         for vm in moving:
             vm.migrations += 1
         self._create(moving)
         self._cluster.delete_pods(sources)
 
-    def _create(self, vms: list[Vm]) -> None:
+    def _create(self, vms: list[PlacedVm]) -> None:
         if self._case.through_webhook:
             self._create_through_webhook(vms)
         else:
-            self._clients.admin.send_all(Request("POST", pods_path(vm.namespace), self._pod(vm)) for vm in vms)
+            self._clients.admin.send_all(
+                SchedulingRequest("POST", pods_path(vm.namespace), self._pod(vm)) for vm in vms
+            )
         self._bindings.wait((vm.pod_name for vm in vms), _BOUND_WITHIN_SECONDS)
 
-    def _create_through_webhook(self, vms: list[Vm]) -> None:
+    def _create_through_webhook(self, vms: list[PlacedVm]) -> None:
         """As KubeVirt does: the webhook reads the VMI that owns a launcher pod, a migration's target pod too."""
         controller = self._clients.controller
         scheduler = webhook.owners_scheduler(self._case)
         new = [vm for vm in vms if not vm.migrations]
         made = controller.send_all(
-            Request("POST", machines_path(vm.namespace), launcher.machine(vm.name, scheduler)) for vm in new
+            SchedulingRequest("POST", machines_path(vm.namespace), launcher.machine(vm.name, scheduler)) for vm in new
         )
         for vm, vmi in zip(new, made, strict=True):
             vm.uid = vmi["metadata"]["uid"]
-        pods = controller.send_all(Request("POST", pods_path(vm.namespace), self._pod(vm)) for vm in vms)
+        pods = controller.send_all(SchedulingRequest("POST", pods_path(vm.namespace), self._pod(vm)) for vm in vms)
         webhook.check_injected(pods, self._case)
 
-    def _pod(self, vm: Vm) -> dict[str, Any]:
+    def _pod(self, vm: PlacedVm) -> dict[str, Any]:
         vmi = {**launcher.machine(vm.name), "metadata": {"name": vm.name, "uid": vm.uid}}
         pod = launcher.pod(vmi, vm.size)
         pod["metadata"]["name"] = vm.pod_name

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.placement import profiles
-from bench.placement.client import Client
+from bench.placement.client import SchedulingClient
 from tests.e2e.support import commands
-from tests.e2e.support.commands import Lease
+from tests.e2e.support.commands import HeldLease
 from tests.e2e.support.kube import Kube
 from tests.e2e.support.pki import ADMIN, KUBE_SCHEDULER, KUBEVIRT_CONTROLLER
 from tests.e2e.support.plane import ControlPlane
@@ -20,7 +20,7 @@ _FLAGS: Final = ("--disable-admission-plugins=TaintNodesByCondition",)
 _REQUESTS_PER_SECOND: Final = 5000
 
 
-class Plane(ControlPlane):
+class BenchPlane(ControlPlane):
     """A control plane whose scheduler's metrics can be read."""
 
     def __init__(self, directory: Path, binaries: Path) -> None:
@@ -38,19 +38,19 @@ class Plane(ControlPlane):
         config = {"profiles": every, "clientConnection": connection}
         self.start_scheduler("all", config, lease=commands.KUBEVIRT_SCHEDULER_LEASE)
 
-    def client(self) -> Client:
+    def client(self) -> SchedulingClient:
         """An administrator's connections."""
-        return Client(self.server, self.pki.ca, self.pki.client(*ADMIN))
+        return SchedulingClient(self.server, self.pki.ca, self.pki.client(*ADMIN))
 
-    def controller_client(self) -> Client:
+    def controller_client(self) -> SchedulingClient:
         """The connections of KubeVirt's controller, whose pods the webhook looks at."""
-        return Client(self.server, self.pki.ca, self.pki.client(*KUBEVIRT_CONTROLLER))
+        return SchedulingClient(self.server, self.pki.ca, self.pki.client(*KUBEVIRT_CONTROLLER))
 
     def scheduler_metrics(self) -> str:
         """The scheduler's metrics, as Prometheus reads them."""
         port = self._scheduler_port
         return Kube(f"https://localhost:{port}", self.pki.ca, self.pki.client(*ADMIN), ADMIN.user).text("/metrics")
 
-    def _scheduler_command(self, name: str, config: Mapping[str, Any], lease: Lease | None, port: int) -> list[str]:
+    def _scheduler_command(self, name: str, config: Mapping[str, Any], lease: HeldLease | None, port: int) -> list[str]:
         self._scheduler_port = port
         return super()._scheduler_command(name, config, lease, port)

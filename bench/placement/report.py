@@ -11,14 +11,14 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from bench.placement.cases import Case
-from bench.placement.chart import Chart, Group, Series, svg
+from bench.placement.cases import PlacementCase
+from bench.placement.chart import BarGroup, Chart, Series, svg
 from bench.placement.cost import Cost
 from bench.placement.errors import PlacementError
-from bench.placement.figures import Figures
+from bench.placement.figures import PlacementFigures
 from bench.placement.nodes import LAUNCHER_BYTES, REPORTED_IMAGES
-from bench.placement.rows import Row
-from bench.placement.table import Cell, Outcome, Plan
+from bench.placement.rows import PlacementRow
+from bench.placement.table import Cell, PlacementOutcome, PlacementPlan
 
 _LEGEND: Final = (
     "Each cell: the standard deviation of VMs per node, that of the requested CPU and that of the requested memory per "
@@ -27,10 +27,10 @@ _LEGEND: Final = (
 _COST_HEADER: Final = ("Pods that are scheduled", "Choosing a node", "CPU of the scheduler", "Pods per second")
 
 
-class Report:
+class PlacementReport:
     """What one run showed. The figures of a cell are those of its middle round."""
 
-    def __init__(self, plan: Plan, outcome: Outcome) -> None:
+    def __init__(self, plan: PlacementPlan, outcome: PlacementOutcome) -> None:
         self._plan = plan
         self._outcome = outcome
 
@@ -73,7 +73,7 @@ class Report:
         }
         path.write_text(json.dumps(document, indent=1) + "\n")
 
-    def svg(self, row: Row, cases: tuple[Case, Case]) -> str:
+    def svg(self, row: PlacementRow, cases: tuple[PlacementCase, PlacementCase]) -> str:
         """The VMs on each node of one row, two cases beside each other.
 
         Raises:
@@ -110,7 +110,7 @@ class Report:
             "ones."
         )
 
-    def _cases(self, row: Row) -> dict[str, object]:
+    def _cases(self, row: PlacementRow) -> dict[str, object]:
         return {
             case.key: {**_values(cell.shown), "rounds": [_values(figures) for figures in cell.rounds]}
             for case in self._plan.cases
@@ -118,13 +118,13 @@ class Report:
         }
 
 
-def chart_of(row: Row, cells: Sequence[Cell]) -> Chart:
+def chart_of(row: PlacementRow, cells: Sequence[Cell]) -> Chart:
     """The VMs on each node; those that list the launcher's image stand together."""
     nodes = row.make_nodes()
     order = sorted(range(len(nodes)), key=lambda index: not nodes[index].lists_image)
     listing = sum(node.lists_image for node in nodes)
     groups = [
-        Group(heading, size)
+        BarGroup(heading, size)
         for heading, size in (
             (f"{_nodes(listing)} the launcher\u2019s image", listing),
             (f"{_nodes(len(nodes) - listing)} {REPORTED_IMAGES} larger images instead", len(nodes) - listing),
@@ -153,7 +153,7 @@ def chart_of(row: Row, cells: Sequence[Cell]) -> Chart:
     )
 
 
-def _values(figures: Figures) -> dict[str, object]:
+def _values(figures: PlacementFigures) -> dict[str, object]:
     return {
         "vms_standard_deviation": round(figures.deviation, 3),
         "cpu_standard_deviation": round(figures.cpu_deviation, 3),

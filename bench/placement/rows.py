@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from bench.placement.nodes import LARGE_NODE, MIDDLE_NODE, SMALL_NODE, Images, Load, Node, NodeSize, make_nodes
+from bench.placement.nodes import (
+    LARGE_NODE,
+    MIDDLE_NODE,
+    SMALL_NODE,
+    NodeImageList,
+    NodeLoad,
+    NodeSize,
+    PlacedNode,
+    make_nodes,
+)
 from bench.placement.sizes import MIXED, SMALL
 
 _KVM_DEVICES: Final = 1000  # KubeVirt's own figure, unless virtualMachineInstancesPerNode says otherwise
@@ -25,7 +34,7 @@ class Arrival(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PlacementRow:
     """One cluster, and what happens to it.
 
     Attributes:
@@ -41,8 +50,8 @@ class Row:
     vms: int
     sizes: str = SMALL
     nodes: tuple[tuple[int, NodeSize], ...] = ((_NODES, MIDDLE_NODE),)
-    load: Load = Load.EMPTY
-    images: Images = Images.HALF
+    load: NodeLoad = NodeLoad.EMPTY
+    images: NodeImageList = NodeImageList.HALF
     namespaces: int = 1
     arrival: Arrival = Arrival.BURST
     devices: int = _KVM_DEVICES
@@ -50,7 +59,7 @@ class Row:
     alike: bool = True
     quick: bool = False
 
-    def make_nodes(self) -> tuple[Node, ...]:
+    def make_nodes(self) -> tuple[PlacedNode, ...]:
         """The nodes as they are before the first VM comes."""
         return make_nodes(self.nodes, self.load, self.images, self.zones)
 
@@ -64,7 +73,7 @@ class Row:
             f"{self.namespaces} namespaces" if self.namespaces > 1 else "",
             self.arrival.value if self.arrival is not Arrival.BURST else "",
             f"zones of {', '.join(map(str, self.zones))} nodes" if self.zones else "",
-            self.images.value if self.images is not Images.HALF else "",
+            self.images.value if self.images is not NodeImageList.HALF else "",
             f"virtualMachineInstancesPerNode: {self.devices}" if self.devices != _KVM_DEVICES else "",
         ]
         return "; ".join(filter(None, parts))
@@ -81,52 +90,54 @@ _MIXED_NODES = ((10, SMALL_NODE), (6, MIDDLE_NODE), (4, LARGE_NODE))
 
 ROWS: Final = (
     # -- size of the nodes, number of VMs
-    Row("16cpu-100", 100, nodes=_SMALL),
-    Row("16cpu-daemonsets-100", 100, nodes=_SMALL, load=Load.DAEMON_SETS, quick=True),
-    Row("64cpu-40", 40),
-    Row("64cpu-100", 100, quick=True),
-    Row("64cpu-300", 300),
-    Row("64cpu-1000", 1000),
-    Row("64cpu-daemonsets-40", 40, load=Load.DAEMON_SETS),
-    Row("64cpu-daemonsets-100", 100, load=Load.DAEMON_SETS, quick=True),
-    Row("64cpu-daemonsets-300", 300, load=Load.DAEMON_SETS),
-    Row("64cpu-daemonsets-1000", 1000, load=Load.DAEMON_SETS),
-    Row("192cpu-100", 100, nodes=_LARGE),
-    Row("192cpu-daemonsets-100", 100, nodes=_LARGE, load=Load.DAEMON_SETS),
-    Row("192cpu-daemonsets-1000", 1000, nodes=_LARGE, load=Load.DAEMON_SETS),
+    PlacementRow("16cpu-100", 100, nodes=_SMALL),
+    PlacementRow("16cpu-daemonsets-100", 100, nodes=_SMALL, load=NodeLoad.DAEMON_SETS, quick=True),
+    PlacementRow("64cpu-40", 40),
+    PlacementRow("64cpu-100", 100, quick=True),
+    PlacementRow("64cpu-300", 300),
+    PlacementRow("64cpu-1000", 1000),
+    PlacementRow("64cpu-daemonsets-40", 40, load=NodeLoad.DAEMON_SETS),
+    PlacementRow("64cpu-daemonsets-100", 100, load=NodeLoad.DAEMON_SETS, quick=True),
+    PlacementRow("64cpu-daemonsets-300", 300, load=NodeLoad.DAEMON_SETS),
+    PlacementRow("64cpu-daemonsets-1000", 1000, load=NodeLoad.DAEMON_SETS),
+    PlacementRow("192cpu-100", 100, nodes=_LARGE),
+    PlacementRow("192cpu-daemonsets-100", 100, nodes=_LARGE, load=NodeLoad.DAEMON_SETS),
+    PlacementRow("192cpu-daemonsets-1000", 1000, nodes=_LARGE, load=NodeLoad.DAEMON_SETS),
     # -- what else is on the nodes
-    Row("half-full-100", 100, load=Load.HALF),
-    Row("uneven-load-100", 100, load=Load.UNEVEN, alike=False),
-    Row("uneven-nodes-200", 200, nodes=_MIXED_NODES, load=Load.DAEMON_SETS, alike=False),
-    Row("all-images-100", 100, load=Load.DAEMON_SETS, images=Images.ALL, quick=True),
+    PlacementRow("half-full-100", 100, load=NodeLoad.HALF),
+    PlacementRow("uneven-load-100", 100, load=NodeLoad.UNEVEN, alike=False),
+    PlacementRow("uneven-nodes-200", 200, nodes=_MIXED_NODES, load=NodeLoad.DAEMON_SETS, alike=False),
+    PlacementRow("all-images-100", 100, load=NodeLoad.DAEMON_SETS, images=NodeImageList.ALL, quick=True),
     # -- VMs of mixed sizes
-    Row("mixed-100", 100, MIXED, load=Load.DAEMON_SETS),
-    Row("mixed-300", 300, MIXED, load=Load.DAEMON_SETS, quick=True),
-    Row("mixed-all-images-300", 300, MIXED, load=Load.DAEMON_SETS, images=Images.ALL),
-    Row("mixed-192cpu-600", 600, MIXED, nodes=_LARGE, load=Load.DAEMON_SETS),
-    Row("mixed-half-full-100", 100, MIXED, nodes=_LARGE, load=Load.HALF),
-    Row("mixed-uneven-load-150", 150, MIXED, load=Load.UNEVEN, alike=False),
-    Row("medium-300", 300, "u1.medium", load=Load.DAEMON_SETS),
+    PlacementRow("mixed-100", 100, MIXED, load=NodeLoad.DAEMON_SETS),
+    PlacementRow("mixed-300", 300, MIXED, load=NodeLoad.DAEMON_SETS, quick=True),
+    PlacementRow("mixed-all-images-300", 300, MIXED, load=NodeLoad.DAEMON_SETS, images=NodeImageList.ALL),
+    PlacementRow("mixed-192cpu-600", 600, MIXED, nodes=_LARGE, load=NodeLoad.DAEMON_SETS),
+    PlacementRow("mixed-half-full-100", 100, MIXED, nodes=_LARGE, load=NodeLoad.HALF),
+    PlacementRow("mixed-uneven-load-150", 150, MIXED, load=NodeLoad.UNEVEN, alike=False),
+    PlacementRow("medium-300", 300, "u1.medium", load=NodeLoad.DAEMON_SETS),
     # -- namespaces
-    Row("20-namespaces-300", 300, load=Load.DAEMON_SETS, namespaces=20, quick=True),
-    Row("300-namespaces-300", 300, load=Load.DAEMON_SETS, namespaces=300, quick=True),
-    Row("20-namespaces-empty-300", 300, namespaces=20),
-    Row("300-namespaces-empty-300", 300, namespaces=300),
-    Row("mixed-20-namespaces-300", 300, MIXED, load=Load.DAEMON_SETS, namespaces=20),
-    Row("mixed-300-namespaces-300", 300, MIXED, load=Load.DAEMON_SETS, namespaces=300),
-    Row("20-namespaces-300-limit-250", 300, load=Load.DAEMON_SETS, namespaces=20, devices=250),
-    Row("300-namespaces-300-limit-250", 300, load=Load.DAEMON_SETS, namespaces=300, devices=250),
-    Row("20-namespaces-300-limit-110", 300, load=Load.DAEMON_SETS, namespaces=20, devices=110),
-    Row("300-namespaces-300-limit-110", 300, load=Load.DAEMON_SETS, namespaces=300, devices=110),
-    Row("mixed-20-namespaces-300-limit-110", 300, MIXED, load=Load.DAEMON_SETS, namespaces=20, devices=110),
+    PlacementRow("20-namespaces-300", 300, load=NodeLoad.DAEMON_SETS, namespaces=20, quick=True),
+    PlacementRow("300-namespaces-300", 300, load=NodeLoad.DAEMON_SETS, namespaces=300, quick=True),
+    PlacementRow("20-namespaces-empty-300", 300, namespaces=20),
+    PlacementRow("300-namespaces-empty-300", 300, namespaces=300),
+    PlacementRow("mixed-20-namespaces-300", 300, MIXED, load=NodeLoad.DAEMON_SETS, namespaces=20),
+    PlacementRow("mixed-300-namespaces-300", 300, MIXED, load=NodeLoad.DAEMON_SETS, namespaces=300),
+    PlacementRow("20-namespaces-300-limit-250", 300, load=NodeLoad.DAEMON_SETS, namespaces=20, devices=250),
+    PlacementRow("300-namespaces-300-limit-250", 300, load=NodeLoad.DAEMON_SETS, namespaces=300, devices=250),
+    PlacementRow("20-namespaces-300-limit-110", 300, load=NodeLoad.DAEMON_SETS, namespaces=20, devices=110),
+    PlacementRow("300-namespaces-300-limit-110", 300, load=NodeLoad.DAEMON_SETS, namespaces=300, devices=110),
+    PlacementRow(
+        "mixed-20-namespaces-300-limit-110", 300, MIXED, load=NodeLoad.DAEMON_SETS, namespaces=20, devices=110
+    ),
     # -- how the VMs come and go
-    Row("one-by-one-100", 100, load=Load.DAEMON_SETS, arrival=Arrival.ONE_BY_ONE),
-    Row("churn-100", 100, load=Load.DAEMON_SETS, arrival=Arrival.CHURN),
-    Row("churn-20-namespaces-300", 300, load=Load.DAEMON_SETS, arrival=Arrival.CHURN, namespaces=20),
-    Row("mixed-churn-300", 300, MIXED, load=Load.DAEMON_SETS, arrival=Arrival.CHURN),
-    Row("drain-100", 100, load=Load.DAEMON_SETS, arrival=Arrival.DRAIN, quick=True),
-    Row("mixed-drain-300", 300, MIXED, load=Load.DAEMON_SETS, arrival=Arrival.DRAIN),
+    PlacementRow("one-by-one-100", 100, load=NodeLoad.DAEMON_SETS, arrival=Arrival.ONE_BY_ONE),
+    PlacementRow("churn-100", 100, load=NodeLoad.DAEMON_SETS, arrival=Arrival.CHURN),
+    PlacementRow("churn-20-namespaces-300", 300, load=NodeLoad.DAEMON_SETS, arrival=Arrival.CHURN, namespaces=20),
+    PlacementRow("mixed-churn-300", 300, MIXED, load=NodeLoad.DAEMON_SETS, arrival=Arrival.CHURN),
+    PlacementRow("drain-100", 100, load=NodeLoad.DAEMON_SETS, arrival=Arrival.DRAIN, quick=True),
+    PlacementRow("mixed-drain-300", 300, MIXED, load=NodeLoad.DAEMON_SETS, arrival=Arrival.DRAIN),
     # -- zones
-    Row("zones-100", 100, load=Load.DAEMON_SETS, zones=(8, 6, 6)),
-    Row("zones-uneven-100", 100, load=Load.DAEMON_SETS, zones=(10, 7, 3)),
+    PlacementRow("zones-100", 100, load=NodeLoad.DAEMON_SETS, zones=(8, 6, 6)),
+    PlacementRow("zones-uneven-100", 100, load=NodeLoad.DAEMON_SETS, zones=(10, 7, 3)),
 )

@@ -28,7 +28,7 @@ _SIDECAR_MEMORY_BYTES: Final = 35_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class PlacementSize:
     """What the launcher pod of one size of VM requests in all."""
 
     name: str
@@ -46,10 +46,10 @@ class Size:
         return self.memory_bytes - _SIDECAR_MEMORY_BYTES
 
 
-def launcher_size(name: str, vcpus: int, guest_bytes: int) -> Size:
+def launcher_size(name: str, vcpus: int, guest_bytes: int) -> PlacementSize:
     """What KubeVirt requests for a VM of so many virtual CPUs and so much memory."""
     overhead = _FIXED_OVERHEAD_BYTES + _OVERHEAD_PER_VCPU_BYTES * vcpus + guest_bytes // _PAGE_TABLE_RATIO
-    return Size(
+    return PlacementSize(
         name,
         1000 * vcpus // CPU_ALLOCATION_RATIO + _SIDECAR_MILLICPU,
         guest_bytes + overhead + _SIDECAR_MEMORY_BYTES,
@@ -57,8 +57,8 @@ def launcher_size(name: str, vcpus: int, guest_bytes: int) -> Size:
 
 
 # As recorded in tests/data/captures/pod-create-launcher.json, less its container disk.
-RECORDED: Final = Size("a small VM", 105, 426240 * 1024 + _SIDECAR_MEMORY_BYTES)
-INSTANCE_TYPES: Final[Mapping[str, Size]] = {
+RECORDED: Final = PlacementSize("a small VM", 105, 426240 * 1024 + _SIDECAR_MEMORY_BYTES)
+INSTANCE_TYPES: Final[Mapping[str, PlacementSize]] = {
     name: launcher_size(name, vcpus, mebibytes * MIB)
     for name, vcpus, mebibytes in (
         ("u1.nano", 1, 512),
@@ -88,7 +88,7 @@ SMALL: Final = "small"
 MIXED: Final = "mixed"
 
 
-def draw_sizes(which: str, count: int, seed: int) -> Sequence[Size]:
+def draw_sizes(which: str, count: int, seed: int) -> Sequence[PlacementSize]:
     """The sizes of so many VMs, the same for the same seed.
 
     Args:

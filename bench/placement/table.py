@@ -9,26 +9,26 @@ from pathlib import Path
 
 from bench.placement import webhook
 from bench.placement.bindings import Bindings
-from bench.placement.cases import Case
-from bench.placement.cluster import Cluster
+from bench.placement.cases import PlacementCase
+from bench.placement.cluster import PlacementCluster
 from bench.placement.cost import Cost, CostPlan, measure_cost
 from bench.placement.errors import PlacementError
-from bench.placement.figures import Figures, middle
-from bench.placement.placement import Clients, Placement
-from bench.placement.plane import Plane
-from bench.placement.rows import Row
+from bench.placement.figures import PlacementFigures, middle
+from bench.placement.placement import Placement, PlacementClients
+from bench.placement.plane import BenchPlane
+from bench.placement.rows import PlacementRow
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlacementPlan:
     """What is measured.
 
     Attributes:
         cost: the large cluster, or None to leave it out.
     """
 
-    rows: Sequence[Row]
-    cases: Sequence[Case]
+    rows: Sequence[PlacementRow]
+    cases: Sequence[PlacementCase]
     rounds: int
     cost: CostPlan | None = None
 
@@ -37,18 +37,18 @@ class Plan:
 class Cell:
     """The rounds of one row in one case; what is shown of them is the middle one."""
 
-    row: Row
-    case: Case
-    rounds: tuple[Figures, ...]
+    row: PlacementRow
+    case: PlacementCase
+    rounds: tuple[PlacementFigures, ...]
 
     @property
-    def shown(self) -> Figures:
+    def shown(self) -> PlacementFigures:
         """The round with the median standard deviation."""
         return self.rounds[middle(self.rounds)]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlacementOutcome:
     """What was measured, of which version of Kubernetes; a cell that failed leaves a sentence, and the others count."""
 
     kubernetes: str
@@ -56,12 +56,12 @@ class Outcome:
     costs: Sequence[Cost] = ()
     failures: Sequence[str] = ()
 
-    def cell(self, row: Row, case: Case) -> Cell | None:
+    def cell(self, row: PlacementRow, case: PlacementCase) -> Cell | None:
         """One cell; None if it failed."""
         return next((cell for cell in self.cells if (cell.row.key, cell.case.key) == (row.key, case.key)), None)
 
 
-def measure(plan: Plan, binaries: Path, directory: Path, say: Callable[[str], None]) -> Outcome:
+def measure(plan: PlacementPlan, binaries: Path, directory: Path, say: Callable[[str], None]) -> PlacementOutcome:
     """Run everything on a control plane of its own.
 
     Args:
@@ -74,20 +74,22 @@ def measure(plan: Plan, binaries: Path, directory: Path, say: Callable[[str], No
         StartError: a server did not start.
         ApiError: the API server denied a request.
     """
-    with Plane(directory, binaries) as plane, contextlib.ExitStack() as stack:
+    with BenchPlane(directory, binaries) as plane, contextlib.ExitStack() as stack:
         plane.start_profiles()
         if any(case.through_webhook for case in plan.cases):
             stack.enter_context(webhook.serving(plane))
-        clients = Clients(stack.enter_context(plane.client()), stack.enter_context(plane.controller_client()))
+        clients = PlacementClients(stack.enter_context(plane.client()), stack.enter_context(plane.controller_client()))
         version = plane.admin.request("GET", "/version")["gitVersion"]
         failures: list[str] = []
         cells = _measure_cells(plan, clients, say, failures) if plan.rows else []
         costs = measure_cost(plane, clients.admin, plan.cost, say) if plan.cost else []
-        return Outcome(version, cells, costs, failures)
+        return PlacementOutcome(version, cells, costs, failures)
 
 
-def _measure_cells(plan: Plan, clients: Clients, say: Callable[[str], None], failures: list[str]) -> list[Cell]:
-    cluster = Cluster(clients.admin)
+def _measure_cells(
+    plan: PlacementPlan, clients: PlacementClients, say: Callable[[str], None], failures: list[str]
+) -> list[Cell]:
+    cluster = PlacementCluster(clients.admin)
     bindings = Bindings(clients.admin)
     cells: list[Cell] = []
     for row in plan.rows:

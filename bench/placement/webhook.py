@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.placement import launcher, profiles
-from bench.placement.cases import Case
+from bench.placement.cases import PlacementCase
 from bench.placement.errors import PlacementError
 from tests.e2e.support.access import Access
-from tests.e2e.support.kube import ApiError, Json, Kube
+from tests.e2e.support.kube import Json, Kube, KubeError
 from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.processes import Process, free_port
 from webhook import names
@@ -51,17 +51,17 @@ def prepare(kube: Kube) -> None:
     kube.create("v1/namespaces", namespace)
 
 
-def metadata(case: Case) -> dict[str, object]:
+def metadata(case: PlacementCase) -> dict[str, object]:
     """Labels and annotations of the namespaces of a case."""
     return {"labels": LABELS, "annotations": {names.SPREAD_ANNOTATION: case.spread}}
 
 
-def owners_scheduler(case: Case) -> str:
+def owners_scheduler(case: PlacementCase) -> str:
     """The scheduler that the owners of the VMs choose, so that kubevirt-webhook does not; empty for none."""
     return "" if case.profile == profiles.SHIPPED else case.profile
 
 
-def check_injected(pods: list[dict[str, Any]], case: Case) -> None:
+def check_injected(pods: list[dict[str, Any]], case: PlacementCase) -> None:
     """That kubevirt-webhook wrote into each of these pods what the case says, and its annotations.
 
     Raises:
@@ -102,6 +102,6 @@ def _is_called(plane: Access, vmi: Json) -> bool:
     """Whether a launcher pod made now would get its scheduler from the server; found by a dry run."""
     try:
         answer = plane.kubevirt_controller.create("v1/pods", launcher.pod(vmi), _PROBE, dryRun="All")
-    except ApiError:
+    except KubeError:
         return False
     return bool(answer["spec"]["schedulerName"] == profiles.SHIPPED)

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from bench.reliability import floods, memory, rollouts
-from bench.reliability.errors import MissingToolError, ReliabilityError
-from bench.reliability.outcome import Outcome, machine, table
+from bench.reliability.errors import ReliabilityError, ReliabilityToolError
+from bench.reliability.outcome import ReliabilityOutcome, machine, table
 from hack.controlplane import build
-from tests.e2e.support.kube import ApiError
+from tests.e2e.support.kube import KubeError
 from tests.e2e.support.processes import StartError
 
 NAMES = (*floods.FLOODS, *memory.MEMORY, *rollouts.ROLLOUTS)
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             outcomes.append(_run(name, options.scale))
     except ReliabilityError as error:
         return _failed(str(error), error.exit_code)
-    except (StartError, ApiError, OSError, AssertionError, http.client.HTTPException) as error:
+    except (StartError, KubeError, OSError, AssertionError, http.client.HTTPException) as error:
         return _failed(str(error), 1)
     except KeyboardInterrupt:
         return _failed("interrupted", 130)
@@ -62,7 +62,7 @@ def _part(text: str) -> float:
     return part
 
 
-def _run(name: str, scale: float) -> Outcome:
+def _run(name: str, scale: float) -> ReliabilityOutcome:
     if name in floods.FLOODS:
         return floods.run(name, scale)
     if name in memory.MEMORY:
@@ -70,7 +70,7 @@ def _run(name: str, scale: float) -> Outcome:
     try:
         binaries = build.ensure(os.environ)
     except build.UnavailableError as reason:
-        raise MissingToolError(str(reason)) from None
+        raise ReliabilityToolError(str(reason)) from None
     except build.BuildError as error:
         raise ReliabilityError(str(error)) from None
     return rollouts.ROLLOUTS[name](binaries, scale)

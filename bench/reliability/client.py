@@ -75,7 +75,7 @@ class Felt:
         return ordered[min(int(len(ordered) * part), len(ordered) - 1)] if ordered else float("nan")
 
 
-class Clients:
+class RetryingClients:
     """Several clients that send one review after another.
 
     Args:

@@ -9,7 +9,7 @@ class ReliabilityError(Exception):
     exit_code = 1
 
 
-class MissingToolError(ReliabilityError):
+class ReliabilityToolError(ReliabilityError):
     """Something that the run needs is not on this machine."""
 
     exit_code = 2

@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 import uvloop
 
-from bench.reliability.client import HOST, PATH, Clients, Stream, answered, connect, head, request, unverified
-from bench.reliability.outcome import Outcome
-from bench.reliability.server import Server, serving
+from bench.reliability.client import HOST, PATH, RetryingClients, Stream, answered, connect, head, request, unverified
+from bench.reliability.outcome import ReliabilityOutcome
+from bench.reliability.server import ReliabilityServer, serving
 from tests.builders import review, vm
 from webhook.server.app import MAX_BODY
 
@@ -27,31 +27,31 @@ _VMS: Final = "/mutate/scheduling/virtualmachines/enforce"
 _DIALLING: Final = 50
 _UNREAD_SECONDS: Final = 120.0
 
-Flood = Callable[[Server, float], Awaitable[tuple[str, str]]]
+Flood = Callable[[ReliabilityServer, float], Awaitable[tuple[str, str]]]
 
 
-def run(name: str, scale: float) -> Outcome:
+def run(name: str, scale: float) -> ReliabilityOutcome:
     """One of `FLOODS`, at a part of its size."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
-    async def attacked(server: Server) -> Outcome:
-        clients = Clients(server.port, unverified(), request())
+    async def attacked(server: ReliabilityServer) -> ReliabilityOutcome:
+        clients = RetryingClients(server.port, unverified(), request())
         async with clients.running() as felt:
             attack, seen = await FLOODS[name](server, scale)
-        return Outcome(name, attack, felt, server.peak, seen)
+        return ReliabilityOutcome(name, attack, felt, server.peak, seen)
 
     with serving() as server:
         return uvloop.run(attacked(server))
 
 
-async def quiet(_: Server, scale: float) -> tuple[str, str]:
+async def quiet(_: ReliabilityServer, scale: float) -> tuple[str, str]:
     """Nothing: what all others are to be compared with."""
     await asyncio.sleep(SECONDS * scale)
     return "none", ""
 
 
-async def idle(server: Server, scale: float) -> tuple[str, str]:
+async def idle(server: ReliabilityServer, scale: float) -> tuple[str, str]:
     """Connections after their handshake that never ask anything."""
     count, before = int(10_000 * scale), server.memory
     streams = await _dialled(server, count)
@@ -65,7 +65,7 @@ async def idle(server: Server, scale: float) -> tuple[str, str]:
     return f"{count:,} idle TLS connections", f"{each:.0f} KiB each; closed by us after {closed:.0f} s"
 
 
-async def handshakes(server: Server, scale: float) -> tuple[str, str]:
+async def handshakes(server: ReliabilityServer, scale: float) -> tuple[str, str]:
     """TCP connections that never begin a handshake."""
     count = int(5000 * scale)
     streams = [await asyncio.open_connection(HOST, server.port) for _ in range(count)]
@@ -77,7 +77,7 @@ async def handshakes(server: Server, scale: float) -> tuple[str, str]:
     return f"{count:,} half-open handshakes", f"closed by us after {closed:.0f} s"
 
 
-async def garbage(server: Server, scale: float) -> tuple[str, str]:
+async def garbage(server: ReliabilityServer, scale: float) -> tuple[str, str]:
     """Bytes that are no TLS, as many as two cores manage."""
     dice = random.Random(1)  # noqa: S311 - the same every time
     samples = [dice.randbytes(dice.randrange(1, 4000)) for _ in range(500)]
@@ -98,12 +98,12 @@ async def garbage(server: Server, scale: float) -> tuple[str, str]:
     return f"{sent:,} handshakes of random bytes", ""
 
 
-async def bodies(server: Server, scale: float) -> tuple[str, str]:
+async def bodies(server: ReliabilityServer, scale: float) -> tuple[str, str]:
     """The largest bodies, from many clients, one after another."""
     return await _bodies(server, scale, head(MAX_BODY, f"{PATH}?timeout=3s") + b" " * MAX_BODY, "of 7 MiB")
 
 
-async def objects(server: Server, scale: float) -> tuple[str, str]:
+async def objects(server: ReliabilityServer, scale: float) -> tuple[str, str]:
     """Bodies that take far more memory decoded: empty objects by the hundred thousand."""
     place = review(vm())
     place["request"]["object"]["spec"]["template"]["spec"]["volumes"] = "@@"
@@ -112,7 +112,7 @@ async def objects(server: Server, scale: float) -> tuple[str, str]:
     return await _bodies(server, scale, head(len(body), f"{_VMS}?timeout=3s") + body, "of 2.4 million objects")
 
 
-async def trickle(server: Server, scale: float) -> tuple[str, str]:
+async def trickle(server: ReliabilityServer, scale: float) -> tuple[str, str]:
     """Requests that come a byte a second: half of them never end their head, half never their body."""
     count = int(1000 * scale)
     streams = await _dialled(server, count)
@@ -138,7 +138,7 @@ async def trickle(server: Server, scale: float) -> tuple[str, str]:
     return f"{count:,} requests of a byte a second", _counted(statuses)
 
 
-async def unread(server: Server, scale: float) -> tuple[str, str]:
+async def unread(server: ReliabilityServer, scale: float) -> tuple[str, str]:
     """Requests without end from clients that read no answer."""
     count, sent = int(10 * scale) or 1, request() * 100
 
@@ -168,17 +168,17 @@ async def unread(server: Server, scale: float) -> tuple[str, str]:
     return f"{count} clients that never read", seen
 
 
-async def metrics(server: Server, scale: float) -> tuple[str, str]:
+async def metrics(server: ReliabilityServer, scale: float) -> tuple[str, str]:
     """Clients that scrape without a pause, on a connection for as long as it lasts."""
     return await _scraped(server, scale, 50)
 
 
-async def metrics200(server: Server, scale: float) -> tuple[str, str]:
+async def metrics200(server: ReliabilityServer, scale: float) -> tuple[str, str]:
     """As `metrics`, four times as many."""
     return await _scraped(server, scale, 200)
 
 
-async def _scraped(server: Server, scale: float, count: int) -> tuple[str, str]:
+async def _scraped(server: ReliabilityServer, scale: float, count: int) -> tuple[str, str]:
     scraped = ended = 0
     end = time.monotonic() + SECONDS * scale
 
@@ -208,7 +208,7 @@ FLOODS: Final[dict[str, Flood]] = {
 }
 
 
-async def _bodies(server: Server, scale: float, sent: bytes, what: str) -> tuple[str, str]:
+async def _bodies(server: ReliabilityServer, scale: float, sent: bytes, what: str) -> tuple[str, str]:
     statuses: Counter[str] = Counter()
 
     async def one() -> None:
@@ -236,7 +236,7 @@ async def _repeated(one: Callable[[], Awaitable[None]], count: int, seconds: flo
     await asyncio.gather(*(run() for _ in range(count)))
 
 
-async def _dialled(server: Server, count: int) -> list[Stream]:
+async def _dialled(server: ReliabilityServer, count: int) -> list[Stream]:
     turns, trust = asyncio.Semaphore(_DIALLING), unverified()
 
     async def one() -> Stream:
@@ -247,7 +247,7 @@ async def _dialled(server: Server, count: int) -> list[Stream]:
 
 
 @asynccontextmanager
-async def _connected(server: Server) -> AsyncIterator[Stream]:
+async def _connected(server: ReliabilityServer) -> AsyncIterator[Stream]:
     stream = await connect(server.port, unverified())
     try:
         yield stream

@@ -19,9 +19,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import uvloop
 
-from bench.reliability.client import PATIENCE, Clients, Stream, answered, connect, head, request, unverified
-from bench.reliability.outcome import Outcome
-from bench.reliability.server import Server, serving
+from bench.reliability.client import PATIENCE, RetryingClients, Stream, answered, connect, head, request, unverified
+from bench.reliability.outcome import ReliabilityOutcome
+from bench.reliability.server import ReliabilityServer, serving
 from tests.builders import VMI_UID, review, vm
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from webhook import names
@@ -70,7 +70,7 @@ MEMORY: Final = {
 }
 
 
-def run(name: str, scale: float) -> Outcome:
+def run(name: str, scale: float) -> ReliabilityOutcome:
     """One of `MEMORY`, at a part of its size."""
     scenario = MEMORY[name]
     with tempfile.TemporaryDirectory() as directory:
@@ -80,8 +80,8 @@ def run(name: str, scale: float) -> Outcome:
             return uvloop.run(_attacked(name, scenario, server, scale))
 
 
-async def _attacked(name: str, scenario: Scenario, server: Server, scale: float) -> Outcome:
-    clients = Clients(server.port, unverified(), request())
+async def _attacked(name: str, scenario: Scenario, server: ReliabilityServer, scale: float) -> ReliabilityOutcome:
+    clients = RetryingClients(server.port, unverified(), request())
     statuses: Counter[str] = Counter()
     async with clients.running() as felt:
         end = time.monotonic() + SECONDS * scale
@@ -91,10 +91,10 @@ async def _attacked(name: str, scenario: Scenario, server: Server, scale: float)
             else:
                 await asyncio.sleep(0.1)
     seen = "answers: " + ", ".join(f"{count:,} of {status}" for status, count in sorted(statuses.items()))
-    return Outcome(name, scenario.attack, felt, server.peak, seen if statuses else "")
+    return ReliabilityOutcome(name, scenario.attack, felt, server.peak, seen if statuses else "")
 
 
-async def _migrate(server: Server, statuses: Counter[str]) -> None:
+async def _migrate(server: ReliabilityServer, statuses: Counter[str]) -> None:
     asked: Json = {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstanceMigration",

@@ -11,7 +11,7 @@ from bench.reliability.client import Felt
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ReliabilityOutcome:
     """One row.
 
     Attributes:
@@ -41,7 +41,7 @@ class Outcome:
 HEADER = ("Run", "Attack", "Reviews beside", "Failed", "p50/p99/max ms", "Peak MiB", "Seen")
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
+def table(outcomes: Sequence[ReliabilityOutcome]) -> str:
     """All of them in Markdown."""
     rows = [HEADER, ("---",) * len(HEADER), *(outcome.row for outcome in outcomes)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

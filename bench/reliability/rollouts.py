@@ -16,10 +16,10 @@ from typing import Final
 
 import uvloop
 
-from bench.reliability.client import Clients, Felt, request
-from bench.reliability.outcome import Outcome
+from bench.reliability.client import Felt, RetryingClients, request
+from bench.reliability.outcome import ReliabilityOutcome
 from tests.e2e.support.balancer import Balancer
-from tests.e2e.support.installed import Installation, Load
+from tests.e2e.support.installed import LiveInstallation, SteadyReviews
 from tests.e2e.support.plane import ControlPlane
 from tests.e2e.support.tenant import Tenant
 
@@ -29,13 +29,13 @@ ROTATIONS: Final = 3
 LAG: Final = 1.0
 
 
-class Direct(threading.Thread):
+class DirectRoute(threading.Thread):
     """Clients of a loop of their own that call the replicas as the API server does, by the balancer."""
 
-    def __init__(self, installed: Installation, tenant: Tenant) -> None:
+    def __init__(self, installed: LiveInstallation, tenant: Tenant) -> None:
         super().__init__()
         trust = ssl.create_default_context(cadata=b64decode(installed.secret()["data"]["ca.crt"]).decode())
-        self._clients = Clients(installed.balancer.port, trust, request(tenant.namespace), count=8, pause=0)
+        self._clients = RetryingClients(installed.balancer.port, trust, request(tenant.namespace), count=8, pause=0)
         self._end = threading.Event()
         self.felt = self._clients.felt
 
@@ -54,11 +54,11 @@ class Direct(threading.Thread):
                 await asyncio.sleep(0.05)
 
 
-def rollout(binaries: Path, scale: float) -> Outcome:
+def rollout(binaries: Path, scale: float) -> ReliabilityOutcome:
     """Both replicas are replaced again and again, until enough requests have been sent."""
     wanted = int(REQUESTS * scale)
-    with _installed(binaries) as (installed, tenant), Load(tenant, threads=1) as load:
-        direct = Direct(installed, tenant)
+    with _installed(binaries) as (installed, tenant), SteadyReviews(tenant, threads=1) as load:
+        direct = DirectRoute(installed, tenant)
         direct.start()
         replaced = 0
         try:
@@ -75,15 +75,17 @@ def rollout(binaries: Path, scale: float) -> Outcome:
             felt = direct.end()
     _refused(felt, load)
     attack = f"{replaced} replicas of 2 replaced, the forwarder dials each for {LAG:g} s after SIGTERM"
-    return Outcome("rollout", attack, felt, seen=f"of {load.done:,} VMs by the API server {len(load.failures)} refused")
+    return ReliabilityOutcome(
+        "rollout", attack, felt, seen=f"of {load.done:,} VMs by the API server {len(load.failures)} refused"
+    )
 
 
-def rotation(binaries: Path, scale: float) -> Outcome:
+def rotation(binaries: Path, scale: float) -> ReliabilityOutcome:
     """CA and leaves change while a GitOps tool re-applies and re-orders, and a replica is killed in between."""
     rotations = max(1, int(ROTATIONS * scale))
     killed = 0
     with _installed(binaries) as (installed, tenant):
-        load = Load(tenant, threads=2)
+        load = SteadyReviews(tenant, threads=2)
         began = time.monotonic()
         with load:
             for number in range(rotations):
@@ -105,20 +107,20 @@ def rotation(binaries: Path, scale: float) -> Outcome:
     felt = Felt(list(load.times))
     _refused(felt, load)
     attack = f"{rotations} rotations under re-ordering server-side applies, {killed} of them with a replica killed"
-    return Outcome("rotation", attack, felt, seen=f"VMs by the API server, within {seconds:.0f} s")
+    return ReliabilityOutcome("rotation", attack, felt, seen=f"VMs by the API server, within {seconds:.0f} s")
 
 
-ROLLOUTS: Final[dict[str, Callable[[Path, float], Outcome]]] = {"rollout": rollout, "rotation": rotation}
+ROLLOUTS: Final[dict[str, Callable[[Path, float], ReliabilityOutcome]]] = {"rollout": rollout, "rotation": rotation}
 
 
 @contextmanager
-def _installed(binaries: Path) -> Iterator[tuple[Installation, Tenant]]:
+def _installed(binaries: Path) -> Iterator[tuple[LiveInstallation, Tenant]]:
     with tempfile.TemporaryDirectory(prefix="bench-reliability-") as name:
         directory = Path(name)
         with (
             ControlPlane(directory / "plane", binaries) as plane,
             Balancer() as balancer,
-            Installation(plane, directory, balancer, "--tls=managed") as installed,
+            LiveInstallation(plane, directory, balancer, "--tls=managed") as installed,
         ):
             installed.apply()
             for _ in range(2):
@@ -126,7 +128,7 @@ def _installed(binaries: Path) -> Iterator[tuple[Installation, Tenant]]:
             yield installed, installed.tenant()
 
 
-def _gitops(installed: Installation) -> None:
+def _gitops(installed: LiveInstallation) -> None:
     for _ in range(5):
         manifests = installed.manifests()
         manifests[0]["webhooks"].reverse()
@@ -134,5 +136,5 @@ def _gitops(installed: Installation) -> None:
         installed.apply()
 
 
-def _refused(felt: Felt, load: Load) -> None:
+def _refused(felt: Felt, load: SteadyReviews) -> None:
     felt.failures.update(Counter(failure[:80] for failure in load.failures))

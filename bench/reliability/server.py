@@ -24,7 +24,7 @@ _READY_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 30.0
 
 
-class Server:
+class ReliabilityServer:
     """A running server."""
 
     def __init__(self, port: int, ops: int, pid: int) -> None:
@@ -55,7 +55,7 @@ class Server:
 
 
 @contextmanager
-def serving(facts: str = _FILES, settings: Path = _SETTINGS) -> Iterator[Server]:
+def serving(facts: str = _FILES, settings: Path = _SETTINGS) -> Iterator[ReliabilityServer]:
     """A server of its own for a run, so that its peak of memory is that run's.
 
     Args:
@@ -72,7 +72,7 @@ def serving(facts: str = _FILES, settings: Path = _SETTINGS) -> Iterator[Server]
     with tempfile.TemporaryFile() as log, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log) as process:
         try:
             _wait_ready(ops, process)
-            yield Server(port, ops, process.pid)
+            yield ReliabilityServer(port, ops, process.pid)
             if process.poll() is not None:
                 raise ReliabilityError(f"the server has ended with status {process.returncode}")
         finally:

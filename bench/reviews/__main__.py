@@ -11,8 +11,8 @@ from bench.options import writable
 from bench.reviews import golang, host, interpreter
 from bench.reviews.errors import BenchError
 from bench.reviews.load import Pressure
-from bench.reviews.report import Report
-from bench.reviews.rounds import Bench, Plan
+from bench.reviews.report import ReviewsReport
+from bench.reviews.rounds import Bench, ReviewsPlan
 from bench.reviews.servers import ROOT, TITLES
 
 # Of at least three rounds there is a median; at two seconds each, all fits into five minutes.
@@ -71,7 +71,7 @@ def _servers(names: str) -> list[str]:
     return list(dict.fromkeys(keys))
 
 
-def _measured(options: argparse.Namespace) -> Report:
+def _measured(options: argparse.Namespace) -> ReviewsReport:
     cores = host.cores()
     cache = host.cache_directory()
     built = golang.build(cache)
@@ -79,7 +79,7 @@ def _measured(options: argparse.Namespace) -> Report:
     _say(f"Python servers run on {python}")
     venv_python = interpreter.environment(python, ROOT / "requirements.lock", cache)
     rounds, pressure = _QUICK if options.quick else _FULL
-    plan = Plan(options.servers, rounds, pressure)
+    plan = ReviewsPlan(options.servers, rounds, pressure)
     _say(f"about {plan.seconds:.0f} s; {cores}")
     outcome = Bench(plan, venv_python, built, cores).measure(_say)
     libraries = interpreter.versions(venv_python)
@@ -96,7 +96,7 @@ def _measured(options: argparse.Namespace) -> Report:
         "Method": f"median of interleaved rounds ({rounds} of {pressure.seconds:g} s each); TLS 1.3 with a P-256 key, "
         "HTTP/1.1 keep-alive; ours with look-ups, metrics and an audit line for each review, the others without",
     }
-    return Report(plan, outcome, machine)
+    return ReviewsReport(plan, outcome, machine)
 
 
 def _say(text: str) -> None:

@@ -21,7 +21,7 @@ FASTER_JSON: Final = "jsonv2"
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuiltServers:
     """What the toolchain made.
 
     Attributes:
@@ -35,7 +35,7 @@ class Built:
     versions: Mapping[str, str]
 
 
-def build(cache: Path) -> Built:
+def build(cache: Path) -> BuiltServers:
     """Build what has changed since the last time; Go knows.
 
     Raises:
@@ -63,7 +63,7 @@ def build(cache: Path) -> Built:
     run(
         "building the Go server `partial`", [*command, "./partial"], cwd=SOURCES, environment=faster if known else plain
     )
-    return Built(binaries, known, _versions(go, plain))
+    return BuiltServers(binaries, known, _versions(go, plain))
 
 
 def _versions(go: str, environment: Mapping[str, str]) -> dict[str, str]:

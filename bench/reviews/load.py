@@ -11,7 +11,7 @@ from bench.reviews.certificate import Certificate
 from bench.reviews.errors import BenchError, run
 from bench.reviews.host import pinned
 from bench.reviews.payloads import Payload
-from bench.reviews.servers import Running
+from bench.reviews.servers import RunningServer
 
 # Above this share of its core, the load client is what limits the requests per second.
 CLIENT_LIMIT: Final = 0.95
@@ -56,7 +56,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class LoadClient:
     """The load client.
 
     Attributes:
@@ -70,7 +70,7 @@ class Client:
     core: int | None
     pressure: Pressure
 
-    def press(self, running: Running, payload: Payload, concurrency: int, round_: int) -> Sample:
+    def press(self, running: RunningServer, payload: Payload, concurrency: int, round_: int) -> Sample:
         """Put load on a server.
 
         Raises:

@@ -29,13 +29,13 @@ _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 
 
-class Model(BaseModel):
+class NaiveModel(BaseModel):
     """What all models share: Kubernetes' spelling in JSON, and that fields without a name here are kept."""
 
     model_config = ConfigDict(extra="allow", alias_generator=to_camel)
 
 
-class OwnerReference(Model):
+class NaiveOwnerReference(NaiveModel):
     api_version: str
     kind: str
     name: str
@@ -43,72 +43,72 @@ class OwnerReference(Model):
     controller: bool = False
 
 
-class ObjectMeta(Model):
+class NaiveObjectMeta(NaiveModel):
     name: str | None = None
     generate_name: str | None = None
     namespace: str | None = None
     labels: dict[str, str] = Field(default_factory=dict)
     annotations: dict[str, str] = Field(default_factory=dict)
-    owner_references: list[OwnerReference] = Field(default_factory=list)
+    owner_references: list[NaiveOwnerReference] = Field(default_factory=list)
 
 
-class EnvVar(Model):
+class EnvVar(NaiveModel):
     name: str
     value: str | None = None
 
 
-class VolumeMount(Model):
+class VolumeMount(NaiveModel):
     name: str
     mount_path: str
     read_only: bool = False
 
 
-class Resources(Model):
+class NaiveResources(NaiveModel):
     limits: dict[str, str] = Field(default_factory=dict)
     requests: dict[str, str] = Field(default_factory=dict)
 
 
-class Container(Model):
+class NaiveContainer(NaiveModel):
     name: str
     image: str | None = None
     command: list[str] = Field(default_factory=list)
     args: list[str] = Field(default_factory=list)
     env: list[EnvVar] = Field(default_factory=list)
-    resources: Resources = Field(default_factory=Resources)
+    resources: NaiveResources = Field(default_factory=NaiveResources)
     volume_mounts: list[VolumeMount] = Field(default_factory=list)
 
 
-class Named(Model):
+class NaiveNamed(NaiveModel):
     name: str
 
 
-class Toleration(Model):
+class NaiveToleration(NaiveModel):
     key: str | None = None
     operator: str | None = None
     effect: str | None = None
     toleration_seconds: int | None = None
 
 
-class PodSpec(Model):
-    containers: list[Container]
-    init_containers: list[Container] = Field(default_factory=list)
-    volumes: list[Named] = Field(default_factory=list)
+class NaivePodSpec(NaiveModel):
+    containers: list[NaiveContainer]
+    init_containers: list[NaiveContainer] = Field(default_factory=list)
+    volumes: list[NaiveNamed] = Field(default_factory=list)
     node_selector: dict[str, str] = Field(default_factory=dict)
-    tolerations: list[Toleration] = Field(default_factory=list)
+    tolerations: list[NaiveToleration] = Field(default_factory=list)
     scheduler_name: str | None = None
 
 
-class Pod(Model):
-    metadata: ObjectMeta
-    spec: PodSpec
+class NaivePod(NaiveModel):
+    metadata: NaiveObjectMeta
+    spec: NaivePodSpec
 
 
-class Matcher(Model):
+class NaiveMatcher(NaiveModel):
     name: str | None = None
     kind: str | None = None
 
 
-class Domain(Model):
+class NaiveDomain(NaiveModel):
     cpu: dict[str, Any] | None = None
     memory: dict[str, Any] | None = None
     machine: dict[str, str] | None = None
@@ -117,56 +117,56 @@ class Domain(Model):
     resources: dict[str, Any] = Field(default_factory=dict)
 
 
-class TemplateSpec(Model):
-    domain: Domain
-    volumes: list[Named] = Field(default_factory=list)
+class NaiveTemplateSpec(NaiveModel):
+    domain: NaiveDomain
+    volumes: list[NaiveNamed] = Field(default_factory=list)
     scheduler_name: str | None = None
 
 
-class Template(Model):
-    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
-    spec: TemplateSpec
+class NaiveTemplate(NaiveModel):
+    metadata: NaiveObjectMeta = Field(default_factory=NaiveObjectMeta)
+    spec: NaiveTemplateSpec
 
 
-class VirtualMachineSpec(Model):
+class NaiveVirtualMachineSpec(NaiveModel):
     run_strategy: str | None = None
-    instancetype: Matcher | None = None
-    preference: Matcher | None = None
-    template: Template
+    instancetype: NaiveMatcher | None = None
+    preference: NaiveMatcher | None = None
+    template: NaiveTemplate
 
 
-class VirtualMachine(Model):
-    metadata: ObjectMeta
-    spec: VirtualMachineSpec
+class NaiveVirtualMachine(NaiveModel):
+    metadata: NaiveObjectMeta
+    spec: NaiveVirtualMachineSpec
 
 
-class MigrationSpec(Model):
+class NaiveMigrationSpec(NaiveModel):
     vmi_name: str
     added_node_selector: dict[str, str] = Field(default_factory=dict)
 
 
-class Migration(Model):
-    metadata: ObjectMeta
-    spec: MigrationSpec
+class NaiveMigration(NaiveModel):
+    metadata: NaiveObjectMeta
+    spec: NaiveMigrationSpec
 
 
-class UserInfo(Model):
+class NaiveUserInfo(NaiveModel):
     username: str
     groups: list[str] = Field(default_factory=list)
 
 
-class AdmissionRequest(Model):
+class NaiveAdmissionRequest(NaiveModel):
     uid: str
     operation: str
     namespace: str | None = None
-    user_info: UserInfo
+    user_info: NaiveUserInfo
     object: dict[str, Any]
 
 
-class AdmissionReview(Model):
+class NaiveAdmissionReview(NaiveModel):
     api_version: str
     kind: str
-    request: AdmissionRequest
+    request: NaiveAdmissionRequest
 
 
 # An object, changed in place; the text denies it.
@@ -175,7 +175,7 @@ Policy = Callable[[dict[str, Any]], str | None]
 
 def mutate_pod(document: dict[str, Any]) -> str | None:
     """A launcher pod of a VMI goes to the scheduler, where it is on the default one."""
-    pod = Pod.model_validate(document)
+    pod = NaivePod.model_validate(document)
     owned = any(owner.controller and owner.kind == "VirtualMachineInstance" for owner in pod.metadata.owner_references)
     launcher = owned and pod.metadata.labels.get("kubevirt.io") == "virt-launcher"
     if launcher and pod.spec.scheduler_name in (None, _DEFAULT_SCHEDULER):
@@ -186,7 +186,7 @@ def mutate_pod(document: dict[str, Any]) -> str | None:
 
 def mutate_vm(document: dict[str, Any]) -> str | None:
     """A VM without a scheduler gets one."""
-    vm = VirtualMachine.model_validate(document)
+    vm = NaiveVirtualMachine.model_validate(document)
     if vm.spec.template.spec.scheduler_name is None:
         template = document["spec"]["template"]
         template["spec"]["schedulerName"] = _SCHEDULER
@@ -197,7 +197,7 @@ def mutate_vm(document: dict[str, Any]) -> str | None:
 
 def validate_migration(document: dict[str, Any]) -> str | None:
     """The added selector must be labels."""
-    for key, value in Migration.model_validate(document).spec.added_node_selector.items():
+    for key, value in NaiveMigration.model_validate(document).spec.added_node_selector.items():
         prefix, slash, name = key.rpartition("/")
         if (slash and not _is_domain(prefix)) or not _NAME.fullmatch(name):
             return f"spec.addedNodeSelector: {key!r} is no label key"
@@ -218,7 +218,7 @@ def handler(policy: Policy) -> Callable[[web.Request], Awaitable[web.Response]]:
     """An endpoint that evaluates with ``policy``."""
 
     async def handle(request: web.Request) -> web.Response:
-        review = AdmissionReview.model_validate(await request.json())
+        review = NaiveAdmissionReview.model_validate(await request.json())
         changed = copy.deepcopy(review.request.object)
         rejection = policy(changed)
         response: dict[str, Any] = {"uid": review.request.uid, "allowed": rejection is None}

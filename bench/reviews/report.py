@@ -16,7 +16,7 @@ from rich.table import Table
 
 from bench.reviews.load import CLIENT_LIMIT, Sample
 from bench.reviews.payloads import MIGRATION, PAYLOADS, POD, VM
-from bench.reviews.rounds import CONCURRENCIES, Outcome, Plan
+from bench.reviews.rounds import CONCURRENCIES, ReviewsOutcome, ReviewsPlan
 from bench.reviews.servers import OURS, TITLES
 
 _ALONE: Final = CONCURRENCIES[0]
@@ -42,7 +42,7 @@ _METRICS: Final = ("cpu_us", "rps", "p50_us", "p99_us", "max_us", "rss_mb", "cli
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ReviewFigures:
     """The medians of all rounds for one server, payload and concurrency."""
 
     cpu_us: float
@@ -54,7 +54,7 @@ class Figures:
     client_share: float
 
     @classmethod
-    def of(cls, samples: Sequence[Sample]) -> Figures:
+    def of(cls, samples: Sequence[Sample]) -> ReviewFigures:
         return cls(**{name: statistics.median(getattr(sample, name) for sample in samples) for name in _METRICS})
 
 
@@ -89,14 +89,14 @@ class Ratio:
         )
 
 
-class Report:
+class ReviewsReport:
     """What one run showed.
 
     Args:
         machine: what it ran on, by name.
     """
 
-    def __init__(self, plan: Plan, outcome: Outcome, machine: Mapping[str, str]) -> None:
+    def __init__(self, plan: ReviewsPlan, outcome: ReviewsOutcome, machine: Mapping[str, str]) -> None:
         self._plan = plan
         self._outcome = outcome
         self._machine = machine
@@ -104,7 +104,7 @@ class Report:
         for sample in outcome.samples:
             groups.setdefault((sample.payload, sample.server, sample.concurrency), []).append(sample)
         self._groups = groups
-        self._figures = {key: Figures.of(samples) for key, samples in groups.items()}
+        self._figures = {key: ReviewFigures.of(samples) for key, samples in groups.items()}
         self._ratios = {(ratio.payload, ratio.server): ratio for ratio in self._all_ratios()}
 
     def _all_ratios(self) -> Iterable[Ratio]:

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Final
 
 from bench.reviews import certificate
-from bench.reviews.golang import Built
+from bench.reviews.golang import BuiltServers
 from bench.reviews.host import Cores
-from bench.reviews.load import Client, Pressure, Sample
+from bench.reviews.load import LoadClient, Pressure, Sample
 from bench.reviews.payloads import PAYLOADS, Payload
-from bench.reviews.servers import Running, lineup, started
+from bench.reviews.servers import RunningServer, lineup, started
 
 # One review at a time shows how fast an answer can be; sixteen show what a core can do.
 CONCURRENCIES: Final = (1, 16)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReviewsPlan:
     """What is measured.
 
     Attributes:
@@ -40,7 +40,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ReviewsOutcome:
     """What was measured.
 
     Attributes:
@@ -63,12 +63,12 @@ class Bench:
         python: runs the Python servers.
     """
 
-    plan: Plan
+    plan: ReviewsPlan
     python: Path
-    built: Built
+    built: BuiltServers
     cores: Cores
 
-    def measure(self, say: Callable[[str], None]) -> Outcome:
+    def measure(self, say: Callable[[str], None]) -> ReviewsOutcome:
         """Run all rounds.
 
         Args:
@@ -77,16 +77,16 @@ class Bench:
         Raises:
             BenchError: a server did not start or gave a wrong answer.
         """
-        outcome = Outcome()
+        outcome = ReviewsOutcome()
         for round_ in range(1, self.plan.rounds + 1):
             say(f"round {round_} of {self.plan.rounds}")
             with tempfile.TemporaryDirectory(prefix="bench-reviews-") as directory:
                 self._round(round_, Path(directory), outcome)
         return outcome
 
-    def _round(self, round_: int, directory: Path, outcome: Outcome) -> None:
+    def _round(self, round_: int, directory: Path, outcome: ReviewsOutcome) -> None:
         pair = certificate.make(directory)
-        client = Client(self.built.binaries / "load", pair, self.cores.load, self.plan.pressure)
+        client = LoadClient(self.built.binaries / "load", pair, self.cores.load, self.plan.pressure)
         first = (round_ - 1) % len(self.plan.servers)
         # Another one goes first each time, so that none always follows the same neighbor's caches and heat.
         keys = [*self.plan.servers[first:], *self.plan.servers[:first]]
@@ -105,7 +105,7 @@ class Bench:
                 outcome.audit[key] = outcome.audit.get(key, 0) + running.audit_lines()
 
 
-def _serves(running: Running, payload: Payload, outcome: Outcome) -> bool:
+def _serves(running: RunningServer, payload: Payload, outcome: ReviewsOutcome) -> bool:
     """Whether a server has an endpoint for a payload; if so, that it does the work."""
     key = running.server.key
     status, answer = running.ask(payload)

@@ -52,7 +52,7 @@ _OTHER_PATHS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ReviewsServer:
     """A server that can be started.
 
     Attributes:
@@ -82,7 +82,7 @@ class Server:
         return f"{self.address}{self.paths[payload.name]}?timeout=10s"
 
 
-def lineup(keys: Sequence[str], python: Path, binaries: Path, certificate: Certificate) -> list[Server]:
+def lineup(keys: Sequence[str], python: Path, binaries: Path, certificate: Certificate) -> list[ReviewsServer]:
     """The servers named by ``keys``, each on free ports."""
     ports = _free_ports(len(keys) + 1)
     ops = ports.pop()
@@ -97,7 +97,7 @@ def lineup(keys: Sequence[str], python: Path, binaries: Path, certificate: Certi
     return servers
 
 
-def _ours(python: Path, port: int, ops: int, certificate: Certificate) -> Server:
+def _ours(python: Path, port: int, ops: int, certificate: Certificate) -> ReviewsServer:
     argv = (
         *(str(python), "-m", "webhook.cli.main", "serve"),
         *("--cluster-from", str(_HERE / "cluster")),
@@ -107,7 +107,7 @@ def _ours(python: Path, port: int, ops: int, certificate: Certificate) -> Server
         *("--tls-cert", str(certificate.certificate)),
         *("--tls-key", str(certificate.key)),
     )
-    return Server(
+    return ReviewsServer(
         key=OURS,
         argv=argv,
         address=f"https://127.0.0.1:{port}",
@@ -118,14 +118,14 @@ def _ours(python: Path, port: int, ops: int, certificate: Certificate) -> Server
     )
 
 
-def _other(key: str, command: Sequence[str], port: int, certificate: Certificate) -> Server:
+def _other(key: str, command: Sequence[str], port: int, certificate: Certificate) -> ReviewsServer:
     argv = (
         *command,
         *("--listen", f"127.0.0.1:{port}"),
         *("--tls-cert", str(certificate.certificate)),
         *("--tls-key", str(certificate.key)),
     )
-    return Server(
+    return ReviewsServer(
         key=key,
         argv=argv,
         address=f"https://127.0.0.1:{port}",
@@ -147,10 +147,12 @@ def _free_ports(count: int) -> list[int]:
         return ports
 
 
-class Running:
+class RunningServer:
     """A started server."""
 
-    def __init__(self, server: Server, process: subprocess.Popen[bytes], output: Path, tls: ssl.SSLContext) -> None:
+    def __init__(
+        self, server: ReviewsServer, process: subprocess.Popen[bytes], output: Path, tls: ssl.SSLContext
+    ) -> None:
         self.server = server
         self._process = process
         self._output = output
@@ -253,8 +255,8 @@ class Running:
 
 @contextmanager
 def started(
-    servers: Sequence[Server], core: int | None, certificate: Certificate, directory: Path
-) -> Iterator[list[Running]]:
+    servers: Sequence[ReviewsServer], core: int | None, certificate: Certificate, directory: Path
+) -> Iterator[list[RunningServer]]:
     """All servers, ready; they are stopped at the end, whatever happens.
 
     They run at the same time, on one core: an idle server costs next to nothing, and payloads can go to one server
@@ -277,7 +279,7 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "GO"))}
 
 
-def _start(server: Server, core: int | None, directory: Path, tls: ssl.SSLContext) -> Running:
+def _start(server: ReviewsServer, core: int | None, directory: Path, tls: ssl.SSLContext) -> RunningServer:
     output = directory / server.key
     with output.with_suffix(".out").open("wb") as out, output.with_suffix(".err").open("wb") as err, pinned(core):
         try:
@@ -291,4 +293,4 @@ def _start(server: Server, core: int | None, directory: Path, tls: ssl.SSLContex
             )
         except OSError as error:
             raise BenchError(f"{server.title} can't be started: {error}") from None
-    return Running(server, process, output, tls)
+    return RunningServer(server, process, output, tls)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hack.chart import facts
-from hack.chart.tree import MORE, Entries, Override, Value
+from hack.chart.tree import MORE, ChartEntries, ChartValue, Override
 from webhook.install.callers import restrict_callers
 from webhook.install.layer_volumes import with_layers
 from webhook.install.plan import DIGEST_ANNOTATION, with_ports
@@ -48,7 +48,7 @@ _LAYERS: Final = LayersSettings(listen="0.0.0.0:64003")
 _CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
-class Source:
+class ChartSource:
     """Makes objects.
 
     Args:
@@ -120,17 +120,17 @@ def entries(kind: str, name: str, knobs: Mapping[str, bool]) -> list[Manifest]:
     (found,) = (one for one in configurations(settings) if (one["kind"], one["metadata"]["name"]) == (kind, name))
     result: list[Manifest] = deepcopy(found["webhooks"])
     for entry in result:
-        entry["timeoutSeconds"] = Value("$facts.timeoutSeconds")
+        entry["timeoutSeconds"] = ChartValue("$facts.timeoutSeconds")
         expressions = entry["namespaceSelector"]["matchExpressions"]
-        expressions[1]["values"] = [Entries("$facts.excludedNamespaces")]
-        expressions.append(Entries("$facts.namespaceSelector"))
+        expressions[1]["values"] = [ChartEntries("$facts.excludedNamespaces")]
+        expressions.append(ChartEntries("$facts.namespaceSelector"))
     return result
 
 
 def _open(one: Manifest) -> Manifest:
     """An object with the places where the chart's values go."""
     result = deepcopy(one)
-    result["metadata"].setdefault("labels", {})[MORE] = Entries("$.Values.commonLabels")
+    result["metadata"].setdefault("labels", {})[MORE] = ChartEntries("$.Values.commonLabels")
     if result["kind"] in _CONFIGURATIONS:
         result.pop("webhooks")
         return result
@@ -148,54 +148,54 @@ def _with_values(value: Any) -> Any:
         return [_with_values(one) for one in value]
     for name, port in _PORTS.items():
         if type(value) is int and value == port:
-            return Value(f"$facts.{name}Port")
+            return ChartValue(f"$facts.{name}Port")
     return value
 
 
 def _deployment(one: Manifest) -> None:
     spec = one["spec"]
     if "replicas" in spec:
-        spec["replicas"] = Value("$.Values.replicas")
+        spec["replicas"] = ChartValue("$.Values.replicas")
     template = spec["template"]
-    template["metadata"]["labels"][MORE] = Entries("merge (dict) $.Values.podLabels $.Values.commonLabels")
-    template["metadata"]["annotations"][DIGEST_ANNOTATION] = Value(
+    template["metadata"]["labels"][MORE] = ChartEntries("merge (dict) $.Values.podLabels $.Values.commonLabels")
+    template["metadata"]["annotations"][DIGEST_ANNOTATION] = ChartValue(
         'include "kubevirt-webhook.settings" $ | sha256sum | trunc 16 | quote'
     )
-    template["metadata"]["annotations"][MORE] = Entries("$.Values.podAnnotations")
+    template["metadata"]["annotations"][MORE] = ChartEntries("$.Values.podAnnotations")
     pod = template["spec"]
-    pod["terminationGracePeriodSeconds"] = Value("max 30 (add 20 (int $facts.drainSeconds))")
+    pod["terminationGracePeriodSeconds"] = ChartValue("max 30 (add 20 (int $facts.drainSeconds))")
     for field in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity"):
         pod[field] = Override(f"$.Values.{field}")
     pod["topologySpreadConstraints"] = Override("$.Values.topologySpreadConstraints", pod["topologySpreadConstraints"])
     (container,) = pod["containers"]
-    container["image"] = Value('include "kubevirt-webhook.image" $ | quote')
-    container["imagePullPolicy"] = Value("$.Values.image.pullPolicy")
+    container["image"] = ChartValue('include "kubevirt-webhook.image" $ | quote')
+    container["imagePullPolicy"] = ChartValue("$.Values.image.pullPolicy")
     container["resources"] = Override("$.Values.resources", container["resources"])
 
 
 def _config_map(one: Manifest) -> None:
     if one["metadata"]["name"] == NAME:
-        one["data"] = {"settings.yaml": Value('include "kubevirt-webhook.settings" $ | quote')}
+        one["data"] = {"settings.yaml": ChartValue('include "kubevirt-webhook.settings" $ | quote')}
     else:
-        one["data"] = {"kubevirt-webhook.json": Value('$.Files.Get "files/kubevirt-webhook.json" | quote')}
-        one["metadata"]["labels"][MORE] = Entries("merge (dict) $.Values.dashboard.labels $.Values.commonLabels")
+        one["data"] = {"kubevirt-webhook.json": ChartValue('$.Files.Get "files/kubevirt-webhook.json" | quote')}
+        one["metadata"]["labels"][MORE] = ChartEntries("merge (dict) $.Values.dashboard.labels $.Values.commonLabels")
 
 
 def _budget(one: Manifest) -> None:
-    one["spec"]["maxUnavailable"] = Value("$.Values.podDisruptionBudget.maxUnavailable")
+    one["spec"]["maxUnavailable"] = ChartValue("$.Values.podDisruptionBudget.maxUnavailable")
 
 
 def _autoscaler(one: Manifest) -> None:
     spec = one["spec"]
-    spec["minReplicas"] = Value("$.Values.autoscaling.minReplicas")
-    spec["maxReplicas"] = Value("$.Values.autoscaling.maxReplicas")
-    spec["metrics"][0]["resource"]["target"]["averageValue"] = Value("$.Values.autoscaling.averageCpu")
+    spec["minReplicas"] = ChartValue("$.Values.autoscaling.minReplicas")
+    spec["maxReplicas"] = ChartValue("$.Values.autoscaling.maxReplicas")
+    spec["metrics"][0]["resource"]["target"]["averageValue"] = ChartValue("$.Values.autoscaling.averageCpu")
 
 
 def _monitoring(one: Manifest) -> None:
-    one["metadata"]["labels"][MORE] = Entries("merge (dict) $.Values.monitoring.labels $.Values.commonLabels")
+    one["metadata"]["labels"][MORE] = ChartEntries("merge (dict) $.Values.monitoring.labels $.Values.commonLabels")
     for endpoint in one["spec"].get("endpoints", ()):
-        endpoint["interval"] = Value("$.Values.monitoring.interval")
+        endpoint["interval"] = ChartValue("$.Values.monitoring.interval")
 
 
 def _network_policy(one: Manifest) -> None:
@@ -203,7 +203,7 @@ def _network_policy(one: Manifest) -> None:
         peers = rule.get("from", [])
         if {"ipBlock": {"cidr": _BLOCK}} in peers:
             peers.remove({"ipBlock": {"cidr": _BLOCK}})
-            peers.append(Entries("$facts.callerBlocks"))
+            peers.append(ChartEntries("$facts.callerBlocks"))
 
 
 _CHANGES: Final = {

@@ -16,14 +16,14 @@ from typing import Any, Final
 Assignment = tuple[bool, ...]
 Variants = Mapping[Assignment, Any]
 
-# The key of a mapping under which `Entries` stand.
+# The key of a mapping under which `ChartEntries` stand.
 MORE: Final = "\0more"
 # Words that some YAML parser reads as something else than a string.
 _WORDS: Final = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null"})
 
 
 @dataclass(frozen=True)
-class Value:
+class ChartValue:
     """A scalar that the template computes.
 
     Attributes:
@@ -47,7 +47,7 @@ class Override:
 
 
 @dataclass(frozen=True)
-class Entries:
+class ChartEntries:
     """Further entries of a mapping, or items of a list, that the template computes.
 
     Attributes:
@@ -57,7 +57,7 @@ class Entries:
     expression: str
 
 
-class Template:
+class ChartTemplate:
     """Writes variants as one template.
 
     Args:
@@ -92,7 +92,7 @@ class Template:
         margin = " " * indent
         values = list(variants.values())
         first = values[0]
-        if isinstance(first, Entries):
+        if isinstance(first, ChartEntries):
             return _more(first, indent)
         if isinstance(first, Override):
             return self._override(key, first, indent)
@@ -115,14 +115,14 @@ class Template:
     def _list(self, variants: Variants, indent: int) -> list[str]:
         lines = []
         found = {
-            assignment: {_identity(item): item for item in items if not isinstance(item, Entries)}
+            assignment: {_identity(item): item for item in items if not isinstance(item, ChartEntries)}
             for assignment, items in variants.items()
         }
         for key in _merged([list(items) for items in found.values()]):
             having = {assignment: items[key] for assignment, items in found.items() if key in items}
             lines += self._when(having, variants, self._item(having, indent))
         further = {
-            assignment: one for assignment, items in variants.items() for one in items if isinstance(one, Entries)
+            assignment: one for assignment, items in variants.items() for one in items if isinstance(one, ChartEntries)
         }
         if further:
             lines += self._when(further, variants, _more(next(iter(further.values())), indent))
@@ -148,7 +148,7 @@ class Template:
         return [f"{head} {self._scalar(value)}"]
 
     def _scalar(self, value: Any) -> str:
-        if isinstance(value, Value):
+        if isinstance(value, ChartValue):
             return f"{{{{ {value.expression} }}}}"
         if not isinstance(value, str):
             return json.dumps(value)
@@ -219,7 +219,7 @@ def enumerate_variants(knobs: Sequence[str], make: Callable[[Mapping[str, bool]]
     return relevant, variants
 
 
-def _more(entries: Entries, indent: int) -> list[str]:
+def _more(entries: ChartEntries, indent: int) -> list[str]:
     margin = " " * indent
     return [
         f"{margin}{{{{- with {entries.expression} }}}}",

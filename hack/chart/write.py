@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hack.chart import facts, objects
 from hack.chart.schema import schema
-from hack.chart.tree import Template, enumerate_variants
+from hack.chart.tree import ChartTemplate, enumerate_variants
 from webhook.install.registration import Manifest
 
 CHART: Final = objects.ROOT / "charts" / "kubevirt-webhook"
@@ -42,7 +42,7 @@ def generated(kubectl: Path) -> dict[Path, str]:
     Args:
         kubectl: the program, for its kustomize.
     """
-    source = objects.Source(kubectl)
+    source = objects.ChartSource(kubectl)
     texts: dict[str, list[str]] = {}
     for kind, name in source.titles():
         lines = _object(source, kind, name)
@@ -58,12 +58,12 @@ def generated(kubectl: Path) -> dict[Path, str]:
     }
 
 
-def _object(source: objects.Source, kind: str, name: str) -> list[str]:
+def _object(source: objects.ChartSource, kind: str, name: str) -> list[str]:
     def make(knobs: Mapping[str, bool]) -> Manifest | None:
         return source.make((kind, name), knobs)
 
     relevant, variants = enumerate_variants(objects.KNOBS, make)
-    return Template(relevant, "$facts.", {_RUNBOOKS: "$.Values.monitoring.runbookUrl"}).document(variants)
+    return ChartTemplate(relevant, "$facts.", {_RUNBOOKS: "$.Values.monitoring.runbookUrl"}).document(variants)
 
 
 def _entries(kind: str, name: str) -> list[str]:
@@ -78,5 +78,5 @@ def _entries(kind: str, name: str) -> list[str]:
             return next((entry for entry in found if entry["name"] == wanted), None)
 
         relevant, variants = enumerate_variants(tuple(facts.REGISTRATION), make)
-        lines += Template(relevant, "$facts.", facts.SUBSTITUTES).item(variants)
+        lines += ChartTemplate(relevant, "$facts.", facts.SUBSTITUTES).item(variants)
     return lines

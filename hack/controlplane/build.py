@@ -51,7 +51,7 @@ class BuildError(Exception):
 
 
 @dataclass(frozen=True)
-class Part:
+class ToolModule:
     """A module beside this file whose tools are built.
 
     Attributes:
@@ -88,7 +88,7 @@ class Bundle:
     name: str
     title: str
     takes: str
-    parts: tuple[Part, ...]
+    parts: tuple[ToolModule, ...]
     assets: tuple[str, ...] = ()
 
     @property
@@ -120,11 +120,11 @@ def _helm_ldflags(version: str) -> str:
     return " ".join(["-s -w", *(f"-X {name}={value}" for name, value in stamps.items())])
 
 
-ETCD = Part("etcd", "go.etcd.io/etcd/server/v3", ("etcd",), output="etcd")
+ETCD = ToolModule("etcd", "go.etcd.io/etcd/server/v3", ("etcd",), output="etcd")
 
 
 def _control_plane(module: str, assets: tuple[str, ...] = ()) -> Bundle:
-    kubernetes = Part(module, "k8s.io/kubernetes", KUBERNETES, ldflags=_kubernetes_ldflags)
+    kubernetes = ToolModule(module, "k8s.io/kubernetes", KUBERNETES, ldflags=_kubernetes_ldflags)
     return Bundle("controlplane", "Kubernetes control plane", "about four minutes", (kubernetes, ETCD), assets)
 
 
@@ -134,20 +134,22 @@ DESCHEDULER = Bundle(
     "descheduler",
     "descheduler",
     "about two minutes",
-    (Part("descheduler", "sigs.k8s.io/descheduler", ("descheduler",), output="descheduler"),),
+    (ToolModule("descheduler", "sigs.k8s.io/descheduler", ("descheduler",), output="descheduler"),),
 )
-HELM = Bundle("helm", "Helm", "about two minutes", (Part("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),))
+HELM = Bundle(
+    "helm", "Helm", "about two minutes", (ToolModule("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),)
+)
 NODE = Bundle(
     "node",
     "Kubernetes node",
     "about two minutes",
-    (Part("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
+    (ToolModule("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
 )
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
 
 def _kubevirt(module: str) -> Bundle:
-    part = Part(module, "kubevirt.io/kubevirt", KUBEVIRT_BINARIES)
+    part = ToolModule(module, "kubevirt.io/kubevirt", KUBEVIRT_BINARIES)
     return Bundle("kubevirt", "KubeVirt control plane", "about three minutes", (part,))
 
 

@@ -10,7 +10,7 @@ from hack.diagrams import svg
 from webhook.review.endpoints import ENDPOINTS
 
 
-class Stage(NamedTuple):
+class DiagramStage(NamedTuple):
     """One step of a review.
 
     Attributes:
@@ -27,19 +27,19 @@ class Stage(NamedTuple):
 
 
 SERVER: Final = (
-    Stage("read the body", "limits of size, time and memory", "webhook/server/app.py", "_body"),
-    Stage("take a turn", "at once if none waits; a share per namespace", "webhook/server/app.py", "take"),
+    DiagramStage("read the body", "limits of size, time and memory", "webhook/server/app.py", "_body"),
+    DiagramStage("take a turn", "at once if none waits; a share per namespace", "webhook/server/app.py", "take"),
 )
 REVIEWER: Final = (
-    Stage("decode", "only the fields that the policy reads", "webhook/review/reviewer.py", "codec.decode"),
-    Stage("scope", "the namespace's mode and parameters", "webhook/review/reviewer.py", "scopes.resolve"),
-    Stage("policy", "a pure function: what would enforce do?", "webhook/review/reviewer.py", "endpoint.handler"),
-    Stage("mode", "enforce acts, warn and audit only report", "webhook/review/reviewer.py", "decision.under"),
-    Stage("patch", "add, and remove of what was there", "webhook/review/reviewer.py", "patch.render"),
-    Stage("record", "audit line, metrics", "webhook/review/reviewer.py", "_audit.write"),
-    Stage("encode", "the AdmissionReview's answer", "webhook/review/reviewer.py", "wire.encode"),
+    DiagramStage("decode", "only the fields that the policy reads", "webhook/review/reviewer.py", "codec.decode"),
+    DiagramStage("scope", "the namespace's mode and parameters", "webhook/review/reviewer.py", "scopes.resolve"),
+    DiagramStage("policy", "a pure function: what would enforce do?", "webhook/review/reviewer.py", "endpoint.handler"),
+    DiagramStage("mode", "enforce acts, warn and audit only report", "webhook/review/reviewer.py", "decision.under"),
+    DiagramStage("patch", "add, and remove of what was there", "webhook/review/reviewer.py", "patch.render"),
+    DiagramStage("record", "audit line, metrics", "webhook/review/reviewer.py", "_audit.write"),
+    DiagramStage("encode", "the AdmissionReview's answer", "webhook/review/reviewer.py", "wire.encode"),
 )
-READ: Final = Stage("read facts", "copies, files, API server", "webhook/review/replay.py", "cluster.read")
+READ: Final = DiagramStage("read facts", "copies, files, API server", "webhook/review/replay.py", "cluster.read")
 
 _WIDTH: Final = 1000
 _STAGE_WIDTH: Final = 330

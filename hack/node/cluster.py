@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from tests.e2e.support.access import Access
-from tests.e2e.support.kube import ApiError, Kube, eventually
+from tests.e2e.support.kube import Kube, KubeError, eventually
 from tests.e2e.support.objects import install_crds
 from tests.e2e.support.pki import ADMIN, KUBE_SCHEDULER, Identity
 from tests.e2e.support.processes import Process
@@ -41,7 +41,7 @@ state = "{state}"
 """
 
 
-class Node:
+class ClusterNode:
     """A kubelet, and the containerd that it alone uses.
 
     Args:
@@ -49,9 +49,9 @@ class Node:
         number: from 1; part of its name, its address and its pods' addresses.
     """
 
-    def __init__(self, cluster: Cluster, number: int) -> None:
+    def __init__(self, cluster: NodeCluster, number: int) -> None:
         self.name: Final = f"node-{number}"
-        self._address: Final = Cluster.ADDRESSES[number - 1]
+        self._address: Final = NodeCluster.ADDRESSES[number - 1]
         self._number: Final = number
         self._place: Final = cluster.directory / self.name
         self._cluster: Final = cluster
@@ -153,7 +153,7 @@ class Node:
         ]
 
 
-class Cluster:
+class NodeCluster:
     """All processes of the cluster; a context manager.
 
     Args:
@@ -171,7 +171,7 @@ class Cluster:
         self.access: Final = Access(directory, f"https://{self.ADDRESSES[0]}:{self.PORT}", self.binaries)
         self.image: Final = IMAGE
         self._processes: Final[list[Process]] = []
-        self._nodes: Final = [Node(self, number + 1) for number in range(len(self.ADDRESSES))]
+        self._nodes: Final = [ClusterNode(self, number + 1) for number in range(len(self.ADDRESSES))]
 
     @property
     def nodes(self) -> list[str]:
@@ -331,5 +331,5 @@ def make_cgroups(name: str, root: Path = Path("/sys/fs/cgroup")) -> None:
 def _says_ok(kube: Kube) -> bool:
     try:
         return kube.text("/readyz") == "ok"
-    except ApiError:
+    except KubeError:
         return False

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hack.node.cluster import Cluster
+from hack.node.cluster import NodeCluster
 from tests.e2e.support.processes import StartError
 
 # Written by kubelets; a file over each keeps the machine's own as they are.
@@ -34,7 +34,7 @@ def main() -> int:
     try:
         _mount(place)
         _network()
-        with Cluster(place) as cluster:
+        with NodeCluster(place) as cluster:
             return _run(cluster, sys.argv[1:])
     except (StartError, subprocess.CalledProcessError) as error:
         print(f"node: {error}", file=sys.stderr)
@@ -44,7 +44,7 @@ def main() -> int:
         return 130
 
 
-def _run(cluster: Cluster, command: list[str]) -> int:
+def _run(cluster: NodeCluster, command: list[str]) -> int:
     environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "NODE_IMAGE": cluster.image}
     if command:
         return subprocess.run(command, env=environ, check=False).returncode
@@ -87,7 +87,7 @@ def _network() -> None:
     """The address of the nodes on a link of its own, with the default route: no packet leaves the namespace."""
     _call("ip", "link", "set", "lo", "up")
     _call("ip", "link", "add", "node0", "type", "veth", "peer", "name", "node1")
-    for address in Cluster.ADDRESSES:
+    for address in NodeCluster.ADDRESSES:
         _call("ip", "address", "add", f"{address}/24", "dev", "node0")
     for name in ("node0", "node1"):
         _call("ip", "link", "set", name, "up")

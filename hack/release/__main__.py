@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from hack.release.build import Release, build
+from hack.release.build import ReleaseBuild, build
 from hack.release.image import parse_image
 from hack.release.mistake import ReleaseError
 from hack.release.version import check_version, expected, prepare, versions
@@ -37,7 +37,9 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--archive", type=Path, metavar="FILE", help="the image as an OCI archive, for its SBOM")
     parser.add_argument("--source", metavar="URI", help="the repository, for the provenance (default: git's origin)")
-    parser.add_argument("--builder", metavar="URI", default=Release.builder, help="what builds, for the provenance")
+    parser.add_argument(
+        "--builder", metavar="URI", default=ReleaseBuild.builder, help="what builds, for the provenance"
+    )
     parser.add_argument("--output", type=Path, metavar="DIR", help="(default: dist/release-VERSION)")
     return parser.parse_args(given)
 
@@ -58,7 +60,7 @@ def _make(options: argparse.Namespace) -> None:
     epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct"))
     source = options.source or f"git+{_git('remote', 'get-url', 'origin').decode().strip()}"
     image = parse_image(options.image) if options.image else None
-    release = Release(version, epoch, (source, commit), image, options.archive, options.builder)
+    release = ReleaseBuild(version, epoch, (source, commit), image, options.archive, options.builder)
     with tempfile.TemporaryDirectory() as directory:
         with tarfile.open(fileobj=io.BytesIO(_git("archive", "--format=tar", "HEAD"))) as archive:
             archive.extractall(directory, filter="data")

@@ -13,7 +13,7 @@ from typing import Final
 
 from hack.release import sbom
 from hack.release.archives import tar_gz
-from hack.release.image import Image, read_archive
+from hack.release.image import ReleaseImage, read_archive
 from hack.release.mistake import ReleaseError
 from hack.release.provenance import checksums, statement
 from hack.release.version import CHANGELOG, chart_version, expected, notes, versions
@@ -25,7 +25,7 @@ _IMAGE_LINE: Final = re.compile(r"(?m)^(\s+(?:- )?image: )kubevirt-webhook:\S+$"
 
 
 @dataclass(frozen=True)
-class Release:
+class ReleaseBuild:
     """What a release is made of.
 
     Attributes:
@@ -40,12 +40,12 @@ class Release:
     version: str
     epoch: int
     source: tuple[str, str]
-    image: Image | None = None
+    image: ReleaseImage | None = None
     archive: Path | None = None
     builder: str = "https://kubevirt-webhook.github.io/release/local"
 
 
-def build(tree: Path, release: Release) -> dict[str, bytes]:
+def build(tree: Path, release: ReleaseBuild) -> dict[str, bytes]:
     """All files of a release by name.
 
     Args:
@@ -70,7 +70,7 @@ def build(tree: Path, release: Release) -> dict[str, bytes]:
     return files
 
 
-def _distributions(tree: Path, release: Release) -> dict[str, bytes]:
+def _distributions(tree: Path, release: ReleaseBuild) -> dict[str, bytes]:
     """The wheel and the sdist."""
     with tempfile.TemporaryDirectory() as directory:
         environment = {**os.environ, "SOURCE_DATE_EPOCH": str(release.epoch), "PYTHONHASHSEED": "0"}
@@ -81,7 +81,7 @@ def _distributions(tree: Path, release: Release) -> dict[str, bytes]:
         return {file.name: file.read_bytes() for file in sorted(Path(directory).iterdir())}
 
 
-def _deployables(tree: Path, release: Release, image: Image) -> dict[str, bytes]:
+def _deployables(tree: Path, release: ReleaseBuild, image: ReleaseImage) -> dict[str, bytes]:
     """The chart and the manifests, with the image, and the image's bill of materials."""
     chart = tree / "charts" / "kubevirt-webhook"
     contents = {
@@ -110,7 +110,7 @@ def _deployables(tree: Path, release: Release, image: Image) -> dict[str, bytes]
     return files
 
 
-def _with_image(values: str, image: Image) -> str:
+def _with_image(values: str, image: ReleaseImage) -> str:
     changed = values.replace('repository: ""', f"repository: {image.repository}", 1)
     changed = changed.replace('digest: ""', f"digest: {image.digest}", 1)
     if changed.count(image.digest) != 1 or changed.count(image.repository) != 1:

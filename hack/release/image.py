@@ -21,7 +21,7 @@ _LIBRARY: Final = re.compile(r"(?:.*/)?(?:lib[^/]+\.so[^/]*|ld-linux[^/]*|python
 
 
 @dataclass(frozen=True)
-class Image:
+class ReleaseImage:
     """An image by its digest.
 
     Attributes:
@@ -36,7 +36,7 @@ class Image:
         return f"{self.repository}@{self.digest}"
 
 
-def parse_image(text: str) -> Image:
+def parse_image(text: str) -> ReleaseImage:
     """An image from ``REPOSITORY@sha256:DIGEST``.
 
     Raises:
@@ -45,7 +45,7 @@ def parse_image(text: str) -> Image:
     match = _REFERENCE.fullmatch(text)
     if match is None:
         raise ReleaseError(f'"{text}" is not an image by digest; use REPOSITORY@sha256:DIGEST, which a push prints')
-    return Image(match["repository"], match["digest"])
+    return ReleaseImage(match["repository"], match["digest"])
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hack.release.image import Image
+from hack.release.image import ReleaseImage
 
 
 def checksums(files: Mapping[str, bytes]) -> str:
@@ -16,7 +16,7 @@ def checksums(files: Mapping[str, bytes]) -> str:
 
 
 def statement(
-    files: Mapping[str, bytes], image: Image | None, version: str, source: tuple[str, str], builder: str
+    files: Mapping[str, bytes], image: ReleaseImage | None, version: str, source: tuple[str, str], builder: str
 ) -> str:
     """The statement about all files of a release; it is signed as a whole.
 

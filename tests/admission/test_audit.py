@@ -15,9 +15,9 @@ from webhook.admission.audit import (
     SCHEMA,
     AuditedObject,
     DifferingField,
+    DriftRecord,
+    FidelityRecord,
     NoAudit,
-    ParityRecord,
-    UnenforcedRecord,
     schema,
     timestamp,
 )
@@ -42,12 +42,12 @@ def test_every_field_is_described() -> None:
 
 
 def test_the_kinds_of_records_are_told_apart() -> None:
-    parity = ParityRecord(SCHEMA, NOW, "u", WEB, [DifferingField("spec.hostname", None)], 1)
+    parity = FidelityRecord(SCHEMA, NOW, "u", WEB, [DifferingField("spec.hostname", None)], 1)
     change = Change(("spec", "schedulerName"), None, "kubevirt", "scheduler-injected")
     reasons = [Reason("scheduler-injected", "the VM chose none")]
     created = "2026-11-21T15:00:00Z"
     endpoint = "/mutate/scheduling/virtualmachines/enforce"
-    found = UnenforcedRecord(SCHEMA, NOW, "u", endpoint, WEB, created, "would-patch", reasons, [change], None)
+    found = DriftRecord(SCHEMA, NOW, "u", endpoint, WEB, created, "would-patch", reasons, [change], None)
 
     assert [valid(one)["kind"] for one in (record(), parity, found)] == ["decision", "parity", "unenforced"]
 

@@ -100,7 +100,7 @@ def test_steps_are_bounded_for_the_whole_body(monkeypatch: pytest.MonkeyPatch, p
     monkeypatch.setattr(module, "MAX_STEPS", 1000)
     steps = 0
 
-    class Counting:
+    class CountingReader:
         def __init__(self, pattern: Any) -> None:
             self.pattern = pattern
 
@@ -109,8 +109,8 @@ def test_steps_are_bounded_for_the_whole_body(monkeypatch: pytest.MonkeyPatch, p
             steps += 1
             return self.pattern.match(*arguments)
 
-    monkeypatch.setattr(module, "RUN", Counting(RUN))
-    monkeypatch.setattr(module, "_TOKEN", Counting(module._TOKEN))
+    monkeypatch.setattr(module, "RUN", CountingReader(RUN))
+    monkeypatch.setattr(module, "_TOKEN", CountingReader(module._TOKEN))
 
     found = envelope(b'{"request":{' + piece * 5000 + b'"uid":"u"}}')
 

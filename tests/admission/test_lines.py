@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.admission.records import record
-from webhook.admission.audit import SCHEMA, AuditedObject, DifferingField, ParityRecord, timestamp
+from webhook.admission.audit import SCHEMA, AuditedObject, DifferingField, FidelityRecord, timestamp
 from webhook.admission.decision import Change
 from webhook.admission.lines import MAX_LINE, MAX_LONG_LINE, LineWriter, line
 from webhook.admission.output import Descriptor
@@ -76,7 +76,7 @@ def test_a_line_about_a_running_vm_has_a_kind() -> None:
     reader, writer = os.pipe()
     lines = LineWriter(Descriptor(writer))
     vm = AuditedObject("VirtualMachine", "demo", "web01")
-    lines.write(ParityRecord(SCHEMA, timestamp(1767225600), "u", vm, [DifferingField("spec.hostname", None)], 1))
+    lines.write(FidelityRecord(SCHEMA, timestamp(1767225600), "u", vm, [DifferingField("spec.hostname", None)], 1))
 
     assert json.loads(drained(lines, reader, writer)) == {
         "schema": SCHEMA,

@@ -32,7 +32,7 @@ def lines_of(path: Path) -> list[bytes]:
     return text.splitlines()
 
 
-class Disk:
+class OutputDisk:
     """`os.write` on a disk that has so many bytes left."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, left: int) -> None:
@@ -64,7 +64,7 @@ def test_a_full_disk_loses_all_lines() -> None:
 def test_a_torn_line_spoils_no_other(room: int, more: int) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         reader, writer = os.pipe()
-        output, disk = Descriptor(writer), Disk(monkeypatch, room)
+        output, disk = Descriptor(writer), OutputDisk(monkeypatch, room)
         try:
             output.write([b"aaaa", b"bbbb", b"cccc"])
             lost = 0
@@ -142,7 +142,7 @@ def test_a_directory_that_is_away_costs_lines_until_it_is_back(path: Path) -> No
 def test_a_disk_that_fills_leaves_whole_lines_only(tmp_path_factory: pytest.TempPathFactory, room: int) -> None:
     path = tmp_path_factory.mktemp("disk") / "audit.jsonl"
     with pytest.MonkeyPatch.context() as monkeypatch:
-        output, disk = RotatedFile(str(path), 1000, 2), Disk(monkeypatch, room)
+        output, disk = RotatedFile(str(path), 1000, 2), OutputDisk(monkeypatch, room)
         lost = 0
         for number in range(3):
             try:

@@ -17,7 +17,7 @@ import msgspec
 
 from tests import builders
 from tests.builders import Json
-from tests.review.memory import Kept, MemoryCluster
+from tests.review.memory import KeptInMemory, MemoryCluster
 from webhook import names
 from webhook.background.event_observer import event_of
 from webhook.facts import Key, NamespaceKey
@@ -86,7 +86,7 @@ def show(
     there = there or msgspec.convert({"metadata": {"name": "demo", "labels": labels}}, Namespace)
     place: Facts = {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
     cluster = MemoryCluster({**facts, **place}, peeked=set())
-    kept = Kept()
+    kept = KeptInMemory()
     reviewer = Reviewer(cluster, lambda: made or settings(), kept, kept)
     endpoint, data = BY_PATH[path], msgspec.json.encode(body)
 

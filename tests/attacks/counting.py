@@ -57,9 +57,9 @@ def lines(function: Callable[[], object], most: int = 5_000_000) -> Cost:
 
 def comparisons(function: Callable[[], object]) -> Cost:
     """How often each line of a call compares `watched` texts."""
-    Text.compared = Counter()
+    CountedText.compared = Counter()
     function()
-    return Text.compared
+    return CountedText.compared
 
 
 def nonlinear(none: Cost, once: Cost, twice: Cost) -> dict[tuple[str, int], tuple[int, int, int]]:
@@ -89,7 +89,7 @@ def _first(none: int, once: int) -> int:
 COUNTED_ELSEWHERE: Final = ("webhook/admission/credentials.py", "/base64.py")
 
 
-class Text(str):
+class CountedText(str):
     """A string that counts how often one is compared with another, and where."""
 
     __slots__ = ()
@@ -97,7 +97,7 @@ class Text(str):
 
     def __eq__(self, other: object) -> bool:
         frame = sys._getframe(1)
-        Text.compared[frame.f_code.co_filename, frame.f_lineno] += 1
+        CountedText.compared[frame.f_code.co_filename, frame.f_lineno] += 1
         return str.__eq__(self, other)
 
     def __ne__(self, other: object) -> bool:
@@ -113,7 +113,7 @@ def watched(value: T) -> T:
 
 def _watched(value: Any) -> Any:
     if isinstance(value, str):
-        return Text(value)
+        return CountedText(value)
     if isinstance(value, dict):
         return {_watched(key): _watched(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

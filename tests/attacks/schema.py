@@ -19,7 +19,7 @@ from webhook.kubevirt.types import core
 
 
 @dataclass(frozen=True)
-class Scalar:
+class SchemaScalar:
     """A leaf; ``kind`` is ``text``, ``number``, ``truth`` or ``amount``."""
 
     kind: str
@@ -33,7 +33,7 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Entries:
+class SchemaEntries:
     """A map with keys that people make up."""
 
     value: Node
@@ -46,18 +46,18 @@ class Fields:
     fields: Mapping[str, Node] = field(default_factory=dict)
 
 
-Node: TypeAlias = Scalar | Items | Entries | Fields
+Node: TypeAlias = SchemaScalar | Items | SchemaEntries | Fields
 
-TEXT: Final = Scalar("text")
-_SCALARS: Final[dict[type, Scalar]] = {
+TEXT: Final = SchemaScalar("text")
+_SCALARS: Final[dict[type, SchemaScalar]] = {
     inspect.StrType: TEXT,
-    inspect.IntType: Scalar("number"),
-    inspect.FloatType: Scalar("number"),
-    inspect.BoolType: Scalar("truth"),
+    inspect.IntType: SchemaScalar("number"),
+    inspect.FloatType: SchemaScalar("number"),
+    inspect.BoolType: SchemaScalar("truth"),
 }
 
 
-class UnknownError(Exception):
+class UnknownTypeError(Exception):
     """A view has a list or map of which nothing here knows what it holds."""
 
 
@@ -75,7 +75,7 @@ _OPEN: Final[dict[str, Node]] = {
     "resourceClaims": TEXT,
     "schedulingGates": TEXT,
     "data": TEXT,
-    "managedFields": Items(Fields({"manager": TEXT, "operation": TEXT, "fieldsV1": Entries(TEXT)})),
+    "managedFields": Items(Fields({"manager": TEXT, "operation": TEXT, "fieldsV1": SchemaEntries(TEXT)})),
     "topologySpreadConstraints": Fields({"whenUnsatisfiable": TEXT, "topologyKey": TEXT}),
     "requiredDuringSchedulingIgnoredDuringExecution": Fields({"topologyKey": TEXT}),
 }
@@ -102,7 +102,7 @@ def of_view(view: Any, where: str = "", whole: Node | None = None) -> Node:
     if isinstance(known, inspect.DictType):
         if where == "nodeSelectorTerms":
             return of_shape(core._NODE_TERM)
-        return Entries(of_view(known.value_type, where))
+        return SchemaEntries(of_view(known.value_type, where))
     if isinstance(known, inspect.StructType):
         fields = {each.encode_name: each.type for each in known.fields}
         if whole is not None and issubclass(known.cls, Unstructured):
@@ -111,15 +111,15 @@ def of_view(view: Any, where: str = "", whole: Node | None = None) -> Node:
         return Fields({name: of_view(each, name) for name, each in fields.items()})
     if isinstance(known, inspect.AnyType | inspect.RawType) and where in _OPEN:
         return _OPEN[where]
-    raise UnknownError(f"nothing says what {where or view} ({type(known).__name__}) holds; add it to _OPEN")
+    raise UnknownTypeError(f"nothing says what {where or view} ({type(known).__name__}) holds; add it to _OPEN")
 
 
 def of_shape(given: Any) -> Node:
     """What a shape reads."""
     if isinstance(given, structs.Amount):
-        return Scalar("amount")
+        return SchemaScalar("amount")
     if isinstance(given, structs.Scalar):
-        return Scalar({str: "text", bool: "truth", int: "number"}[type(given.zero)])
+        return SchemaScalar({str: "text", bool: "truth", int: "number"}[type(given.zero)])
     if isinstance(given, structs.Struct):
         return Fields({name: of_shape(each) for name, each in given.fields.items()})
     if isinstance(given, structs.Value | structs.OrNull):
@@ -127,9 +127,9 @@ def of_shape(given: Any) -> Node:
     if isinstance(given, structs.List):
         return Items(of_shape(given.item))
     if isinstance(given, structs.Map):
-        return Entries(of_shape(given._item))
+        return SchemaEntries(of_shape(given._item))
     assert isinstance(given, structs.Free), given
-    return Items(Entries(TEXT))
+    return Items(SchemaEntries(TEXT))
 
 
 Path: TypeAlias = tuple[str, ...]
@@ -137,7 +137,7 @@ Path: TypeAlias = tuple[str, ...]
 FIRST: Final = "[]"
 
 
-def places(node: Node, path: Path = ()) -> Iterator[tuple[Path, Items | Entries]]:
+def places(node: Node, path: Path = ()) -> Iterator[tuple[Path, Items | SchemaEntries]]:
     """Every list and map, those within the first item of another one too."""
     if isinstance(node, Fields):
         for name, each in node.fields.items():
@@ -145,7 +145,7 @@ def places(node: Node, path: Path = ()) -> Iterator[tuple[Path, Items | Entries]
     elif isinstance(node, Items):
         yield path, node
         yield from places(node.item, (*path, FIRST))
-    elif isinstance(node, Entries):
+    elif isinstance(node, SchemaEntries):
         yield path, node
 
 
@@ -177,11 +177,11 @@ def made(node: Node, name: str, index: int, *, alike: bool) -> Any:
         alike: equal to all of them.
     """
     number = 0 if alike else index
-    if isinstance(node, Scalar):
+    if isinstance(node, SchemaScalar):
         return _leaf(node.kind, name, number)
     if isinstance(node, Items):
         return [made(node.item, name, number, alike=alike)]
-    if isinstance(node, Entries):
+    if isinstance(node, SchemaEntries):
         return {f"example.com/{name}-{number:04}": made(node.value, name, number, alike=alike)}
     if node.fields.keys() >= _EXPRESSION:
         return expression(number)
@@ -218,6 +218,6 @@ def grown(base: Any, node: Node, path: Path, count: int, *, alike: bool, name: s
         return {**(base or {}), field: grown(below, node.fields[field], path[1:], count, alike=alike, name=field)}
     if isinstance(node, Items):
         return [*(base or ()), *(made(node.item, name, index, alike=alike) for index in range(count))]
-    assert isinstance(node, Entries)
+    assert isinstance(node, SchemaEntries)
     more = {f"example.com/{name}-{index:04}": made(node.value, name, index, alike=alike) for index in range(count)}
     return {**(base or {}), **more}

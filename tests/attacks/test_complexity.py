@@ -17,7 +17,7 @@ import pytest
 from tests.attacks import counting, schema, worlds
 from tests.attacks.counting import Cost, nonlinear, watched
 from tests.attacks.schema import Path
-from tests.attacks.world import OBJECT, World, view
+from tests.attacks.world import OBJECT, AttackWorld, view
 from tests.attacks.worlds import WORLDS
 from webhook.admission import credentials, redaction, wire
 from webhook.facts import Facts, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, VmiKey
@@ -53,11 +53,11 @@ def _without_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "_may_be_deep", lambda _: True)
 
 
-def lines(world: World, places: Iterable[tuple[str, Path]], count: int, *, alike: bool) -> Cost:
+def lines(world: AttackWorld, places: Iterable[tuple[str, Path]], count: int, *, alike: bool) -> Cost:
     return counting.lines(world.review(world.objects(places, count, alike=alike)), MOST_LINES)
 
 
-def comparisons(world: World, places: Iterable[tuple[str, Path]], count: int, *, alike: bool) -> Cost:
+def comparisons(world: AttackWorld, places: Iterable[tuple[str, Path]], count: int, *, alike: bool) -> Cost:
     return counting.comparisons(world.policy(world.objects(places, count, alike=alike), watched))
 
 
@@ -71,7 +71,7 @@ def comparisons(world: World, places: Iterable[tuple[str, Path]], count: int, *,
         if not (alike and view(world.endpoint) is Unstructured)
     ],
 )
-def test_each_list_and_map_by_itself(world: World, alike: bool) -> None:
+def test_each_list_and_map_by_itself(world: AttackWorld, alike: bool) -> None:
     world.review(world.objects())()  # What is remembered for all reviews is not a review's cost.
     none = lines(world, (), 0, alike=alike)
     found = {}
@@ -86,7 +86,7 @@ def test_each_list_and_map_by_itself(world: World, alike: bool) -> None:
 @each_world
 @each_kind
 @pytest.mark.parametrize("cost", [lines, comparisons])
-def test_all_of_them_together(world: World, alike: bool, cost: Any) -> None:
+def test_all_of_them_together(world: AttackWorld, alike: bool, cost: Any) -> None:
     places = world.everything()
     world.review(world.objects())()
 
@@ -95,7 +95,7 @@ def test_all_of_them_together(world: World, alike: bool, cost: Any) -> None:
 
 
 @each_world
-def test_an_object_and_the_cluster_together(world: World) -> None:
+def test_an_object_and_the_cluster_together(world: AttackWorld) -> None:
     """The nodes, each with labels and taints of its own, are no factor of what a tenant writes.
 
     With one exception, the groups of nodes that lack the same: the larger sets are paid for, see
@@ -136,16 +136,16 @@ def test_every_endpoint_has_a_world() -> None:
 
 
 @each_world
-def test_every_object_that_is_asked_for_can_be_made_long(world: World) -> None:
+def test_every_object_that_is_asked_for_can_be_made_long(world: AttackWorld) -> None:
     asked: set[Key[Any]] = set()
 
-    class Asking(Facts):
+    class ReviewCalls(Facts):
         def get(self, key: Any) -> Any:
             asked.add(key)
             return super().get(key)
 
     objects = world.objects()
-    facts = Asking()
+    facts = ReviewCalls()
     facts._known.update(world.known(objects))
     request = world.endpoint.codec.decode(world.body(objects)).request
     settings = world._settings().policy(world.endpoint.policy).under({})
@@ -159,7 +159,7 @@ def test_a_list_whose_content_nobody_knows_is_an_error() -> None:
     class New(View, frozen=True):
         whatever: list[Any] | None = None
 
-    with pytest.raises(schema.UnknownError, match="whatever"):
+    with pytest.raises(schema.UnknownTypeError, match="whatever"):
         schema.of_view(New)
 
 
@@ -221,5 +221,5 @@ def test_the_largest_vm_that_kubevirt_admits_is_no_attack() -> None:
         assert reason(world, large) == reason(world, usual), world.name
 
 
-def reason(world: World, objects: Any) -> Any:
+def reason(world: AttackWorld, objects: Any) -> Any:
     return json.loads(world.review(objects)())["response"]["auditAnnotations"]["reason"]

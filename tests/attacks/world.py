@@ -24,7 +24,7 @@ from webhook.facts import (
     ListKey,
     NamespaceKey,
     ObjectKey,
-    uncached,
+    uncached_key,
 )
 from webhook.k8s.pods import TargetPod
 from webhook.k8s.views import Object
@@ -42,7 +42,7 @@ NO_AUDIT: Final = NoAudit()
 
 
 @dataclass(frozen=True)
-class Subject:
+class AttackedServer:
     """An object that a policy reads.
 
     Attributes:
@@ -59,7 +59,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class World:
+class AttackWorld:
     """A review that takes a certain way through a policy.
 
     Attributes:
@@ -73,7 +73,7 @@ class World:
 
     name: str
     endpoint: Endpoint
-    subjects: Mapping[str, Subject]
+    subjects: Mapping[str, AttackedServer]
     facts: Mapping[Key[Any], object] = field(default_factory=dict)
     request: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -124,7 +124,9 @@ class World:
             if subject.key is not None:
                 known[subject.key] = decoded(subject.view, objects[name])
         fresh = {
-            uncached(key): fact for key, fact in known.items() if isinstance(key, NamespaceKey | ObjectKey | ListKey)
+            uncached_key(key): fact
+            for key, fact in known.items()
+            if isinstance(key, NamespaceKey | ObjectKey | ListKey)
         }
         known.update(fresh)
         user = msgspec.convert(objects[USER], UserInfo)
@@ -159,7 +161,7 @@ class World:
         return msgspec.structs.replace(settings, **{self.endpoint.policy: policy})
 
 
-class Lines:
+class AuditLines:
     """Makes audit lines as the server does, and drops them."""
 
     def write(self, record: Record) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from tests import builders
 from tests.attacks import schema
 from tests.attacks.schema import Fields, Node
-from tests.attacks.world import NAMESPACE, OBJECT, OLD, USER, Subject, World, view
+from tests.attacks.world import NAMESPACE, OBJECT, OLD, USER, AttackedServer, AttackWorld, view
 from tests.builders import CONTROLLER, UNAVAILABLE, VMI_UID, Json
 from tests.policies.eviction import world as eviction
 from tests.policies.instancetypes import world as instancetypes
@@ -45,35 +45,35 @@ NODE_COUNT: Final = 64
 
 # -- the worlds --------------------------------------------------------------------------------------------------------
 
-Parts = Mapping[str, Subject]
+Parts = Mapping[str, AttackedServer]
 
 
 def _world(
     name: str, path: str, obj: Json, parts: Parts, whole: Node | None = None, user: str = migration.USER, **more: Any
-) -> World:
+) -> AttackWorld:
     endpoint = BY_PATH[f"/{path}/enforce"]
     labels = {names.policy_label(endpoint.policy): more.pop("mode", "enforce")}
     there = {"metadata": {"name": "demo", "labels": labels, "annotations": more.pop("annotations", {})}}
     old = more.pop("old", None)
     request_node = schema.of_view(view(endpoint), whole=whole)
     subjects = {
-        OBJECT: Subject(obj, request_node),
-        USER: Subject({"username": user, "groups": ["devs"]}, schema.of_view(UserInfo)),
-        NAMESPACE: Subject(there, schema.of_view(Namespace), NamespaceKey("demo"), Namespace),
+        OBJECT: AttackedServer(obj, request_node),
+        USER: AttackedServer({"username": user, "groups": ["devs"]}, schema.of_view(UserInfo)),
+        NAMESPACE: AttackedServer(there, schema.of_view(Namespace), NamespaceKey("demo"), Namespace),
         **parts,
     }
     if old is not None:
-        subjects[OLD] = Subject(old, request_node)
+        subjects[OLD] = AttackedServer(old, request_node)
     facts = {KubeVirtKey(): KubeVirtInstall(frozenset({"kubevirt"})), **more.pop("facts", {})}
-    return World(name, endpoint, subjects, facts, **more)
+    return AttackWorld(name, endpoint, subjects, facts, **more)
 
 
-def _object(key: ObjectKey[Any], base: Json, whole: Node | None = None) -> Subject:
-    return Subject(base, schema.of_view(key.resource.view, whole=whole), key, key.resource.view)
+def _object(key: ObjectKey[Any], base: Json, whole: Node | None = None) -> AttackedServer:
+    return AttackedServer(base, schema.of_view(key.resource.view, whole=whole), key, key.resource.view)
 
 
-def _list(key: ListKey[Any], *base: Json, whole: Node | None = None) -> Subject:
-    return Subject([*base], schema.Items(schema.of_view(key.resource.view, whole=whole)), key, key.resource.view)
+def _list(key: ListKey[Any], *base: Json, whole: Node | None = None) -> AttackedServer:
+    return AttackedServer([*base], schema.Items(schema.of_view(key.resource.view, whole=whole)), key, key.resource.view)
 
 
 _LABELS: Final[Any] = {"label-0000": "v0"}
@@ -101,7 +101,7 @@ _VMI: Final = {
 _PODS_OF: Final = ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={migration.UID}")
 
 
-def _placement() -> dict[str, Subject]:
+def _placement() -> dict[str, AttackedServer]:
     return {"vmi": _object(ObjectKey(VMIS, "demo", "web01"), _VMI), "pods": _list(_PODS_OF, _POD)}
 
 
@@ -109,7 +109,7 @@ def _placed(count: int = NODE_COUNT) -> dict[Key[Any], object]:
     return {NodesKey(): nodes(count)}
 
 
-def _migrations() -> Iterator[World]:
+def _migrations() -> Iterator[AttackWorld]:
     validate, target = "validate/migration/virtualmachineinstancemigrations", "mutate/migration/pods"
     others = {"migrations": _list(ListKey(UNFINISHED, "demo"), migration.migration({"zone": "b"}))}
     added = migration.migration({"zone": "b"})
@@ -140,7 +140,7 @@ def _migrations() -> Iterator[World]:
         yield _world(name, target, pod, parts, user=CONTROLLER, facts=_placed())
 
 
-def _evictions() -> Iterator[World]:
+def _evictions() -> Iterator[AttackWorld]:
     parts = {
         **_placement(),
         "pod": _object(ObjectKey(LAUNCHER_PODS, "demo", eviction.POD), eviction.pod()),
@@ -160,13 +160,13 @@ def _evictions() -> Iterator[World]:
         )
 
 
-def _schedulings() -> Iterator[World]:
+def _schedulings() -> Iterator[AttackWorld]:
     alive: Any = {"facts": {SchedulerKey("kubevirt", "demo"): builders.AVAILABLE}}
     vmi = {
         "metadata": {"name": "web01", "namespace": "demo", "uid": VMI_UID},
         "spec": {"domain": {}},
     }
-    read = Subject(
+    read = AttackedServer(
         vmi, schema.of_view(VirtualMachineInstance), VmiKey("demo", "web01", VMI_UID), VirtualMachineInstance
     )
     pods, vms = "mutate/scheduling/pods", "mutate/scheduling/virtualmachines"
@@ -188,7 +188,7 @@ def _schedulings() -> Iterator[World]:
     yield _world("VMI", "mutate/scheduling/virtualmachineinstances", new, {}, **alive, **settings)
 
 
-def _instancetypes() -> Iterator[World]:
+def _instancetypes() -> Iterator[AttackWorld]:
     vms, vmis = "mutate/instancetypes/virtualmachines", "mutate/instancetypes/virtualmachineinstances"
     validate = "validate/instancetypes/virtualmachines"
     vm, vmi = schema.of_shape(VM), schema.of_shape(VMI)
@@ -199,7 +199,7 @@ def _instancetypes() -> Iterator[World]:
         for name, each, shape in kinds
     }
     labelled: dict[str, Node] = {
-        "matchLabels": schema.Entries(schema.TEXT),
+        "matchLabels": schema.SchemaEntries(schema.TEXT),
         "matchExpressions": schema.Items(_EXPRESSION),
     }
     preset = Fields({"spec": Fields({"selector": Fields(labelled), "domain": schema.of_shape(DOMAIN)})})

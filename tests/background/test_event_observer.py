@@ -8,7 +8,7 @@ import pytest
 from tests.background.decisions import DENIED
 from tests.builders import UNAVAILABLE, VMI_UID, Json, known, launcher_pod, review, vm, vmi
 from tests.policies.eviction import world as evictions
-from tests.review.memory import PODS, PODS_OBSERVED, VMS, Kept, evaluate
+from tests.review.memory import PODS, PODS_OBSERVED, VMS, KeptInMemory, evaluate
 from webhook import names
 from webhook.admission.decision import Decision, Reason
 from webhook.background.event_observer import EventObserver, event_of
@@ -121,7 +121,7 @@ def test_nothing_is_told_of_what_went_as_it_should() -> None:
 
 
 def test_everything_is_passed_on() -> None:
-    kept, told = Kept(), list[Event]()
+    kept, told = KeptInMemory(), list[Event]()
     on = [True]
     announcer = EventObserver(kept, told.append, lambda: on[0])
     endpoint = msgspec.structs.replace(VMS, handler=lambda *_: DENIED)

@@ -23,7 +23,7 @@ REFUSED = Event("demo", "v1", "Namespace", "demo", "", "Denied", "no-eligible-no
 DEMO = EVENTS.path("demo")
 
 
-class Case:
+class RecorderCase:
     def __init__(self, server: FakeApiServer, api: Any, clock: FakeClock) -> None:
         self.server = server
         self.clock = clock
@@ -36,17 +36,17 @@ class Case:
 
 
 @pytest.fixture
-async def case(tmp_path: Path) -> AsyncIterator[Case]:
+async def case(tmp_path: Path) -> AsyncIterator[RecorderCase]:
     async with running(FakeApiServer()) as server:
         server.serve(EVENTS)
         transport = await connect(server.kubeconfig(tmp_path / "kubeconfig"))
         try:
-            yield Case(server, transport, FakeClock())
+            yield RecorderCase(server, transport, FakeClock())
         finally:
             await transport.close()
 
 
-async def test_a_happening_is_an_event(case: Case) -> None:
+async def test_a_happening_is_an_event(case: RecorderCase) -> None:
     case.writer.add(REFUSED)
     assert case.server.asked == [], "nobody waits for it"
     await case.writer.write()
@@ -70,7 +70,7 @@ async def test_a_happening_is_an_event(case: Case) -> None:
     assert case.writer.results == {"written": 1, "repeated": 0, "dropped": 0, "failed": 0}
 
 
-async def test_repeats_are_one_event_whose_series_counts(case: Case) -> None:
+async def test_repeats_are_one_event_whose_series_counts(case: RecorderCase) -> None:
     for number in range(5):
         case.writer.add(msgspec.structs.replace(REFUSED, note=f"why {number}"))
         await case.writer.write()
@@ -89,7 +89,7 @@ async def test_repeats_are_one_event_whose_series_counts(case: Case) -> None:
     assert len(case.events) == 2, "later, it is news again"
 
 
-async def test_what_happened_once_is_left_as_it_is(case: Case) -> None:
+async def test_what_happened_once_is_left_as_it_is(case: RecorderCase) -> None:
     case.writer.add(REFUSED)
     await case.writer.write()
     case.clock.time += WINDOW_SECONDS
@@ -99,7 +99,7 @@ async def test_what_happened_once_is_left_as_it_is(case: Case) -> None:
 
 
 @pytest.mark.parametrize("field", ["namespace", "kind", "name", "reason", "code"])
-async def test_others_are_events_of_their_own(case: Case, field: str) -> None:
+async def test_others_are_events_of_their_own(case: RecorderCase, field: str) -> None:
     case.writer.add(REFUSED)
     case.writer.add(msgspec.structs.replace(REFUSED, **{field: "other"}))
     await case.writer.write()
@@ -107,7 +107,7 @@ async def test_others_are_events_of_their_own(case: Case, field: str) -> None:
     assert len(case.events) == 2
 
 
-async def test_a_flood_is_dropped_and_counted_and_written_with_pauses(case: Case) -> None:
+async def test_a_flood_is_dropped_and_counted_and_written_with_pauses(case: RecorderCase) -> None:
     for number in range(CAPACITY + 7):
         case.writer.add(msgspec.structs.replace(REFUSED, name=f"vm-{number}"))
     await case.writer.write()
@@ -116,7 +116,7 @@ async def test_a_flood_is_dropped_and_counted_and_written_with_pauses(case: Case
     assert len(case.events) == 10
 
 
-async def test_long_notes_are_cut_to_bytes(case: Case) -> None:
+async def test_long_notes_are_cut_to_bytes(case: RecorderCase) -> None:
     case.writer.add(msgspec.structs.replace(REFUSED, note="ä" * 2000, uid="u"))
     await case.writer.write()
 
@@ -127,7 +127,7 @@ async def test_long_notes_are_cut_to_bytes(case: Case) -> None:
 
 
 async def test_a_refusal_is_said_once_and_the_next_one_is_a_new_try(
-    case: Case, caplog: pytest.LogCaptureFixture
+    case: RecorderCase, caplog: pytest.LogCaptureFixture
 ) -> None:
     case.server.fail(DEMO, 403, times=2)
     for _ in range(3):
@@ -140,7 +140,7 @@ async def test_a_refusal_is_said_once_and_the_next_one_is_a_new_try(
     assert "SECRET" not in said
 
 
-async def test_a_server_that_is_away_costs_events_only(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_that_is_away_costs_events_only(case: RecorderCase, caplog: pytest.LogCaptureFixture) -> None:
     await case.api.close()
     case.writer.add(REFUSED)
     await case.writer.write()
@@ -150,7 +150,7 @@ async def test_a_server_that_is_away_costs_events_only(case: Case, caplog: pytes
 
 
 async def test_it_runs_until_it_is_cancelled_and_over_bugs(
-    case: Case, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    case: RecorderCase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.ERROR)
     monkeypatch.setattr(case.writer, "_event", lambda _: 1 / 0)

@@ -17,27 +17,27 @@ from tests.kubevirt import samples
 from tests.kubevirt.vm.started_vms import running as running_vm
 from tests.kubevirt.vm.started_vms import started
 from tests.waiting import until
-from webhook.admission.audit import ParityRecord
+from webhook.admission.audit import FidelityRecord
 from webhook.background.fidelity import FidelityCheck
 from webhook.errors import Unavailable
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.resources import STORED_VMIS, STORED_VMS, UNSTRUCTURED
-from webhook.settings.snapshot import ParitySettings
+from webhook.settings.snapshot import FidelitySettings
 
 REVISIONS = UNSTRUCTURED["ControllerRevision"]
 VMS = STORED_VMS.path()
 
 
-class Case:
+class FidelityCase:
     """A parity watch in front of a fake API server."""
 
     def __init__(self, server: FakeApiServer, clock: FakeClock, transport: Any) -> None:
         self.server = server
         self.clock = clock
-        self.records: list[ParityRecord] = []
-        self.settings = ParitySettings(sample=5, every_seconds=600.0)
+        self.records: list[FidelityRecord] = []
+        self.settings = FidelitySettings(sample=5, every_seconds=600.0)
         self.configuration: ClusterConfig | Unavailable | None = DEFAULTS
         self.watch = FidelityCheck(
             transport,
@@ -67,18 +67,18 @@ class Case:
 
 
 @pytest.fixture
-async def case(tmp_path: Path) -> AsyncIterator[Case]:
+async def case(tmp_path: Path) -> AsyncIterator[FidelityCase]:
     async with running(FakeApiServer()) as server:
         server.serve(STORED_VMS)
         transport = await connect(server.kubeconfig(tmp_path / "kubeconfig"))
         try:
-            yield Case(server, FakeClock(), transport)
+            yield FidelityCase(server, FakeClock(), transport)
         finally:
             await transport.close()
 
 
 @asynccontextmanager
-async def watching(case: Case) -> AsyncIterator[asyncio.Task[None]]:
+async def watching(case: FidelityCase) -> AsyncIterator[asyncio.Task[None]]:
     task = asyncio.create_task(case.watch.run())
     try:
         yield task
@@ -91,7 +91,7 @@ async def watching(case: Case) -> AsyncIterator[asyncio.Task[None]]:
 # -- one round ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_vmi_that_is_as_it_should_be(case: Case) -> None:
+async def test_a_vmi_that_is_as_it_should_be(case: FidelityCase) -> None:
     case.put()
 
     await case.watch.compare(5)
@@ -100,7 +100,7 @@ async def test_a_vmi_that_is_as_it_should_be(case: Case) -> None:
     assert (case.watch.differing, case.records) == (0, [])
 
 
-async def test_a_vmi_that_differs_gets_a_record_without_values(case: Case) -> None:
+async def test_a_vmi_that_differs_gets_a_record_without_values(case: FidelityCase) -> None:
     case.put(hostname="SECRET", terminationGracePeriodSeconds=7)
 
     await case.watch.compare(5)
@@ -122,7 +122,7 @@ async def test_a_vmi_that_differs_gets_a_record_without_values(case: Case) -> No
     assert (case.watch.checked["different"], case.watch.differing) == (1, 2)
 
 
-async def test_what_differs_everywhere_is_cut_short(case: Case) -> None:
+async def test_what_differs_everywhere_is_cut_short(case: FidelityCase) -> None:
     case.put(nodeSelector={f"key-{number}": "x" for number in range(60)})
 
     await case.watch.compare(5)
@@ -130,7 +130,7 @@ async def test_what_differs_everywhere_is_cut_short(case: Case) -> None:
     assert (len(case.records[0].differences), case.records[0].count) == (50, 60)
 
 
-async def test_what_an_instancetype_is_now_does_not_count(case: Case) -> None:
+async def test_what_an_instancetype_is_now_does_not_count(case: FidelityCase) -> None:
     case.put()
     its = samples.instancetype(cpu={"guest": 64})
     case.server.put(UNSTRUCTURED[its["kind"]], "u1", **its)
@@ -158,7 +158,7 @@ def _malformed(vm: Json) -> None:
 
 
 @pytest.mark.parametrize("change", [_changed, _uncaptured, _lost, _malformed])
-async def test_what_can_not_be_compared_is_skipped(case: Case, change: Any) -> None:
+async def test_what_can_not_be_compared_is_skipped(case: FidelityCase, change: Any) -> None:
     case.put()
     change(case.server.held(STORED_VMS)["demo", "vm"])
 
@@ -167,7 +167,7 @@ async def test_what_can_not_be_compared_is_skipped(case: Case, change: Any) -> N
     assert case.watch.checked == {"same": 0, "different": 0, "skipped": 1}
 
 
-async def test_a_vmi_that_is_gone_meanwhile_is_skipped(case: Case) -> None:
+async def test_a_vmi_that_is_gone_meanwhile_is_skipped(case: FidelityCase) -> None:
     case.put()
     case.server.remove(STORED_VMIS, "vm", "demo")
 
@@ -176,7 +176,7 @@ async def test_a_vmi_that_is_gone_meanwhile_is_skipped(case: Case) -> None:
     assert case.watch.checked["skipped"] == 1
 
 
-async def test_no_kubevirt_means_nothing_to_do(case: Case) -> None:
+async def test_no_kubevirt_means_nothing_to_do(case: FidelityCase) -> None:
     case.configuration = None
 
     await case.watch.compare(5)
@@ -187,7 +187,7 @@ async def test_no_kubevirt_means_nothing_to_do(case: Case) -> None:
 # -- the sample --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_sample_is_taken_over_all_pages_and_of_started_vms_only(case: Case) -> None:
+async def test_a_sample_is_taken_over_all_pages_and_of_started_vms_only(case: FidelityCase) -> None:
     for number in range(230):
         case.server.put(STORED_VMS, f"vm-{number:03}", "demo", status={"created": number % 2 == 0})
     drawn: Counter[str] = Counter()
@@ -203,7 +203,7 @@ async def test_a_sample_is_taken_over_all_pages_and_of_started_vms_only(case: Ca
     assert [asked.query.get("limit") for asked in case.server.requests(VMS)] == ["100"] * 30
 
 
-async def test_a_round_takes_its_time(case: Case) -> None:
+async def test_a_round_takes_its_time(case: FidelityCase) -> None:
     case.put("one")
     case.put("two")
 
@@ -215,13 +215,13 @@ async def test_a_round_takes_its_time(case: Case) -> None:
 # -- rounds ------------------------------------------------------------------------------------------------------------
 
 
-async def test_rounds_follow_the_settings(case: Case) -> None:
+async def test_rounds_follow_the_settings(case: FidelityCase) -> None:
     case.put()
-    case.settings = ParitySettings(sample=0)
+    case.settings = FidelitySettings(sample=0)
     async with watching(case):
         await until(lambda: len(case.clock.slept) > 60)
         assert case.server.asked == []
-        case.settings = ParitySettings(sample=1, every_seconds=60.0)
+        case.settings = FidelitySettings(sample=1, every_seconds=60.0)
         await until(lambda: case.watch.checked["same"] == 2)
         began = case.clock.now()
         await until(lambda: case.watch.checked["same"] == 3)
@@ -241,7 +241,7 @@ async def test_rounds_follow_the_settings(case: Case) -> None:
     ],
 )
 async def test_a_failure_is_a_line_and_the_next_round_begins_anew(
-    case: Case, path: str, code: int, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
+    case: FidelityCase, path: str, code: int, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
 ) -> None:
     case.put()
     case.server.fail(path, code, "Expired" if code == 410 else "")
@@ -255,7 +255,7 @@ async def test_a_failure_is_a_line_and_the_next_round_begins_anew(
 
 
 async def test_settings_of_kubevirt_that_can_not_be_read_end_a_round(
-    case: Case, caplog: pytest.LogCaptureFixture
+    case: FidelityCase, caplog: pytest.LogCaptureFixture
 ) -> None:
     case.configuration = Unavailable("not listed yet")
     async with watching(case):
@@ -265,7 +265,7 @@ async def test_settings_of_kubevirt_that_can_not_be_read_end_a_round(
 
 
 async def test_an_answer_that_is_no_list_ends_a_round(
-    case: Case, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
+    case: FidelityCase, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
 ) -> None:
     case.server.put(STORED_VMS, "vm", "demo", status={"created": "SECRET"})
     async with watching(case):
@@ -275,7 +275,7 @@ async def test_an_answer_that_is_no_list_ends_a_round(
 
 
 async def test_a_server_that_is_gone_ends_a_round(
-    case: Case, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
+    case: FidelityCase, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
 ) -> None:
     await case.watch._transport.close()
     async with watching(case):
@@ -285,7 +285,7 @@ async def test_a_server_that_is_gone_ends_a_round(
 
 
 async def test_a_list_that_never_comes_ends_a_round(
-    case: Case, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]
+    case: FidelityCase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]
 ) -> None:
     monkeypatch.setattr("webhook.background.fidelity._LIST_SECONDS", 0.01)
     case.server.hang(VMS, asyncio.Event(), times=1000)
@@ -296,7 +296,7 @@ async def test_a_list_that_never_comes_ends_a_round(
 
 
 async def test_a_bug_ends_a_round_and_not_the_watch(
-    case: Case, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    case: FidelityCase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case.put()
     with monkeypatch.context() as broken:

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from bench.complexity.__main__ import main
-from bench.complexity.rounds import Plan, measure
+from bench.complexity.rounds import ComplexityPlan, measure
 
 
 def test_every_object_of_a_review_is_made_large() -> None:
-    figures = asyncio.run(measure(Plan(20_000, "launcher pod", each=True)))
+    figures = asyncio.run(measure(ComplexityPlan(20_000, "launcher pod", each=True)))
 
     assert {each.review for each in figures} == {"launcher pod", "launcher pod, falling back"}
     assert {"object: all", "user: all", "namespace: all", "vmi: all", "object: metadata.labels"} <= {

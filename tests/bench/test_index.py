@@ -12,8 +12,8 @@ import pytest
 from bench.index import rounds
 from bench.index.__main__ import main
 from bench.index.cluster import nodes
-from bench.index.report import Report
-from bench.index.rounds import Figure, Outcome, Plan
+from bench.index.report import IndexReport
+from bench.index.rounds import Figure, IndexOutcome, IndexPlan
 from webhook.placement.index import NodeIndex
 from webhook.placement.requirement import Requirements
 from webhook.placement.verdict import Verdict
@@ -64,7 +64,7 @@ def test_answers_that_differ_are_worth_no_figure(
 
 def test_aims(capsys: pytest.CaptureFixture[str]) -> None:
     figures = (Figure("a", 0.1, 50.0, 0.5), Figure("b", 1.0, 50.0, 0.5), Figure("c", 1.0, 50.0, None))
-    report = Report(Plan(), Outcome(figures, 77.4))
+    report = IndexReport(IndexPlan(), IndexOutcome(figures, 77.4))
     report.print()
 
     assert [figure.met for figure in figures] == [True, False, None]

@@ -9,8 +9,8 @@ import pytest
 
 from bench.instancetypes import measure
 from bench.instancetypes.__main__ import main
-from bench.instancetypes.cases import Case, cases
-from bench.instancetypes.measure import Figures, Ways
+from bench.instancetypes.cases import InstancetypesCase, cases
+from bench.instancetypes.measure import InstancetypesFigures, Ways
 from bench.reviews.errors import BenchError
 
 
@@ -22,7 +22,7 @@ def ways() -> Iterator[Ways]:
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.plural)
-def test_both_ways_come_to_the_same_object(case: Case, ways: Ways) -> None:
+def test_both_ways_come_to_the_same_object(case: InstancetypesCase, ways: Ways) -> None:
     figures = measure.measure(case, ways, rounds=2, reviews=1)
 
     assert len(figures.ours) == len(figures.usual) == 2
@@ -32,7 +32,7 @@ def test_another_object_is_no_figure(ways: Ways, monkeypatch: pytest.MonkeyPatch
     vm, vmi = cases()
     other = msgspec.json.decode(vmi.body)
     other["request"]["object"]["spec"]["hostname"] = "other"
-    changed = Case(vmi.name, vmi.plural, vmi.object, msgspec.json.encode(other))
+    changed = InstancetypesCase(vmi.name, vmi.plural, vmi.object, msgspec.json.encode(other))
     monkeypatch.setattr(ways, "usual", lambda *_: b'{"response": {"allowed": true}}')
 
     with pytest.raises(BenchError, match="the usual way leaves the object alone, so nothing was measured"):
@@ -41,7 +41,7 @@ def test_another_object_is_no_figure(ways: Ways, monkeypatch: pytest.MonkeyPatch
     smaller = vmi.object["spec"]["domain"]["devices"]["disks"][:1]
     other["request"]["object"]["spec"]["domain"]["devices"]["disks"] = smaller
     other["request"]["object"]["spec"]["volumes"] = vmi.object["spec"]["volumes"][:1]
-    fewer = Case(vmi.name, vmi.plural, vmi.object, msgspec.json.encode(other))
+    fewer = InstancetypesCase(vmi.name, vmi.plural, vmi.object, msgspec.json.encode(other))
     both = ways.ours(changed, 1), ways.usual(fewer, 1)
     monkeypatch.setattr(ways, "ours", lambda *_: both[0])
     monkeypatch.setattr(ways, "usual", lambda *_: both[1])
@@ -50,7 +50,7 @@ def test_another_object_is_no_figure(ways: Ways, monkeypatch: pytest.MonkeyPatch
 
 
 def test_ratios_are_of_rounds() -> None:
-    figures = Figures("VM", ours=(100.0, 200.0, 100.0), usual=(300.0, 400.0, 500.0))
+    figures = InstancetypesFigures("VM", ours=(100.0, 200.0, 100.0), usual=(300.0, 400.0, 500.0))
 
     assert figures.ratios == (2.0, 3.0, 5.0)
     assert figures.row() == ("VM", "100", "400", "3.0", "2.0-5.0")

@@ -7,14 +7,16 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from bench.layers.cases import CASES, NEITHER
-from bench.layers.catalog import FAMILIES, Image, Vm, make_images, make_vms, pod
-from bench.layers.cost import Cost, measure_cost
-from bench.layers.measure import Figures, Nodes, Size
+from bench.layers.catalog import FAMILIES, CatalogImage, CatalogVm, make_images, make_vms, pod
+from bench.layers.cost import AttemptCost, measure_cost
+from bench.layers.measure import LayersFigures, LayersSize, MeasuredNodes
 from bench.layers.report import chart, markdown, write_json
 from webhook.k8s.yaml_builder import Document
-from webhook.scheduler.lint import Scheduler, lint
+from webhook.scheduler.lint import LintTarget, lint
 
-FIGURES = {case.key: Figures(1024 * (9 - number), 2048, (3, 5), (10.0, 20.0)) for number, case in enumerate(CASES)}
+FIGURES = {
+    case.key: LayersFigures(1024 * (9 - number), 2048, (3, 5), (10.0, 20.0)) for number, case in enumerate(CASES)
+}
 
 
 def test_images_of_a_family_share_layers() -> None:
@@ -33,12 +35,12 @@ def test_vms_use_some_images_more_than_others() -> None:
 
 
 def test_a_node_pulls_what_it_lacks() -> None:
-    one, two = Image("one", {"L1": 1, "L2": 2, "L3": 4}), Image("two", {"L1": 1, "L2": 2, "L4": 8})
-    nodes = Nodes(["a", "b"])
-    assert nodes.take("a", Vm("1", one, 1, 1))
-    assert nodes.take("a", Vm("2", two, 1, 1))
-    assert not nodes.take("a", Vm("3", one, 1, 1))
-    assert nodes.take("b", Vm("4", one, 1, 1))
+    one, two = CatalogImage("one", {"L1": 1, "L2": 2, "L3": 4}), CatalogImage("two", {"L1": 1, "L2": 2, "L4": 8})
+    nodes = MeasuredNodes(["a", "b"])
+    assert nodes.take("a", CatalogVm("1", one, 1, 1))
+    assert nodes.take("a", CatalogVm("2", two, 1, 1))
+    assert not nodes.take("a", CatalogVm("3", one, 1, 1))
+    assert nodes.take("b", CatalogVm("4", one, 1, 1))
     figures = nodes.figures()
     assert (figures.pulled, figures.present) == (7 + 8 + 7, 3 + 7)
     assert figures.counts == (3, 1)
@@ -51,7 +53,7 @@ def test_the_cases_differ_in_what_they_score() -> None:
     for case in CASES:
         configuration = case.configuration("http://x:1")
         assert len(configuration.get("extenders", [])) == bool(case.weight)
-        found = {problem.code for problem in lint(Document(configuration, "f", 1), Scheduler())}
+        found = {problem.code for problem in lint(Document(configuration, "f", 1), LintTarget())}
         assert ("image-locality-on" in found) == bool(case.image_locality)
         assert "extender-not-ignorable" not in found
 
@@ -68,11 +70,11 @@ def test_an_answer_costs_something() -> None:
 
 
 def test_the_report_has_a_line_for_each_case(tmp_path: Path) -> None:
-    costs = [Cost(20, 1400, 0.1, 0.2, 0.05)]
+    costs = [AttemptCost(20, 1400, 0.1, 0.2, 0.05)]
     lines = markdown(FIGURES, costs).splitlines()
     assert sum(line.startswith("| ") for line in lines) == 1 + len(CASES) + 1 + 1
     assert markdown({}, costs).count("\n") == 3
-    drawn = ET.fromstring(chart(FIGURES, Size()))
+    drawn = ET.fromstring(chart(FIGURES, LayersSize()))
     assert len([part for part in drawn.iter() if part.tag.endswith("rect")]) == 1 + 2 * len(CASES)
     write_json(tmp_path / "f.json", FIGURES, costs)
     assert json.loads((tmp_path / "f.json").read_text())["cases"].keys() == FIGURES.keys()

@@ -14,22 +14,22 @@ from bench.placement.cases import BOTH, CASES, DEFAULT, MAIN
 from bench.placement.constraint import Constraint, constrain
 from bench.placement.cost import Cost, CostPlan, read_metrics
 from bench.placement.errors import PlacementError
-from bench.placement.figures import Figures, count_figures, middle
+from bench.placement.figures import PlacementFigures, count_figures, middle
 from bench.placement.nodes import (
     LAUNCHER_BYTES,
     LAUNCHER_IMAGE,
     MIDDLE_NODE,
     REPORTED_IMAGES,
     UNEVEN_SHARES,
-    Images,
-    Load,
+    NodeImageList,
+    NodeLoad,
     make_nodes,
     other_images,
 )
-from bench.placement.report import Report
-from bench.placement.rows import ROWS, Row
-from bench.placement.sizes import GIB, INSTANCE_TYPES, MIB, MIXED, MIXTURE, RECORDED, Size, draw_sizes
-from bench.placement.table import Cell, Outcome, Plan
+from bench.placement.report import PlacementReport
+from bench.placement.rows import ROWS, PlacementRow
+from bench.placement.sizes import GIB, INSTANCE_TYPES, MIB, MIXED, MIXTURE, RECORDED, PlacementSize, draw_sizes
+from bench.placement.table import Cell, PlacementOutcome, PlacementPlan
 from webhook import names
 from webhook.policies.scheduling.spread import constraints
 from webhook.settings.file import load
@@ -37,8 +37,8 @@ from webhook.settings.file import load
 CAPTURE = Path(__file__).parents[1] / "data" / "captures" / "pod-create-launcher.json"
 
 
-def figures(*counts: int) -> Figures:
-    return Figures(counts, tuple(float(count) for count in counts), tuple(2.0 * count for count in counts))
+def figures(*counts: int) -> PlacementFigures:
+    return PlacementFigures(counts, tuple(float(count) for count in counts), tuple(2.0 * count for count in counts))
 
 
 SKEWED = figures(10, 9, 11, 0, 0, 0)
@@ -49,8 +49,8 @@ EVEN = figures(5, 5, 6, 4, 5, 5)
 
 
 def test_figures_count_every_node_in_order() -> None:
-    nodes = make_nodes(((3, MIDDLE_NODE),), Load.HALF, Images.ALL)
-    size = Size("half a percent of the CPU, a quarter of the memory", 320, 64 * GIB)
+    nodes = make_nodes(((3, MIDDLE_NODE),), NodeLoad.HALF, NodeImageList.ALL)
+    size = PlacementSize("half a percent of the CPU, a quarter of the memory", 320, 64 * GIB)
     hosts = [node.name for node in nodes]
 
     counted = count_figures(nodes, {"a": hosts[2], "b": hosts[0], "c": hosts[2]}, dict.fromkeys("abc", size))
@@ -69,7 +69,7 @@ def test_the_deviation_is_that_of_all_nodes() -> None:
 
 
 def test_a_vm_elsewhere_is_a_mistake() -> None:
-    nodes = make_nodes(((2, MIDDLE_NODE),), Load.EMPTY, Images.ALL)
+    nodes = make_nodes(((2, MIDDLE_NODE),), NodeLoad.EMPTY, NodeImageList.ALL)
 
     with pytest.raises(ValueError, match="vm is on other, which is none of the 2 nodes"):
         count_figures(nodes, {"vm": "other"}, {"vm": RECORDED})
@@ -92,15 +92,15 @@ def test_metrics_with_labels_are_left_out() -> None:
 
 
 def test_half_of_the_nodes_list_the_image() -> None:
-    nodes = make_nodes(((20, MIDDLE_NODE),), Load.EMPTY, Images.HALF)
+    nodes = make_nodes(((20, MIDDLE_NODE),), NodeLoad.EMPTY, NodeImageList.HALF)
 
     assert sum(node.lists_image for node in nodes) == 10
     assert [node.name for node in nodes] == sorted(node.name for node in nodes)
-    assert all(node.lists_image for node in make_nodes(((3, MIDDLE_NODE),), Load.EMPTY, Images.ALL))
+    assert all(node.lists_image for node in make_nodes(((3, MIDDLE_NODE),), NodeLoad.EMPTY, NodeImageList.ALL))
 
 
 def test_an_uneven_load_is_the_same_on_nodes_with_and_without_the_image() -> None:
-    nodes = make_nodes(((40, MIDDLE_NODE),), Load.UNEVEN, Images.HALF)
+    nodes = make_nodes(((40, MIDDLE_NODE),), NodeLoad.UNEVEN, NodeImageList.HALF)
 
     for lists_image in (True, False):
         shares = {node.load_millis / 64_000 for node in nodes if node.lists_image is lists_image}
@@ -109,7 +109,7 @@ def test_an_uneven_load_is_the_same_on_nodes_with_and_without_the_image() -> Non
 
 
 def test_a_daemon_set_requests_the_same_on_every_node() -> None:
-    for node in make_nodes(((2, MIDDLE_NODE),), Load.DAEMON_SETS, Images.ALL):
+    for node in make_nodes(((2, MIDDLE_NODE),), NodeLoad.DAEMON_SETS, NodeImageList.ALL):
         assert (node.load_millis, node.load_bytes) == (1500, 2 * GIB)
 
 
@@ -244,18 +244,18 @@ def test_the_shipped_profile_disables_what_it_weights_anew() -> None:
 
 # -- what is said ------------------------------------------------------------------------------------------------------
 
-ROW = Row("row", 30, namespaces=20, devices=110)
+ROW = PlacementRow("row", 30, namespaces=20, devices=110)
 
 
 @pytest.fixture
-def report() -> Report:
+def report() -> PlacementReport:
     rounds = {DEFAULT: (figures(15, 15, 0, 0, 0, 0), SKEWED, EVEN), BOTH: (EVEN, EVEN, EVEN)}
     cells = [Cell(ROW, case, measured) for case, measured in rounds.items()]
     costs = [Cost("default", "no constraint", 1.25, 2.5, 99.6)]
-    return Report(Plan([ROW], [DEFAULT, BOTH], 3), Outcome("v1.36.3", cells, costs))
+    return PlacementReport(PlacementPlan([ROW], [DEFAULT, BOTH], 3), PlacementOutcome("v1.36.3", cells, costs))
 
 
-def test_markdown(report: Report) -> None:
+def test_markdown(report: PlacementReport) -> None:
     header, _, row, _, cost_header, _, cost, _, legend = report.markdown().splitlines()
 
     assert header == "|  | default-scheduler | profile and constraint |"
@@ -269,14 +269,14 @@ def test_markdown(report: Report) -> None:
 
 
 def test_one_round_has_no_median() -> None:
-    outcome = Outcome("v1.36.3", [Cell(ROW, DEFAULT, (SKEWED,))])
+    outcome = PlacementOutcome("v1.36.3", [Cell(ROW, DEFAULT, (SKEWED,))])
 
-    assert "; one round." in Report(Plan([ROW], [DEFAULT], 1), outcome).markdown()
+    assert "; one round." in PlacementReport(PlacementPlan([ROW], [DEFAULT], 1), outcome).markdown()
 
 
 def test_a_cell_that_failed_leaves_the_others(tmp_path: Path) -> None:
-    outcome = Outcome("v1.36.3", [Cell(ROW, DEFAULT, (SKEWED,))], failures=["row, both: not bound"])
-    report = Report(Plan([ROW], [DEFAULT, BOTH], 1), outcome)
+    outcome = PlacementOutcome("v1.36.3", [Cell(ROW, DEFAULT, (SKEWED,))], failures=["row, both: not bound"])
+    report = PlacementReport(PlacementPlan([ROW], [DEFAULT, BOTH], 1), outcome)
     file = tmp_path / "placement.json"
 
     report.write_json(file)
@@ -298,7 +298,9 @@ def test_every_size_fits_into_some_node() -> None:
             assert free >= largest.memory_bytes, row.key
 
 
-def test_for_a_terminal(report: Report, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_for_a_terminal(
+    report: PlacementReport, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("COLUMNS", "120")
 
     report.print()
@@ -308,7 +310,7 @@ def test_for_a_terminal(report: Report, monkeypatch: pytest.MonkeyPatch, capsys:
     assert "no constraint" in printed
 
 
-def test_json_has_every_round(report: Report, tmp_path: Path) -> None:
+def test_json_has_every_round(report: PlacementReport, tmp_path: Path) -> None:
     file = tmp_path / "placement.json"
 
     report.write_json(file)

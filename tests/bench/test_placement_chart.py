@@ -8,16 +8,16 @@ import pytest
 
 from bench.placement import chart
 from bench.placement.cases import BOTH, DEFAULT
-from bench.placement.figures import Figures
+from bench.placement.figures import PlacementFigures
 from bench.placement.report import chart_of
-from bench.placement.rows import Row
+from bench.placement.rows import PlacementRow
 from bench.placement.table import Cell
 
 SVG = "{http://www.w3.org/2000/svg}"
-ROW = Row("row", 100)
+ROW = PlacementRow("row", 100)
 # Every second node lists the image, and those come first in the chart.
-SKEWED = Figures((10, 0) * 10, (0.0,) * 20, (0.0,) * 20)
-EVEN = Figures((5,) * 20, (0.0,) * 20, (0.0,) * 20)
+SKEWED = PlacementFigures((10, 0) * 10, (0.0,) * 20, (0.0,) * 20)
+EVEN = PlacementFigures((5,) * 20, (0.0,) * 20, (0.0,) * 20)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_the_chart_has_a_dark_side(root: ET.Element) -> None:
 @pytest.mark.parametrize("nodes", [2, 3, 20, 60, 500])
 def test_bars_stay_in_the_picture(nodes: int) -> None:
     counts = [*range(nodes)]
-    groups = [chart.Group("left", nodes // 2), chart.Group("right <&>", nodes - nodes // 2)]
+    groups = [chart.BarGroup("left", nodes // 2), chart.BarGroup("right <&>", nodes - nodes // 2)]
     drawn = chart.svg(
         chart.Chart("title", "desc", "x", "y", groups, [chart.Series(name, name, counts) for name in "ab"], even=1)
     )

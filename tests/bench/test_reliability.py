@@ -7,7 +7,7 @@ import pytest
 from bench.reliability import floods, memory
 from bench.reliability.__main__ import NAMES, main
 from bench.reliability.client import Felt
-from bench.reliability.outcome import HEADER, Outcome, table
+from bench.reliability.outcome import HEADER, ReliabilityOutcome, table
 
 
 def test_a_flood(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,9 +41,9 @@ def test_failures_are_counted_by_what_they_were() -> None:
 
     assert felt.count == 6
     assert [felt.quantile(part) for part in (0, 0.5, 1)] == [1, 2, 3]
-    row = Outcome("x", "some", felt, seen="much").row
+    row = ReliabilityOutcome("x", "some", felt, seen="much").row
     assert row == ("x", "some", "6", "3 (2 429, 1 TimeoutError)", "2.0/3.0/3.0", "", "much")
-    assert "| x | some |" in table([Outcome("x", "some", felt)])
+    assert "| x | some |" in table([ReliabilityOutcome("x", "some", felt)])
 
 
 @pytest.mark.parametrize("arguments", [["nothing"], ["--scale", "0"], ["--scale", "x"], ["--scale", "2"]])

@@ -27,7 +27,7 @@ class Killed(BaseException):
 
 
 @dataclass
-class FakeClock:
+class CertsClock:
     """Moves only when told to."""
 
     monotonic: float = 0.0
@@ -54,7 +54,7 @@ class FakeClock:
 
 
 @dataclass
-class Kept:
+class KeptObject:
     """Everything that was logged."""
 
     events: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
@@ -69,17 +69,17 @@ class Kept:
         return [fields for _, event, fields in self.events if part in event]
 
 
-class World:
+class CertsWorld:
     """A cluster: one Secret, three configurations, and the replicas that look after them."""
 
     def __init__(self, *, configurations: tuple[str, ...] = NAMES) -> None:
-        self.clock = FakeClock()
+        self.clock = CertsClock()
         self.secret: StoredSecret | None = None
         self.configurations: dict[str, WebhookConfiguration | None] = dict.fromkeys(NAMES)
         self._versions = itertools.count(1)
         for name in configurations:
             self.create(name)
-        self.replicas: list[Replica] = []
+        self.replicas: list[RotatingReplica] = []
         # Called before and after the effect of every call of a replica.
         self.at: Callable[[str], None] = lambda _: None
         self.writes = 0
@@ -108,8 +108,8 @@ class World:
 
     # -- replicas ------------------------------------------------------------------------------------------------------
 
-    def start(self, terms: Terms = TERMS) -> Replica:
-        replica = Replica(self, terms)
+    def start(self, terms: Terms = TERMS) -> RotatingReplica:
+        replica = RotatingReplica(self, terms)
         self.replicas.append(replica)
         return replica
 
@@ -137,7 +137,7 @@ class World:
             for bundle in bundles if replica.leaf else ():
                 assert self._accepted(bundle, replica)
 
-    def _accepted(self, bundle: bytes, replica: Replica) -> bool:
+    def _accepted(self, bundle: bytes, replica: RotatingReplica) -> bool:
         leaf = replica.leaf
         assert leaf
         # What was true a moment ago still is, until the leaf ends.
@@ -148,15 +148,15 @@ class World:
         return leaf.not_valid_before_utc <= self.clock.date <= leaf.not_valid_after_utc
 
 
-class Replica:
+class RotatingReplica:
     """One process."""
 
-    def __init__(self, world: World, terms: Terms) -> None:
+    def __init__(self, world: CertsWorld, terms: Terms) -> None:
         self.world = world
         self.terms = terms
         self.leaf: x509.Certificate | None = None
         self.pairs: list[Pair] = []
-        self.log = Kept()
+        self.log = KeptObject()
         self.rotation = Rotation(
             self, _Bundles(world), terms, self._serve, clock=world.clock, log=self.log, jitter=lambda _, high: high
         )
@@ -197,7 +197,7 @@ class Replica:
 
 
 class _Bundles:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: CertsWorld) -> None:
         self._world = world
 
     async def read(self) -> Mapping[str, WebhookConfiguration | None]:

@@ -12,12 +12,12 @@ from certs.authority import verifies
 from certs.events import RotationEvent
 from certs.rotation import GRACE_SECONDS, SPREAD_SECONDS
 from certs.state import MOST_RETIRED
-from tests.certs.memory import HOST, NAMES, START, TERMS, World
+from tests.certs.memory import HOST, NAMES, START, TERMS, CertsWorld
 from tests.certs.rotating import DAY, rotated, settled, state, trusted
 
 
 async def test_first_start_of_many_at_once() -> None:
-    world = World()
+    world = CertsWorld()
     replicas = [world.start() for _ in range(5)]
     for _ in range(12):
         await asyncio.gather(*(replica.step() for replica in replicas))
@@ -174,7 +174,7 @@ async def test_replicas_that_disagree_about_the_service_stay_verifiable() -> Non
 
 @pytest.mark.parametrize("missing", [1, 2, 3])
 async def test_configurations_that_come_later(missing: int) -> None:
-    world = World(configurations=NAMES[missing:])
+    world = CertsWorld(configurations=NAMES[missing:])
     replica = world.start()
     await world.settle()
     assert replica.leaf
@@ -193,7 +193,7 @@ async def test_configurations_that_come_later(missing: int) -> None:
 
 
 async def test_run_pauses_between_looks() -> None:
-    world = World()
+    world = CertsWorld()
     replica = world.start()
 
     class Enough(Exception):  # noqa: N818

@@ -13,7 +13,7 @@ from certs.rotation import GRACE_SECONDS, NotNow
 from certs.source import self_signed
 from certs.state import CA_KEY, MOST_RETIRED
 from tests.certs.edits import EDITS, without_key
-from tests.certs.memory import ENTRIES, HOST, NAMES, Killed, Replica, World
+from tests.certs.memory import ENTRIES, HOST, NAMES, CertsWorld, Killed, RotatingReplica
 from tests.certs.rotating import DAY, settled, state, trusted
 
 
@@ -25,12 +25,12 @@ async def test_a_sleeper_cannot_undo_what_others_did() -> None:
         world.ask()
         calls = 0
 
-        async def rotate(world: World, other: Replica) -> None:
+        async def rotate(world: CertsWorld, other: RotatingReplica) -> None:
             for _ in range(12):
                 world.clock.advance(2)
                 await other.step()
 
-        def at(call: str, world: World = world, other: Replica = other, asleep: int = asleep) -> None:
+        def at(call: str, world: CertsWorld = world, other: RotatingReplica = other, asleep: int = asleep) -> None:
             nonlocal calls
             calls += 1
             if calls == asleep:
@@ -60,7 +60,7 @@ async def test_stopped_at_every_call_and_resumed_by_another(begin: str, failure:
     """Before and after every call's effect; the invariant holds at each of them and after."""
     calls = 0
     while True:
-        world = World() if begin == "first start" else await settled(2)
+        world = CertsWorld() if begin == "first start" else await settled(2)
         world.clock.advance(GRACE_SECONDS)
         if begin == "rotation":
             world.ask()
@@ -80,7 +80,7 @@ async def test_stopped_at_every_call_and_resumed_by_another(begin: str, failure:
             await victim.step()
             world.clock.advance(3600)
 
-        def at(call: str, world: World = world) -> None:
+        def at(call: str, world: CertsWorld = world) -> None:
             nonlocal left, stopped
             world.check()
             if not left and not stopped:
@@ -109,7 +109,7 @@ async def test_stopped_at_every_call_and_resumed_by_another(begin: str, failure:
     assert calls > 15
 
 
-class Cluster(RuleBasedStateMachine):
+class RotationCluster(RuleBasedStateMachine):
     """Replicas come, go and look in any order, while people and their tools do what they do.
 
     The invariant never breaks but by a foreign write of a caBundle or a jump of the clock beyond a certificate's life,
@@ -118,7 +118,7 @@ class Cluster(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
+        self.world = CertsWorld()
         self.disturbed = False
 
     @initialize(replicas=st.integers(1, 3))
@@ -220,5 +220,5 @@ class Cluster(RuleBasedStateMachine):
         assert all(len(each) <= MOST_RETIRED + 2 for each in trusted(self.world))
 
 
-TestCluster = Cluster.TestCase
+TestCluster = RotationCluster.TestCase
 TestCluster.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)

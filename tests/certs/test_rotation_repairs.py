@@ -12,7 +12,7 @@ from certs.rotation import GRACE_SECONDS
 from certs.source import CertificateError, Pair, self_signed
 from certs.state import MOST_RETIRED
 from tests.certs.edits import EDITS, another_ca, emptied, expired_ca, half_next, other_hosts
-from tests.certs.memory import ENTRIES, HOST, NAMES, START, World, reject
+from tests.certs.memory import ENTRIES, HOST, NAMES, START, CertsWorld, reject
 from tests.certs.rotating import DAY, rotated, settled, state, trusted
 
 
@@ -64,7 +64,7 @@ async def test_a_secret_that_is_deleted_all_the_time_makes_no_endless_bundle() -
 
 async def test_the_ca_of_another_way_of_serving_is_kept_for_an_overlap() -> None:
     """A rollout from mounted certificates: replicas of before serve with a CA that we don't know."""
-    world = World()
+    world = CertsWorld()
     theirs = self_signed([HOST], START, timedelta(days=90))
     for name in NAMES:
         world.overwrite(name, dict.fromkeys(ENTRIES, theirs.certificate))
@@ -132,7 +132,7 @@ async def test_a_leaf_that_nobody_would_accept_is_not_served(golden: Callable[[s
 
 
 async def test_when_everything_is_gone_within_the_grace_it_waits_and_heals() -> None:
-    world = World()
+    world = CertsWorld()
     replica = world.start()
     await world.settle()
     world.secret = None
@@ -151,7 +151,7 @@ async def test_when_everything_is_gone_within_the_grace_it_waits_and_heals() -> 
 
 
 async def test_no_bundle_no_leaf_at_the_first_start() -> None:
-    world = World()
+    world = CertsWorld()
     replica = world.start()
     world.at = reject(f"write {NAMES[2]}")
     await world.settle()

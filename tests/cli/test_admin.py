@@ -47,7 +47,7 @@ def test_show_is_valid_settings(tmp_path: Path, golden: Callable[[str], None]) -
 def test_the_schema_of_audit_lines() -> None:
     schema = json.loads(run("audit", "schema").output)
 
-    assert set(schema["$defs"]) >= {"Record", "ParityRecord", "UnenforcedRecord"}
+    assert set(schema["$defs"]) >= {"Record", "FidelityRecord", "DriftRecord"}
 
 
 def test_schema_describes_every_setting() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.runner import run
-from tests.doctor.world import NS, World, cluster
+from tests.doctor.world import NS, DoctorWorld, cluster
 from webhook.doctor.support import views
 
 SETTINGS = """\
@@ -21,10 +21,10 @@ tls: {secretName: ca}
 
 
 @contextmanager
-def well(directory: Path) -> Iterator[World]:
+def well(directory: Path) -> Iterator[DoctorWorld]:
     """A cluster in a thread: the command has a loop of its own."""
     loop, started, end = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
-    found: list[World] = []
+    found: list[DoctorWorld] = []
 
     async def serve() -> None:
         async with cluster(directory) as world:
@@ -47,7 +47,7 @@ def well(directory: Path) -> Iterator[World]:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path) -> Iterator[DoctorWorld]:
     with well(tmp_path) as found:
         # As these settings want them: they exclude more namespaces than the tests' own do.
         (tmp_path / "settings.yaml").write_text(SETTINGS)
@@ -55,7 +55,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield found
 
 
-def test_people_get_lines_in_columns_and_no_failure(world: World, tmp_path: Path) -> None:
+def test_people_get_lines_in_columns_and_no_failure(world: DoctorWorld, tmp_path: Path) -> None:
     result = run("doctor", "--kubeconfig", tmp_path / "kubeconfig")
 
     assert result.exit_code == 0
@@ -66,7 +66,7 @@ def test_people_get_lines_in_columns_and_no_failure(world: World, tmp_path: Path
     assert lines[-1].startswith("1 unknown, ")
 
 
-def test_programs_get_json(world: World, tmp_path: Path) -> None:
+def test_programs_get_json(world: DoctorWorld, tmp_path: Path) -> None:
     result = run(
         "doctor", "--kubeconfig", tmp_path / "kubeconfig", "--config", tmp_path / "settings.yaml", "-o", "json"
     )
@@ -78,13 +78,13 @@ def test_programs_get_json(world: World, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("options", "status"), [((), 0), (("--strict",), 3)])
 def test_what_is_unknown_fails_only_where_asked_for(
-    world: World, tmp_path: Path, options: tuple[str, ...], status: int
+    world: DoctorWorld, tmp_path: Path, options: tuple[str, ...], status: int
 ) -> None:
     assert run("doctor", "--kubeconfig", tmp_path / "kubeconfig", *options).exit_code == status
 
 
 @pytest.mark.parametrize("options", [(), ("--strict",)])
-def test_failures_come_first_and_fail(world: World, tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_failures_come_first_and_fail(world: DoctorWorld, tmp_path: Path, options: tuple[str, ...]) -> None:
     world.deployment(ready=0)
 
     result = run("doctor", "--kubeconfig", tmp_path / "kubeconfig", *options)
@@ -93,20 +93,20 @@ def test_failures_come_first_and_fail(world: World, tmp_path: Path, options: tup
     assert result.output.startswith("failure deployment    Deployment kubevirt-webhook/kubevirt-webhook: 0/2 ")
 
 
-def test_other_peoples_text_can_t_reach_the_terminal(world: World, tmp_path: Path) -> None:
+def test_other_peoples_text_can_t_reach_the_terminal(world: DoctorWorld, tmp_path: Path) -> None:
     world.namespace("a", labels={"kubevirt-webhook.github.io/\x1b[31m": "x"})
 
     assert "\x1b" not in run("doctor", "--kubeconfig", tmp_path / "kubeconfig").output
 
 
-def test_a_url_that_can_t_be_one(world: World, tmp_path: Path, golden: Callable[[str], None]) -> None:
+def test_a_url_that_can_t_be_one(world: DoctorWorld, tmp_path: Path, golden: Callable[[str], None]) -> None:
     result = run("doctor", "--kubeconfig", tmp_path / "kubeconfig", "--url", "http://localhost")
 
     assert result.exit_code == 2
     golden(result.output)
 
 
-def test_a_server_elsewhere(world: World, tmp_path: Path) -> None:
+def test_a_server_elsewhere(world: DoctorWorld, tmp_path: Path) -> None:
     result = run("doctor", "--kubeconfig", tmp_path / "kubeconfig", "--url", "https://localhost:1/", "-o", "json")
 
     assert result.exit_code == 1
@@ -128,7 +128,7 @@ def test_a_cluster_that_is_not_there(tmp_path: Path, golden: Callable[[str], Non
     golden(result.output)
 
 
-def test_the_same_advice_is_given_once(world: World, tmp_path: Path) -> None:
+def test_the_same_advice_is_given_once(world: DoctorWorld, tmp_path: Path) -> None:
     world.namespace("a", labels={"kubevirt-webhook.github.io/scheduling": "yes"})
     world.namespace("b", labels={"kubevirt-webhook.github.io/scheduling": "no"})
 

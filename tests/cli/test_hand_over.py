@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.runner import run
 from tests.install.manifests import planned
-from tests.install.memory import Memory
+from tests.install.memory import InstallMemory
 from webhook.install import plan
 from webhook.k8s.client import transport
 
@@ -14,26 +14,26 @@ DEPLOYMENT = planned().deployment
 
 
 @pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> Memory:
-    memory = Memory()
+def api(monkeypatch: pytest.MonkeyPatch) -> InstallMemory:
+    memory = InstallMemory()
 
-    async def connect(kubeconfig: str | None = None) -> Memory:
+    async def connect(kubeconfig: str | None = None) -> InstallMemory:
         return memory
 
     monkeypatch.setattr(transport, "connect", connect)
     return memory
 
 
-def own(api: Memory, manager: str) -> None:
+def own(api: InstallMemory, manager: str) -> None:
     entry = {"manager": manager, "operation": "Apply", "apiVersion": "apps/v1", "fieldsV1": {"f:spec": {}}}
     api.put(plan.path(DEPLOYMENT), {**DEPLOYMENT, "metadata": {**DEPLOYMENT["metadata"], "managedFields": [entry]}})
 
 
-def owners(api: Memory) -> list[str]:
+def owners(api: InstallMemory) -> list[str]:
     return [one["manager"] for one in api.objects[plan.path(DEPLOYMENT)]["metadata"]["managedFields"]]
 
 
-def test_it_is_shown_and_then_done(api: Memory, golden: Callable[[str], None]) -> None:
+def test_it_is_shown_and_then_done(api: InstallMemory, golden: Callable[[str], None]) -> None:
     own(api, "kubevirt-webhook-install")
 
     shown = run("hand-over", "--to-manager=kubectl", "--dry-run").output
@@ -45,7 +45,7 @@ def test_it_is_shown_and_then_done(api: Memory, golden: Callable[[str], None]) -
     golden(run("hand-over", "--to-manager=kubectl").output)
 
 
-def test_a_tool_cannot_hand_over_to_itself(api: Memory) -> None:
+def test_a_tool_cannot_hand_over_to_itself(api: InstallMemory) -> None:
     done = run("hand-over", "--from-manager=kubectl", "--to-manager=kubectl")
 
     assert done.exit_code == 2

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.runner import run
 from tests.install.manifests import planned
-from tests.install.memory import Memory, Replicas
+from tests.install.memory import InstallMemory, Replicas
 from tests.install.vms import VMS, S, vm
 from webhook.cli import installation
 from webhook.k8s.client import transport
@@ -27,31 +27,31 @@ instancetypes: {parity: {sample: 1}}
 
 
 @pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> Memory:
-    memory = Memory()
+def api(monkeypatch: pytest.MonkeyPatch) -> InstallMemory:
+    memory = InstallMemory()
     memory.cluster = CLUSTER
     Replicas(memory)
 
-    async def connect(kubeconfig: str | None = None) -> Memory:
+    async def connect(kubeconfig: str | None = None) -> InstallMemory:
         return memory
 
     monkeypatch.setattr(transport, "connect", connect)
     return memory
 
 
-def image(api: Memory) -> str:
+def image(api: InstallMemory) -> str:
     (found,) = (one for one in api.objects.values() if one["kind"] == "Deployment")
     return str(found["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-def callers(api: Memory) -> Any:
+def callers(api: InstallMemory) -> Any:
     """Who may connect to the port webhooks."""
     (policy,) = (one for one in api.objects.values() if one["kind"] == "NetworkPolicy")
     (rule,) = (rule for rule in policy["spec"]["ingress"] if rule["ports"][0]["port"] == "webhooks")
     return rule.get("from")
 
 
-def test_callers_stay_until_others_are_given(api: Memory) -> None:
+def test_callers_stay_until_others_are_given(api: InstallMemory) -> None:
     run("install", "--image=here:1")
     assert callers(api) is None
 
@@ -69,7 +69,7 @@ def test_callers_stay_until_others_are_given(api: Memory) -> None:
     assert run("install", "--callers", "nobody").exit_code == 2
 
 
-def test_install_upgrade_uninstall(api: Memory, tmp_path: Path) -> None:
+def test_install_upgrade_uninstall(api: InstallMemory, tmp_path: Path) -> None:
     dry = run("install", "--image=here:1", "--dry-run")
     assert "+ Namespace kubevirt-webhook\n" in dry.output
     assert api.objects == {}
@@ -109,7 +109,9 @@ def test_install_upgrade_uninstall(api: Memory, tmp_path: Path) -> None:
         ([], [], "kubevirt"),
     ],
 )
-def test_the_overlay_is_that_of_the_cluster(api: Memory, arguments: list[str], groups: list[str], place: str) -> None:
+def test_the_overlay_is_that_of_the_cluster(
+    api: InstallMemory, arguments: list[str], groups: list[str], place: str
+) -> None:
     for group in groups:
         api.answers["GET", group] = 200, {}
     run("install", "--image=here:1", *arguments)
@@ -118,7 +120,7 @@ def test_the_overlay_is_that_of_the_cluster(api: Memory, arguments: list[str], g
     assert all(place in entry["namespaceSelector"]["matchExpressions"][1]["values"] for entry in entries)
 
 
-def test_the_first_installation_needs_an_image(api: Memory, golden: Callable[[str], None]) -> None:
+def test_the_first_installation_needs_an_image(api: InstallMemory, golden: Callable[[str], None]) -> None:
     """No registry has one of ours: a made-up default would be installed, and never start."""
     for arguments in ([], ["--dry-run"], ["--no-wait"]):
         result = run("install", *arguments)
@@ -128,7 +130,7 @@ def test_the_first_installation_needs_an_image(api: Memory, golden: Callable[[st
 
 
 def test_a_roll_out_that_hangs_is_no_success_though_nothing_is_left_to_change(
-    api: Memory, monkeypatch: pytest.MonkeyPatch
+    api: InstallMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("install", "--image=here:1")
     api.then = lambda _: None
@@ -144,7 +146,7 @@ def test_a_roll_out_that_hangs_is_no_success_though_nothing_is_left_to_change(
     assert run("install", "--no-wait").output == NO_CHANGES
 
 
-def test_new_and_deleted_objects_are_shown_whole_on_request(api: Memory, tmp_path: Path) -> None:
+def test_new_and_deleted_objects_are_shown_whole_on_request(api: InstallMemory, tmp_path: Path) -> None:
     assert "kind: Service" not in run("install", "--image=here:1", "--dry-run").output
     whole = run("install", "--image=here:1", "--dry-run", "--diff").output
     assert "+ Service kubevirt-webhook/kubevirt-webhook\n" in whole
@@ -160,7 +162,7 @@ def test_new_and_deleted_objects_are_shown_whole_on_request(api: Memory, tmp_pat
     assert "\n  -kind: ClusterRole\n" in gone
 
 
-def test_the_name_of_the_cluster_is_one_line(api: Memory) -> None:
+def test_the_name_of_the_cluster_is_one_line(api: InstallMemory) -> None:
     api.cluster = 'context "a\nAre you sure? yes", https://prod'
     assert run("uninstall", "--dry-run").output.count("\n") == 2
 
@@ -172,7 +174,7 @@ def test_the_deployment_gives_up_before_we_do() -> None:
     assert deadline < timeout.default
 
 
-def test_a_cluster_that_gives_no_answer(api: Memory, golden: Callable[[str], None]) -> None:
+def test_a_cluster_that_gives_no_answer(api: InstallMemory, golden: Callable[[str], None]) -> None:
     api.answers["GET", "/apis/config.openshift.io"] = None
     result = run("install")
 
@@ -182,7 +184,7 @@ def test_a_cluster_that_gives_no_answer(api: Memory, golden: Callable[[str], Non
 
 @pytest.mark.parametrize("content", [b"schedulrs: {}", b"\xff", None], ids=["unknown key", "bytes", "no file"])
 def test_settings_with_mistakes_change_nothing(
-    api: Memory, tmp_path: Path, content: bytes | None, golden: Callable[[str], None]
+    api: InstallMemory, tmp_path: Path, content: bytes | None, golden: Callable[[str], None]
 ) -> None:
     file = tmp_path / "settings.yaml"
     if content is not None:
@@ -194,7 +196,9 @@ def test_settings_with_mistakes_change_nothing(
     assert api.objects == {}
 
 
-def test_on_a_terminal_we_ask(api: Memory, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]) -> None:
+def test_on_a_terminal_we_ask(
+    api: InstallMemory, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]
+) -> None:
     asked: list[str] = []
 
     def confirm(question: str) -> bool:
@@ -219,7 +223,7 @@ def test_on_a_terminal_we_ask(api: Memory, monkeypatch: pytest.MonkeyPatch, gold
     assert all(CLUSTER in question for question in asked)
 
 
-def test_uninstall_warns_of_pools_that_live_by_defaults(api: Memory, golden: Callable[[str], None]) -> None:
+def test_uninstall_warns_of_pools_that_live_by_defaults(api: InstallMemory, golden: Callable[[str], None]) -> None:
     run("install", "--image=here:1")
     api.put("/apis/pool.kubevirt.io/v1beta1/namespaces/shop/virtualmachinepools/web", POOL)
     put_vm(api, "web-0")
@@ -232,13 +236,13 @@ def test_uninstall_warns_of_pools_that_live_by_defaults(api: Memory, golden: Cal
     golden(run("uninstall").stderr)
 
 
-def put_vm(api: Memory, name: str, **status: Any) -> None:
+def put_vm(api: InstallMemory, name: str, **status: Any) -> None:
     thing = vm({S: "kubevirt"}, {S: "kubevirt"}, "kubevirt", **status)
     thing["metadata"]["name"] = name
     api.put(VMS.format("shop", name), thing)
 
 
-def test_cleanup(api: Memory, golden: Callable[[str], None]) -> None:
+def test_cleanup(api: InstallMemory, golden: Callable[[str], None]) -> None:
     put_vm(api, "web")
     put_vm(api, "running", created=True)
     shown = run("cleanup", "--dry-run").output
@@ -257,7 +261,7 @@ def test_cleanup(api: Memory, golden: Callable[[str], None]) -> None:
     assert "\n0 VMIs and 1 launcher pod " in run("cleanup").output
 
 
-def test_cleanup_tells_what_it_could_not_change(api: Memory, golden: Callable[[str], None]) -> None:
+def test_cleanup_tells_what_it_could_not_change(api: InstallMemory, golden: Callable[[str], None]) -> None:
     put_vm(api, "web")
     api.answers["PATCH", "/web"] = 422, {}
     result = run("cleanup")
@@ -268,7 +272,7 @@ def test_cleanup_tells_what_it_could_not_change(api: Memory, golden: Callable[[s
     assert result.stdout.endswith("cleaned 0/1 VM\n")
 
 
-def test_cleanup_refuses_while_we_are_called(api: Memory, golden: Callable[[str], None]) -> None:
+def test_cleanup_refuses_while_we_are_called(api: InstallMemory, golden: Callable[[str], None]) -> None:
     put_vm(api, "web")
     run("install", "--image=here:1")
     api.wrote.clear()

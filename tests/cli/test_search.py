@@ -16,7 +16,7 @@ from webhook.kubevirt.views import KubeVirt
 IMAGE = {"kind": "DataSource", "metadata": {"name": "i", "namespace": "a"}}
 
 
-class Source(objects.Objects):
+class SearchedSource(objects.Objects):
     """Has one image, and refuses claims."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Source(objects.Objects):
 
 
 async def test_what_was_read_is_remembered_and_what_is_missing_too() -> None:
-    source, runs = Source(), []
+    source, runs = SearchedSource(), []
     search = Search(GivenObjects(), source)
 
     def ask(get: Get) -> list[Any]:
@@ -51,7 +51,7 @@ async def test_what_was_read_is_remembered_and_what_is_missing_too() -> None:
 
 async def test_files_come_first_and_without_a_source_alone() -> None:
     found = GivenObjects(others={("DataSource", "a", "i"): {"from": "file"}})
-    source = Source()
+    source = SearchedSource()
 
     assert await Search(found, source).answer(lambda get: get("DataSource", "a", "i")) == {"from": "file"}
     assert await Search(found, None).answer(lambda get: get("DataSource", "a", "x")) is None
@@ -61,11 +61,11 @@ async def test_files_come_first_and_without_a_source_alone() -> None:
 @pytest.mark.parametrize(("namespace", "place"), [("a", "a/c"), ("", "c")])
 async def test_what_can_not_be_read(namespace: str, place: str, golden: Callable[[str], None]) -> None:
     with pytest.raises(InputError) as caught:
-        await Search(GivenObjects(), Source()).answer(lambda get: get("PersistentVolumeClaim", namespace, "c"))
+        await Search(GivenObjects(), SearchedSource()).answer(lambda get: get("PersistentVolumeClaim", namespace, "c"))
     assert caught.value.where == f"PersistentVolumeClaim {place}"
     golden(str(caught.value))
 
 
 async def test_without_a_kubevirt_its_own_settings_count() -> None:
-    for source in (None, Source()):
+    for source in (None, SearchedSource()):
         assert (await configuration_of(GivenObjects(), source))[0] == DEFAULTS

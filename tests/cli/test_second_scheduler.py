@@ -10,7 +10,7 @@ from click.testing import Result
 
 from tests.cli import runner
 from tests.install.manifests import MANIFESTS
-from tests.install.memory import Memory, Replicas
+from tests.install.memory import InstallMemory, Replicas
 from tests.install.vms import VMS, vm
 from webhook.install.plan import path
 from webhook.k8s.client import transport
@@ -29,14 +29,14 @@ def documents(name: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> Memory:
-    memory = Memory()
+def api(monkeypatch: pytest.MonkeyPatch) -> InstallMemory:
+    memory = InstallMemory()
     Replicas(memory)
     memory.answers["GET", "/version"] = 200, {"gitVersion": "v1.36.3+rke2r1"}
     memory.answers["GET", "/kube-system/pods"] = 200, {"items": [POD]}
     memory.answers["GET", "/openshift-kube-scheduler/pods"] = 200, {"items": []}
 
-    async def connect(kubeconfig: str | None = None) -> Memory:
+    async def connect(kubeconfig: str | None = None) -> InstallMemory:
         return memory
 
     monkeypatch.setattr(transport, "connect", connect)
@@ -49,11 +49,11 @@ def run(*arguments: str) -> Result:
     return runner.run(*arguments, *(["--image=registry.example/webhook:1"] if "install" in arguments else []))
 
 
-def image(api: Memory) -> str:
+def image(api: InstallMemory) -> str:
     return str(api.objects[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-def test_it_comes_when_it_is_asked_for_and_stays_until_it_is_uninstalled(api: Memory) -> None:
+def test_it_comes_when_it_is_asked_for_and_stays_until_it_is_uninstalled(api: InstallMemory) -> None:
     assert DEPLOYMENT not in api.objects
 
     assert (
@@ -73,7 +73,7 @@ def test_it_comes_when_it_is_asked_for_and_stays_until_it_is_uninstalled(api: Me
     assert wrote[-1] == f"DELETE {NAMESPACE}"
 
 
-def test_an_upgrade_of_the_cluster_brings_another_image_and_starts_anew(api: Memory) -> None:
+def test_an_upgrade_of_the_cluster_brings_another_image_and_starts_anew(api: InstallMemory) -> None:
     run("install", "--with=scheduler", "--scheduler-variant=pack")
     newer = {"name": "kube-scheduler", "image": "x:v1.37.0"}
     api.answers["GET", "/kube-system/pods"] = 200, {"items": [{"spec": {"containers": [newer]}}]}
@@ -97,7 +97,7 @@ def test_an_upgrade_of_the_cluster_brings_another_image_and_starts_anew(api: Mem
         ("here/kube-scheduler:mine", "here/kube-scheduler:mine"),
     ],
 )
-def test_an_image_of_the_admins_own(api: Memory, given: str, used: str) -> None:
+def test_an_image_of_the_admins_own(api: InstallMemory, given: str, used: str) -> None:
     run("install", "--with=scheduler", f"--scheduler-image={given}")
 
     assert image(api) == used
@@ -112,7 +112,7 @@ def test_an_image_of_the_admins_own(api: Memory, given: str, used: str) -> None:
         (["--scheduler-variant=pack"], "install"),
     ],
 )
-def test_what_does_not_fit_changes_nothing(api: Memory, arguments: list[str], where: str) -> None:
+def test_what_does_not_fit_changes_nothing(api: InstallMemory, arguments: list[str], where: str) -> None:
     result = run("install", *arguments)
 
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
@@ -121,7 +121,7 @@ def test_what_does_not_fit_changes_nothing(api: Memory, arguments: list[str], wh
 
 
 @pytest.mark.parametrize("answer", [(403, {"message": "forbidden"}), (200, {"items": []}), (200, b"nonsense")])
-def test_where_no_scheduler_can_be_seen_its_image_must_be_given(api: Memory, answer: tuple[int, Any]) -> None:
+def test_where_no_scheduler_can_be_seen_its_image_must_be_given(api: InstallMemory, answer: tuple[int, Any]) -> None:
     api.answers["GET", "/kube-system/pods"] = answer
     result = run("install", "--with=scheduler")
 
@@ -132,14 +132,14 @@ def test_where_no_scheduler_can_be_seen_its_image_must_be_given(api: Memory, ans
 
 
 @pytest.mark.parametrize("answer", [(200, {"gitVersion": "one"}), (500, {}), None])
-def test_a_cluster_without_a_version(api: Memory, answer: tuple[int, Any] | None) -> None:
+def test_a_cluster_without_a_version(api: InstallMemory, answer: tuple[int, Any] | None) -> None:
     api.answers["GET", "/version"] = answer
 
     assert run("install", "--with=scheduler").exit_code == 2
     assert DEPLOYMENT not in api.objects
 
 
-def test_a_load_aware_scheduler_has_an_image_of_its_own_and_may_read_metrics(api: Memory) -> None:
+def test_a_load_aware_scheduler_has_an_image_of_its_own_and_may_read_metrics(api: InstallMemory) -> None:
     chosen = ("--scheduler-variant=load-aware", "--scheduler-image=here/kube-scheduler:v1.36.2")
     run("install", "--with=scheduler", *chosen, "--prometheus=http://p:9090")
 
@@ -150,7 +150,7 @@ def test_a_load_aware_scheduler_has_an_image_of_its_own_and_may_read_metrics(api
     assert run("install").output.endswith("no changes\n")
 
 
-def test_another_scheduler_in_its_place_is_left_alone(api: Memory) -> None:
+def test_another_scheduler_in_its_place_is_left_alone(api: InstallMemory) -> None:
     api.put(NAMESPACE, {"kind": "Namespace", "metadata": {"name": "kubevirt-scheduler"}})
     result = run("install", "--with=scheduler")
 
@@ -160,7 +160,7 @@ def test_another_scheduler_in_its_place_is_left_alone(api: Memory) -> None:
     assert list(api.objects) == [NAMESPACE]
 
 
-def test_one_that_kustomize_has_applied_is_kustomizes(api: Memory) -> None:
+def test_one_that_kustomize_has_applied_is_kustomizes(api: InstallMemory) -> None:
     for one in documents("scheduler-spread"):
         api.put(path(one), one)
     before = dict(api.objects)
@@ -169,7 +169,7 @@ def test_one_that_kustomize_has_applied_is_kustomizes(api: Memory) -> None:
     assert api.objects == before
 
 
-def test_it_is_kept_while_somebody_would_wait_for_it(api: Memory) -> None:
+def test_it_is_kept_while_somebody_would_wait_for_it(api: InstallMemory) -> None:
     run("install", "--with=scheduler")
     place = VMS.format("shop", "web")
     api.put(place, vm({}, {}, "kubevirt"))
@@ -188,7 +188,7 @@ def test_it_is_kept_while_somebody_would_wait_for_it(api: Memory) -> None:
     assert not any("scheduler" in path for path in api.objects)
 
 
-def test_on_openshift_the_cluster_chooses_the_user(api: Memory) -> None:
+def test_on_openshift_the_cluster_chooses_the_user(api: InstallMemory) -> None:
     api.objects.clear()
     run("install", "--image=here:1", "--with=scheduler", "--overlay=openshift")
 

@@ -32,7 +32,7 @@ def declared(**guards: SchedulerHealthSettings) -> Settings:
     return builders.settings(schedulers={name: SchedulerSettings(name, guard) for name, guard in guards.items()})
 
 
-class Case:
+class LiveCase:
     """A live cluster in front of a fake API server."""
 
     def __init__(self, server: FakeApiServer, clock: FakeClock, cluster: LiveCluster) -> None:
@@ -71,13 +71,13 @@ async def live(
     start: bool = False,
     prepare: Callable[[FakeApiServer], None] = lambda _: None,
     **options: Any,
-) -> AsyncIterator[Case]:
+) -> AsyncIterator[LiveCase]:
     server = FakeApiServer()
     for resource in (NAMESPACES, KUBEVIRTS, NODES, PODS, LEASES, MIGRATIONS):
         server.serve(resource)
     prepare(server)
     clock = HeldClock()
-    case: Case
+    case: LiveCase
     async with running(server):
         transport = await connect(server.kubeconfig(tmp_path / "config"))
         cluster = LiveCluster(
@@ -87,7 +87,7 @@ async def live(
             on_health=lambda name, _, new: case.changes.append((name, new.state)),
             **options,
         )
-        case = Case(server, clock, cluster)
+        case = LiveCase(server, clock, cluster)
         if start:
             cluster.start()
         try:

@@ -14,13 +14,13 @@ import pytest
 
 from tests import builders
 from tests.cluster.fake_apiserver import DEEP, FakeApiServer
-from tests.cluster.live_case import Case, live
+from tests.cluster.live_case import LiveCase, live
 from tests.waiting import until
 from webhook.cluster.catalog import CURRENT_SECONDS, LARGEST_BYTES, NAMESPACE_BYTES, Catalog
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, ListKey, ObjectKey
+from webhook.k8s.client.object_store import ByteLimitedStore
 from webhook.k8s.client.resources import Resource
-from webhook.k8s.client.room import Rationed
 from webhook.k8s.views import Object, Unstructured
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, PRESETS, UNSTRUCTURED
 from webhook.kubevirt.views import Instancetype
@@ -55,7 +55,7 @@ def put(
     server.put(resource, name, inside, metadata=METADATA, spec=SPEC)
 
 
-async def copied(case: Case, key: ObjectKey[Any] | ListKey[Any] = SMALL) -> None:
+async def copied(case: LiveCase, key: ObjectKey[Any] | ListKey[Any] = SMALL) -> None:
     """Until a copy answers."""
     await until(lambda: case.cluster.peek(key) is not NOT_READ)
 
@@ -273,7 +273,7 @@ async def test_what_so_many_instancetypes_take(count: int) -> None:
             metadata = {"name": f"u1.size-{number}", **METADATA}
             body = msgspec.json.encode({"apiVersion": "a/v1", "kind": "b", "metadata": metadata, "spec": sizes})
             copy._put(copy.contents, decode(body), len(body))
-        assert isinstance(copy.contents, Rationed)
+        assert isinstance(copy.contents, ByteLimitedStore)
         assert len(copy) == count
         return copy.contents.size
 
@@ -289,5 +289,5 @@ async def test_what_so_many_instancetypes_take(count: int) -> None:
 
 
 def test_a_namespace_holds_the_instancetypes_of_everyday_sizes() -> None:
-    room: Rationed[Object] = Rationed(lambda _: 800, 10 * NAMESPACE_BYTES, NAMESPACE_BYTES)
+    room: ByteLimitedStore[Object] = ByteLimitedStore(lambda _: 800, 10 * NAMESPACE_BYTES, NAMESPACE_BYTES)
     assert sum(room.put(("demo", str(number)), Object()) for number in range(1000)) > 300

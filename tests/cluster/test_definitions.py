@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.fake_apiserver import FakeApiServer
-from tests.cluster.live_case import Case, live
+from tests.cluster.live_case import LiveCase, live
 from tests.definitions import definitions
 from tests.waiting import until
 from webhook.cluster.definitions import RETRY_SECONDS
@@ -40,17 +40,17 @@ def installed(server: FakeApiServer) -> None:
     put_definitions(server, PREFERRED_VIDEO)
 
 
-def release(case: Case) -> Release:
+def release(case: LiveCase) -> Release:
     install: Any = case.cluster.peek(KubeVirtKey())
     assert isinstance(install.configuration, ClusterConfig)
     return install.configuration.release
 
 
-def knows_video(case: Case) -> bool:
+def knows_video(case: LiveCase) -> bool:
     return PREFERRED_VIDEO not in release(case).unknown_fields(fields.PREFERENCE)
 
 
-def reads(case: Case) -> list[int]:
+def reads(case: LiveCase) -> list[int]:
     return [len(case.server.requests(path)) for path in PATHS]
 
 

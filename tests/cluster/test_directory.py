@@ -20,7 +20,7 @@ from webhook.cluster.kinds import KINDS
 from webhook.errors import InputError, InputErrors
 
 
-class TestMistakes:
+class TestDirectoryMistakes:
     def test_a_missing_directory(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         golden("\n".join(rejection(tmp_path / "none")))
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tests.cluster.fake_apiserver import FakeApiServer
-from tests.cluster.live_case import Case, live
+from tests.cluster.live_case import LiveCase, live
 from webhook.cluster.recent import SHARED_BYTES, SHARED_SECONDS
 from webhook.facts import NOT_READ, ObjectKey
 from webhook.k8s.views import Unstructured
@@ -26,7 +26,7 @@ def put(server: FakeApiServer, name: str = "u1.small", **more: Any) -> None:
     server.put(REVISIONS, "r1", "demo", data=data)
 
 
-def gets(case: Case) -> int:
+def gets(case: LiveCase) -> int:
     return len(case.server.requests(PATH))
 
 

@@ -30,7 +30,7 @@ from webhook.placement.migrations import MIGRATIONS
 from webhook.settings.snapshot import SchedulerHealthSettings
 
 
-class TestObjects:
+class TestLiveObjects:
     async def test_are_read_fresh_every_time(self, tmp_path: Path) -> None:
         async with live(tmp_path) as case:
             case.server.put(INSTANCETYPES, "small", "demo", spec={"schedulerName": "one"})
@@ -103,7 +103,7 @@ class TestObjects:
             golden(found.why)
 
 
-class TestVmis:
+class TestLiveVmis:
     async def test_are_remembered_by_uid(self, tmp_path: Path) -> None:
         async with live(tmp_path) as case:
             case.put_vmi(schedulerName="mine")

@@ -42,7 +42,7 @@ def configuration(case: Any) -> Any:
     return install and install.configuration
 
 
-class TestMemory:
+class TestCopiesInMemory:
     async def test_a_vmi_that_asks_for_an_endless_scheduler_is_not_remembered(self, tmp_path: Path) -> None:
         async with live(tmp_path) as case:
             case.put_vmi(schedulerName="x" * 100_000)

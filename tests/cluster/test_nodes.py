@@ -12,7 +12,7 @@ from webhook.k8s.nodes import NodeView
 from webhook.layers.nodes import ReportedNode
 
 
-class Reports:
+class NodesReports:
     def __init__(self) -> None:
         self.resource = Resource("", "v1", "nodes", "Node", False, cast("type[NodeView]", ReportedNode))
         self.events: list[tuple[str, object]] = []
@@ -41,7 +41,7 @@ def change(nodes: WatchedNodes, old: NodeView | None, new: NodeView | None) -> N
 
 
 def test_reports_get_what_they_keep_and_reviews_what_they_need() -> None:
-    reports = Reports()
+    reports = NodesReports()
     nodes = WatchedNodes(cast("Any", None), reports=reports)
     assert nodes.copy.resource is reports.resource
     first = change(nodes, None, view(reports.resource))

@@ -22,7 +22,7 @@ from webhook.placement.vmis import VMIS
 LIST = "/api/v1/nodes"
 
 
-class Case:
+class OnceCase:
     def __init__(self, server: FakeApiServer, cluster: OnceCluster) -> None:
         self.server = server
         self.cluster = cluster
@@ -32,17 +32,17 @@ class Case:
 
 
 @pytest.fixture
-async def case(tmp_path: Path) -> AsyncIterator[Case]:
+async def case(tmp_path: Path) -> AsyncIterator[OnceCase]:
     server = FakeApiServer()
     async with running(server):
         transport = await connect(server.kubeconfig(tmp_path / "config"))
         try:
-            yield Case(server, OnceCluster(transport))
+            yield OnceCase(server, OnceCluster(transport))
         finally:
             await transport.close()
 
 
-async def test_nodes_are_listed_in_pages(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nodes_are_listed_in_pages(case: OnceCase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(once, "_PAGE", 2)
     for number in range(5):
         case.server.put(NODES, f"n{number}", metadata={"labels": {"zone": "a"}})
@@ -52,7 +52,7 @@ async def test_nodes_are_listed_in_pages(case: Case, monkeypatch: pytest.MonkeyP
     assert len(case.server.requests(LIST)) == 3
 
 
-async def test_objects_lists_and_kubevirt(case: Case) -> None:
+async def test_objects_lists_and_kubevirt(case: OnceCase) -> None:
     case.server.put(VMIS, "web", "demo", status={"nodeName": "n1"})
     owned = {"labels": {"a": "b"}, "ownerReferences": [{"uid": "u", "controller": True}]}
     case.server.put(LAUNCHER_PODS, "p", "demo", metadata=owned, spec={"nodeName": "n1"})
@@ -66,7 +66,7 @@ async def test_objects_lists_and_kubevirt(case: Case) -> None:
     assert (await case.read(KubeVirtKey())).configuration.node_selectors == {"x": "y"}
 
 
-async def test_a_cluster_without_kubevirt(case: Case) -> None:
+async def test_a_cluster_without_kubevirt(case: OnceCase) -> None:
     assert await case.read(KubeVirtKey()) is None
 
 
@@ -75,7 +75,7 @@ async def test_a_cluster_without_kubevirt(case: Case) -> None:
     [web.Response(status=403), web.Response(status=500), web.Response(text='{"items": 1}')],
     ids=["403", "500", "items"],
 )
-async def test_lists_that_can_not_be_read(case: Case, answer: web.Response, golden: Callable[[str], None]) -> None:
+async def test_lists_that_can_not_be_read(case: OnceCase, answer: web.Response, golden: Callable[[str], None]) -> None:
     case.server.answer(LIST, lambda _: answer)
     found = await case.read(NodesKey())
 
@@ -83,7 +83,7 @@ async def test_lists_that_can_not_be_read(case: Case, answer: web.Response, gold
     golden(found.why)
 
 
-async def test_late_and_broken(case: Case, golden: Callable[[str], None]) -> None:
+async def test_late_and_broken(case: OnceCase, golden: Callable[[str], None]) -> None:
     def broken(request: web.Request) -> Any:
         assert request.transport
         request.transport.abort()
@@ -94,7 +94,7 @@ async def test_late_and_broken(case: Case, golden: Callable[[str], None]) -> Non
     golden((await case.read(NodesKey())).why.partition(" (")[0])
 
 
-async def test_it_remembers_and_watches_nothing(case: Case) -> None:
+async def test_it_remembers_and_watches_nothing(case: OnceCase) -> None:
     assert case.cluster.peek(NodesKey()) is NOT_READ
     assert case.cluster.staleness() == {}
     assert case.cluster.waiting_for() == ()

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.doctor.world import World, cluster, lines
+from tests.doctor.world import DoctorWorld, cluster, lines
 
 
 @pytest.fixture
-async def world(tmp_path: Path, golden_catalogue: Callable[[str, str], None]) -> AsyncIterator[World]:
+async def world(tmp_path: Path, golden_catalogue: Callable[[str, str], None]) -> AsyncIterator[DoctorWorld]:
     """A cluster; what a check finds in it is held to the golden file of the check."""
     async with cluster(tmp_path) as well:
         yield well

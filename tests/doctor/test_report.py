@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.cluster.fake_apiserver import FakeApiServer
-from tests.doctor.world import MANIFESTS, MUTATING, NS, VALIDATING, Direct, World, codes, lines
+from tests.doctor.world import MANIFESTS, MUTATING, NS, VALIDATING, DirectApi, DoctorWorld, codes, lines
 from webhook.doctor.report import Report, examine
 from webhook.doctor.support import views
 from webhook.doctor.support.finding import Finding
@@ -24,7 +24,7 @@ from webhook.k8s.client.resources import LEASES, NAMESPACES
 from webhook.kubevirt.resources import KUBEVIRTS
 
 
-async def test_where_all_is_well_only_the_service_is_unknown(world: World) -> None:
+async def test_where_all_is_well_only_the_service_is_unknown(world: DoctorWorld) -> None:
     report = await world.examine()
 
     assert [finding for finding in report.findings if finding.verdict in ("failure", "warning")] == []
@@ -37,20 +37,20 @@ async def test_where_all_is_well_only_the_service_is_unknown(world: World) -> No
     assert all(bool(finding.todo) == (finding.verdict != "ok") for finding in report.findings)
 
 
-async def test_it_only_reads(world: World) -> None:
+async def test_it_only_reads(world: DoctorWorld) -> None:
     await world.examine()
 
     assert {asked.method for asked in world.server.asked if "subjectaccessreviews" not in asked.path} == {"GET"}
 
 
-async def test_every_list_is_read_once(world: World) -> None:
+async def test_every_list_is_read_once(world: DoctorWorld) -> None:
     await world.examine()
 
     lists = [asked.path for asked in world.server.asked if asked.path == NAMESPACES.path()]
     assert len(lists) == 1
 
 
-async def test_whoever_may_nothing_gets_to_know_which_rights_are_missing(world: World) -> None:
+async def test_whoever_may_nothing_gets_to_know_which_rights_are_missing(world: DoctorWorld) -> None:
     world.forbids_reviews = True
     for kind in (MUTATING, VALIDATING, NAMESPACES, KUBEVIRTS, views.NODES, views.PODS, views.ROLES):
         world.forbid(kind)
@@ -91,7 +91,7 @@ async def test_whoever_may_nothing_gets_to_know_which_rights_are_missing(world: 
     assert {finding.code for finding in unknown if "grant" in finding.found} == {"unreadable"}
 
 
-async def test_an_empty_cluster_fails_and_says_how_to_install(tmp_path: Path, world: World) -> None:
+async def test_an_empty_cluster_fails_and_says_how_to_install(tmp_path: Path, world: DoctorWorld) -> None:
     for resource, name in ((MUTATING, "kubevirt-webhook"), (MUTATING, "zz-kubevirt-webhook"), (VALIDATING, NS)):
         world.server.remove(resource, name)
     world.server.remove(views.DEPLOYMENTS, NS, NS)
@@ -104,7 +104,7 @@ async def test_an_empty_cluster_fails_and_says_how_to_install(tmp_path: Path, wo
     assert report.verdict == "failure"
 
 
-async def test_a_cluster_that_gives_no_answer(world: World, golden: Callable[[str], None]) -> None:
+async def test_a_cluster_that_gives_no_answer(world: DoctorWorld, golden: Callable[[str], None]) -> None:
     world.server.url = "http://127.0.0.1:1"
 
     with pytest.raises(InputError) as caught:
@@ -115,7 +115,7 @@ async def test_a_cluster_that_gives_no_answer(world: World, golden: Callable[[st
 # The settings of the cluster.
 
 
-async def test_settings_come_from_the_cluster(world: World) -> None:
+async def test_settings_come_from_the_cluster(world: DoctorWorld) -> None:
     world.server.put(views.CONFIG_MAPS, NS, NS, data={"settings.yaml": "schedulers: {batch: {guard: pods}}"})
 
     report = await world.examine(given=False)
@@ -126,7 +126,7 @@ async def test_settings_come_from_the_cluster(world: World) -> None:
 
 
 async def test_a_mistake_in_the_clusters_settings_is_the_only_finding(
-    world: World, golden: Callable[[str], None]
+    world: DoctorWorld, golden: Callable[[str], None]
 ) -> None:
     world.server.put(views.CONFIG_MAPS, NS, NS, data={"settings.yaml": "schedulerz: {}"})
 
@@ -139,7 +139,7 @@ async def test_a_mistake_in_the_clusters_settings_is_the_only_finding(
 
 @pytest.mark.parametrize("data", [None, {}, {"other.yaml": "a: 1"}])
 async def test_without_settings_the_defaults_are_taken_and_told(
-    world: World, data: Any, golden: Callable[[str], None]
+    world: DoctorWorld, data: Any, golden: Callable[[str], None]
 ) -> None:
     if data is not None:
         world.server.put(views.CONFIG_MAPS, NS, NS, data=data)
@@ -150,7 +150,7 @@ async def test_without_settings_the_defaults_are_taken_and_told(
     golden(lines(one for one in report.findings if one.check == "settings"))
 
 
-async def test_settings_that_may_not_be_read_must_be_given(world: World, golden: Callable[[str], None]) -> None:
+async def test_settings_that_may_not_be_read_must_be_given(world: DoctorWorld, golden: Callable[[str], None]) -> None:
     world.forbid(views.CONFIG_MAPS, NS, NS)
 
     with pytest.raises(InputError) as caught:
@@ -254,10 +254,10 @@ KINDS = st.sampled_from(
 def test_no_object_of_anybody_ends_in_a_traceback(tmp_path: Path, changes: list[tuple[Any, dict[str, Any]]]) -> None:
     async def look() -> Report:
         server = FakeApiServer()
-        world = World(server, tmp_path / "kubeconfig")
+        world = DoctorWorld(server, tmp_path / "kubeconfig")
         for (resource, name, namespace), fields in changes:
             server.put(resource, name, namespace, **fields)
-        return await examine(cast("TimedTransport", Direct(server)), world.settings, MANIFESTS, clock=world.clock)
+        return await examine(cast("TimedTransport", DirectApi(server)), world.settings, MANIFESTS, clock=world.clock)
 
     report = asyncio.run(look())
 
@@ -265,7 +265,7 @@ def test_no_object_of_anybody_ends_in_a_traceback(tmp_path: Path, changes: list[
 
 
 async def test_what_can_t_be_decoded_is_told_and_spoils_nothing_else(
-    world: World, golden: Callable[[str], None]
+    world: DoctorWorld, golden: Callable[[str], None]
 ) -> None:
     world.server.put(MUTATING, "foreign", webhooks="all of them")
     world.server.put(views.NODES, "odd", status=7)
@@ -278,7 +278,7 @@ async def test_what_can_t_be_decoded_is_told_and_spoils_nothing_else(
     golden(lines(malformed))
 
 
-async def test_lists_come_in_pages(world: World) -> None:
+async def test_lists_come_in_pages(world: DoctorWorld) -> None:
     for number in range(1200):
         world.node(f"many-{number}", 1)
 
@@ -289,7 +289,7 @@ async def test_lists_come_in_pages(world: World) -> None:
 
 
 @pytest.mark.parametrize("answer", [b"no JSON", b'{"items": 5}'])
-async def test_lists_that_are_none(world: World, answer: bytes, golden: Callable[[str], None]) -> None:
+async def test_lists_that_are_none(world: DoctorWorld, answer: bytes, golden: Callable[[str], None]) -> None:
     world.server.answer(views.NODES.path(), lambda _: web.Response(body=answer))
 
     report = await world.examine()

@@ -76,7 +76,7 @@ def base64(pem: bytes) -> str:
     return b64encode(pem).decode()
 
 
-class Direct:
+class DirectApi:
     """The same API server without HTTP, which property tests have no time for. It grants everything."""
 
     def __init__(self, server: FakeApiServer) -> None:
@@ -93,7 +93,7 @@ class Direct:
         return time.time()
 
 
-class World:
+class DoctorWorld:
     """What there is, and whoever looks at it.
 
     Attributes:
@@ -320,10 +320,10 @@ def _settings() -> Settings:
 
 
 @asynccontextmanager
-async def cluster(directory: Path) -> AsyncIterator[World]:
+async def cluster(directory: Path) -> AsyncIterator[DoctorWorld]:
     """All is well there."""
     async with running(FakeApiServer()) as server:
-        world = World(server, directory / "kubeconfig")
+        world = DoctorWorld(server, directory / "kubeconfig")
         world.metrics(WELL)
         yield world
 

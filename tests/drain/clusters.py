@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from webhook.drain.snapshot import Snapshot
-from webhook.drain.views import Budget, RunningPod
+from webhook.drain.views import ConstrainedPod, PodDisruptionBudget
 from webhook.k8s.nodes import NodeView
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.config import ClusterConfig
@@ -116,11 +116,11 @@ def snapshot(
 ) -> Snapshot:
     return Snapshot(
         nodes=_views(NodeView, nodes),
-        pods=_views(RunningPod, [*(pod for _, pod in vms), *pods]),
+        pods=_views(ConstrainedPod, [*(pod for _, pod in vms), *pods]),
         vmis=_views(Vmi, [vmi for vmi, _ in vms]),
         migrations=_views(Migration, migrations),
         namespaces=_views(Namespace, [{"metadata": {"name": "shop", "labels": {"team": "shop"}}}]),
-        budgets=_views(Budget, budgets),
+        budgets=_views(PodDisruptionBudget, budgets),
         claims=_views(Claim, claims),
         volumes=_views(PersistentVolume, volumes),
         kubevirt=ClusterConfig.of({"migrations": limits or {}, "evictionStrategy": strategy}),

@@ -29,7 +29,7 @@ def found() -> Neighbours:
 
 
 def excluded(found: Neighbours, pod: Wearer) -> dict[str, int]:
-    return dict(found.excluded(pod, -1, -1))
+    return dict(found.excluded_nodes(pod, -1, -1))
 
 
 def test_what_is_added_can_be_removed(found: Neighbours) -> None:

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.drain.pace import ASSUMED_BANDWIDTH, PENDING_SECONDS, START_SECONDS, Job, about, at_most, limits_of
+from webhook.drain.pace import (
+    ASSUMED_BANDWIDTH,
+    PENDING_SECONDS,
+    START_SECONDS,
+    QueuedMigration,
+    about,
+    at_most,
+    limits_of,
+)
 from webhook.drain.report import Limits
 from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.migrations import Migration, MigrationStatus
@@ -56,26 +64,26 @@ def test_unfinished_migrations_are_counted() -> None:
 def test_a_node_sends_two_at_a_time(jobs: int, rounds: int) -> None:
     one = START_SECONDS + GIB // ASSUMED_BANDWIDTH
 
-    assert about([Job("a", GIB)] * jobs, limits()) == rounds * one
-    assert at_most([Job("a", GIB)] * jobs, limits()) == rounds * (START_SECONDS + 150)
+    assert about([QueuedMigration("a", GIB)] * jobs, limits()) == rounds * one
+    assert at_most([QueuedMigration("a", GIB)] * jobs, limits()) == rounds * (START_SECONDS + 150)
 
 
 def test_the_cluster_sends_five_at_a_time() -> None:
-    nodes = [Job(f"n{number}", GIB) for number in range(10)]
+    nodes = [QueuedMigration(f"n{number}", GIB) for number in range(10)]
 
     assert about(nodes, limits()) == 2 * about(nodes[:5], limits()) == 2 * about(nodes[:1], limits())
 
 
 def test_without_migrations_there_is_no_time() -> None:
-    assert about([Job("a", GIB)], limits(parallelMigrationsPerCluster=0)) == 0
+    assert about([QueuedMigration("a", GIB)], limits(parallelMigrationsPerCluster=0)) == 0
 
 
-JOBS = st.lists(st.builds(Job, st.sampled_from("abc"), st.integers(0, 8 * GIB)), max_size=12)
+JOBS = st.lists(st.builds(QueuedMigration, st.sampled_from("abc"), st.integers(0, 8 * GIB)), max_size=12)
 
 
 @given(JOBS, st.integers(1, 4), st.integers(1, 3))
 def test_no_schedule_is_shorter_than_its_work_or_longer_than_one_by_one(
-    jobs: list[Job], per_cluster: int, per_node: int
+    jobs: list[QueuedMigration], per_cluster: int, per_node: int
 ) -> None:
     found = limits(parallelMigrationsPerCluster=per_cluster, parallelOutboundMigrationsPerNode=per_node)
     each = [START_SECONDS + -(-job.memory // found.bandwidth) for job in jobs]
@@ -91,9 +99,9 @@ def test_no_schedule_is_shorter_than_its_work_or_longer_than_one_by_one(
 
 
 def test_a_migration_without_a_node_keeps_others_waiting() -> None:
-    stuck, moving = Job("a", GIB, is_stuck=True), Job("a", GIB)
+    stuck, moving = QueuedMigration("a", GIB, is_stuck=True), QueuedMigration("a", GIB)
 
     assert about([stuck, stuck], limits()) == 0
     assert about([stuck, moving], limits()) == about([moving], limits())
     assert about([stuck, stuck, moving], limits()) == PENDING_SECONDS + about([moving], limits())
-    assert about([stuck, stuck, Job("b", GIB)], limits()) == about([moving], limits())
+    assert about([stuck, stuck, QueuedMigration("b", GIB)], limits()) == about([moving], limits())

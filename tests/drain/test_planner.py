@@ -98,7 +98,7 @@ class TestEvictions:
         assert found.steps[0].vms[0].code == "name-too-long"
 
 
-class TestNodes:
+class TestDrainedNodes:
     def test_a_selector_that_no_other_node_meets(self) -> None:
         found = plan(snapshot([node("a", zone="x"), node("b")], [vm("web", "a", nodeSelector={"zone": "x"})]), ["a"])
 
@@ -155,7 +155,7 @@ class TestNodes:
         assert plan(world, ["a", "b"], rolling=True).blocks == 0
 
 
-class TestPods:
+class TestPodsOnDrainedNodes:
     def test_anti_affinity_of_either_side(self) -> None:
         nodes = [node("a"), node("b")]
         mover, other = vm("web", "a", labels={"app": "x"}), vm("db", "b", labels={"app": "y"})

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from webhook.drain.terms import Rules, Wearer, rules_of
+from webhook.drain.terms import PodConstraints, Wearer, rules_of
 from webhook.drain.views import SpreadTerm
 from webhook.placement.affinity import Affinity
 
@@ -13,13 +13,15 @@ NAMESPACES = {"shop": {"team": "x"}, "lab": {"team": "y"}, "bare": {}}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def rules(*terms: Any, kind: str = "podAntiAffinity", spread: Any = (), labels: dict[str, str] | None = None) -> Rules:
+def rules(
+    *terms: Any, kind: str = "podAntiAffinity", spread: Any = (), labels: dict[str, str] | None = None
+) -> PodConstraints:
     affinity = msgspec.convert({kind: {REQUIRED: list(terms)}}, Affinity)
     constraints = [msgspec.convert(each, SpreadTerm) for each in spread]
     return rules_of(affinity, constraints, "shop", labels or {}, NAMESPACES)
 
 
-def meets(found: Rules, namespace: str, **labels: str) -> bool:
+def meets(found: PodConstraints, namespace: str, **labels: str) -> bool:
     (near,) = found.anti_affinity or found.affinity
     return Wearer(namespace, labels).meets(near)
 
@@ -97,5 +99,5 @@ def test_only_hard_constraints_count() -> None:
 
 def test_what_is_malformed_means_no_pod() -> None:
     assert not meets(rules("nonsense"), "shop")
-    assert not Rules()
-    assert rules_of(None, None, "shop", {}, {}) == Rules()
+    assert not PodConstraints()
+    assert rules_of(None, None, "shop", {}, {}) == PodConstraints()

@@ -28,7 +28,7 @@ from hack.controlplane.build import HELM, UnavailableError, ensure
 
 from .support import order, shared, sizes, versions
 from .support.access import Access
-from .support.kube import ApiError, Kube
+from .support.kube import Kube, KubeError
 from .support.plane import ControlPlane
 from .support.processes import StartError
 from .support.tenant import Tenant
@@ -366,7 +366,7 @@ def moving(new_tenant: NewTenant) -> Tenant:
 def _remove_namespace(kube: Kube, name: str) -> None:
     """Deletes a namespace without waiting; its pods at once, since no kubelet is there to end them gracefully."""
     kube.delete_all("v1/pods", name, gracePeriodSeconds="0")
-    with contextlib.suppress(ApiError):  # the test may have deleted it itself
+    with contextlib.suppress(KubeError):  # the test may have deleted it itself
         kube.delete("v1/namespaces", name)
 
 

@@ -18,8 +18,8 @@ from tests.builders import review
 from .conftest import NewWebhook, OwnPlane
 from .support.access import Access
 from .support.balancer import Balancer
-from .support.installed import Installation
-from .support.kube import ApiError, eventually
+from .support.installed import LiveInstallation
+from .support.kube import KubeError, eventually
 from .support.pki import service_account
 from .support.tenant import Tenant
 from .support.webhook_server import ROOT
@@ -33,13 +33,13 @@ SEATS = ("--max-requests-inflight=12", "--max-mutating-requests-inflight=8")
 
 
 @pytest.fixture
-def installed(own_plane: OwnPlane, tmp_path: Path) -> Iterator[Installation]:
+def installed(own_plane: OwnPlane, tmp_path: Path) -> Iterator[LiveInstallation]:
     with ExitStack() as ends:
         balancer = ends.enter_context(Balancer())
-        yield ends.enter_context(Installation(own_plane(), tmp_path, balancer, "--tls=managed"))
+        yield ends.enter_context(LiveInstallation(own_plane(), tmp_path, balancer, "--tls=managed"))
 
 
-def test_etcd_goes_in_the_middle_of_a_rotation_and_comes_back(installed: Installation) -> None:
+def test_etcd_goes_in_the_middle_of_a_rotation_and_comes_back(installed: LiveInstallation) -> None:
     plane: Any = installed.access
     installed.apply()
     replica = installed.start()
@@ -90,7 +90,7 @@ def flooded(plane: Access) -> Iterator[None]:
 
     def ask() -> None:
         while not end.is_set():
-            with suppress(ApiError):
+            with suppress(KubeError):
                 flood.list("v1/secrets")
 
     with ThreadPoolExecutor(4) as threads:
@@ -109,7 +109,7 @@ def burst(tenant: Tenant, name: str) -> Counter[str]:
     def launch(vmi: Any) -> str:
         try:
             return str(scheduler_of(tenant.launch(vmi)))
-        except ApiError as error:
+        except KubeError as error:
             return f"refused: {error.status}"
 
     with flooded(tenant.server.access), ThreadPoolExecutor(BURST) as threads:

@@ -12,10 +12,10 @@ import yaml
 
 from .conftest import SCHEDULERS, NewNamespace
 from .support.access import Access
-from .support.kube import ApiError, Json, Object, eventually
+from .support.kube import Json, KubeError, KubeObject, eventually
 from .support.manifests import MANIFESTS
 from .support.messages import parse
-from .support.migrations import EAST, WEST, Mover, guest, refused
+from .support.migrations import EAST, WEST, MigrationMover, guest, refused
 from .support.objects import CRDS
 from .support.tenant import Tenant
 from .support.webhook_server import CONFIGURATIONS, MIGRATION, SCHEDULING, WebhookServer, install
@@ -48,7 +48,7 @@ def server(schedulers: Access, tmp_path: Path) -> Iterator[WebhookServer]:
     made.kill()
 
 
-def _established(crd: Object) -> bool:
+def _established(crd: KubeObject) -> bool:
     conditions: list[Any] = crd.get("status", {}).get("conditions") or []
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
@@ -69,11 +69,11 @@ def _found(server: WebhookServer, least: int) -> list[Json]:
 def test_what_passed_us_by_is_found_reported_and_forgotten(server: WebhookServer, new_namespace: NewNamespace) -> None:
     tenant = Tenant(server, new_namespace(server.labels(policies=[SCHEDULING, MIGRATION])))
     other = Tenant(server, new_namespace())
-    mover = Mover(tenant, guest(nodeSelector=EAST))
+    mover = MigrationMover(tenant, guest(nodeSelector=EAST))
     target = mover.target(mover.ask(WEST))
     tenant.create(vm("passed"))
     tenant.create(vm("chosen", scheduler="default-scheduler"))
-    Mover(other, guest())
+    MigrationMover(other, guest())
 
     server.start()
     looked(server)
@@ -108,11 +108,11 @@ def test_refusals_and_warnings_are_events_but_those_of_dry_runs(
     with server:
         assert server.validates
         tenant = Tenant(server, new_namespace(server.labels(policies=[SCHEDULING, MIGRATION])))
-        mover = Mover(tenant, guest(nodeSelector=EAST))
+        mover = MigrationMover(tenant, guest(nodeSelector=EAST))
         tenant.annotate(scheduler_name="dead")
         eventually(lambda: tenant.pod(_launcher(mover), dryRun="All").warnings, what="the annotation to be known")
         tenant.pod(_launcher(mover))
-        with pytest.raises(ApiError):
+        with pytest.raises(KubeError):
             mover.tenant.owner.create(
                 "kubevirt.io/v1/virtualmachineinstancemigrations", _asking(mover), tenant.namespace, dryRun="All"
             )
@@ -145,21 +145,21 @@ def _counted(server: WebhookServer) -> dict[str, float]:
     return {result: server.metric("kubevirt_webhook_events_total", result=result) for result in results}
 
 
-def _asking(mover: Mover) -> Json:
+def _asking(mover: MigrationMover) -> Json:
     spec = {"vmiName": mover.name, "addedNodeSelector": dict(WEST)}
     metadata = {"name": "dry"}
     kind = "VirtualMachineInstanceMigration"
     return {"apiVersion": "kubevirt.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def _launcher(mover: Mover) -> Json:
+def _launcher(mover: MigrationMover) -> Json:
     pod = dict(mover.source)
     metadata = {key: pod["metadata"][key] for key in ("labels", "ownerReferences")}
     spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "schedulerName")}
     return {**pod, "metadata": {**metadata, "generateName": "virt-launcher-web-"}, "spec": spec}
 
 
-def _two(tenant: Tenant) -> dict[str, Object]:
+def _two(tenant: Tenant) -> dict[str, KubeObject]:
     ours = [
         event
         for event in tenant.owner.list(EVENTS, tenant.namespace)

@@ -20,9 +20,9 @@ from webhook.runtime.ca_bundles import CaBundles
 from .conftest import OwnPlane
 from .support.access import Access
 from .support.balancer import Balancer
-from .support.installed import SECRET, Installation, Load
-from .support.kube import ApiError, Kube, eventually
-from .support.migrations import EAST, WEST, Mover, guest, refused
+from .support.installed import SECRET, LiveInstallation, SteadyReviews
+from .support.kube import Kube, KubeError, eventually
+from .support.migrations import EAST, WEST, MigrationMover, guest, refused
 from .support.objects import ZONE, make_node
 from .support.pki import Pki
 from .support.tenant import Tenant
@@ -41,7 +41,7 @@ ENDED = ("EOF", "server closed idle connection", "connection reset by peer", "br
 class NewInstallation(Protocol):
     """Installs into a plane; the arguments are those of `serve`."""
 
-    def __call__(self, access: Access, *arguments: str) -> Installation: ...
+    def __call__(self, access: Access, *arguments: str) -> LiveInstallation: ...
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +53,10 @@ def cluster(module_plane: OwnPlane) -> Access:
 def new_installation(tmp_path: Path) -> Iterator[NewInstallation]:
     with ExitStack() as ends:
 
-        def make(access: Access, *arguments: str) -> Installation:
+        def make(access: Access, *arguments: str) -> LiveInstallation:
             ends.callback(clear, access.admin)
             balancer = ends.enter_context(Balancer())
-            return ends.enter_context(Installation(access, tmp_path, balancer, *arguments))
+            return ends.enter_context(LiveInstallation(access, tmp_path, balancer, *arguments))
 
         yield make
 
@@ -65,11 +65,11 @@ def clear(kube: Kube) -> None:
     """Takes away what is installed, once no replica puts it back."""
     for resource in CONFIGURATIONS:
         kube.delete_all(resource)
-    with suppress(ApiError):  # not every installation has one
+    with suppress(KubeError):  # not every installation has one
         kube.delete(*SECRET)
 
 
-def bundles(installation: Installation) -> list[str | None]:
+def bundles(installation: LiveInstallation) -> list[str | None]:
     return [
         entry["clientConfig"].get("caBundle")
         for found in installation.access.admin.list(MUTATING)
@@ -106,7 +106,7 @@ def test_rotation_healing_and_gitops_under_load(cluster: Access, new_installatio
     for _ in range(2):
         installed.start()
     tenant = installed.tenant()
-    with Load(tenant) as load:
+    with SteadyReviews(tenant) as load:
         ca = installed.secret()["data"]["ca.crt"]
         installed.rotate()
         # A GitOps tool at work meanwhile: entries reordered, others than the load's taken away and put back.
@@ -199,7 +199,7 @@ def test_drain_under_load(cluster: Access, new_installation: NewInstallation) ->
     installed.apply()
     for _ in range(2):
         installed.start()
-    with Load(installed.tenant()) as load:
+    with SteadyReviews(installed.tenant()) as load:
         for _ in range(2):
             old = installed.replicas[0]
             installed.start()
@@ -252,7 +252,7 @@ def test_the_api_servers_client_certificate(
 
     # It is the API server that says who asks, so the answer may hold what that user may list.
     tenant.label("enforce", MIGRATION)
-    mover = Mover(tenant, guest(nodeSelector=EAST))
+    mover = MigrationMover(tenant, guest(nodeSelector=EAST))
     message = refused(lambda: mover.ask(WEST))["message"]
     assert f"node-a: without {ZONE}=west" in message
 
@@ -278,6 +278,6 @@ def rejection(tenant: Tenant) -> str | None:
     """Why a VM is refused, in the words that its owner gets."""
     try:
         tenant.create(vm("probe"), dryRun="All")
-    except ApiError as error:
+    except KubeError as error:
         return str(error)
     return None

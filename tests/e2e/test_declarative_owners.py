@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .support.kube import ApiError, Json, Object
+from .support.kube import Json, KubeError, KubeObject
 from .support.tenant import Tenant
 from .support.workloads import VMS, scheduler_of, vm
 
@@ -24,13 +24,13 @@ def kubectl(tenant: Tenant, *arguments: str, manifest: Json) -> str:
     return done.stdout
 
 
-def apply(tenant: Tenant, manifest: Mapping[str, Any], manager: str) -> Object:
+def apply(tenant: Tenant, manifest: Mapping[str, Any], manager: str) -> KubeObject:
     """Server-side apply that takes nothing over by force."""
     metadata = {**manifest["metadata"], "namespace": tenant.namespace}
     return tenant.owner.apply({**manifest, "metadata": metadata}, fieldManager=manager, force="false")
 
 
-def found(tenant: Tenant) -> Object:
+def found(tenant: Tenant) -> KubeObject:
     return tenant.owner.get(VMS, "web", tenant.namespace)
 
 
@@ -100,7 +100,7 @@ def test_managers_conflict_with_each_other_only_over_what_they_declare(tenant: T
     apply(tenant, vm(), "first")
     apply(tenant, vm(scheduler="volcano"), "second")
 
-    with pytest.raises(ApiError, match=r'conflict with "second": \.spec\.template\.spec\.schedulerName') as refused:
+    with pytest.raises(KubeError, match=r'conflict with "second": \.spec\.template\.spec\.schedulerName') as refused:
         apply(tenant, vm(scheduler="kubevirt"), "third")
 
     assert refused.value.status == 409

@@ -23,9 +23,9 @@ from webhook.settings.file import load
 
 from .conftest import OwnPlane
 from .support.balancer import Balancer
-from .support.commands import KUBEVIRT_SCHEDULER, Lease
+from .support.commands import KUBEVIRT_SCHEDULER, HeldLease
 from .support.installed import SETTINGS as INSTALLED
-from .support.installed import Replica
+from .support.installed import ServerReplica
 from .support.kube import Json, eventually
 from .support.objects import ensure_namespace, make_node
 from .support.plane import ControlPlane
@@ -34,7 +34,7 @@ from .support.webhook_server import CONFIGURATIONS, ROOT, SCHEDULING
 MUTATING = CONFIGURATIONS[0]
 LAST = "zz-kubevirt-webhook"
 ROLES = "rbac.authorization.k8s.io/v1/clusterroles"
-LEASE = Lease("kubevirt-scheduler", "kubevirt-scheduler")
+LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler")
 SETTINGS = {**INSTALLED, "schedulers": {"kubevirt": {"guard": f"lease {LEASE.namespace}/{LEASE.name}"}}}
 CONFIGURATION_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
@@ -50,9 +50,9 @@ class Installed:
         self.url = f"https://localhost:{balancer.port}"
         self.replica = self._new()
 
-    def _new(self) -> Replica:
+    def _new(self) -> ServerReplica:
         directory = self._directory / f"replica-{len(list(self._directory.iterdir()))}"
-        return Replica(self.plane, directory, self.url, ["--tls=managed"], SETTINGS)
+        return ServerReplica(self.plane, directory, self.url, ["--tls=managed"], SETTINGS)
 
     @property
     def settings(self) -> Path:

@@ -23,7 +23,7 @@ from webhook.drain.planner import plan
 from webhook.drain.report import BLOCKS, MOVES, NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART, DrainPlan, VmPlan
 
 from .conftest import OwnPlane
-from .support.kube import Json, Kube, Object, eventually
+from .support.kube import Json, Kube, KubeObject, eventually
 from .support.migrations import HOSTNAME, REQUIRED, guest, source_of, target_of
 from .support.objects import ZONE, make_node
 from .support.plane import ControlPlane
@@ -43,7 +43,7 @@ KUBEVIRT: Json = {
 MIGRATABLE = {"type": "LiveMigratable", "status": "True"}
 
 
-class Dice(random.Random):
+class DrainDice(random.Random):
     """Of the nodes and the VMs."""
 
     def happens(self, chance: float) -> bool:
@@ -104,7 +104,7 @@ class Dice(random.Random):
         }
 
 
-class Cluster:
+class DrainCluster:
     """Random VMs on a control plane with a real scheduler.
 
     Args:
@@ -113,10 +113,10 @@ class Cluster:
         vms: how many VMs.
     """
 
-    def __init__(self, plane: ControlPlane, dice: Dice, vms: int) -> None:
+    def __init__(self, plane: ControlPlane, dice: DrainDice, vms: int) -> None:
         self.plane, self.kube = plane, plane.admin
-        self.vmis: dict[str, Object] = {}
-        self.sources: dict[str, Object] = {}
+        self.vmis: dict[str, KubeObject] = {}
+        self.sources: dict[str, KubeObject] = {}
         self.requests: dict[str, Json] = {}
         for name in NODES:
             dice.node(self.kube, name)
@@ -168,7 +168,7 @@ class Cluster:
         self.kube.delete(PODS, made, SPACE, gracePeriodSeconds="0")
 
     def _looked_at(self, name: str) -> str:
-        def look() -> Object | None:
+        def look() -> KubeObject | None:
             found = self.kube.get(PODS, name, SPACE)
             return found if found["spec"].get("nodeName") or found["status"].get("conditions") else None
 
@@ -192,14 +192,14 @@ class Cluster:
 
 @pytest.mark.parametrize("seed", [1, 2, 5])
 def test_what_is_foretold_is_what_the_scheduler_does(own_plane: OwnPlane, seed: int) -> None:
-    dice = Dice(seed)
+    dice = DrainDice(seed)
     plane = own_plane()
     plane.admin.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
     plane.admin.create(KUBEVIRTS, KUBEVIRT, "kubevirt")
     # Settings count from when the operator has taken them up.
     deployed = {"status": {"phase": "Deployed", "defaultArchitecture": "amd64"}}
     plane.admin.patch(KUBEVIRTS, "kubevirt", deployed, "kubevirt", subresource="status")
-    cluster = Cluster(plane, dice, vms=18)
+    cluster = DrainCluster(plane, dice, vms=18)
     drained = NODES[:2]
     found = cluster.plan(drained)
     cluster.cordon(drained)
@@ -225,13 +225,13 @@ def test_what_is_foretold_is_what_the_scheduler_does(own_plane: OwnPlane, seed: 
     assert 0 < found.blocks < len(vms)
 
 
-def _goes_to(cluster: Cluster, vm: VmPlan, node: str) -> bool:
+def _goes_to(cluster: DrainCluster, vm: VmPlan, node: str) -> bool:
     with cluster.target(vm.name, node) as chosen:
         return chosen == node
 
 
 @contextmanager
-def _all_moved(cluster: Cluster, vms: Sequence[VmPlan]) -> Iterator[None]:
+def _all_moved(cluster: DrainCluster, vms: Sequence[VmPlan]) -> Iterator[None]:
     """All that move are where the plan says, put there by the scheduler one after the other, as the plan has it."""
     if not vms:
         yield

@@ -10,7 +10,7 @@ import pytest
 
 from .conftest import SCHEDULERS, NewNamespace, NewWebhook
 from .support.foreign_webhook import MARKED, EvictionAdmitter, eviction
-from .support.kube import ApiError, Json, Object, eventually
+from .support.kube import Json, KubeError, KubeObject, eventually
 from .support.messages import parse
 from .support.tenant import Tenant
 from .support.webhook_server import OURS, WebhookServer
@@ -26,7 +26,7 @@ DRY: tuple[dict[str, Any], ...] = ({"query": {"dryRun": "All"}}, {"options": {"d
 class Evictee(Tenant):
     """A namespace whose VMs are evicted, under the eyes of a stand-in for virt-api."""
 
-    def run(self, name: str, **spec: Any) -> Object:
+    def run(self, name: str, **spec: Any) -> KubeObject:
         """A VM at work on a node; keywords go into its VMI's spec."""
         manifest = vmi_of(vm(name))
         domain = {"devices": {}, "cpu": {"model": "host-passthrough"}, "machine": {"type": "q35"}}
@@ -49,7 +49,7 @@ class Evictee(Tenant):
     ) -> str:
         """The refusal of an eviction; somebody always refuses those of VMs, and always with 429."""
         manifest = eviction(pod_of(name), by) | ({"deleteOptions": options} if options else {})
-        with pytest.raises(ApiError) as refused:
+        with pytest.raises(KubeError) as refused:
             self.owner.create(
                 PODS, manifest, self.namespace, name=pod_of(name), subresource="eviction", **(query or {})
             )

@@ -21,7 +21,7 @@ from .conftest import NewTenant, NewWebhook
 from .support.access import Access
 from .support.commands import LOOPBACK
 from .support.kube import Json, eventually
-from .support.migrations import WEST, Mover, guest
+from .support.migrations import WEST, MigrationMover, guest
 from .support.objects import ZONE
 from .support.processes import free_port
 from .support.tenant import Tenant
@@ -36,7 +36,7 @@ def roles(plane: Access) -> None:
         plane.admin.apply(role)
 
 
-class Asker:
+class ExplainCaller:
     """A service account, whose token asks a server that explains.
 
     Args:
@@ -87,8 +87,8 @@ def test_who_may_see_it_is_told_what_then_happens(
 ) -> None:
     server, port = explaining
     tenant = new_tenant(server=server, policies=[MIGRATION])
-    vm = Mover(tenant, guest())
-    asker = Asker(tenant, port)
+    vm = MigrationMover(tenant, guest())
+    asker = ExplainCaller(tenant, port)
     west = f"&to={ZONE}=west"
 
     status, nothing = asker.ask(west)
@@ -119,7 +119,7 @@ def test_who_may_see_it_is_told_what_then_happens(
     assert asker.token not in server.log.read_text()
 
 
-def answered(asker: Asker, query: str, missing: str) -> tuple[int, Json] | None:
+def answered(asker: ExplainCaller, query: str, missing: str) -> tuple[int, Json] | None:
     """The answer, once what it complains of is another thing than the right that was given last."""
     status, answer = asker.ask(query)
     return (status, answer) if missing in answer.get("error", "") and ("error" in answer) == bool(missing) else None
@@ -137,7 +137,7 @@ def admitted(plane: Access, user: str, *arguments: str) -> subprocess.CompletedP
 
 
 def test_the_command_needs_the_documented_rights_and_no_others(moving: Tenant, plane: Access, bound: list[str]) -> None:
-    Mover(moving, guest())
+    MigrationMover(moving, guest())
     user = f"asker-{secrets.token_hex(4)}"
     subject: dict[str, Any] = {"apiGroup": RBAC, "kind": "User", "name": user}
     asked = ("web", "-n", moving.namespace, "--to", f"{ZONE}=west")

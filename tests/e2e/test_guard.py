@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from .conftest import NewTenant, NewWebhook, OwnPlane
-from .support.commands import KUBEVIRT_SCHEDULER, Lease
-from .support.kube import Object, eventually
+from .support.commands import KUBEVIRT_SCHEDULER, HeldLease
+from .support.kube import KubeObject, eventually
 from .support.objects import make_node
 from .support.plane import ControlPlane
 from .support.tenant import Tenant
 from .support.workloads import PODS, VMIS, vm
 
 SCHEDULER_NAME = "kubevirt-webhook.github.io/scheduler-name"
-LEASE = Lease("kubevirt-scheduler", "kubevirt-scheduler", seconds=6)
+LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler", seconds=6)
 GUARD = f"lease {LEASE.namespace}/{LEASE.name}"
 UNNOTICED_SECONDS = 30.0
 PATIENCE = 10.0
@@ -99,7 +99,7 @@ def test_a_scheduler_that_ends_gracefully_is_noticed_at_once(
     assert "has been released" in warning
 
 
-def launch_known(tenant: Tenant, name: str) -> Object:
+def launch_known(tenant: Tenant, name: str) -> KubeObject:
     """The launcher pod of a new VM; its VMI lists it, as virt-controller sees to."""
     vmi = tenant.start(vm(name))
     pod = tenant.launch(vmi)

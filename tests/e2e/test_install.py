@@ -24,8 +24,8 @@ from webhook.install import plan
 from .conftest import OwnPlane
 from .support import manifests
 from .support.access import Access
-from .support.installed import Replica
-from .support.kube import ApiError, Json, Kube, eventually
+from .support.installed import ServerReplica
+from .support.kube import Json, Kube, KubeError, eventually
 from .support.manifests import MANIFESTS
 from .support.plane import ControlPlane
 from .support.webhook_server import CONFIGURATIONS
@@ -61,11 +61,11 @@ def objects(kube: Kube) -> dict[str, Json]:
 def _exists(kube: Kube, namespace: str) -> bool:
     try:
         return bool(kube.get("v1/namespaces", namespace))
-    except ApiError:
+    except KubeError:
         return False
 
 
-class Nodes:
+class NodesController:
     """What kubelets do here: pods of our Deployment become ready, a moment after they were made."""
 
     def __init__(self, kube: Kube) -> None:
@@ -85,7 +85,7 @@ class Nodes:
 
     def _run(self) -> None:
         while not self._end.wait(0.2):
-            with suppress(ApiError, OSError):
+            with suppress(KubeError, OSError):
                 for pod in self._kube.list("v1/pods", NAMESPACE):
                     if pod["status"].get("phase") != "Running":
                         ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
@@ -94,7 +94,7 @@ class Nodes:
                         self._kube.patch("v1/pods", name, {"status": status}, NAMESPACE, subresource="status")
 
 
-class Watcher:
+class PodWatcher:
     """Looks at the webhook configurations all the time, and keeps what must never be seen."""
 
     def __init__(self, kube: Kube) -> None:
@@ -118,7 +118,7 @@ class Watcher:
 
     def _run(self) -> None:
         while not self._end.wait(0.02):
-            with suppress(ApiError, OSError):
+            with suppress(KubeError, OSError):
                 # Configurations first: replicas that are new afterwards don't count for what was called before.
                 found = [one for resource in CONFIGURATIONS for one in self._kube.list(resource)]
                 pods = self._kube.list("v1/pods", NAMESPACE)
@@ -145,10 +145,10 @@ def cluster(module_plane: OwnPlane) -> ControlPlane:
 
 
 @pytest.fixture
-def replica(cluster: ControlPlane, tmp_path: Path) -> Iterator[Replica]:
+def replica(cluster: ControlPlane, tmp_path: Path) -> Iterator[ServerReplica]:
     """One that runs beside the Deployment's pods, as their account: it makes the CA and writes the caBundles."""
     settings = {"schedulers": {"kubevirt": {"guard": "off"}}, "server": {"drainSeconds": 1}}
-    one = Replica(cluster, tmp_path / "replica", "", ["--tls=managed"], settings)
+    one = ServerReplica(cluster, tmp_path / "replica", "", ["--tls=managed"], settings)
     one.start()
     yield one
     one.kill()
@@ -250,7 +250,7 @@ def test_kubectl_applies_all_of_it(cluster: ControlPlane, tmp_path: Path, overla
     template = cluster.admin.get(*DEPLOYMENT)["spec"]["template"]
     loose = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "loose"}, "spec": copy.deepcopy(template["spec"])}
     del loose["spec"]["securityContext"]["seccompProfile"]
-    with pytest.raises(ApiError, match="violates PodSecurity"):
+    with pytest.raises(KubeError, match="violates PodSecurity"):
         cluster.admin.create("v1/pods", loose, NAMESPACE)
 
     cluster.kubectl("delete", "-k", own, timeout=90)
@@ -270,7 +270,7 @@ def entries(kube: Kube) -> list[str]:
 
 
 def test_from_the_first_installation_to_the_last_object(
-    cluster: ControlPlane, replica: Replica, tmp_path: Path
+    cluster: ControlPlane, replica: ServerReplica, tmp_path: Path
 ) -> None:
     kube = cluster.admin
     before = objects(kube)
@@ -279,7 +279,7 @@ def test_from_the_first_installation_to_the_last_object(
     assert "+ Deployment kubevirt-webhook/kubevirt-webhook" in first
     assert objects(kube) == before
 
-    with Nodes(kube), Watcher(kube) as watcher:
+    with NodesController(kube), PodWatcher(kube) as watcher:
         assert command(cluster, "install", "--image=one").stdout.endswith("installed\n")
         installed = objects(kube)
         assert command(cluster, "install").stdout.endswith("\nno changes\n")

@@ -11,7 +11,7 @@ from webhook.admission.redaction import redact_at
 
 from .conftest import NewTenant
 from .support.everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
-from .support.kube import ApiError, Json
+from .support.kube import Json, KubeError
 from .support.messages import codes
 from .support.sizes import DEFAULTS, LARGE, LINUX, MUTATE, SMALL, VALIDATE, marks_of, matchers_of, named, offer
 from .support.tenant import Tenant
@@ -160,7 +160,7 @@ def test_what_is_refused_is_not_written_out_instead(new_sized: NewTenant, spec: 
     allowed = {ALLOWED: "VirtualMachineInstancetype/small"} if status == 403 else {}
     tenant = offer(new_sized(annotations=EXPAND | allowed), "demanding", "spread")
 
-    with pytest.raises(ApiError, match=text) as refused:
+    with pytest.raises(KubeError, match=text) as refused:
         tenant.create(vm(**spec))
 
     assert refused.value.status == status

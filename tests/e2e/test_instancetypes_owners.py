@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .support.kube import ApiError, Json, Object
+from .support.kube import Json, KubeError, KubeObject
 from .support.sizes import LARGE, LINUX, MUTATE, SMALL, is_ours, marks_of, matchers_of
 from .support.tenant import Tenant
 from .support.workloads import VMS, vm
@@ -30,13 +30,13 @@ def kubectl(tenant: Tenant, *arguments: str, manifest: Json, warns: str = "") ->
     return done.stdout
 
 
-def apply(tenant: Tenant, manifest: Mapping[str, Any], manager: str) -> Object:
+def apply(tenant: Tenant, manifest: Mapping[str, Any], manager: str) -> KubeObject:
     """Server-side apply that takes nothing over by force."""
     metadata = {**manifest["metadata"], "namespace": tenant.namespace}
     return tenant.owner.apply({**manifest, "metadata": metadata}, fieldManager=manager, force="false")
 
 
-def found(tenant: Tenant) -> Object:
+def found(tenant: Tenant) -> KubeObject:
     return tenant.owner.get(VMS, "web", tenant.namespace)
 
 
@@ -107,7 +107,7 @@ def test_nobody_owns_what_we_wrote_and_anybody_may_declare_it(sized: Tenant) -> 
     assert (matchers_of(first), managers_of(first)) == ([SMALL, LINUX], [])
     assert (matchers_of(declared), managers_of(declared)) == ([LARGE, LINUX], ["second"])
     assert (matchers_of(again), managers_of(again)) == ([LARGE, LINUX], ["second"])
-    with pytest.raises(ApiError, match=r'conflict.* with "second"') as refused:
+    with pytest.raises(KubeError, match=r'conflict.* with "second"') as refused:
         apply(sized, vm(instancetype=SMALL), "third")
     assert refused.value.status == 409
 

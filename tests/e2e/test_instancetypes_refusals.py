@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.support.allow_lists import ALLOWED, kubectl
 
 from .conftest import SCHEDULERS, NewTenant, NewWebhook
-from .support.kube import ApiError, Json, eventually
+from .support.kube import Json, KubeError, eventually
 from .support.messages import Said, parse
 from .support.sizes import DEFAULTS, LARGE, SMALL, VALIDATE, matchers_of, named, offer
 from .support.tenant import Tenant
@@ -43,16 +43,16 @@ def in_conflict() -> Json:
     return made
 
 
-def refusal_of(tenant: Tenant, obj: Json) -> ApiError:
+def refusal_of(tenant: Tenant, obj: Json) -> KubeError:
     """The refusal of a new VM, which is not there afterwards."""
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(KubeError) as refused:
         tenant.create(obj)
     assert tenant.owner.list(VMS, tenant.namespace) == []
     return refused.value
 
 
 def assert_refused(
-    refused: ApiError, status: int, message: str, causes: list[tuple[str, str]], code: str = "instancetype-denied"
+    refused: KubeError, status: int, message: str, causes: list[tuple[str, str]], code: str = "instancetype-denied"
 ) -> None:
     """The whole Status object, as clients see it; the message is KubeVirt's own, word for word."""
     reasons = {422: "Invalid", 403: "Forbidden"}
@@ -188,7 +188,7 @@ def test_an_update_to_one_that_is_not_allowed(strict: Tenant) -> None:
     changed = copy.deepcopy(created)
     changed["spec"]["instancetype"] = LARGE
 
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(KubeError) as refused:
         strict.owner.replace(VMS, changed)
 
     assert refused.value.status == 403
@@ -202,7 +202,7 @@ def test_a_vm_that_names_what_is_not_allowed_any_more_stays_editable(new_sized: 
     def refused() -> bool:
         try:
             tenant.create(vm("probe", instancetype=LARGE), dryRun="All")
-        except ApiError as error:
+        except KubeError as error:
             return error.status == 403
         return False
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from .conftest import NewTenant
-from .support.kube import ApiError, Json, eventually
+from .support.kube import Json, KubeError, eventually
 from .support.sizes import (
     DEFAULTS,
     INJECTED_ANNOTATIONS,
@@ -229,7 +229,7 @@ def test_a_captured_instancetype_counts_and_not_what_it_says_now(sized: Tenant) 
 
     sized.owner.patch(VMS, "web", change, sized.namespace)
 
-    with pytest.raises(ApiError, match=r"spec\.template\.spec\.schedulerName conflicts"):
+    with pytest.raises(KubeError, match=r"spec\.template\.spec\.schedulerName conflicts"):
         sized.create(vm("other", scheduler="batch", instancetype=SMALL))
 
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from tests.vectors.cases import Case, read
+from tests.vectors.cases import VectorCase, read
 from webhook.errors import InputError
 from webhook.kubevirt.config import DEFAULTS as CONFIGURATION
 from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.instancetype.reference import Reference
+from webhook.kubevirt.instancetype.reference import SpecReference
 from webhook.kubevirt.vm import standalone_vmi
 
 from .conftest import NewTenant
 from .support.everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
-from .support.kube import ApiError, Json, Object
+from .support.kube import Json, KubeError, KubeObject
 from .support.messages import parse
 from .support.objects import owner_reference
 from .support.sizes import DEFAULTS, INJECTED_ANNOTATIONS, marks_of, offer
@@ -42,7 +42,7 @@ def vmi(name: str = "web", *, annotations: Mapping[str, str] | None = None, **sp
     return made
 
 
-def create(tenant: Tenant, obj: Mapping[str, Any], **query: str) -> Object:
+def create(tenant: Tenant, obj: Mapping[str, Any], **query: str) -> KubeObject:
     return tenant.owner.create(VMIS, obj, tenant.namespace, **query)
 
 
@@ -163,7 +163,7 @@ def test_who_asks_for_what_can_not_be_is_refused(
 ) -> None:
     offer(sized, "demanding", "featured", "zero")
 
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(KubeError) as refused:
         create(sized, vmi(annotations=dict(zip(ASKED, asked, strict=True)), **spec))
 
     assert refused.value.status == 422
@@ -175,7 +175,7 @@ def test_who_asks_for_what_can_not_be_is_refused(
 def test_an_instancetype_that_is_not_allowed(new_sized: NewTenant) -> None:
     tenant = new_sized(annotations={f"{DOMAIN}/allowed-instancetypes": "VirtualMachineInstancetype/sm*"})
 
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(KubeError) as refused:
         create(tenant, vmi(annotations={ASKED[0]: LARGE}))
     allowed = create(tenant, vmi(annotations={ASKED[0]: "VirtualMachineInstancetype/small"}))
 
@@ -237,7 +237,7 @@ class Combination:
                 resource = NAMESPACED_INSTANCETYPES if matcher is INSTANCETYPE_MATCHER else PREFERENCES
                 made = {**obj, "kind": matcher.namespaced, "metadata": {"name": name}}
                 tenant.owner.create(resource, made, tenant.namespace)
-        except ApiError as error:
+        except KubeError as error:
             assert error.status == 422
             return False
         return True
@@ -251,7 +251,7 @@ class Combination:
 
     def filled(self, name: str) -> Json | None:
         """The spec that KubeVirt would give it; None if it would refuse."""
-        named = {matcher: (Reference(matcher.namespaced, name), obj) for matcher, obj in self.found.items()}
+        named = {matcher: (SpecReference(matcher.namespaced, name), obj) for matcher, obj in self.found.items()}
         try:
             spec: Json = standalone_vmi.fill(self.vmi(name), named, CONFIGURATION).after["spec"]
         except Rejection:
@@ -277,7 +277,7 @@ def vector_combinations() -> Iterator[Combination]:
             yield Combination(spec, found)
 
 
-def _found(case: Case) -> dict[Matcher, Json]:
+def _found(case: VectorCase) -> dict[Matcher, Json]:
     given = case.given
     return {
         matcher: given[matcher.field]
@@ -297,13 +297,13 @@ def compare(sized: Tenant, unjudged: Tenant, combinations: Iterator[Combination]
             continue
         try:
             created = create(sized, combination.vmi(name))
-        except ApiError as error:
+        except KubeError as error:
             if "denied the request" in error.message:
                 assert combination.filled(name) is None, (combination.spec, combination.found, error)
                 refused += 1
             else:
                 # Then it is its owner's fault, not ours: without us it is refused too.
-                with pytest.raises(ApiError):
+                with pytest.raises(KubeError):
                     unjudged.owner.create(VMIS, combination.vmi(name), unjudged.namespace, dryRun="All")
             continue
         assert created.warnings == ()

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from bench.layers.cases import CASES
-from bench.layers.measure import Size, measure
+from bench.layers.measure import LayersSize, measure
 from hack.debian import MissingError
 from webhook.cli.data import directory
 
@@ -318,7 +318,7 @@ def test_kube_scheduler_has_to_prove_who_it_is(
 def test_random_vms_pull_less_and_are_spread(binaries: Path, registry_binary: Path, tmp_path: Path) -> None:
     """The benchmark, smaller."""
     cases = [case for case in CASES if case.key in {"neither", "layers-1"}]
-    found = measure(binaries, registry_binary, tmp_path, Size(vms=60, images=12, nodes=6), cases, print)
+    found = measure(binaries, registry_binary, tmp_path, LayersSize(vms=60, images=12, nodes=6), cases, print)
     neither, layers = found["neither"], found["layers-1"]
     assert layers.pulled < 0.8 * neither.pulled
     # All nodes have VMs, and none has most of them.

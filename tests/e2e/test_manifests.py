@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from .support.access import Access
-from .support.kube import ApiError, Json
+from .support.kube import Json, KubeError
 from .support.webhook_server import CONFIGURATIONS, ROOT
 
 Renamed: TypeAlias = Callable[..., list[Json]]
@@ -101,6 +101,6 @@ def test_the_api_server_compiles_the_conditions(plane: Access, renamed: Renamed)
         for entry in document.get("webhooks", ()):
             for condition in entry["matchConditions"]:
                 condition["expression"] += " && object.nonsense("
-            with pytest.raises(ApiError, match="compilation failed") as refused:
+            with pytest.raises(KubeError, match="compilation failed") as refused:
                 plane.admin.apply({**document, "webhooks": [entry]})
             assert refused.value.message.count("compilation failed") == len(entry["matchConditions"])

@@ -13,7 +13,7 @@ import pytest
 from .conftest import NewTenant
 from .support.access import Access
 from .support.kube import eventually
-from .support.migrations import EAST, WEST, Mover, guest, rejection, terms_of
+from .support.migrations import EAST, WEST, MigrationMover, guest, rejection, terms_of
 from .support.objects import ZONE
 from .support.tenant import Tenant
 from .support.webhook_server import MIGRATION, WebhookServer, install
@@ -53,7 +53,7 @@ def test_a_migration_from_before_our_time_is_held_to_what_it_adds(
     server: WebhookServer, plane: Access, new_namespace: Callable[..., str]
 ) -> None:
     tenant = Tenant(server, new_namespace(server.labels(policies=[MIGRATION])))
-    vm = Mover(tenant, guest(nodeSelector=EAST))
+    vm = MigrationMover(tenant, guest(nodeSelector=EAST))
     asked = vm.ask(WEST)
 
     server.start()
@@ -73,7 +73,7 @@ def test_while_nobody_answers_choices_are_refused_and_a_drain_goes_on(
     server.wait_called()
     server.insist()
     tenant = new_tenant(server=server, policies=[MIGRATION])
-    vm = Mover(tenant, guest())
+    vm = MigrationMover(tenant, guest())
 
     for silence, why in ((server.freeze, "deadline exceeded"), (server.kill, "connection refused")):
         silence()

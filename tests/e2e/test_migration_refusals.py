@@ -10,7 +10,18 @@ import pytest
 from .conftest import NewTenant
 from .support.kube import Json
 from .support.messages import Said, codes, parse
-from .support.migrations import AMD, CPU_FEATURE, EAST, HOSTNAME, WEST, Mover, guest, member, migration, refused
+from .support.migrations import (
+    AMD,
+    CPU_FEATURE,
+    EAST,
+    HOSTNAME,
+    WEST,
+    MigrationMover,
+    guest,
+    member,
+    migration,
+    refused,
+)
 from .support.objects import ZONE
 from .support.tenant import Tenant
 from .support.webhook_server import MIGRATION
@@ -23,7 +34,7 @@ SENDING: Json = {"sendTo": {"migrationID": "m1", "connectURL": "https://other.ex
 
 
 def test_a_contradiction_is_refused_and_explained(moving: Tenant) -> None:
-    vm = Mover(moving, guest(nodeSelector=EAST))
+    vm = MigrationMover(moving, guest(nodeSelector=EAST))
 
     status = refused(lambda: vm.ask(WEST))
     shown = moving.server.access.kubectl(
@@ -46,7 +57,7 @@ def test_a_contradiction_is_refused_and_explained(moving: Tenant) -> None:
     "key", [AMD, f"{CPU_FEATURE}avx2", "kubevirt.io/schedulable", "machine-type.node.kubevirt.io/q35"]
 )
 def test_a_key_of_kubevirts_own_is_refused(moving: Tenant, key: str) -> None:
-    status = refused(lambda: Mover(moving, guest()).ask({key: "true"}))
+    status = refused(lambda: MigrationMover(moving, guest()).ask({key: "true"}))
 
     assert (status["code"], status["reason"]) == (403, "Forbidden")
     (cause,) = status["details"]["causes"]
@@ -63,7 +74,7 @@ def test_a_key_of_kubevirts_own_is_refused(moving: Tenant, key: str) -> None:
     ],
 )
 def test_what_no_label_can_be_is_refused(moving: Tenant, added: dict[str, str], said: list[str]) -> None:
-    status = refused(lambda: Mover(moving, guest()).ask(added))
+    status = refused(lambda: MigrationMover(moving, guest()).ask(added))
 
     assert (status["code"], status["reason"]) == (422, "Invalid")
     assert all(part in status["message"] for part in said)
@@ -95,7 +106,7 @@ def test_what_no_label_can_be_is_refused(moving: Tenant, added: dict[str, str], 
 def test_what_can_not_work_is_refused(
     moving: Tenant, added: dict[str, str], spec: Json, code: int, said: str, verdict: str
 ) -> None:
-    status = refused(lambda: Mover(moving, guest()).ask(added, **spec))
+    status = refused(lambda: MigrationMover(moving, guest()).ask(added, **spec))
 
     assert status["code"] == code
     assert said in status["message"]
@@ -104,7 +115,7 @@ def test_what_can_not_work_is_refused(
 
 
 def test_an_older_version_is_no_way_around(moving: Tenant) -> None:
-    Mover(moving, guest(nodeSelector=EAST))
+    MigrationMover(moving, guest(nodeSelector=EAST))
     older = {**migration("web", WEST), "apiVersion": "kubevirt.io/v1alpha3"}
 
     status = refused(
@@ -116,7 +127,7 @@ def test_an_older_version_is_no_way_around(moving: Tenant) -> None:
 
 @pytest.mark.parametrize("spec", [{}, {"receive": {"migrationID": "m1"}}], ids=["here", "on the receiving side"])
 def test_what_can_work_is_admitted(moving: Tenant, spec: Json) -> None:
-    asked = Mover(moving, guest()).ask(WEST, **spec)
+    asked = MigrationMover(moving, guest()).ask(WEST, **spec)
 
     assert asked.warnings == ()
     assert moving.verdicts() == ["allowed nodes-eligible"]
@@ -130,7 +141,7 @@ def test_a_vm_that_is_not_there_is_left_to_kubevirt(moving: Tenant) -> None:
 
 def test_nodes_are_named_to_the_audit_alone(moving: Tenant) -> None:
     """The API server here has no client certificate: anybody could claim to be whoever may list nodes."""
-    vm = Mover(moving, guest(nodeSelector=EAST))
+    vm = MigrationMover(moving, guest(nodeSelector=EAST))
     alice = member(moving)
 
     told = [refused(lambda by=by: vm.ask(WEST, by=by))["message"] for by in (alice, moving.owner)]  # type: ignore[misc]
@@ -146,7 +157,7 @@ def test_nodes_are_named_to_the_audit_alone(moving: Tenant) -> None:
 
 
 def test_a_pinned_vm_can_not_migrate_and_its_owner_is_told(moving: Tenant) -> None:
-    vm = Mover(moving, guest(nodeSelector={HOSTNAME: "node-a"}))
+    vm = MigrationMover(moving, guest(nodeSelector={HOSTNAME: "node-a"}))
 
     asked, again, evacuating = vm.ask(), vm.ask({}), vm.evacuate()
 
@@ -161,7 +172,7 @@ def test_a_pinned_vm_can_not_migrate_and_its_owner_is_told(moving: Tenant) -> No
 @pytest.mark.parametrize("mode", ["warn", "audit"])
 def test_a_mode_that_only_looks_refuses_nothing(new_tenant: NewTenant, mode: str) -> None:
     tenant = new_tenant(mode, policies=[MIGRATION])
-    vm = Mover(tenant, guest(nodeSelector=EAST))
+    vm = MigrationMover(tenant, guest(nodeSelector=EAST))
 
     asked = vm.ask(WEST, by=member(tenant))
     target = vm.target(asked)

@@ -20,7 +20,7 @@ from .support.migrations import (
     INTEL,
     OBSOLETE,
     WEST,
-    Mover,
+    MigrationMover,
     evacuation,
     guest,
     member,
@@ -83,7 +83,7 @@ def keys_of(pod: Json) -> list[str]:
 
 
 def test_a_contradiction_that_is_only_warned_of_waits_and_goes_nowhere_else(lenient: Tenant) -> None:
-    vm = Mover(lenient, guest(nodeSelector=EAST))
+    vm = MigrationMover(lenient, guest(nodeSelector=EAST))
 
     asked = vm.ask(WEST)
     target = vm.target(asked)
@@ -99,7 +99,7 @@ def test_a_contradiction_that_is_only_warned_of_waits_and_goes_nowhere_else(leni
 
 
 def test_a_node_that_is_not_there_yet_is_waited_for(lenient: Tenant) -> None:
-    vm = Mover(lenient, guest())
+    vm = MigrationMover(lenient, guest())
 
     asked = vm.ask({"disk": "floppy"})
 
@@ -110,7 +110,7 @@ def test_a_node_that_is_not_there_yet_is_waited_for(lenient: Tenant) -> None:
 
 
 def test_another_vendors_key_does_not_lift_the_guard(lenient: Tenant) -> None:
-    vm = Mover(lenient, guest(model="host-passthrough"))
+    vm = MigrationMover(lenient, guest(model="host-passthrough"))
 
     target = vm.target(vm.ask({AMD: "true"}))
 
@@ -122,7 +122,7 @@ def test_another_vendors_key_does_not_lift_the_guard(lenient: Tenant) -> None:
 @pytest.mark.parametrize("mode", ["enforce", "off"])
 def test_a_cpu_feature_is_asked_for_once(lenient_server: WebhookServer, new_tenant: NewTenant, mode: str) -> None:
     tenant = new_tenant(mode, server=lenient_server, policies=[MIGRATION])
-    vm = Mover(tenant, guest())
+    vm = MigrationMover(tenant, guest())
     first = vm.ask({AVX2: "true"})
     target = vm.target(first)
     if mode == "enforce":
@@ -144,7 +144,7 @@ def test_a_cpu_feature_is_asked_for_once(lenient_server: WebhookServer, new_tena
 def test_virtctl_may_where_that_is_let_through(lenient: Tenant) -> None:
     virtctl = lenient.server.access.kube(*KUBEVIRT_APISERVER)
 
-    assert Mover(lenient, guest()).ask(WEST, by=virtctl).warnings == ()
+    assert MigrationMover(lenient, guest()).ask(WEST, by=virtctl).warnings == ()
     assert lenient.verdicts() == ["allowed nodes-eligible"]
 
 
@@ -152,7 +152,7 @@ def test_virtctl_may_where_that_is_let_through(lenient: Tenant) -> None:
 
 
 def test_choosing_nodes_takes_a_right(strict: Tenant) -> None:
-    vm = Mover(strict, guest())
+    vm = MigrationMover(strict, guest())
 
     status = refused(lambda: vm.ask(WEST, by=member(strict)))
     assert (status["code"], status["reason"]) == (403, "Forbidden")
@@ -165,12 +165,12 @@ def test_choosing_nodes_takes_a_right(strict: Tenant) -> None:
 
 
 def test_migrating_does_not(strict: Tenant) -> None:
-    assert Mover(strict, guest()).ask(by=member(strict)).warnings == ()
+    assert MigrationMover(strict, guest()).ask(by=member(strict)).warnings == ()
 
 
 def test_virtctl_hides_who_asks(strict: Tenant) -> None:
     virtctl = strict.server.access.kube(*KUBEVIRT_APISERVER)
-    vm = Mover(strict, guest())
+    vm = MigrationMover(strict, guest())
 
     status = refused(lambda: vm.ask(WEST, by=virtctl))
 
@@ -181,7 +181,7 @@ def test_virtctl_hides_who_asks(strict: Tenant) -> None:
 
 
 def test_unfinished_migrations_are_counted_and_kubevirts_own_are_not(strict: Tenant) -> None:
-    vms = [Mover(strict, guest(name)) for name in ("one", "two", "three")]
+    vms = [MigrationMover(strict, guest(name)) for name in ("one", "two", "three")]
     evacuating = vms[2].evacuate()
     running = [vm.ask(WEST) for vm in vms[:2]]
 
@@ -203,7 +203,7 @@ def test_unfinished_migrations_are_counted_and_kubevirts_own_are_not(strict: Ten
 
 
 def test_a_mark_of_kubevirts_own_does_not_hide_a_users_migration(strict: Tenant) -> None:
-    vm = Mover(strict, guest())
+    vm = MigrationMover(strict, guest())
     disguised = evacuation()
     disguised["spec"]["addedNodeSelector"] = dict(WEST)
     # A drain's name with a selector would keep its target pod from us.

@@ -7,8 +7,8 @@ from typing import Any
 
 from .conftest import NewTenant
 from .support.foreign_webhook import Labeller
-from .support.kube import Json, Object, eventually
-from .support.migrations import EAST, HOSTNAME, OBSOLETE, REQUIRED, WEST, Mover, guest, target_of, terms_of
+from .support.kube import Json, KubeObject, eventually
+from .support.migrations import EAST, HOSTNAME, OBSOLETE, REQUIRED, WEST, MigrationMover, guest, target_of, terms_of
 from .support.objects import ZONE
 from .support.tenant import Tenant
 from .support.webhook_server import MIGRATION, SCHEDULING
@@ -22,7 +22,7 @@ def equals(key: str, value: str) -> Json:
     return {"key": key, "operator": "In", "values": [value]}
 
 
-def to_west(pod: Object) -> bool:
+def to_west(pod: KubeObject) -> bool:
     """Whether every way that a pod leaves open leads to the zone west."""
     return all(equals(ZONE, "west") in term["matchExpressions"] for term in terms_of(pod))
 
@@ -32,7 +32,7 @@ def affinity(*terms: Mapping[str, Any]) -> Json:
 
 
 def test_the_target_goes_where_it_is_told(moving: Tenant) -> None:
-    vm = Mover(moving, guest())
+    vm = MigrationMover(moving, guest())
 
     asked = vm.ask(WEST)
     target = vm.target(asked)
@@ -54,7 +54,7 @@ def test_all_ways_of_a_vms_affinity_are_narrowed(moving: Tenant) -> None:
         {"matchExpressions": [{"key": ZONE, "operator": "Exists"}]},
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-b"]}]},
     )
-    vm = Mover(moving, guest(affinity=ways))
+    vm = MigrationMover(moving, guest(affinity=ways))
 
     target = vm.target(vm.ask({HOSTNAME: "node-c"}))
 
@@ -64,7 +64,7 @@ def test_all_ways_of_a_vms_affinity_are_narrowed(moving: Tenant) -> None:
 
 def test_a_way_that_leads_nowhere_stays_one(moving: Tenant) -> None:
     named = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-b"]}]}
-    vm = Mover(moving, guest(model="host-passthrough", affinity=affinity({}, named)))
+    vm = MigrationMover(moving, guest(model="host-passthrough", affinity=affinity({}, named)))
 
     target = vm.target(vm.ask(EAST))
 
@@ -74,7 +74,7 @@ def test_a_way_that_leads_nowhere_stays_one(moving: Tenant) -> None:
 
 def test_a_wish_from_before_our_time_holds(new_tenant: NewTenant) -> None:
     tenant = new_tenant("off", policies=[MIGRATION])
-    vm = Mover(tenant, guest(nodeSelector=EAST))
+    vm = MigrationMover(tenant, guest(nodeSelector=EAST))
     asked = vm.ask(WEST)
     dropped = vm.target(asked)
     assert vm.node_of(dropped) == "node-b"  # as KubeVirt has it
@@ -90,7 +90,7 @@ def test_a_wish_from_before_our_time_holds(new_tenant: NewTenant) -> None:
 
 
 def test_a_vm_that_changed_meanwhile_does_not_go_elsewhere(moving: Tenant) -> None:
-    vm = Mover(moving, guest())
+    vm = MigrationMover(moving, guest())
     asked = vm.ask(WEST)
     moving.controller.patch(VMIS, "web", {"spec": {"nodeSelector": EAST}}, moving.namespace)
 
@@ -101,7 +101,7 @@ def test_a_vm_that_changed_meanwhile_does_not_go_elsewhere(moving: Tenant) -> No
 
 
 def test_a_wish_is_for_one_migration_only(moving: Tenant) -> None:
-    vm = Mover(moving, guest())
+    vm = MigrationMover(moving, guest())
     first = vm.ask(WEST)
     vm.finish(first, vm.target(first))
 
@@ -122,7 +122,7 @@ def test_a_wish_is_for_one_migration_only(moving: Tenant) -> None:
 def test_a_wish_outlives_not_even_the_migration_that_is_known_no_more(moving: Tenant) -> None:
     pool = f"{moving.namespace}.kubevirt.io/pool"  # as any key of KubeVirt's, but for its name
     moving.owner.patch("v1/nodes", "node-c", {"metadata": {"labels": {pool: "green"}}})
-    vm = Mover(moving, guest())
+    vm = MigrationMover(moving, guest())
     first = eventually(lambda: vm.ask({pool: "green"}), what="the node's label to be known")
     target = vm.target(first)
     vm.finish(first, target)
@@ -136,7 +136,7 @@ def test_a_wish_outlives_not_even_the_migration_that_is_known_no_more(moving: Te
 
 
 def test_a_later_webhook_makes_us_look_again_and_we_add_nothing(moving: Tenant) -> None:
-    vm = Mover(moving, guest())
+    vm = MigrationMover(moving, guest())
     asked = vm.ask(WEST)
     with Labeller(moving.server.access, moving.namespace):
         target = vm.target(asked)
@@ -147,7 +147,7 @@ def test_a_later_webhook_makes_us_look_again_and_we_add_nothing(moving: Tenant) 
 
 
 def test_a_way_that_a_later_webhook_opens_is_narrowed_too(moving: Tenant) -> None:
-    vm = Mover(moving, guest())
+    vm = MigrationMover(moving, guest())
     asked = vm.ask(WEST)
     with Labeller(moving.server.access, moving.namespace, {"matchExpressions": [equals(ZONE, "east")]}):
         target = vm.target(asked)
@@ -162,7 +162,7 @@ def test_a_way_that_a_later_webhook_opens_is_narrowed_too(moving: Tenant) -> Non
 
 def test_beside_a_choice_of_scheduler(new_tenant: NewTenant) -> None:
     tenant = new_tenant(policies=[MIGRATION, SCHEDULING])
-    vm = Mover(tenant, guest())
+    vm = MigrationMover(tenant, guest())
 
     target = vm.target(vm.ask(WEST))
 
@@ -177,7 +177,7 @@ def test_beside_a_choice_of_scheduler(new_tenant: NewTenant) -> None:
 
 
 def test_a_user_who_copies_a_target_pod_is_left_alone(moving: Tenant) -> None:
-    vm = Mover(moving, guest())
+    vm = MigrationMover(moving, guest())
     host = moving.owner.get("v1/nodes", "node-a")
 
     copied = moving.owner.create(PODS, target_of(vm.vmi, vm.ask(WEST), vm.source, host), moving.namespace)
@@ -187,7 +187,7 @@ def test_a_user_who_copies_a_target_pod_is_left_alone(moving: Tenant) -> None:
 
 
 def test_a_migration_that_is_not_the_pods_own_is_none(moving: Tenant) -> None:
-    vm = Mover(moving, guest())
+    vm = MigrationMover(moving, guest())
     asked = vm.ask(WEST)
     asked["metadata"]["uid"] = "6c1f0a52-7f0b-4b52-8f0a-9a6f2b3c4d5e"
 

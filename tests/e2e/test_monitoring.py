@@ -8,7 +8,7 @@ from tests.monitoring.rules import RECORDS
 
 from .conftest import NewTenant, NewWebhook
 from .support.access import Access
-from .support.kube import ApiError, eventually
+from .support.kube import KubeError, eventually
 from .support.webhook_server import INSTANCETYPES, SCHEDULING
 from .support.workloads import vm
 
@@ -54,7 +54,7 @@ def test_the_api_server_counts_what_happens_while_no_replica_answers(
     def is_denied() -> bool:
         try:
             tenant.create(vm("denied", instancetype={"name": "small"}), dryRun="All")
-        except ApiError as error:
+        except KubeError as error:
             return "failed calling webhook" in error.message
         return False
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from webhook.admission.audit import ParityRecord
+from webhook.admission.audit import FidelityRecord
 from webhook.background.fidelity import FidelityCheck
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.vm.sync import run
 from webhook.kubevirt.webhooks.vmi_mutator import create
-from webhook.settings.snapshot import ParitySettings
+from webhook.settings.snapshot import FidelitySettings
 
 from .support.access import Access
 from .support.workloads import CLUSTER_INSTANCETYPES, REVISIONS, VMIS, VMS, instancetype, vm
@@ -73,9 +73,9 @@ async def test_a_vmi_that_was_changed_behind_kubevirts_back_is_found(
     # What counts is what was captured, and a VM that was changed since is another one.
     plane.admin.delete(CLUSTER_INSTANCETYPES, size["metadata"]["name"])
     plane.admin.patch(VMS, "changed", {"spec": {"template": {"spec": {"hostname": "new"}}}}, namespace)
-    records: list[ParityRecord] = []
+    records: list[FidelityRecord] = []
     transport = await connect(watcher)
-    watch = FidelityCheck(transport, lambda: DEFAULTS, ParitySettings, records.append)
+    watch = FidelityCheck(transport, lambda: DEFAULTS, FidelitySettings, records.append)
     try:
         await watch.compare(1000)
     finally:

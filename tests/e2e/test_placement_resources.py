@@ -21,7 +21,7 @@ from webhook.placement.podadmission import NODE_SELECTOR, RuntimeClass, of_names
 from webhook.placement.vmis import Vmi
 
 from .conftest import OwnPlane
-from .support.kube import Json, Kube, Object, eventually
+from .support.kube import Json, Kube, KubeObject, eventually
 from .support.objects import launcher_pod, make_node
 from .support.workloads import PODS
 
@@ -42,7 +42,7 @@ RUNTIME_CLASS: Json = {
 POOL = {"pool": "vms"}
 
 
-class Dice(random.Random):
+class ResourceDice(random.Random):
     """Of the nodes and the pods."""
 
     def happens(self, chance: float) -> bool:
@@ -112,7 +112,7 @@ def _resources(requests: Mapping[str, str]) -> Json:
     }
 
 
-def evaluated(pod: Object, nodes: list[Node]) -> set[str]:
+def evaluated(pod: KubeObject, nodes: list[Node]) -> set[str]:
     """Where we say that a target pod may go whose source is this pod."""
     launcher = msgspec.convert(pod, LauncherPod)
     requests = pod["spec"]["containers"][0]["resources"]["requests"]
@@ -154,7 +154,7 @@ def scheduled(kube: Kube, pod: Json, namespace: str) -> set[str]:
 
 
 def test_the_scheduler_agrees_on_what_can_never_fit(own_plane: OwnPlane) -> None:
-    dice = Dice(SEED)
+    dice = ResourceDice(SEED)
     plane = own_plane(apiserver_flags=["--enable-admission-plugins=PodNodeSelector"])
     for name in NODES:
         dice.node(plane.admin, name)

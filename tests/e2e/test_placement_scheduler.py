@@ -21,7 +21,7 @@ from webhook.placement.node import Node
 from webhook.placement.vmis import Vmi
 
 from .conftest import NewWebhook, OwnPlane
-from .support.kube import Json, Kube, Object, Objects, eventually
+from .support.kube import Json, Kube, KubeObject, Objects, eventually
 from .support.migrations import (
     AMD,
     CPU_FEATURE,
@@ -31,7 +31,7 @@ from .support.migrations import (
     INTEL,
     OBSOLETE,
     REQUIRED,
-    Mover,
+    MigrationMover,
     guest,
     migration,
     target_of,
@@ -69,7 +69,7 @@ def hostname(node: str | None) -> str:
     return f"{NODES[-2] if node == NODES[-1] else node}.example.com"
 
 
-class Dice(random.Random):
+class SchedulerDice(random.Random):
     """Of the nodes and the VMs."""
 
     def happens(self, chance: float) -> bool:
@@ -141,7 +141,7 @@ class Dice(random.Random):
         return self.choice(choices) if self.happens(0.5) else {}
 
 
-def eligible(vm: Mover, policy: Mapping[str, Any], nodes: Mapping[str, Object]) -> set[str]:
+def eligible(vm: MigrationMover, policy: Mapping[str, Any], nodes: Mapping[str, KubeObject]) -> set[str]:
     """Where we say that a target pod may go."""
     requirements = constraints.of(
         msgspec.convert(vm.vmi, Vmi),
@@ -178,7 +178,7 @@ def settled(tenant: Tenant, expected: int) -> dict[str, Objects]:
 
 
 def test_the_scheduler_agrees_on_every_node(own_plane: OwnPlane, new_webhook: NewWebhook) -> None:
-    dice = Dice(SEED)
+    dice = SchedulerDice(SEED)
     plane = own_plane()
     for name in NODES:
         dice.node(plane.admin, name)
@@ -189,7 +189,7 @@ def test_the_scheduler_agrees_on_every_node(own_plane: OwnPlane, new_webhook: Ne
 
     ours, specs = {}, {}
     for number in range(VMS):
-        vm = Mover(tenant, dice.vm(f"vm-{number}"), dice.choice(NODES))
+        vm = MigrationMover(tenant, dice.vm(f"vm-{number}"), dice.choice(NODES))
         manifest = {**migration(vm.name, dice.added()), "metadata": {"name": vm.name}}
         policy = plane.admin.create(MIGRATIONS, manifest, tenant.namespace)
         ours[vm.name] = eligible(vm, policy, nodes)

@@ -14,8 +14,8 @@ import pytest
 
 from .conftest import NewNamespace, OwnPlane
 from .support.access import Access
-from .support.commands import KUBEVIRT_SCHEDULER, Lease
-from .support.kube import ApiError, Json, Kube, eventually
+from .support.commands import KUBEVIRT_SCHEDULER, HeldLease
+from .support.kube import Json, Kube, KubeError, eventually
 from .support.objects import launcher_pod, make_node
 from .support.pki import KUBEVIRT_CONTROLLER, service_account
 
@@ -102,7 +102,7 @@ def test_a_vmi_has_no_status_subresource(plane: Access, namespace: str) -> None:
     created = plane.admin.create(VMIS, {**vmi("web"), "status": {"phase": "Running"}}, namespace)
 
     assert created["status"]["phase"] == "Running"
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(KubeError) as refused:
         plane.admin.patch(VMIS, "web", {"status": {}}, namespace, subresource="status")
     assert refused.value.status == 404
 
@@ -129,7 +129,7 @@ def test_warnings_come_with_the_answer(plane: Access, namespace: str) -> None:
 def test_a_refusal_says_who_asked_for_what(plane: Access, namespace: str) -> None:
     nobody = plane.kube(*service_account(namespace, "nobody"))
 
-    with pytest.raises(ApiError, match=f"POST .*/{namespace}/pods as system:serviceaccount:{namespace}:nobody: 403"):
+    with pytest.raises(KubeError, match=f"POST .*/{namespace}/pods as system:serviceaccount:{namespace}:nobody: 403"):
         nobody.create(PODS, launcher_pod("web"), namespace)
 
 
@@ -209,7 +209,7 @@ def test_apiserver_restarts_with_its_data(own_plane: OwnPlane) -> None:
 @pytest.mark.usefixtures("kube_scheduler")
 def test_a_scheduler_stops_and_another_takes_over(own_plane: OwnPlane) -> None:
     plane = own_plane(crds=False)
-    lease = Lease("schedulers", "kubevirt", seconds=6)
+    lease = HeldLease("schedulers", "kubevirt", seconds=6)
     make_node(plane.admin, "node-a")
     plane.start_scheduler("first", KUBEVIRT_SCHEDULER, lease=lease)
     plane.start_scheduler("second", KUBEVIRT_SCHEDULER, lease=lease, wait=False)

@@ -21,7 +21,7 @@ from webhook.settings.file import parse
 
 from .conftest import OwnPlane
 from .support.access import Access
-from .support.kube import ApiError, Json, Kube, Object, eventually
+from .support.kube import Json, Kube, KubeError, KubeObject, eventually
 from .support.objects import install_crds
 from .support.workloads import MARK, MIGRATIONS, VMIS, scheduler_of, vm, vmi_of
 
@@ -102,13 +102,15 @@ def grant(kube: Kube, user: str, rules: list[Json]) -> None:
     )
 
 
-def create(kube: Kube, place: str, scheduler: str | None = None, **metadata: Any) -> Object:
+def create(kube: Kube, place: str, scheduler: str | None = None, **metadata: Any) -> KubeObject:
     manifest = vmi_of(vm("web", scheduler=scheduler))
     manifest["metadata"] |= metadata
     return kube.create(VMIS, manifest, place, dryRun="All")
 
 
-def migrate(kube: Kube, added: Mapping[str, Any], place: str = "enforce", name: str = "away", **spec: Any) -> Object:
+def migrate(
+    kube: Kube, added: Mapping[str, Any], place: str = "enforce", name: str = "away", **spec: Any
+) -> KubeObject:
     manifest = {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstanceMigration",
@@ -118,10 +120,10 @@ def migrate(kube: Kube, added: Mapping[str, Any], place: str = "enforce", name: 
     return kube.create(MIGRATIONS, manifest, place, dryRun="All")
 
 
-def denial(kube: Kube, added: Mapping[str, Any], place: str = "enforce", **more: Any) -> ApiError | None:
+def denial(kube: Kube, added: Mapping[str, Any], place: str = "enforce", **more: Any) -> KubeError | None:
     try:
         migrate(kube, added, place, **more)
-    except ApiError as error:
+    except KubeError as error:
         return error
     return None
 

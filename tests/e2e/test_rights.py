@@ -14,7 +14,7 @@ from webhook.background.event_recorder import WINDOW_SECONDS, Event, EventWriter
 from webhook.background.fidelity import FidelityCheck
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.config import DEFAULTS
-from webhook.settings.snapshot import ParitySettings
+from webhook.settings.snapshot import FidelitySettings
 
 from .conftest import OwnPlane
 from .support import manifests
@@ -23,8 +23,8 @@ from .support.audited import AuditLog
 from .support.balancer import Balancer
 from .support.commands import LOOPBACK
 from .support.foreign_webhook import eviction
-from .support.installed import SETTINGS, Installation
-from .support.kube import ApiError, Json, Kube, eventually
+from .support.installed import SETTINGS, LiveInstallation
+from .support.kube import Json, Kube, KubeError, eventually
 from .support.objects import CRDS
 from .support.processes import free_port
 from .support.sizes import SIZED_TEMPLATE
@@ -52,7 +52,7 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
     settings = {**EVERYTHING, "explain": {"listen": f"0.0.0.0:{port}"}}
     with (
         Balancer() as balancer,
-        Installation(plane, tmp_path, balancer, "--tls=managed", settings=settings) as installed,
+        LiveInstallation(plane, tmp_path, balancer, "--tls=managed", settings=settings) as installed,
     ):
         installed.apply()
         installed.start()
@@ -106,7 +106,7 @@ def evaluate(tenant: Tenant) -> None:
     def refused() -> bool:
         try:
             tenant.owner.create(MIGRATIONS, migration, tenant.namespace, dryRun="All")
-        except ApiError as error:
+        except KubeError as error:
             return "node" in error.message
         return False
 
@@ -161,7 +161,7 @@ async def beside_admission(plane: Access, tenant: Tenant) -> None:
         watch = FidelityCheck(
             api,
             lambda: DEFAULTS,
-            lambda: ParitySettings(sample=9, every_seconds=60.0),
+            lambda: FidelitySettings(sample=9, every_seconds=60.0),
             lambda _: None,
             clock=FakeClock(),
         )
@@ -203,7 +203,7 @@ def make_policy_reports(kube: Kube) -> None:
     eventually(lambda: kube.list(POLICY_REPORTS) is not None, what="PolicyReports to be served")
 
 
-def rotate(installed: Installation) -> None:
+def rotate(installed: LiveInstallation) -> None:
     """Has another CA made."""
     ca = installed.secret()["data"]["ca.crt"]
     installed.rotate()

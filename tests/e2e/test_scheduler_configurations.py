@@ -13,7 +13,7 @@ import yaml
 from tests.scheduler.configurations import configuration, profile
 from webhook.cli.data import directory
 from webhook.k8s.yaml_builder import Document
-from webhook.scheduler.lint import Scheduler, lint
+from webhook.scheduler.lint import LintTarget, lint
 from webhook.scheduler.variants import Variant
 from webhook.scheduler.variants import configuration as configuration_for
 
@@ -110,7 +110,7 @@ def test_in_the_clusters_own_scheduler_both_profiles_place_pods(plane: ControlPl
 
 def tried(written: Json, code: str) -> Json:
     """A configuration of whose mistakes one is meant."""
-    assert code in [problem.code for problem in lint(Document(written, "f.yaml", 1), Scheduler())]
+    assert code in [problem.code for problem in lint(Document(written, "f.yaml", 1), LintTarget())]
     return written
 
 

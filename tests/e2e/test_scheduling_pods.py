@@ -10,13 +10,13 @@ import pytest
 from .conftest import NewTenant
 from .support.access import Access
 from .support.foreign_webhook import Labeller
-from .support.kube import Json, Object, eventually
+from .support.kube import Json, KubeObject, eventually
 from .support.objects import launcher_pod
 from .support.tenant import Tenant
 from .support.workloads import MARK, PODS, VMIS, attachment_of, launcher_of, migration_target_of, provisioning_of, vm
 
 
-def is_ours(pod: Object) -> bool:
+def is_ours(pod: KubeObject) -> bool:
     """Whether we chose the pod's scheduler; it must then carry both the name and the mark."""
     chosen, mark = pod["spec"]["schedulerName"], pod["metadata"].get("annotations", {}).get(MARK)
     assert (chosen == "kubevirt") == (mark == "kubevirt")

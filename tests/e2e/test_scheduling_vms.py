@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from .conftest import NewTenant
-from .support.kube import Json, Kube, Object, eventually
+from .support.kube import Json, Kube, KubeObject, eventually
 from .support.messages import parse
 from .support.tenant import Tenant
 from .support.workloads import (
@@ -93,7 +93,7 @@ def test_a_clone_that_carries_our_mark(tenant: Tenant) -> None:
 
 
 @pytest.fixture
-def instancetypes(tenant: Tenant) -> Iterator[Mapping[str, Object]]:
+def instancetypes(tenant: Tenant) -> Iterator[Mapping[str, KubeObject]]:
     """Of each kind one that sets a scheduler and one that doesn't; the cluster's have the namespace in their names."""
     made = {}
     for scheduler in (None, "volcano"):
@@ -118,7 +118,7 @@ def instancetypes(tenant: Tenant) -> Iterator[Mapping[str, Object]]:
         "VIRTUALMACHINEINSTANCETYPES",
     ],
 )
-def test_a_vm_with_an_instancetype(tenant: Tenant, instancetypes: Mapping[str, Object], kind: str | None) -> None:
+def test_a_vm_with_an_instancetype(tenant: Tenant, instancetypes: Mapping[str, KubeObject], kind: str | None) -> None:
     sort = "namespaced" if kind and "cluster" not in kind.lower() else "cluster"
 
     def matcher(scheduler: str | None) -> Json:
@@ -132,7 +132,7 @@ def test_a_vm_with_an_instancetype(tenant: Tenant, instancetypes: Mapping[str, O
 
 @pytest.mark.parametrize(("stored", "live"), [(None, "volcano"), ("volcano", None)])
 def test_a_revision_counts_and_not_what_the_instancetype_says_now(
-    tenant: Tenant, instancetypes: Mapping[str, Object], stored: str | None, live: str | None
+    tenant: Tenant, instancetypes: Mapping[str, KubeObject], stored: str | None, live: str | None
 ) -> None:
     now = instancetypes[f"cluster {live}"]
     then = {**instancetypes[f"cluster {stored}"], "metadata": now["metadata"]}
@@ -170,7 +170,7 @@ def test_an_update_adds_nothing(new_tenant: NewTenant) -> None:
     assert tenant.verdicts()[before:] == []
 
 
-def overwrite(kube: Kube, found: Mapping[str, Any], desired: Mapping[str, Any]) -> Object:
+def overwrite(kube: Kube, found: Mapping[str, Any], desired: Mapping[str, Any]) -> KubeObject:
     """Replaces a VM as a VirtualMachinePool does: spec and annotations as they are in the template, and no others."""
     changed = copy.deepcopy(dict(found))
     changed["spec"] = desired["spec"]
@@ -192,7 +192,7 @@ def test_an_overwrite_keeps_the_choice(tenant: Tenant) -> None:
 
 
 def test_an_overwrite_that_brings_an_instancetype_with_a_scheduler(
-    tenant: Tenant, instancetypes: Mapping[str, Object]
+    tenant: Tenant, instancetypes: Mapping[str, KubeObject]
 ) -> None:
     created = tenant.create(vm())
     desired = vm(instancetype={"name": instancetypes["cluster volcano"]["metadata"]["name"]})

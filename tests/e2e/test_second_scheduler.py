@@ -23,7 +23,7 @@ from .support.manifests import MANIFESTS
 from .support.objects import launcher_pod, make_node
 from .support.plane import ControlPlane
 from .support.program import command
-from .support.second_scheduler import ACCOUNT, NAME, Replica, holder
+from .support.second_scheduler import ACCOUNT, NAME, SchedulerReplica, holder
 from .support.workloads import PODS, VMS, vm
 
 INSTALL = ("install", "--image=one", "--with=scheduler", "--no-wait")
@@ -136,7 +136,7 @@ def test_install_and_uninstall(own_plane: OwnPlane) -> None:
 def test_two_replicas_place_pods_one_after_the_other(
     cluster: ControlPlane, tmp_path: Path, kube_scheduler: Path
 ) -> None:
-    first, second = (Replica(cluster, tmp_path, f"replica-{number}", kube_scheduler) for number in range(2))
+    first, second = (SchedulerReplica(cluster, tmp_path, f"replica-{number}", kube_scheduler) for number in range(2))
     try:
         first.start()
         leads = holder(cluster)
@@ -164,7 +164,7 @@ def test_every_right_is_used_and_none_is_missing(
         binary = build.location({}, build.cache_root(os.environ), build.older_control_plane(version)) / "kube-scheduler"
         if not binary.exists():
             pytest.skip(f"kube-scheduler {version} is not built: hack/controlplane/build.py --kubernetes {version}")
-    replica = Replica(cluster, tmp_path, "replica", binary)
+    replica = SchedulerReplica(cluster, tmp_path, "replica", binary)
     try:
         replica.start()
         kube = cluster.admin
@@ -317,7 +317,7 @@ def claim_devices(kube: Kube) -> None:
     assert placed(kube, "device") == "node-0"
 
 
-def scrape(plane: ControlPlane, replica: Replica) -> None:
+def scrape(plane: ControlPlane, replica: SchedulerReplica) -> None:
     """Reads its metrics, with a token that may and with one that may not."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "prometheus"}}
     plane.admin.create("v1/serviceaccounts", account, "default")

@@ -15,7 +15,7 @@ import pytest
 from webhook import names
 
 from .conftest import ModuleWebhook, NewTenant, NewWebhook, OwnPlane
-from .support.kube import Json, Object, eventually
+from .support.kube import Json, KubeObject, eventually
 from .support.objects import launcher_pod, make_node
 from .support.tenant import Tenant
 from .support.webhook_server import ROOT, WebhookServer
@@ -37,7 +37,7 @@ CONSTRAINT = {
 OWN = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "ScheduleAnyway"}
 
 
-def constraints(pod: Object) -> list[Json]:
+def constraints(pod: KubeObject) -> list[Json]:
     """Those of a pod, without what the API server adds."""
     found: list[Json] = pod["spec"].get("topologySpreadConstraints", [])
     return found
@@ -196,7 +196,7 @@ class TestInVms:
         return new_tenant(server=module_webhook({"schedulers": {}, "scheduling": scheduling}))
 
     @staticmethod
-    def spread(found: Object) -> Any:
+    def spread(found: KubeObject) -> Any:
         return found["spec"]["template"]["spec"].get("topologySpreadConstraints")
 
     def test_they_are_written_and_an_overwrite_gets_them_back(self, tenant: Tenant) -> None:

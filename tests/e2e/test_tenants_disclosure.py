@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from .conftest import SCHEDULERS, ModuleWebhook, NewTenant, NewWebhook
-from .support.kube import ApiError, Json, Kube, Object, eventually
+from .support.kube import Json, Kube, KubeError, KubeObject, eventually
 from .support.sizes import LARGE, LINUX, SMALL
 from .support.tenant import Tenant
 from .support.webhook_server import DOMAIN
@@ -49,7 +49,7 @@ def user_of(tenant: Tenant, *, verbs: tuple[str, ...] = ("get", "create", "updat
 def _may_create(user: Kube, namespace: str) -> bool:
     try:
         user.create(VMS, vm("probe"), namespace, dryRun="All")
-    except ApiError as error:
+    except KubeError as error:
         return error.status != 403 or "cannot create" not in error.message
     return True
 
@@ -85,7 +85,7 @@ def answer_to(user: Kube, tenant: Tenant, obj: Mapping[str, Any]) -> tuple[int, 
     """The status of a new VM, and all texts of the answer: denial, causes, warnings."""
     try:
         created = user.create(VMS, obj, tenant.namespace, dryRun="All")
-    except ApiError as error:
+    except KubeError as error:
         return error.status, json.dumps(error.body)
     return 201, "\n".join(created.warnings)
 
@@ -110,7 +110,7 @@ def test_a_foreign_revision_is_as_good_as_absent(
     labels["instancetype.kubevirt.io/object-kind"] = SMALL["kind"]
     daemonset_revision(tenant, "foreign-2", **labels)
 
-    with pytest.raises(ApiError) as forbidden:
+    with pytest.raises(KubeError) as forbidden:
         user.get(REVISIONS, "foreign-1", tenant.namespace)
     answers = {name: answer_to(user, tenant, with_revision(name, field)) for name in ("foreign-1", "foreign-2", "none")}
 
@@ -180,8 +180,8 @@ def test_an_event_says_nothing_of_a_foreign_revision(new_webhook: NewWebhook, ne
     tenant.owner.create(f"{RBAC}/rolebindings", binding, tenant.namespace)
     daemonset_revision(tenant, "foreign")
 
-    def told() -> list[Object]:
-        with pytest.raises(ApiError):
+    def told() -> list[KubeObject]:
+        with pytest.raises(KubeError):
             tenant.create(with_revision("foreign"))
         return tenant.owner.list(EVENTS, tenant.namespace)
 

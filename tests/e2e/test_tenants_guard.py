@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from .conftest import NewWebhook, OwnPlane
-from .support.commands import KUBEVIRT_SCHEDULER, Lease
-from .support.kube import ApiError, Json, Kube, eventually
+from .support.commands import KUBEVIRT_SCHEDULER, HeldLease
+from .support.kube import Json, Kube, KubeError, eventually
 from .support.objects import make_node
 from .support.plane import ControlPlane
 from .support.tenant import Tenant
 from .support.webhook_server import WebhookServer
 from .support.workloads import PODS, VMIS, launcher_of, vm, vmi_of
 
-LEASE = Lease("kubevirt-scheduler", "kubevirt-scheduler", seconds=6)
+LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler", seconds=6)
 GUARD = f"lease {LEASE.namespace}/{LEASE.name}"
 # Longer than a pod waits before the server may take its wait for evidence.
 LONG_SECONDS = 36.0
@@ -146,7 +146,7 @@ def _padded(tenant: Tenant, vmi: Mapping[str, Any], size: int) -> Json | None:
     pod["spec"]["containers"][0]["env"] = [{"name": "PADDING", "value": "x" * size}]
     try:
         return tenant.controller.create(PODS, pod, tenant.namespace)
-    except ApiError as error:
+    except KubeError as error:
         if "too large" not in error.message:
             raise
         return None

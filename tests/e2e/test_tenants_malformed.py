@@ -12,7 +12,7 @@ import pytest
 
 from .conftest import NewTenant
 from .support.access import Access
-from .support.kube import ApiError, Json, Object, eventually, path
+from .support.kube import Json, KubeError, KubeObject, eventually, path
 from .support.messages import codes, parse
 from .support.pki import KUBEVIRT_APISERVER
 from .support.sizes import LARGE, SMALL, VALIDATE
@@ -38,7 +38,7 @@ def written(obj: Json, value: bytes) -> bytes:
     return json.dumps(made).encode().replace(HERE.encode(), value)
 
 
-def post(tenant: Tenant, body: bytes, **query: str) -> Object:
+def post(tenant: Tenant, body: bytes, **query: str) -> KubeObject:
     return tenant.owner.request("POST", path(VMS, tenant.namespace), body, query=query)
 
 
@@ -60,7 +60,7 @@ def limited(new_sized: NewTenant) -> Callable[[str], Tenant]:
 def test_no_depth_gets_around_an_allow_list(limited: Callable[[str], Tenant], levels: int) -> None:
     tenant = limited("enforce")
 
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(KubeError) as refused:
         post(tenant, written(vm(instancetype=LARGE), nested(levels)))
 
     assert (refused.value.status, refused.value.body["reason"]) == (422, "Invalid")
@@ -98,13 +98,13 @@ def test_a_deep_vm_from_before_does_not_become_another_size(limited: Callable[[s
     def enforced() -> bool:
         try:
             tenant.create(probe, dryRun="All")
-        except ApiError as refused:
+        except KubeError as refused:
             return refused.status == 403
         return False
 
     eventually(enforced, what="the allow-list to be enforced")
 
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(KubeError) as refused:
         tenant.owner.patch(VMS, "web", {"spec": {"instancetype": LARGE}}, tenant.namespace)
 
     assert refused.value.status == 422
@@ -137,7 +137,7 @@ def test_nothing_that_has_no_schema_gets_around_an_allow_list(limited: Callable[
     """Refused by KubeVirt's schema, by the API server or by us: in no case is it stored."""
     tenant = limited("enforce")
 
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(KubeError) as refused:
         post(tenant, written(vm(instancetype=LARGE), value))
 
     assert refused.value.status in (400, 403, 422)
@@ -176,17 +176,17 @@ def test_closed_on_failure_denies_vms_and_holds_up_neither_kubevirt_nor_drains(
     closed.kill()
     for allowed_or_not in (LARGE, SMALL):
 
-        def denied(instancetype: Json = allowed_or_not) -> ApiError | None:
+        def denied(instancetype: Json = allowed_or_not) -> KubeError | None:
             try:
                 tenant.create(vm("web", instancetype=instancetype), dryRun="All")
-            except ApiError as error:
+            except KubeError as error:
                 return error
             return None
 
         refused = eventually(denied, what="the failure policy to be known")
         assert (refused.status, refused.body["reason"]) == (500, "InternalError")
         assert f'failed calling webhook "{VALIDATOR}"' in refused.message
-    with pytest.raises(ApiError):
+    with pytest.raises(KubeError):
         tenant.owner.patch(VMS, "stored", {"spec": {"instancetype": LARGE}}, tenant.namespace)
 
     # KubeVirt at work: virtctl start, hotplug, what its controller writes; VMIs, pods, and so drains.
@@ -197,9 +197,9 @@ def test_closed_on_failure_denies_vms_and_holds_up_neither_kubevirt_nor_drains(
             assert changed["spec"]["instancetype"] == SMALL
     tenant.launch(tenant.start(stored))
     # Whose template it is that KubeVirt creates a VM of is not known: a pool's owner chose it.
-    with pytest.raises(ApiError):
+    with pytest.raises(KubeError):
         tenant.controller.create(VMS, vm("of-a-pool", instancetype=LARGE), tenant.namespace)
-    with pytest.raises(ApiError):
+    with pytest.raises(KubeError):
         tenant.controller.patch(VMS, "stored", {"spec": {"instancetype": LARGE}}, tenant.namespace)
     # What the list says nothing about never waits.
     tenant.create(vm("sized"))

@@ -18,7 +18,7 @@ from tests.e2e.support.readers import RBAC, bind
 from .conftest import NewTenant, NewWebhook
 from .support.access import Access
 from .support.commands import LOOPBACK
-from .support.kube import ApiError, Json, eventually
+from .support.kube import Json, KubeError, eventually
 from .support.processes import free_port
 from .support.tenant import Tenant
 from .support.webhook_server import INSTANCETYPES, ROOT, WebhookServer
@@ -57,7 +57,7 @@ def test_a_presigned_address_stays_in_the_object(new_tenant: NewTenant) -> None:
     bad = {**good, "spec": {**good["spec"], "instancetype": {"name": PRESIGNED}}}
 
     made = tenant.create(good)
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(KubeError) as refused:
         tenant.create({**bad, "metadata": {"name": "bad"}})
 
     assert PRESIGNED in json.dumps(made), "what was stored is whole"
@@ -149,6 +149,6 @@ def tries(tenant: Tenant, priority: str | None) -> str:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "p-"}, "spec": spec}
     try:
         tenant.owner.create(PODS, pod, tenant.namespace, dryRun="All")
-    except ApiError as error:
+    except KubeError as error:
         return error.message
     return ""

@@ -8,7 +8,7 @@ import yaml
 from webhook import names
 
 from .conftest import OwnPlane
-from .support.kube import ApiError, Json, Kube, eventually
+from .support.kube import Json, Kube, KubeError, eventually
 from .support.manifests import MANIFESTS
 from .support.workloads import VMS, vm
 
@@ -25,7 +25,7 @@ def kube(module_plane: OwnPlane) -> Kube:
     def is_denied() -> bool:
         try:
             create(admin, labels={f"{DOMAIN}/scheduling": "on"}, dryRun="All")
-        except ApiError:
+        except KubeError:
             return True
         return False
 
@@ -100,7 +100,7 @@ def test_every_valid_annotation_is_allowed(kube: Kube, annotation: str, value: s
 def test_a_mistake_is_denied_and_the_valid_values_are_listed(
     kube: Kube, labels: dict[str, str], annotations: dict[str, str], named: list[str]
 ) -> None:
-    with pytest.raises(ApiError) as denied:
+    with pytest.raises(KubeError) as denied:
         create(
             kube,
             labels={f"{DOMAIN}/{key}": value for key, value in labels.items()},
@@ -122,7 +122,7 @@ def test_a_namespace_with_an_older_mistake_can_still_be_updated(kube: Kube) -> N
     def made() -> bool:
         try:
             create(kube, "old", labels={label: "on"})
-        except ApiError as error:
+        except KubeError as error:
             return error.status == 409
         return True
 
@@ -132,13 +132,13 @@ def test_a_namespace_with_an_older_mistake_can_still_be_updated(kube: Kube) -> N
     def holds() -> bool:
         try:
             create(kube, labels={label: "on"}, dryRun="All")
-        except ApiError:
+        except KubeError:
             return True
         return False
 
     eventually(holds, what="the policy to be back")
     kube.patch(NAMESPACES, "old", {"metadata": {"labels": {"team": "a"}}})
-    with pytest.raises(ApiError):
+    with pytest.raises(KubeError):
         kube.patch(NAMESPACES, "old", {"metadata": {"labels": {label: "On"}}})
     kube.patch(NAMESPACES, "old", {"metadata": {"labels": {label: "enforce"}}})
 

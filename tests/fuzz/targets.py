@@ -17,7 +17,7 @@ import msgspec
 from tests import builders
 from tests.fuzz import oracle
 from tests.fuzz.mutation import Mutator
-from tests.fuzz.world import PARAMETERS, STATES, World
+from tests.fuzz.world import PARAMETERS, STATES, FuzzWorld
 from webhook import names
 from webhook.admission.audit import Record
 from webhook.errors import InputError
@@ -56,7 +56,7 @@ class _Kept(NullObserver):
         msgspec.json.encode(record)
 
 
-class Case(msgspec.Struct, frozen=True):
+class FuzzCase(msgspec.Struct, frozen=True):
     """What stands around a review, drawn from its own bytes so that the same bytes meet the same world."""
 
     parameters: str
@@ -65,7 +65,7 @@ class Case(msgspec.Struct, frozen=True):
     seed: int
 
     @classmethod
-    def of(cls, body: bytes) -> Case:
+    def of(cls, body: bytes) -> FuzzCase:
         digest = hashlib.sha256(body).digest()
         return cls(
             sorted(PARAMETERS)[digest[0] % len(PARAMETERS)],
@@ -84,9 +84,9 @@ class Case(msgspec.Struct, frozen=True):
             ),
         )
 
-    def world(self, mode: str) -> World:
+    def world(self, mode: str) -> FuzzWorld:
         mutator = Mutator(random.Random(self.seed))
-        return World(mode, self.parameters, self.state, mutator.value)
+        return FuzzWorld(mode, self.parameters, self.state, mutator.value)
 
 
 # Both stages of a path have the same.
@@ -106,7 +106,7 @@ def reviews(body: bytes, *, counted: bool = False) -> str:
 
 def review(endpoint: Endpoint, mode: str, body: bytes, *, counted: bool = False) -> str:
     """One endpoint in one mode, asked twice."""
-    case = Case.of(body)
+    case = FuzzCase.of(body)
     settings = case.settings()
     texts = []
     for _ in range(2):

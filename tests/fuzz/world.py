@@ -54,7 +54,7 @@ _NODES = NodeIndex(Node.read(one) for one in placement.NODES)
 _WATCHED = (NamespaceKey, KubeVirtKey, NodesKey, SchedulerKey)
 
 
-class World:
+class FuzzWorld:
     """Answers like a cluster in which all policies have one mode.
 
     Args:

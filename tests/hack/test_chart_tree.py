@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from hack.chart.tree import MORE, Entries, Override, Template, Value, enumerate_variants
+from hack.chart.tree import MORE, ChartEntries, ChartTemplate, ChartValue, Override, enumerate_variants
 
 KNOBS = ("a", "b", "c")
 
 
 def written(make: Any) -> list[str]:
     relevant, variants = enumerate_variants(KNOBS, make)
-    return Template(relevant, "$", {"SENTINEL": ".x"}).document(variants)
+    return ChartTemplate(relevant, "$", {"SENTINEL": ".x"}).document(variants)
 
 
 def test_what_is_always_the_same_has_no_condition() -> None:
@@ -81,8 +81,8 @@ def test_orders_that_contradict_each_other_are_an_error() -> None:
 def test_places_for_the_charts_values() -> None:
     lines = written(
         lambda _knobs: {
-            "x": Value("$v"),
-            "w": {"k": "v", MORE: Entries("$more")},
+            "x": ChartValue("$v"),
+            "w": {"k": "v", MORE: ChartEntries("$more")},
             "z": Override("$z", {"d": 1}),
             "o": Override("$o"),
         }

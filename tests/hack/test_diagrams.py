@@ -63,7 +63,7 @@ def test_a_review_passes_every_stage_of_the_picture() -> None:
 
 
 def test_a_stage_that_the_code_no_longer_has_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = review.Stage("ponder", "", "webhook/review/reviewer.py", "ponder")
+    gone = review.DiagramStage("ponder", "", "webhook/review/reviewer.py", "ponder")
     monkeypatch.setattr(review, "REVIEWER", (*review.REVIEWER, gone))
 
     with pytest.raises(LookupError, match="does not call ponder"):

@@ -14,7 +14,7 @@ from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Transport
 Json = dict[str, Any]
 
 
-class Memory(Transport):
+class InstallMemory(Transport):
     """Objects by path.
 
     Attributes:
@@ -125,7 +125,7 @@ class Memory(Transport):
 class Replicas:
     """What a cluster does: Deployments roll out, and whoever keeps the caBundles writes them."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: InstallMemory) -> None:
         self._memory = memory
         self.serve = True
         memory.then = self._after

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cluster.fake_apiserver import FakeClock
 from tests.install.manifests import GUARD, MANIFESTS, planned
-from tests.install.memory import Memory, Replicas
+from tests.install.memory import InstallMemory, Replicas
 from webhook.errors import InputError
 from webhook.install import plan
 from webhook.install.apply import Installer
@@ -19,9 +19,9 @@ FIRST = f"{MUTATING}/kubevirt-webhook"
 MORE = f"{GUARD}scheduling: {{virtualMachineInstances: true}}\ninstancetypes: {{parity: {{sample: 1}}}}\n"
 
 
-class World:
+class InstalledWorld:
     def __init__(self, **options: Any) -> None:
-        self.api = Memory()
+        self.api = InstallMemory()
         self.replicas = Replicas(self.api)
         self.reported: list[str] = []
         self.installer = Installer(self.api, self.reported.append, clock=FakeClock(), **options)
@@ -34,11 +34,11 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> InstalledWorld:
+    return InstalledWorld()
 
 
-async def test_first_everything_then_nothing(world: World, golden: Callable[[str], None]) -> None:
+async def test_first_everything_then_nothing(world: InstalledWorld, golden: Callable[[str], None]) -> None:
     first = await world.installer.changes(planned())
     assert {change.title for change in first} == {plan.title(one) for one in planned().manifests}
     assert all(change.before is None for change in first)
@@ -56,7 +56,7 @@ async def test_first_everything_then_nothing(world: World, golden: Callable[[str
     assert world.reported[before:] == []
 
 
-async def test_what_is_called_is_prepared_before_the_roll_out_and_switched_on_after(world: World) -> None:
+async def test_what_is_called_is_prepared_before_the_roll_out_and_switched_on_after(world: InstalledWorld) -> None:
     await world.installer.install(planned())
     world.api.wrote.clear()
     old = world.entries()
@@ -90,7 +90,7 @@ async def test_what_is_called_is_prepared_before_the_roll_out_and_switched_on_af
     assert "ClusterRole kubevirt-webhook-parity: deleted" in world.reported
 
 
-async def test_unwanted_objects_are_shown(world: World) -> None:
+async def test_unwanted_objects_are_shown(world: InstalledWorld) -> None:
     await world.installer.install(planned(MORE))
     gone = [change for change in await world.installer.changes(planned()) if change.after is None]
 
@@ -100,7 +100,7 @@ async def test_unwanted_objects_are_shown(world: World) -> None:
     ]
 
 
-async def test_replicas_that_do_not_come(world: World, golden: Callable[[str], None]) -> None:
+async def test_replicas_that_do_not_come(world: InstalledWorld, golden: Callable[[str], None]) -> None:
     world.replicas.serve = False
     with pytest.raises(InputError) as caught:
         await world.installer.install(planned())
@@ -114,7 +114,9 @@ async def test_replicas_that_do_not_come(world: World, golden: Callable[[str], N
     assert all(NOT_YET not in entry["matchConditions"] for entry in world.entries().values())
 
 
-async def test_a_roll_out_that_has_not_begun_is_waited_for(world: World, golden: Callable[[str], None]) -> None:
+async def test_a_roll_out_that_has_not_begun_is_waited_for(
+    world: InstalledWorld, golden: Callable[[str], None]
+) -> None:
     await world.installer.install(planned())
 
     def slow(path: str) -> None:
@@ -126,7 +128,9 @@ async def test_a_roll_out_that_has_not_begun_is_waited_for(world: World, golden:
     golden(str(caught.value))
 
 
-async def test_a_roll_out_that_has_failed_is_not_waited_for(world: World, golden: Callable[[str], None]) -> None:
+async def test_a_roll_out_that_has_failed_is_not_waited_for(
+    world: InstalledWorld, golden: Callable[[str], None]
+) -> None:
     def failed(path: str) -> None:
         if path == DEPLOYMENT:
             world.api.objects[path]["status"] = {
@@ -146,7 +150,9 @@ def pod(name: str, waiting: dict[str, str]) -> dict[str, Any]:
     return {"metadata": {"namespace": "kubevirt-webhook", "name": name}, "status": status}
 
 
-async def test_a_second_run_waits_for_a_roll_out_that_hangs(world: World, golden: Callable[[str], None]) -> None:
+async def test_a_second_run_waits_for_a_roll_out_that_hangs(
+    world: InstalledWorld, golden: Callable[[str], None]
+) -> None:
     """Nothing is left to change, and yet the installation is not complete."""
     await world.installer.install(planned())
     assert await world.installer.shortage(planned()) == ""
@@ -175,7 +181,7 @@ async def test_a_second_run_waits_for_a_roll_out_that_hangs(world: World, golden
     assert "2/2 replicas are ready" in await world.installer.shortage(planned())
 
 
-async def test_an_image_name_that_is_invalid_is_not_waited_for(world: World) -> None:
+async def test_an_image_name_that_is_invalid_is_not_waited_for(world: InstalledWorld) -> None:
     world.replicas.serve = False
     world.api.put("/api/v1/namespaces/kubevirt-webhook/pods/new", pod("new", {"reason": "InvalidImageName"}))
     with pytest.raises(InputError) as caught:
@@ -184,7 +190,7 @@ async def test_an_image_name_that_is_invalid_is_not_waited_for(world: World) -> 
     assert not [line for line in world.reported if line.startswith("waiting: ")]
 
 
-async def test_a_namespace_that_is_being_deleted(world: World, golden: Callable[[str], None]) -> None:
+async def test_a_namespace_that_is_being_deleted(world: InstalledWorld, golden: Callable[[str], None]) -> None:
     await world.installer.install(planned())
     world.api.wrote.clear()
     namespace = world.api.objects["/api/v1/namespaces/kubevirt-webhook"]
@@ -197,7 +203,9 @@ async def test_a_namespace_that_is_being_deleted(world: World, golden: Callable[
     golden(str(caught.value))
 
 
-async def test_a_namespace_whose_deletion_begins_meanwhile(world: World, golden: Callable[[str], None]) -> None:
+async def test_a_namespace_whose_deletion_begins_meanwhile(
+    world: InstalledWorld, golden: Callable[[str], None]
+) -> None:
     status = {"message": "forbidden: …", "details": {"causes": [{"reason": "NamespaceTerminating"}]}}
     world.api.answers["PATCH", "/deployments/kubevirt-webhook"] = 403, status
     with pytest.raises(InputError) as caught:
@@ -207,7 +215,7 @@ async def test_a_namespace_whose_deletion_begins_meanwhile(world: World, golden:
     golden(str(caught.value))
 
 
-async def test_nobody_writes_ca_bundles(world: World, golden: Callable[[str], None]) -> None:
+async def test_nobody_writes_ca_bundles(world: InstalledWorld, golden: Callable[[str], None]) -> None:
     def rolled(path: str) -> None:
         if path == DEPLOYMENT:
             counts = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), 2)
@@ -219,7 +227,7 @@ async def test_nobody_writes_ca_bundles(world: World, golden: Callable[[str], No
     golden(str(caught.value))
 
 
-async def test_without_waiting_all_is_applied_at_once(world: World) -> None:
+async def test_without_waiting_all_is_applied_at_once(world: InstalledWorld) -> None:
     world.replicas.serve = False
     await world.installer.install(planned(), wait=False)
 
@@ -227,7 +235,7 @@ async def test_without_waiting_all_is_applied_at_once(world: World) -> None:
     assert all(NOT_YET not in entry["matchConditions"] for entry in world.entries().values())
 
 
-async def test_uninstall_begins_with_what_has_us_called(world: World) -> None:
+async def test_uninstall_begins_with_what_has_us_called(world: InstalledWorld) -> None:
     await world.installer.install(planned(MORE))
     world.api.wrote.clear()
     there = await world.installer.present(plan.everything(MANIFESTS))
@@ -242,7 +250,7 @@ async def test_uninstall_begins_with_what_has_us_called(world: World) -> None:
     assert await world.installer.present(plan.everything(MANIFESTS)) == []
 
 
-async def test_what_does_not_go_is_told(world: World, golden: Callable[[str], None]) -> None:
+async def test_what_does_not_go_is_told(world: InstalledWorld, golden: Callable[[str], None]) -> None:
     await world.installer.install(planned())
     there = await world.installer.present(plan.everything(MANIFESTS))
     world.api.answers["DELETE", "/namespaces/kubevirt-webhook"] = 202, {}
@@ -276,7 +284,7 @@ async def test_what_does_not_go_is_told(world: World, golden: Callable[[str], No
     ids=["conflict", "forbidden", "no status", "no message", "no answer"],
 )
 async def test_refusals_are_one_sentence(
-    world: World, answer: tuple[int, Any] | None, golden: Callable[[str], None]
+    world: InstalledWorld, answer: tuple[int, Any] | None, golden: Callable[[str], None]
 ) -> None:
     await world.installer.install(planned())
     world.api.answers["PATCH", "/deployments/kubevirt-webhook"] = answer
@@ -288,7 +296,7 @@ async def test_refusals_are_one_sentence(
     golden(str(caught.value))
 
 
-async def test_what_others_wrote_is_no_difference(world: World) -> None:
+async def test_what_others_wrote_is_no_difference(world: InstalledWorld) -> None:
     await world.installer.install(planned())
     metadata = world.api.objects[DEPLOYMENT]["metadata"]
     metadata["managedFields"] = [{}]
@@ -300,7 +308,7 @@ async def test_what_others_wrote_is_no_difference(world: World) -> None:
 
 @pytest.mark.parametrize(("force", "said"), [(True, "true"), (False, "false")])
 async def test_fields_of_others_are_taken_only_by_force(force: bool, said: str) -> None:
-    world = World(force=force)
+    world = InstalledWorld(force=force)
     queries = []
     request = world.api.request
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.install.manifests import MANIFESTS
-from tests.install.memory import Memory
+from tests.install.memory import InstallMemory
 from webhook.errors import InputError
 from webhook.install import plan
 from webhook.install.callers import blocks_of, discover_callers, parse, restrict_callers
@@ -17,8 +17,8 @@ from webhook.install.plan import Overlay
 OVERLAYS: tuple[Overlay, ...] = ("kubernetes", "openshift")
 
 
-def answers(slices: Any, nodes: Any) -> Memory:
-    api = Memory()
+def answers(slices: Any, nodes: Any) -> InstallMemory:
+    api = InstallMemory()
     api.answers = {("GET", "/endpointslices"): slices, ("GET", "/nodes"): nodes}
     return api
 

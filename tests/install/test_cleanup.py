@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.install.memory import Memory
+from tests.install.memory import InstallMemory
 from tests.install.vms import SIZE, TASTE, VMS, Json, S, vm
 from webhook import names
 from webhook.errors import InputError
@@ -258,8 +258,8 @@ def test_afterwards_no_mark_is_left_and_nothing_else_has_changed(
 
 
 @pytest.fixture
-def api() -> Memory:
-    memory = Memory()
+def api() -> InstallMemory:
+    memory = InstallMemory()
     for namespace in ("shop", "lab"):
         memory.put(VMS.format(namespace, "web"), vm({S: "kubevirt"}, {S: "kubevirt"}, "kubevirt"))
         memory.objects[VMS.format(namespace, "web")]["metadata"]["namespace"] = namespace
@@ -271,7 +271,7 @@ def api() -> Memory:
     return memory
 
 
-async def test_all_are_found_and_cleaned(api: Memory) -> None:
+async def test_all_are_found_and_cleaned(api: InstallMemory) -> None:
     work = Cleanup(api)
     tasks = await work.tasks(allow_restart_required=False)
 
@@ -282,7 +282,7 @@ async def test_all_are_found_and_cleaned(api: Memory) -> None:
     assert len(api.wrote) == 2
 
 
-async def test_what_can_not_be_changed_is_told(api: Memory, golden: Callable[[str], None]) -> None:
+async def test_what_can_not_be_changed_is_told(api: InstallMemory, golden: Callable[[str], None]) -> None:
     work = Cleanup(api, "shop")
     changed, gone = await work.tasks(allow_restart_required=False)
     api.objects[VMS.format("shop", "web")]["metadata"]["annotations"][S] = "other"
@@ -299,7 +299,9 @@ async def test_what_can_not_be_changed_is_told(api: Memory, golden: Callable[[st
 @pytest.mark.parametrize(
     "answer", [(403, {}), (410, {}), None, (200, b"nonsense")], ids=["forbidden", "expired", "no answer", "malformed"]
 )
-async def test_a_list_that_fails(api: Memory, answer: tuple[int, Any] | None, golden: Callable[[str], None]) -> None:
+async def test_a_list_that_fails(
+    api: InstallMemory, answer: tuple[int, Any] | None, golden: Callable[[str], None]
+) -> None:
     api.answers["GET", "/virtualmachines"] = answer
     with pytest.raises(InputError) as caught:
         await Cleanup(api).tasks(allow_restart_required=False)
@@ -307,12 +309,12 @@ async def test_a_list_that_fails(api: Memory, answer: tuple[int, Any] | None, go
     golden(str(caught.value))
 
 
-async def test_without_kubevirt_there_are_no_vms(api: Memory) -> None:
+async def test_without_kubevirt_there_are_no_vms(api: InstallMemory) -> None:
     api.answers["GET", "/virtualmachines"] = 404, {}
     assert await Cleanup(api).tasks(allow_restart_required=False) == []
 
 
-async def test_no_answer_in_time(api: Memory, golden: Callable[[str], None]) -> None:
+async def test_no_answer_in_time(api: InstallMemory, golden: Callable[[str], None]) -> None:
     async def late(*_: Any, **__: Any) -> tuple[int, bytes]:
         raise TimeoutError
 
@@ -325,7 +327,7 @@ async def test_no_answer_in_time(api: Memory, golden: Callable[[str], None]) -> 
 @pytest.mark.parametrize("levels", [200, *range(930, 990, 4), 1100, 9_000])
 @pytest.mark.parametrize("place", ["labels", "mark", "scheduler"])
 async def test_one_vm_of_any_depth_keeps_no_other_from_being_cleaned(
-    api: Memory, monkeypatch: pytest.MonkeyPatch, levels: int, place: str
+    api: InstallMemory, monkeypatch: pytest.MonkeyPatch, levels: int, place: str
 ) -> None:
     hostile = api.objects[VMS.format("lab", "web")]
     hostile["spec"]["template"] = {

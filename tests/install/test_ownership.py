@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tests.install.manifests import planned
-from tests.install.memory import Memory
+from tests.install.memory import InstallMemory
 from webhook.errors import InputError
 from webhook.install import plan
-from webhook.install.ownership import HandOver, renamed
+from webhook.install.ownership import HandOver, rename_manager
 
 REPLICAS: dict[str, Any] = {"f:spec": {"f:replicas": {}}}
 IMAGE: dict[str, Any] = {"f:spec": {"f:template": {"k:{}": {"f:image": {}}}}}
@@ -22,23 +22,23 @@ def entry(manager: str, fields: dict[str, Any], operation: str = "Apply", **more
 def test_fields_of_both_are_united() -> None:
     others = [entry("certificates", {"f:x": {}}), entry("old", {"f:status": {}}, "Update", subresource="status")]
 
-    made = renamed([entry("new", REPLICAS), *others, entry("old", IMAGE)], "old", "new")
+    made = rename_manager([entry("new", REPLICAS), *others, entry("old", IMAGE)], "old", "new")
 
     united = {"f:spec": {"f:replicas": {}, "f:template": IMAGE["f:spec"]["f:template"]}}
     assert made == [*others, entry("new", united)]
 
 
 def test_helm_does_not_apply() -> None:
-    assert renamed([entry("old", IMAGE)], "old", "helm") == [entry("helm", IMAGE, "Update")]
-    assert renamed([entry("helm", IMAGE, "Update")], "helm", "new") == [entry("new", IMAGE)]
+    assert rename_manager([entry("old", IMAGE)], "old", "helm") == [entry("helm", IMAGE, "Update")]
+    assert rename_manager([entry("helm", IMAGE, "Update")], "helm", "new") == [entry("new", IMAGE)]
 
 
 def test_what_the_former_tool_does_not_own_stays() -> None:
-    assert renamed([entry("new", IMAGE)], "old", "new") is None
+    assert rename_manager([entry("new", IMAGE)], "old", "new") is None
 
 
 async def test_only_the_version_that_was_read_is_changed() -> None:
-    api = Memory()
+    api = InstallMemory()
     api.put(
         plan.path(DEPLOYMENT),
         {**DEPLOYMENT, "metadata": {**DEPLOYMENT["metadata"], "managedFields": [entry("old", IMAGE)]}},
@@ -60,7 +60,7 @@ async def test_only_the_version_that_was_read_is_changed() -> None:
     (None, "no answer"),
 ])  # fmt: skip
 async def test_refusals_are_one_sentence(answer: Any, part: str) -> None:
-    api = Memory()
+    api = InstallMemory()
     api.answers["GET", plan.path(DEPLOYMENT)] = answer
 
     with pytest.raises(InputError, match=part):

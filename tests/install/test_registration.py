@@ -225,7 +225,7 @@ def test_kubevirts_own_updates_pass_where_nobody_answers() -> None:
         assert expression.endswith("object.spec.instancetype == oldObject.spec.instancetype))")
 
 
-class Api:
+class ApiOfConfigurations:
     """An API server that knows names and uids."""
 
     def __init__(self, existing: set[str] = frozenset(), refused: str = "") -> None:  # type: ignore[assignment]
@@ -276,7 +276,7 @@ VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurati
 
 
 async def test_registers_and_takes_back() -> None:
-    api = Api()
+    api = ApiOfConfigurations()
     registration = Registration(api)
     await registration.register(configurations(builders.settings()))
 
@@ -291,7 +291,7 @@ async def test_registers_and_takes_back() -> None:
 
 
 async def test_refuses_to_overwrite_and_leaves_nothing_behind(golden: Callable[[str], None]) -> None:
-    api = Api({f"{VALIDATING}/kubevirt-webhook"})
+    api = ApiOfConfigurations({f"{VALIDATING}/kubevirt-webhook"})
 
     with pytest.raises(InputError) as caught:
         await Registration(api).register(configurations(builders.settings()))
@@ -300,7 +300,7 @@ async def test_refuses_to_overwrite_and_leaves_nothing_behind(golden: Callable[[
 
 
 async def test_refusal_of_the_api_server_is_told(golden: Callable[[str], None]) -> None:
-    api = Api(refused=f"{MUTATING}/zz-kubevirt-webhook")
+    api = ApiOfConfigurations(refused=f"{MUTATING}/zz-kubevirt-webhook")
 
     with pytest.raises(InputError) as caught:
         await Registration(api).register(configurations(builders.settings()))
@@ -312,7 +312,7 @@ async def test_refusal_of_the_api_server_is_told(golden: Callable[[str], None]) 
 async def test_creation_without_an_answer_is_taken_back_if_it_happened(
     theirs: bool, golden: Callable[[str], None]
 ) -> None:
-    api = Api()
+    api = ApiOfConfigurations()
     api.silent = f"{MUTATING}/zz-kubevirt-webhook"
     registration = Registration(api)
     with pytest.raises(InputError) as caught:
@@ -320,13 +320,13 @@ async def test_creation_without_an_answer_is_taken_back_if_it_happened(
     golden(str(caught.value))
     assert api.objects == {}
 
-    class Slow(Api):
+    class SlowApi(ApiOfConfigurations):
         async def request(self, method: str, path: str, *rest: Any, **more: Any) -> tuple[int, bytes]:
             if method == "GET" and theirs:
                 self.bodies[path]["webhooks"][0]["clientConfig"] = {"url": "https://elsewhere"}
             return await super().request(method, path, *rest, **more)
 
-    slow = Slow()
+    slow = SlowApi()
     slow.silent = api.silent
     with pytest.raises(InputError):
         await Registration(slow).register(configurations(builders.settings()))
@@ -334,7 +334,7 @@ async def test_creation_without_an_answer_is_taken_back_if_it_happened(
 
 
 async def test_what_a_failed_registration_leaves_behind_is_told(golden: Callable[[str], None]) -> None:
-    api = Api(refused=f"{MUTATING}/zz-kubevirt-webhook")
+    api = ApiOfConfigurations(refused=f"{MUTATING}/zz-kubevirt-webhook")
     api.broken = True
 
     with pytest.raises(InputError) as caught:
@@ -368,7 +368,7 @@ def test_urls_that_can_be_called(url: str) -> None:
 
 
 async def test_what_somebody_replaced_is_not_ours_to_delete() -> None:
-    api = Api()
+    api = ApiOfConfigurations()
     registration = Registration(api)
     await registration.register(configurations(builders.settings()))
     api.objects[f"{MUTATING}/kubevirt-webhook"] = "foreign"
@@ -378,7 +378,7 @@ async def test_what_somebody_replaced_is_not_ours_to_delete() -> None:
 
 
 async def test_what_can_not_be_deleted_is_told(golden: Callable[[str], None]) -> None:
-    api = Api()
+    api = ApiOfConfigurations()
     registration = Registration(api)
     await registration.register(configurations(builders.settings()))
     api.broken = True

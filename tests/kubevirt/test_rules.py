@@ -11,7 +11,7 @@ import pytest
 from webhook.errors import InputError
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.defaults import vmi_spec
-from webhook.kubevirt.go_json.pruning import changed, is_known
+from webhook.kubevirt.go_json.pruning import is_known, replace_fields
 from webhook.kubevirt.go_json.structs import EMPTY, STRING, List, OrNull, Struct, Value, decode, encode
 from webhook.kubevirt.instancetype import revision
 from webhook.kubevirt.instancetype.conflict import Rejection
@@ -311,22 +311,22 @@ class TestChangedShapes:
         given: Json = {"plain": one, "value": one, "items": [one], "nullable": [one]}
         name = path.partition(".")[0]
 
-        taken = decode(changed(self.SHAPE, {path: None}), given)
+        taken = decode(replace_fields(self.SHAPE, {path: None}), given)
 
         assert [part for part in given if taken[part] != given[part]] == [name]
         assert decode(self.SHAPE, given) == given
 
     def test_limits_stay(self) -> None:
         with pytest.raises(InputError, match="more than 2"):
-            decode(changed(self.SHAPE, {"items.b": None}), {"items": [{}, {}, {}]})
+            decode(replace_fields(self.SHAPE, {"items.b": None}), {"items": [{}, {}, {}]})
 
     def test_paths_that_lead_nowhere(self) -> None:
-        assert decode(changed(self.SHAPE, {"plain.c.d": None, "none": None}), {"plain": {"a": "1"}})["plain"] == {
-            "a": "1"
-        }
+        assert decode(replace_fields(self.SHAPE, {"plain.c.d": None, "none": None}), {"plain": {"a": "1"}})[
+            "plain"
+        ] == {"a": "1"}
 
     def test_nothing_changes(self) -> None:
-        assert changed(self.SHAPE, {}) is self.SHAPE
+        assert replace_fields(self.SHAPE, {}) is self.SHAPE
 
     @pytest.mark.parametrize(
         ("value", "known"),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webhook.layers import index as layer_index
-from webhook.layers.index import MAX_SCORE, Image, LayerIndex
+from webhook.layers.index import MAX_SCORE, LayerIndex, PlatformImage
 from webhook.layers.manifests import Layer
 
 AMD, ARM = "linux/amd64", "linux/arm64"
@@ -149,22 +149,22 @@ class TestAnswer:
         assert len(index._tables) == layer_index._CACHED_TABLES
 
 
-class TestNodes:
+class TestNodesOfTheIndex:
     def test_unknown_images_are_named_once(self) -> None:
         index = LayerIndex()
-        assert index.put("a", AMD, ["one"]) == [Image("one", AMD)]
+        assert index.put("a", AMD, ["one"]) == [PlatformImage("one", AMD)]
         assert index.put("a", AMD, ["one"]) == []
         assert (index.known_images, index.unknown_images) == (0, 1)
-        index.learn(Image("one", AMD), [Layer("L1", 1)])
+        index.learn(PlatformImage("one", AMD), [Layer("L1", 1)])
         assert index.put("b", AMD, ["one"]) == []
         assert (index.known_images, index.unknown_images) == (1, 0)
 
     def test_the_last_node_takes_the_layers_along(self) -> None:
         index = filled({"a": ["one"], "b": ["one"]}, {"one": {"L1": 1}})
         index.remove("a")
-        assert index.is_on_nodes(Image("one", AMD))
+        assert index.is_on_nodes(PlatformImage("one", AMD))
         index.put("b", AMD, [])
-        assert not index.is_on_nodes(Image("one", AMD))
+        assert not index.is_on_nodes(PlatformImage("one", AMD))
         assert (index.known_images, index._images, index._holders) == (0, {}, {})
 
     def test_a_node_that_comes_back_begins_anew(self) -> None:
@@ -183,7 +183,7 @@ class TestNodes:
 
     def test_layers_of_images_on_no_node_are_not_kept(self) -> None:
         index = LayerIndex()
-        index.learn(Image("one", AMD), [Layer("L1", 1)])
+        index.learn(PlatformImage("one", AMD), [Layer("L1", 1)])
         assert index.known_images == 0
 
     def test_the_number_of_images_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,4 +193,4 @@ class TestNodes:
         assert index.denied == 1
         assert index.unknown_images == 3
         index.put("a", AMD, ["four"])
-        assert index.is_on_nodes(Image("four", AMD))
+        assert index.is_on_nodes(PlatformImage("four", AMD))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.layers.references import MAX_CHARACTERS, Reference, parse_reference
+from webhook.layers.references import MAX_CHARACTERS, ImageReference, parse_reference
 
 DIGEST = "sha256:" + "a1" * 32
 
@@ -16,22 +16,22 @@ DIGEST = "sha256:" + "a1" * 32
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("fedora", Reference("docker.io", "library/fedora", "latest")),
-        ("kubevirt/fedora:40", Reference("docker.io", "kubevirt/fedora", "40")),
-        ("index.docker.io/fedora", Reference("docker.io", "library/fedora", "latest")),
-        ("quay.io/containerdisks/fedora:40", Reference("quay.io", "containerdisks/fedora", "40")),
-        ("localhost/disk", Reference("localhost", "disk", "latest")),
-        ("registry:5000/disk", Reference("registry:5000", "disk", "latest")),
-        ("registry:5000/a/b/c:v1", Reference("registry:5000", "a/b/c", "v1")),
-        ("Registry.Example/disk", Reference("registry.example", "disk", "latest")),
-        ("[::1]:5000/disk", Reference("[::1]:5000", "disk", "latest")),
-        (f"quay.io/disk@{DIGEST}", Reference("quay.io", "disk", "", DIGEST)),
+        ("fedora", ImageReference("docker.io", "library/fedora", "latest")),
+        ("kubevirt/fedora:40", ImageReference("docker.io", "kubevirt/fedora", "40")),
+        ("index.docker.io/fedora", ImageReference("docker.io", "library/fedora", "latest")),
+        ("quay.io/containerdisks/fedora:40", ImageReference("quay.io", "containerdisks/fedora", "40")),
+        ("localhost/disk", ImageReference("localhost", "disk", "latest")),
+        ("registry:5000/disk", ImageReference("registry:5000", "disk", "latest")),
+        ("registry:5000/a/b/c:v1", ImageReference("registry:5000", "a/b/c", "v1")),
+        ("Registry.Example/disk", ImageReference("registry.example", "disk", "latest")),
+        ("[::1]:5000/disk", ImageReference("[::1]:5000", "disk", "latest")),
+        (f"quay.io/disk@{DIGEST}", ImageReference("quay.io", "disk", "", DIGEST)),
         # As kubelets and CRI-O write it: the digest decides.
-        (f"quay.io/disk:40@{DIGEST}", Reference("quay.io", "disk", "", DIGEST)),
-        ("quay.io/a__b/c-d.e", Reference("quay.io", "a__b/c-d.e", "latest")),
+        (f"quay.io/disk:40@{DIGEST}", ImageReference("quay.io", "disk", "", DIGEST)),
+        ("quay.io/a__b/c-d.e", ImageReference("quay.io", "a__b/c-d.e", "latest")),
     ],
 )
-def test_a_reference_is_read_as_container_runtimes_read_it(text: str, expected: Reference) -> None:
+def test_a_reference_is_read_as_container_runtimes_read_it(text: str, expected: ImageReference) -> None:
     assert parse_reference(text) == expected
 
 
@@ -87,7 +87,7 @@ def test_whatever_the_text_is_the_url_stays_inside_the_repository(text: str) -> 
     st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", fullmatch=True),
 )
 def test_a_reference_is_its_own_text(registry: str, repository: str, tag: str) -> None:
-    reference = Reference(registry, repository, tag)
+    reference = ImageReference(registry, repository, tag)
     assert parse_reference(str(reference)) == reference
-    pinned = Reference(registry, repository, "", DIGEST)
+    pinned = ImageReference(registry, repository, "", DIGEST)
     assert parse_reference(str(pinned)) == pinned

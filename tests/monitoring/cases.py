@@ -15,7 +15,7 @@ IN = {"namespace": "kubevirt-webhook"}
 Series = dict[str, str]
 
 
-class Case(NamedTuple):
+class AlertCase(NamedTuple):
     """An alert's cases.
 
     Attributes:
@@ -35,8 +35,8 @@ def _ready(values: str) -> Series:
     return {f"kubevirt_webhook_ready{{{OURS}}}": values}
 
 
-CASES: dict[str, Case] = {
-    "KubevirtWebhookFailsOpen": Case(
+CASES: dict[str, AlertCase] = {
+    "KubevirtWebhookFailsOpen": AlertCase(
         {f"{FAIL_OPEN}{{{NAME}}}": "0+1x40"},
         CALLED,
         [
@@ -45,66 +45,66 @@ CASES: dict[str, Case] = {
             {f"{FAIL_OPEN}{{{NAME}}}": "0x27 1x13"},
         ],
     ),
-    "KubevirtWebhookCallsFail": Case(
+    "KubevirtWebhookCallsFail": AlertCase(
         {f'{REJECTIONS}{{{NAME},error_type="calling_webhook_error"}}': "0+1x40"},
         {**CALLED, "error_type": "calling_webhook_error"},
         # Denials by a policy are what it is for.
         [{f'{REJECTIONS}{{{NAME},error_type="no_error"}}': "0+9x40"}],
     ),
-    "KubevirtWebhookSlow": Case(
+    "KubevirtWebhookSlow": AlertCase(
         {f'{DURATIONS}{{{NAME},le="1"}}': "0+1x40", f'{DURATIONS}{{{NAME},le="2.5"}}': "0+9x40",
          f'{DURATIONS}{{{NAME},le="+Inf"}}': "0+9x40"},
         CALLED,
         [{f'{DURATIONS}{{{NAME},le="0.1"}}': "0+9x40", f'{DURATIONS}{{{NAME},le="+Inf"}}': "0+9x40"}],
     ),
-    "KubevirtWebhookDown": Case(_ready("0x40"), IN, [_ready("1x40"), _ready("1x27 0x13")]),
-    "KubevirtWebhookCertificateExpires": Case(
+    "KubevirtWebhookDown": AlertCase(_ready("0x40"), IN, [_ready("1x40"), _ready("1x27 0x13")]),
+    "KubevirtWebhookCertificateExpires": AlertCase(
         {f'kubevirt_webhook_certificate_expiry_timestamp_seconds{{{OURS},certificate="serving"}}': "3600x40"},
         {**IN, "certificate": "serving"},
         [{f'kubevirt_webhook_certificate_expiry_timestamp_seconds{{{OURS},certificate="serving"}}': "600000x40"}],
     ),
-    "KubevirtWebhookBundleMismatch": Case(
+    "KubevirtWebhookBundleMismatch": AlertCase(
         {f'kubevirt_webhook_ca_bundle_match{{{OURS},configuration="a"}}': "0x40"},
         {**IN, "configuration": "a"},
         [{f'kubevirt_webhook_ca_bundle_match{{{OURS},configuration="a"}}': "1x40"}],
     ),
-    "KubevirtWebhookStale": Case(
+    "KubevirtWebhookStale": AlertCase(
         {f'kubevirt_webhook_staleness_seconds{{{OURS},watch="nodes"}}': "0+60x40"},
         {**IN, "watch": "nodes"},
         [{f'kubevirt_webhook_staleness_seconds{{{OURS},watch="nodes"}}': "60x40"}],
     ),
-    "KubevirtWebhookSchedulerDown": Case(
+    "KubevirtWebhookSchedulerDown": AlertCase(
         {f'kubevirt_webhook_scheduler_available{{{OURS},scheduler="kubevirt"}}': "0x40"},
         {**IN, "scheduler": "kubevirt"},
         [{f'kubevirt_webhook_scheduler_available{{{OURS},scheduler="kubevirt"}}': "1x40"}],
     ),
-    "KubevirtWebhookErrors": Case(
+    "KubevirtWebhookErrors": AlertCase(
         {f'kubevirt_webhook_decisions_total{{{OURS},decision="error"}}': "0+1x40"},
         IN,
         [{f'kubevirt_webhook_decisions_total{{{OURS},decision="denied"}}': "0+1x40"}],
     ),
-    "KubevirtWebhookOverloaded": Case(
+    "KubevirtWebhookOverloaded": AlertCase(
         {f'kubevirt_webhook_requests_total{{{OURS},code="429"}}': "0+1x40"},
         IN,
         [{f'kubevirt_webhook_requests_total{{{OURS},code="200"}}': "0+1x40"}],
     ),
-    "KubevirtWebhookAuditDropped": Case(
+    "KubevirtWebhookAuditDropped": AlertCase(
         {f"kubevirt_webhook_audit_dropped_total{{{OURS}}}": "0+1x40"},
         IN,
         [{f"kubevirt_webhook_audit_dropped_total{{{OURS}}}": "5x40"}],
     ),
-    "KubevirtWebhookSettingsInvalid": Case(
+    "KubevirtWebhookSettingsInvalid": AlertCase(
         {f'kubevirt_webhook_settings_reloads_total{{{OURS},result="rejected"}}': "0x25 1x15"},
         IN,
         [{f'kubevirt_webhook_settings_reloads_total{{{OURS},result="applied"}}': "0+1x40"}],
     ),
-    "KubevirtWebhookDrift": Case(
+    "KubevirtWebhookDrift": AlertCase(
         {f'kubevirt_webhook_unenforced_objects{{{OURS},policy="scheduling",resource="pods"}}': "3x90"},
         {**IN, "policy": "scheduling", "resource": "pods"},
         [{f'kubevirt_webhook_unenforced_objects{{{OURS},policy="scheduling",resource="pods"}}': "3x30 0x60"}],
         "80m",
     ),
-    "KubevirtWebhookScanFails": Case(
+    "KubevirtWebhookScanFails": AlertCase(
         {f'kubevirt_webhook_unenforced_rounds_total{{{OURS},result="failed"}}': "0+1x90",
          f'kubevirt_webhook_unenforced_rounds_total{{{OURS},result="finished"}}': "0x90"},
         IN,
@@ -113,12 +113,12 @@ CASES: dict[str, Case] = {
           f'kubevirt_webhook_unenforced_rounds_total{{{OURS},result="finished"}}': "0+1x90"}],
         "80m",
     ),
-    "KubevirtWebhookFidelity": Case(
+    "KubevirtWebhookFidelity": AlertCase(
         {f"kubevirt_webhook_parity_differences_total{{{OURS}}}": "0x20 2x20"},
         IN,
         [{f"kubevirt_webhook_parity_differences_total{{{OURS}}}": "0x40"}],
     ),
-    "KubevirtWebhookEventsLost": Case(
+    "KubevirtWebhookEventsLost": AlertCase(
         {f'kubevirt_webhook_events_total{{{OURS},result="failed"}}': "0+1x40"},
         IN,
         [{f'kubevirt_webhook_events_total{{{OURS},result="written"}}': "0+1x40"}],

@@ -48,7 +48,7 @@ _SECONDS = 300
 _WANTED = 0.9
 
 
-class Copy:
+class MutantCopy:
     """A copy of the source, for one mutant after the other."""
 
     def __init__(self, root: Path) -> None:
@@ -110,9 +110,9 @@ def main(words: Sequence[str]) -> int:
         return 2
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
-        idle: SimpleQueue[Copy] = SimpleQueue()
+        idle: SimpleQueue[MutantCopy] = SimpleQueue()
         for number in range(_WORKERS):
-            idle.put(Copy(Path(directory, str(number))))
+            idle.put(MutantCopy(Path(directory, str(number))))
 
         def noticed_by(mutant: Mutant | None) -> str:
             copy = idle.get()

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from .support import PLACE, Installation, Load
+from .support import PLACE, NodeInstallation, NodeReviews
 
 collect_ignore_glob = [] if PLACE in os.environ else ["test_*.py"]
 
 
 @pytest.fixture(scope="session")
-def node() -> Installation:
+def node() -> NodeInstallation:
     """The cluster, and the program as its admin runs it."""
-    return Installation(Path(os.environ[PLACE]), Path(os.environ["NODE_BINARIES"]))
+    return NodeInstallation(Path(os.environ[PLACE]), Path(os.environ["NODE_BINARIES"]))
 
 
 @pytest.fixture
-def installed(node: Installation) -> Installation:
+def installed(node: NodeInstallation) -> NodeInstallation:
     """A complete installation of the image, and a namespace whose VMs are given the scheduler kubevirt."""
     node.install()
     node.offer_namespace()
@@ -28,7 +28,7 @@ def installed(node: Installation) -> Installation:
 
 
 @pytest.fixture
-def load(installed: Installation) -> Iterator[Load]:
+def load(installed: NodeInstallation) -> Iterator[NodeReviews]:
     """VMs that are created all the time."""
-    with Load(installed) as running:
+    with NodeReviews(installed) as running:
         yield running

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hack.node.cluster import Cluster
+from hack.node.cluster import NodeCluster
 from tests.e2e.support.access import Access
-from tests.e2e.support.kube import ApiError, Json, Object, eventually
+from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.objects import ensure_namespace
 from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.workloads import VMS, scheduler_of, vm
@@ -38,11 +38,11 @@ SELECTOR = f"app.kubernetes.io/name={NAMESPACE}"
 USER = 65532
 
 
-class Installation(Access):
+class NodeInstallation(Access):
     """The cluster around an installation."""
 
     def __init__(self, directory: Path, binaries: Path) -> None:
-        super().__init__(directory, f"https://{Cluster.ADDRESSES[0]}:{Cluster.PORT}", binaries)
+        super().__init__(directory, f"https://{NodeCluster.ADDRESSES[0]}:{NodeCluster.PORT}", binaries)
         self.settings = directory / "settings.yaml"
         self.settings.write_text(json.dumps(SETTINGS))
 
@@ -73,12 +73,12 @@ class Installation(Access):
         """The scheduler that a new VM is given; the VM is not kept."""
         return scheduler_of(self.admin.create(VMS, vm("probe"), SHOP, dryRun="All"))
 
-    def pods(self) -> list[Object]:
+    def pods(self) -> list[KubeObject]:
         """The replicas that are not being deleted."""
         found = self.admin.list("v1/pods", NAMESPACE, labelSelector=SELECTOR)
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
-    def ready_pods(self) -> list[Object]:
+    def ready_pods(self) -> list[KubeObject]:
         """The replicas that are ready."""
         wanted = {"type": "Ready", "status": "True"}.items()
         return [pod for pod in self.pods() if any(wanted <= one.items() for one in pod["status"].get("conditions", ()))]
@@ -98,7 +98,7 @@ class Installation(Access):
         return {pod["spec"]["containers"][0]["image"] for pod in self.pods()}
 
 
-class Load:
+class NodeReviews:
     """Creates VMs one after the other, as a dry run, which calls webhooks as a request that is kept does.
 
     Attributes:
@@ -107,7 +107,7 @@ class Load:
         unchanged: how many were created without the scheduler.
     """
 
-    def __init__(self, installation: Installation) -> None:
+    def __init__(self, installation: NodeInstallation) -> None:
         self._installation = installation
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -129,7 +129,7 @@ class Load:
         while not self._end.wait(0.01):
             try:
                 scheduler = self._installation.try_vm()
-            except ApiError as error:
+            except KubeError as error:
                 self.denied.append(str(error))
                 continue
             self.created += 1

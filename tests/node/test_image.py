@@ -16,7 +16,7 @@ import pytest
 LARGEST_BYTES = 180 * 1000 * 1000
 
 
-class Image:
+class BuiltImage:
     """An OCI archive."""
 
     def __init__(self, file: Path) -> None:
@@ -45,12 +45,12 @@ class Image:
 
 
 @pytest.fixture(scope="module")
-def image() -> Image:
-    return Image(Path(os.environ["NODE_IMAGES"]) / "kubevirt-webhook.tar")
+def image() -> BuiltImage:
+    return BuiltImage(Path(os.environ["NODE_IMAGES"]) / "kubevirt-webhook.tar")
 
 
 @pytest.fixture(scope="module")
-def members(image: Image) -> list[list[tarfile.TarInfo]]:
+def members(image: BuiltImage) -> list[list[tarfile.TarInfo]]:
     return [layer.getmembers() for layer in image.layers()]
 
 
@@ -88,7 +88,7 @@ def test_every_module_is_compiled(members: list[list[tarfile.TarInfo]]) -> None:
     assert [str(source) for source in sources if str(source.with_suffix("")) not in compiled] == []
 
 
-def test_labels_user_and_command(image: Image) -> None:
+def test_labels_user_and_command(image: BuiltImage) -> None:
     config = image.config["config"]
     labels = {key.removeprefix("org.opencontainers.image."): value for key, value in config["Labels"].items()}
 

@@ -7,7 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.e2e.support.kube import ApiError, eventually
+from tests.e2e.support.kube import KubeError, eventually
 
 from .support import (
     BROKEN,
@@ -17,19 +17,21 @@ from .support import (
     NAMESPACE,
     ROOT,
     UPGRADED,
-    Installation,
-    Load,
+    NodeInstallation,
+    NodeReviews,
     environment,
     interrupt,
 )
 
 
-def test_a_second_run_has_nothing_to_do(installed: Installation) -> None:
+def test_a_second_run_has_nothing_to_do(installed: NodeInstallation) -> None:
     assert installed.install().stdout.endswith("\nno changes\n")
     assert len(installed.ready_pods()) == 2
 
 
-def test_an_upgrade_and_the_way_back_deny_nothing_and_miss_nothing(installed: Installation, load: Load) -> None:
+def test_an_upgrade_and_the_way_back_deny_nothing_and_miss_nothing(
+    installed: NodeInstallation, load: NodeReviews
+) -> None:
     for image in (UPGRADED, IMAGE):
         installed.install(image)
         assert {pod["spec"]["containers"][0]["image"] for pod in installed.ready_pods()} == {image}
@@ -39,7 +41,7 @@ def test_an_upgrade_and_the_way_back_deny_nothing_and_miss_nothing(installed: In
 
 
 def test_an_image_that_cannot_be_pulled_is_told_again_and_again_until_the_way_back(
-    installed: Installation, load: Load
+    installed: NodeInstallation, load: NodeReviews
 ) -> None:
     failed = installed.install(MISSING, "--timeout=15", check=False)
     again = installed.run("install", "--timeout=10", check=False)
@@ -60,7 +62,7 @@ def test_an_image_that_cannot_be_pulled_is_told_again_and_again_until_the_way_ba
     assert (load.denied, load.unchanged) == ([], 0)
 
 
-def test_replicas_that_never_become_ready_are_no_success(installed: Installation, load: Load) -> None:
+def test_replicas_that_never_become_ready_are_no_success(installed: NodeInstallation, load: NodeReviews) -> None:
     done = installed.install(BROKEN, "--timeout=10", check=False)
 
     assert done.returncode == 2
@@ -70,7 +72,7 @@ def test_replicas_that_never_become_ready_are_no_success(installed: Installation
     assert (load.denied, load.unchanged) == ([], 0)
 
 
-def test_a_name_that_is_no_image_is_told_at_once(installed: Installation) -> None:
+def test_a_name_that_is_no_image_is_told_at_once(installed: NodeInstallation) -> None:
     done = installed.install("kubevirt-webhook:{IMAGE}", "--timeout=60", check=False)
 
     assert done.returncode == 2
@@ -79,7 +81,7 @@ def test_a_name_that_is_no_image_is_told_at_once(installed: Installation) -> Non
     installed.install(IMAGE)
 
 
-def test_an_interrupted_installation_is_continued(installed: Installation, load: Load) -> None:
+def test_an_interrupted_installation_is_continued(installed: NodeInstallation, load: NodeReviews) -> None:
     command = installed.command("install", f"--image={UPGRADED}")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as run:
         assert run.stdout
@@ -94,7 +96,7 @@ def test_an_interrupted_installation_is_continued(installed: Installation, load:
     assert (load.denied, load.unchanged) == ([], 0)
 
 
-def test_uninstalling_denies_nothing_and_leaves_nothing(installed: Installation, load: Load) -> None:
+def test_uninstalling_denies_nothing_and_leaves_nothing(installed: NodeInstallation, load: NodeReviews) -> None:
     load.more()
     said = installed.run("uninstall").stdout
 
@@ -104,7 +106,7 @@ def test_uninstalling_denies_nothing_and_leaves_nothing(installed: Installation,
     assert installed.run("uninstall").stdout.endswith("\nkubevirt-webhook is not installed\n")
 
 
-def test_a_namespace_that_does_not_go_is_told_with_its_cause(installed: Installation) -> None:
+def test_a_namespace_that_does_not_go_is_told_with_its_cause(installed: NodeInstallation) -> None:
     holder = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held", "finalizers": ["example.org/hold"]}}
     installed.admin.create("v1/configmaps", holder, NAMESPACE)
     stuck = installed.run("uninstall", "--timeout=12", check=False)
@@ -119,7 +121,7 @@ def test_a_namespace_that_does_not_go_is_told_with_its_cause(installed: Installa
     installed.install()
 
 
-def test_with_kustomize(node: Installation, tmp_path: Path) -> None:
+def test_with_kustomize(node: NodeInstallation, tmp_path: Path) -> None:
     node.run("uninstall")
     name, _, tag = IMAGE.rpartition(":")
     content = {
@@ -141,7 +143,7 @@ def test_with_kustomize(node: Installation, tmp_path: Path) -> None:
     node.kubectl("delete", "-k", str(tmp_path), "--ignore-not-found", timeout=120)
 
 
-def test_without_an_image_of_ones_own_no_registry_is_asked(node: Installation) -> None:
+def test_without_an_image_of_ones_own_no_registry_is_asked(node: NodeInstallation) -> None:
     node.run("uninstall")
     node.kubectl("apply", "--server-side", "-k", str(ROOT / "manifests" / "overlays" / "kubernetes"))
 
@@ -156,5 +158,5 @@ def test_without_an_image_of_ones_own_no_registry_is_asked(node: Installation) -
     try:
         node.admin.get(*DEPLOYMENT)
         raise AssertionError("the Deployment exists")
-    except ApiError as error:
+    except KubeError as error:
         assert error.status == 404

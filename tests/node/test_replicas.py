@@ -9,13 +9,13 @@ from pathlib import Path
 
 from tests.e2e.support.kube import eventually
 
-from .support import NAMESPACE, USER, Installation, Load, servers, status_of
+from .support import NAMESPACE, USER, NodeInstallation, NodeReviews, servers, status_of
 
 # Requests that an API server has sent to a replica whose end nobody has told it yet.
 LOST = 30
 
 
-def test_they_run_as_nobody_and_in_no_group_of_root(installed: Installation) -> None:
+def test_they_run_as_nobody_and_in_no_group_of_root(installed: NodeInstallation) -> None:
     installed.wait_ready()
     for process in servers():
         status = status_of(process)
@@ -27,14 +27,14 @@ def test_they_run_as_nobody_and_in_no_group_of_root(installed: Installation) -> 
     assert len(servers()) == 2
 
 
-def test_they_are_on_both_nodes_and_their_namespace_enforces_restricted(installed: Installation) -> None:
+def test_they_are_on_both_nodes_and_their_namespace_enforces_restricted(installed: NodeInstallation) -> None:
     installed.wait_ready()
     assert {pod["spec"]["nodeName"] for pod in installed.pods()} == {"node-1", "node-2"}
     labels = installed.admin.get("v1/namespaces", NAMESPACE)["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_they_need_no_dns_no_tmp_and_compile_nothing(installed: Installation) -> None:
+def test_they_need_no_dns_no_tmp_and_compile_nothing(installed: NodeInstallation) -> None:
     installed.wait_ready()
     for process in servers():
         root = Path(f"/proc/{process}/root")
@@ -47,7 +47,7 @@ def test_they_need_no_dns_no_tmp_and_compile_nothing(installed: Installation) ->
         assert "ro" in flags.split(",")
 
 
-def test_their_memory_has_a_limit(installed: Installation) -> None:
+def test_their_memory_has_a_limit(installed: NodeInstallation) -> None:
     installed.wait_ready()
     place = Path(os.environ["NODE_DIRECTORY"]).name
     names = ("memory.limit_in_bytes", "memory.max")
@@ -58,7 +58,7 @@ def test_their_memory_has_a_limit(installed: Installation) -> None:
     assert limits.count(str(512 * 1024 * 1024)) >= 2
 
 
-def test_deleted_pods_are_not_felt(installed: Installation, load: Load) -> None:
+def test_deleted_pods_are_not_felt(installed: NodeInstallation, load: NodeReviews) -> None:
     for pod in installed.pods():
         installed.admin.delete("v1/pods", pod["metadata"]["name"], NAMESPACE)
         installed.wait_ready()
@@ -67,7 +67,7 @@ def test_deleted_pods_are_not_felt(installed: Installation, load: Load) -> None:
     assert (load.denied, load.unchanged) == ([], 0)
 
 
-def test_a_drain_moves_a_replica_and_is_not_felt(installed: Installation, load: Load) -> None:
+def test_a_drain_moves_a_replica_and_is_not_felt(installed: NodeInstallation, load: NodeReviews) -> None:
     installed.wait_ready()
     try:
         installed.kubectl("drain", "node-2", "--ignore-daemonsets", "--timeout=90s", timeout=100)
@@ -82,7 +82,7 @@ def test_a_drain_moves_a_replica_and_is_not_felt(installed: Installation, load: 
     installed.kubectl("-n", NAMESPACE, "rollout", "status", "deployment/kubevirt-webhook", "--timeout=90s", timeout=100)
 
 
-def test_a_killed_replica_is_started_again_and_denies_nothing(installed: Installation, load: Load) -> None:
+def test_a_killed_replica_is_started_again_and_denies_nothing(installed: NodeInstallation, load: NodeReviews) -> None:
     installed.wait_ready()
     victim, _ = sorted(servers())
     os.kill(victim, signal.SIGKILL)
@@ -95,7 +95,7 @@ def test_a_killed_replica_is_started_again_and_denies_nothing(installed: Install
     assert load.unchanged <= LOST
 
 
-def test_a_replica_that_hangs_is_taken_out_and_denies_nothing(installed: Installation, load: Load) -> None:
+def test_a_replica_that_hangs_is_taken_out_and_denies_nothing(installed: NodeInstallation, load: NodeReviews) -> None:
     installed.wait_ready()
     victim = min(servers())
     os.kill(victim, signal.SIGSTOP)
@@ -111,7 +111,7 @@ def test_a_replica_that_hangs_is_taken_out_and_denies_nothing(installed: Install
     assert load.unchanged <= LOST
 
 
-def test_doctor_outside_and_inside(installed: Installation) -> None:
+def test_doctor_outside_and_inside(installed: NodeInstallation) -> None:
     installed.wait_ready()
     outside = installed.run("doctor", check=False)
     assert "2/2 replicas are ready" in outside.stdout

@@ -95,13 +95,13 @@ def test_containers() -> None:
 def test_thousands_of_containers_and_resources_take_steps_by_their_number() -> None:
     steps = 0
 
-    class Counting(dict[str, int]):
+    class CountingAmounts(dict[str, int]):
         def items(self) -> Any:
             nonlocal steps
             steps += len(self)
             return super().items()
 
-    init = [(Counting({f"example.com/r{number}": 1}), True) for number in range(3000)]
+    init = [(CountingAmounts({f"example.com/r{number}": 1}), True) for number in range(3000)]
 
     assert len(total([], init)) == 3000
     assert steps == 3000

@@ -6,16 +6,18 @@ from base64 import b64encode
 
 import pytest
 
-from webhook.layers.references import Reference
+from webhook.layers.references import ImageReference
 from webhook.registry.client import RegistryClient
-from webhook.registry.credentials import Credentials
+from webhook.registry.credentials import RegistryCredentials
 from webhook.registry.failure import RegistryError
 
-ANN = Credentials("ann", "secret")
+ANN = RegistryCredentials("ann", "secret")
 BASIC = "Basic " + b64encode(b"ann:secret").decode()
 
 
-async def cause_of(client: RegistryClient, reference: Reference, credentials: Credentials | None = None) -> str:
+async def cause_of(
+    client: RegistryClient, reference: ImageReference, credentials: RegistryCredentials | None = None
+) -> str:
     with pytest.raises(RegistryError) as caught:
         await client.manifest(reference, credentials)
     assert "secret" not in caught.value.why

@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from webhook.layers.manifests import MANIFEST_TYPES, digest_of
-from webhook.layers.references import Reference
+from webhook.layers.references import ImageReference
 from webhook.registry.client import RegistryClient
 from webhook.settings.layers_snapshot import RegistrySettings
 
@@ -41,9 +41,9 @@ class FakeRegistry:
             self.contents[tag] = body
         return digest
 
-    def reference(self, version: str) -> Reference:
+    def reference(self, version: str) -> ImageReference:
         pinned = version.startswith("sha256:")
-        return Reference(self.address, REPOSITORY, "" if pinned else version, version if pinned else "")
+        return ImageReference(self.address, REPOSITORY, "" if pinned else version, version if pinned else "")
 
     @property
     def paths(self) -> list[str]:

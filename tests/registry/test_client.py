@@ -14,7 +14,7 @@ from aiohttp import web
 from tests.registry.asking import ANN, BASIC, cause_of
 from tests.registry.fake_registry import LOOPBACK, FakeRegistry, client_of, manifest, serving
 from webhook.layers.manifests import MAX_BYTES, digest_of
-from webhook.layers.references import Reference
+from webhook.layers.references import ImageReference
 from webhook.registry.client import MAX_REDIRECTS, RegistryClient
 from webhook.settings.layers_snapshot import RegistrySettings
 
@@ -169,7 +169,7 @@ class TestAddresses:
     async def test_no_address_inside_is_contacted(self, host: str) -> None:
         client = RegistryClient(host, RegistrySettings(plain_http=True))
         try:
-            assert await cause_of(client, Reference(host, "a", "b")) == "denied"
+            assert await cause_of(client, ImageReference(host, "a", "b")) == "denied"
         finally:
             await client.close()
 
@@ -178,7 +178,7 @@ class TestAddresses:
         name = f"localhost:{registry.address.rpartition(':')[2]}"
         client = RegistryClient(name, RegistrySettings(plain_http=True))
         try:
-            assert await cause_of(client, Reference(name, "a", "b")) == "denied"
+            assert await cause_of(client, ImageReference(name, "a", "b")) == "denied"
         finally:
             await client.close()
         assert registry.requests == []

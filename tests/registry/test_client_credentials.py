@@ -11,7 +11,7 @@ from aiohttp import web
 from tests.registry.asking import ANN, BASIC, cause_of
 from tests.registry.fake_registry import FakeRegistry, client_of, manifest
 from webhook.registry.client import RegistryClient
-from webhook.registry.credentials import Credentials
+from webhook.registry.credentials import RegistryCredentials
 from webhook.settings.layers_snapshot import RegistrySettings
 
 
@@ -28,7 +28,7 @@ class TestBasic:
         async with client_of(registry) as client:
             assert await client.manifest(registry.reference("40"), ANN) == manifest()
             assert await cause_of(client, registry.reference("40")) == "denied"
-            assert await cause_of(client, registry.reference("40"), Credentials("ann", "wrong")) == "denied"
+            assert await cause_of(client, registry.reference("40"), RegistryCredentials("ann", "wrong")) == "denied"
 
 
 def guarded(registry: FakeRegistry, realm: str, token: str = "t0ken", **parameters: str) -> None:
@@ -66,7 +66,7 @@ class TestBearer:
         async with client_of(registry) as client:
             await client.manifest(registry.reference("40"), ANN)
             await client.manifest(registry.reference("40"))
-            await client.manifest(registry.reference("40"), Credentials("bob", "x"))
+            await client.manifest(registry.reference("40"), RegistryCredentials("bob", "x"))
         assert registry.paths.count("/token") == 3
 
     async def test_a_token_server_on_another_host_gets_nothing(

@@ -15,12 +15,12 @@ from webhook.registry.credentials import (
     DOCKER_CONFIG,
     DOCKER_CONFIG_JSON,
     MAX_ENTRIES,
-    Credentials,
     Keyring,
+    RegistryCredentials,
     entries_of,
 )
 
-ANN = Credentials("ann", "secret")
+ANN = RegistryCredentials("ann", "secret")
 
 
 def encoded(value: Any) -> str:
@@ -107,7 +107,7 @@ def test_credentials_are_for_the_registry_that_they_name(
 
 
 def test_the_longest_path_counts_first() -> None:
-    bob = Credentials("bob", "other")
+    bob = RegistryCredentials("bob", "other")
     keyring = Keyring([("quay.io", ANN), ("quay.io/team/disks", bob)])
     assert keyring.find("quay.io", "team/disks/fedora") == bob
     assert keyring.find("quay.io", "team/x") == ANN

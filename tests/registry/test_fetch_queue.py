@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from webhook.layers.references import Reference
-from webhook.registry.fetch_queue import NO_SCOPE, FetchQueue, Job, Scope
+from webhook.layers.references import ImageReference
+from webhook.registry.fetch_queue import NO_SCOPE, FetchJob, FetchQueue, PullScope
 
 
-def job(version: str, scope: Scope = NO_SCOPE) -> Job:
+def job(version: str, scope: PullScope = NO_SCOPE) -> FetchJob:
     digest = f"sha256:{int(version):064x}" if version.isdecimal() else ""
-    return Job(Reference("quay.io", "a", "" if digest else version, digest), scope)
+    return FetchJob(ImageReference("quay.io", "a", "" if digest else version, digest), scope)
 
 
 async def test_jobs_are_taken_in_their_order_and_once() -> None:
@@ -26,7 +26,7 @@ async def test_jobs_are_taken_in_their_order_and_once() -> None:
 
 async def test_one_digest_is_fetched_once_at_a_time() -> None:
     queue = FetchQueue()
-    first, other = job("1"), job("1", Scope("shop", ("secret",)))
+    first, other = job("1"), job("1", PullScope("shop", ("secret",)))
     queue.add(first, "")
     queue.add(other, "shop")
     queue.add(job("2"), "")
@@ -66,7 +66,7 @@ async def test_a_job_wakes_who_waits() -> None:
 
 @pytest.mark.parametrize(
     ("scope", "expected"),
-    [(Scope("shop"), NO_SCOPE), (Scope("shop", ("s",)), Scope("shop", ("s",)))],
+    [(PullScope("shop"), NO_SCOPE), (PullScope("shop", ("s",)), PullScope("shop", ("s",)))],
 )
-def test_without_secrets_all_namespaces_are_one(scope: Scope, expected: Scope) -> None:
+def test_without_secrets_all_namespaces_are_one(scope: PullScope, expected: PullScope) -> None:
     assert scope.credentials == expected

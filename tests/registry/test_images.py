@@ -12,15 +12,15 @@ import pytest
 
 from tests.registry.fake_registry import manifest
 from webhook.layers.manifests import Layer, digest_of
-from webhook.layers.references import Reference
-from webhook.registry.credentials import Credentials, Keyring
+from webhook.layers.references import ImageReference
+from webhook.registry.credentials import Keyring, RegistryCredentials
 from webhook.registry.failure import RETRY_SECONDS, RegistryError
-from webhook.registry.fetch_queue import Scope
+from webhook.registry.fetch_queue import PullScope
 from webhook.registry.images import TAG_SECONDS, Images
 from webhook.registry.manifest_files import ManifestFiles
 
 AMD, ARM = "linux/amd64", "linux/arm64"
-ANN = Credentials("ann", "secret")
+ANN = RegistryCredentials("ann", "secret")
 L1 = (Layer(digest_of(b"L1"), 100),)
 
 
@@ -32,26 +32,26 @@ def index(**images: bytes) -> bytes:
     return json.dumps({"schemaVersion": 2, "manifests": written}).encode()
 
 
-def tagged(tag: str = "40", registry: str = "quay.io") -> Reference:
-    return Reference(registry, "disk", tag)
+def tagged(tag: str = "40", registry: str = "quay.io") -> ImageReference:
+    return ImageReference(registry, "disk", tag)
 
 
-def pinned(body: bytes) -> Reference:
-    return Reference("quay.io", "disk", "", digest_of(body))
+def pinned(body: bytes) -> ImageReference:
+    return ImageReference("quay.io", "disk", "", digest_of(body))
 
 
-class Source:
+class ImageSource:
     """A registry, its clock, and everything that was asked of it."""
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
-        self.asked: list[tuple[str, Credentials | None]] = []
+        self.asked: list[tuple[str, RegistryCredentials | None]] = []
         self.error: Exception | None = None
         self.gate: asyncio.Event | None = None
         self.now = 0.0
         self.tells_digests = False
 
-    async def digest(self, reference: Reference, credentials: Credentials | None = None) -> str:
+    async def digest(self, reference: ImageReference, credentials: RegistryCredentials | None = None) -> str:
         if not self.tells_digests:
             return ""
         return digest_of(await self.manifest(reference, credentials))
@@ -62,7 +62,7 @@ class Source:
             self.contents[tag] = body
         return body
 
-    async def manifest(self, reference: Reference, credentials: Credentials | None = None) -> bytes:
+    async def manifest(self, reference: ImageReference, credentials: RegistryCredentials | None = None) -> bytes:
         self.asked.append((reference.version, credentials))
         if self.gate:
             await self.gate.wait()
@@ -76,19 +76,21 @@ class Source:
         return self.now
 
 
-class Keyrings:
+class FakeKeyrings:
     async def keyring(self, namespace: str, names: tuple[str, ...]) -> Keyring:
         return Keyring([("quay.io", ANN)] if (namespace, names) == ("shop", ("secret",)) else [])
 
 
 @asynccontextmanager
 async def running(
-    source: Source,
+    source: ImageSource,
     *,
     files: ManifestFiles | None = None,
     on_manifest: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[Images]:
-    images = Images({"quay.io": source}, files=files, keyrings=Keyrings(), on_manifest=on_manifest, clock=source.clock)
+    images = Images(
+        {"quay.io": source}, files=files, keyrings=FakeKeyrings(), on_manifest=on_manifest, clock=source.clock
+    )
     task = asyncio.create_task(images.run())
     try:
         yield images
@@ -108,7 +110,7 @@ async def settle(images: Images) -> None:
 
 class TestLayers:
     async def test_what_is_unknown_is_none_and_known_the_next_time(self) -> None:
-        source = Source()
+        source = ImageSource()
         source.add(manifest(), "40")
         async with running(source) as images:
             assert images.layers(tagged(), AMD) is None
@@ -118,7 +120,7 @@ class TestLayers:
             assert source.asked == [("40", None)]
 
     async def test_an_index_has_an_image_for_each_platform(self) -> None:
-        source = Source()
+        source = ImageSource()
         one, two = source.add(manifest()), source.add(manifest({"L2": 7}))
         whole = source.add(index(amd64=one, arm64=two), "40")
         async with running(source) as images:
@@ -133,7 +135,7 @@ class TestLayers:
             assert images.layers(tagged(), "linux/s390x") == ()
 
     async def test_an_index_in_an_index_is_not_followed(self) -> None:
-        source = Source()
+        source = ImageSource()
         inner = source.add(index(amd64=source.add(manifest())))
         source.add(index(amd64=inner), "40")
         async with running(source) as images:
@@ -143,7 +145,7 @@ class TestLayers:
         assert len(source.asked) == 2
 
     async def test_a_registry_that_is_not_listed_is_not_contacted(self) -> None:
-        source = Source()
+        source = ImageSource()
         async with running(source) as images:
             reference = tagged(registry="evil.example")
             assert not images.is_listed(reference)
@@ -151,13 +153,13 @@ class TestLayers:
             assert len(images.queue) == 0
 
     async def test_a_digest_is_fetched_once(self) -> None:
-        source = Source()
+        source = ImageSource()
         body = source.add(manifest())
         source.gate = asyncio.Event()
         async with running(source) as images:
             for namespace in ("shop", "other", "third"):
                 for _ in range(100):
-                    assert images.layers(pinned(body), AMD, Scope(namespace)) is None
+                    assert images.layers(pinned(body), AMD, PullScope(namespace)) is None
                     await asyncio.sleep(0)
             source.gate.set()
             await settle(images)
@@ -165,19 +167,19 @@ class TestLayers:
         assert len(source.asked) == 1
 
     async def test_also_where_several_tags_point_to_it(self) -> None:
-        source = Source()
+        source = ImageSource()
         source.tells_digests = True
         body = source.add(manifest(), "40")
         source.contents["latest"] = body
         async with running(source) as images:
             for reference in (tagged("40"), tagged("latest"), pinned(body)):
-                images.layers(reference, AMD, Scope("shop"))
+                images.layers(reference, AMD, PullScope("shop"))
             await settle(images)
             assert images.layers(tagged("latest"), AMD) == L1
         assert images.results["fetched"] == 1
 
     async def test_a_tag_is_looked_at_again_and_the_old_one_counts_meanwhile(self) -> None:
-        source = Source()
+        source = ImageSource()
         source.add(manifest(), "40")
         async with running(source) as images:
             images.layers(tagged(), AMD)
@@ -191,7 +193,7 @@ class TestLayers:
             assert images.layers(tagged(), AMD) == (Layer(digest_of(b"L2"), 7),)
 
     async def test_a_tag_that_has_not_moved_costs_no_pull(self) -> None:
-        source = Source()
+        source = ImageSource()
         source.tells_digests = True
         body = source.add(manifest(), "40")
         async with running(source) as images:
@@ -205,7 +207,7 @@ class TestLayers:
         assert images.results["fetched"] == 1
 
     async def test_everybody_who_waits_hears_of_a_manifest(self) -> None:
-        source = Source()
+        source = ImageSource()
         heard: list[str] = []
         source.add(manifest(), "40")
         async with running(source, on_manifest=heard.append) as images:
@@ -216,7 +218,7 @@ class TestLayers:
 
 class TestFailures:
     async def test_a_failure_is_remembered(self) -> None:
-        source = Source()
+        source = ImageSource()
         async with running(source) as images:
             for cause, seconds in RETRY_SECONDS.items():
                 source.error = RegistryError(cause, "because")
@@ -232,7 +234,7 @@ class TestFailures:
             assert images.results == {"fetched": 0, "file": 0} | {str(cause): 2 for cause in RETRY_SECONDS}
 
     async def test_what_is_no_manifest_is_remembered_too(self) -> None:
-        source = Source()
+        source = ImageSource()
         source.contents["40"] = b"{}"
         async with running(source) as images:
             for _ in range(3):
@@ -243,7 +245,7 @@ class TestFailures:
 
     async def test_a_bug_does_not_end_the_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("webhook.registry.images._RESTART_SECONDS", 0.0)
-        source = Source()
+        source = ImageSource()
         source.add(manifest(), "41")
         async with running(source) as images:
             source.error = KeyError("bug")
@@ -257,7 +259,7 @@ class TestFailures:
 
     async def test_a_registry_that_answers_never_holds_up_its_own_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("webhook.registry.images.JOB_SECONDS", 0.05)
-        source = Source()
+        source = ImageSource()
         source.gate = asyncio.Event()
         async with running(source) as images:
             for number in range(6):
@@ -268,43 +270,43 @@ class TestFailures:
 
 class TestCredentials:
     async def test_they_are_those_of_the_pods_own_secrets(self) -> None:
-        source = Source()
+        source = ImageSource()
         source.add(manifest(), "40")
         async with running(source) as images:
-            images.layers(tagged(), AMD, Scope("other", ("secret",)))
+            images.layers(tagged(), AMD, PullScope("other", ("secret",)))
             await settle(images)
-            images.layers(tagged(), AMD, Scope("shop", ("secret",)))
+            images.layers(tagged(), AMD, PullScope("shop", ("secret",)))
             await settle(images)
         assert source.asked == [("40", None), ("40", ANN)]
 
     async def test_the_failure_of_one_namespace_is_not_that_of_another(self) -> None:
-        source = Source()
+        source = ImageSource()
         body = manifest()
         async with running(source) as images:
             source.error = RegistryError("denied", "no")
-            images.layers(pinned(body), AMD, Scope("mallory"))
+            images.layers(pinned(body), AMD, PullScope("mallory"))
             await settle(images)
             source.error = None
             source.add(body)
-            assert images.layers(pinned(body), AMD, Scope("shop", ("secret",))) is None
+            assert images.layers(pinned(body), AMD, PullScope("shop", ("secret",))) is None
             await settle(images)
-            assert images.layers(pinned(body), AMD, Scope("shop", ("secret",))) == L1
+            assert images.layers(pinned(body), AMD, PullScope("shop", ("secret",))) == L1
         assert source.asked == [(digest_of(body), None), (digest_of(body), ANN)]
 
     async def test_where_one_namespaces_tag_points_to_is_not_known_to_others(self) -> None:
-        source = Source()
+        source = ImageSource()
         source.add(manifest(), "40")
         async with running(source) as images:
-            images.layers(tagged(), AMD, Scope("shop", ("secret",)))
+            images.layers(tagged(), AMD, PullScope("shop", ("secret",)))
             await settle(images)
             source.error = RegistryError("denied", "no")
-            assert images.layers(tagged(), AMD, Scope("mallory")) is None
-            assert images.layers(tagged(), AMD, Scope("mallory", ("secret",))) is None
+            assert images.layers(tagged(), AMD, PullScope("mallory")) is None
+            assert images.layers(tagged(), AMD, PullScope("mallory", ("secret",))) is None
 
 
-class TestFiles:
+class TestLayerFiles:
     async def test_what_was_fetched_once_is_read_from_its_file(self, tmp_path: Path) -> None:
-        source = Source()
+        source = ImageSource()
         body = source.add(manifest())
         for result in ("fetched", "file"):
             async with running(source, files=ManifestFiles(tmp_path, 1_000_000)) as images:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.registry.fake_registry import manifest
-from tests.registry.test_images import AMD, Source, index, running, settle
+from tests.registry.test_images import AMD, ImageSource, index, running, settle
 from webhook.k8s.nodes import NodeView
 from webhook.layers.manifests import digest_of
 from webhook.layers.nodes import ReportedNode
@@ -36,7 +36,7 @@ def put(nodes: NodeLayers, view: NodeView) -> None:
 
 
 async def test_a_node_is_scored_once_its_images_are_known() -> None:
-    source, nodes = Source(), NodeLayers({"quay.io": None})
+    source, nodes = ImageSource(), NodeLayers({"quay.io": None})
     one = source.add(manifest())
     async with running(source, on_manifest=nodes.on_manifest) as images:
         nodes.use(images)
@@ -53,7 +53,7 @@ async def test_a_node_is_scored_once_its_images_are_known() -> None:
 
 
 async def test_images_by_index_take_two_steps() -> None:
-    source, nodes = Source(), NodeLayers(["quay.io"])
+    source, nodes = ImageSource(), NodeLayers(["quay.io"])
     whole = source.add(index(amd64=source.add(manifest())))
     async with running(source, on_manifest=nodes.on_manifest) as images:
         nodes.use(images)
@@ -63,7 +63,7 @@ async def test_images_by_index_take_two_steps() -> None:
 
 
 async def test_what_failed_is_asked_for_again() -> None:
-    source, nodes = Source(), NodeLayers(["quay.io"])
+    source, nodes = ImageSource(), NodeLayers(["quay.io"])
     async with running(source, on_manifest=nodes.on_manifest) as images:
         nodes.use(images)
         put(nodes, node("a", digest_of(manifest())))
@@ -77,7 +77,7 @@ async def test_what_failed_is_asked_for_again() -> None:
 
 
 async def test_what_no_node_lists_any_more_is_forgotten() -> None:
-    source, nodes = Source(), NodeLayers(["quay.io"])
+    source, nodes = ImageSource(), NodeLayers(["quay.io"])
     async with running(source, on_manifest=nodes.on_manifest) as images:
         nodes.use(images)
         put(nodes, node("a", digest_of(manifest()), addresses=("8.8.8.8",)))
@@ -94,7 +94,7 @@ async def test_what_no_node_lists_any_more_is_forgotten() -> None:
 
 
 async def test_a_sweep_while_nodes_are_listed_loses_nothing() -> None:
-    source, nodes = Source(), NodeLayers(["quay.io"])
+    source, nodes = ImageSource(), NodeLayers(["quay.io"])
     one = source.add(manifest())
     async with running(source, on_manifest=nodes.on_manifest) as images:
         nodes.use(images)
@@ -107,7 +107,7 @@ async def test_a_sweep_while_nodes_are_listed_loses_nothing() -> None:
 
 
 async def test_other_registries_are_not_looked_at() -> None:
-    source, nodes = Source(), NodeLayers(["quay.io"])
+    source, nodes = ImageSource(), NodeLayers(["quay.io"])
     async with running(source, on_manifest=nodes.on_manifest) as images:
         nodes.use(images)
         put(nodes, node("a", digest_of(manifest()), registry="other.example"))
@@ -116,7 +116,7 @@ async def test_other_registries_are_not_looked_at() -> None:
 
 async def test_the_sweep_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_layers, "_TURN", 1)
-    source, nodes = Source(), NodeLayers(["quay.io"])
+    source, nodes = ImageSource(), NodeLayers(["quay.io"])
     async with running(source) as images:
         nodes.use(images)
         put(nodes, node("a", *(digest_of(bytes([number])) for number in range(5))))

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from webhook.k8s.client.api import ApiConnectionError
-from webhook.registry.credentials import DOCKER_CONFIG_JSON, Credentials
+from webhook.registry.credentials import DOCKER_CONFIG_JSON, RegistryCredentials
 from webhook.registry.pull_secrets import KEPT_SECONDS, PullSecrets
 
-ANN = Credentials("ann", "secret")
+ANN = RegistryCredentials("ann", "secret")
 
 
 def secret(kind: str = DOCKER_CONFIG_JSON) -> bytes:
@@ -21,7 +21,7 @@ def secret(kind: str = DOCKER_CONFIG_JSON) -> bytes:
     return json.dumps({"type": kind, "data": data}).encode()
 
 
-class Api:
+class ApiOfSecrets:
     def __init__(self, status: int = 200, body: bytes = b"") -> None:
         self.status, self.body = status, body or secret()
         self.paths: list[str] = []
@@ -39,7 +39,7 @@ class Api:
 
 
 async def test_the_secrets_of_the_pods_own_namespace_are_read() -> None:
-    api = Api()
+    api = ApiOfSecrets()
     keyring = await PullSecrets(api, api.clock).keyring("shop", ("one", "two"))
     assert keyring.find("quay.io", "a") == ANN
     assert api.paths == [f"/api/v1/namespaces/shop/secrets/{name}" for name in ("one", "two")]
@@ -50,13 +50,13 @@ async def test_the_secrets_of_the_pods_own_namespace_are_read() -> None:
     [("shop", "../../kube-system/secrets/x"), ("..", "x"), ("shop", "a/b"), ("shop", "%2e%2e"), ("", "x")],
 )
 async def test_no_name_leaves_the_namespace(namespace: str, name: str) -> None:
-    api = Api()
+    api = ApiOfSecrets()
     assert not await PullSecrets(api, api.clock).keyring(namespace, (name,))
     assert api.paths == []
 
 
 async def test_names_are_escaped() -> None:
-    api = Api()
+    api = ApiOfSecrets()
     await PullSecrets(api, api.clock).keyring("shop", ("a?x=1#y",))
     assert api.paths == ["/api/v1/namespaces/shop/secrets/a%3Fx%3D1%23y"]
 
@@ -65,19 +65,19 @@ async def test_names_are_escaped() -> None:
     ("status", "body"), [(403, b"{}"), (404, b"{}"), (0, b""), (200, b"no json"), (200, b"[" * 9999)]
 )
 async def test_what_cannot_be_read_is_counted_and_done_without(status: int, body: bytes) -> None:
-    api = Api(status, body)
+    api = ApiOfSecrets(status, body)
     secrets = PullSecrets(api, api.clock)
     assert not await secrets.keyring("shop", ("one",))
     assert secrets.failures == 1
 
 
 async def test_a_secret_of_another_type_is_not_used() -> None:
-    api = Api(body=secret("Opaque"))
+    api = ApiOfSecrets(body=secret("Opaque"))
     assert not await PullSecrets(api, api.clock).keyring("shop", ("one",))
 
 
 async def test_a_secret_is_kept_for_a_while_for_its_namespace() -> None:
-    api = Api()
+    api = ApiOfSecrets()
     secrets = PullSecrets(api, api.clock)
     for namespace in ("shop", "shop", "other"):
         await secrets.keyring(namespace, ("one",))
@@ -88,7 +88,7 @@ async def test_a_secret_is_kept_for_a_while_for_its_namespace() -> None:
 
 
 async def test_what_is_kept_is_bounded() -> None:
-    api = Api()
+    api = ApiOfSecrets()
     secrets = PullSecrets(api, api.clock)
     for number in range(600):
         await secrets.keyring("shop", (f"s{number}",))

@@ -4,7 +4,7 @@ import pytest
 
 from webhook.releases import release as releases
 from webhook.releases.capabilities import CAPABILITIES
-from webhook.releases.capability import capability, reached
+from webhook.releases.capability import capability, is_reached
 from webhook.releases.capability import releases as written
 from webhook.releases.detection import detect
 from webhook.releases.fields import FIELDS, MACHINE, ineffective_fields, unknown_fields
@@ -33,7 +33,7 @@ def release(text: str) -> Release:
     ],
 )
 def test_a_change_reaches_each_minor_version_in_its_own_patch_release(version: str, has: bool) -> None:
-    assert reached(written("1.6.4 1.7.2 1.8.0"), Version(*map(int, version.split(".")))) is has
+    assert is_reached(written("1.6.4 1.7.2 1.8.0"), Version(*map(int, version.split(".")))) is has
 
 
 def test_what_ends_and_what_single_releases_lack() -> None:

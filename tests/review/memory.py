@@ -63,7 +63,7 @@ class MemoryCluster:
         return ()
 
 
-class Kept(NullObserver):
+class KeptInMemory(NullObserver):
     """Keeps records and faults."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ def evaluate(
     facts: dict[Key[Any], object] | None = None,
     endpoint: Endpoint = PODS,
     cluster: MemoryCluster | None = None,
-    kept: Kept | None = None,
+    kept: KeptInMemory | None = None,
     failure_policy: Any = None,
     body: bytes | None = None,
 ) -> tuple[Evaluation, Json]:
@@ -93,7 +93,7 @@ def evaluate(
         failure_policy: of every policy that has one.
         body: what is sent, where JSON has no words for it.
     """
-    kept = kept or Kept()
+    kept = kept or KeptInMemory()
     cluster = cluster or MemoryCluster(known(vmi()) if facts is None else facts)
     reviewer = Reviewer(cluster, lambda: _settings(failure_policy), kept, kept, wall=lambda: 1_700_000_000.25)
     data = msgspec.json.encode(asked) if body is None else body

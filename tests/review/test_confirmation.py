@@ -12,7 +12,7 @@ import pytest
 from tests import builders
 from tests.builders import AVAILABLE, Json, known, review
 from tests.policies.instancetypes import world
-from tests.review.memory import Kept, MemoryCluster
+from tests.review.memory import KeptInMemory, MemoryCluster
 from webhook import names
 from webhook.errors import Unavailable
 from webhook.facts import Key, ListKey, NamespaceKey, ObjectKey, SchedulerKey
@@ -68,7 +68,7 @@ def evaluated(
     later = {fresh(key): value for key, value in (now or {}).items()}
     cluster = MemoryCluster(facts | later, peeked=set(facts))
     settings = msgspec.structs.replace(builders.settings(), instancetypes=section or InstancetypeSettings())
-    kept = Kept()
+    kept = KeptInMemory()
     reviewer = Reviewer(cluster, lambda: settings, kept, kept)
     body = msgspec.json.encode(review(obj, "alice", **request))
     verdict = asyncio.run(reviewer.evaluate(BY_PATH[path], body, 1e9))
@@ -175,7 +175,7 @@ def judged_missing(vm: Json, missing: Key[Any], copies: Facts) -> tuple[Evaluati
     facts: Facts = {**known(), **world.facts([]), NamespaceKey("demo"): place, **copies, missing: None}
     cluster = MemoryCluster(facts, peeked=set(facts) - {missing})
     settings = msgspec.structs.replace(builders.settings(), instancetypes=InstancetypeSettings(missing="deny"))
-    kept = Kept()
+    kept = KeptInMemory()
     body = msgspec.json.encode(review(vm, "alice"))
     verdict = asyncio.run(Reviewer(cluster, lambda: settings, kept, kept).evaluate(BY_PATH[VALIDATE_VM], body, 1e9))
     return verdict, cluster.reads

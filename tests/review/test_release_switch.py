@@ -11,7 +11,7 @@ import msgspec
 
 from tests import builders
 from tests.builders import review
-from tests.cluster.live_case import Case, live
+from tests.cluster.live_case import LiveCase, live
 from tests.waiting import until
 from webhook import names
 from webhook.admission.audit import NoAudit
@@ -26,7 +26,7 @@ ENDPOINT = BY_PATH["/mutate/instancetypes/virtualmachineinstances/enforce"]
 PANICKING = UNSTRUCTURED["VirtualMachineClusterPreference"]
 
 
-def put_kubevirt(case: Case, observed: str, target: str) -> None:
+def put_kubevirt(case: LiveCase, observed: str, target: str) -> None:
     status = {"phase": "Deployed", "observedKubeVirtVersion": observed, "targetKubeVirtVersion": target}
     case.server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec={}, status=status)
 

@@ -17,7 +17,7 @@ from tests.builders import AVAILABLE, UNAVAILABLE, UNKNOWN, VMI_UID, Json, known
 from tests.policies.eviction import world as eviction
 from tests.policies.migration.world import UID
 from tests.review.cases import with_policy
-from tests.review.memory import PODS, PODS_OBSERVED, VMS, Kept, MemoryCluster, evaluate
+from tests.review.memory import PODS, PODS_OBSERVED, VMS, KeptInMemory, MemoryCluster, evaluate
 from webhook import names
 from webhook.admission.decision import Decision, Reason, skip
 from webhook.errors import InputError, Unavailable
@@ -188,7 +188,7 @@ def test_unreadable_namespace_is_admitted_unchanged_with_a_warning() -> None:
 
 
 def test_every_verdict_is_recorded() -> None:
-    kept = Kept()
+    kept = KeptInMemory()
     evaluate(review(vm(), user="owner"), known(), VMS, kept=kept)
 
     record = kept.records[0]
@@ -201,14 +201,14 @@ def test_every_verdict_is_recorded() -> None:
 
 
 def test_what_was_read_for_the_review_has_no_age() -> None:
-    kept = Kept()
+    kept = KeptInMemory()
     evaluate(review(launcher_pod()), cluster=MemoryCluster(known(vmi()), peeked={NamespaceKey("demo")}), kept=kept)
 
     assert kept.records[0].freshness == {"NamespaceKey": 1.235}
 
 
 def test_cloud_init_is_in_no_record() -> None:
-    kept = Kept()
+    kept = KeptInMemory()
     secretive = vm()
     secretive["spec"]["template"]["spec"]["volumes"] = [{"cloudInitNoCloud": {"userData": "hunter2"}}]
     _, response = evaluate(review(secretive), known(), VMS, kept=kept)
@@ -254,7 +254,7 @@ def evicting(mode: str = "enforce", **cluster: Any) -> MemoryCluster:
     [{"dryRun": True}, {"object": eviction.review()["request"]["object"] | {"deleteOptions": {"dryRun": ["All"]}}}],
 )
 def test_dry_runs_of_evictions_get_the_same_answer_and_are_told_apart(dry: Json) -> None:
-    endpoint, kept = BY_PATH["/mutate/eviction/pods/enforce"], Kept()
+    endpoint, kept = BY_PATH["/mutate/eviction/pods/enforce"], KeptInMemory()
 
     for request in ({}, dry):
         verdict, response = evaluate(eviction.review(**request), None, endpoint, evicting(nodes=[]), kept)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import known, launcher_pod, review, vm, vmi
 from tests.review.cases import MIGRATION_PATH, VM_RULES_PATH, facts_under, raise_bug, review_of, with_policy
-from tests.review.memory import PODS, Kept, MemoryCluster, evaluate
+from tests.review.memory import PODS, KeptInMemory, MemoryCluster, evaluate
 from webhook import names
 from webhook.admission.decision import Decision, Reason, skip
 from webhook.errors import Unavailable
@@ -36,7 +36,7 @@ def _curious(view: object, request: object, facts: Facts, section: object) -> De
 
 @pytest.mark.parametrize("policy", [raise_bug, _curious])
 def test_a_bug_admits_where_the_endpoint_says_so(policy: Any) -> None:
-    kept = Kept()
+    kept = KeptInMemory()
     facts: Any = {NamespaceKey(f"n{number}"): None for number in range(100)}
     cluster = MemoryCluster(known(vmi()) | facts, peeked=set())
 

@@ -10,7 +10,7 @@ import pytest
 from tests import builders
 from tests.builders import launcher_pod, review, vm
 from tests.review.cases import VM_RULES_PATH, facts_under, review_of
-from tests.review.memory import Kept, evaluate
+from tests.review.memory import KeptInMemory, evaluate
 from webhook import names
 from webhook.names import Code
 from webhook.review.endpoints import BY_PATH
@@ -53,7 +53,7 @@ def test_an_object_that_can_not_be_read_is_denied_by_what_validates_and_warned_o
     # In the metadata, which every view reads.
     asked = review_of(endpoint, {"kind": endpoint.kind}, **{place: {"metadata": {"labels": _DEEP}}})
     body = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), _OBJECTS[what])
-    kept = Kept()
+    kept = KeptInMemory()
 
     verdict, response = evaluate(asked, facts_under(endpoint.policy, mode), endpoint, kept=kept, body=body)
 
@@ -95,7 +95,7 @@ def test_what_is_read_beside_an_object_may_be_deep_too() -> None:
         return walk([value])
 
     endpoint = msgspec.structs.replace(BY_PATH[f"{VM_RULES_PATH}enforce"], handler=lambda *_: walk(1))
-    kept = Kept()
+    kept = KeptInMemory()
 
     verdict, response = evaluate(review(vm()), facts_under(names.INSTANCETYPES, "enforce"), endpoint, kept=kept)
 

@@ -12,7 +12,7 @@ from tests.background.decisions import DENIED
 from tests.background.drift.world import NAMESPACE_LABELS, settings, stored
 from tests.builders import known, launcher_pod, review, vm, vmi
 from tests.cluster.fake_apiserver import FakeApiServer, running
-from tests.review.memory import VMS, Kept, MemoryCluster
+from tests.review.memory import VMS, KeptInMemory, MemoryCluster
 from tests.waiting import until
 from webhook.admission.audit import NoAudit
 from webhook.admission.lines import LineWriter
@@ -41,7 +41,7 @@ async def test_events_and_the_look_out_run_until_the_end(tmp_path: Path) -> None
         kubeconfig = Path(server.kubeconfig(tmp_path / "kubeconfig"))
         async with background(kubeconfig, lambda: made, cluster, audit) as beside:
             endpoint = msgspec.structs.replace(VMS, handler=lambda *_: DENIED)
-            observer = beside.announcing(Kept(), lambda: made)
+            observer = beside.announcing(KeptInMemory(), lambda: made)
             reviewer = Reviewer(cluster, lambda: made, NoAudit(), observer)
             await reviewer.evaluate(endpoint, msgspec.json.encode(review(vm())), 1e9)
             await until(lambda: server.held(EVENTS))
@@ -62,7 +62,7 @@ async def test_events_and_the_look_out_run_until_the_end(tmp_path: Path) -> None
 
 
 def test_files_have_nobody_to_announce_to() -> None:
-    kept = Kept()
+    kept = KeptInMemory()
     beside = Background()
 
     assert beside.announcing(kept, settings) is kept

@@ -13,7 +13,7 @@ from certs.rotation import NotNow, Rotation
 from certs.source import Pair
 from certs.state import CA_CRT, CA_KEY
 from tests import builders
-from tests.certs.memory import TERMS, FakeClock, Kept
+from tests.certs.memory import TERMS, CertsClock, KeptObject
 from webhook import names
 from webhook.install.registration import configurations
 from webhook.k8s.client.api import ApiConnectionError
@@ -25,7 +25,7 @@ SECRET = f"{SECRETS}/ca"
 FIRST = "MutatingWebhookConfiguration/kubevirt-webhook"
 
 
-class Api:
+class ApiOfBundles:
     """Objects by path, with resourceVersions that must match."""
 
     def __init__(self) -> None:
@@ -92,8 +92,8 @@ def manifests() -> list[dict[str, Any]]:
     return configurations(builders.settings())
 
 
-def installed() -> Api:
-    api = Api()
+def installed() -> ApiOfBundles:
+    api = ApiOfBundles()
     for manifest in manifests():
         plural = f"{manifest['kind'].lower()}s"
         api.put(f"/apis/admissionregistration.k8s.io/v1/{plural}/{manifest['metadata']['name']}", manifest)
@@ -102,9 +102,9 @@ def installed() -> Api:
 
 async def test_a_rotation_through_the_api_server() -> None:
     api = installed()
-    clock, served = FakeClock(), list[Pair]()
+    clock, served = CertsClock(), list[Pair]()
     rotation = Rotation(
-        CaSecret(api, "ns", "ca"), CaBundles(api, manifests()), TERMS, served.append, clock=clock, log=Kept()
+        CaSecret(api, "ns", "ca"), CaBundles(api, manifests()), TERMS, served.append, clock=clock, log=KeptObject()
     )
     for _ in range(6):
         await rotation.step()
@@ -160,7 +160,7 @@ async def test_entries_of_others_in_our_configuration_are_left_alone() -> None:
 
 
 async def test_the_secret_over_its_version_and_beside_what_others_keep_in_it() -> None:
-    api = Api()
+    api = ApiOfBundles()
     secret = CaSecret(api, "ns", "ca")
     assert await secret.read() is None
     assert not await secret.replace({}, "1", answered=False)

@@ -15,7 +15,7 @@ import pytest
 from certs.rotation import NotNow, WebhookConfiguration
 from certs.source import Pair, self_signed
 from tests import builders
-from tests.certs.memory import Kept
+from tests.certs.memory import KeptObject
 from tests.waiting import until
 from webhook.errors import InputError
 from webhook.runtime import certificates as module
@@ -25,7 +25,7 @@ from webhook.runtime.options import Options
 from webhook.settings.snapshot import Settings
 
 
-class Log(Kept):
+class CertificatesLog(KeptObject):
     def error(self, event: str, **fields: Any) -> None:
         self.events.append(("error", event, fields))
 
@@ -73,7 +73,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_mounted_files_are_followed(tmp_path: Path, quickly: None) -> None:
     first, second, other = (self_signed(["localhost"]) for _ in range(3))
     write(tmp_path, first)
-    log = Log()
+    log = CertificatesLog()
     certificates = Certificates(settings(tmp_path).server, "localhost", log)
     following = asyncio.create_task(certificates.follow())
     assert await served(certificates) == der(first)
@@ -103,7 +103,7 @@ async def test_mounted_files_are_followed(tmp_path: Path, quickly: None) -> None
 async def test_a_pair_that_openssl_refuses_stays_outside(tmp_path: Path, quickly: None) -> None:
     pair = self_signed(["localhost"])
     write(tmp_path, pair)
-    certificates = Certificates(settings(tmp_path).server, "localhost", Log())
+    certificates = Certificates(settings(tmp_path).server, "localhost", CertificatesLog())
     following = asyncio.create_task(certificates.follow())
     (tmp_path / "crt").write_bytes(pair.certificate + b"-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n")
     await until(lambda: certificates.reloads["rejected"])
@@ -117,7 +117,7 @@ async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None) -> Non
     write(tmp_path, first)
     ca = tmp_path / "ca"
     ca.write_bytes(first.certificate)
-    log, recycled = Log(), []
+    log, recycled = CertificatesLog(), []
     server = settings(tmp_path, client_ca_file=str(ca), client_names=("apiserver",)).server
     certificates = Certificates(server, "localhost", log)
     certificates.on_clients = lambda: recycled.append(1)
@@ -133,7 +133,9 @@ async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None) -> Non
 
     assert recycled == [1]
     with pytest.raises(InputError, match=r"--client-ca: .* cannot be read"):
-        Certificates(msgspec.structs.replace(server, client_ca_file=str(tmp_path / "none")), "localhost", Log())
+        Certificates(
+            msgspec.structs.replace(server, client_ca_file=str(tmp_path / "none")), "localhost", CertificatesLog()
+        )
 
 
 class Told:
@@ -156,7 +158,7 @@ async def test_the_probe_tells_when_the_api_server_could_not_call_us(
 ) -> None:
     pair = self_signed(["localhost"])
     write(tmp_path, pair)
-    log, bundles = Log(), Told()
+    log, bundles = CertificatesLog(), Told()
     certificates = Certificates(settings(tmp_path).server, "localhost", log)
 
     async def nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -183,7 +185,7 @@ async def test_the_probe_tells_when_the_api_server_could_not_call_us(
 
 
 async def test_a_bug_is_logged_and_the_work_goes_on(tmp_path: Path, quickly: None) -> None:
-    log, runs = Log(), []
+    log, runs = CertificatesLog(), []
     certificates = Certificates(settings(tmp_path, tls_mode="self-signed").server, "localhost", log)
 
     async def work() -> None:

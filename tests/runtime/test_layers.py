@@ -15,8 +15,8 @@ from aiohttp import ClientSession, TCPConnector
 from prometheus_client import CollectorRegistry, generate_latest
 
 from certs.source import Pair
-from tests.runtime.test_certificates import Log, settings
-from tests.server.test_extender import Crashes, body
+from tests.runtime.test_certificates import CertificatesLog, settings
+from tests.server.test_extender import CrashingScorer, body
 from webhook.errors import InputError
 from webhook.runtime.certificates import Certificates
 from webhook.runtime.layer_switch import layer_scores
@@ -38,7 +38,7 @@ def certificates(tmp_path: Path, authority: trustme.CA) -> Certificates:
     leaf = authority.issue_cert("localhost", "127.0.0.1")
     (tmp_path / "crt").write_bytes(leaf.cert_chain_pems[0].bytes())
     (tmp_path / "key").write_bytes(leaf.private_key_pem.bytes())
-    return Certificates(settings(tmp_path).server, "localhost", Log())
+    return Certificates(settings(tmp_path).server, "localhost", CertificatesLog())
 
 
 async def test_nothing_of_it_is_imported_while_it_is_off() -> None:
@@ -78,7 +78,7 @@ async def test_it_listens_and_has_metrics(certificates: Certificates) -> None:
     async with AsyncExitStack() as ends:
         scores = await ends.enter_async_context(open_layer_scores(None, LOOPBACK))
         assert scores.secrets is None
-        url = await ends.enter_async_context(scores.listening(LOOPBACK, certificates, Crashes(), 1.0))
+        url = await ends.enter_async_context(scores.listening(LOOPBACK, certificates, CrashingScorer(), 1.0))
         async with ClientSession() as session, session.post(f"{url}/prioritize", data=body()) as response:
             assert await response.json() == []
         registry = CollectorRegistry()
@@ -100,7 +100,7 @@ async def test_clients_need_a_certificate_of_the_right_name(
     )
     async with AsyncExitStack() as ends:
         scores = await ends.enter_async_context(open_layer_scores(None, guarded))
-        url = await ends.enter_async_context(scores.listening(guarded, certificates, Crashes(), 1.0))
+        url = await ends.enter_async_context(scores.listening(guarded, certificates, CrashingScorer(), 1.0))
         assert url.startswith("https://")
 
         async def status(name: str) -> int:

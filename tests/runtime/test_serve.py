@@ -24,8 +24,8 @@ from webhook.runtime import gauges, sources
 from webhook.runtime.background import Background
 from webhook.runtime.certificates import Certificates
 from webhook.runtime.options import Options
-from webhook.server.budget import Budget
-from webhook.settings.snapshot import InstancetypeSettings, ParitySettings, Settings
+from webhook.server.budget import BodyBudget
+from webhook.settings.snapshot import FidelitySettings, InstancetypeSettings, Settings
 
 CLUSTER: Any = MemoryCluster({KubeVirtKey(): installed()})
 
@@ -35,7 +35,7 @@ class Following:
 
     def __init__(self, sample: int) -> None:
         self.reloads = {"accepted": 0, "rejected": 0}
-        parity = ParitySettings(sample=sample, every_seconds=0.01)
+        parity = FidelitySettings(sample=sample, every_seconds=0.01)
         self._current = msgspec.structs.replace(
             builders.settings(schedulers={}), instancetypes=InstancetypeSettings(parity=parity)
         )
@@ -56,7 +56,7 @@ def audit() -> Iterator[LineWriter]:
 def scraped(audit: LineWriter, settings: Any, parity: Any) -> str:
     class Idle:
         in_flight = 0
-        bodies = Budget()
+        bodies = BodyBudget()
 
     registry = CollectorRegistry()
     app: Any = Idle()

@@ -23,8 +23,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from tests.builders import known, launcher_pod, review, vmi
 from tests.cli.test_serve import FILES, PODS, example, pair, serving, tls  # noqa: F401 - a fixture
-from tests.review.memory import Kept, MemoryCluster
-from tests.server.conftest import Running, SlowCluster, Start, start  # noqa: F401 - a fixture
+from tests.review.memory import KeptInMemory, MemoryCluster
+from tests.server.conftest import ServedApp, SlowCluster, Start, start  # noqa: F401 - a fixture
 from tests.server.raw_requests import BODY
 from webhook.errors import InputError
 from webhook.facts import VmiKey
@@ -35,10 +35,10 @@ TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 
 
 @asynccontextmanager
-async def traced(start: Start, cluster: MemoryCluster | None = None) -> AsyncIterator[tuple[Running, Any]]:  # noqa: F811
+async def traced(start: Start, cluster: MemoryCluster | None = None) -> AsyncIterator[tuple[ServedApp, Any]]:  # noqa: F811
     """A server whose spans can be read once it has ended."""
-    exporter, kept = InMemorySpanExporter(), Kept()
-    async with tracing.traced(kept, exporter) as (observer, kind):
+    exporter, kept = InMemorySpanExporter(), KeptInMemory()
+    async with tracing.with_tracing(kept, exporter) as (observer, kind):
         yield await start(cluster, observer=observer, kind=kind), exporter
 
 
@@ -141,7 +141,7 @@ async def test_without_the_extra_the_setting_is_a_mistake(monkeypatch: pytest.Mo
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter", None)
     with pytest.raises(InputError) as caught:
-        async with tracing.traced(Kept()):
+        async with tracing.with_tracing(KeptInMemory()):
             pass
 
     assert caught.value.where == "traces"
@@ -153,7 +153,7 @@ def collector() -> Iterator[tuple[str, list[Any]]]:
     """A receiver of OTLP over HTTP."""
     received: list[Any] = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class CollectorHandler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers.get("Content-Encoding") == "gzip":
@@ -166,7 +166,7 @@ def collector() -> Iterator[tuple[str, list[Any]]]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), CollectorHandler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tests import golden_files
 from tests.scheduler.configurations import Json, configuration, profile
 from webhook.k8s.yaml_builder import Document
-from webhook.scheduler.lint import Scheduler, lint
+from webhook.scheduler.lint import LintTarget, lint
 
-OWN = Scheduler(is_the_clusters=True)
-BESIDE = Scheduler()
+OWN = LintTarget(is_the_clusters=True)
+BESIDE = LintTarget()
 CLUSTERS_LEASE: Json = {"leaderElection": {"leaderElect": True}}
 
 
@@ -20,40 +20,40 @@ def off(point: str, *names: str) -> Json:
     return {"plugins": {point: {"disabled": [{"name": name} for name in ("ImageLocality", *names)]}}}
 
 
-def codes(written: Any, scheduler: Scheduler = BESIDE) -> list[str]:
+def codes(written: Any, scheduler: LintTarget = BESIDE) -> list[str]:
     return [problem.code for problem in lint(Document(written, "f.yaml", 1), scheduler)]
 
 
-TRAPS: dict[str, tuple[Json, Scheduler]] = {
-    "stale-api-version": (configuration(apiVersion="kubescheduler.config.k8s.io/v1beta3"), Scheduler()),
-    "no-profile": (configuration(profile("vms")), Scheduler()),
+TRAPS: dict[str, tuple[Json, LintTarget]] = {
+    "stale-api-version": (configuration(apiVersion="kubescheduler.config.k8s.io/v1beta3"), LintTarget()),
+    "no-profile": (configuration(profile("vms")), LintTarget()),
     "default-profile-missing": (configuration(**CLUSTERS_LEASE), OWN),
-    "default-profile-twice": (configuration(profile(), profile("default-scheduler")), Scheduler()),
+    "default-profile-twice": (configuration(profile(), profile("default-scheduler")), LintTarget()),
     "differing-queue-sort": (
         configuration(
             profile(),
             profile("b", plugins={"queueSort": {"enabled": [{"name": "X"}], "disabled": [{"name": "*"}]}}),
         ),
-        Scheduler(),
+        LintTarget(),
     ),
-    "duplicate-profile": (configuration(profile(), profile()), Scheduler()),
-    "no-leader-election": (configuration(leaderElection={"leaderElect": False}), Scheduler()),
-    "lease-clash": (configuration(**CLUSTERS_LEASE), Scheduler()),
+    "duplicate-profile": (configuration(profile(), profile()), LintTarget()),
+    "no-leader-election": (configuration(leaderElection={"leaderElect": False}), LintTarget()),
+    "lease-clash": (configuration(**CLUSTERS_LEASE), LintTarget()),
     "filter-off": (
         configuration(
             profile(plugins={"multiPoint": {"disabled": [{"name": "InterPodAffinity"}, {"name": "ImageLocality"}]}})
         ),
-        Scheduler(),
+        LintTarget(),
     ),
-    "image-locality-on": (configuration(profile(plugins={})), Scheduler()),
+    "image-locality-on": (configuration(profile(plugins={})), LintTarget()),
     "default-constraints-lost": (
         configuration(
             profile(pluginConfig=[{"name": "PodTopologySpread", "args": {"defaultingType": "List"}}]),
         ),
-        Scheduler(),
+        LintTarget(),
     ),
-    "few-nodes-scored": (configuration(percentageOfNodesToScore=10), Scheduler()),
-    "extender-not-ignorable": (configuration(extenders=[{"urlPrefix": "http://127.0.0.1:1"}]), Scheduler()),
+    "few-nodes-scored": (configuration(percentageOfNodesToScore=10), LintTarget()),
+    "extender-not-ignorable": (configuration(extenders=[{"urlPrefix": "http://127.0.0.1:1"}]), LintTarget()),
 }
 
 

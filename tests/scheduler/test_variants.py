@@ -7,7 +7,7 @@ import yaml
 
 from webhook.errors import InputError
 from webhook.k8s.yaml_builder import Document
-from webhook.scheduler.lint import Scheduler, lint
+from webhook.scheduler.lint import LintTarget, lint
 from webhook.scheduler.variants import LOAD_AWARE, VARIANTS, Place, Variant, configuration
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -18,7 +18,7 @@ MANIFESTS = Path(__file__).parents[2] / "manifests"
 def test_no_shipped_configuration_has_a_mistake(variant: Variant, place: Place) -> None:
     written = yaml.safe_load(configuration(MANIFESTS, variant, place))
 
-    assert lint(Document(written, "f.yaml", 1), Scheduler(is_the_clusters=place == "cluster")) == []
+    assert lint(Document(written, "f.yaml", 1), LintTarget(is_the_clusters=place == "cluster")) == []
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

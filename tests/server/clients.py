@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 
-from tests.server.conftest import Running
+from tests.server.conftest import ServedApp
 from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, until
 from webhook.server.lifecycle import split_address
@@ -14,7 +14,7 @@ REQUEST = head(len(BODY)) + BODY
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def connect(server: Running, trust: ssl.SSLContext | None = None) -> Stream:
+async def connect(server: ServedApp, trust: ssl.SSLContext | None = None) -> Stream:
     host, port = split_address(server.address)
     return await asyncio.open_connection(host, port, ssl=trust or server.trust, server_hostname="localhost")
 
@@ -30,14 +30,14 @@ async def status(stream: Stream) -> int:
         writer.transport.abort()
 
 
-async def sent(server: Running, data: bytes) -> int:
+async def sent(server: ServedApp, data: bytes) -> int:
     """The status that bytes get."""
     stream = await connect(server)
     stream[1].write(data)
     return await status(stream)
 
 
-async def unharmed(server: Running) -> None:
+async def unharmed(server: ServedApp) -> None:
     """The next client is served, nothing is held by those before, and we have no bug."""
     assert (await server.post(PODS, BODY))[0] == 200
     await until(lambda: server.app.in_flight == 0, "requests to end")

@@ -16,7 +16,7 @@ from aiohttp import web
 from certs.source import Pair, self_signed
 from tests import builders
 from tests.builders import known, vmi
-from tests.review.memory import Kept, MemoryCluster
+from tests.review.memory import KeptInMemory, MemoryCluster
 from tests.waiting import break_off
 from webhook.facts import Key
 from webhook.review.endpoints import BY_PATH
@@ -27,7 +27,7 @@ from webhook.server.lifecycle import listen
 
 
 @dataclass
-class Counted:
+class CountedServer:
     """What the server reported of its traffic."""
 
     requests: list[tuple[str, int]] = field(default_factory=list)
@@ -56,17 +56,17 @@ class SlowCluster(MemoryCluster):
 
 
 @dataclass
-class Running:
+class ServedApp:
     """A server, and a client that trusts it."""
 
     app: App
     reviewer: Reviewer
-    counted: Counted
+    counted: CountedServer
     address: str
     pair: Pair
     trust: ssl.SSLContext
     client: aiohttp.ClientSession
-    kept: Kept
+    kept: KeptInMemory
     server: web.Server
 
     async def post(self, path: str, body: bytes, **headers: str) -> tuple[int, str]:
@@ -78,7 +78,7 @@ class Running:
             return answer.status, await answer.text()
 
 
-Start = Callable[..., Awaitable[Running]]
+Start = Callable[..., Awaitable[ServedApp]]
 
 
 @pytest.fixture
@@ -93,10 +93,10 @@ async def start() -> AsyncIterator[Start]:
         clients: tuple[str, ...] = (),
         observer: Observer | None = None,
         kind: type[App] = App,
-    ) -> Running:
-        kept = Kept()
+    ) -> ServedApp:
+        kept = KeptInMemory()
         reviewer = Reviewer(cluster or MemoryCluster(known(vmi())), builders.settings, kept, observer or kept)
-        counted = Counted()
+        counted = CountedServer()
         app = kind(reviewer, BY_PATH, counted, max_in_flight, clients)
         pair = self_signed(["localhost", "127.0.0.1"])
         server = app.server()
@@ -106,7 +106,7 @@ async def start() -> AsyncIterator[Start]:
         trust = ssl.create_default_context(cadata=pair.authority.decode())
         client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust))
         ends.extend((client.close, runner.cleanup))
-        return Running(app, reviewer, counted, address, pair, trust, client, kept, server)
+        return ServedApp(app, reviewer, counted, address, pair, trust, client, kept, server)
 
     yield run
     for end in ends:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.builders import AVAILABLE, VMI_UID, known, launcher_pod, namespace, review, vmi
-from tests.server.conftest import Running, SlowCluster, Start
+from tests.server.conftest import ServedApp, SlowCluster, Start
 from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, until
 from webhook.facts import Key, NamespaceKey, SchedulerKey, VmiKey
@@ -96,7 +96,7 @@ async def test_wrong_method_and_path(start: Start) -> None:
     assert server.counted.requests == [(PODS, 405)], "unknown paths must not become metric labels"
 
 
-async def raw(server: Running, data: bytes, *, half: bool = False) -> bytes:
+async def raw(server: ServedApp, data: bytes, *, half: bool = False) -> bytes:
     host, _, port = server.address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port), ssl=server.trust, server_hostname="localhost")
     writer.write(data)
@@ -290,7 +290,7 @@ async def test_the_deadline_reaches_look_ups(start: Start) -> None:
     assert all(10 < left <= 18 for left in deadlines)
 
 
-async def answers(server: Running, data: bytes) -> bytes:
+async def answers(server: ServedApp, data: bytes) -> bytes:
     """Everything that the server says until it closes the connection."""
     host, _, port = server.address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port), ssl=server.trust, server_hostname="localhost")

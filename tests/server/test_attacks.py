@@ -16,13 +16,13 @@ import pytest
 
 from tests.builders import known, launcher_pod, review, vm, vmi
 from tests.server.clients import REQUEST, Stream, connect, sent, status, unharmed
-from tests.server.conftest import Running, SlowCluster, Start
+from tests.server.conftest import ServedApp, SlowCluster, Start
 from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, until
 from webhook.review.endpoints import BY_PATH
 from webhook.server import app, connection
 from webhook.server.app import MAX_BODY
-from webhook.server.budget import EVERYDAY, LANE, Budget
+from webhook.server.budget import EVERYDAY, LANE, BodyBudget
 
 VMS = "/mutate/scheduling/virtualmachines/enforce"
 
@@ -65,7 +65,7 @@ async def test_announced_bodies_take_nothing_before_they_come(start: Start) -> N
 
 
 async def test_everyday_bodies_have_a_limit_too(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "Budget", lambda: Budget(4 * EVERYDAY))
+    monkeypatch.setattr(app, "Budget", lambda: BodyBudget(4 * EVERYDAY))
     cluster = SlowCluster(known(vmi()), peeked=set())
     server = await start(cluster, max_in_flight=1)
     body = BODY + b" " * (EVERYDAY - len(BODY))
@@ -134,7 +134,7 @@ async def test_a_client_that_reads_late_gets_all_its_answers(start: Start) -> No
     await unharmed(server)
 
 
-async def connect_without_reading(server: Running) -> Stream:
+async def connect_without_reading(server: ServedApp) -> Stream:
     """A connection that is soon full of answers: the server's buffer is small.
 
     The client's is as the kernel makes it. One that is made smaller than the window that was promised lets the kernel

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.server.budget import EVERYDAY, LANE, Budget, Lane, NoRoom, Share
+from webhook.server.budget import EVERYDAY, LANE, BodyBudget, Lane, NoRoom, Share
 
 
 def soon(seconds: float = 10) -> float:
@@ -60,7 +60,7 @@ async def test_what_comes_to_one_that_is_cancelled_goes_back() -> None:
 
 
 async def test_a_share_takes_piece_by_piece_of_one_lane() -> None:
-    budget = Budget()
+    budget = BodyBudget()
     share = Share(budget, soon())
     for _ in range(3):
         await share.take(EVERYDAY)

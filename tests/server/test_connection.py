@@ -18,7 +18,7 @@ from tests.builders import launcher_pod, review
 from tests.e2e.support.pki import Pki
 from tests.policies.migration import world as migrations
 from tests.review.memory import MemoryCluster
-from tests.server.conftest import Running, Start
+from tests.server.conftest import ServedApp, Start
 from tests.server.lifetimes import now_and_life
 from webhook import names
 from webhook.facts import NamespaceKey
@@ -48,7 +48,7 @@ REQUEST = (
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def connect(server: Running) -> Stream:
+async def connect(server: ServedApp) -> Stream:
     host, port = split_address(server.address)
     return await asyncio.open_connection(host, port, ssl=server.trust, server_hostname="localhost")
 
@@ -63,7 +63,7 @@ async def ask(stream: Stream, request: bytes = REQUEST) -> str:
     return head
 
 
-def connections(server: Running) -> Connections:
+def connections(server: ServedApp) -> Connections:
     assert isinstance(server.server, Connections)
     return server.server
 
@@ -134,7 +134,7 @@ async def test_a_drain_lasts_as_long_as_told() -> None:
     assert loop.time() - begin >= 0.05
 
 
-class Clients:
+class ConnectedClients:
     """A server that verifies clients, and certificates for them."""
 
     def __init__(self, directory: Path) -> None:
@@ -150,11 +150,11 @@ class Clients:
 
 
 @pytest.fixture
-def clients(tmp_path: Path) -> Clients:
-    return Clients(tmp_path)
+def clients(tmp_path: Path) -> ConnectedClients:
+    return ConnectedClients(tmp_path)
 
 
-async def answer(server: Running, trust: ssl.SSLContext) -> tuple[int, str]:
+async def answer(server: ServedApp, trust: ssl.SSLContext) -> tuple[int, str]:
     host, port = split_address(server.address)
     reader, writer = await asyncio.open_connection(host, port, ssl=trust, server_hostname="localhost")
     writer.write(REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
@@ -165,7 +165,7 @@ async def answer(server: Running, trust: ssl.SSLContext) -> tuple[int, str]:
     return (int(head.split()[1]), body) if head else (0, "")
 
 
-async def outcome(server: Running, trust: ssl.SSLContext) -> int:
+async def outcome(server: ServedApp, trust: ssl.SSLContext) -> int:
     """The status; 0: the connection ended without an answer, with or without an alert."""
     try:
         return (await answer(server, trust))[0]
@@ -173,7 +173,9 @@ async def outcome(server: Running, trust: ssl.SSLContext) -> int:
         return 0
 
 
-async def test_only_named_clients_are_answered(start: Start, clients: Clients, golden: Callable[[str], None]) -> None:
+async def test_only_named_clients_are_answered(
+    start: Start, clients: ConnectedClients, golden: Callable[[str], None]
+) -> None:
     server = await start(swappable=clients.tls, clients=("apiserver", "other"))
 
     assert (await answer(server, clients.trust(clients.pki.client("apiserver"))))[0] == 200
@@ -186,12 +188,12 @@ async def test_only_named_clients_are_answered(start: Start, clients: Clients, g
     assert [status for _, status in server.counted.requests] == [200, 200, 403, 403]
 
 
-async def test_nodes_are_named_to_a_caller_that_has_proved_who_it_is(start: Start, clients: Clients) -> None:
+async def test_nodes_are_named_to_a_caller_that_has_proved_who_it_is(start: Start, clients: ConnectedClients) -> None:
     """The sender of the review may list nodes, if it is who the review says."""
     world = {**migrations.facts(may=[("list", "nodes")]), NamespaceKey("demo"): OPTED_IN}
     body = msgspec.json.encode(migrations.asking(migrations.migration({"zone": "c"})))
 
-    async def told(server: Running, trust: ssl.SSLContext) -> str:
+    async def told(server: ServedApp, trust: ssl.SSLContext) -> str:
         host, port = split_address(server.address)
         reader, writer = await asyncio.open_connection(host, port, ssl=trust, server_hostname="localhost")
         head = f"POST {MIGRATIONS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
@@ -214,14 +216,14 @@ async def test_nodes_are_named_to_a_caller_that_has_proved_who_it_is(start: Star
         assert "node-a2" in str(server.kept.records[0].details)
 
 
-async def test_a_stranger_does_not_get_through_the_handshake(start: Start, clients: Clients) -> None:
+async def test_a_stranger_does_not_get_through_the_handshake(start: Start, clients: ConnectedClients) -> None:
     server = await start(swappable=clients.tls, clients=("apiserver",))
     trust = clients.trust(clients.unknown.client("apiserver"))
     assert await outcome(server, trust) == 0
     assert server.counted.requests == []
 
 
-async def test_clients_are_verified_across_swaps(start: Start, clients: Clients) -> None:
+async def test_clients_are_verified_across_swaps(start: Start, clients: ConnectedClients) -> None:
     server = await start(swappable=clients.tls, clients=("apiserver",))
     authority = Authority.new(["localhost"], *now_and_life())
     pair = authority.issue(["localhost"], *now_and_life())
@@ -240,7 +242,7 @@ async def test_clients_are_verified_across_swaps(start: Start, clients: Clients)
     assert (await answer(server, clients.trust(strange, pair)))[0] == 200, "what was refused changed nothing"
 
 
-async def test_clients_that_could_resume_a_session_are_refused(start: Start, clients: Clients) -> None:
+async def test_clients_that_could_resume_a_session_are_refused(start: Start, clients: ConnectedClients) -> None:
     server = await start(swappable=clients.tls, clients=("apiserver",))
     old = clients.trust(clients.pki.client("apiserver"))
     old.maximum_version = ssl.TLSVersion.TLSv1_2

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.fuzz.fuzzer import CORPUS, inputs
-from tests.fuzz.world import World
+from tests.fuzz.world import FuzzWorld
 from tests.server.conftest import Start
 from webhook.review.endpoints import BY_PATH
 
@@ -16,7 +16,7 @@ _BODIES = {file.name: file.read_bytes() for file in inputs(CORPUS, "reviews")}
 
 @pytest.mark.parametrize("path", sorted(BY_PATH))
 async def test_no_body_is_answered_with_500(start: Start, path: str) -> None:
-    server = await start(World(BY_PATH[path].stage.replace("observe", "warn"), "defaults", "known"))
+    server = await start(FuzzWorld(BY_PATH[path].stage.replace("observe", "warn"), "defaults", "known"))
 
     for name, body in _BODIES.items():
         status, text = await server.post(path, body)

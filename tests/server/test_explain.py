@@ -43,7 +43,7 @@ TOKEN = "SECRET-TOKEN"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
-class Counted:
+class CountedCluster:
     def __init__(self) -> None:
         self.statuses: list[int] = []
         self.crashes: list[BaseException] = []
@@ -55,10 +55,10 @@ class Counted:
         self.crashes.append(error)
 
 
-class Asking:
+class FacedExplain:
     """A listener, and a client of it."""
 
-    def __init__(self, url: str, counted: Counted, client: aiohttp.ClientSession) -> None:
+    def __init__(self, url: str, counted: CountedCluster, client: aiohttp.ClientSession) -> None:
         self.url = url
         self.counted = counted
         self.client = client
@@ -72,22 +72,22 @@ class Asking:
             return answer.status, json.loads(body) if body else None
 
 
-Open = Callable[..., Awaitable[Asking]]
+Open = Callable[..., Awaitable[FacedExplain]]
 
 
 @pytest.fixture
 async def listening() -> AsyncIterator[Open]:
     ends: list[Any] = []
 
-    async def start(cluster: Cluster, address: str = "127.0.0.1:0") -> Asking:
+    async def start(cluster: Cluster, address: str = "127.0.0.1:0") -> FacedExplain:
         pair = self_signed(["localhost", "127.0.0.1"])
-        counted = Counted()
+        counted = CountedCluster()
         context = explaining(address, cluster, counted, tls.context(pair.certificate, pair.key), 1.0)
         url = await context.__aenter__()
         trust = ssl.create_default_context(cadata=pair.authority.decode())
         client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust))
         ends.extend((client.close(), context.__aexit__(None, None, None)))
-        return Asking(url.replace("0.0.0.0", "127.0.0.1"), counted, client)
+        return FacedExplain(url.replace("0.0.0.0", "127.0.0.1"), counted, client)
 
     yield start
     for end in ends:
@@ -249,7 +249,7 @@ async def test_a_page_that_lets_its_own_name_point_here(
 class Behind:
     """A guarded listener in front of a real look-up at a fake API server."""
 
-    def __init__(self, server: FakeApiServer, asking: Asking) -> None:
+    def __init__(self, server: FakeApiServer, asking: FacedExplain) -> None:
         self.server = server
         self.asking = asking
 

@@ -13,8 +13,8 @@ from aiohttp import ClientSession
 
 from webhook.layers.index import LayerIndex
 from webhook.layers.manifests import Layer
-from webhook.layers.references import Reference
-from webhook.registry.fetch_queue import Scope
+from webhook.layers.references import ImageReference
+from webhook.registry.fetch_queue import PullScope
 from webhook.server.extender import MAX_BODY_BYTES, PATH, Extender, ExtenderError, extending
 
 AMD, ARM = "linux/amd64", "linux/arm64"
@@ -26,13 +26,15 @@ class Known:
 
     def __init__(self) -> None:
         self.of: dict[tuple[str, str], tuple[Layer, ...]] = {("disk", AMD): (Layer("L1", 30), Layer("L2", 70))}
-        self.asked: list[tuple[str, str, Scope]] = []
+        self.asked: list[tuple[str, str, PullScope]] = []
         self.error: Exception | None = None
 
-    def is_listed(self, reference: Reference) -> bool:
+    def is_listed(self, reference: ImageReference) -> bool:
         return reference.registry == "quay.io"
 
-    def layers(self, reference: Reference, platform: str, scope: Scope | None = None) -> tuple[Layer, ...] | None:
+    def layers(
+        self, reference: ImageReference, platform: str, scope: PullScope | None = None
+    ) -> tuple[Layer, ...] | None:
         assert scope
         self.asked.append((str(reference), platform, scope))
         if self.error:
@@ -40,7 +42,7 @@ class Known:
         return self.of.get((reference.repository, platform))
 
 
-class Crashes:
+class CrashingScorer:
     def __init__(self) -> None:
         self.seen: list[BaseException] = []
 
@@ -59,9 +61,9 @@ def body(
     return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": nodes}).encode()
 
 
-class World:
+class ExtenderWorld:
     def __init__(self, **options: Any) -> None:
-        self.index, self.known, self.crashes = LayerIndex(), Known(), Crashes()
+        self.index, self.known, self.crashes = LayerIndex(), Known(), CrashingScorer()
         for image in self.index.put("a", AMD, ["one"]):
             self.index.learn(image, [Layer("L1", 30)])
         self.index.put("b", AMD, [])
@@ -72,31 +74,31 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> ExtenderWorld:
+    return ExtenderWorld()
 
 
 class TestPrioritize:
-    def test_nodes_score_by_the_bytes_that_they_have(self, world: World) -> None:
+    def test_nodes_score_by_the_bytes_that_they_have(self, world: ExtenderWorld) -> None:
         assert world.scores(body()) == {"a": 3}
         assert world.extender.results["scored"] == 1
 
-    def test_pods_of_other_schedulers_get_nothing_at_once(self, world: World) -> None:
+    def test_pods_of_other_schedulers_get_nothing_at_once(self, world: ExtenderWorld) -> None:
         assert world.extender.prioritize(body(scheduler="default-scheduler")) == b"[]"
         assert world.extender.prioritize(b'{"Pod": {}}') == b"[]"
         assert world.known.asked == []
         assert world.extender.results["other-scheduler"] == 2
 
-    def test_what_is_unknown_counts_for_nothing(self, world: World) -> None:
+    def test_what_is_unknown_counts_for_nothing(self, world: ExtenderWorld) -> None:
         assert world.extender.prioritize(body(images=("quay.io/unknown:1",))) == b"[]"
         assert world.scores(body(images=("quay.io/unknown:1", DISK))) == {"a": 3}
         assert world.extender.results["no-scores"] == 1
 
-    def test_images_that_no_list_has_are_not_asked_for(self, world: World) -> None:
+    def test_images_that_no_list_has_are_not_asked_for(self, world: ExtenderWorld) -> None:
         world.extender.prioritize(body(images=("evil.example/disk:40", "not a reference", "quay.io/../x")))
         assert world.known.asked == []
 
-    def test_only_platforms_that_the_pod_selects_count(self, world: World) -> None:
+    def test_only_platforms_that_the_pod_selects_count(self, world: ExtenderWorld) -> None:
         for image in world.index.put("arm", ARM, ["two"]):
             world.index.learn(image, [Layer("L9", 10)])
         world.known.of["disk", ARM] = (Layer("L9", 10),)
@@ -118,7 +120,7 @@ class TestPrioritize:
             b'{"Pod": {"spec": {"containers": 1}}}',
         ],
     )
-    def test_what_kube_scheduler_would_not_send_is_an_error(self, world: World, request_body: bytes) -> None:
+    def test_what_kube_scheduler_would_not_send_is_an_error(self, world: ExtenderWorld, request_body: bytes) -> None:
         with pytest.raises(ExtenderError) as caught:
             world.extender.prioritize(request_body)
         assert caught.value.status == 400
@@ -127,20 +129,20 @@ class TestPrioritize:
     def test_pull_secrets_are_read_only_if_the_admin_says_so(
         self, pull_secrets: bool, expected: tuple[str, ...]
     ) -> None:
-        world = World(pull_secrets=pull_secrets)
+        world = ExtenderWorld(pull_secrets=pull_secrets)
         world.extender.prioritize(body(imagePullSecrets=[{"name": "one"}, {"name": "two"}]))
-        assert [scope for _, _, scope in world.known.asked] == [Scope("shop", expected)]
+        assert [scope for _, _, scope in world.known.asked] == [PullScope("shop", expected)]
 
 
 @pytest.fixture
-async def served(world: World) -> AsyncIterator[str]:
+async def served(world: ExtenderWorld) -> AsyncIterator[str]:
     async with extending("127.0.0.1:0", world.extender, None, 1.0) as url:
         assert url.endswith("/v1/layers")
         yield f"{url}/prioritize"
 
 
 class TestHttp:
-    async def test_kube_scheduler_is_answered(self, served: str, world: World) -> None:
+    async def test_kube_scheduler_is_answered(self, served: str, world: ExtenderWorld) -> None:
         async with ClientSession() as session:
             for _ in range(3):
                 async with session.post(served, data=body()) as response:
@@ -164,7 +166,7 @@ class TestHttp:
         ],
     )
     async def test_other_requests_are_told_what_to_do(
-        self, served: str, world: World, method: str, path: str, data: bytes, status: int
+        self, served: str, world: ExtenderWorld, method: str, path: str, data: bytes, status: int
     ) -> None:
         url = served.removesuffix(PATH) + path
         async with ClientSession() as session, session.request(method, url, data=io.BytesIO(data)) as response:
@@ -196,7 +198,7 @@ class TestHttp:
         assert (await reader.readline()).split()[1] == b"408"
         writer.close()
 
-    async def test_a_bug_is_an_error_that_kube_scheduler_passes_over(self, served: str, world: World) -> None:
+    async def test_a_bug_is_an_error_that_kube_scheduler_passes_over(self, served: str, world: ExtenderWorld) -> None:
         world.known.error = KeyError("bug")
         async with ClientSession() as session, session.post(served, data=body()) as response:
             assert response.status == 500
@@ -205,7 +207,7 @@ class TestHttp:
 
 
 async def test_without_a_certificate_nobody_is_answered() -> None:
-    world = World(clients=["system:kube-scheduler"])
+    world = ExtenderWorld(clients=["system:kube-scheduler"])
     async with (
         extending("127.0.0.1:0", world.extender, None, 1.0) as url,
         ClientSession() as session,

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from tests.server.clients import REQUEST, connect, status, unharmed
-from tests.server.conftest import Running, Start
+from tests.server.conftest import ServedApp, Start
 from tests.waiting import PATIENCE, until
 from webhook.server.lifecycle import split_address
 from webhook.server.tls import context
@@ -29,7 +29,7 @@ def client_hello(name: str = "localhost", alpn: tuple[str, ...] = ("http/1.1",))
     return outgoing.read()
 
 
-async def plain(server: Running, data: bytes, *, eof: bool = False) -> bytes:
+async def plain(server: ServedApp, data: bytes, *, eof: bool = False) -> bytes:
     """What somebody gets who sends bytes that are no TLS; he ends."""
     host, port = split_address(server.address)
     reader, writer = await asyncio.open_connection(host, port)

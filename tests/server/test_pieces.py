@@ -9,12 +9,12 @@ import pytest
 
 from tests.server.raw_requests import BODY, PODS, head
 from webhook.server.connection import Connection, Connections
-from webhook.server.exchange import Answer, Request
+from webhook.server.exchange import Answer, HttpRequest
 
 REQUEST = head(len(BODY)) + BODY
 
 
-class Transport(asyncio.Transport):
+class PieceTransport(asyncio.Transport):
     """Keeps what is written, and counts."""
 
     def __init__(self) -> None:
@@ -40,31 +40,31 @@ class Transport(asyncio.Transport):
         return self.written.count(b"HTTP/1.1 200 OK\r\n")
 
 
-class Case:
+class PieceCase:
     """A connection, and what answers."""
 
     def __init__(self) -> None:
         self.release = asyncio.Event()
-        self.slow: list[Request] = []
+        self.slow: list[HttpRequest] = []
         self.at_once = True
         self.server = Connections(self.answer, self.answer_at_once)
         self.connection: Connection = self.server()
-        self.transport = Transport()
+        self.transport = PieceTransport()
         self.connection.connection_made(self.transport)
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: HttpRequest) -> Answer:
         self.slow.append(request)
         await self.release.wait()
         return Answer(200, b"{}")
 
-    def answer_at_once(self, request: Request) -> Answer | None:
+    def answer_at_once(self, request: HttpRequest) -> Answer | None:
         assert request.payload.is_eof()
         return Answer(200, b"{}") if self.at_once else None
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 4096])
 async def test_a_body_in_pieces_takes_no_task(size: int) -> None:
-    case = Case()
+    case = PieceCase()
     for start in range(0, len(REQUEST), size):
         assert case.transport.answers == 0
         case.connection.data_received(REQUEST[start : start + size])
@@ -75,7 +75,7 @@ async def test_a_body_in_pieces_takes_no_task(size: int) -> None:
 
 
 async def test_a_body_that_does_not_come_is_left_to_a_task() -> None:
-    case = Case()
+    case = PieceCase()
     case.connection.data_received(REQUEST[:-1])
     assert case.connection.task is None
     async with asyncio.timeout(10):
@@ -90,7 +90,7 @@ async def test_a_body_that_does_not_come_is_left_to_a_task() -> None:
 
 
 async def test_of_requests_sent_ahead_one_at_a_time_is_taken() -> None:
-    case = Case()
+    case = PieceCase()
     case.at_once = False
     case.connection.data_received(REQUEST * 3)
     await asyncio.sleep(0)
@@ -112,7 +112,7 @@ async def test_of_requests_sent_ahead_one_at_a_time_is_taken() -> None:
 
 
 async def test_after_the_last_answer_nothing_is_taken() -> None:
-    case = Case()
+    case = PieceCase()
     case.connection.data_received(REQUEST.replace(b"Host: x", b"Host: x\r\nConnection: close") + REQUEST)
     case.connection.data_received(REQUEST)
 
@@ -122,10 +122,10 @@ async def test_after_the_last_answer_nothing_is_taken() -> None:
 
 
 async def test_who_was_in_a_handshake_is_recycled_too() -> None:
-    case = Case()
+    case = PieceCase()
     shaking_hands = case.server()
     case.server.recycle()
-    shaking_hands.connection_made(transport := Transport())
+    shaking_hands.connection_made(transport := PieceTransport())
     shaking_hands.data_received(REQUEST)
 
     assert transport.closed
@@ -133,7 +133,7 @@ async def test_who_was_in_a_handshake_is_recycled_too() -> None:
 
 
 async def test_a_body_that_breaks_off_ends_its_wait() -> None:
-    case = Case()
+    case = PieceCase()
     chunked = head(0, PODS).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
     case.connection.data_received(chunked + b"5\r\nabcde\r\n")
     await asyncio.sleep(0)
@@ -150,9 +150,9 @@ async def test_a_body_that_breaks_off_ends_its_wait() -> None:
 
 
 async def test_the_end_of_a_server_waits_for_what_has_begun() -> None:
-    case = Case()
+    case = PieceCase()
     idle = case.server()
-    idle.connection_made(transport := Transport())
+    idle.connection_made(transport := PieceTransport())
     case.connection.data_received(REQUEST[:-1])
     ending = asyncio.create_task(case.server.shutdown(10))
     await asyncio.sleep(0.01)
@@ -167,7 +167,7 @@ async def test_the_end_of_a_server_waits_for_what_has_begun() -> None:
 
 
 async def test_the_end_of_a_server_ends_what_does_not_end() -> None:
-    case = Case()
+    case = PieceCase()
     case.at_once = False
     case.connection.data_received(REQUEST)
     await asyncio.sleep(0)
@@ -181,7 +181,7 @@ async def test_the_end_of_a_server_ends_what_does_not_end() -> None:
 
 
 async def test_a_head_has_no_body() -> None:
-    case = Case()
+    case = PieceCase()
     case.release.set()
     case.connection.data_received(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
     case.connection.data_received(b"")

@@ -27,7 +27,7 @@ PROMETHEUS = UserInfo("system:serviceaccount:monitoring:prometheus", "u1", ["sys
 MAY = accounts.access_to_path(PROMETHEUS, "get", "/metrics")
 
 
-class Cluster(MemoryCluster):
+class ScrapedCluster(MemoryCluster):
     """Knows one token; may be slow."""
 
     def __init__(self, known: dict[Key[Any], object]) -> None:
@@ -42,7 +42,7 @@ class Cluster(MemoryCluster):
         return self.facts.get(key)
 
 
-class Crashes:
+class CrashingScrape:
     def __init__(self) -> None:
         self.seen: list[BaseException] = []
 
@@ -51,7 +51,9 @@ class Crashes:
 
 
 class Scraper:
-    def __init__(self, url: str, cluster: Cluster, crashes: Crashes, client: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, url: str, cluster: ScrapedCluster, crashes: CrashingScrape, client: aiohttp.ClientSession
+    ) -> None:
         self.url, self.cluster, self.crashes, self._client = url, cluster, crashes, client
 
     async def get(self, token: str = "", path: str = "/metrics", method: str = "GET") -> tuple[int, str]:
@@ -72,7 +74,7 @@ async def scraper(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Open]:
 
     async def start(known: dict[Key[Any], object] | None = None, address: str = "0.0.0.0:0") -> Scraper:
         pair = self_signed(["localhost", "127.0.0.1"])
-        registry, cluster, crashes = CollectorRegistry(), Cluster(known or {}), Crashes()
+        registry, cluster, crashes = CollectorRegistry(), ScrapedCluster(known or {}), CrashingScrape()
         Counter("seen_total", "Seen.", registry=registry)
         listener = tls.context(pair.certificate, pair.key)
         context = scraping.scraping(address, Rendering(registry), cluster, crashes, listener, 1.0)

@@ -26,7 +26,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-class Asker:
+class TurnTaker:
     """Takes turns of one `Turns` in tasks, and knows which of them were given in which order."""
 
     def __init__(self, total: int = TOTAL) -> None:
@@ -44,7 +44,7 @@ class Asker:
 
 
 async def test_one_namespace_gets_half_and_the_next_is_served_at_once() -> None:
-    asker = Asker()
+    asker = TurnTaker()
     slow = asker.ask("slow", 1000)
     await settled()
     assert Counter(asker.given) == {"slow": 32}
@@ -60,7 +60,7 @@ async def test_one_namespace_gets_half_and_the_next_is_served_at_once() -> None:
 @pytest.mark.parametrize("hostile", [1, 3, 5])
 async def test_there_is_room_beside_several_hostile_namespaces(hostile: int) -> None:
     """Each holds as many turns as it can for as long as it likes."""
-    asker = Asker()
+    asker = TurnTaker()
     tasks = [task for number in range(hostile) for task in asker.ask(f"hostile-{number}", 100)]
     await settled()
 
@@ -73,7 +73,7 @@ async def test_there_is_room_beside_several_hostile_namespaces(hostile: int) -> 
 
 
 async def test_where_all_turns_are_taken_the_next_goes_to_who_has_none() -> None:
-    asker = Asker()
+    asker = TurnTaker()
     tasks = [task for number in range(40) for task in asker.ask(f"hostile-{number % 20}", 100)]
     await settled()
     held = Counter(asker.given)
@@ -93,7 +93,7 @@ async def test_where_all_turns_are_taken_the_next_goes_to_who_has_none() -> None
 
 
 async def test_returned_turns_go_round() -> None:
-    asker = Asker(2)
+    asker = TurnTaker(2)
     first = asker.ask("a", 3) + asker.ask("b", 2) + asker.ask("c", 2)
     await settled()
     # One turn each, as long as there are others.
@@ -107,7 +107,7 @@ async def test_returned_turns_go_round() -> None:
 
 
 async def test_who_gives_up_leaves_nothing_behind() -> None:
-    asker = Asker(1)
+    asker = TurnTaker(1)
     asker.ask("a")
     await settled()
     late = asker.ask("b", 3, asyncio.get_running_loop().time() - 1)
@@ -124,7 +124,7 @@ async def test_who_gives_up_leaves_nothing_behind() -> None:
 
 
 async def test_a_turn_given_in_the_moment_of_giving_up_goes_on() -> None:
-    asker = Asker(1)
+    asker = TurnTaker(1)
     asker.ask("a")
     await settled()
     (gone,), (patient,) = asker.ask("b"), asker.ask("c")
@@ -138,7 +138,7 @@ async def test_a_turn_given_in_the_moment_of_giving_up_goes_on() -> None:
 
 
 async def test_a_wait_given_up_in_the_moment_of_a_return_is_passed_over() -> None:
-    asker = Asker(1)
+    asker = TurnTaker(1)
     asker.ask("a")
     await settled()
     (gone,), (patient,) = asker.ask("b"), asker.ask("c")

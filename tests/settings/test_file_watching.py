@@ -13,7 +13,7 @@ from webhook.settings.file import SettingsFile, parse
 from webhook.settings.snapshot import Settings
 
 
-class Watcher:
+class RunningFileWatcher:
     """A followed file and what was called back."""
 
     def __init__(self, path: Path) -> None:
@@ -37,10 +37,10 @@ class Watcher:
 
 
 @pytest.fixture
-def watcher(tmp_path: Path) -> Watcher:
+def watcher(tmp_path: Path) -> RunningFileWatcher:
     path = tmp_path / "s.yaml"
     path.write_text("scheduling: {clusterWide: false}\n")
-    return Watcher(path)
+    return RunningFileWatcher(path)
 
 
 GOOD = "scheduling: {clusterWide: true}\n"
@@ -48,7 +48,7 @@ BAD = "scheduling: {clusterWide: 3}\n"
 
 
 class TestFollowing:
-    async def test_an_unchanged_file_calls_nobody(self, watcher: Watcher) -> None:
+    async def test_an_unchanged_file_calls_nobody(self, watcher: RunningFileWatcher) -> None:
         before = watcher.file.current
         for _ in range(3):
             await watcher.file.poll()
@@ -56,7 +56,7 @@ class TestFollowing:
         assert watcher.file.current is before
         assert (watcher.refused, watcher.reloaded, watcher.restart) == ([], [], [])
 
-    async def test_a_change_counts_once_it_was_seen_twice(self, watcher: Watcher) -> None:
+    async def test_a_change_counts_once_it_was_seen_twice(self, watcher: RunningFileWatcher) -> None:
         before = watcher.file.current
         watcher.path.write_text(GOOD)
         await watcher.file.poll()
@@ -68,7 +68,7 @@ class TestFollowing:
         assert watcher.file.current == parse(GOOD.encode(), "x")
         assert watcher.reloaded == [(before, watcher.file.current)]
 
-    async def test_a_write_that_is_still_going_on_is_not_read(self, watcher: Watcher) -> None:
+    async def test_a_write_that_is_still_going_on_is_not_read(self, watcher: RunningFileWatcher) -> None:
         for text in ("", "scheduling:", "scheduling: {clus", GOOD):
             watcher.path.write_text(text)
             await watcher.file.poll()
@@ -77,7 +77,7 @@ class TestFollowing:
         assert watcher.refused == []
         assert [new.scheduling.cluster_wide for _, new in watcher.reloaded] == [True]
 
-    async def test_a_refused_change_leaves_the_last_good_state(self, watcher: Watcher) -> None:
+    async def test_a_refused_change_leaves_the_last_good_state(self, watcher: RunningFileWatcher) -> None:
         before = watcher.file.current
         await watcher.settle(BAD)
         await watcher.settle()
@@ -87,7 +87,7 @@ class TestFollowing:
         assert watcher.file.problem is watcher.refused[0]
         assert watcher.reloaded == []
 
-    async def test_each_refused_content_is_told_once(self, watcher: Watcher) -> None:
+    async def test_each_refused_content_is_told_once(self, watcher: RunningFileWatcher) -> None:
         await watcher.settle(BAD)
         await watcher.settle(BAD + "\n")
         await watcher.settle()
@@ -98,7 +98,7 @@ class TestFollowing:
         await watcher.settle(BAD)
         assert len(watcher.refused) == 3
 
-    async def test_taking_a_bad_change_back_is_no_change(self, watcher: Watcher) -> None:
+    async def test_taking_a_bad_change_back_is_no_change(self, watcher: RunningFileWatcher) -> None:
         before, text = watcher.file.current, watcher.path.read_text()
         await watcher.settle(BAD)
         await watcher.settle(text)
@@ -107,7 +107,7 @@ class TestFollowing:
         assert watcher.file.problem is None
         assert watcher.reloaded == []
 
-    async def test_a_file_that_is_away_for_a_moment_is_nothing(self, watcher: Watcher) -> None:
+    async def test_a_file_that_is_away_for_a_moment_is_nothing(self, watcher: RunningFileWatcher) -> None:
         text = watcher.path.read_text()
         watcher.path.unlink()
         await watcher.file.poll()
@@ -116,7 +116,7 @@ class TestFollowing:
 
         assert watcher.refused == []
 
-    async def test_a_file_that_stays_away_is_told_once(self, watcher: Watcher) -> None:
+    async def test_a_file_that_stays_away_is_told_once(self, watcher: RunningFileWatcher) -> None:
         before = watcher.file.current
         watcher.path.unlink()
         await watcher.settle()
@@ -134,7 +134,7 @@ class TestFollowing:
             (tmp_path / name / "s.yaml").write_text(text)
         (tmp_path / "..data").symlink_to("..1")
         (tmp_path / "s.yaml").symlink_to("..data/s.yaml")
-        watcher = Watcher(tmp_path / "s.yaml")
+        watcher = RunningFileWatcher(tmp_path / "s.yaml")
 
         (tmp_path / "..tmp").symlink_to("..2")
         (tmp_path / "..tmp").replace(tmp_path / "..data")
@@ -142,7 +142,7 @@ class TestFollowing:
 
         assert watcher.file.current.scheduling.cluster_wide
 
-    async def test_listeners_and_certificates_wait_for_the_next_start(self, watcher: Watcher) -> None:
+    async def test_listeners_and_certificates_wait_for_the_next_start(self, watcher: RunningFileWatcher) -> None:
         at_start = watcher.file.current.server
         moved = "server: {listen: 'a:1', maxInFlight: 9}\ntls: {certFile: c, keyFile: k}\n"
         await watcher.settle(GOOD + moved)
@@ -165,7 +165,7 @@ class TestFollowing:
         await watcher.settle("audit: {keep: 7}")
         assert watcher.restart[2:] == [["audit"]]
 
-    async def test_nobody_needs_to_listen(self, watcher: Watcher) -> None:
+    async def test_nobody_needs_to_listen(self, watcher: RunningFileWatcher) -> None:
         quiet = SettingsFile(watcher.path)
         for text in (BAD, "server: {listen: 'a:1'}"):
             watcher.path.write_text(text)
@@ -174,7 +174,7 @@ class TestFollowing:
 
         assert quiet.current.digest == hashlib.sha256(b"server: {listen: 'a:1'}").hexdigest()
 
-    async def test_watch_polls_until_cancelled(self, watcher: Watcher) -> None:
+    async def test_watch_polls_until_cancelled(self, watcher: RunningFileWatcher) -> None:
         task = asyncio.create_task(watcher.file.watch())
         watcher.path.write_text(GOOD)
         while not watcher.reloaded:

@@ -12,16 +12,16 @@ from webhook.settings.model import SettingsModel
 from webhook.settings.snapshot import (
     AuditSettings,
     Blackout,
+    DriftSettings,
     EvictionSettings,
+    FidelitySettings,
     InstancetypeSettings,
     MigrationSettings,
-    ParitySettings,
     SchedulerHealthSettings,
     SchedulerSettings,
     SchedulingSettings,
     ServerSettings,
     Settings,
-    UnenforcedSettings,
     WebhookSettings,
 )
 
@@ -129,7 +129,7 @@ def test_the_defaults() -> None:
             expand=False,
             virtual_machines=True,
             virtual_machine_instances=True,
-            parity=ParitySettings(sample=0, every_seconds=600),
+            parity=FidelitySettings(sample=0, every_seconds=600),
             failure_policy="Ignore",
         ),
         migration=MigrationSettings(
@@ -202,7 +202,7 @@ def test_everything_said_is_in_the_snapshot() -> None:
             expand=True,
             virtual_machines=False,
             virtual_machine_instances=False,
-            parity=ParitySettings(sample=20, every_seconds=300),
+            parity=FidelitySettings(sample=20, every_seconds=300),
             failure_policy="Fail",
         ),
         migration=MigrationSettings(
@@ -229,7 +229,7 @@ def test_everything_said_is_in_the_snapshot() -> None:
         excluded_namespaces=frozenset({"kube-system", "openshift-cnv", "ops"}),
         digest="digest",
         events=True,
-        unenforced=UnenforcedSettings(every_seconds=1800.0, policy_reports=False),
+        unenforced=DriftSettings(every_seconds=1800.0, policy_reports=False),
     )
 
 

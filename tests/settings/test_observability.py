@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.settings.parsing import mistakes, snapshot
-from webhook.settings.snapshot import AuditSettings, UnenforcedSettings
+from webhook.settings.snapshot import AuditSettings, DriftSettings
 
 
 def test_the_defaults() -> None:
@@ -13,7 +13,7 @@ def test_the_defaults() -> None:
 
     assert made.server.audit == AuditSettings(output="", max_bytes=100 * 1024 * 1024, keep=5)
     assert made.events is False
-    assert made.unenforced == UnenforcedSettings(every_seconds=0.0, policy_reports=True)
+    assert made.unenforced == DriftSettings(every_seconds=0.0, policy_reports=True)
 
 
 @pytest.mark.parametrize(("given", "on"), [("on", True), ("off", False), (True, True), (False, False), (None, False)])

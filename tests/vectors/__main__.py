@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.vectors import nodes, targets
-from tests.vectors.cases import Case, read
+from tests.vectors.cases import VectorCase, read
 from tests.vectors.compare import differences
 from tests.vectors.stages import STAGES, answers
 from webhook.errors import InputError
@@ -23,14 +23,14 @@ _SHOWN = 10
 _LINES = 30
 
 
-def failures(case: Case) -> dict[str, list[str]]:
+def failures(case: VectorCase) -> dict[str, list[str]]:
     """The stages of a case in which we differ from KubeVirt, and how."""
     found = {stage: differences(stage, case.expected[stage], ours) for stage, ours in answers(case)}
     return {stage: lines for stage, lines in found.items() if lines}
 
 
 @dataclass(frozen=True)
-class Kind:
+class VectorKind:
     """One kind of vectors.
 
     Attributes:
@@ -40,18 +40,18 @@ class Kind:
     """
 
     answer: type
-    failures: Callable[[Case], dict[str, list[str]]]
+    failures: Callable[[VectorCase], dict[str, list[str]]]
     stages: Sequence[str]
 
 
 KINDS = {
-    "instancetypes": Kind(dict, failures, STAGES),
-    "placement": Kind(list, nodes.failures, nodes.STAGES),
-    "targets": Kind(list, targets.failures, targets.STAGES),
+    "instancetypes": VectorKind(dict, failures, STAGES),
+    "placement": VectorKind(list, nodes.failures, nodes.STAGES),
+    "targets": VectorKind(list, targets.failures, targets.STAGES),
 }
 
 
-def run(kind: Kind, path: Path) -> bool:
+def run(kind: VectorKind, path: Path) -> bool:
     """Run a file; whether all cases passed."""
     passed = failed = 0
     stages: Counter[str] = Counter()
@@ -70,7 +70,7 @@ def run(kind: Kind, path: Path) -> bool:
     return not failed
 
 
-def _show(case: Case, found: dict[str, list[str]]) -> None:
+def _show(case: VectorCase, found: dict[str, list[str]]) -> None:
     for stage, lines in found.items():
         print(f"{case.id}, {stage}:")
         for line in lines[:_LINES]:

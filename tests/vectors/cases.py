@@ -34,7 +34,7 @@ _NAMESPACED = (
 
 
 @dataclass(frozen=True)
-class Case:
+class VectorCase:
     """One line.
 
     Attributes:
@@ -91,7 +91,7 @@ class Case:
         return rules_of(release_of(version))
 
 
-def read(path: Path, answer: type = dict) -> Iterator[Case]:
+def read(path: Path, answer: type = dict) -> Iterator[VectorCase]:
     """The cases of a file, plain or compressed.
 
     Args:
@@ -110,7 +110,7 @@ def read(path: Path, answer: type = dict) -> Iterator[Case]:
             yield _case(line, f"{path}:{number}", answer)
 
 
-def _case(line: bytes, where: str, answer: type) -> Case:
+def _case(line: bytes, where: str, answer: type) -> VectorCase:
     try:
         entry = msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -120,4 +120,4 @@ def _case(line: bytes, where: str, answer: type) -> Case:
         raise InputError("is no case, which has the objects case and expected", where)
     if not all(isinstance(value, answer) or stage == "error" for stage, value in expected.items()):
         raise InputError(f"has an answer that is no {_TYPES[answer]}", where)
-    return Case(str(given.get("id", where)), given, expected)
+    return VectorCase(str(given.get("id", where)), given, expected)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.vectors.cases import Case
+from tests.vectors.cases import VectorCase
 from webhook.errors import InputError
 from webhook.placement.affinity import Placed
 from webhook.placement.constraints import own
@@ -20,7 +20,7 @@ _ORIGINS = {"affinity": (VM, AFFINITY), "taints": (TAINTS, CORDONED), "fit": (VM
 STAGES = (*_ORIGINS, "error")
 
 
-def failures(case: Case) -> dict[str, list[str]]:
+def failures(case: VectorCase) -> dict[str, list[str]]:
     """The stages in which we differ, and how.
 
     Of a malformed pod, which the API server would not have accepted, only a reason is expected.
@@ -45,7 +45,7 @@ def answers(stage: str, requirements: Requirements, nodes: list[Node]) -> dict[s
     return {"node by node": plain, "over the index": [node.name for node in nodes if node.name in indexed]}
 
 
-def _differences(case: Case, stage: str, requirements: Requirements, nodes: list[Node]) -> list[str]:
+def _differences(case: VectorCase, stage: str, requirements: Requirements, nodes: list[Node]) -> list[str]:
     expected: list[Any] = case.expected[stage]
     lines = []
     for way, ours in answers(stage, requirements, nodes).items():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 
-from tests.vectors.cases import Case, Json
+from tests.vectors.cases import Json, VectorCase
 from webhook.errors import InputError
 from webhook.kubevirt.instancetype.conflict import Conflicts, Rejection
 from webhook.kubevirt.instancetype.expand import expand
@@ -20,7 +20,7 @@ def uuids() -> Callable[[], str]:
     return partial(next, (f"00000000-0000-4000-8000-{number:012}" for number in count(1)))
 
 
-def answers(case: Case) -> Iterator[tuple[str, Json]]:
+def answers(case: VectorCase) -> Iterator[tuple[str, Json]]:
     """Our answers to the stages that KubeVirt has answered, later ones on the VM that ``mutate`` has changed."""
     given = dict(case.given)
     for stage in (*_STAGES, *sorted(case.expected.keys() - _STAGES.keys())):
@@ -48,16 +48,16 @@ def _plain(answer: VmAdmission) -> Json:
     return plain
 
 
-def _mutate(case: Case, given: Json) -> Json:
+def _mutate(case: VectorCase, given: Json) -> Json:
     old = given.get("oldVM") if given.get("operation") == "UPDATE" else None
     return _plain(vm_admitter.mutate(given["vm"], case.get, uuids(), case.configuration, old))
 
 
-def _admit(case: Case, given: Json) -> Json:
+def _admit(case: VectorCase, given: Json) -> Json:
     return _plain(vm_admitter.validate(given["vm"], case.get, case.configuration))
 
 
-def _controller(case: Case, given: Json) -> Json:
+def _controller(case: VectorCase, given: Json) -> Json:
     whole = Round(given["vm"], case.get, case.configuration)
     try:
         synced = whole.sync()
@@ -78,7 +78,7 @@ def _controller(case: Case, given: Json) -> Json:
     return answer
 
 
-def _expand(case: Case, given: Json) -> Json:
+def _expand(case: VectorCase, given: Json) -> Json:
     try:
         return {"vm": expand(given["vm"], case.get, case.configuration)}
     except Conflicts as rejection:
@@ -89,20 +89,20 @@ def _expand(case: Case, given: Json) -> Json:
         }
 
 
-def _vmi(case: Case, given: Json) -> Json:
+def _vmi(case: VectorCase, given: Json) -> Json:
     return {"admittedVMI": vmi_mutator.create(given["vmi"], case.configuration, uuids())}
 
 
-def _instancetype_spec(case: Case, given: Json) -> Json:
+def _instancetype_spec(case: VectorCase, given: Json) -> Json:
     return _plain(instancetype_admitter.instancetype(given["instancetype"], case.rules))
 
 
-def _preference_spec(case: Case, given: Json) -> Json:
+def _preference_spec(case: VectorCase, given: Json) -> Json:
     return _plain(instancetype_admitter.preference(given["preference"], case.rules))
 
 
 # In the order in which KubeVirt comes to them.
-_STAGES: dict[str, Callable[[Case, Json], Json]] = {
+_STAGES: dict[str, Callable[[VectorCase, Json], Json]] = {
     "instancetypeSpec": _instancetype_spec,
     "preferenceSpec": _preference_spec,
     "mutate": _mutate,

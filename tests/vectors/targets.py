@@ -11,7 +11,7 @@ import jsonpatch
 import msgspec
 
 from tests.builders import CONTROLLER, installed, known
-from tests.vectors.cases import Case, Json
+from tests.vectors.cases import Json, VectorCase
 from webhook.admission.patch import operations
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.kubevirt.config import ClusterConfig
@@ -36,7 +36,7 @@ _HELD = (MigrationSettings(collision="deny"), MigrationSettings(collision="ignor
 _ENDPOINT = BY_PATH["/mutate/migration/pods/enforce"]
 
 
-def failures(case: Case) -> dict[str, list[str]]:
+def failures(case: VectorCase) -> dict[str, list[str]]:
     """Where our requirements leave other nodes than KubeVirt's own target pod, or than that pod as we constrain it."""
     nodes = [Node.read(node) for node in case.given["nodes"]]
     facts = _facts(case, nodes)
@@ -54,7 +54,7 @@ def failures(case: Case) -> dict[str, list[str]]:
     return {"kubevirt": lines} if lines else {}
 
 
-def _facts(case: Case, nodes: Iterable[Node]) -> dict[Key[Any], object]:
+def _facts(case: VectorCase, nodes: Iterable[Node]) -> dict[Key[Any], object]:
     given = case.given
     namespace, uid = case.namespace, given["vmi"]["metadata"]["uid"]
     pods = [read(LauncherPod, pod, "pod") for pod in given.get("sourcePods") or ()]
@@ -74,7 +74,7 @@ def _facts(case: Case, nodes: Iterable[Node]) -> dict[Key[Any], object]:
     return found
 
 
-def _constrained(case: Case, facts: Mapping[Key[Any], object], settings: MigrationSettings) -> Json:
+def _constrained(case: VectorCase, facts: Mapping[Key[Any], object], settings: MigrationSettings) -> Json:
     """The target pod as our second layer makes it."""
     pod: Json = case.given["targetPod"]
     request = {

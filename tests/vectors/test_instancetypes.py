@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from tests.vectors.__main__ import failures
-from tests.vectors.cases import Case, read
+from tests.vectors.cases import VectorCase, read
 from tests.vectors.files import DATA, FILE, VERSIONS
 from tests.vectors.stages import STAGES
 from webhook.releases.version import KNOWN
@@ -14,7 +14,7 @@ FILES = (FILE, DATA / "corners.jsonl.gz", *VERSIONS)
 
 
 @cache
-def results() -> list[tuple[Case, dict[str, list[str]]]]:
+def results() -> list[tuple[VectorCase, dict[str, list[str]]]]:
     return [(case, failures(case)) for file in FILES for case in read(file)]
 
 

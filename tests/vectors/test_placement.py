@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.vectors.cases import Case, read
+from tests.vectors.cases import VectorCase, read
 from tests.vectors.nodes import answers, failures
 from webhook.placement.affinity import Placed
 from webhook.placement.constraints import own
@@ -16,7 +16,7 @@ FILE = Path(__file__).parents[1] / "data" / "placement.jsonl.gz"
 
 
 @cache
-def cases() -> list[Case]:
+def cases() -> list[VectorCase]:
     return list(read(FILE, list))
 
 

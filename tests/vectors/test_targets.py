@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.vectors.cases import Case, read
+from tests.vectors.cases import VectorCase, read
 from tests.vectors.targets import failures
 
 FILE = Path(__file__).parents[1] / "data" / "targets.jsonl.gz"
 
 
 @cache
-def cases() -> list[Case]:
+def cases() -> list[VectorCase]:
     return list(read(FILE, list))
 
 
@@ -34,7 +34,7 @@ def test_a_difference_is_seen(part: str) -> None:
     """The cases notice it if any part of one is taken from another."""
     given = [case.given for case in cases()]
     mixed = [
-        Case(case.id, case.given | {part: other[part]}, case.expected)
+        VectorCase(case.id, case.given | {part: other[part]}, case.expected)
         for case, other in zip(cases(), given[1:], strict=False)
         if bool(case.given.get("sourcePods")) == bool(other.get("sourcePods"))
     ]

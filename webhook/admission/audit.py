@@ -95,7 +95,7 @@ class DifferingField(msgspec.Struct, frozen=True):
     origin: Annotated[str | None, Meta(description="The source that sets it; null where no source does.")]
 
 
-class ParityRecord(msgspec.Struct, frozen=True, rename="camel", tag="parity", tag_field="kind"):
+class FidelityRecord(msgspec.Struct, frozen=True, rename="camel", tag="parity", tag_field="kind"):
     """A running VM whose VMI differs from what KubeVirt's rules make of it."""
 
     schema: _SchemaName
@@ -106,7 +106,7 @@ class ParityRecord(msgspec.Struct, frozen=True, rename="camel", tag="parity", ta
     count: Annotated[int, Meta(description="Of all of them.", ge=1)]
 
 
-class UnenforcedRecord(msgspec.Struct, frozen=True, rename="camel", tag="unenforced", tag_field="kind"):
+class DriftRecord(msgspec.Struct, frozen=True, rename="camel", tag="unenforced", tag_field="kind"):
     """An object in a namespace that has opted in, which is not as enforce would have made it."""
 
     schema: _SchemaName
@@ -123,7 +123,7 @@ class UnenforcedRecord(msgspec.Struct, frozen=True, rename="camel", tag="unenfor
     message: _Message
 
 
-AnyRecord = Record | ParityRecord | UnenforcedRecord
+AnyRecord = Record | FidelityRecord | DriftRecord
 
 
 def schema() -> dict[str, Any]:
@@ -133,18 +133,18 @@ def schema() -> dict[str, Any]:
         members = made["$defs"][record.rpartition("/")[2]]["properties"]
         members["kind"] = {"description": "What the line is about.", **members["kind"]}
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"https://{SCHEMA}"}
-    members = {"anyOf": made["anyOf"], "$defs": _dedented(made["$defs"])}
+    members = {"anyOf": made["anyOf"], "$defs": _dedent_schema(made["$defs"])}
     return {**head, "title": "An audit line of kubevirt-webhook", **members}
 
 
-def _dedented(node: Any) -> Any:
+def _dedent_schema(node: Any) -> Any:
     """The schema without the indentation of docstrings in the code, which Python 3.13 removes and older ones keep."""
     if isinstance(node, dict):
         return {
-            key: inspect.cleandoc(value) if key == "description" and isinstance(value, str) else _dedented(value)
+            key: inspect.cleandoc(value) if key == "description" and isinstance(value, str) else _dedent_schema(value)
             for key, value in node.items()
         }
-    return [_dedented(each) for each in node] if isinstance(node, list) else node
+    return [_dedent_schema(each) for each in node] if isinstance(node, list) else node
 
 
 def timestamp(wall: float) -> str:

@@ -209,7 +209,7 @@ def _parse_request(review: Review[V]) -> tuple[str, Request[V]]:
 _ENVELOPE: Final[msgspec.json.Decoder[Review[Any]]] = msgspec.json.Decoder(Review[Any])
 
 
-class _Details(View, frozen=True, omit_defaults=True):
+class _StatusDetails(View, frozen=True, omit_defaults=True):
     name: str = ""
     group: str = ""
     kind: str = ""
@@ -220,7 +220,7 @@ class _ResponseStatus(View, frozen=True, omit_defaults=True):
     code: int
     message: str
     reason: str | None = None
-    details: _Details | None = None
+    details: _StatusDetails | None = None
 
 
 class _Response(View, frozen=True, omit_defaults=True):
@@ -253,7 +253,7 @@ def _status(denial: Denial, request: Request[Any]) -> _ResponseStatus:
     details = None
     if causes:
         name, group, kind = object_name(request), request.kind.group, request.kind.kind
-        details = _Details(
+        details = _StatusDetails(
             _clip_text(name, _MAX_NAME), _clip_text(group, _MAX_NAME), _clip_text(kind, _MAX_NAME), causes
         )
     return _ResponseStatus(denial.code, _clip_text(denial.message), _REASONS.get(denial.code), details)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any, Final
 
-from webhook.admission.audit import SCHEMA, AuditedObject, DifferingField, ParityRecord, timestamp
+from webhook.admission.audit import SCHEMA, AuditedObject, DifferingField, FidelityRecord, timestamp
 from webhook.errors import InputError, Unavailable
 from webhook.k8s.client.api import READ_ERRORS, Transport, fetch, list_failure
 from webhook.k8s.client.clock import REAL_TIME, Clock
@@ -24,7 +24,7 @@ from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.resources import STARTED_VMS, STORED_VMIS, STORED_VMS, UNSTRUCTURED
 from webhook.kubevirt.vm import fidelity
 from webhook.kubevirt.vm.fidelity import Difference, Incomparable
-from webhook.settings.snapshot import ParitySettings
+from webhook.settings.snapshot import FidelitySettings
 from webhook.work import TooComplex, Work
 
 RESULTS: Final = ("same", "different", "skipped")
@@ -70,8 +70,8 @@ class FidelityCheck:
         self,
         transport: Transport,
         configuration: Callable[[], ClusterConfig | Unavailable | None],
-        settings: Callable[[], ParitySettings],
-        audit: Callable[[ParityRecord], None],
+        settings: Callable[[], FidelitySettings],
+        audit: Callable[[FidelityRecord], None],
         *,
         clock: Clock = REAL_TIME,
         chance: random.Random | None = None,
@@ -183,4 +183,4 @@ class FidelityCheck:
         fields = [DifferingField(one.path, one.origin.value if one.origin else None) for one in differences]
         named = AuditedObject("VirtualMachine", namespace, name)
         when = timestamp(self._clock.wall())
-        self._audit(ParityRecord(SCHEMA, when, uid, named, fields[:_FIELDS_SHOWN], len(fields)))
+        self._audit(FidelityRecord(SCHEMA, when, uid, named, fields[:_FIELDS_SHOWN], len(fields)))

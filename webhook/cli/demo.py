@@ -61,7 +61,7 @@ class Answered:
 
 
 @dataclass
-class _Server:
+class _DemoServer:
     address: str
     lines: asyncio.Queue[dict[str, Any]]
 
@@ -126,7 +126,7 @@ async def _run(
 
 async def _ask(
     client: aiohttp.ClientSession,
-    server: _Server,
+    server: _DemoServer,
     cluster: FilesCluster,
     settings: Settings,
     path: Path,
@@ -164,7 +164,7 @@ def _operations(response: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def _serving(arguments: list[str]) -> AsyncIterator[_Server]:
+async def _serving(arguments: list[str]) -> AsyncIterator[_DemoServer]:
     """A `serve` process that has logged where it listens; its audit lines arrive in the queue."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -187,7 +187,7 @@ async def _serving(arguments: list[str]) -> AsyncIterator[_Server]:
     try:
         async with asyncio.timeout(_START_SECONDS):
             address = await _address(process.stderr)
-        yield _Server(address, lines)
+        yield _DemoServer(address, lines)
     finally:
         with suppress(ProcessLookupError):
             process.terminate()

@@ -70,11 +70,11 @@ def expand(**options: Any) -> None:
     Where KubeVirt generates random UUIDs, this command derives them from the name. Exit status 1 if KubeVirt would
     deny the VM, 2 on invalid input.
     """
-    _run(_Options(**options))
+    _run(_ExpandOptions(**options))
 
 
 @dataclass(frozen=True)
-class _Options:
+class _ExpandOptions:
     """The options of the command."""
 
     files: tuple[str, ...]
@@ -87,7 +87,7 @@ class _Options:
     show_secrets: bool
 
 
-def _run(options: _Options) -> None:
+def _run(options: _ExpandOptions) -> None:
     found = _read(options.files)
     results = asyncio.run(_all(found, options, parse_release(options.kubevirt_version)))
     explanations = [
@@ -191,7 +191,9 @@ def _print(shown: list[Any], output: str | None) -> None:
         write.data(dump(shown))
 
 
-async def _all(found: given.GivenObjects, options: _Options, release: Release | None) -> list[_Result | _WouldDeny]:
+async def _all(
+    found: given.GivenObjects, options: _ExpandOptions, release: Release | None
+) -> list[_Result | _WouldDeny]:
     async with objects(options.cluster_from, options.kubeconfig) as source:
         search = Search(found, source)
         configuration, settings = await configuration_of(found, source, release)

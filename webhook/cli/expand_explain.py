@@ -37,7 +37,7 @@ _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizer
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class Leaf:
     """A leaf of an object.
 
     Attributes:
@@ -72,13 +72,13 @@ class Explanation:
         self._stand_ins = stand_ins
         self._own: Final = "vmi" if _from_vmi(created) else "vm"
 
-    def fields(self) -> Iterator[Field]:
+    def fields(self) -> Iterator[Leaf]:
         """All leaves, in the object's order."""
         origins = self._created.origins
         for path, value in leaves(self.shown):
             # Where a secret hides more than a leaf, all of it came from the same place.
             origin = origins.get(path) or next((o for p, o in origins.items() if p.startswith(path)), Origin.VM)
-            yield Field(path, value, origin, isinstance(value, str) and value in self._stand_ins)
+            yield Leaf(path, value, origin, isinstance(value, str) and value in self._stand_ins)
 
     def label(self, origin: Origin) -> str:
         """The origin with the name of its object."""
@@ -95,7 +95,7 @@ class Explanation:
             "fields": [self._field_json(item) for item in self.fields()],
         }
 
-    def _field_json(self, item: Field) -> dict[str, Any]:
+    def _field_json(self, item: Leaf) -> dict[str, Any]:
         named = self._created.named.get(item.origin)
         origin = self._own if item.origin is Origin.VM else item.origin.value
         return {
@@ -120,7 +120,7 @@ class Explanation:
             if group:
                 self._print_group(out, origin, group)
 
-    def _print_group(self, out: Console, origin: Origin, group: list[Field]) -> None:
+    def _print_group(self, out: Console, origin: Origin, group: list[Leaf]) -> None:
         label, count = self.label(origin), pluralize(len(group), "field")
         out.print(Text.assemble("\n", (safe(label), f"bold {_STYLES[origin]}"), (f"  {count}", "dim")))
         own = {item.path: f" ({_STAND_IN})" if item.stand_in else "" for item in group}

@@ -15,7 +15,7 @@ from webhook.admission.redaction import redact
 from webhook.cli import write
 from webhook.cli.drain_text import print_plan
 from webhook.cli.options import CLUSTER_FROM, kubeconfig_option, output_option
-from webhook.cli.snapshot import NotRead, from_cluster, from_files
+from webhook.cli.snapshot import SnapshotError, from_cluster, from_files
 from webhook.cli.yamltext import dump
 from webhook.cluster.selection import require_single_source
 from webhook.drain.planner import plan
@@ -48,11 +48,11 @@ def drain(**options: Any) -> None:
 
     Exit status 0 if the drain can end, 1 if something blocks it, 2 on invalid input, 3 if the cluster cannot be read.
     """
-    _run(_Options(**options))
+    _run(_ExplainDrainOptions(**options))
 
 
 @dataclass(frozen=True)
-class _Options:
+class _ExplainDrainOptions:
     """The options of the command."""
 
     nodes: tuple[str, ...]
@@ -63,14 +63,14 @@ class _Options:
     output: str
 
 
-def _run(options: _Options) -> None:
+def _run(options: _ExplainDrainOptions) -> None:
     if not options.nodes and not options.rolling:
         raise InputError("no node is named", fix="name nodes, or use --rolling for all nodes, one after the other")
     bandwidth = _bytes(options.bandwidth) if options.bandwidth is not None else None
     require_single_source(options.cluster_from, options.kubeconfig)
     try:
         snapshot = _read(options)
-    except NotRead as error:
+    except SnapshotError as error:
         write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
         raise SystemExit(_UNREADABLE) from None
     found = plan(snapshot, options.nodes, rolling=options.rolling, bandwidth=bandwidth)
@@ -79,7 +79,7 @@ def _run(options: _Options) -> None:
         raise SystemExit(_BLOCKED)
 
 
-def _read(options: _Options) -> Snapshot:
+def _read(options: _ExplainDrainOptions) -> Snapshot:
     if options.cluster_from:
         return from_files(options.cluster_from)
     return asyncio.run(from_cluster(options.kubeconfig))

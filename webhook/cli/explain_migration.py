@@ -58,11 +58,11 @@ def migration(**options: Any) -> None:
     Exit status 0 if the migration can succeed (with --node: on that node), 1 if not, 2 if this is unknown: invalid
     input, the VM does not exist, or the VM does not run.
     """
-    _run(_Options(**options))
+    _run(_ExplainMigrationOptions(**options))
 
 
 @dataclass(frozen=True)
-class _Options:
+class _ExplainMigrationOptions:
     """The options of the command."""
 
     vm: str
@@ -74,7 +74,7 @@ class _Options:
     output: str
 
 
-def _run(options: _Options) -> None:
+def _run(options: _ExplainMigrationOptions) -> None:
     answer = asyncio.run(_answer(options))
     if options.output == "json":
         write.data(json.dumps(redact(msgspec.to_builtins(answer)), indent=2))
@@ -86,7 +86,7 @@ def _run(options: _Options) -> None:
         raise SystemExit(1)
 
 
-async def _answer(options: _Options) -> MigrationExplanation:
+async def _answer(options: _ExplainMigrationOptions) -> MigrationExplanation:
     namespace, name = parse_machine(options.vm, options.namespace)
     added = syntax.selector(options.selector, "--to")
     deadline = asyncio.get_running_loop().time() + _SECONDS

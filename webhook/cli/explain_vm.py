@@ -22,7 +22,7 @@ from webhook.cli.given import GivenObjects
 from webhook.cli.machine import parse_machine
 from webhook.cli.options import CLUSTER_FROM, VM_NAMESPACE, config_option, kubeconfig_option, output_option
 from webhook.cli.search import Search, configuration_of
-from webhook.cli.vm_requests import Json, Requests, eviction_of, migration_of, pod_of
+from webhook.cli.vm_requests import Json, VmRequests, eviction_of, migration_of, pod_of
 from webhook.cli.vm_text import print_vm
 from webhook.cli.yamltext import dump
 from webhook.cluster.objects import FileObjects, LiveObjects, Objects
@@ -72,11 +72,11 @@ def vm(**options: Any) -> None:
     Exit status 0 if the VM is accepted, 1 if a policy or KubeVirt would deny it, 2 on invalid input, or if the VM does
     not exist, 3 if the cluster cannot be read.
     """
-    _run(_Options(**options))
+    _run(_ExplainVmOptions(**options))
 
 
 @dataclass(frozen=True)
-class _Options:
+class _ExplainVmOptions:
     """The options of the command."""
 
     vm: str
@@ -87,7 +87,7 @@ class _Options:
     output: str
 
 
-def _run(options: _Options) -> None:
+def _run(options: _ExplainVmOptions) -> None:
     namespace, name = parse_machine(options.vm, options.namespace)
     settings = load(options.config_file) if options.config_file else default_settings()
     require_single_source(options.cluster_from, options.kubeconfig)
@@ -115,7 +115,7 @@ class _Sources(NamedTuple):
 
 
 @asynccontextmanager
-async def _open(options: _Options, settings: Settings) -> AsyncIterator[_Sources]:
+async def _open(options: _ExplainVmOptions, settings: Settings) -> AsyncIterator[_Sources]:
     async with open_cluster(options.cluster_from, options.kubeconfig, settings) as cluster:
         if options.cluster_from:
             from webhook.cluster.files import FilesCluster
@@ -133,7 +133,7 @@ async def _open(options: _Options, settings: Settings) -> AsyncIterator[_Sources
             await transport.close()
 
 
-async def _explain(namespace: str, name: str, settings: Settings, options: _Options) -> VmExplanation:
+async def _explain(namespace: str, name: str, settings: Settings, options: _ExplainVmOptions) -> VmExplanation:
     async with _open(options, settings) as sources:
         deadline = asyncio.get_running_loop().time() + _SECONDS
         return await _Explaining(sources, settings, namespace, name, deadline).explain()
@@ -155,7 +155,7 @@ class _Explaining:
         self._settings: Final = settings
         self._place: Final = (namespace, name)
         self._deadline: Final = deadline
-        self._requests: Final = Requests(sources.cluster, settings, deadline)
+        self._requests: Final = VmRequests(sources.cluster, settings, deadline)
 
     async def explain(self) -> VmExplanation:
         """The explanation.
@@ -177,7 +177,7 @@ class _Explaining:
         configuration, _ = await configuration_of(GivenObjects(), self._sources.objects)
         uuids = StandInUuids(base)
         try:
-            created = await self._created(base, uuids, configuration)
+            created = await self._create_vmi(base, uuids, configuration)
         except CreationDenied as denied:
             denial = denied.what
         vmi, pod = None, None
@@ -200,7 +200,7 @@ class _Explaining:
             scheduler=pod["spec"]["schedulerName"] if pod else "",
             requests=tuple(reports),
             denial=denial,
-            named=tuple(_named(created, base)) if created else (),
+            named=tuple(_named_reports(created, base)) if created else (),
             fields=tuple(_fields(created, vmi, base, uuids)) if created and vmi else (),
             nodes=await self._nodes(vmi) if vmi else None,
             migration=migration,
@@ -219,7 +219,7 @@ class _Explaining:
         metadata = {key: value for key, value in plain["metadata"].items() if value is not None}
         return {**plain, "kind": kind, "apiVersion": plain["apiVersion"] or "kubevirt.io/v1", "metadata": metadata}
 
-    async def _created(self, base: Json, uuids: StandInUuids, configuration: ClusterConfig) -> Created:
+    async def _create_vmi(self, base: Json, uuids: StandInUuids, configuration: ClusterConfig) -> Created:
         search = Search(GivenObjects(), self._sources.objects)
         if base["kind"] == "VirtualMachineInstance":
             return await search.answer(lambda _: creation.from_vmi(base, uuids.restart(), configuration))
@@ -275,7 +275,7 @@ def _uid(running: Json | None) -> str:
     return str((running or {}).get("metadata", {}).get("uid") or _UID)
 
 
-def _named(created: Created, base: Json) -> Iterator[NamedReport]:
+def _named_reports(created: Created, base: Json) -> Iterator[NamedReport]:
     for origin, named in created.named.items():
         mark = {
             "instancetype": names.INJECTED_INSTANCETYPE_ANNOTATION,
@@ -290,7 +290,7 @@ def _fields(created: Created, vmi: Json, base: Json, uuids: StandInUuids) -> Ite
     shown = redact(vmi)
     before = dict(created.origins)
     explanation = Explanation(created, shown, "", "", frozenset(uuids.made))
-    ours = _marked(vmi, base)
+    ours = _annotated_paths(vmi, base)
     for field in explanation.fields():
         if field.path == "metadata.uid" or field.path in ("apiVersion", "kind"):
             continue
@@ -303,7 +303,7 @@ def _fields(created: Created, vmi: Json, base: Json, uuids: StandInUuids) -> Ite
             yield FieldReport(field.path, field.value, label, named.name if named else "", field.stand_in)
 
 
-def _marked(vmi: Json, base: Json) -> tuple[str, ...]:
+def _annotated_paths(vmi: Json, base: Json) -> tuple[str, ...]:
     """The paths of values that annotations of kubevirt-webhook call its own."""
     annotations = {**_annotations(base), **_annotations(vmi)}
     paths = [f"metadata.annotations[{names.DOMAIN}/injected-"]

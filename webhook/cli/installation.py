@@ -144,7 +144,7 @@ async def _install(options: _InstallOptions) -> None:
         overlay: Overlay = options.overlay or ("openshift" if is_openshift else "kubernetes")
         narrow = await _narrowing(api, installer, overlay, options.callers)
         plan = await _plan(installer, overlay, options.given, options.image, narrow)
-        scheduler = await second_scheduler.planned(
+        scheduler = await second_scheduler.plan_objects(
             api, installer, options.scheduler, is_openshift=overlay == "openshift"
         )
         plan = with_scheduler(plan, scheduler)

@@ -111,7 +111,7 @@ async def to_review_request(
     metadata = _check(value, source, sending.namespace)
     kind, own = value["kind"], metadata.get("namespace")
     template = _template(value)
-    obj = _reviewed(value, template, source, sending.parameters)
+    obj = _convert_for_review(value, template, source, sending.parameters)
     by_controller = template is not None and template.by_controller
     user = sending.user or await _sender(obj, cluster, deadline, by_controller=by_controller)
     namespace = obj["metadata"].get("namespace") or own or sending.namespace or "default"
@@ -178,7 +178,7 @@ def _check(value: Json, source: str, namespace: str | None) -> Json:
     return metadata
 
 
-def _reviewed(value: Json, template: _Template | None, source: str, parameters: Mapping[str, str]) -> Json:
+def _convert_for_review(value: Json, template: _Template | None, source: str, parameters: Mapping[str, str]) -> Json:
     """The object that the API server reviews for a manifest."""
     if template is None:
         return _default_pod(value) if value["kind"] == "Pod" else value

@@ -15,7 +15,7 @@ from webhook.errors import InputError
 from webhook.k8s.yaml_builder import Document, format_path
 from webhook.k8s.yaml_documents import parse_documents, read_documents
 from webhook.scheduler import extender
-from webhook.scheduler.lint import KIND, Problem, Scheduler, is_configuration
+from webhook.scheduler.lint import KIND, LintTarget, Problem, is_configuration
 from webhook.scheduler.lint import lint as find_problems
 from webhook.scheduler.variants import VARIANTS, Place, Variant, configuration
 from webhook.text import pluralize
@@ -44,7 +44,7 @@ def lint(file: str, profile: str, cluster_scheduler: bool, output: str) -> None:
 
     A ConfigMap that holds one is read, too. Exit status 0 without errors, 1 with errors, 2 on bad input.
     """
-    whose = Scheduler(profile, cluster_scheduler)
+    whose = LintTarget(profile, cluster_scheduler)
     found = [(document, problem) for document in _configurations(file) for problem in find_problems(document, whose)]
     if output == "json":
         write.data(json.dumps([_as_json(document, problem) for document, problem in found], indent=2))

@@ -79,7 +79,7 @@ def given_options(options: dict[str, Any]) -> SchedulerOptions:
     return SchedulerOptions(wanted, variant, image, prometheus)
 
 
-async def planned(
+async def plan_objects(
     api: KubernetesTransport, installer: Installer, options: SchedulerOptions, *, is_openshift: bool
 ) -> tuple[Manifest, ...]:
     """The objects of the second scheduler; empty where there is none and none is wanted.

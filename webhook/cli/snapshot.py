@@ -36,7 +36,7 @@ _POLICIES: Final = Resource(
 )
 
 
-class _List(NamedTuple):
+class _ListToRead(NamedTuple):
     """A list to read.
 
     Attributes:
@@ -50,21 +50,21 @@ class _List(NamedTuple):
 
 
 _LISTS: Final = (
-    _List("nodes", NODES),
-    _List("pods", RUNNING_PODS),
-    _List("vmis", VMIS),
-    _List("kubevirts", KUBEVIRTS),
-    _List("migrations", MIGRATIONS, "unfinished migrations are not known"),
-    _List("namespaces", NAMESPACES, "the labels of namespaces are not known"),
-    _List("budgets", BUDGETS, "PodDisruptionBudgets are not known"),
-    _List("claims", CLAIMS, "which nodes reach the VMs' volumes is not known"),
-    _List("volumes", VOLUMES, "which nodes reach the VMs' volumes is not known"),
-    _List("runtime_classes", RUNTIME_CLASSES, "what RuntimeClasses require is not known"),
-    _List("policies", _POLICIES, "whether MigrationPolicies change the limits is not known"),
+    _ListToRead("nodes", NODES),
+    _ListToRead("pods", RUNNING_PODS),
+    _ListToRead("vmis", VMIS),
+    _ListToRead("kubevirts", KUBEVIRTS),
+    _ListToRead("migrations", MIGRATIONS, "unfinished migrations are not known"),
+    _ListToRead("namespaces", NAMESPACES, "the labels of namespaces are not known"),
+    _ListToRead("budgets", BUDGETS, "PodDisruptionBudgets are not known"),
+    _ListToRead("claims", CLAIMS, "which nodes reach the VMs' volumes is not known"),
+    _ListToRead("volumes", VOLUMES, "which nodes reach the VMs' volumes is not known"),
+    _ListToRead("runtime_classes", RUNTIME_CLASSES, "what RuntimeClasses require is not known"),
+    _ListToRead("policies", _POLICIES, "whether MigrationPolicies change the limits is not known"),
 )
 
 
-class NotRead(Exception):  # noqa: N818 - not a mistake of the caller's
+class SnapshotError(Exception):
     """The cluster cannot be read.
 
     Args:
@@ -109,7 +109,7 @@ async def from_cluster(kubeconfig: Path | None) -> Snapshot:
         elif each.missing:
             gaps.append(f"{each.missing}: {listed.why}")
         else:
-            raise NotRead(listed.why)
+            raise SnapshotError(listed.why)
     for kind, number in reader.malformed.items():
         gaps.append(
             f"{pluralize(number, f'object of the kind {kind}', f'objects of the kind {kind}')} cannot be decoded"
@@ -133,7 +133,7 @@ def _snapshot(found: dict[str, list[Any]], gaps: list[str]) -> Snapshot:
     install = KubeVirtInstall.of(kubevirts)
     configuration = install.configuration if install else DEFAULTS
     if isinstance(configuration, Unavailable):
-        raise NotRead(f"KubeVirt's configuration cannot be decoded: {configuration.why}")
+        raise SnapshotError(f"KubeVirt's configuration cannot be decoded: {configuration.why}")
     if install is None:
         gaps.append("there is no KubeVirt object, so its built-in settings count")
     lists: Any = {field: tuple(listed) for field, listed in found.items()}

@@ -85,7 +85,7 @@ class WithVmi(Cluster):
         return self._cluster.waiting_for()
 
 
-class Requests:
+class VmRequests:
     """Sends requests to the policies as the API server does.
 
     Args:

@@ -10,7 +10,7 @@ import msgspec
 from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, TokenKey
-from webhook.k8s.client.api import ApiConnectionError, Forbidden, Transport, decode, timed_out
+from webhook.k8s.client.api import ApiConnectionError, Forbidden, Transport, decode, describe_timeout
 
 S = TypeVar("S")
 
@@ -82,7 +82,7 @@ async def _create_review(
     except ApiConnectionError as error:
         return Unavailable(error.why)
     except TimeoutError:
-        return timed_out(seconds)
+        return describe_timeout(seconds)
     if status == 403:
         return Forbidden(f"the API server denied the request (403): grant create on {resource}")
     if status not in (200, 201):

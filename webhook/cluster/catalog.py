@@ -18,9 +18,9 @@ import msgspec
 from webhook.facts import NOT_READ, ListKey, ObjectKey
 from webhook.k8s.client.api import Transport, decode
 from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.k8s.client.object_store import ByteLimitedStore
 from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing
 from webhook.k8s.client.resources import Resource
-from webhook.k8s.client.room import Rationed
 from webhook.k8s.views import Object
 from webhook.kubevirt.resources import PRESETS, REVISIONS, UNSTRUCTURED
 
@@ -144,7 +144,11 @@ class Catalog:
     def _list(self, copy: Reflector[Any], key: ListKey[Any]) -> object:
         """All objects of a namespace, in the order in which the API server lists them."""
         kept = copy.contents
-        entries = kept.all_of(key.namespace) if key.namespace and not key.label and isinstance(kept, Rationed) else None
+        entries = (
+            kept.all_of(key.namespace)
+            if key.namespace and not key.label and isinstance(kept, ByteLimitedStore)
+            else None
+        )
         if entries is None:
             return NOT_READ
         found = [_read(entry, key.resource) for entry in entries]
@@ -163,7 +167,7 @@ def _reflector(
     return Reflector(
         transport,
         resource,
-        room=lambda: Rationed(_cost, *parts),
+        store=lambda: ByteLimitedStore(_cost, *parts),
         transform=_entry,
         clock=clock,
         timing=timing,

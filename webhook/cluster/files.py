@@ -95,7 +95,7 @@ class FilesCluster(Cluster):
             InputErrors: every mistake in what was read.
         """
         mistakes: list[InputError] = []
-        index = _indexed(read_objects(Path(directory), mistakes), mistakes, os.fspath(directory))
+        index = _index_objects(read_objects(Path(directory), mistakes), mistakes, os.fspath(directory))
         if not any(index.values()):
             raise InputError("holds no objects", os.fspath(directory), "write some there with kubectl get -o yaml")
         return cls(index, settings, clock)
@@ -109,7 +109,7 @@ class FilesCluster(Cluster):
         Raises:
             InputErrors: every mistake in them.
         """
-        return cls(_indexed(documents, [], ""), settings, clock)
+        return cls(_index_objects(documents, [], ""), settings, clock)
 
     def use(self, settings: Settings) -> None:
         """Use other settings from now on."""
@@ -254,7 +254,7 @@ class FilesCluster(Cluster):
         return label == names.ENFORCE or (label is None and self._settings.scheduling.cluster_wide)
 
 
-def _indexed(documents: Iterable[Document], mistakes: list[InputError], source: str) -> Index:
+def _index_objects(documents: Iterable[Document], mistakes: list[InputError], source: str) -> Index:
     """The objects by kind, namespace and name.
 
     Args:

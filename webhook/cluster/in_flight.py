@@ -12,7 +12,7 @@ import msgspec
 from webhook.cluster.recent import Recent
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, ListKey, ObjectKey
-from webhook.k8s.client.api import Transport, decode, fetch_body, timed_out
+from webhook.k8s.client.api import Transport, decode, describe_timeout, fetch_body
 from webhook.k8s.client.bounded_lists import fetch_list
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.views import Object
@@ -105,7 +105,7 @@ class InFlight:
         key = msgspec.structs.replace(key, fresh=True)
         loop = asyncio.get_running_loop()
         began, arrived = loop.time(), next(self._order)
-        late = timed_out(deadline - began)
+        late = describe_timeout(deadline - began)
         while True:
             left = deadline - loop.time()
             if left <= 0:

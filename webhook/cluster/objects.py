@@ -91,7 +91,7 @@ class FileObjects(Objects):
         return self._files.definitions
 
 
-class _List(msgspec.Struct):
+class _KubeVirtList(msgspec.Struct):
     items: list[KubeVirt] | None = None
 
 
@@ -123,7 +123,7 @@ class LiveObjects(Objects):
             return []
         if status != 200:
             return explain("list", KUBEVIRTS, "", status, body)
-        found = decode(body, _List, "list of kubevirts")
+        found = decode(body, _KubeVirtList, "list of kubevirts")
         return found if isinstance(found, Unavailable) else found.items or []
 
     async def definitions(self) -> Definitions | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from webhook.k8s.client.room import ObjectName
+from webhook.k8s.client.object_store import ObjectName
 
 # From the first review of a request to its last; the API server waits 3 s for each at most.
 SHARED_SECONDS: Final = 1.0

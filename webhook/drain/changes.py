@@ -10,7 +10,7 @@ import msgspec
 from webhook.drain import report
 from webhook.drain.movers import Mover
 from webhook.drain.packing import Candidates
-from webhook.drain.report import Change
+from webhook.drain.report import Remedy
 from webhook.drain.room import Amounts
 from webhook.drain.snapshot import Place
 from webhook.errors import quote
@@ -57,7 +57,7 @@ class Blocked(msgspec.Struct, frozen=True):
     position: int = 0
 
 
-def rank(blocked: Sequence[Blocked], drained: frozenset[str]) -> tuple[Change, ...]:
+def rank(blocked: Sequence[Blocked], drained: frozenset[str]) -> tuple[Remedy, ...]:
     """The changes that free VMs, those first that free most.
 
     Args:
@@ -72,7 +72,7 @@ def rank(blocked: Sequence[Blocked], drained: frozenset[str]) -> tuple[Change, .
         freed.setdefault(change, set()).update(places)
     ranked = sorted(freed.items(), key=lambda item: (-len(item[1]), item[0]))
     return tuple(
-        Change(change, tuple(f"{namespace}/{name}" for namespace, name in sorted(places)))
+        Remedy(change, tuple(f"{namespace}/{name}" for namespace, name in sorted(places)))
         for change, places in ranked[:_MOST]
     )
 

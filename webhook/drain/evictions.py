@@ -14,7 +14,7 @@ import msgspec
 from webhook.drain import report
 from webhook.drain.selectors import PodSelector, expressions_of
 from webhook.drain.snapshot import World, place_of
-from webhook.drain.views import Budget, RunningPod
+from webhook.drain.views import ConstrainedPod, PodDisruptionBudget
 from webhook.errors import quote
 from webhook.placement import syntax
 from webhook.placement.migrations import Migration
@@ -64,7 +64,7 @@ def fate_of(vmi: Vmi, world: World) -> Fate:
     return _migrate(vmi, world)
 
 
-def budget_problem(pod: RunningPod, budgets: Iterable[Budget]) -> str:
+def budget_problem(pod: ConstrainedPod, budgets: Iterable[PodDisruptionBudget]) -> str:
     """Why PodDisruptionBudgets do not allow the eviction of a pod now, a clause; empty where they do."""
     labels = pod.meta.labels or {}
     found = [each for each in budgets if _covers(each, pod.meta.namespace or "", labels)]
@@ -76,7 +76,7 @@ def budget_problem(pod: RunningPod, budgets: Iterable[Budget]) -> str:
     return ""
 
 
-def _covers(budget: Budget, namespace: str, labels: dict[str, str]) -> bool:
+def _covers(budget: PodDisruptionBudget, namespace: str, labels: dict[str, str]) -> bool:
     if (budget.meta.namespace or "") != namespace:
         return False
     expressions = expressions_of(budget.spec.selector if budget.spec else None)

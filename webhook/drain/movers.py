@@ -9,8 +9,8 @@ import msgspec
 
 from webhook.drain.room import PODS, Amounts
 from webhook.drain.snapshot import Place, World, place_of
-from webhook.drain.terms import Rules, Wearer, rules_of
-from webhook.drain.views import RunningPod, SpreadTerm
+from webhook.drain.terms import PodConstraints, Wearer, rules_of
+from webhook.drain.views import ConstrainedPod, SpreadTerm
 from webhook.facts import Facts
 from webhook.placement import requirement
 from webhook.placement.allocation import Allocatable, Reachable
@@ -76,14 +76,14 @@ def target_pod(vmi: Vmi, world: World) -> Wearer:
     return Wearer(namespace, labels, rules_of(spec.affinity, _terms(spread), namespace, labels, world.labels))
 
 
-def wearer_of(pod: RunningPod, namespaces: Mapping[str, Mapping[str, str]]) -> Wearer:
+def wearer_of(pod: ConstrainedPod, namespaces: Mapping[str, Mapping[str, str]]) -> Wearer:
     """A pod that runs. Of its rules, only anti-affinity still counts."""
     namespace, labels = pod.meta.namespace or "", pod.meta.labels or {}
     affinity = pod.spec.affinity if pod.spec else None
     if affinity is None or affinity.pod_anti_affinity is None:
         return Wearer(namespace, labels)
     own = rules_of(affinity, (), namespace, labels, namespaces)
-    return Wearer(namespace, labels, Rules(anti_affinity=own.anti_affinity))
+    return Wearer(namespace, labels, PodConstraints(anti_affinity=own.anti_affinity))
 
 
 def scopes(verdict: Verdict) -> tuple[int, int]:
@@ -97,7 +97,7 @@ def scopes(verdict: Verdict) -> tuple[int, int]:
     return ~matching, ~tolerated
 
 
-def moved(mover: Mover, node: str, world: World) -> tuple[Vmi, RunningPod | None]:
+def after_migration(mover: Mover, node: str, world: World) -> tuple[Vmi, ConstrainedPod | None]:
     """The VM and its pod as they are after a migration."""
     status = msgspec.structs.replace(mover.vmi.status, node_name=node) if mover.vmi.status else None
     vmi = msgspec.structs.replace(mover.vmi, status=status)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.drain.terms import Near, Rules, Spread, Wearer
+from webhook.drain.terms import Near, PodConstraints, SpreadRule, Wearer
 from webhook.placement.index import NodeIndex
 from webhook.work import spend
 
@@ -92,7 +92,7 @@ class Neighbours:
             position = index.position(node.name)
             self._everywhere |= 0 if position is None else 1 << position
 
-    def track(self, rules: Rules) -> None:
+    def track(self, rules: PodConstraints) -> None:
         """Count the pods that these rules mean; to be called before any pod is added."""
         for near in (*rules.affinity, *rules.anti_affinity, *(each.near for each in rules.spread)):
             if near in self._tracked:
@@ -117,7 +117,7 @@ class Neighbours:
             if near in self._tracked:
                 self._tracked[near].owners.add(position, number)
 
-    def excluded(self, pod: Wearer, matching: int, tolerated: int) -> Iterator[tuple[str, int]]:
+    def excluded_nodes(self, pod: Wearer, matching: int, tolerated: int) -> Iterator[tuple[str, int]]:
         """What keeps a pod from nodes, each with the nodes, as `bits`.
 
         Args:
@@ -141,7 +141,7 @@ class Neighbours:
             if spread.near not in self._tracked:
                 continue
             too_many |= self._everywhere & ~self._of_key(spread.near.key).all
-            too_many |= self._crowded(pod, spread, matching, tolerated)
+            too_many |= self._crowded_nodes(pod, spread, matching, tolerated)
         if too_many:
             yield TOPOLOGY_SPREAD, too_many
 
@@ -158,7 +158,7 @@ class Neighbours:
                 nodes &= self._of_key(near.key).all
         return nodes
 
-    def _crowded(self, pod: Wearer, spread: Spread, matching: int, tolerated: int) -> int:
+    def _crowded_nodes(self, pod: Wearer, spread: SpreadRule, matching: int, tolerated: int) -> int:
         """The nodes of domains that have too many pods already."""
         scope = self._everywhere
         for each in pod.rules.spread:

@@ -23,7 +23,7 @@ PENDING_SECONDS: Final = 300
 _GIB: Final = 2**30
 
 
-class Job(msgspec.Struct, frozen=True):
+class QueuedMigration(msgspec.Struct, frozen=True):
     """One migration.
 
     Attributes:
@@ -58,18 +58,18 @@ def limits_of(kubevirt: ClusterConfig, migrations: Iterable[Migration], bandwidt
     )
 
 
-def about(jobs: Sequence[Job], limits: Limits) -> int:
+def about(jobs: Sequence[QueuedMigration], limits: Limits) -> int:
     """Seconds until all that are not stuck have ended, if each copies its memory once."""
     return _makespan([(job, limits.start_seconds + -(-job.memory // limits.bandwidth)) for job in jobs], limits)
 
 
-def at_most(jobs: Sequence[Job], limits: Limits) -> int:
+def at_most(jobs: Sequence[QueuedMigration], limits: Limits) -> int:
     """Seconds until all that are not stuck have ended, if each takes all the time that KubeVirt gives it."""
     timeout = limits.timeout_seconds_per_gib
     return _makespan([(job, limits.start_seconds + -(-job.memory * timeout // _GIB)) for job in jobs], limits)
 
 
-def _makespan(jobs: Sequence[tuple[Job, int]], limits: Limits) -> int:
+def _makespan(jobs: Sequence[tuple[QueuedMigration, int]], limits: Limits) -> int:
     """When the last of some jobs ends that begin as soon as there is a slot, in their order.
 
     Those that are stuck take a slot, too: a target pod that is pending counts as a migration that runs.

@@ -72,7 +72,7 @@ class Packer:
             verdict: the nodes by its requirements.
         """
         matching, tolerated = scopes(verdict)
-        apart = tuple(self._neighbours.excluded(mover.pod, matching, tolerated))
+        apart = tuple(self._neighbours.excluded_nodes(mover.pod, matching, tolerated))
         return Candidates(verdict, self._room.holding(mover.requests), apart)
 
     def pack(self, movers: Iterable[tuple[Mover, Verdict]], *, tightly: bool) -> dict[Place, int]:

@@ -11,14 +11,14 @@ import msgspec
 from webhook.drain import changes, pace, report
 from webhook.drain.changes import Blocked
 from webhook.drain.evictions import budget_problem, fate_of
-from webhook.drain.movers import Mover, moved, mover_of, target_pod, wearer_of
+from webhook.drain.movers import Mover, after_migration, mover_of, target_pod, wearer_of
 from webhook.drain.neighbours import MOST_RULES, Neighbours
 from webhook.drain.packing import Candidates, Packer
 from webhook.drain.report import BlockedPod, DrainPlan, Limits, Step, VmPlan
 from webhook.drain.room import Amounts, Room, occupy, offers_of, requests_of
 from webhook.drain.snapshot import CREATED_BY, Place, Snapshot, World, place_of
 from webhook.drain.terms import Wearer
-from webhook.drain.views import RunningPod
+from webhook.drain.views import ConstrainedPod
 from webhook.drain.wording import no_node_left
 from webhook.errors import InputError, quote
 from webhook.placement.bits import positions
@@ -107,7 +107,7 @@ class _Planner:
         self._world: Final = world
         self._limits: Final = limits
         self.blocked: Final[list[Blocked]] = []
-        self._on: Final[dict[str, dict[Place, RunningPod]]] = {}
+        self._on: Final[dict[str, dict[Place, ConstrainedPod]]] = {}
         self._vms: Final[dict[str, dict[Place, Vmi]]] = {}
         index = world.index
         self._names: Final = {index.position(name): name for name in world.views}
@@ -126,7 +126,7 @@ class _Planner:
         self._count(running)
         self._packer: Final = Packer(index, self._room, self._neighbours)
 
-    def _count(self, running: Sequence[RunningPod]) -> None:
+    def _count(self, running: Sequence[ConstrainedPod]) -> None:
         """Have the neighbours know all rules first, and then all pods."""
         wearers = [(wearer_of(pod, self._world.labels), pod) for pod in running]
         for wearer, _ in wearers:
@@ -163,7 +163,7 @@ class _Planner:
             pace.at_most(jobs, self._limits),
         )
 
-    def _drain(self, nodes: Sequence[str]) -> tuple[list[VmPlan], list[pace.Job]]:
+    def _drain(self, nodes: Sequence[str]) -> tuple[list[VmPlan], list[pace.QueuedMigration]]:
         plans: dict[Place, VmPlan] = {}
         movers = []
         leaving = [(name, vmi) for name in nodes for _, vmi in sorted(self._vms.get(name, {}).items())]
@@ -178,7 +178,7 @@ class _Planner:
                 self._leave(vmi, node, moves=False)
         plans.update(self._find_nodes(movers, plans))
         jobs = [
-            pace.Job(each.node, each.memory, each.outcome == report.BLOCKS)
+            pace.QueuedMigration(each.node, each.memory, each.outcome == report.BLOCKS)
             for each in plans.values()
             if each.outcome == report.MOVES or each.code in report.PENDING
         ]
@@ -195,7 +195,7 @@ class _Planner:
             place = mover.place
             plan = self._with_candidates(plans[place], mover, alone[place])
             if place not in placed:
-                found[place] = self._blocked(plan, mover, alone[place], self._packer.candidates(mover, verdict))
+                found[place] = self._blocked_plan(plan, mover, alone[place], self._packer.candidates(mover, verdict))
                 continue
             node = self._names[placed[place]]
             found[place] = msgspec.structs.replace(plan, to=node, turn=turns[place])
@@ -230,7 +230,7 @@ class _Planner:
             gaps=mover.gaps,
         )
 
-    def _blocked(self, about: VmPlan, mover: Mover, alone: Candidates, left: Candidates) -> VmPlan:
+    def _blocked_plan(self, about: VmPlan, mover: Mover, alone: Candidates, left: Candidates) -> VmPlan:
         """The plan of a VM that has found no node.
 
         Args:
@@ -269,7 +269,7 @@ class _Planner:
 
     def _settle(self, mover: Mover, node: str) -> None:
         """Have a VM run where it has moved to."""
-        vmi, pod = moved(mover, node, self._world)
+        vmi, pod = after_migration(mover, node, self._world)
         self._settled[mover.place] = (mover.requests, mover.pod)
         self._vms.setdefault(node, {})[mover.place] = vmi
         self._world.vmis[mover.place] = vmi

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
+from webhook.k8s.views import View
 
 SCHEMA: Final = "kubevirt-webhook.github.io/explain-drain/v1alpha1"
 
@@ -52,11 +52,7 @@ CODES: Final = {
 PENDING: Final = (NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART)
 
 
-class _Part(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of all."""
-
-
-class VmPlan(_Part, frozen=True):
+class VmPlan(View, frozen=True):
     """What a drain does to one VM.
 
     Attributes:
@@ -90,7 +86,7 @@ class VmPlan(_Part, frozen=True):
     gaps: tuple[str, ...] = ()
 
 
-class BlockedPod(_Part, frozen=True):
+class BlockedPod(View, frozen=True):
     """A pod without a VM that may not be evicted now."""
 
     namespace: str
@@ -98,7 +94,7 @@ class BlockedPod(_Part, frozen=True):
     reason: str
 
 
-class Step(_Part, frozen=True):
+class Step(View, frozen=True):
     """Nodes that are drained at the same time.
 
     Attributes:
@@ -117,7 +113,7 @@ class Step(_Part, frozen=True):
     at_most_seconds: int
 
 
-class Change(_Part, frozen=True):
+class Remedy(View, frozen=True):
     """A single change, and the VMs that would no longer block.
 
     Attributes:
@@ -129,7 +125,7 @@ class Change(_Part, frozen=True):
     vms: tuple[str, ...]
 
 
-class Limits(_Part, frozen=True):
+class Limits(View, frozen=True):
     """How many migrations run concurrently, and how fast.
 
     Attributes:
@@ -151,7 +147,7 @@ class Limits(_Part, frozen=True):
     unfinished: int
 
 
-class DrainPlan(_Part, frozen=True):
+class DrainPlan(View, frozen=True):
     """The whole plan.
 
     Attributes:
@@ -176,6 +172,6 @@ class DrainPlan(_Part, frozen=True):
     at_most_seconds: int
     limits: Limits
     steps: tuple[Step, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[Remedy, ...]
     assumptions: tuple[str, ...]
     gaps: tuple[str, ...]

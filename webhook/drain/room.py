@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from webhook.drain.views import RunningPod
+from webhook.drain.views import ConstrainedPod
 from webhook.k8s.nodes import NodeView
 from webhook.placement import podrequests, resources
 from webhook.placement.index import NodeIndex
@@ -19,7 +19,7 @@ _PLENTY: Final = 2**63 - 1
 Amounts = dict[str, int]
 
 
-def requests_of(pod: RunningPod) -> Amounts:
+def requests_of(pod: ConstrainedPod) -> Amounts:
     """What a pod takes of its node."""
     spec = pod.spec
     if spec is None:
@@ -118,7 +118,7 @@ class Room:
             levels.flip(free[resource], bit)
 
 
-def occupy(room: Room, index: NodeIndex, pods: Iterable[RunningPod]) -> None:
+def occupy(room: Room, index: NodeIndex, pods: Iterable[ConstrainedPod]) -> None:
     """Take what pods request that are bound to nodes and have not ended."""
     for pod in pods:
         position = index.position(pod.node_name)

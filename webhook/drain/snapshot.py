@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from webhook.drain.views import Budget, RunningPod
+from webhook.drain.views import ConstrainedPod, PodDisruptionBudget
 from webhook.facts import Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.k8s.nodes import NodeView
 from webhook.k8s.views import Namespace, Object
@@ -37,11 +37,11 @@ class Snapshot(msgspec.Struct, frozen=True):
     """
 
     nodes: tuple[NodeView, ...] = ()
-    pods: tuple[RunningPod, ...] = ()
+    pods: tuple[ConstrainedPod, ...] = ()
     vmis: tuple[Vmi, ...] = ()
     migrations: tuple[Migration, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
-    budgets: tuple[Budget, ...] = ()
+    budgets: tuple[PodDisruptionBudget, ...] = ()
     claims: tuple[Claim, ...] = ()
     volumes: tuple[PersistentVolume, ...] = ()
     runtime_classes: tuple[RuntimeClass, ...] = ()
@@ -74,12 +74,12 @@ class World:
             if migration.is_unfinished:
                 place = (migration.meta.namespace or "", migration.vmi_name)
                 self.unfinished.setdefault(place, []).append(migration)
-        self.budgets: Final[dict[str, list[Budget]]] = {}
+        self.budgets: Final[dict[str, list[PodDisruptionBudget]]] = {}
         for budget in snapshot.budgets:
             self.budgets.setdefault(budget.meta.namespace or "", []).append(budget)
         self.claims: Final = {place_of(each): each for each in snapshot.claims}
         self.volumes: Final = {each.meta.name or "": each for each in snapshot.volumes}
-        self.launchers: Final[dict[str, list[RunningPod]]] = {}
+        self.launchers: Final[dict[str, list[ConstrainedPod]]] = {}
         for pod in snapshot.pods:
             owner = pod.meta.label(CREATED_BY)
             if owner and not pod.is_over:
@@ -109,7 +109,7 @@ class World:
         found = (vmi for vmi in self.vmis.values() if vmi.node_name == node and not vmi.has_ended)
         return iter(sorted(found, key=place_of))
 
-    def pod_of(self, vmi: Vmi) -> RunningPod | None:
+    def pod_of(self, vmi: Vmi) -> ConstrainedPod | None:
         """The pod that a VM runs in; None: there is none to be seen."""
         uid = vmi.meta.uid
         found = (pod for pod in self.launchers.get(uid or "", ()) if pod.node_name == vmi.node_name)

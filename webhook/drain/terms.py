@@ -32,7 +32,7 @@ class Near(msgspec.Struct, frozen=True):
     selectors: tuple[PodSelector, ...]
 
 
-class Spread(msgspec.Struct, frozen=True):
+class SpreadRule(msgspec.Struct, frozen=True):
     """A hard topology spread constraint.
 
     Attributes:
@@ -50,7 +50,7 @@ class Spread(msgspec.Struct, frozen=True):
     by_taints: bool
 
 
-class Rules(msgspec.Struct, frozen=True):
+class PodConstraints(msgspec.Struct, frozen=True):
     """All rules of one pod.
 
     Attributes:
@@ -61,7 +61,7 @@ class Rules(msgspec.Struct, frozen=True):
 
     affinity: tuple[Near, ...] = ()
     anti_affinity: tuple[Near, ...] = ()
-    spread: tuple[Spread, ...] = ()
+    spread: tuple[SpreadRule, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.affinity or self.anti_affinity or self.spread)
@@ -72,7 +72,7 @@ class Wearer(msgspec.Struct, frozen=True):
 
     namespace: str
     labels: dict[str, str]
-    rules: Rules = Rules()
+    rules: PodConstraints = PodConstraints()
 
     def meets(self, near: Near) -> bool:
         """Whether this pod is one of those that a rule means."""
@@ -85,7 +85,7 @@ def rules_of(
     namespace: str,
     labels: Labels,
     namespaces: Mapping[str, Labels],
-) -> Rules:
+) -> PodConstraints:
     """The rules that a pod's spec has.
 
     Args:
@@ -96,11 +96,11 @@ def rules_of(
         namespaces: the labels of all namespaces.
     """
     if affinity is None and not spread:
-        return Rules()
+        return PodConstraints()
     near = affinity or Affinity()
     together = [*_selectors(near.pod_affinity, namespace, labels, namespaces)]
     all_selectors = tuple(selector for _, selector in together)
-    return Rules(
+    return PodConstraints(
         tuple(Near(key, all_selectors) for key in dict.fromkeys(key for key, _ in together)),
         tuple(
             dict.fromkeys(
@@ -140,10 +140,10 @@ def _namespaces(term: PodTerm, own: str, namespaces: Mapping[str, Labels]) -> fr
     return None if selected is None else selected | frozenset(term.namespaces or ())
 
 
-def _spread(term: SpreadTerm, namespace: str, labels: Labels) -> Spread:
+def _spread(term: SpreadTerm, namespace: str, labels: Labels) -> SpreadRule:
     expressions = expressions_of(term.label_selector, tuple(of_labels(term.match_label_keys, labels)))
     selector = PodSelector(frozenset((namespace,)), expressions)
-    return Spread(
+    return SpreadRule(
         Near(term.topology_key or "", (selector,)),
         1 if term.max_skew is None else term.max_skew,
         term.min_domains or 1,

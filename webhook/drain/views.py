@@ -57,7 +57,7 @@ class RunningPodSpec(LauncherPodSpec, frozen=True):
     topology_spread_constraints: list[SpreadTerm | None] | None = None
 
 
-class RunningPod(LauncherPod, frozen=True):
+class ConstrainedPod(LauncherPod, frozen=True):
     """Any Pod (core/v1): what it requests, and what it requires of pods beside it."""
 
     spec: RunningPodSpec | None = None
@@ -75,7 +75,7 @@ class BudgetStatus(View, frozen=True):
     disruptions_allowed: int | None = None
 
 
-class Budget(Object, frozen=True):
+class PodDisruptionBudget(Object, frozen=True):
     """A PodDisruptionBudget (policy/v1)."""
 
     spec: BudgetSpec | None = None
@@ -87,5 +87,5 @@ class Budget(Object, frozen=True):
         return (self.status.disruptions_allowed if self.status else None) or 0
 
 
-RUNNING_PODS: Final = Resource("", "v1", "pods", "Pod", True, RunningPod)
-BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, Budget)
+RUNNING_PODS: Final = Resource("", "v1", "pods", "Pod", True, ConstrainedPod)
+BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, PodDisruptionBudget)

@@ -41,9 +41,9 @@ def no_node_left(mover: Mover, alone: Candidates, left: Candidates, room: Room) 
     ]
     if eligible.bit_count() == 1:
         name = next(iter(left.verdict.names()))
-        return report.NO_ROOM, f"the only eligible node, {name}, has not enough free {_listed(short)}"
-    return report.NO_ROOM, f"none of the {count} has enough free {_listed(short)}"
+        return report.NO_ROOM, f"the only eligible node, {name}, has not enough free {_join_first(short)}"
+    return report.NO_ROOM, f"none of the {count} has enough free {_join_first(short)}"
 
 
-def _listed(parts: list[str]) -> str:
+def _join_first(parts: list[str]) -> str:
     return ", ".join(parts[:_FEW]) + (f" and {len(parts) - _FEW} more" if len(parts) > _FEW else "")

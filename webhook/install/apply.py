@@ -23,6 +23,7 @@ from webhook.install.shortage import (
 from webhook.install.stages import stage
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests
 from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.k8s.client.status import decode_status
 from webhook.k8s.startup import StartingPod
 
 FIELD_MANAGER: Final = "kubevirt-webhook-install"
@@ -48,26 +49,6 @@ class PlannedChange(msgspec.Struct, frozen=True):
     title: str
     before: Manifest | None
     after: Manifest | None
-
-
-class _Cause(msgspec.Struct):
-    reason: str = ""
-
-
-class _Details(msgspec.Struct):
-    causes: list[_Cause] | None = None
-
-
-class _Status(msgspec.Struct):
-    """An error of the API server (metav1.Status)."""
-
-    message: str = ""
-    details: _Details | None = None
-
-    @property
-    def is_of_terminating_namespace(self) -> bool:
-        causes = (self.details and self.details.causes) or ()
-        return any(cause.reason == "NamespaceTerminating" for cause in causes)
 
 
 class _PodList(msgspec.Struct):
@@ -343,11 +324,7 @@ class Installer:
         return found
 
     def _denial(self, manifest: Manifest, verb: str, status: int, body: bytes) -> InputError:
-        try:
-            error = msgspec.json.decode(body, type=_Status)
-        except msgspec.MsgspecError:
-            error = _Status()
-        message, fix = error.message or "no message", ""
+        error, fix = decode_status(body), ""
         if error.is_of_terminating_namespace:
             what, fix = describe_termination(_namespace_of(manifest))
             return InputError(what, title(manifest), fix)
@@ -355,7 +332,7 @@ class Installer:
             fix = "let only one tool install it, or overwrite its fields with --force-conflicts"
         elif status in (401, 403):
             fix = f"use an account that is permitted to {verb} it"
-        what = f"the API server answered status {status}: {' '.join(message.split())}"
+        what = f"the API server answered status {status}: {error.text}"
         return InputError(what, title(manifest), fix)
 
 

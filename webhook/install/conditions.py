@@ -56,7 +56,7 @@ def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, A
         # Drains must not wait for kubevirt-webhook. An Eviction lacks its pod's labels, so its name is tested.
         ("mutate", names.EVICTION, "pods"): {
             "of-a-launcher-pod": f'request.name.startsWith("{names.LAUNCHER_APP}-")',
-            "requested-by": _requested_by(settings.eviction.requesters),
+            "requested-by": _requester_condition(settings.eviction.requesters),
             "not-by-kubevirt": _BY_A_USER,
         },
     }
@@ -122,7 +122,7 @@ def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
     }
 
 
-def _requested_by(requesters: Iterable[str]) -> str:
+def _requester_condition(requesters: Iterable[str]) -> str:
     annotations, key = "object.metadata.annotations", f'"{REQUESTED_BY}"'
     listed = ", ".join(f'"{requester}"' for requester in requesters)
     return f"has({annotations}) && {key} in {annotations} && {annotations}[{key}] in [{listed}]"

@@ -16,6 +16,7 @@ from webhook.errors import InputError
 from webhook.install.plan import path, title
 from webhook.install.registration import Manifest
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests
+from webhook.k8s.client.status import decode_status
 
 # Helm 3 writes objects as this manager, by requests that are not applies.
 HELM: Final = "helm"
@@ -39,11 +40,7 @@ class Transfer(msgspec.Struct, frozen=True):
     operations: tuple[dict[str, Any], ...]
 
 
-class _Status(msgspec.Struct):
-    message: str = ""
-
-
-def renamed(entries: Iterable[Mapping[str, Any]], source: str, target: str) -> list[dict[str, Any]] | None:
+def rename_manager(entries: Iterable[Mapping[str, Any]], source: str, target: str) -> list[dict[str, Any]] | None:
     """The ``managedFields`` with another owner; None if the first one owns nothing.
 
     Args:
@@ -100,7 +97,7 @@ class HandOver:
             if status != 200:
                 raise _denial(title(manifest), status, body)
             metadata = msgspec.json.decode(body)["metadata"]
-            fields = renamed(metadata.get("managedFields") or (), self._source, self._target)
+            fields = rename_manager(metadata.get("managedFields") or (), self._source, self._target)
             if fields is not None:
                 version = metadata["resourceVersion"]
                 operations = (
@@ -146,9 +143,5 @@ def _unite(into: dict[str, Any], fields: Mapping[str, Any]) -> None:
 
 
 def _denial(where: str, status: int, body: bytes) -> InputError:
-    try:
-        message = " ".join(msgspec.json.decode(body, type=_Status).message.split()) or "no message"
-    except msgspec.MsgspecError:
-        message = "no message"
     fix = "use an account that is permitted to get and patch it" if status in (401, 403) else "run the command again"
-    return InputError(f"the API server answered status {status}: {message}", where, fix)
+    return InputError(f"the API server answered status {status}: {decode_status(body).text}", where, fix)

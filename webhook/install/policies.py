@@ -134,7 +134,7 @@ def _migrations(settings: Settings) -> list[Manifest]:
     return [policy, *_bindings(MIGRATION_POLICY, names.MIGRATION, settings, (names.ENFORCE, names.WARN, names.AUDIT))]
 
 
-def _quoted(text: str) -> str:
+def _cel_quote(text: str) -> str:
     """CEL: a user's text in quotes, cut."""
     return f"strings.quote({text}.size() > {_QUOTED} ? {text}.substring(0, {_QUOTED - 3}) + '...' : {text})"
 
@@ -182,14 +182,14 @@ _VALIDATIONS: Final = [
         "expression": "variables.badKeys.size() == 0",
         "reason": "Invalid",
         "message": f"kubevirt-webhook: {_FIELD}: a key is not valid",
-        "messageExpression": f"'kubevirt-webhook: {_FIELD}: key ' + {_quoted('variables.badKeys[0]')}"
+        "messageExpression": f"'kubevirt-webhook: {_FIELD}: key ' + {_cel_quote('variables.badKeys[0]')}"
         f" + ' is not valid: ' + {_HANGS}",
     },
     {
         "expression": "variables.badValues.size() == 0",
         "reason": "Invalid",
         "message": f"kubevirt-webhook: {_FIELD}: a value is not valid",
-        "messageExpression": f"'kubevirt-webhook: {_FIELD}: the value of key ' + {_quoted('variables.badValues[0]')}"
+        "messageExpression": f"'kubevirt-webhook: {_FIELD}: the value of key ' + {_cel_quote('variables.badValues[0]')}"
         f" + ' is not valid: ' + {_HANGS}",
     },
     {
@@ -203,7 +203,7 @@ _RESERVED: Final = {
     "expression": "variables.reserved.size() == 0",
     "reason": "Forbidden",
     "message": f"kubevirt-webhook: {_FIELD}: a key is reserved for KubeVirt; remove it",
-    "messageExpression": f"'kubevirt-webhook: {_FIELD}: ' + {_quoted('variables.reserved[0]')} + ' is reserved for"
+    "messageExpression": f"'kubevirt-webhook: {_FIELD}: ' + {_cel_quote('variables.reserved[0]')} + ' is reserved for"
     " KubeVirt: the key would disable a safety check, remain for later migrations, or be dropped; remove it'",
 }
 

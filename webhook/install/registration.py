@@ -20,6 +20,7 @@ from webhook.errors import InputError
 from webhook.errors import quote as quote_text
 from webhook.install.conditions import fails_closed, match_conditions
 from webhook.k8s.client.api import ApiConnectionError, Requests
+from webhook.k8s.client.status import decode_status
 from webhook.names import Mode, Policy
 from webhook.policies.common.migration_targets import JOB_UID as MIGRATION_POLICY_UID
 from webhook.review.endpoints import ENDPOINTS, Endpoint
@@ -206,10 +207,6 @@ class _Created(msgspec.Struct):
     metadata: Meta
 
 
-class _Problem(msgspec.Struct):
-    message: str = ""
-
-
 class Registration:
     """Configurations that exist as long as this process: for a server outside the cluster.
 
@@ -266,7 +263,7 @@ class Registration:
         # 404 and 409: another program has deleted or replaced it, so nothing is left to delete.
         if status in (200, 202, 404, 409):
             return ""
-        return f"{path} was not deleted: status {status}: {_message(body)}; delete it manually"
+        return f"{path} was not deleted: status {status}: {decode_status(body).text}; delete it manually"
 
     async def _own_uid(self, path: str) -> str | None:
         """The uid of a configuration whose creation had no answer, if it exists with the content that was sent."""
@@ -295,13 +292,6 @@ class Registration:
             raise InputError("already exists", f"{manifest['kind']} {name}", fix)
         if status != 201:
             fix = "use an account that is permitted to create webhook configurations" if status in (401, 403) else ""
-            what = f"the API server answered status {status}: {_message(body)}"
+            what = f"the API server answered status {status}: {decode_status(body).text}"
             raise InputError(what, f"{manifest['kind']} {name}", fix)
         self._created.append((path, msgspec.json.decode(body, type=_Created).metadata.uid))
-
-
-def _message(body: bytes) -> str:
-    try:
-        return msgspec.json.decode(body, type=_Problem).message
-    except msgspec.MsgspecError:
-        return "no message"

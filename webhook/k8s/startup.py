@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from webhook.k8s.views import Object, View
+from webhook.k8s.views import Condition, Object, View
 from webhook.text import shorten
 
 _MESSAGE_CHARACTERS: Final = 300
@@ -45,15 +45,6 @@ class ContainerStatus(View, frozen=True):
     ready: bool | None = None
     state: ContainerState | None = None
     last_state: ContainerState | None = None
-
-
-class Condition(View, frozen=True):
-    """One of the ``status.conditions`` of a Pod or Deployment."""
-
-    type: str | None = None
-    status: str | None = None
-    reason: str | None = None
-    message: str | None = None
 
 
 class StartingStatus(View, frozen=True):

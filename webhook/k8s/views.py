@@ -16,6 +16,15 @@ class View(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """Base of all views: camelCase on the wire, immutable, invisible to the cyclic collector (trees have no cycles)."""
 
 
+class Condition(View, frozen=True):
+    """One of the ``status.conditions`` of an object (metav1.Condition, and those of Pods, Deployments and VMIs)."""
+
+    type: str | None = None
+    status: str | None = None
+    reason: str | None = None
+    message: str | None = None
+
+
 class OwnerReference(View, frozen=True):
     """One of the ``metadata.ownerReferences`` of an object (metav1.OwnerReference)."""
 

@@ -42,9 +42,9 @@ def vm_of_pool(pool: Json, index: int = 0) -> Json:
     name = _base_name(pool)
     template = mapping(pool, "spec", "virtualMachineTemplate", required=True)
     mapping(template, "spec", required=True, where="spec.virtualMachineTemplate")
-    template = copied(template)
+    template = copy_json(template)
     revision = f"{name}-{_generation(metadata)}"
-    made: Json = {"name": f"{name}-{index}", **_placed(metadata)}
+    made: Json = {"name": f"{name}-{index}", **_namespace_field(metadata)}
     own = mapping(template, "metadata", where="spec.virtualMachineTemplate")
     made["labels"] = {**mapping(own, "labels"), _REVISION_LABEL: revision}
     if annotations := mapping(own, "annotations"):
@@ -71,11 +71,11 @@ def vmi_of_replica_set(replica_set: Json) -> Json:
     """
     template = mapping(replica_set, "spec", "template", required=True)
     mapping(template, "spec", required=True, where="spec.template")
-    template = copied(template)
+    template = copy_json(template)
     name = _base_name(replica_set)
     made = dict(mapping(template, "metadata", where="spec.template"))
     base = made.pop("name", None) or made.get("generateName") or name
-    made |= {"generateName": base, **_placed(mapping(replica_set, "metadata"))}
+    made |= {"generateName": base, **_namespace_field(mapping(replica_set, "metadata"))}
     made["ownerReferences"] = [_owner(replica_set, name)]
     kind = "VirtualMachineInstance"
     return {"apiVersion": f"{names.KUBEVIRT_GROUP}/v1", "kind": kind, "metadata": made, "spec": template["spec"]}
@@ -105,11 +105,11 @@ def mapping(value: Json, *path: str, required: bool = False, where: str = "") ->
     return result
 
 
-def copied(value: Any) -> Any:
+def copy_json(value: Any) -> Any:
     """A copy of plain JSON that shares no mapping and no list with it."""
     if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
-    return [copied(item) for item in value] if isinstance(value, list) else value
+        return {key: copy_json(item) for key, item in value.items()}
+    return [copy_json(item) for item in value] if isinstance(value, list) else value
 
 
 def _base_name(obj: Json) -> str:
@@ -120,7 +120,7 @@ def _base_name(obj: Json) -> str:
     return name
 
 
-def _placed(metadata: Json) -> Json:
+def _namespace_field(metadata: Json) -> Json:
     namespace = metadata.get("namespace")
     return {"namespace": namespace} if namespace else {}
 

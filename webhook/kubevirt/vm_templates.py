@@ -16,7 +16,7 @@ import msgspec
 from webhook import names
 from webhook.errors import InputError, quote
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.pools import copied, mapping
+from webhook.kubevirt.pools import copy_json, mapping
 
 GROUP: Final = "template.kubevirt.io"
 KIND: Final = "VirtualMachineTemplate"
@@ -45,7 +45,7 @@ def vm_of_template(template: Json, values: Mapping[str, str]) -> Json:
         InputError: there is no VM in the template, a parameter is not valid, or one is used that is not declared.
         MissingParametersError: a required parameter has no value.
     """
-    machine = copied(mapping(template, "spec", "virtualMachine", required=True))
+    machine = copy_json(mapping(template, "spec", "virtualMachine", required=True))
     metadata = mapping(machine, "metadata", where="spec.virtualMachine")
     namespace = metadata.get("namespace")
     if not (isinstance(namespace, str) and _REFERENCE.search(namespace)):
@@ -73,7 +73,7 @@ def _values(spec: Json, given: Mapping[str, str]) -> dict[str, str]:
             raise InputError("the parameter has no name", where, "set its name")
         if name in result:
             raise InputError(f"the parameter {quote(name)} is a duplicate", where, "remove one")
-        value = given.get(name) or parameter.get("value") or _generated(parameter, where)
+        value = given.get(name) or parameter.get("value") or _generate_value(parameter, where)
         if not isinstance(value, str):
             raise InputError(f"the value of {quote(name)} must be a string", f"{where}.value", "put it in quotes")
         if not value and parameter.get("required"):
@@ -85,7 +85,7 @@ def _values(spec: Json, given: Mapping[str, str]) -> dict[str, str]:
     return result
 
 
-def _generated(parameter: Json, where: str) -> str:
+def _generate_value(parameter: Json, where: str) -> str:
     generator, pattern = parameter.get("generate"), parameter.get("from")
     if not generator:
         return ""
@@ -122,7 +122,7 @@ class _Substitution:
         if not isinstance(value, str) or "${" not in value:
             return value
         if whole := _WHOLE.fullmatch(value):
-            return self._typed(self._value(whole[1]))
+            return self._parse_value(self._value(whole[1]))
         return self._text(value)
 
     def _text(self, text: str) -> str:
@@ -140,7 +140,7 @@ class _Substitution:
         return value
 
     @staticmethod
-    def _typed(text: str) -> Any:
+    def _parse_value(text: str) -> Any:
         """The JSON value that the text is, or the text itself."""
         try:
             return msgspec.json.decode(text)

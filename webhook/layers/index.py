@@ -37,7 +37,7 @@ Wanted = Mapping[str, Mapping[str, int]]
 _Groups = tuple[tuple[int, int], ...]  # bytes, nodes that have them
 
 
-class Image(msgspec.Struct, frozen=True, gc=False):
+class PlatformImage(msgspec.Struct, frozen=True, gc=False):
     """An image on nodes of one platform; an index has other layers on each.
 
     Attributes:
@@ -52,7 +52,7 @@ class Image(msgspec.Struct, frozen=True, gc=False):
 class _Node(msgspec.Struct, gc=False):
     position: int
     platform: str
-    images: frozenset[Image]
+    images: frozenset[PlatformImage]
 
 
 class _KnownTable(msgspec.Struct):
@@ -85,9 +85,9 @@ class LayerIndex:
         self._free: Final[list[int]] = []
         self._platforms: Final[dict[str, int]] = {}
         # Nodes by image, layers by image, images by layer, and nodes by layer as far as they have been computed.
-        self._on: Final[dict[Image, int]] = {}
-        self._layers: Final[dict[Image, tuple[str, ...]]] = {}
-        self._images: Final[dict[str, set[Image]]] = {}
+        self._on: Final[dict[PlatformImage, int]] = {}
+        self._layers: Final[dict[PlatformImage, tuple[str, ...]]] = {}
+        self._images: Final[dict[str, set[PlatformImage]]] = {}
         self._holders: Final[dict[str, int]] = {}
         self._tables: Final[OrderedDict[object, _KnownTable]] = OrderedDict()
         self._version = 0
@@ -111,7 +111,7 @@ class LayerIndex:
         """Images on nodes whose layers are not known."""
         return len(self._on) - len(self._layers)
 
-    def put(self, name: str, platform: str, digests: Collection[str]) -> list[Image]:
+    def put(self, name: str, platform: str, digests: Collection[str]) -> list[PlatformImage]:
         """Add a node, or replace what is known of it.
 
         Args:
@@ -129,7 +129,7 @@ class LayerIndex:
             node = self._nodes[name] = _Node(self._add(name), platform, frozenset())
             self._platforms[platform] = self._platforms.get(platform, 0) | 1 << node.position
         bit = 1 << node.position
-        images = frozenset(Image(digest, platform) for digest in digests)
+        images = frozenset(PlatformImage(digest, platform) for digest in digests)
         for image in node.images - images:
             self._take(image, bit)
         kept = set(node.images & images)
@@ -161,11 +161,11 @@ class LayerIndex:
         self._free.append(node.position)
         self._version += 1
 
-    def is_on_nodes(self, image: Image) -> bool:
+    def is_on_nodes(self, image: PlatformImage) -> bool:
         """Whether a node lists an image."""
         return image in self._on
 
-    def learn(self, image: Image, layers: Iterable[Layer]) -> None:
+    def learn(self, image: PlatformImage, layers: Iterable[Layer]) -> None:
         """Take the layers of an image that nodes list; others are not kept."""
         if image not in self._on or image in self._layers:
             return
@@ -273,7 +273,7 @@ class LayerIndex:
         self._fragments.append(entries)
         return len(self._names) - 1
 
-    def _take(self, image: Image, bit: int) -> None:
+    def _take(self, image: PlatformImage, bit: int) -> None:
         """Take an image from a node; the last node takes its layers along."""
         left = self._on[image] & ~bit
         self._forget_holders(image)
@@ -287,7 +287,7 @@ class LayerIndex:
             if not images:
                 del self._images[digest]
 
-    def _forget_holders(self, image: Image) -> None:
+    def _forget_holders(self, image: PlatformImage) -> None:
         for digest in self._layers.get(image, ()):
             self._holders.pop(digest, None)
 
@@ -317,7 +317,7 @@ def _scores(nodes: int, total: int, groups: _Groups) -> Iterator[tuple[int, int]
             for key, part in ((have + size, inside), (have, members ^ inside)):
                 if part:
                     split[key] = split.get(key, 0) | part
-        sums = split if len(split) <= _MAX_SUMS else _rounded(split, total)
+        sums = split if len(split) <= _MAX_SUMS else _round_sizes(split, total)
     by_score: dict[int, int] = {}
     for have, members in sums.items():
         score = MAX_SCORE * have // total if total else 0
@@ -326,7 +326,7 @@ def _scores(nodes: int, total: int, groups: _Groups) -> Iterator[tuple[int, int]
     yield from by_score.items()
 
 
-def _rounded(sums: Mapping[int, int], total: int) -> dict[int, int]:
+def _round_sizes(sums: Mapping[int, int], total: int) -> dict[int, int]:
     grain = max(1, -(-total // _GRAIN))
     rounded: dict[int, int] = {}
     for have, members in sums.items():

@@ -16,7 +16,7 @@ import msgspec
 from webhook import names
 from webhook.k8s.nodes import NodeSpec, NodeStatus, NodeView
 from webhook.k8s.views import View
-from webhook.layers.references import Reference, parse_reference
+from webhook.layers.references import ImageReference, parse_reference
 
 # nodeStatusMaxImages of a kubelet that does not say anything else.
 KUBELET_LIMIT: Final = 50
@@ -76,12 +76,12 @@ class NodeImages(msgspec.Struct, frozen=True):
     """
 
     platform: str
-    references: tuple[Reference, ...]
+    references: tuple[ImageReference, ...]
     addresses: tuple[str, ...]
     is_cut: bool
 
 
-def references_of(node: ReportedNode, registries: Collection[str]) -> Iterator[Reference]:
+def references_of(node: ReportedNode, registries: Collection[str]) -> Iterator[ImageReference]:
     """The references with a digest to a node's images, those of its annotation first.
 
     Args:
@@ -101,7 +101,7 @@ def references_of(node: ReportedNode, registries: Collection[str]) -> Iterator[R
             return
 
 
-def images_of(node: ReportedNode, references: Collection[Reference]) -> NodeImages:
+def images_of(node: ReportedNode, references: Collection[ImageReference]) -> NodeImages:
     """What is kept of a node.
 
     Args:
@@ -125,7 +125,7 @@ def _names(node: ReportedNode) -> Iterator[str]:
 
 # Nodes list the same images.
 @lru_cache(maxsize=16_384)
-def _parse(name: str) -> Reference | None:
+def _parse(name: str) -> ImageReference | None:
     reference = parse_reference(name)
     return reference if reference and reference.digest else None
 

@@ -21,7 +21,7 @@ _LAUNCHER_LABEL: Final = "kubevirt.io"
 _ARCHITECTURE: Final = "kubernetes.io/arch"
 
 
-class Container(View, frozen=True):
+class ContainerWithImage(View, frozen=True):
     """One of the containers of a pod."""
 
     name: str | None = None
@@ -50,8 +50,8 @@ class ScoredPodSpec(View, frozen=True):
     """``spec`` of a pod that is to be placed."""
 
     scheduler_name: str | None = None
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
+    containers: list[ContainerWithImage] | None = None
+    init_containers: list[ContainerWithImage] | None = None
     volumes: list[ImageVolume] | None = None
     image_pull_secrets: list[PullSecret] | None = None
     node_selector: dict[str, str] | None = None

@@ -29,7 +29,7 @@ _is_tag: Final = re.compile(_TAG).fullmatch
 is_digest: Final = re.compile(DIGEST).fullmatch
 
 
-class Reference(msgspec.Struct, frozen=True):
+class ImageReference(msgspec.Struct, frozen=True):
     """A reference to an image.
 
     Attributes:
@@ -54,7 +54,7 @@ class Reference(msgspec.Struct, frozen=True):
         return f"{name}@{self.digest}" if self.digest else f"{name}:{self.tag}"
 
 
-def parse_reference(text: str) -> Reference | None:
+def parse_reference(text: str) -> ImageReference | None:
     """The reference in a text; None where the text is not valid, or has a digest of another algorithm than SHA-256."""
     if len(text) > MAX_CHARACTERS:
         return None
@@ -71,8 +71,8 @@ def parse_reference(text: str) -> Reference | None:
     if len(name) > _MAX_NAME or not _is_domain(registry) or not _is_path(path):
         return None
     if digest:
-        return Reference(registry.lower(), path, "", digest)
-    return Reference(registry.lower(), path, tag or "latest")
+        return ImageReference(registry.lower(), path, "", digest)
+    return ImageReference(registry.lower(), path, tag or "latest")
 
 
 def _split(name: str) -> tuple[str, str]:

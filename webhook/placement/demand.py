@@ -145,7 +145,7 @@ def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, configur
     if own.overcommit_guest_overhead:
         return {**rendered, MEMORY: asked}
     requested = _memory(asked, compute.get(MEMORY, 0), guest if is_overcommitted else None, pod)
-    return {**rendered, MEMORY: max(asked + _reserved(memory, configuration), requested)}
+    return {**rendered, MEMORY: max(asked + _reserved_overhead(memory, configuration), requested)}
 
 
 def _of_release(vmi: Vmi, configuration: ClusterConfig) -> Nanos:
@@ -158,7 +158,7 @@ def _of_release(vmi: Vmi, configuration: ClusterConfig) -> Nanos:
     return requested
 
 
-def _reserved(memory: Memory, configuration: ClusterConfig) -> int:
+def _reserved_overhead(memory: Memory, configuration: ClusterConfig) -> int:
     """The overhead that the VM's owner has reserved."""
     added = memory.reserved_overhead.added_overhead if memory.reserved_overhead else None
     if added is None or not configuration.release.has(REQUESTS_RESERVED_OVERHEAD):

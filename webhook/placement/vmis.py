@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from webhook import names
 from webhook.k8s.client.resources import Resource
-from webhook.k8s.views import Object, View
+from webhook.k8s.views import Condition, Object, View
 from webhook.placement.affinity import Placed
 from webhook.placement.guest import Cpu, Domain, Machine
 from webhook.placement.migrations import MigrationState, SourceState
@@ -74,15 +74,6 @@ class TopologyHints(View, frozen=True):
     """``status.topologyHints`` of a VMI: the frequency of the time stamp counter, in Hz."""
 
     tsc_frequency: int | None = None
-
-
-class Condition(View, frozen=True):
-    """One of the ``status.conditions`` of a VMI."""
-
-    type: str | None = None
-    status: str | None = None
-    reason: str | None = None
-    message: str | None = None
 
 
 class BackupStatus(View, frozen=True):

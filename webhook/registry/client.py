@@ -20,10 +20,10 @@ import msgspec
 
 from webhook import __version__
 from webhook.layers.manifests import INDEX_TYPES, MANIFEST_TYPES, MAX_BYTES, digest_of
-from webhook.layers.references import DOCKER_HUB, Reference, is_digest
+from webhook.layers.references import DOCKER_HUB, ImageReference, is_digest
 from webhook.registry.addresses import AddressDenied, Addresses, CheckedResolver, is_literal_denied
 from webhook.registry.challenges import Challenge, parse_challenges
-from webhook.registry.credentials import Credentials
+from webhook.registry.credentials import RegistryCredentials
 from webhook.registry.failure import RegistryError
 from webhook.settings.layers_snapshot import RegistrySettings
 
@@ -82,7 +82,7 @@ class RegistryClient:
         hub = (_HUB_TOKENS,) if name == DOCKER_HUB else ()
         self._token_hosts: Final = {self._base.netloc, *hub, *settings.token_hosts}
         self._redirect_hosts: Final = {self._base.netloc, *settings.redirect_hosts}
-        self._tokens: Final[OrderedDict[tuple[str, Credentials | None], tuple[str, float]]] = OrderedDict()
+        self._tokens: Final[OrderedDict[tuple[str, RegistryCredentials | None], tuple[str, float]]] = OrderedDict()
         self._session: Final = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=_CONNECTIONS,
@@ -104,7 +104,7 @@ class RegistryClient:
         """End all connections."""
         await self._session.close()
 
-    async def manifest(self, reference: Reference, credentials: Credentials | None = None) -> bytes:
+    async def manifest(self, reference: ImageReference, credentials: RegistryCredentials | None = None) -> bytes:
         """The bytes of a manifest or an index; those of a reference with a digest have that digest.
 
         Args:
@@ -119,7 +119,7 @@ class RegistryClient:
             raise RegistryError("invalid", "the manifest does not have the digest that was asked for")
         return body
 
-    async def digest(self, reference: Reference, credentials: Credentials | None = None) -> str:
+    async def digest(self, reference: ImageReference, credentials: RegistryCredentials | None = None) -> str:
         """The digest to which a tag points; empty where the registry does not say it.
 
         Registries that limit the number of pulls, Docker Hub among them, do not count this request.
@@ -135,7 +135,9 @@ class RegistryClient:
         said = headers.get(_DIGEST_HEADER, "")
         return said if is_digest(said) else ""
 
-    async def _ask(self, method: str, reference: Reference, credentials: Credentials | None) -> tuple[Any, bytes]:
+    async def _ask(
+        self, method: str, reference: ImageReference, credentials: RegistryCredentials | None
+    ) -> tuple[Any, bytes]:
         """Headers and body of the answer about a manifest, authenticated if the registry asks for it."""
         path = f"/v2/{reference.repository}/manifests/{reference.version}"
         key = (reference.repository, credentials)
@@ -158,10 +160,10 @@ class RegistryClient:
             status, answered, body = await self._send(method, url, headers, MAX_BYTES)
             if status not in _REDIRECTS:
                 return status, answered, body
-            url = self._redirected(url, answered.get("Location", ""))
+            url = self._redirect_target(url, answered.get("Location", ""))
         raise RegistryError("invalid", f"the registry redirects more than {MAX_REDIRECTS} times")
 
-    def _redirected(self, url: SplitResult, location: str) -> SplitResult:
+    def _redirect_target(self, url: SplitResult, location: str) -> SplitResult:
         try:
             target = urlsplit(urljoin(url.geturl(), location))
             hosts = self._redirect_hosts if target.hostname and not target.username else set()
@@ -171,7 +173,9 @@ class RegistryClient:
             raise RegistryError("denied", "the registry redirects to a host that its redirectHosts do not list")
         return target
 
-    async def _authorize(self, challenges: list[Challenge], repository: str, credentials: Credentials | None) -> str:
+    async def _authorize(
+        self, challenges: list[Challenge], repository: str, credentials: RegistryCredentials | None
+    ) -> str:
         """The value of the ``Authorization`` header after a challenge."""
         for challenge in challenges:
             if challenge.scheme == "bearer":
@@ -180,7 +184,7 @@ class RegistryClient:
                 return credentials.basic()
         raise RegistryError("denied", "the registry requires credentials (401)")
 
-    async def _token(self, challenge: Challenge, repository: str, credentials: Credentials | None) -> str:
+    async def _token(self, challenge: Challenge, repository: str, credentials: RegistryCredentials | None) -> str:
         """A token for pulling from one repository, whatever scope the registry asks for."""
         try:
             realm = urlsplit(challenge.parameters.get("realm", ""))
@@ -211,7 +215,7 @@ class RegistryClient:
             self._tokens.popitem(last=False)
         return authorization
 
-    def _known_token(self, key: tuple[str, Credentials | None]) -> str:
+    def _known_token(self, key: tuple[str, RegistryCredentials | None]) -> str:
         token, until = self._tokens.get(key, ("", 0.0))
         return token if self._clock() < until else ""
 

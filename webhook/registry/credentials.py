@@ -24,7 +24,7 @@ MAX_ENTRIES: Final = 256
 _HUB_NAMES: Final = ("index.docker.io", "registry-1.docker.io", DOCKER_HUB)
 
 
-class Credentials(msgspec.Struct, frozen=True):
+class RegistryCredentials(msgspec.Struct, frozen=True):
     """A user name and a password. Neither has a readable representation, so that no log line shows them."""
 
     username: str
@@ -41,7 +41,7 @@ class Credentials(msgspec.Struct, frozen=True):
 class _Entry(msgspec.Struct, frozen=True):
     host: str
     path: str
-    credentials: Credentials
+    credentials: RegistryCredentials
 
 
 class Keyring:
@@ -51,14 +51,14 @@ class Keyring:
         entries: the credentials by key, as the secrets have them.
     """
 
-    def __init__(self, entries: Iterable[tuple[str, Credentials]] = ()) -> None:
+    def __init__(self, entries: Iterable[tuple[str, RegistryCredentials]] = ()) -> None:
         split = [_Entry(*_split(key), credentials) for key, credentials in entries]
         self._entries: Final = sorted(split, key=lambda entry: len(entry.path), reverse=True)
 
     def __bool__(self) -> bool:
         return bool(self._entries)
 
-    def find(self, registry: str, repository: str) -> Credentials | None:
+    def find(self, registry: str, repository: str) -> RegistryCredentials | None:
         """The credentials for a repository; None where the secrets have none."""
         for entry in self._entries:
             if _host_matches(entry.host, registry) and _path_matches(entry.path, repository):
@@ -66,7 +66,7 @@ class Keyring:
         return None
 
 
-def entries_of(kind: str, data: Mapping[str, str]) -> list[tuple[str, Credentials]]:
+def entries_of(kind: str, data: Mapping[str, str]) -> list[tuple[str, RegistryCredentials]]:
     """The entries of a pull secret; whatever is not valid in it is left out.
 
     Args:
@@ -87,7 +87,7 @@ def entries_of(kind: str, data: Mapping[str, str]) -> list[tuple[str, Credential
     return [(host, credentials) for host, credentials in found if credentials]
 
 
-def _credentials(entry: Any) -> Credentials | None:
+def _credentials(entry: Any) -> RegistryCredentials | None:
     if not isinstance(entry, dict):
         return None
     username, password = entry.get("username"), entry.get("password")
@@ -98,7 +98,7 @@ def _credentials(entry: Any) -> Credentials | None:
             return None
     if not (isinstance(username, str) and isinstance(password, str) and username and password):
         return None
-    return Credentials(username, password)
+    return RegistryCredentials(username, password)
 
 
 def _split(key: str) -> tuple[str, str]:

@@ -8,13 +8,13 @@ from typing import Final
 
 import msgspec
 
-from webhook.layers.references import Reference
+from webhook.layers.references import ImageReference
 
 MAX_JOBS: Final = 2000
 MAX_JOBS_OF_A_NAMESPACE: Final = 100
 
 
-class Scope(msgspec.Struct, frozen=True):
+class PullScope(msgspec.Struct, frozen=True):
     """On whose behalf an image is read.
 
     Attributes:
@@ -26,24 +26,24 @@ class Scope(msgspec.Struct, frozen=True):
     secrets: tuple[str, ...] = ()
 
     @property
-    def credentials(self) -> Scope:
+    def credentials(self) -> PullScope:
         """What distinguishes answers: without secrets all namespaces get the same."""
         return self if self.secrets else NO_SCOPE
 
 
-NO_SCOPE: Final = Scope()
+NO_SCOPE: Final = PullScope()
 
 
-class Job(msgspec.Struct, frozen=True):
+class FetchJob(msgspec.Struct, frozen=True):
     """One fetch.
 
     Attributes:
         reference: the image.
-        scope: whose credentials are used; see `Scope.credentials`.
+        scope: whose credentials are used; see `PullScope.credentials`.
     """
 
-    reference: Reference
-    scope: Scope
+    reference: ImageReference
+    scope: PullScope
 
 
 class FetchQueue:
@@ -60,7 +60,7 @@ class FetchQueue:
     def __init__(self, most: int = MAX_JOBS, most_of_a_namespace: int = MAX_JOBS_OF_A_NAMESPACE) -> None:
         self._most: Final = most
         self._most_of_a_namespace: Final = most_of_a_namespace
-        self._waiting: Final[OrderedDict[Job, str]] = OrderedDict()
+        self._waiting: Final[OrderedDict[FetchJob, str]] = OrderedDict()
         self._counts: Final[dict[str, int]] = {}
         self._running: Final[set[str]] = set()
         self._changed: Final = asyncio.Event()
@@ -69,7 +69,7 @@ class FetchQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, job: Job, namespace: str) -> None:
+    def add(self, job: FetchJob, namespace: str) -> None:
         """Queue a job, unless it waits already.
 
         Args:
@@ -86,7 +86,7 @@ class FetchQueue:
         self._counts[namespace] = count + 1
         self._changed.set()
 
-    async def take(self) -> Job:
+    async def take(self) -> FetchJob:
         """The next job; no other with the same digest, or the same tag, is given out before `done`."""
         while True:
             for job in self._waiting:
@@ -97,17 +97,17 @@ class FetchQueue:
             self._changed.clear()
             await self._changed.wait()
 
-    def done(self, job: Job) -> None:
+    def done(self, job: FetchJob) -> None:
         """A job has ended."""
         self._running.discard(_target(job))
         self._changed.set()
 
-    def _leave(self, job: Job) -> None:
+    def _leave(self, job: FetchJob) -> None:
         namespace = self._waiting.pop(job)
         self._counts[namespace] -= 1
         if not self._counts[namespace]:
             del self._counts[namespace]
 
 
-def _target(job: Job) -> str:
+def _target(job: FetchJob) -> str:
     return job.reference.digest or str(job.reference)

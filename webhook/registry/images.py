@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
 from webhook.layers.manifests import Index, Layer, Manifest, ManifestError, digest_of, parse_manifest
-from webhook.layers.references import Reference
-from webhook.registry.credentials import Credentials, Keyring
+from webhook.layers.references import ImageReference
+from webhook.registry.credentials import Keyring, RegistryCredentials
 from webhook.registry.failure import RETRY_SECONDS, RegistryError
-from webhook.registry.fetch_queue import NO_SCOPE, FetchQueue, Job, Scope
+from webhook.registry.fetch_queue import NO_SCOPE, FetchJob, FetchQueue, PullScope
 from webhook.registry.manifest_files import ManifestFiles
 
 logger = logging.getLogger(__name__)
@@ -40,14 +40,14 @@ _RESTART_SECONDS: Final = 5.0
 class Fetcher(Protocol):
     """A client of one registry, as `webhook.registry.client.RegistryClient` is one."""
 
-    async def manifest(self, reference: Reference, credentials: Credentials | None = None) -> bytes:
+    async def manifest(self, reference: ImageReference, credentials: RegistryCredentials | None = None) -> bytes:
         """The bytes of a manifest or an index.
 
         Raises:
             RegistryError: there is none, or it cannot be read.
         """
 
-    async def digest(self, reference: Reference, credentials: Credentials | None = None) -> str:
+    async def digest(self, reference: ImageReference, credentials: RegistryCredentials | None = None) -> str:
         """The digest to which a tag points; empty where the registry does not say it.
 
         Raises:
@@ -115,16 +115,16 @@ class Images:
         self._on_manifest: Final = on_manifest
         self._clock: Final = clock
         self._manifests: Final[_Recent[str, Manifest | Index]] = _Recent(MAX_MANIFESTS)
-        self._tags: Final[_Recent[Job, tuple[str, float]]] = _Recent(MAX_TAGS)
-        self._retries: Final[_Recent[Job, float]] = _Recent(MAX_FAILURES)
+        self._tags: Final[_Recent[FetchJob, tuple[str, float]]] = _Recent(MAX_TAGS)
+        self._retries: Final[_Recent[FetchJob, float]] = _Recent(MAX_FAILURES)
         self.queue: Final = FetchQueue()
         self.results: Final[dict[str, int]] = {"fetched": 0, "file": 0, **dict.fromkeys(RETRY_SECONDS, 0)}
 
-    def is_listed(self, reference: Reference) -> bool:
+    def is_listed(self, reference: ImageReference) -> bool:
         """Whether the registry of an image may be contacted."""
         return reference.registry in self._clients
 
-    def layers(self, reference: Reference, platform: str, scope: Scope = NO_SCOPE) -> tuple[Layer, ...] | None:
+    def layers(self, reference: ImageReference, platform: str, scope: PullScope = NO_SCOPE) -> tuple[Layer, ...] | None:
         """The layers of an image on a platform; None: they are not known, and are fetched unless that failed lately.
 
         Args:
@@ -157,20 +157,20 @@ class Images:
             for _ in range(WORKERS):
                 workers.create_task(self._work())
 
-    def _digest_of_tag(self, reference: Reference, scope: Scope) -> str:
-        job = Job(reference, scope.credentials)
+    def _digest_of_tag(self, reference: ImageReference, scope: PullScope) -> str:
+        job = FetchJob(reference, scope.credentials)
         digest, until = self._tags.get(job) or ("", 0.0)
         if self._clock() >= until:
             self._want(job, scope)
         return digest
 
-    def _manifest(self, reference: Reference, scope: Scope) -> Manifest | Index | None:
+    def _manifest(self, reference: ImageReference, scope: PullScope) -> Manifest | Index | None:
         found = self._manifests.get(reference.digest)
         if found is None:
-            self._want(Job(reference, scope.credentials), scope)
+            self._want(FetchJob(reference, scope.credentials), scope)
         return found
 
-    def _want(self, job: Job, scope: Scope) -> None:
+    def _want(self, job: FetchJob, scope: PullScope) -> None:
         if self._clock() >= (self._retries.get(job) or 0.0):
             self.queue.add(job, scope.namespace)
 
@@ -191,13 +191,13 @@ class Images:
             finally:
                 self.queue.done(job)
 
-    def _fail(self, job: Job, error: RegistryError) -> None:
+    def _fail(self, job: FetchJob, error: RegistryError) -> None:
         self.results[error.cause] += 1
         self._retries.put(job, self._clock() + RETRY_SECONDS[error.cause])
         # Neither the repository nor the tag: tenants write them.
         logger.info("manifest of an image at %s not fetched: %s", job.reference.registry, error.why)
 
-    async def _fetch(self, job: Job) -> None:
+    async def _fetch(self, job: FetchJob) -> None:
         reference, registry = job.reference, self._clients[job.reference.registry]
         if reference.digest and self._manifests.get(reference.digest) is not None:
             # Another scope has brought it meanwhile.
@@ -213,7 +213,7 @@ class Images:
         if not reference.digest:
             self._tags.put(job, (digest, self._clock() + TAG_SECONDS))
 
-    async def _read(self, reference: Reference, credentials: Credentials | None) -> str:
+    async def _read(self, reference: ImageReference, credentials: RegistryCredentials | None) -> str:
         """Read a manifest from its file or the registry; returns its digest."""
         body = await self._from_file(reference)
         if body is None:
@@ -228,14 +228,14 @@ class Images:
             raise RegistryError("invalid", error.why) from None
         return digest
 
-    async def _from_file(self, reference: Reference) -> bytes | None:
+    async def _from_file(self, reference: ImageReference) -> bytes | None:
         if self._files is None or not reference.digest:
             return None
         body = await asyncio.to_thread(self._files.read, reference.digest)
         self.results["file"] += body is not None
         return body
 
-    async def _credentials(self, job: Job) -> Credentials | None:
+    async def _credentials(self, job: FetchJob) -> RegistryCredentials | None:
         reference, scope = job.reference, job.scope
         if not self._keyrings or not scope.secrets:
             return None
@@ -243,5 +243,5 @@ class Images:
         return keyring.find(reference.registry, reference.repository)
 
 
-def _pin(reference: Reference, digest: str) -> Reference:
-    return Reference(reference.registry, reference.repository, "", digest)
+def _pin(reference: ImageReference, digest: str) -> ImageReference:
+    return ImageReference(reference.registry, reference.repository, "", digest)

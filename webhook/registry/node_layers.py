@@ -8,9 +8,9 @@ from typing import Final, cast
 
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.nodes import NodeView
-from webhook.layers.index import Image, LayerIndex
+from webhook.layers.index import LayerIndex, PlatformImage
 from webhook.layers.nodes import NodeImages, ReportedNode, images_of, references_of
-from webhook.layers.references import Reference
+from webhook.layers.references import ImageReference
 from webhook.registry.addresses import OwnAddresses
 from webhook.registry.images import Images
 
@@ -35,8 +35,8 @@ class NodeLayers:
 
     def __init__(self, registries: Collection[str]) -> None:
         self._registries: Final = registries
-        self._references: Final[dict[str, Reference]] = {}
-        self._waiting: Final[dict[str, set[Image]]] = {}
+        self._references: Final[dict[str, ImageReference]] = {}
+        self._waiting: Final[dict[str, set[PlatformImage]]] = {}
         self._images: Images | None = None
         self.resource: Final = Resource("", "v1", "nodes", "Node", False, cast("type[NodeView]", ReportedNode))
         self.index: Final = LayerIndex()
@@ -99,9 +99,9 @@ class NodeLayers:
             del self._references[digest]
 
     def _is_on_nodes(self, digest: str) -> bool:
-        return any(self.index.is_on_nodes(Image(digest, platform)) for platform in self.index.platforms)
+        return any(self.index.is_on_nodes(PlatformImage(digest, platform)) for platform in self.index.platforms)
 
-    def _learn(self, image: Image) -> None:
+    def _learn(self, image: PlatformImage) -> None:
         reference = self._references.get(image.digest)
         if self._images is None or reference is None:
             return

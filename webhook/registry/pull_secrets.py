@@ -15,22 +15,22 @@ from urllib.parse import quote
 import msgspec
 
 from webhook.k8s.client.api import ApiConnectionError, Requests, is_segment
-from webhook.registry.credentials import Credentials, Keyring, entries_of
+from webhook.registry.credentials import Keyring, RegistryCredentials, entries_of
 
 _SECONDS: Final = 5.0
 # How long credentials are kept: a replaced secret counts after that.
 KEPT_SECONDS: Final = 60.0
 _MAX_KEPT: Final = 256
 
-Entries = list[tuple[str, Credentials]]
+Entries = list[tuple[str, RegistryCredentials]]
 
 
-class _Secret(msgspec.Struct):
+class _PullSecret(msgspec.Struct):
     type: str = ""
     data: dict[str, str] | None = None
 
 
-_decode: Final = msgspec.json.Decoder(_Secret).decode
+_decode: Final = msgspec.json.Decoder(_PullSecret).decode
 
 
 class PullSecrets:

@@ -30,12 +30,12 @@ class Capability:
 
     def is_in(self, version: Version) -> bool:
         """Whether a release has it."""
-        return reached(self.since, version) and not reached(self.until, version) and version not in self.never
+        return is_reached(self.since, version) and not is_reached(self.until, version) and version not in self.never
 
 
 # A review asks a dozen times, always of the same release.
 @lru_cache(maxsize=1024)
-def reached(firsts: tuple[Version, ...], version: Version) -> bool:
+def is_reached(firsts: tuple[Version, ...], version: Version) -> bool:
     """Whether a release is at or after the first ones of a change, of which each minor version may have its own."""
     for first in firsts:
         if first.line == version.line:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from webhook.releases.fields import FIELDS, HOLDERS, Field
+from webhook.releases.fields import FIELDS, HOLDERS, ReleaseField
 from webhook.releases.version import KNOWN, Version
 
 
@@ -79,7 +79,7 @@ class Definitions:
                     yield defined, path
 
 
-def _table(kind: str) -> list[tuple[str, Field]]:
+def _table(kind: str) -> list[tuple[str, ReleaseField]]:
     return [
         (f"{prefix}{field.path}", field)
         for holder, prefix in HOLDERS.get(kind, ())

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from webhook.releases.capability import reached, releases
+from webhook.releases.capability import is_reached, releases
 from webhook.releases.version import Version
 
 MACHINE: Final = "VirtualMachineInstance"
@@ -21,7 +21,7 @@ CLUSTER_PREFERENCE: Final = "VirtualMachineClusterPreference"
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ReleaseField:
     """A field and the release that has brought it.
 
     Attributes:
@@ -36,12 +36,12 @@ class Field:
 
     def is_in(self, version: Version) -> bool:
         """Whether a release knows it."""
-        return reached((self.since,), version)
+        return is_reached((self.since,), version)
 
 
-def _fields(kind: str, since: str, *paths: str) -> tuple[Field, ...]:
+def _fields(kind: str, since: str, *paths: str) -> tuple[ReleaseField, ...]:
     (first,) = releases(since)
-    return tuple(Field(kind, path, first) for path in paths)
+    return tuple(ReleaseField(kind, path, first) for path in paths)
 
 
 FIELDS: Final = (

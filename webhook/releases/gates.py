@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from webhook.releases.capabilities import OPENS_BETA_GATES
-from webhook.releases.capability import reached, releases
+from webhook.releases.capability import is_reached, releases
 from webhook.releases.release import Release
 from webhook.releases.version import Version
 
@@ -56,9 +56,9 @@ def is_open(release: Release, gate: str, enabled: Collection[str], disabled: Col
         disabled: what ``disabledFeatureGates`` names.
     """
     version = release.rules_version
-    if gate in _KNOWN and not reached(_KNOWN[gate], version):
+    if gate in _KNOWN and not is_reached(_KNOWN[gate], version):
         return False
-    if gate in enabled or reached(_GENERALLY_AVAILABLE.get(gate, ()), version):
+    if gate in enabled or is_reached(_GENERALLY_AVAILABLE.get(gate, ()), version):
         return True
-    in_beta = release.has(OPENS_BETA_GATES) and reached(_BETA.get(gate, ()), version)
+    in_beta = release.has(OPENS_BETA_GATES) and is_reached(_BETA.get(gate, ()), version)
     return in_beta and gate not in disabled

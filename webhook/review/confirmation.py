@@ -12,7 +12,7 @@ from typing import Any
 
 from webhook.admission.decision import Decision
 from webhook.admission.wire import Request
-from webhook.facts import Facts, Key, uncached
+from webhook.facts import Facts, Key, uncached_key
 from webhook.k8s.views import Object
 
 # A policy says what mode enforce would do; it has no clock, no network and no memory. Its settings are its policy's
@@ -28,7 +28,7 @@ def with_confirmation(handler: Handler) -> Handler:
         copied: list[Key[Any]] = [*facts.copied_keys()]
         if not copied or not (decision.denial or decision.warnings):
             return decision
-        anew = [uncached(key) for key in copied]
+        anew = [uncached_key(key) for key in copied]
         facts.need(*anew)
         pairs = zip(copied, anew, strict=True)
         if all(_content(facts.get(old)) == _content(facts.get(new)) for old, new in pairs):

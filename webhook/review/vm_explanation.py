@@ -7,19 +7,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
 from webhook.admission.decision import Change, Reason
+from webhook.k8s.views import View
 from webhook.policies.migration.answer import MigrationExplanation, Nodes
 
 SCHEMA: Final = "kubevirt-webhook.github.io/explain-vm/v1alpha1"
 
 
-class _Part(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of all."""
-
-
-class PolicyReport(_Part, frozen=True):
+class PolicyReport(View, frozen=True):
     """What one policy does with a request.
 
     Attributes:
@@ -39,7 +34,7 @@ class PolicyReport(_Part, frozen=True):
     warnings: tuple[str, ...]
 
 
-class RequestReport(_Part, frozen=True):
+class RequestReport(View, frozen=True):
     """A request that is sent for the VM in its life.
 
     Attributes:
@@ -56,7 +51,7 @@ class RequestReport(_Part, frozen=True):
         return any(each.decision == "denied" for each in self.policies)
 
 
-class FieldReport(_Part, frozen=True):
+class FieldReport(View, frozen=True):
     """A value of the VMI.
 
     Attributes:
@@ -75,7 +70,7 @@ class FieldReport(_Part, frozen=True):
     random: bool = False
 
 
-class NamedReport(_Part, frozen=True):
+class NamedReport(View, frozen=True):
     """An instancetype or a preference that takes part.
 
     Attributes:
@@ -91,7 +86,7 @@ class NamedReport(_Part, frozen=True):
     injected: bool
 
 
-class VmExplanation(_Part, frozen=True):
+class VmExplanation(View, frozen=True):
     """The whole explanation.
 
     Attributes:

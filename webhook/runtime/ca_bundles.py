@@ -39,7 +39,7 @@ class _Meta(msgspec.Struct, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
-class _Secret(msgspec.Struct):
+class _CaSecret(msgspec.Struct):
     metadata: _Meta
     data: dict[str, str] | None = None
 
@@ -82,7 +82,7 @@ class CaSecret:
         status, body = await self._call("get", (200, 404), "GET", self._path)
         if status == 404:
             return None
-        secret = msgspec.json.decode(body, type=_Secret)
+        secret = msgspec.json.decode(body, type=_CaSecret)
         data = {key: _decode(text) for key, text in (secret.data or {}).items() if key in KEYS}
         return StoredSecret(
             data, secret.metadata.resource_version, ROTATE_ANNOTATION in (secret.metadata.annotations or {})

@@ -102,7 +102,7 @@ class Lines(logging.Formatter):
         }
         if record.exc_info and record.exc_info != (None, None, None):
             event["exception"] = self.formatException(record.exc_info)
-        event = _sanitized(event)
+        event = _sanitize_fields(event)
         if not self._terminal:
             return json.dumps(event, default=str)
         timestamp, level, what = (visible(str(event.pop(key))) for key in ("timestamp", "level", "event"))
@@ -135,14 +135,14 @@ def configure() -> StructuredLogger:
     return StructuredLogger(_SERVER)
 
 
-def _sanitized(event: Mapping[str, Any]) -> dict[str, Any]:
+def _sanitize_fields(event: Mapping[str, Any]) -> dict[str, Any]:
     """Leave no credential in a line, and nothing that a terminal would obey; a traceback keeps its line feeds."""
     return {
-        key: _traceback_text(value) if key == "exception" else _sanitized_value(value) for key, value in event.items()
+        key: _traceback_text(value) if key == "exception" else _sanitize_value(value) for key, value in event.items()
     }
 
 
-def _sanitized_value(value: Any) -> Any:
+def _sanitize_value(value: Any) -> Any:
     if isinstance(value, str):
         return visible_lines(scrub_prose(value))
     return redact(value) if isinstance(value, list | tuple | dict) else value

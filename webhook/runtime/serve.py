@@ -29,7 +29,7 @@ from webhook.runtime.options import Options
 from webhook.runtime.settings_follower import SettingsFollower
 from webhook.runtime.signals import Stop, Stopped
 from webhook.runtime.sources import cluster_source, fidelity_check
-from webhook.runtime.tracing import traced, untraced
+from webhook.runtime.tracing import with_tracing, without_tracing
 from webhook.server.explain import explaining
 from webhook.server.lifecycle import drain, finish, listen
 from webhook.server.ops import Metrics, Ops
@@ -77,7 +77,9 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         if not options.cluster_from:
             beside = await ends.enter_async_context(background(options.kubeconfig, settings.current, cluster, audit))
         observer = beside.announcing(metrics, settings.current)
-        observer, kind = await ends.enter_async_context(traced(observer) if server.traces else untraced(observer))
+        observer, kind = await ends.enter_async_context(
+            with_tracing(observer) if server.traces else without_tracing(observer)
+        )
         reviewer = Reviewer(cluster, settings.current, audit, observer)
         app = kind(reviewer, BY_PATH, metrics, server.max_in_flight, server.client_names)
         parity = await ends.enter_async_context(fidelity_check(options, settings, cluster, audit))

@@ -1,7 +1,7 @@
 """Traces of reviews with OpenTelemetry: one span for each, below the API server's own if that sends ``traceparent``.
 
-Nothing of OpenTelemetry is imported before `traced` is called. Where spans go, and how many are kept, say the standard
-environment variables, for example ``OTEL_EXPORTER_OTLP_ENDPOINT`` and ``OTEL_TRACES_SAMPLER``.
+Nothing of OpenTelemetry is imported before `with_tracing` is called. The standard environment variables say where spans
+go, and how many are kept, for example ``OTEL_EXPORTER_OTLP_ENDPOINT`` and ``OTEL_TRACES_SAMPLER``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from webhook.errors import InputError
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation, Observer
 from webhook.server.app import App
-from webhook.server.exchange import Answer, Request
+from webhook.server.exchange import Answer, HttpRequest
 from webhook.text import shorten
 
 _NAME: Final = "kubevirt-webhook"
@@ -30,13 +30,13 @@ _MAX_LENGTH: Final = 256
 _NANOSECONDS: Final = 1_000_000_000
 
 # The request that is being answered: the observer of its review does not get it.
-_request: ContextVar[Request | None] = ContextVar("request", default=None)
+_request: ContextVar[HttpRequest | None] = ContextVar("request", default=None)
 
 
 class TracedApp(App):
     """An `App` whose reviews know the request that they belong to."""
 
-    def answer_at_once(self, request: Request) -> Answer | None:
+    def answer_at_once(self, request: HttpRequest) -> Answer | None:
         """As `App`, with the request at hand for its span."""
         token = _request.set(request)
         try:
@@ -44,7 +44,7 @@ class TracedApp(App):
         finally:
             _request.reset(token)
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: HttpRequest) -> Answer:
         """As `App`, with the request at hand for its span."""
         token = _request.set(request)
         try:
@@ -105,7 +105,7 @@ def attributes_of(endpoint: Endpoint, verdict: Evaluation) -> dict[str, str | bo
     request = verdict.request
     return {
         "url.path": endpoint.path,
-        "k8s.namespace.name": _bounded(request.namespace or ""),
+        "k8s.namespace.name": _bound_text(request.namespace or ""),
         "kubevirt_webhook.policy": endpoint.policy,
         "kubevirt_webhook.mode": verdict.mode,
         "kubevirt_webhook.decision": verdict.label,
@@ -113,24 +113,24 @@ def attributes_of(endpoint: Endpoint, verdict: Evaluation) -> dict[str, str | bo
         "kubevirt_webhook.changes": len(verdict.decision.changes),
         "kubevirt_webhook.operation": request.operation,
         "kubevirt_webhook.object.kind": endpoint.kind,
-        "kubevirt_webhook.object.name": _bounded(wire.object_name(request)),
-        "kubevirt_webhook.request.uid": _bounded(request.uid),
+        "kubevirt_webhook.object.name": _bound_text(wire.object_name(request)),
+        "kubevirt_webhook.request.uid": _bound_text(request.uid),
         "kubevirt_webhook.dry_run": wire.is_dry_run(request),
     }
 
 
-def _bounded(text: str) -> str:
+def _bound_text(text: str) -> str:
     return scrub_prose(shorten(text, _MAX_LENGTH))
 
 
 @asynccontextmanager
-async def untraced(observer: Observer) -> AsyncIterator[tuple[Observer, type[App]]]:
+async def without_tracing(observer: Observer) -> AsyncIterator[tuple[Observer, type[App]]]:
     """The observer itself, and the usual `App`."""
     yield observer, App
 
 
 @asynccontextmanager
-async def traced(observer: Observer, exporter: Any = None) -> AsyncIterator[tuple[Observer, type[App]]]:
+async def with_tracing(observer: Observer, exporter: Any = None) -> AsyncIterator[tuple[Observer, type[App]]]:
     """The observer that makes spans, and the kind of `App` that it needs; at the end, spans that wait are sent.
 
     Args:

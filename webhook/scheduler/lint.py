@@ -45,7 +45,7 @@ class Problem(msgspec.Struct, frozen=True):
     remedy: str
 
 
-class Scheduler(msgspec.Struct, frozen=True):
+class LintTarget(msgspec.Struct, frozen=True):
     """What a configuration is for.
 
     Attributes:
@@ -63,7 +63,7 @@ def is_configuration(document: Document) -> bool:
     return isinstance(value, dict) and value.get("kind") == KIND
 
 
-def lint(document: Document, scheduler: Scheduler) -> list[Problem]:
+def lint(document: Document, scheduler: LintTarget) -> list[Problem]:
     """The mistakes in a configuration, in the order of the rules.
 
     Args:
@@ -80,7 +80,7 @@ def profiles_of(configuration: Mapping[str, Any]) -> list[tuple[int, Mapping[str
     return [(index, one) for index, one in enumerate(found if isinstance(found, list) else ()) if isinstance(one, dict)]
 
 
-def _stale_version(configuration: Mapping[str, Any], _: Scheduler) -> Iterator[Problem]:
+def _stale_version(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
     version = configuration.get("apiVersion")
     if version == API_VERSION:
         return
@@ -94,7 +94,7 @@ def _stale_version(configuration: Mapping[str, Any], _: Scheduler) -> Iterator[P
     )
 
 
-def _no_profile(configuration: Mapping[str, Any], scheduler: Scheduler) -> Iterator[Problem]:
+def _no_profile(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
     if any(profile.get("schedulerName") == scheduler.profile for _, profile in profiles_of(configuration)):
         return
     yield Problem(
@@ -107,7 +107,7 @@ def _no_profile(configuration: Mapping[str, Any], scheduler: Scheduler) -> Itera
     )
 
 
-def _default_profile(configuration: Mapping[str, Any], scheduler: Scheduler) -> Iterator[Problem]:
+def _default_profile(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
     found = [index for index, one in profiles_of(configuration) if _name(one) == names.DEFAULT_SCHEDULER]
     if scheduler.is_the_clusters and not found:
         yield Problem(
@@ -129,7 +129,7 @@ def _default_profile(configuration: Mapping[str, Any], scheduler: Scheduler) -> 
         )
 
 
-def _queue_sorts(configuration: Mapping[str, Any], _: Scheduler) -> Iterator[Problem]:
+def _queue_sorts(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
     sorts = {index: plugins.queue_sort(profile) for index, profile in profiles_of(configuration)}
     if len(set(sorts.values())) < 2:
         return
@@ -145,7 +145,7 @@ def _queue_sorts(configuration: Mapping[str, Any], _: Scheduler) -> Iterator[Pro
     )
 
 
-def _same_names(configuration: Mapping[str, Any], _: Scheduler) -> Iterator[Problem]:
+def _same_names(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
     seen: set[str] = set()
     for index, profile in profiles_of(configuration):
         name = _name(profile)
@@ -161,7 +161,7 @@ def _same_names(configuration: Mapping[str, Any], _: Scheduler) -> Iterator[Prob
         seen.add(name)
 
 
-def _lease(configuration: Mapping[str, Any], scheduler: Scheduler) -> Iterator[Problem]:
+def _lease(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
     election = configuration.get("leaderElection")
     election = election if isinstance(election, dict) else {}
     if election.get("leaderElect") is False:
@@ -189,7 +189,7 @@ def _lease(configuration: Mapping[str, Any], scheduler: Scheduler) -> Iterator[P
         )
 
 
-def _filters(configuration: Mapping[str, Any], scheduler: Scheduler) -> Iterator[Problem]:
+def _filters(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
     for index, profile in _for_vms(configuration, scheduler):
         for plugin in NEEDED_FILTERS:
             if not plugins.runs(profile, "filter", plugin):
@@ -212,7 +212,7 @@ _LOST_FILTERS: Final[Mapping[str, str]] = {
 }
 
 
-def _image_locality(configuration: Mapping[str, Any], scheduler: Scheduler) -> Iterator[Problem]:
+def _image_locality(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
     for index, profile in _for_vms(configuration, scheduler):
         if plugins.runs(profile, "score", IMAGE_LOCALITY):
             yield Problem(
@@ -225,7 +225,7 @@ def _image_locality(configuration: Mapping[str, Any], scheduler: Scheduler) -> I
             )
 
 
-def _default_constraints(configuration: Mapping[str, Any], scheduler: Scheduler) -> Iterator[Problem]:
+def _default_constraints(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
     for index, profile in _for_vms(configuration, scheduler):
         args = plugins.arguments(profile, SPREAD)
         lost = args.get("defaultingType") == "List" and not args.get("defaultConstraints")
@@ -241,7 +241,7 @@ def _default_constraints(configuration: Mapping[str, Any], scheduler: Scheduler)
             )
 
 
-def _few_nodes(configuration: Mapping[str, Any], scheduler: Scheduler) -> Iterator[Problem]:
+def _few_nodes(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
     places: list[tuple[Path, Any]] = [((), configuration)]
     places += [(("profiles", index), profile) for index, profile in _for_vms(configuration, scheduler)]
     for path, place in places:
@@ -257,7 +257,7 @@ def _few_nodes(configuration: Mapping[str, Any], scheduler: Scheduler) -> Iterat
             )
 
 
-def _extenders(configuration: Mapping[str, Any], _: Scheduler) -> Iterator[Problem]:
+def _extenders(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
     found = configuration.get("extenders")
     for index, extender in enumerate(found if isinstance(found, list) else ()):
         if isinstance(extender, dict) and extender.get("ignorable") is not True:
@@ -271,7 +271,7 @@ def _extenders(configuration: Mapping[str, Any], _: Scheduler) -> Iterator[Probl
             )
 
 
-_RULES: Final[tuple[Callable[[Mapping[str, Any], Scheduler], Iterator[Problem]], ...]] = (
+_RULES: Final[tuple[Callable[[Mapping[str, Any], LintTarget], Iterator[Problem]], ...]] = (
     _stale_version,
     _no_profile,
     _default_profile,
@@ -286,7 +286,7 @@ _RULES: Final[tuple[Callable[[Mapping[str, Any], Scheduler], Iterator[Problem]],
 )
 
 
-def _for_vms(configuration: Mapping[str, Any], scheduler: Scheduler) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _for_vms(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[tuple[int, Mapping[str, Any]]]:
     return ((index, one) for index, one in profiles_of(configuration) if _name(one) == scheduler.profile)
 
 

@@ -14,9 +14,9 @@ from aiohttp import web
 from webhook.errors import InputError
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Reviewer
-from webhook.server.budget import EVERYDAY, Budget, NoRoom, Share
+from webhook.server.budget import EVERYDAY, BodyBudget, NoRoom, Share
 from webhook.server.connection import Connections
-from webhook.server.exchange import Answer, Request
+from webhook.server.exchange import Answer, HttpRequest
 from webhook.server.turns import Turns, namespace_of
 
 # A review holds an object and its old state; etcd takes objects up to 1.5 MiB, JSON may double that, managedFields and
@@ -82,14 +82,14 @@ class App:
         self._traffic: Final = traffic
         self._turns: Final = Turns(max_in_flight)
         self._clients: Final = clients
-        self.bodies: Final = Budget()
+        self.bodies: Final = BodyBudget()
         self.in_flight = 0
 
     def server(self) -> Connections:
         """The server of this app; make it inside the running loop."""
         return Connections(self.answer, self.answer_at_once, clients=self._clients, keep_alive=KEEP_ALIVE)
 
-    def answer_at_once(self, request: Request) -> Answer | None:
+    def answer_at_once(self, request: HttpRequest) -> Answer | None:
         """The answer to a review that needs nothing but what is in memory; None: it takes `answer`."""
         message, connection = request.message, request.connection
         path = message.path.partition("?")[0]
@@ -113,13 +113,13 @@ class App:
         except InputError as error:
             return self._served(path, request, Answer.text(400, str(error)))
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            return self._served(path, request, self._crashed(path, error))
+            return self._served(path, request, self._crash_answer(path, error))
         if isinstance(begun, bytes):
             return self._served(path, request, Answer(200, begun))
         request.begun = begun
         return None
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: HttpRequest) -> Answer:
         """The answer to any request; no exception but a cancellation leaves."""
         path, _, query = request.message.path.partition("?")
         endpoint = self._endpoints.get(path)
@@ -132,7 +132,7 @@ class App:
             if request.connection.rejection:
                 answer = Answer.text(403, request.connection.rejection)
             else:
-                answer = _unfit(request) or await self._reviewed(
+                answer = _unfit(request) or await self._answer_review(
                     endpoint, request, request.start + timeout_of(query) * MARGIN
                 )
         except InputError as error:
@@ -142,12 +142,12 @@ class App:
         except (ConnectionError, web.RequestPayloadError) as error:
             answer = Answer.text(400, f"the request's body broke off ({type(error).__name__}); send it whole")
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            answer = self._crashed(path, error)
+            answer = self._crash_answer(path, error)
         finally:
             self.in_flight -= 1
         return self._served(path, request, answer)
 
-    async def _reviewed(self, endpoint: Endpoint, request: Request, deadline: float) -> Answer:
+    async def _answer_review(self, endpoint: Endpoint, request: HttpRequest, deadline: float) -> Answer:
         """The answer to a review, once its body is there, it has its turn, and look-ups have been made."""
         now = time.monotonic()
         until = now + (deadline - now) * PATIENCE
@@ -175,17 +175,17 @@ class App:
         namespace = namespace_of(body)
         return namespace if self._reviewer.is_watched(namespace) else ""
 
-    def _served(self, path: str, request: Request, answer: Answer) -> Answer:
+    def _served(self, path: str, request: HttpRequest, answer: Answer) -> Answer:
         request.end = time.monotonic()
         self._traffic.on_served(path, answer.status, request.end - request.start)
         return answer
 
-    def _crashed(self, path: str, error: Exception) -> Answer:
+    def _crash_answer(self, path: str, error: Exception) -> Answer:
         self._traffic.on_crash(path, error)
         return Answer.text(500, "kubevirt-webhook has a bug that this request met; its log says more")
 
 
-def _unfit(request: Request) -> Answer | None:
+def _unfit(request: HttpRequest) -> Answer | None:
     """Why the head of a request cannot belong to a review."""
     message, headers = request.message, request.message.headers
     if message.method != "POST":
@@ -198,7 +198,7 @@ def _unfit(request: Request) -> Answer | None:
     return None
 
 
-async def _body(request: Request, deadline: float, share: Share) -> bytes:
+async def _body(request: HttpRequest, deadline: float, share: Share) -> bytes:
     """The whole body, its bytes taken from a budget.
 
     Raises:

@@ -73,7 +73,7 @@ class Lane:
                 turn.set_result(None)
 
 
-class Budget:
+class BodyBudget:
     """Two lanes, so that large bodies, however slowly they come, are never in the way of everyday ones.
 
     Args:
@@ -107,7 +107,7 @@ class Share:
 
     __slots__ = ("_budget", "_count", "_lane", "_until")
 
-    def __init__(self, budget: Budget, until: float) -> None:
+    def __init__(self, budget: BodyBudget, until: float) -> None:
         self._budget: Final = budget
         self._until: Final = until
         self._lane: Lane | None = None

@@ -21,7 +21,7 @@ from aiohttp.http import HttpProcessingError, HttpRequestParser
 from aiohttp.tcp_helpers import tcp_keepalive
 
 from webhook.server.budget import EVERYDAY
-from webhook.server.exchange import Answer, Request
+from webhook.server.exchange import Answer, HttpRequest
 from webhook.server.tls import client_name
 
 # A client keeps its connections to the replicas that were there when it made them: recycled by age, they spread over
@@ -77,7 +77,7 @@ class Connection(BaseProtocol):
         self._clock = time.monotonic
         self._idle_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._request: Request | None = None
+        self._request: HttpRequest | None = None
         self._task: asyncio.Task[None] | None = None
         self._patience: asyncio.TimerHandle | None = None
         self._ahead = b""
@@ -152,7 +152,7 @@ class Connection(BaseProtocol):
             self._reject(error)
             return
         for message, payload in messages:
-            self._begin(Request(message, payload, self, self._clock()), at_once=at_once)
+            self._begin(HttpRequest(message, payload, self, self._clock()), at_once=at_once)
             return
         if self._patience and request and request.payload.is_eof():
             self._patience.cancel()
@@ -170,7 +170,7 @@ class Connection(BaseProtocol):
             self.transport.write(answer.head(is_last=True) + answer.body)
             self.transport.close()
 
-    def _begin(self, request: Request, *, at_once: bool) -> None:
+    def _begin(self, request: HttpRequest, *, at_once: bool) -> None:
         message = request.message
         if message.should_close or message.upgrade or message.method == "CONNECT":
             # No protocol that a client may want to upgrade to is supported.
@@ -185,7 +185,7 @@ class Connection(BaseProtocol):
         else:
             self._start()
 
-    def _answer_at_once(self, request: Request) -> None:
+    def _answer_at_once(self, request: HttpRequest) -> None:
         """Answer without a task, if that can be."""
         self._patience = None
         answer = self._server.at_once(request)
@@ -202,7 +202,7 @@ class Connection(BaseProtocol):
         if self._request:
             self._task = self._loop.create_task(self._answer(self._request))
 
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, request: HttpRequest) -> None:
         """Answer a request that has to wait for something."""
         try:
             if self._paused and not await self._drain_output():
@@ -232,7 +232,7 @@ class Connection(BaseProtocol):
         if self._buffer_paused and not (self._request and self._request.payload.is_eof()):
             self._resume_reading_for_buffer()
 
-    def _write(self, answer: Answer, request: Request) -> None:
+    def _write(self, answer: Answer, request: HttpRequest) -> None:
         """Write head and body in one piece."""
         if self.transport is None:
             return
@@ -309,7 +309,7 @@ class Connections(web.Server):
     def __init__(
         self,
         handler: Callable[[Any], Awaitable[Any]],
-        at_once: Callable[[Request], Answer | None] = lambda _: None,
+        at_once: Callable[[HttpRequest], Answer | None] = lambda _: None,
         *,
         clients: Collection[str] = (),
         lifetime: float = LIFETIME,

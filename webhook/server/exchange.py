@@ -48,7 +48,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
         return cls(status, (visible(sentence) + "\n").encode(), _TEXT + headers)
 
 
-class Request(msgspec.Struct):
+class HttpRequest(msgspec.Struct):
     """One request, whose body may still be on its way.
 
     Attributes:

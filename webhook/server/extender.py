@@ -19,10 +19,10 @@ from aiohttp import web
 from webhook.layers.index import LayerIndex
 from webhook.layers.manifests import Layer
 from webhook.layers.pods import ScoredPod, decode_arguments
-from webhook.layers.references import Reference, parse_reference
-from webhook.registry.fetch_queue import Scope
+from webhook.layers.references import ImageReference, parse_reference
+from webhook.registry.fetch_queue import PullScope
 from webhook.server.connection import Connections
-from webhook.server.exchange import Answer, Request
+from webhook.server.exchange import Answer, HttpRequest
 from webhook.server.lifecycle import finish, listen
 
 PATH: Final = "/v1/layers/prioritize"
@@ -37,10 +37,10 @@ _NOTHING: Final = b"[]"
 class KnownLayers(Protocol):
     """The layers of images, as far as they are known; `webhook.registry.images.Images`."""
 
-    def is_listed(self, reference: Reference) -> bool:
+    def is_listed(self, reference: ImageReference) -> bool:
         """Whether the registry of an image may be contacted."""
 
-    def layers(self, reference: Reference, platform: str, scope: Scope = ...) -> tuple[Layer, ...] | None:
+    def layers(self, reference: ImageReference, platform: str, scope: PullScope = ...) -> tuple[Layer, ...] | None:
         """The layers of an image on a platform; None: they are not known now."""
 
 
@@ -105,13 +105,13 @@ class Extender:
         """The server; make it inside the running loop."""
         return Connections(self.answer, self.answer_at_once, clients=self._clients)
 
-    def answer_at_once(self, request: Request) -> Answer | None:
+    def answer_at_once(self, request: HttpRequest) -> Answer | None:
         """The answer to a request that has arrived whole; None: it takes `answer`."""
         if self._error_of(request):
             return None
         return self._answer(request.payload.read_nowait())
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: HttpRequest) -> Answer:
         """The answer to any request; no exception but a cancellation leaves."""
         self.in_flight += 1
         try:
@@ -149,14 +149,14 @@ class Extender:
             return _NOTHING
         if arguments.node_names is None:
             raise ExtenderError(400, "NodeNames is missing; set nodeCacheCapable: true for the extender")
-        wanted = self._wanted(pod)
+        wanted = self._pod_layer_sizes(pod)
         answer = self._index.answer(wanted, arguments.node_names) if wanted else _NOTHING
         self.results["no-scores" if answer == _NOTHING else "scored"] += 1
         return answer
 
-    def _wanted(self, pod: ScoredPod) -> dict[str, dict[str, int]]:
+    def _pod_layer_sizes(self, pod: ScoredPod) -> dict[str, dict[str, int]]:
         """The sizes of the pod's layers, by digest, for each platform; what is not known counts for nothing."""
-        scope = Scope(pod.meta.namespace or "", pod.pull_secrets if self._pull_secrets else ())
+        scope = PullScope(pod.meta.namespace or "", pod.pull_secrets if self._pull_secrets else ())
         references = [found for image in pod.images() if (found := parse_reference(image))]
         listed = [reference for reference in references if self._images.is_listed(reference)]
         wanted: dict[str, dict[str, int]] = {}
@@ -182,7 +182,7 @@ class Extender:
             self._traffic.on_crash(PATH, error)
             return Answer.text(500, "internal error; see the kubevirt-webhook log")
 
-    def _error_of(self, request: Request) -> ExtenderError | None:
+    def _error_of(self, request: HttpRequest) -> ExtenderError | None:
         """Why the head of a request cannot belong to one of kube-scheduler's."""
         message = request.message
         if request.connection.rejection:
@@ -225,7 +225,7 @@ async def extending(address: str, extender: Extender, tls: ssl.SSLContext | None
         await finish(runner, lambda: extender.in_flight, seconds)
 
 
-async def _body(request: Request) -> bytes:
+async def _body(request: HttpRequest) -> bytes:
     """The whole body.
 
     Raises:

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from webhook.errors import quote
 from webhook.settings import snapshot
 from webhook.settings.layers import LayersModel
-from webhook.settings.observability import Audit, Switch, Unenforced
+from webhook.settings.observability import Audit, Drift, Switch
 from webhook.settings.policies import EvictionModel, InstancetypesModel, MigrationModel, SchedulingModel
 from webhook.settings.section import Section
 from webhook.settings.syntax import (
@@ -248,7 +248,7 @@ class SettingsModel(Section):
         description="Send a span for every review with OTLP, as the environment variables of OpenTelemetry say. It "
         "requires the extra otel: pip install kubevirt-webhook[otel]. Changes take effect at the next start.",
     )
-    unenforced: Unenforced = Field(default=Unenforced(), description=Unenforced.__doc__)
+    unenforced: Drift = Field(default=Drift(), description=Drift.__doc__)
 
     @field_validator("explain", "metrics", "layers")
     @classmethod

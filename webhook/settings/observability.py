@@ -54,7 +54,7 @@ class Audit(Section):
         return snapshot.AuditSettings(output=output, max_bytes=self.max_bytes, keep=self.keep)
 
 
-class Unenforced(Section):
+class Drift(Section):
     """The background scan: it looks for objects that differ from what enforce makes of them."""
 
     every_minutes: int = Field(
@@ -71,6 +71,6 @@ class Unenforced(Section):
         "requires permission to list, create, patch and delete policyreports.",
     )
 
-    def snapshot(self) -> snapshot.UnenforcedSettings:
+    def snapshot(self) -> snapshot.DriftSettings:
         """The section as the request path reads it."""
-        return snapshot.UnenforcedSettings(every_seconds=60.0 * self.every_minutes, policy_reports=self.policy_reports)
+        return snapshot.DriftSettings(every_seconds=60.0 * self.every_minutes, policy_reports=self.policy_reports)

@@ -44,7 +44,7 @@ class SchedulingModel(Section):
     )
 
 
-class Parity(Section):
+class Fidelity(Section):
     """The fidelity check: it compares running VMs with the result of KubeVirt's rules in kubevirt-webhook."""
 
     sample: int = Field(
@@ -57,9 +57,9 @@ class Parity(Section):
     )
     every_minutes: int = Field(default=10, ge=1, le=1440, description="Minutes between rounds.")
 
-    def snapshot(self) -> snapshot.ParitySettings:
+    def snapshot(self) -> snapshot.FidelitySettings:
         """The section as the request path reads it."""
-        return snapshot.ParitySettings(sample=self.sample, every_seconds=60.0 * self.every_minutes)
+        return snapshot.FidelitySettings(sample=self.sample, every_seconds=60.0 * self.every_minutes)
 
 
 class InstancetypesModel(Section):
@@ -107,7 +107,7 @@ class InstancetypesModel(Section):
     virtual_machine_instances: bool = Field(
         default=True, description="Apply the policy to VirtualMachineInstances without a VirtualMachine."
     )
-    parity: Parity = Field(default=Parity(), description=Parity.__doc__)
+    parity: Fidelity = Field(default=Fidelity(), description=Fidelity.__doc__)
     failure_policy: Literal["Ignore", "Fail"] = Field(
         default="Ignore",
         description="Action for new and changed VMs while kubevirt-webhook is down or cannot determine whether their "

@@ -121,7 +121,7 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, scheduler_name=scheduler_name, spread=spread)
 
 
-class ParitySettings(msgspec.Struct, frozen=True):
+class FidelitySettings(msgspec.Struct, frozen=True):
     """How often running VMs are compared with what they should be.
 
     Attributes:
@@ -159,7 +159,7 @@ class InstancetypeSettings(msgspec.Struct, frozen=True):
     expand: bool = False
     virtual_machines: bool = True
     virtual_machine_instances: bool = True
-    parity: ParitySettings = ParitySettings()
+    parity: FidelitySettings = FidelitySettings()
     failure_policy: FailurePolicy = "Ignore"
 
     def under(self, parameters: Mapping[str, str]) -> InstancetypeSettings:
@@ -277,7 +277,7 @@ class AuditSettings(msgspec.Struct, frozen=True):
     keep: int = 5
 
 
-class UnenforcedSettings(msgspec.Struct, frozen=True):
+class DriftSettings(msgspec.Struct, frozen=True):
     """How often objects are looked for that are not as enforce would make them.
 
     Attributes:
@@ -381,7 +381,7 @@ class Settings(msgspec.Struct, frozen=True):
     digest: str
     events: bool = False
     kubevirt_version: str = ""
-    unenforced: UnenforcedSettings = UnenforcedSettings()
+    unenforced: DriftSettings = DriftSettings()
 
     def policy(self, policy: Policy) -> PolicySettings:
         """The section of a policy.

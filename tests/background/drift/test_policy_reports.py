@@ -22,7 +22,7 @@ COLLECTION = POLICY_REPORTS.path()
 DEMO = POLICY_REPORTS.path("demo", NAME)
 
 
-class Case:
+class PolicyReportsCase:
     def __init__(self, server: FakeApiServer, api: Any) -> None:
         self.server = server
         self.api = api
@@ -34,12 +34,12 @@ class Case:
 
 
 @pytest.fixture
-async def case(tmp_path: Path) -> AsyncIterator[Case]:
+async def case(tmp_path: Path) -> AsyncIterator[PolicyReportsCase]:
     async with running(FakeApiServer()) as server:
         server.serve(POLICY_REPORTS)
         transport = await connect(server.kubeconfig(tmp_path / "kubeconfig"))
         try:
-            yield Case(server, transport)
+            yield PolicyReportsCase(server, transport)
         finally:
             await transport.close()
 
@@ -76,7 +76,7 @@ def test_a_report_is_bounded() -> None:
     assert len(json.dumps(made)) < 1_000_000
 
 
-async def test_they_come_and_go(case: Case) -> None:
+async def test_they_come_and_go(case: PolicyReportsCase) -> None:
     await case.reports.write({"demo": [FOUND]})
     (held,) = case.server.held(POLICY_REPORTS).values()
     assert held["summary"]["fail"] == 1
@@ -88,7 +88,7 @@ async def test_they_come_and_go(case: Case) -> None:
     assert case.server.held(POLICY_REPORTS) == {}
 
 
-async def test_reports_of_others_are_left_alone(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+async def test_reports_of_others_are_left_alone(case: PolicyReportsCase, caplog: pytest.LogCaptureFixture) -> None:
     case.server.put(POLICY_REPORTS, NAME, "demo")
     labels = {"app.kubernetes.io/managed-by": "kubevirt-webhook"}
     case.server.put(POLICY_REPORTS, "mine", "demo", metadata={"labels": labels})
@@ -100,7 +100,9 @@ async def test_reports_of_others_are_left_alone(case: Case, caplog: pytest.LogCa
     assert "another program" in caplog.messages[0]
 
 
-async def test_a_cluster_without_that_kind_is_left_alone(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_cluster_without_that_kind_is_left_alone(
+    case: PolicyReportsCase, caplog: pytest.LogCaptureFixture
+) -> None:
     case.server.unserve(POLICY_REPORTS)
     await case.reports.write({"demo": [FOUND]})
 
@@ -112,7 +114,7 @@ async def test_a_cluster_without_that_kind_is_left_alone(case: Case, caplog: pyt
     ("path", "verb", "right"), [(COLLECTION, "get", "list"), (DEMO, "patch", "patch"), (DEMO, "delete", "delete")]
 )
 async def test_a_missing_right_is_said_once(
-    case: Case, caplog: pytest.LogCaptureFixture, path: str, verb: str, right: str
+    case: PolicyReportsCase, caplog: pytest.LogCaptureFixture, path: str, verb: str, right: str
 ) -> None:
     if verb == "delete":
         await case.reports.write({"demo": [FOUND]})
@@ -124,7 +126,7 @@ async def test_a_missing_right_is_said_once(
     assert f"grant {right} on policyreports.wgpolicyk8s.io" in said
 
 
-async def test_a_server_that_is_away(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_that_is_away(case: PolicyReportsCase, caplog: pytest.LogCaptureFixture) -> None:
     await case.api.close()
     await case.reports.write({"demo": [FOUND]})
 

@@ -17,7 +17,7 @@ from tests.policies.instancetypes import world as sizes
 from tests.review.memory import MemoryCluster
 from tests.waiting import until
 from webhook import names
-from webhook.admission.audit import UnenforcedRecord
+from webhook.admission.audit import DriftRecord
 from webhook.background.drift.policy_reports import NAME, Reports
 from webhook.background.drift.scanner import DriftScanner
 from webhook.facts import NamespaceKey
@@ -25,29 +25,29 @@ from webhook.k8s.client.resources import NAMESPACES, POLICY_REPORTS, UNSTRUCTURE
 from webhook.k8s.client.transport import connect
 from webhook.k8s.views import Namespace, ObjectMeta
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
-from webhook.settings.snapshot import InstancetypeSettings, Settings, UnenforcedSettings
+from webhook.settings.snapshot import DriftSettings, InstancetypeSettings, Settings
 
 PODS = ("scheduling", "pods")
 VMS = ("scheduling", "virtualmachines")
 
 
-class Cluster(MemoryCluster):
+class ScannedCluster(MemoryCluster):
     waits = False
 
     def waiting_for(self) -> tuple[str, ...]:
         return ("pods",) if self.waits else ()
 
 
-class Case:
+class ScannerCase:
     """A look-out in front of a fake API server, over facts in memory."""
 
     def __init__(self, server: FakeApiServer, transport: Any) -> None:
         self.server = server
         self.clock = FakeClock()
-        self.records: list[UnenforcedRecord] = []
+        self.records: list[DriftRecord] = []
         self.settings: Settings = settings()
         there = Namespace(ObjectMeta(name="demo", labels=dict(NAMESPACE_LABELS)))
-        self.cluster = Cluster(
+        self.cluster = ScannedCluster(
             sizes.facts([sizes.instancetype(), sizes.preference()]) | known(vmi()) | {NamespaceKey("demo"): there}
         )
         self.transport = transport
@@ -60,7 +60,7 @@ class Case:
             clock=self.clock,
         )
 
-    def _keep(self, record: UnenforcedRecord) -> None:
+    def _keep(self, record: DriftRecord) -> None:
         valid(record)
         self.records.append(record)
 
@@ -69,19 +69,19 @@ class Case:
 
 
 @pytest.fixture
-async def case(tmp_path: Path) -> AsyncIterator[Case]:
+async def case(tmp_path: Path) -> AsyncIterator[ScannerCase]:
     async with running(FakeApiServer()) as server:
         server.put(NAMESPACES, "demo", metadata={"labels": NAMESPACE_LABELS})
         server.put(NAMESPACES, "other")
         transport = await connect(server.kubeconfig(tmp_path / "kubeconfig"))
         try:
-            yield Case(server, transport)
+            yield ScannerCase(server, transport)
         finally:
             await transport.close()
 
 
 @asynccontextmanager
-async def looking(case: Case) -> AsyncIterator[None]:
+async def looking(case: ScannerCase) -> AsyncIterator[None]:
     task = asyncio.create_task(case.drift_scan.run())
     try:
         yield
@@ -94,7 +94,7 @@ async def looking(case: Case) -> AsyncIterator[None]:
 # -- one round ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_pod_on_the_default_scheduler_whose_vmi_chose_none(case: Case) -> None:
+async def test_a_pod_on_the_default_scheduler_whose_vmi_chose_none(case: ScannerCase) -> None:
     case.pod(nodeName="node-a")
     await case.drift_scan.look()
 
@@ -106,7 +106,7 @@ async def test_a_pod_on_the_default_scheduler_whose_vmi_chose_none(case: Case) -
     assert ("spec", "schedulerName") in [change.path for change in record.changes]
 
 
-async def test_what_is_as_it_should_be(case: Case) -> None:
+async def test_what_is_as_it_should_be(case: ScannerCase) -> None:
     case.pod(schedulerName="kubevirt")
     case.server.put(UNSTRUCTURED_VMS, "web01", "demo", **stored(vm("kubevirt", mark="kubevirt")))
     await case.drift_scan.look()
@@ -115,7 +115,7 @@ async def test_what_is_as_it_should_be(case: Case) -> None:
     assert case.records == []
 
 
-async def test_a_round_after_round_tells_of_an_object_once(case: Case) -> None:
+async def test_a_round_after_round_tells_of_an_object_once(case: ScannerCase) -> None:
     case.pod()
     await case.drift_scan.look()
     await case.drift_scan.look()
@@ -128,7 +128,7 @@ async def test_a_round_after_round_tells_of_an_object_once(case: Case) -> None:
     assert len(case.records) == 2
 
 
-async def test_vms_without_the_scheduler_and_without_the_defaults(case: Case) -> None:
+async def test_vms_without_the_scheduler_and_without_the_defaults(case: ScannerCase) -> None:
     case.settings = settings(instancetypes=InstancetypeSettings(default_instancetype="u1.small"))
     case.server.put(UNSTRUCTURED_VMS, "bare", "demo", **stored(sizes.vm(), "bare"))
     await case.drift_scan.look()
@@ -137,7 +137,7 @@ async def test_vms_without_the_scheduler_and_without_the_defaults(case: Case) ->
     assert {record.reasons[0].code for record in case.records} == {"scheduler-injected", "defaults-injected"}
 
 
-async def test_what_kubevirt_writes_into_a_vm_is_no_finding(case: Case) -> None:
+async def test_what_kubevirt_writes_into_a_vm_is_no_finding(case: ScannerCase) -> None:
     """Machine type, architecture and firmware: what its mutator leaves in the VM that it was sent."""
     case.settings = settings(instancetypes=InstancetypeSettings(default_instancetype="u1.small"))
     filled = sizes.vm({"machine": {"type": "q35"}, "firmware": {"uuid": "u"}}, template={"architecture": "amd64"}) | {
@@ -154,19 +154,19 @@ async def test_what_kubevirt_writes_into_a_vm_is_no_finding(case: Case) -> None:
     assert case.records == []
 
 
-async def test_only_namespaces_that_enforce_are_listed(case: Case) -> None:
+async def test_only_namespaces_that_enforce_are_listed(case: ScannerCase) -> None:
     case.server.put(UNSTRUCTURED_PODS, "elsewhere", "other", **stored(launcher_pod(), "elsewhere"))
     await case.drift_scan.look()
 
     assert not [asked for asked in case.server.asked if "/namespaces/other" in asked.path]
 
 
-async def test_reports_follow(case: Case) -> None:
+async def test_reports_follow(case: ScannerCase) -> None:
     case.server.serve(POLICY_REPORTS)
     case.pod()
     await case.drift_scan.look()
     assert ("demo", NAME) in case.server.held(POLICY_REPORTS)
-    looked = UnenforcedSettings(every_seconds=600.0, policy_reports=False)
+    looked = DriftSettings(every_seconds=600.0, policy_reports=False)
     case.settings = msgspec.structs.replace(case.settings, unenforced=looked)
     case.server.remove(UNSTRUCTURED_PODS, "virt-launcher-web01-abcde", "demo")
     await case.drift_scan.look()
@@ -179,7 +179,7 @@ async def test_reports_follow(case: Case) -> None:
 # -- rounds ------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_first_round_waits_for_answers_that_can_be_trusted(case: Case) -> None:
+async def test_the_first_round_waits_for_answers_that_can_be_trusted(case: ScannerCase) -> None:
     case.cluster.waits = True
     async with looking(case):
         await until(lambda: len(case.clock.slept) > 20)
@@ -191,8 +191,8 @@ async def test_the_first_round_waits_for_answers_that_can_be_trusted(case: Case)
         assert 500 < case.clock.now() - began < 700
 
 
-async def test_nothing_is_done_while_it_is_switched_off(case: Case) -> None:
-    case.settings = msgspec.structs.replace(case.settings, unenforced=UnenforcedSettings())
+async def test_nothing_is_done_while_it_is_switched_off(case: ScannerCase) -> None:
+    case.settings = msgspec.structs.replace(case.settings, unenforced=DriftSettings())
     async with looking(case):
         await until(lambda: len(case.clock.slept) > 1000)
 
@@ -205,7 +205,7 @@ async def test_nothing_is_done_while_it_is_switched_off(case: Case) -> None:
     ids=["namespaces", "pods", "VMs"],
 )
 async def test_a_failure_is_a_line_and_the_last_numbers_stay(
-    case: Case, path: str, code: int, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
+    case: ScannerCase, path: str, code: int, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
 ) -> None:
     case.server.serve(UNSTRUCTURED_VMS)
     case.pod()
@@ -220,7 +220,9 @@ async def test_a_failure_is_a_line_and_the_last_numbers_stay(
     assert "SECRET" not in caplog.messages[0]
 
 
-async def test_lists_that_are_none(case: Case, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]) -> None:
+async def test_lists_that_are_none(
+    case: ScannerCase, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
+) -> None:
     case.server.put(UNSTRUCTURED_PODS, "odd", "demo", **stored(launcher_pod(), "odd") | {"spec": "SECRET"})
     async with looking(case):
         await until(lambda: case.drift_scan.rounds["failed"])
@@ -229,7 +231,7 @@ async def test_lists_that_are_none(case: Case, caplog: pytest.LogCaptureFixture,
 
 
 async def test_a_server_that_is_gone_and_one_that_is_silent(
-    case: Case, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    case: ScannerCase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("webhook.background.drift.scanner._LIST_SECONDS", 0.01)
     case.server.hang(NAMESPACES.path(), asyncio.Event())
@@ -243,7 +245,7 @@ async def test_a_server_that_is_gone_and_one_that_is_silent(
 
 
 async def test_a_bug_ends_a_round_and_not_the_look_out(
-    case: Case, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    case: ScannerCase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
         broken.setattr("webhook.background.drift.scanner.candidates.enforced_policies", lambda *_: 1 / 0)
@@ -253,7 +255,9 @@ async def test_a_bug_ends_a_round_and_not_the_look_out(
     assert "internal error" in caplog.messages[0]
 
 
-async def test_a_bug_in_a_policy_is_logged_and_is_no_finding(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_in_a_policy_is_logged_and_is_no_finding(
+    case: ScannerCase, caplog: pytest.LogCaptureFixture
+) -> None:
     del case.cluster.facts[NamespaceKey("demo")]
     case.cluster.peeked.discard(NamespaceKey("demo"))
     case.pod()
@@ -263,7 +267,7 @@ async def test_a_bug_in_a_policy_is_logged_and_is_no_finding(case: Case, caplog:
     assert any("internal error" in message for message in caplog.messages)
 
 
-async def test_what_can_not_be_told_is_no_finding_where_it_is_denied_either(case: Case) -> None:
+async def test_what_can_not_be_told_is_no_finding_where_it_is_denied_either(case: ScannerCase) -> None:
     case.settings = settings(instancetypes=InstancetypeSettings(failure_policy="Fail"))
     name = str(sizes.SMALL["name"])
     case.cluster.facts |= sizes.facts([], unreadable=[("VirtualMachineClusterInstancetype", name)])
@@ -294,7 +298,7 @@ class Deepening:
 
 
 @pytest.mark.parametrize("levels", [200, *range(930, 990, 4), 1100, 9_000])
-async def test_one_object_of_any_depth_hides_no_other(case: Case, levels: int) -> None:
+async def test_one_object_of_any_depth_hides_no_other(case: ScannerCase, levels: int) -> None:
     case.settings = settings(instancetypes=InstancetypeSettings(allowed=("small",)))
     case.drift_scan._transport = Deepening(case.transport, levels)  # type: ignore[misc,assignment]
     deep = sizes.vm(instancetype=sizes.SMALL)

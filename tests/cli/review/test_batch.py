@@ -13,7 +13,7 @@ from tests.cli.examples import EXAMPLES
 from tests.cli.review.samples import result
 from webhook.cli.requests import Sending
 from webhook.cli.review import batch
-from webhook.cli.review.batch import Job, Written, default_jobs, evaluate_in_processes
+from webhook.cli.review.batch import BatchJob, Written, default_jobs, evaluate_in_processes
 from webhook.cli.review.evaluation import Evaluator
 from webhook.cli.review.formats import Text
 from webhook.cli.review.inputs import Part
@@ -32,10 +32,10 @@ spec:
 
 
 @pytest.fixture
-def job() -> Job:
+def job() -> BatchJob:
     settings = load(EXAMPLES / "settings.yaml")
     cluster = FilesCluster.load(EXAMPLES / "cluster", settings)
-    return Job(Evaluator(cluster, settings, Sending(), objects=False), Text(), show_secrets=False)
+    return BatchJob(Evaluator(cluster, settings, Sending(), objects=False), Text(), show_secrets=False)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def joined(results: Any) -> tuple[list[str], list[str], int]:
     return fragments, [str(error) for each in all_ for error in each.mistakes], len(all_)
 
 
-def test_processes_say_what_one_process_says_in_the_same_order(parts: list[Part], job: Job) -> None:
+def test_processes_say_what_one_process_says_in_the_same_order(parts: list[Part], job: BatchJob) -> None:
     alone, together = (joined(evaluate_in_processes(parts, job, jobs)) for jobs in (1, 3))
 
     assert alone == together
@@ -66,7 +66,7 @@ def test_processes_say_what_one_process_says_in_the_same_order(parts: list[Part]
     assert len(mistakes) == 2
 
 
-def test_a_killed_process_is_one_sentence(parts: list[Part], job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_process_is_one_sentence(parts: list[Part], job: BatchJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "_picklable", lambda _: os.kill(os.getpid(), signal.SIGKILL))
 
     with pytest.raises(InputError) as caught:
@@ -74,10 +74,10 @@ def test_a_killed_process_is_one_sentence(parts: list[Part], job: Job, monkeypat
     assert caught.value.where == "--jobs"
 
 
-async def test_over_a_cluster_reviews_do_not_wait_for_each_other(parts: list[Part], job: Job) -> None:
+async def test_over_a_cluster_reviews_do_not_wait_for_each_other(parts: list[Part], job: BatchJob) -> None:
     running = most = 0
 
-    class Slow:
+    class SlowEvaluator:
         waits = True
 
         async def evaluate(self, document: Any) -> Any:
@@ -89,7 +89,7 @@ async def test_over_a_cluster_reviews_do_not_wait_for_each_other(parts: list[Par
             return result(name=document.value["metadata"]["name"])
 
     text = "---".join(VM.format(number) for number in range(40)).encode()
-    slow = Job(Slow(), Text(), show_secrets=False)  # type: ignore[arg-type]
+    slow = BatchJob(SlowEvaluator(), Text(), show_secrets=False)  # type: ignore[arg-type]
     written = await batch.evaluate([Part("f", len(text), named=True, text=text)], slow)
 
     assert most == 16
@@ -100,7 +100,7 @@ def test_one_process_for_each_cpu() -> None:
     assert 1 <= default_jobs() <= (os.cpu_count() or 1)
 
 
-def test_another_vm_costs_a_bounded_number_of_calls(job: Job) -> None:
+def test_another_vm_costs_a_bounded_number_of_calls(job: BatchJob) -> None:
     """Ten thousand of them are a matter of seconds: parsing, evaluation and text together."""
 
     def calls(number: int) -> int:

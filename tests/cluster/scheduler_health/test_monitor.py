@@ -25,7 +25,7 @@ from webhook.settings.snapshot import SchedulerHealthSettings as GuardSettings
 FORBIDDEN = "403: list pods"
 
 
-class TestPods:
+class TestPodsAsEvidence:
     def test_pods_that_nobody_tries_outweigh_a_fresh_lease(self, golden: Callable[[str], None]) -> None:
         state = guarded()
         state.observe_lease(lease(WALL + 30), 30.0, WALL + 30)

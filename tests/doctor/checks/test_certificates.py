@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from certs.authority import Authority
-from tests.doctor.world import MUTATING, NS, VALIDATING, World, authority, base64, codes
+from tests.doctor.world import MUTATING, NS, VALIDATING, DoctorWorld, authority, base64, codes
 from webhook.doctor.checks.certificates import check
 from webhook.doctor.support import views
 
@@ -19,16 +19,16 @@ SECRET = f"Secret {NS}/ca"
 DAY = timedelta(days=1)
 
 
-def trust(world: World, pem: bytes | str | None, *, entries: int = 99) -> None:
+def trust(world: DoctorWorld, pem: bytes | str | None, *, entries: int = 99) -> None:
     for entry in world.entries()[:entries]:
         entry["clientConfig"]["caBundle"] = base64(pem) if isinstance(pem, bytes) else pem
 
 
-def sign_with(world: World, signer: Authority) -> None:
+def sign_with(world: DoctorWorld, signer: Authority) -> None:
     world.server.put(views.SECRETS, "ca", NS, data={"ca.crt": base64(signer.pem)})
 
 
-async def test_all_is_well(world: World) -> None:
+async def test_all_is_well(world: DoctorWorld) -> None:
     findings = await world.run(check)
 
     well = codes(findings, "ok")
@@ -51,7 +51,7 @@ async def test_all_is_well(world: World) -> None:
     ],
     ids=["none", "empty", "invalid base64", "other base64", "other bytes", "expired", "future"],
 )
-async def test_a_ca_bundle_that_is_of_no_use(world: World, bundle: bytes | str | None, code: str) -> None:
+async def test_a_ca_bundle_that_is_of_no_use(world: DoctorWorld, bundle: bytes | str | None, code: str) -> None:
     trust(world, bundle, entries=2)
 
     failures = [one for one in await world.run(check) if one.verdict == "failure" and one.subject == LAST]
@@ -61,7 +61,7 @@ async def test_a_ca_bundle_that_is_of_no_use(world: World, bundle: bytes | str |
     assert failure.found.endswith(" pods.scheduling.enforce, pods.scheduling.observe")
 
 
-async def test_an_old_ca_beside_a_new_one_is_no_mistake(world: World) -> None:
+async def test_an_old_ca_beside_a_new_one_is_no_mistake(world: DoctorWorld) -> None:
     trust(world, authority(2 * DAY, DAY).pem + world.authority.pem)
 
     findings = await world.run(check)
@@ -69,7 +69,7 @@ async def test_an_old_ca_beside_a_new_one_is_no_mistake(world: World) -> None:
     assert codes(findings, "failure") + codes(findings, "warning") == []
 
 
-async def test_a_ca_that_nobody_renewed(world: World) -> None:
+async def test_a_ca_that_nobody_renewed(world: DoctorWorld) -> None:
     late = authority(9 * DAY, 10 * DAY)
     trust(world, late.pem)
     for resource in (MUTATING, VALIDATING):
@@ -83,13 +83,13 @@ async def test_a_ca_that_nobody_renewed(world: World) -> None:
     assert {one.code for one in warnings} == {"ca-bundle-late", "ca-late"}
 
 
-async def test_the_ca_that_signs_must_be_trusted(world: World) -> None:
+async def test_the_ca_that_signs_must_be_trusted(world: DoctorWorld) -> None:
     sign_with(world, authority())
 
     assert codes(await world.run(check), "failure") == [f"{SECRET}: ca-not-trusted"]
 
 
-async def test_an_expired_ca_that_signs(world: World) -> None:
+async def test_an_expired_ca_that_signs(world: DoctorWorld) -> None:
     sign_with(world, authority(2 * DAY, DAY))
 
     (finding,) = [one for one in await world.run(check) if one.verdict == "failure"]
@@ -99,19 +99,19 @@ async def test_an_expired_ca_that_signs(world: World) -> None:
 
 
 @pytest.mark.parametrize("data", [None, {}, {"ca.crt": ""}, {"ca.crt": base64(b"x")}])
-async def test_a_secret_without_a_ca(world: World, data: dict[str, str] | None) -> None:
+async def test_a_secret_without_a_ca(world: DoctorWorld, data: dict[str, str] | None) -> None:
     world.server.put(views.SECRETS, "ca", NS, data=data)
 
     assert codes(await world.run(check), "failure") == [f"{SECRET}: secret-malformed"]
 
 
-async def test_without_the_secret_nobody_can_sign(world: World) -> None:
+async def test_without_the_secret_nobody_can_sign(world: DoctorWorld) -> None:
     world.server.remove(views.SECRETS, "ca", NS)
 
     assert codes(await world.run(check), "failure") == [f"{SECRET}: secret-missing"]
 
 
-async def test_a_secret_that_may_not_be_read(world: World) -> None:
+async def test_a_secret_that_may_not_be_read(world: DoctorWorld) -> None:
     world.forbid(views.SECRETS, NS, "ca")
 
     findings = await world.run(check)
@@ -120,7 +120,7 @@ async def test_a_secret_that_may_not_be_read(world: World) -> None:
     assert any("grant get on secrets" in finding.found for finding in findings)
 
 
-async def test_mounted_certificates_have_no_secret_of_ours(world: World) -> None:
+async def test_mounted_certificates_have_no_secret_of_ours(world: DoctorWorld) -> None:
     container = {"image": "x", "args": ["serve", "--tls", "mounted"]}
     world.server.put(views.DEPLOYMENTS, NS, NS, spec={"template": {"spec": {"containers": [container]}}})
     world.server.remove(views.SECRETS, "ca", NS)
@@ -135,7 +135,7 @@ async def test_mounted_certificates_have_no_secret_of_ours(world: World) -> None
 
 
 @asynccontextmanager
-async def served(world: World, signer: Authority, directory: Path) -> AsyncIterator[None]:
+async def served(world: DoctorWorld, signer: Authority, directory: Path) -> AsyncIterator[None]:
     pair = signer.issue(["localhost"], datetime.now(UTC), DAY)
     (directory / "crt").write_bytes(pair.certificate)
     (directory / "key").write_bytes(pair.key)
@@ -151,7 +151,7 @@ async def served(world: World, signer: Authority, directory: Path) -> AsyncItera
         yield
 
 
-async def test_the_served_certificate_is_verified(world: World, tmp_path: Path) -> None:
+async def test_the_served_certificate_is_verified(world: DoctorWorld, tmp_path: Path) -> None:
     async with served(world, world.authority, tmp_path):
         findings = await world.run(check)
 
@@ -159,19 +159,19 @@ async def test_the_served_certificate_is_verified(world: World, tmp_path: Path) 
     assert codes(findings, "failure") == []
 
 
-async def test_a_server_with_another_certificate(world: World, tmp_path: Path) -> None:
+async def test_a_server_with_another_certificate(world: DoctorWorld, tmp_path: Path) -> None:
     async with served(world, authority(), tmp_path):
         assert codes(await world.run(check), "failure") == [f"{world.url}: served-not-trusted"]
 
 
-async def test_a_server_that_can_t_be_dialled(world: World) -> None:
+async def test_a_server_that_can_t_be_dialled(world: DoctorWorld) -> None:
     world.url = "https://localhost:1"
     world.register()
 
     assert codes(await world.run(check), "unknown") == ["https://localhost:1: served-not-reached"]
 
 
-async def test_nothing_is_dialled_without_configurations(world: World) -> None:
+async def test_nothing_is_dialled_without_configurations(world: DoctorWorld) -> None:
     world.url = "https://localhost:1"
     for kind, name in (("Mutating", "kubevirt-webhook"), ("Mutating", "zz-kubevirt-webhook"), ("Validating", NS)):
         world.server.remove(views.CONFIGURATIONS[f"{kind}WebhookConfiguration"], name)
@@ -179,7 +179,7 @@ async def test_nothing_is_dialled_without_configurations(world: World) -> None:
     assert [one.subject for one in await world.run(check)] == [SECRET]
 
 
-async def test_configurations_that_may_not_be_listed(world: World) -> None:
+async def test_configurations_that_may_not_be_listed(world: DoctorWorld) -> None:
     world.forbid(MUTATING)
 
     (finding,) = await world.run(check)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.doctor.world import NS, World, codes
+from tests.doctor.world import NS, DoctorWorld, codes
 from webhook.doctor.checks.deployment import check
 from webhook.doctor.support import views
 
@@ -10,7 +10,7 @@ SUBJECT = f"Deployment {NS}/{NS}"
 PODS = f"Pods of {NS}/{NS}"
 
 
-async def test_all_is_well(world: World) -> None:
+async def test_all_is_well(world: DoctorWorld) -> None:
     findings = await world.run(check)
 
     assert codes(findings, "ok") == [f"{SUBJECT}: ready", f"{PODS}: spread"]
@@ -26,7 +26,7 @@ async def test_all_is_well(world: World) -> None:
         (3, 3, "ok", "ready"),
     ],
 )
-async def test_how_many_are_ready(world: World, replicas: int, ready: int, verdict: str, code: str) -> None:
+async def test_how_many_are_ready(world: DoctorWorld, replicas: int, ready: int, verdict: str, code: str) -> None:
     world.deployment(replicas=replicas, ready=ready)
 
     finding = (await world.run(check))[0]
@@ -34,14 +34,14 @@ async def test_how_many_are_ready(world: World, replicas: int, ready: int, verdi
     assert (finding.subject, finding.verdict, finding.code) == (SUBJECT, verdict, code)
 
 
-async def test_a_roll_out_that_is_stuck_is_a_failure(world: World) -> None:
+async def test_a_roll_out_that_is_stuck_is_a_failure(world: DoctorWorld) -> None:
     world.deployment(replicas=3, ready=2, progress="ProgressDeadlineExceeded")
 
     assert codes(await world.run(check), "failure") == [f"{SUBJECT}: rollout-stuck"]
 
 
 @pytest.mark.parametrize(("ready", "code"), [(0, "none-ready"), (2, "rollout-stuck")])
-async def test_a_pod_that_does_not_start_is_named(world: World, ready: int, code: str) -> None:
+async def test_a_pod_that_does_not_start_is_named(world: DoctorWorld, ready: int, code: str) -> None:
     world.deployment(replicas=3, ready=ready)
     world.replica("c", "node-a")
     waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "kubevirt-webhook:2"'}
@@ -55,38 +55,38 @@ async def test_a_pod_that_does_not_start_is_named(world: World, ready: int, code
     assert f"kubectl -n {NS} describe pod {NS}-c" in finding.todo
 
 
-async def test_a_roll_out_under_way_is_no_failure(world: World) -> None:
+async def test_a_roll_out_under_way_is_no_failure(world: DoctorWorld) -> None:
     world.deployment(replicas=3, ready=2, progress="ReplicaSetUpdated")
 
     assert codes(await world.run(check), "failure") == []
 
 
-async def test_pods_on_the_scheduler_that_we_hand_vms_to(world: World) -> None:
+async def test_pods_on_the_scheduler_that_we_hand_vms_to(world: DoctorWorld) -> None:
     world.deployment(scheduler="kubevirt")
 
     assert codes(await world.run(check), "failure") == [f"{SUBJECT}: placed-by-declared-scheduler"]
 
 
-async def test_pods_that_differ(world: World) -> None:
+async def test_pods_that_differ(world: DoctorWorld) -> None:
     world.replica("b", "node-b", image="kubevirt-webhook:2")
 
     assert codes(await world.run(check), "warning") == [f"{PODS}: images-differ"]
 
 
-async def test_pods_on_one_node(world: World) -> None:
+async def test_pods_on_one_node(world: DoctorWorld) -> None:
     world.replica("b", "node-a")
 
     assert codes(await world.run(check), "warning") == [f"{PODS}: same-node"]
 
 
-async def test_pods_that_have_ended_don_t_count(world: World) -> None:
+async def test_pods_that_have_ended_don_t_count(world: DoctorWorld) -> None:
     world.replica("c", "node-a", image="old")
     world.server.held(views.PODS)[NS, f"{NS}-c"]["status"]["phase"] = "Failed"
 
     assert codes(await world.run(check), "warning") == []
 
 
-async def test_what_protects_them_is_missing(world: World) -> None:
+async def test_what_protects_them_is_missing(world: DoctorWorld) -> None:
     world.server.remove(views.BUDGETS, NS, NS)
     for resource in views.FLOW:
         world.server.remove(resource, NS)
@@ -98,7 +98,7 @@ async def test_what_protects_them_is_missing(world: World) -> None:
     ]
 
 
-async def test_there_is_none(world: World) -> None:
+async def test_there_is_none(world: DoctorWorld) -> None:
     world.server.remove(views.DEPLOYMENTS, NS, NS)
     for name in ("a", "b"):
         world.server.remove(views.PODS, f"{NS}-{name}", NS)
@@ -106,7 +106,7 @@ async def test_there_is_none(world: World) -> None:
     assert codes(await world.run(check), "failure") == [f"{SUBJECT}: missing"]
 
 
-async def test_there_needs_to_be_none_for_a_server_elsewhere(world: World) -> None:
+async def test_there_needs_to_be_none_for_a_server_elsewhere(world: DoctorWorld) -> None:
     world.url = "https://localhost:8443"
     world.server.remove(views.DEPLOYMENTS, NS, NS)
     world.server.remove(views.BUDGETS, NS, NS)

@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from tests.cluster.fake_apiserver import FakeApiServer
-from tests.doctor.world import METRICS, World, codes
+from tests.doctor.world import METRICS, DoctorWorld, codes
 from webhook.doctor.checks.effect import check
 from webhook.doctor.support import views
 from webhook.k8s.client.resources import NAMESPACES
@@ -17,7 +17,7 @@ def vmi(server: FakeApiServer, name: str, scheduler: str | None = None) -> None:
     server.put(VMIS, name, "demo", spec={"schedulerName": scheduler} if scheduler else {})
 
 
-async def test_all_is_well(world: World) -> None:
+async def test_all_is_well(world: DoctorWorld) -> None:
     world.launcher("a", "kubevirt")
 
     assert codes(await world.run(check), "ok") == ["metrics: metrics-healthy", "VMs: vms-scheduled"]
@@ -33,7 +33,7 @@ async def test_all_is_well(world: World) -> None:
         ("certificate_failures_total", "", 1, "warning"),
     ],
 )
-async def test_what_a_replica_reports(world: World, metric: str, labels: str, value: int, verdict: str) -> None:
+async def test_what_a_replica_reports(world: DoctorWorld, metric: str, labels: str, value: int, verdict: str) -> None:
     world.server.heal()
     world.metrics(f"kubevirt_webhook_{metric}{labels} {value}\n")
 
@@ -44,7 +44,7 @@ async def test_what_a_replica_reports(world: World, metric: str, labels: str, va
     ("status", "body", "shown"),
     [(200, "a{ b c", ""), (503, "", "503"), (403, "", "grant get on services/proxy")],
 )
-async def test_a_replica_that_can_t_be_asked(world: World, status: int, body: str, shown: str) -> None:
+async def test_a_replica_that_can_t_be_asked(world: DoctorWorld, status: int, body: str, shown: str) -> None:
     world.server.heal()
     world.server.answer(METRICS, lambda _: web.Response(status=status, text=body))
 
@@ -54,7 +54,7 @@ async def test_a_replica_that_can_t_be_asked(world: World, status: int, body: st
     assert shown in findings[0].found
 
 
-async def test_a_connection_that_breaks(world: World) -> None:
+async def test_a_connection_that_breaks(world: DoctorWorld) -> None:
     async def lost(request: Any) -> web.Response:
         request.transport.abort()
         return web.Response()
@@ -65,14 +65,14 @@ async def test_a_connection_that_breaks(world: World) -> None:
     assert codes(await world.run(check), "unknown") == ["metrics: unreadable"]
 
 
-async def test_a_server_elsewhere_is_not_asked(world: World) -> None:
+async def test_a_server_elsewhere_is_not_asked(world: DoctorWorld) -> None:
     world.url = "https://localhost:8443"
 
     assert codes(await world.run(check), "unknown") == ["metrics: metrics-not-read"]
     assert world.server.requests(METRICS) == []
 
 
-async def test_vms_that_were_passed_over(world: World) -> None:
+async def test_vms_that_were_passed_over(world: DoctorWorld) -> None:
     for name in ("a", "b", "chosen", "placed"):
         world.launcher(name, "kubevirt" if name == "placed" else "default-scheduler")
         vmi(world.server, name, "default-scheduler" if name == "chosen" else None)
@@ -85,14 +85,14 @@ async def test_vms_that_were_passed_over(world: World) -> None:
     assert findings[-1].found.endswith("demo/a")
 
 
-async def test_pods_that_have_ended_don_t_count(world: World) -> None:
+async def test_pods_that_have_ended_don_t_count(world: DoctorWorld) -> None:
     world.launcher("a")
     world.server.held(views.PODS)["demo", "virt-launcher-a"]["status"]["phase"] = "Succeeded"
 
     assert codes(await world.run(check), "warning") == []
 
 
-async def test_where_nothing_is_enforced_nothing_is_looked_for(world: World) -> None:
+async def test_where_nothing_is_enforced_nothing_is_looked_for(world: DoctorWorld) -> None:
     world.server.remove(NAMESPACES, "demo")
 
     assert [one.subject for one in await world.run(check)] == ["metrics"]
@@ -102,7 +102,7 @@ async def test_where_nothing_is_enforced_nothing_is_looked_for(world: World) -> 
     ("resource", "namespace", "told"),
     [(NAMESPACES, "", 0), (views.PODS, "", 1), (VMIS, "demo", 1)],
 )
-async def test_rights_that_are_missing(world: World, resource: Any, namespace: str, told: int) -> None:
+async def test_rights_that_are_missing(world: DoctorWorld, resource: Any, namespace: str, told: int) -> None:
     world.launcher("a")
     vmi(world.server, "a")
     world.forbid(resource, namespace)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.doctor.world import World, codes
+from tests.doctor.world import DoctorWorld, codes
 from webhook.cluster.objects import RESOURCES
 from webhook.doctor.checks.optin import check
 from webhook.k8s.client.resources import NAMESPACES
@@ -15,7 +15,7 @@ CLUSTER = RESOURCES["VirtualMachineClusterInstancetype"]
 NAMESPACED = RESOURCES["VirtualMachineInstancetype"]
 
 
-async def test_how_far_the_policies_reach(world: World) -> None:
+async def test_how_far_the_policies_reach(world: DoctorWorld) -> None:
     world.namespace("a", labels={f"{DOMAIN}/scheduling": "warn", f"{DOMAIN}/migration": "off"})
     eviction = msgspec.structs.replace(world.settings.eviction, cluster_wide=True)
     world.settings = msgspec.structs.replace(world.settings, eviction=eviction)
@@ -32,7 +32,7 @@ async def test_how_far_the_policies_reach(world: World) -> None:
     ]
 
 
-async def test_where_nobody_opted_in(world: World) -> None:
+async def test_where_nobody_opted_in(world: DoctorWorld) -> None:
     world.server.remove(NAMESPACES, "demo")
 
     (finding,) = await world.run(check)
@@ -51,7 +51,7 @@ async def test_where_nobody_opted_in(world: World) -> None:
         ("scheduler-name", "kubevirt", "label-is-annotation", "annotation"),
     ],
 )
-async def test_labels_that_do_nothing(world: World, key: str, value: str, code: str, advice: str) -> None:
+async def test_labels_that_do_nothing(world: DoctorWorld, key: str, value: str, code: str, advice: str) -> None:
     world.namespace("a", labels={f"{DOMAIN}/{key}": value, "unrelated": "x"})
 
     (finding,) = [one for one in await world.run(check) if one.subject == "Namespace a"]
@@ -62,7 +62,7 @@ async def test_labels_that_do_nothing(world: World, key: str, value: str, code: 
 
 
 @pytest.mark.parametrize(("mode", "told"), [("enforce", True), ("off", False)])
-async def test_a_label_on_a_namespace_that_is_never_judged(world: World, mode: str, told: bool) -> None:
+async def test_a_label_on_a_namespace_that_is_never_judged(world: DoctorWorld, mode: str, told: bool) -> None:
     world.namespace("kube-system", labels={f"{DOMAIN}/scheduling": mode})
 
     warnings = codes(await world.run(check), "warning")
@@ -84,7 +84,7 @@ async def test_a_label_on_a_namespace_that_is_never_judged(world: World, mode: s
         ("default-preference", "virtualmachinepreference/linux", "default-missing", ""),
     ],
 )
-async def test_annotations_that_do_nothing(world: World, key: str, value: str, code: str, advice: str) -> None:
+async def test_annotations_that_do_nothing(world: DoctorWorld, key: str, value: str, code: str, advice: str) -> None:
     world.namespace("a", annotations={f"{DOMAIN}/{key}": value, "unrelated": "x"})
 
     (finding,) = [one for one in await world.run(check) if one.subject == "Namespace a"]
@@ -104,7 +104,7 @@ async def test_annotations_that_do_nothing(world: World, key: str, value: str, c
         {"allowed-instancetypes": "*"},
     ],
 )
-async def test_annotations_that_mean_something(world: World, annotations: dict[str, str]) -> None:
+async def test_annotations_that_mean_something(world: DoctorWorld, annotations: dict[str, str]) -> None:
     world.server.put(CLUSTER, "small")
     world.server.put(NAMESPACED, "own", "a")
     world.namespace("a", annotations={f"{DOMAIN}/{key}": value for key, value in annotations.items()})
@@ -121,14 +121,14 @@ async def test_annotations_that_mean_something(world: World, annotations: dict[s
         ("default_instancetype", "", False),
     ],
 )
-async def test_defaults_of_the_settings(world: World, field: str, given: Any, told: bool) -> None:
+async def test_defaults_of_the_settings(world: DoctorWorld, field: str, given: Any, told: bool) -> None:
     instancetypes = msgspec.structs.replace(world.settings.instancetypes, **{field: given})
     world.settings = msgspec.structs.replace(world.settings, instancetypes=instancetypes)
 
     assert ("settings: default-missing" in codes(await world.run(check), "warning")) is told
 
 
-async def test_a_default_that_may_not_be_read(world: World) -> None:
+async def test_a_default_that_may_not_be_read(world: DoctorWorld) -> None:
     world.namespace("a", annotations={f"{DOMAIN}/default-instancetype": "small"})
     world.forbid(CLUSTER, name="small")
 
@@ -138,7 +138,7 @@ async def test_a_default_that_may_not_be_read(world: World) -> None:
     assert any("grant get on virtualmachineclusterinstancetypes" in finding.found for finding in findings)
 
 
-async def test_who_may_not_list_namespaces(world: World) -> None:
+async def test_who_may_not_list_namespaces(world: DoctorWorld) -> None:
     world.forbid(NAMESPACES)
 
     assert [one.verdict for one in await world.run(check)] == ["unknown"]

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.doctor.world import World
+from tests.doctor.world import DoctorWorld
 from webhook.doctor.checks.pinning import check
 
 
@@ -17,7 +17,7 @@ from webhook.doctor.checks.pinning import check
         ({"require_right": True, "via_virtctl": "deny"}, "ok", "required"),
     ],
 )
-async def test_who_may_pin(world: World, settings: dict[str, Any], verdict: str, code: str) -> None:
+async def test_who_may_pin(world: DoctorWorld, settings: dict[str, Any], verdict: str, code: str) -> None:
     migration = msgspec.structs.replace(world.settings.migration, **settings)
     world.settings = msgspec.structs.replace(world.settings, migration=migration)
 

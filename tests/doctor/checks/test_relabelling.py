@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.doctor.world import World
+from tests.doctor.world import DoctorWorld
 from webhook.doctor.checks.relabelling import check
 from webhook.doctor.support.views import BINDINGS, ROLES
 
@@ -12,7 +12,7 @@ PATCH = {"verbs": ["patch"], "apiGroups": [""], "resources": ["namespaces"]}
 ANN = {"kind": "User", "name": "ann"}
 
 
-async def test_only_the_cluster_s_own(world: World) -> None:
+async def test_only_the_cluster_s_own(world: DoctorWorld) -> None:
     world.server.put(ROLES, "labels", rules=[PATCH])
     world.binding("cluster-admin", {"kind": "Group", "name": "system:masters"}, ANN)
     world.binding(
@@ -39,7 +39,7 @@ async def test_only_the_cluster_s_own(world: World) -> None:
         ({}, False),
     ],
 )
-async def test_others_are_named(world: World, rule: dict[str, Any], may: bool) -> None:
+async def test_others_are_named(world: DoctorWorld, rule: dict[str, Any], may: bool) -> None:
     world.server.put(ROLES, "labels", rules=[rule])
     world.binding("labels", ANN, {"kind": "ServiceAccount", "name": "argocd", "namespace": "argocd"})
 
@@ -49,7 +49,7 @@ async def test_others_are_named(world: World, rule: dict[str, Any], may: bool) -
     assert ("ServiceAccount argocd/argocd, User ann" in finding.found) is may
 
 
-async def test_everybody_is_too_many(world: World) -> None:
+async def test_everybody_is_too_many(world: DoctorWorld) -> None:
     world.server.put(ROLES, "labels", rules=[PATCH])
     world.binding("labels", {"kind": "Group", "name": "system:authenticated"})
 
@@ -59,7 +59,7 @@ async def test_everybody_is_too_many(world: World) -> None:
     assert "Group system:authenticated" in finding.found
 
 
-async def test_a_binding_to_another_kind_of_role(world: World) -> None:
+async def test_a_binding_to_another_kind_of_role(world: DoctorWorld) -> None:
     world.server.put(ROLES, "labels", rules=[PATCH])
     world.server.put(BINDINGS, "odd", roleRef={"kind": "Role", "name": "labels"}, subjects=[ANN])
 
@@ -69,7 +69,7 @@ async def test_a_binding_to_another_kind_of_role(world: World) -> None:
 
 
 @pytest.mark.parametrize("resource", [ROLES, BINDINGS])
-async def test_who_may_not_list_them(world: World, resource: object) -> None:
+async def test_who_may_not_list_them(world: DoctorWorld, resource: object) -> None:
     world.forbid(resource)
 
     assert [one.verdict for one in await world.run(check)] == ["unknown"]

@@ -4,18 +4,18 @@ import json
 
 import msgspec
 
-from tests.doctor.world import NS, SAR, World, codes
+from tests.doctor.world import NS, SAR, DoctorWorld, codes
 from webhook.doctor.checks.rights import check
 from webhook.doctor.support import views
 
 ACCOUNT = f"ServiceAccount {NS}/{NS}"
 
 
-def asked(world: World) -> list[dict[str, str]]:
+def asked(world: DoctorWorld) -> list[dict[str, str]]:
     return [json.loads(one.body)["spec"]["resourceAttributes"] for one in world.server.requests(SAR)]
 
 
-async def test_all_is_granted(world: World) -> None:
+async def test_all_is_granted(world: DoctorWorld) -> None:
     (finding,) = await world.run(check)
 
     questions = asked(world)
@@ -32,7 +32,7 @@ async def test_all_is_granted(world: World) -> None:
     assert not any(question["resource"] == "virtualmachines" for question in questions)
 
 
-async def test_what_is_missing_is_named(world: World) -> None:
+async def test_what_is_missing_is_named(world: DoctorWorld) -> None:
     world.denied = {"list nodes", "patch mutatingwebhookconfigurations"}
 
     configurations = "patch mutatingwebhookconfigurations.admissionregistration.k8s.io"
@@ -44,7 +44,7 @@ async def test_what_is_missing_is_named(world: World) -> None:
     )
 
 
-async def test_mounted_certificates_take_fewer(world: World) -> None:
+async def test_mounted_certificates_take_fewer(world: DoctorWorld) -> None:
     container = {"args": ["serve", "--tls=mounted"]}
     world.server.put(views.DEPLOYMENTS, NS, NS, spec={"template": {"spec": {"containers": [container]}}})
     world.denied = {"patch mutatingwebhookconfigurations", "create secrets"}
@@ -52,7 +52,7 @@ async def test_mounted_certificates_take_fewer(world: World) -> None:
     assert [one.verdict for one in await world.run(check)] == ["ok"]
 
 
-async def test_the_parity_watch_takes_more(world: World) -> None:
+async def test_the_parity_watch_takes_more(world: DoctorWorld) -> None:
     instancetypes = world.settings.instancetypes
     parity = msgspec.structs.replace(instancetypes.parity, sample=20)
     world.settings = msgspec.structs.replace(
@@ -66,7 +66,7 @@ async def test_the_parity_watch_takes_more(world: World) -> None:
     assert findings[0].found.endswith(": list virtualmachines.kubevirt.io")
 
 
-async def test_who_may_not_ask(world: World) -> None:
+async def test_who_may_not_ask(world: DoctorWorld) -> None:
     world.forbids_reviews = True
 
     (finding,) = await world.run(check)

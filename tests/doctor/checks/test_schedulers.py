@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.cluster.scheduler_health.pods import pod as launcher
-from tests.doctor.world import World, codes
+from tests.doctor.world import DoctorWorld, codes
 from webhook.doctor.checks.schedulers import check
 from webhook.doctor.support import views
 from webhook.k8s.client.resources import LEASES, PODS
@@ -15,14 +15,14 @@ from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.settings.snapshot import SchedulerHealthSettings, SchedulerSettings
 
 
-def declare(world: World, *schedulers: SchedulerSettings, wanted: str = "kubevirt") -> None:
+def declare(world: DoctorWorld, *schedulers: SchedulerSettings, wanted: str = "kubevirt") -> None:
     scheduling = msgspec.structs.replace(
         world.settings.scheduling, schedulers={one.name: one for one in schedulers}, scheduler_name=wanted
     )
     world.settings = msgspec.structs.replace(world.settings, scheduling=scheduling)
 
 
-def waiting(world: World, seconds: float, *conditions: str) -> None:
+def waiting(world: DoctorWorld, seconds: float, *conditions: str) -> None:
     """A pod that names our scheduler."""
     created = datetime.fromtimestamp(world.clock.wall() - seconds, UTC).isoformat()
     state = {"phase": "Pending", "conditions": [{"type": one} for one in conditions]}
@@ -30,33 +30,33 @@ def waiting(world: World, seconds: float, *conditions: str) -> None:
     world.server.put(views.PODS, "waits", "demo", metadata=meta, spec={"schedulerName": "kubevirt"}, status=state)
 
 
-async def life(world: World) -> tuple[str, str]:
+async def life(world: DoctorWorld) -> tuple[str, str]:
     (found,) = [one for one in await world.run(check) if one.subject == "scheduler kubevirt"]
     assert found.verdict == {"available": "ok", "unavailable": "failure", "guard-off": "ok"}.get(found.code, "unknown")
     return found.code, found.found
 
 
-async def test_one_that_renews_its_lease(world: World) -> None:
+async def test_one_that_renews_its_lease(world: DoctorWorld) -> None:
     waiting(world, 100, "PodScheduled")
 
     assert (await life(world))[0] == "available"
     assert world.clock.slept == []
 
 
-async def test_one_without_a_lease(world: World) -> None:
+async def test_one_without_a_lease(world: DoctorWorld) -> None:
     world.server.remove(LEASES, "kubevirt-scheduler", "kubevirt-scheduler")
 
     assert (await life(world))[0] == "unavailable"
 
 
-async def test_an_old_lease_is_waited_for_until_it_has_run_out(world: World) -> None:
+async def test_an_old_lease_is_waited_for_until_it_has_run_out(world: DoctorWorld) -> None:
     world.lease(ago=100)
 
     assert (await life(world))[0] == "unavailable"
     assert sum(world.clock.slept) >= 15
 
 
-async def test_a_lease_that_lasts_longer_than_our_patience_stays_unknown(world: World) -> None:
+async def test_a_lease_that_lasts_longer_than_our_patience_stays_unknown(world: DoctorWorld) -> None:
     renewed = datetime.fromtimestamp(world.clock.wall() - 200, UTC).isoformat()
     spec = {"holderIdentity": "one", "leaseDurationSeconds": 137, "renewTime": renewed}
     world.server.put(LEASES, "kubevirt-scheduler", "kubevirt-scheduler", spec=spec)
@@ -68,7 +68,7 @@ async def test_a_lease_that_lasts_longer_than_our_patience_stays_unknown(world: 
     "guard",
     [SchedulerHealthSettings("pods"), SchedulerHealthSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")],
 )
-async def test_pods_that_nobody_tries(world: World, guard: SchedulerHealthSettings) -> None:
+async def test_pods_that_nobody_tries(world: DoctorWorld, guard: SchedulerHealthSettings) -> None:
     declare(world, SchedulerSettings("kubevirt", guard))
     created = datetime.fromtimestamp(world.clock.wall() - 100, UTC).isoformat()
     for namespace in ("east", "west"):
@@ -87,33 +87,33 @@ async def test_pods_that_nobody_tries(world: World, guard: SchedulerHealthSettin
     assert text.startswith("2 virt-launcher pods ") or " 2 virt-launcher pods " in text
 
 
-async def test_a_pod_of_anybody_proves_nothing(world: World) -> None:
+async def test_a_pod_of_anybody_proves_nothing(world: DoctorWorld) -> None:
     waiting(world, 100)
 
     assert (await life(world))[0] == "available"
 
 
-async def test_one_that_only_its_pods_speak_for(world: World) -> None:
+async def test_one_that_only_its_pods_speak_for(world: DoctorWorld) -> None:
     declare(world, SchedulerSettings("kubevirt", SchedulerHealthSettings("pods")))
     waiting(world, 5)
 
     assert (await life(world))[0] == "available"
 
 
-async def test_one_without_a_guard(world: World) -> None:
+async def test_one_without_a_guard(world: DoctorWorld) -> None:
     declare(world, SchedulerSettings("kubevirt", SchedulerHealthSettings("off")))
 
     assert (await life(world))[0] == "guard-off"
 
 
 @pytest.mark.parametrize("wanted", ["kubevirt", "other"])
-async def test_one_that_namespaces_get_must_be_declared(world: World, wanted: str) -> None:
+async def test_one_that_namespaces_get_must_be_declared(world: DoctorWorld, wanted: str) -> None:
     declare(world, SchedulerSettings("kubevirt", SchedulerHealthSettings("off")), wanted=wanted)
 
     assert codes(await world.run(check), "warning") == ["settings: undeclared"] * (wanted == "other")
 
 
-async def test_none_is_declared(world: World) -> None:
+async def test_none_is_declared(world: DoctorWorld) -> None:
     declare(world)
 
     assert codes(await world.run(check), "warning") == ["settings: none-declared"]
@@ -126,7 +126,7 @@ async def test_none_is_declared(world: World) -> None:
         ((LEASES, "kubevirt-scheduler", "kubevirt-scheduler"), "grant get on leases.coordination.k8s.io"),
     ],
 )
-async def test_rights_that_are_missing(world: World, refused: Any, right: str) -> None:
+async def test_rights_that_are_missing(world: DoctorWorld, refused: Any, right: str) -> None:
     world.forbid(*refused)
 
     code, text = await life(world)
@@ -135,7 +135,7 @@ async def test_rights_that_are_missing(world: World, refused: Any, right: str) -
     assert right in text
 
 
-async def test_what_is_known_to_be_dead_is_told_all_the_same(world: World) -> None:
+async def test_what_is_known_to_be_dead_is_told_all_the_same(world: DoctorWorld) -> None:
     world.server.remove(LEASES, "kubevirt-scheduler", "kubevirt-scheduler")
     world.forbid(PODS)
 

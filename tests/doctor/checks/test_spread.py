@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests import golden_files
-from tests.doctor.world import World, codes
+from tests.doctor.world import DoctorWorld, codes
 from webhook import names
 from webhook.doctor.checks.spread import check
 from webhook.doctor.support.finding import Finding
@@ -18,7 +18,7 @@ from webhook.doctor.support.views import NODES, PODS
 from webhook.k8s.client.resources import NAMESPACES
 
 
-def piled(world: World, nodes: int = 6, each: int = 6, **spec: Any) -> None:
+def piled(world: DoctorWorld, nodes: int = 6, each: int = 6, **spec: Any) -> None:
     """VMs on the half of the nodes that lists the launcher's image."""
     for number in range(nodes):
         world.vm_node(f"vm-node-{number}", lists=number % 2 == 0)
@@ -36,7 +36,7 @@ def figures(finding: Finding) -> dict[str, Any]:
 
 
 @pytest.mark.golden
-async def test_the_json_form_is_as_the_golden_file_says(world: World) -> None:
+async def test_the_json_form_is_as_the_golden_file_says(world: DoctorWorld) -> None:
     piled(world)
     for number in range(4):
         world.vm(f"lab-{number}", "vm-node-2", "lab", schedulerName="default-scheduler")
@@ -47,7 +47,7 @@ async def test_the_json_form_is_as_the_golden_file_says(world: World) -> None:
     golden_files.check("doctor/spread.json", whole)
 
 
-async def test_vms_that_pile_up_need_the_constraint(world: World) -> None:
+async def test_vms_that_pile_up_need_the_constraint(world: DoctorWorld) -> None:
     piled(world)
 
     findings = by_subject(await world.run(check))
@@ -66,7 +66,7 @@ async def test_vms_that_pile_up_need_the_constraint(world: World) -> None:
     assert "namespaces" not in findings, "one namespace has the figures of all"
 
 
-async def test_where_the_settings_say_so_already_only_old_vms_are_left(world: World) -> None:
+async def test_where_the_settings_say_so_already_only_old_vms_are_left(world: DoctorWorld) -> None:
     piled(world)
     world.namespace(
         "demo",
@@ -79,7 +79,7 @@ async def test_where_the_settings_say_so_already_only_old_vms_are_left(world: Wo
     assert (finding.verdict, finding.code) == ("warning", "uneven:restart")
 
 
-async def test_even_vms_need_nothing(world: World) -> None:
+async def test_even_vms_need_nothing(world: DoctorWorld) -> None:
     for number in range(6):
         world.vm_node(f"vm-node-{number}")
         world.vm(f"vm-{number}", f"vm-node-{number}")
@@ -90,7 +90,7 @@ async def test_even_vms_need_nothing(world: World) -> None:
     assert by_subject(findings)["cure"].code == "even"
 
 
-async def test_an_older_scheduler_has_no_bias(world: World) -> None:
+async def test_an_older_scheduler_has_no_bias(world: DoctorWorld) -> None:
     piled(world)
     world.server.answer("/version", lambda _: web.json_response({"gitVersion": "v1.34.4"}), times=9)
 
@@ -107,7 +107,7 @@ async def test_an_older_scheduler_has_no_bias(world: World) -> None:
         web.json_response({"gitVersion": "v1.36.3"}, status=500),
     ],
 )
-async def test_a_version_that_is_not_codes(world: World, answer: web.Response) -> None:
+async def test_a_version_that_is_not_codes(world: DoctorWorld, answer: web.Response) -> None:
     piled(world)
     # The first asks for the date.
     world.server.answer("/version", lambda _: web.Response(status=answer.status, body=answer.body), times=9)
@@ -116,7 +116,7 @@ async def test_a_version_that_is_not_codes(world: World, answer: web.Response) -
 
 
 @pytest.mark.parametrize("spread", ["zone", "both"])
-async def test_zones_that_nodes_do_not_have(world: World, spread: str) -> None:
+async def test_zones_that_nodes_do_not_have(world: DoctorWorld, spread: str) -> None:
     world.vm_node("with", zone="a")
     world.vm_node("without")
     world.namespace(
@@ -131,20 +131,20 @@ async def test_zones_that_nodes_do_not_have(world: World, spread: str) -> None:
     assert by_subject(findings)["zones"].found.startswith("1/2 nodes ")
 
 
-async def test_no_node_takes_vms(world: World) -> None:
+async def test_no_node_takes_vms(world: DoctorWorld) -> None:
     (finding,) = await world.run(check)
 
     assert (finding.code, finding.verdict) == ("no-nodes", "ok")
 
 
-async def test_no_vm_runs(world: World) -> None:
+async def test_no_vm_runs(world: DoctorWorld) -> None:
     world.vm_node("vm-node-0")
 
     assert set(by_subject(await world.run(check))) == {"NodeResourcesBalancedAllocation", "VMs"}
 
 
 @pytest.mark.parametrize("resource", [NODES, PODS, NAMESPACES])
-async def test_what_may_not_be_listed(world: World, resource: Any) -> None:
+async def test_what_may_not_be_listed(world: DoctorWorld, resource: Any) -> None:
     world.forbid(resource)
 
     (finding,) = await world.run(check)
@@ -153,7 +153,7 @@ async def test_what_may_not_be_listed(world: World, resource: Any) -> None:
     assert finding.found.endswith(f"grant list on {resource.plural}")
 
 
-async def test_output_is_bounded_and_sorted(world: World) -> None:
+async def test_output_is_bounded_and_sorted(world: DoctorWorld) -> None:
     world.vm_node("vm-node-0", cpus=192)
     for number in range(60):
         for vm in range(1 + number % 3):

@@ -5,21 +5,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.doctor.world import MUTATING, VALIDATING, World, codes
+from tests.doctor.world import MUTATING, VALIDATING, DoctorWorld, codes
 from webhook.doctor.checks.webhooks import check
 from webhook.install.stages import NOT_YET
 
 LAST = "MutatingWebhookConfiguration zz-kubevirt-webhook"
 
 
-async def test_all_as_the_settings_want_them(world: World) -> None:
+async def test_all_as_the_settings_want_them(world: DoctorWorld) -> None:
     findings = await world.run(check)
 
     assert [finding.verdict for finding in findings] == ["ok"] * 3
     assert f"{LAST}: configuration-correct" in codes(findings, "ok")
 
 
-async def test_a_configuration_is_missing(world: World) -> None:
+async def test_a_configuration_is_missing(world: DoctorWorld) -> None:
     world.server.remove(VALIDATING, "kubevirt-webhook")
 
     assert codes(await world.run(check), "failure") == [
@@ -27,7 +27,7 @@ async def test_a_configuration_is_missing(world: World) -> None:
     ]
 
 
-async def test_an_entry_is_missing(world: World) -> None:
+async def test_an_entry_is_missing(world: DoctorWorld) -> None:
     del world.entries()[0]
 
     findings = await world.run(check)
@@ -36,7 +36,7 @@ async def test_an_entry_is_missing(world: World) -> None:
     assert any("pods.scheduling.enforce" in finding.found for finding in findings)
 
 
-async def test_entries_that_the_settings_have_switched_off(world: World) -> None:
+async def test_entries_that_the_settings_have_switched_off(world: DoctorWorld) -> None:
     scheduling = msgspec.structs.replace(world.settings.scheduling, virtual_machines=False)
     world.settings = msgspec.structs.replace(world.settings, scheduling=scheduling)
 
@@ -49,13 +49,13 @@ async def test_entries_that_the_settings_have_switched_off(world: World) -> None
     )
 
 
-async def test_somebody_elses_entry_in_ours(world: World) -> None:
+async def test_somebody_elses_entry_in_ours(world: DoctorWorld) -> None:
     world.entries().append({"name": "x.example.com"})
 
     assert codes(await world.run(check), "warning") == [f"{LAST}: entries-foreign"]
 
 
-async def test_another_order(world: World) -> None:
+async def test_another_order(world: DoctorWorld) -> None:
     world.entries("kubevirt-webhook").reverse()
 
     assert codes(await world.run(check), "warning") == [
@@ -63,7 +63,7 @@ async def test_another_order(world: World) -> None:
     ]
 
 
-async def test_a_roll_out_that_did_not_end(world: World) -> None:
+async def test_a_roll_out_that_did_not_end(world: DoctorWorld) -> None:
     world.entries()[1]["matchConditions"] = [NOT_YET]
 
     findings = await world.run(check)
@@ -85,7 +85,7 @@ async def test_a_roll_out_that_did_not_end(world: World) -> None:
         ("reinvocationPolicy", "Never", "warning"),
     ],
 )
-async def test_a_changed_field(world: World, field: str, value: Any, verdict: str) -> None:
+async def test_a_changed_field(world: DoctorWorld, field: str, value: Any, verdict: str) -> None:
     for entry in world.entries()[:2]:
         entry[field] = value
 
@@ -95,14 +95,14 @@ async def test_a_changed_field(world: World, field: str, value: Any, verdict: st
     assert "pods.scheduling.enforce, pods.scheduling.observe" in findings[0].found
 
 
-async def test_a_server_at_an_address(world: World) -> None:
+async def test_a_server_at_an_address(world: DoctorWorld) -> None:
     world.url = "https://localhost:8443"
     world.register()
 
     assert [finding.verdict for finding in await world.run(check)] == ["ok"] * 3
 
 
-async def test_the_rest_of_a_trial(world: World) -> None:
+async def test_the_rest_of_a_trial(world: DoctorWorld) -> None:
     world.register(suffix="-local")
 
     warnings = [finding for finding in await world.run(check) if finding.verdict == "warning"]
@@ -116,7 +116,7 @@ async def test_the_rest_of_a_trial(world: World) -> None:
     assert "kubectl delete mutatingwebhookconfiguration kubevirt-webhook-local" in warnings[0].todo
 
 
-async def test_one_kind_that_may_not_be_listed(world: World) -> None:
+async def test_one_kind_that_may_not_be_listed(world: DoctorWorld) -> None:
     world.forbid(MUTATING)
 
     findings = await world.run(check)

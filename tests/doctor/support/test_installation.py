@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from tests.doctor.world import NS, World
+from tests.doctor.world import NS, DoctorWorld
 from webhook.doctor.support import views
 from webhook.doctor.support.installation import Installation
 
 
-async def of(world: World, method: str) -> Any:
+async def of(world: DoctorWorld, method: str) -> Any:
     result: list[Any] = []
 
     async def check(installation: Installation) -> list[Any]:
@@ -30,7 +30,7 @@ async def of(world: World, method: str) -> Any:
         (None, "self-signed"),
     ],
 )
-async def test_the_replicas_arguments_go_before_the_settings(world: World, arguments: Any, mode: str) -> None:
+async def test_the_replicas_arguments_go_before_the_settings(world: DoctorWorld, arguments: Any, mode: str) -> None:
     containers = [{"args": arguments}]
     world.server.put(views.DEPLOYMENTS, NS, NS, spec={"template": {"spec": {"containers": containers}}})
 
@@ -40,7 +40,9 @@ async def test_the_replicas_arguments_go_before_the_settings(world: World, argum
 @pytest.mark.parametrize(
     ("url", "secret", "managed"), [("", True, False), ("https://x", True, True), ("https://x", False, False)]
 )
-async def test_of_a_server_elsewhere_the_secret_tells(world: World, url: str, secret: bool, managed: bool) -> None:
+async def test_of_a_server_elsewhere_the_secret_tells(
+    world: DoctorWorld, url: str, secret: bool, managed: bool
+) -> None:
     world.url = url
     world.server.remove(views.DEPLOYMENTS, NS, NS)
     if not secret:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.doctor.world import World
+from tests.doctor.world import DoctorWorld
 from webhook.doctor.support import reader as module
 from webhook.doctor.support.installation import Installation
 from webhook.doctor.support.reader import Reader
@@ -14,7 +14,7 @@ from webhook.doctor.support.views import NODES
 from webhook.errors import Unavailable
 
 
-async def read(world: World, ask: Any) -> Any:
+async def read(world: DoctorWorld, ask: Any) -> Any:
     result: list[Any] = []
 
     async def check(installation: Installation) -> list[Any]:
@@ -25,7 +25,7 @@ async def read(world: World, ask: Any) -> Any:
     return result[0]
 
 
-async def test_everybody_who_asks_at_once_gets_the_same_answer(world: World) -> None:
+async def test_everybody_who_asks_at_once_gets_the_same_answer(world: DoctorWorld) -> None:
     async def twice(reader: Reader) -> Any:
         return await asyncio.gather(reader.all(NODES), reader.all(NODES), reader.get(NODES, "", "node-0"))
 
@@ -37,13 +37,13 @@ async def test_everybody_who_asks_at_once_gets_the_same_answer(world: World) -> 
     assert len(world.server.requests(NODES.path())) == 1
 
 
-async def test_a_kind_that_the_cluster_does_not_know(world: World) -> None:
+async def test_a_kind_that_the_cluster_does_not_know(world: DoctorWorld) -> None:
     world.server.unserve(NODES)
 
     assert await read(world, lambda reader: reader.all(NODES)) == ()
 
 
-async def test_a_list_that_takes_too_long(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_that_takes_too_long(world: DoctorWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SECONDS", 0.05)
     world.server.hang(NODES.path(), asyncio.Event())
 
@@ -52,7 +52,7 @@ async def test_a_list_that_takes_too_long(world: World, monkeypatch: pytest.Monk
     assert isinstance(found, Unavailable)
 
 
-async def test_a_list_that_nobody_answers(world: World) -> None:
+async def test_a_list_that_nobody_answers(world: DoctorWorld) -> None:
     async def lost(request: Any) -> Any:
         request.transport.abort()
         return web.Response()

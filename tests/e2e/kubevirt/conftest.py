@@ -23,7 +23,7 @@ from tests.e2e.support.pki import Pki
 from tests.e2e.support.plane import ControlPlane
 from tests.e2e.support.webhook_server import ACCOUNT, DOMAIN, WebhookServer, install
 
-from .control_plane import KubeVirt, aggregation
+from .control_plane import RunningKubeVirt, aggregation
 from .descheduler import USER as DESCHEDULER
 from .place import DEFAULTS, POLICIES, Place, make_place
 
@@ -68,13 +68,13 @@ def audit_log(tmp_path_factory: pytest.TempPathFactory) -> AuditLog:
 @pytest.fixture(scope="session")
 def real(
     binaries: Path, kubevirt_binaries: Path, audit_log: AuditLog, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[KubeVirt]:
+) -> Iterator[RunningKubeVirt]:
     """A KubeVirt for all tests of this module, on nodes that are played."""
     directory = tmp_path_factory.mktemp("kubevirt")
     front = Pki(directory / "front")
     flags = [*aggregation(front), *audit_log.flags]
     plane = ControlPlane(directory / "plane", binaries, controller_manager=True, crds=False, apiserver_flags=flags)
-    with plane, KubeVirt(plane, kubevirt_binaries, CONFIGURATION) as kubevirt:
+    with plane, RunningKubeVirt(plane, kubevirt_binaries, CONFIGURATION) as kubevirt:
         plane.start_scheduler("default-scheduler", DEFAULT_SCHEDULER, lease=DEFAULT_SCHEDULER_LEASE)
         plane.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=KUBEVIRT_SCHEDULER_LEASE)
         yield kubevirt
@@ -82,7 +82,7 @@ def real(
 
 
 @pytest.fixture(scope="session")
-def server(real: KubeVirt, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookServer]:
+def server(real: RunningKubeVirt, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookServer]:
     install(real.plane.admin)
     with WebhookServer(real.plane, tmp_path_factory.mktemp("webhook"), "beside", SETTINGS) as server:
         server.insist()
@@ -91,7 +91,7 @@ def server(real: KubeVirt, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture
-def new_place(real: KubeVirt, server: WebhookServer) -> NewPlace:
+def new_place(real: RunningKubeVirt, server: WebhookServer) -> NewPlace:
     def make(annotations: Mapping[str, str]) -> Place:
         return make_place(real, server.labels("enforce", [f"{DOMAIN}/{policy}" for policy in POLICIES]), annotations)
 
@@ -105,6 +105,6 @@ def place(new_place: NewPlace) -> Place:
 
 
 @pytest.fixture
-def apart(real: KubeVirt) -> Place:
+def apart(real: RunningKubeVirt) -> Place:
     """A namespace that we are not asked about: what KubeVirt does by itself."""
     return make_place(real, {}, {})

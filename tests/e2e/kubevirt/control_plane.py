@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from tests.e2e.support.commands import LOOPBACK
-from tests.e2e.support.kube import ApiError, Json, Object, eventually
+from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.objects import CONFLICT, CRDS
 from tests.e2e.support.pki import KUBEVIRT_APISERVER, KUBEVIRT_CONTROLLER, Pki
 from tests.e2e.support.plane import ControlPlane
@@ -46,7 +46,7 @@ def aggregation(front: Pki) -> list[str]:
     ]
 
 
-class KubeVirt:
+class RunningKubeVirt:
     """KubeVirt at work on a control plane of its own, started with `aggregation`.
 
     A context manager: entered, VMs can be made; left, its processes are gone.
@@ -172,7 +172,7 @@ class KubeVirt:
         return all(_is_available(service) for service in services)
 
     def _mutates(self) -> bool:
-        probe: Object = self.plane.admin.create(VMS, vm("probe", runStrategy="Halted"), "default", dryRun="All")
+        probe: KubeObject = self.plane.admin.create(VMS, vm("probe", runStrategy="Halted"), "default", dryRun="All")
         return "architecture" in probe["spec"]["template"]["spec"]
 
     @property
@@ -183,7 +183,7 @@ class KubeVirt:
         obj = {name: value for name, value in obj.items() if name != "status"}
         try:
             self.plane.admin.create(resource, obj, obj["metadata"].get("namespace"))
-        except ApiError as error:
+        except KubeError as error:
             if error.status != CONFLICT:
                 raise
 

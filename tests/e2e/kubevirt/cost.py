@@ -30,7 +30,7 @@ Buckets = Mapping[float, float]
 
 
 @dataclass(frozen=True)
-class Cost:
+class CreationCost:
     """What some VMs cost.
 
     Attributes:
@@ -71,7 +71,7 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:6.2f} ms"
 
 
-def create(place: Place, log: AuditLog, count: int, prefix: str, pause: float = 0.0) -> Cost:
+def create(place: Place, log: AuditLog, count: int, prefix: str, pause: float = 0.0) -> CreationCost:
     """What so many VMs cost that say nothing and are not started.
 
     Args:
@@ -93,7 +93,7 @@ def create(place: Place, log: AuditLog, count: int, prefix: str, pause: float = 
     calls = {name: int(max(buckets.values())) for name, buckets in called.items()}
     medians = {name: median(buckets) for name, buckets in called.items()}
     means = {name: (later[name] - sums.get(name, 0.0)) / called for name, called in calls.items()}
-    return Cost(count, calls, medians, means, requests)
+    return CreationCost(count, calls, medians, means, requests)
 
 
 def _durations(place: Place) -> tuple[dict[str, dict[float, float]], dict[str, float]]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.e2e.support.access import Access
-from tests.e2e.support.kube import ApiError, Json
+from tests.e2e.support.kube import Json, KubeError
 from tests.e2e.support.objects import make_node
 from tests.e2e.support.workloads import PODS, VMIS
 
@@ -67,7 +67,7 @@ class PlayedNodes:
     def _report(self, play: Any, found: Json) -> None:
         try:
             play(found)
-        except ApiError as error:
+        except KubeError as error:
             if error.status not in RACES and str(error) not in self.mistakes:
                 self.mistakes.append(str(error))
 

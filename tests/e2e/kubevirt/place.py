@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.e2e.support.kube import ApiError, Json, Object, eventually
+from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.webhook_server import DOMAIN
 from tests.e2e.support.workloads import MIGRATIONS, PODS, REVISIONS, VMIS, VMS
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.views import KubeVirt as KubeVirtView
 from webhook.kubevirt.vm import fidelity
 
-from .control_plane import KUBEVIRTS, NAMESPACE, KubeVirt
+from .control_plane import KUBEVIRTS, NAMESPACE, RunningKubeVirt
 
 POLICIES = ("scheduling", "instancetypes", "migration", "eviction")
 DEFAULTS = {f"{DOMAIN}/default-instancetype": "u1.small", f"{DOMAIN}/default-preference": "fedora"}
@@ -27,15 +27,15 @@ IN_A = {"domain": {"devices": {}}, "nodeSelector": {"zone": "a"}}
 class Place:
     """A namespace of one test's: its VMs, as their owner and as KubeVirt see them."""
 
-    def __init__(self, real: KubeVirt, namespace: str) -> None:
+    def __init__(self, real: RunningKubeVirt, namespace: str) -> None:
         self.real = real
         self.admin = real.plane.admin
         self.namespace = namespace
 
-    def create(self, resource: str, obj: Json, **query: str) -> Object:
+    def create(self, resource: str, obj: Json, **query: str) -> KubeObject:
         return self.admin.create(resource, obj, self.namespace, **query)
 
-    def vm(self, name: str = "web", *, run: str = "Always", template: Json | None = None, **spec: Any) -> Object:
+    def vm(self, name: str = "web", *, run: str = "Always", template: Json | None = None, **spec: Any) -> KubeObject:
         made = {
             "apiVersion": "kubevirt.io/v1",
             "kind": "VirtualMachine",
@@ -44,25 +44,25 @@ class Place:
         }
         return self.create(VMS, made)
 
-    def get(self, resource: str, name: str = "web") -> Object:
+    def get(self, resource: str, name: str = "web") -> KubeObject:
         return self.admin.get(resource, name, self.namespace)
 
-    def running(self, name: str = "web") -> Object:
+    def running(self, name: str = "web") -> KubeObject:
         """The VMI, once it runs."""
 
-        def look() -> Object | None:
+        def look() -> KubeObject | None:
             try:
                 found = self.get(VMIS, name)
-            except ApiError:
+            except KubeError:
                 return None
             return found if found["status"].get("phase") == "Running" else None
 
         return eventually(look, what=f"VMI {name} to run")
 
-    def patch(self, resource: str, name: str, change: Json) -> Object:
+    def patch(self, resource: str, name: str, change: Json) -> KubeObject:
         return self.admin.patch(resource, name, change, self.namespace)
 
-    def migrate(self, name: str = "web", **selector: str) -> Object:
+    def migrate(self, name: str = "web", **selector: str) -> KubeObject:
         spec: Json = {"vmiName": name} | ({"addedNodeSelector": selector} if selector else {})
         return self.create(
             MIGRATIONS,
@@ -84,35 +84,35 @@ class Place:
 
         return eventually(look, what="the migration to end", timeout=60)
 
-    def launchers(self, name: str = "web") -> list[Object]:
+    def launchers(self, name: str = "web") -> list[KubeObject]:
         """The pods of a VM, the newest last."""
         found = [pod for pod in self.admin.list(PODS, self.namespace) if _domain(pod) == name]
         return sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
-    def launcher(self, name: str = "web") -> Object:
+    def launcher(self, name: str = "web") -> KubeObject:
         """The pod in which a VM runs."""
         node = self.running(name)["status"]["nodeName"]
         return next(pod for pod in self.launchers(name) if pod["spec"].get("nodeName") == node)
 
-    def unschedulable(self, name: str = "web") -> Object | None:
+    def unschedulable(self, name: str = "web") -> KubeObject | None:
         """A pod of a VM for which there is no node."""
         return next((pod for pod in self.launchers(name) if _is_unschedulable(pod)), None)
 
-    def claim(self, name: str, inferred: Mapping[str, str]) -> Object:
+    def claim(self, name: str, inferred: Mapping[str, str]) -> KubeObject:
         """A volume that says which instancetype and preference go with it."""
         labels = {f"instancetype.kubevirt.io/{key}": value for key, value in inferred.items()}
         spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
         made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "labels": labels}}
         return self.create("v1/persistentvolumeclaims", {**made, "spec": spec})
 
-    def evict(self, pod: Mapping[str, Any], annotations: Mapping[str, str] | None = None) -> ApiError:
+    def evict(self, pod: Mapping[str, Any], annotations: Mapping[str, str] | None = None) -> KubeError:
         """KubeVirt refuses every eviction of a VM that it can migrate; how this one was refused."""
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": pod["metadata"]["name"], "annotations": dict(annotations or {})},
         }
-        with pytest.raises(ApiError) as refused:
+        with pytest.raises(KubeError) as refused:
             self.admin.create(PODS, eviction, self.namespace, name=pod["metadata"]["name"], subresource="eviction")
         return refused.value
 
@@ -127,7 +127,7 @@ def _domain(pod: Mapping[str, Any]) -> str | None:
     return name
 
 
-def make_place(real: KubeVirt, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Place:
+def make_place(real: RunningKubeVirt, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Place:
     metadata = {"generateName": "real-", "labels": dict(labels), "annotations": dict(annotations)}
     made = real.plane.admin.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     return Place(real, made["metadata"]["name"])
@@ -164,6 +164,6 @@ def annotations_left(vmi: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def made(place: Place) -> Object | None:
+def made(place: Place) -> KubeObject | None:
     """The only VMI there is, if there is one."""
     return next(iter(place.admin.list(VMIS, place.namespace)), None)

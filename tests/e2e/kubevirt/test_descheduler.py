@@ -15,7 +15,7 @@ from tests.e2e.support.messages import parse
 from tests.e2e.support.webhook_server import WebhookServer
 from tests.e2e.support.workloads import VMIS, VMS
 
-from .control_plane import KubeVirt
+from .control_plane import RunningKubeVirt
 from .descheduler import Descheduler, answers, crowd, marked, nodes_of
 from .place import Place, make_place
 
@@ -44,7 +44,9 @@ def descheduler() -> Path:
 
 
 @pytest.fixture(scope="module")
-def paced(real: KubeVirt, server: WebhookServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookServer]:
+def paced(
+    real: RunningKubeVirt, server: WebhookServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WebhookServer]:
     """A server with a cap of evacuations."""
     assert server.validates
     settings = {"schedulers": {}, "eviction": {"maxPerNamespace": 2, "coolDownSeconds": 300}}
@@ -52,7 +54,7 @@ def paced(real: KubeVirt, server: WebhookServer, tmp_path_factory: pytest.TempPa
         yield started
 
 
-def template(real: KubeVirt, *, is_important: bool) -> Json:
+def template(real: RunningKubeVirt, *, is_important: bool) -> Json:
     metadata = {"name": "important"}
     kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": 1000}
     real.plane.admin.apply(kind)
@@ -67,7 +69,7 @@ def uids(place: Place) -> set[str]:
 
 
 @pytest.fixture
-def crowded(real: KubeVirt, request: pytest.FixtureRequest) -> Iterator[Place]:
+def crowded(real: RunningKubeVirt, request: pytest.FixtureRequest) -> Iterator[Place]:
     """A namespace with eight VMs on one node; with `enforce`, one where evictions are evaluated."""
     mode = request.param
     labels = request.getfixturevalue("paced").labels(None) | {EVICTION: mode} if mode else {}

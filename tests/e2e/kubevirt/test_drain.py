@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from tests.e2e.support.kube import ApiError, Json, Object, eventually
+from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.workloads import PODS, VMIS, VMS
 from webhook.cli.snapshot import from_cluster
 from webhook.drain.planner import plan
@@ -73,15 +73,15 @@ def evict_all(place: Place) -> None:
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
         try:
             place.admin.create(PODS, eviction, place.namespace, name=name, subresource="eviction")
-        except ApiError as refused:
+        except KubeError as refused:
             assert refused.status in (429, GONE), refused
 
 
 def outcome(place: Place, vm: VmPlan) -> str:
     """What has become of a VM so far."""
     try:
-        vmi: Object = place.get(VMIS, vm.name)
-    except ApiError as error:
+        vmi: KubeObject = place.get(VMIS, vm.name)
+    except KubeError as error:
         assert error.status == GONE
         return SHUTS_DOWN
     if vmi["status"].get("phase") in ("Succeeded", "Failed"):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.e2e.support.kube import ApiError, eventually
+from tests.e2e.support.kube import KubeError, eventually
 from tests.e2e.support.messages import parse
 from tests.e2e.support.webhook_server import WebhookServer
 from tests.e2e.support.workloads import VMIS
@@ -53,7 +53,7 @@ def test_the_descheduler_is_told_of_a_vm_that_kubevirt_can_never_migrate(place: 
     place.running(name)
 
     vetoed = place.evict(place.launcher(name), DESCHEDULER)
-    with pytest.raises(ApiError, match=r"metadata\.labels: Invalid value"):
+    with pytest.raises(KubeError, match=r"metadata\.labels: Invalid value"):
         place.migrate(name)
 
     assert parse(vetoed.message).code == "name-too-long"

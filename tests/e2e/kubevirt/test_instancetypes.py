@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.support.kube import ApiError, Json, Object, eventually
+from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.messages import parse
 from tests.e2e.support.webhook_server import DOMAIN
 from tests.e2e.support.workloads import VMIS, VMS
@@ -113,7 +113,7 @@ def test_a_replica_sets_vmis_are_filled(place: Place) -> None:
         },
     )
 
-    def both() -> list[Object]:
+    def both() -> list[KubeObject]:
         found = [vmi for vmi in place.admin.list(VMIS, place.namespace) if vmi["status"].get("phase") == "Running"]
         return found if len(found) == 2 else []
 
@@ -132,12 +132,12 @@ def pool(place: Place) -> None:
     eventually(lambda: place.admin.list(VMS, place.namespace), what="the pool to make its VM")
 
 
-def change_pool(place: Place) -> Object:
+def change_pool(place: Place) -> KubeObject:
     """The VM of a pool after the pool has overwritten it with another template."""
     changed = {"template": {"spec": {"terminationGracePeriodSeconds": 17}}}
     place.patch(POOLS, "web", {"spec": {"virtualMachineTemplate": {"spec": changed}}})
 
-    def updated() -> Object | None:
+    def updated() -> KubeObject | None:
         vm = place.get(VMS, "web-0")
         return vm if vm["spec"]["template"]["spec"].get("terminationGracePeriodSeconds") == 17 else None
 
@@ -219,7 +219,7 @@ def test_the_owner_who_gives_up_one_default_gives_up_the_other_that_needs_it(pla
 def test_a_default_that_does_not_fit_an_inferred_preference_is_named(place: Place) -> None:
     place.claim("root", {"default-preference": "windows.11"})
 
-    with pytest.raises(ApiError, match="preference requires 2 vCPU") as refused:
+    with pytest.raises(KubeError, match="preference requires 2 vCPU") as refused:
         place.vm(template=ROOTED, preference={"inferFromVolume": "root"})
 
     (said,) = refused.value.warnings
@@ -234,7 +234,7 @@ def test_an_empty_label_makes_a_vm_that_kubevirt_never_looks_at(place: Place) ->
 
     assert matchers(vm) == [{}, None]
     assert "instancetype.kubevirt.io/default-instancetype" in vm.warnings[-1]
-    with pytest.raises(ApiError, match="Either Name or InferFromVolume should be provided"):
+    with pytest.raises(KubeError, match="Either Name or InferFromVolume should be provided"):
         place.patch(VMS, "web", {"metadata": {"labels": {"any": "change"}}})
 
 
@@ -298,7 +298,7 @@ def test_what_crashes_kubevirts_webhook_is_a_sentence(place: Place, apart: Place
         preference = {"metadata": {"name": "p"}, "spec": spread}
         kind = {"apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": "VirtualMachinePreference"}
         where.create("instancetype.kubevirt.io/v1beta1/virtualmachinepreferences", {**kind, **preference})
-        with pytest.raises(ApiError) as refused:
+        with pytest.raises(KubeError) as refused:
             where.vm(**named)
         said.append(refused.value.message)
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.support.kube import ApiError, Object, eventually
+from tests.e2e.support.kube import KubeError, KubeObject, eventually
 from tests.e2e.support.messages import parse
 from tests.e2e.support.objects import CONFLICT
 from tests.e2e.support.webhook_server import DOMAIN, ROOT, WebhookServer
 from tests.e2e.support.workloads import MIGRATIONS, VMIS
 
 from .conftest import SETTINGS
-from .control_plane import KubeVirt
+from .control_plane import RunningKubeVirt
 from .place import DEFAULTS, IN_A, POLICIES, Place, made, make_place
 
 pytestmark = pytest.mark.kubevirt
@@ -28,7 +28,7 @@ def test_an_added_selector_that_contradicts_the_vm_is_refused_by_both_ways_in(pl
     place.vm(template=IN_A)
     place.running()
 
-    with pytest.raises(ApiError, match=r"zone=b.* zone=a.* \[selector-conflict\]"):
+    with pytest.raises(KubeError, match=r"zone=b.* zone=a.* \[selector-conflict\]"):
         place.migrate(zone="b")
     said = place.real.call(place.namespace, "web", "migrate", {"addedNodeSelector": {"zone": "b"}})
 
@@ -46,7 +46,7 @@ def test_alone_kubevirt_migrates_it_elsewhere(apart: Place) -> None:
 
 
 def test_where_a_contradiction_is_only_warned_of_the_vm_goes_nowhere_instead_of_elsewhere(
-    real: KubeVirt, tmp_path: Path
+    real: RunningKubeVirt, tmp_path: Path
 ) -> None:
     settings = {**SETTINGS, "migration": {"collision": "warn", "noEligibleNode": "warn"}}
     with WebhookServer(real.plane, tmp_path, "warning", settings) as warning:
@@ -116,10 +116,10 @@ def test_explain_names_the_nodes_that_take_a_vm_from_elsewhere(place: Place) -> 
     assert (answer["obstacles"], answer["gaps"]) == ([], [])
 
 
-def _receiver(place: Place) -> Object | None:
+def _receiver(place: Place) -> KubeObject | None:
     try:
         return place.vm(run="WaitAsReceiver")
-    except ApiError:
+    except KubeError:
         return None
 
 
@@ -139,12 +139,12 @@ def _come_from(place: Place, node: str) -> None:
         "syncAddress": "10.0.0.1:9185",
     }
 
-    def told() -> Object | None:
+    def told() -> KubeObject | None:
         vmi = place.get(VMIS)
         vmi["status"].setdefault("migrationState", {})["sourceState"] = source
         try:
             return place.real.plane.kubevirt_controller.replace(VMIS, vmi)
-        except ApiError as error:
+        except KubeError as error:
             if error.status != CONFLICT:
                 raise
             return None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.support.kube import ApiError, Json, Object, eventually
+from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.webhook_server import DOMAIN
 from tests.e2e.support.workloads import VMS, instancetype, preference, scheduler_of
 from tests.owners import DECLARING, PATCHING, WAYS, marks_of
@@ -54,7 +54,7 @@ def of_defaults(found: Mapping[str, Any]) -> set[str]:
     return marks_of(found).keys() - SCHEDULER_MARKS
 
 
-def said(found: Object) -> list[str]:
+def said(found: KubeObject) -> list[str]:
     """What we warned of."""
     return [warning for warning in found.warnings if warning.startswith("kubevirt-webhook")]
 
@@ -236,7 +236,7 @@ def test_a_scheduler_that_the_owner_declares_is_the_owners(place: Place, way: st
     assert scheduler_of(stored) == "kubevirt"
     assert marks_of(stored).keys() & SCHEDULER_MARKS == set()
     named = {"kind": "VirtualMachineInstancetype", "name": "placed"}
-    with pytest.raises(ApiError, match=r"spec\.template\.spec\.schedulerName conflicts"):
+    with pytest.raises(KubeError, match=r"spec\.template\.spec\.schedulerName conflicts"):
         write(place, way, manifest(template=chosen, instancetype=named), second)
 
 
@@ -254,17 +254,17 @@ def test_what_rewrites_the_templates_annotations_keeps_our_mark(place: Place, wa
         assert marks_of(found).keys() >= SCHEDULER_MARKS
 
 
-def clone(place: Place, **filters: Any) -> Object:
+def clone(place: Place, **filters: Any) -> KubeObject:
     """A clone of the VM ``web``, by KubeVirt's own controller."""
     vm = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine"}
     spec = {"source": {**vm, "name": "web"}, "target": {**vm, "name": "copy"}, **filters}
     kind = {"apiVersion": "clone.kubevirt.io/v1beta1", "kind": "VirtualMachineClone"}
     place.create(CLONES, {**kind, "metadata": {"name": "copy"}, "spec": spec})
 
-    def cloned() -> Object | None:
+    def cloned() -> KubeObject | None:
         try:
             return place.get(VMS, "copy")
-        except ApiError:
+        except KubeError:
             return None
 
     return eventually(cloned, what="the clone")
@@ -311,7 +311,7 @@ def test_a_vm_of_a_preset_has_a_size(place: Place) -> None:
     sized = manifest(run="Always")
     sized["spec"]["template"]["metadata"] = {"labels": {"size": "large"}}
 
-    def left_alone() -> Object | None:
+    def left_alone() -> KubeObject | None:
         found = place.create(VMS, copy.deepcopy(sized), dryRun="All")
         return found if matchers(found) == [None, None] else None
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.support.kube import ApiError, Json, Object, eventually
+from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.webhook_server import DOMAIN
 from tests.e2e.support.workloads import VMIS, VMS
 
@@ -105,14 +105,14 @@ def test_a_bare_vmi_and_a_vm(place: Place, apart: Place, number: int) -> None:
         assert differences(apart, "web") == []
 
 
-def of_kubevirt(place: Place, spec: Json, named: dict[str, str]) -> Object | None:
+def of_kubevirt(place: Place, spec: Json, named: dict[str, str]) -> KubeObject | None:
     """What virt-controller makes of a VM; None: KubeVirt refuses it, now or then."""
     try:
         place.vm(template=spec, **{field: {"name": name} for field, name in named.items()})  # type: ignore[arg-type]
-    except ApiError:
+    except KubeError:
         return None
 
-    def outcome() -> list[Object | None]:
+    def outcome() -> list[KubeObject | None]:
         made = place.admin.list(VMIS, place.namespace)
         if made:
             return [made[0]]
@@ -123,12 +123,12 @@ def of_kubevirt(place: Place, spec: Json, named: dict[str, str]) -> Object | Non
     return eventually(outcome, what="virt-controller to make the VMI, or to say why not")[0]
 
 
-def of_ours(place: Place, spec: Json, named: dict[str, str]) -> Object | None:
+def of_ours(place: Place, spec: Json, named: dict[str, str]) -> KubeObject | None:
     """What is stored of a VMI that nobody stands behind; None: it was refused, by whomever."""
     asked: dict[str, Any] = {f"{DOMAIN}/{field}": named.get(field, "") for field in ("instancetype", "preference")}
     metadata = {"name": "web", "annotations": asked}
     vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata, "spec": spec}
     try:
         return place.create(VMIS, vmi)
-    except ApiError:
+    except KubeError:
         return None

@@ -10,10 +10,10 @@ import random
 
 import pytest
 
-from tests.e2e.support.kube import ApiError, Json, Object
+from tests.e2e.support.kube import Json, KubeError, KubeObject
 from tests.e2e.support.webhook_server import DOMAIN
 from tests.e2e.support.workloads import instancetype, preference
-from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, Written, manifest_of
+from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, WrittenField, manifest_of
 
 from .conftest import NewPlace
 from .place import Place
@@ -51,11 +51,11 @@ def test_the_second_manifest_makes_the_vm_that_it_would_make_anew(new_place: New
     stored = written(place, way, manifest_of(second), before)
     created = written(place, way, manifest_of(second, "new"))
 
-    assert list(Written(way, manifest_of(second), first, stored, created).surprises()) == [], (before, second)
+    assert list(WrittenField(way, manifest_of(second), first, stored, created).surprises()) == [], (before, second)
 
 
-def written(place: Place, way: str, after: Json, before: Json | None = None) -> Object | None:
+def written(place: Place, way: str, after: Json, before: Json | None = None) -> KubeObject | None:
     try:
         return write(place, way, after, before)
-    except ApiError:
+    except KubeError:
         return None

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.e2e.support.kube import ApiError, Json, Object, eventually
+from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.objects import CRDS
 from tests.e2e.support.webhook_server import ROOT, WebhookServer
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS
@@ -24,7 +24,7 @@ from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.node import Node
 from webhook.placement.vmis import Vmi
 
-from .control_plane import KUBEVIRTS, NAMESPACE, ZONES, KubeVirt
+from .control_plane import KUBEVIRTS, NAMESPACE, ZONES, RunningKubeVirt
 from .place import Place
 
 pytestmark = pytest.mark.kubevirt
@@ -56,7 +56,7 @@ VMS: Mapping[str, Json] = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _offered(real: KubeVirt) -> Iterator[None]:
+def _offered(real: RunningKubeVirt) -> Iterator[None]:
     """What HERE has beside what every node has; KubeVirt may pass its device on."""
     admin = real.plane.admin
     device = {"pciVendorSelector": "10DE:1EB8", "resourceName": DEVICE, "externalResourceProvider": True}
@@ -83,7 +83,7 @@ def _left(place: Place) -> Iterator[None]:
     eventually(lambda: not place.admin.list(PODS, place.namespace), what="their pods to be gone", timeout=60)
 
 
-def _offer(real: KubeVirt, node: str, amounts: Mapping[str, str | None]) -> None:
+def _offer(real: RunningKubeVirt, node: str, amounts: Mapping[str, str | None]) -> None:
     status = {"capacity": dict(amounts), "allocatable": dict(amounts)}
     real.plane.admin.patch("v1/nodes", node, {"status": status}, subresource="status")
 
@@ -126,7 +126,7 @@ def _network(place: Place) -> None:
     def create() -> bool:
         try:
             place.create(NADS, made)
-        except ApiError as error:
+        except KubeError as error:
             if error.status != 404:
                 raise
             return False
@@ -158,7 +158,7 @@ def test_a_vm_whose_only_node_is_its_own(place: Place, server: WebhookServer, re
     assert f"insufficient allocatable {resource} " in reason["text"]
     assert answer["gaps"] == []
 
-    with pytest.raises(ApiError, match=rf"0/4 nodes .*3 node\(s\) with insufficient allocatable {resource} "):
+    with pytest.raises(KubeError, match=rf"0/4 nodes .*3 node\(s\) with insufficient allocatable {resource} "):
         place.migrate(**ANYWHERE)
     vetoed = place.evict(place.launcher(), DESCHEDULER)
     assert vetoed.status == 429
@@ -189,7 +189,7 @@ def test_a_second_node_that_offers_it_is_where_the_vm_goes(place: Place) -> None
 def _migrates(place: Place) -> bool:
     try:
         place.migrate(**ANYWHERE)
-    except ApiError as error:
+    except KubeError as error:
         assert "insufficient allocatable" in error.message
         return False
     return True
@@ -264,7 +264,7 @@ def _rendered(place: Place, name: str) -> dict[str, int]:
     """What the target pod of a migration requests; then the VM is given up, so that it takes no place of another."""
     migration = place.migrate(name)
 
-    def target() -> Object | None:
+    def target() -> KubeObject | None:
         return next((pod for pod in place.launchers(name) if _is_of(migration, pod)), None)
 
     found = msgspec.convert(eventually(target, what=f"a target pod of {name}"), LauncherPod)

@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonpatch
 
-from tests.e2e.support.kube import ApiError, Json, Object
+from tests.e2e.support.kube import Json, KubeError, KubeObject
 from tests.e2e.support.objects import CONFLICT
 from tests.e2e.support.workloads import VMS
 from tests.owners import merge_patch
@@ -26,7 +26,7 @@ def manifest(name: str = "web", *, template: Json | None = None, run: str = "Hal
     }
 
 
-def write(place: Place, way: str, after: Json, before: Json | None = None) -> Object:
+def write(place: Place, way: str, after: Json, before: Json | None = None) -> KubeObject:
     """What is stored after an owner has written a manifest, with the warnings that he read.
 
     Args:
@@ -50,13 +50,13 @@ def write(place: Place, way: str, after: Json, before: Json | None = None) -> Ob
     return place.admin.patch(VMS, name, merge_patch(before or {}, after), place.namespace)
 
 
-def _replace(place: Place, after: Json) -> Object:
+def _replace(place: Place, after: Json) -> KubeObject:
     """virt-controller writes the VM too, so the version that was read may be an old one."""
     while True:
         version = place.get(VMS, after["metadata"]["name"])["metadata"]["resourceVersion"]
         try:
             return place.admin.replace(VMS, _placed(place, after, resourceVersion=version))
-        except ApiError as error:
+        except KubeError as error:
             if error.status != CONFLICT:
                 raise
 
@@ -65,13 +65,13 @@ def _placed(place: Place, manifest: Json, **metadata: str) -> Json:
     return {**manifest, "metadata": {**manifest["metadata"], "namespace": place.namespace, **metadata}}
 
 
-def _apply_client_side(place: Place, after: Json) -> Object:
+def _apply_client_side(place: Place, after: Json) -> KubeObject:
     where = (f"--namespace={place.namespace}", "--filename=-", "--output=json")
     done = place.real.plane.kubectl("apply", *where, stdin=json.dumps(after), check=False)
     # kubectl puts "Warning: " before each warning, on a line of its own.
     said = tuple(line.removeprefix("Warning: ") for line in done.stderr.splitlines() if line.startswith("Warning: "))
     if done.returncode:
-        raise ApiError("kubectl apply", done.returncode, done.stderr, {}, said)
-    stored = Object(json.loads(done.stdout))
+        raise KubeError("kubectl apply", done.returncode, done.stderr, {}, said)
+    stored = KubeObject(json.loads(done.stdout))
     stored.warnings = said
     return stored

@@ -17,7 +17,7 @@ KUBEVIRT_SCHEDULER: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Lease:
+class HeldLease:
     """The Lease by which the instances of one scheduler elect their leader."""
 
     namespace: str
@@ -37,8 +37,8 @@ class Lease:
         }
 
 
-DEFAULT_SCHEDULER_LEASE = Lease("kube-system", "kube-scheduler")
-KUBEVIRT_SCHEDULER_LEASE = Lease("kubevirt-scheduler", "kubevirt-scheduler")
+DEFAULT_SCHEDULER_LEASE = HeldLease("kube-system", "kube-scheduler")
+KUBEVIRT_SCHEDULER_LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler")
 
 
 def etcd(binary: Path, data: Path, port: int, peer_port: int) -> list[str]:
@@ -95,7 +95,7 @@ def scheduler(binary: Path, port: int, *, ca: Path, serving: Path, kubeconfig: P
     return [str(binary), *_secure(port, ca=ca, serving=serving, kubeconfig=kubeconfig), f"--config={config}"]
 
 
-def scheduler_configuration(config: Mapping[str, Any], kubeconfig: Path, lease: Lease | None) -> dict[str, Any]:
+def scheduler_configuration(config: Mapping[str, Any], kubeconfig: Path, lease: HeldLease | None) -> dict[str, Any]:
     """A whole KubeSchedulerConfiguration from the part of it that a test cares about."""
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",

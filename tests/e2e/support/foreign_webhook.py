@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from .access import Access
 from .commands import LOOPBACK
-from .kube import ApiError, Json, eventually
+from .kube import Json, KubeError, eventually
 from .objects import launcher_pod
 from .webhook_server import CONFIGURATIONS
 from .workloads import PODS, VMIS
@@ -51,7 +51,7 @@ class ForeignWebhook:
     def __enter__(self) -> Self:
         webhook = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class ForeignHandler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 answer = json.dumps(webhook._review(json.loads(body))).encode()
@@ -63,7 +63,7 @@ class ForeignWebhook:
 
             def log_message(self, *args: Any) -> None: ...
 
-        self._server = http.server.ThreadingHTTPServer((LOOPBACK, 0), Handler)
+        self._server = http.server.ThreadingHTTPServer((LOOPBACK, 0), ForeignHandler)
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(self._access.pki.serving(self._name))
         self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
@@ -164,7 +164,7 @@ class EvictionAdmitter(ForeignWebhook):
         """The eviction of a pod that is not there: it is asked about before the pod is looked for."""
         try:
             self._access.admin.create(PODS, eviction("probe"), self.namespace, name="probe", subresource="eviction")
-        except ApiError as error:
+        except KubeError as error:
             assert error.status == 404, error
 
 

@@ -19,7 +19,7 @@ from webhook.settings.file import parse
 from . import manifests
 from .access import Access
 from .balancer import Balancer
-from .kube import ApiError, Json, eventually
+from .kube import Json, KubeError, eventually
 from .objects import ensure_namespace
 from .tenant import Tenant
 from .webhook_server import ACCOUNT, OURS, WebhookServer, install
@@ -36,7 +36,7 @@ SETTINGS: Mapping[str, Any] = {
 }
 
 
-class Replica(WebhookServer):
+class ServerReplica(WebhookServer):
     """One replica; it makes no configurations.
 
     Args:
@@ -67,7 +67,7 @@ class Replica(WebhookServer):
         return [*own, *([f"--url={self._url}"] if self._url else []), *self._arguments]
 
 
-class Installation:
+class LiveInstallation:
     """Configurations with failurePolicy Fail, and replicas behind one address: what is refused, is seen."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Installation:
         self._directory = directory
         self.balancer = balancer
         self.arguments = arguments
-        self.replicas: list[Replica] = []
+        self.replicas: list[ServerReplica] = []
         self._started = 0
         self.url = f"https://localhost:{balancer.port}"
         install(access.admin)
@@ -112,11 +112,11 @@ class Installation:
         for manifest in self.manifests() if manifests is None else manifests:
             self.access.admin.apply(manifest, fieldManager="gitops")
 
-    def start(self, *, ready: bool = True) -> Replica:
+    def start(self, *, ready: bool = True) -> ServerReplica:
         """One more replica, which gets requests once it is ready."""
         self._started += 1
         directory = self._directory / f"replica-{self._started}"
-        replica = Replica(self.access, directory, self.url, self.arguments, self.settings)
+        replica = ServerReplica(self.access, directory, self.url, self.arguments, self.settings)
         self.replicas.append(replica)
         replica.start()
         if ready:
@@ -124,7 +124,7 @@ class Installation:
             self.balancer.endpoints.append(replica.port)
         return replica
 
-    def remove(self, replica: Replica) -> None:
+    def remove(self, replica: ServerReplica) -> None:
         """It gets no new connections any more."""
         self.balancer.endpoints.remove(replica.port)
         self.replicas.remove(replica)
@@ -157,7 +157,7 @@ class Installation:
         return eventually(moved, what="every replica to serve with another CA", timeout=60)
 
 
-class Load:
+class SteadyReviews:
     """Creates VMs without a pause, and keeps what was refused or came back unjudged."""
 
     def __init__(self, tenant: Tenant, threads: int = 2) -> None:
@@ -185,7 +185,7 @@ class Load:
             began = time.perf_counter()
             try:
                 chosen = self._tenant.choice()
-            except ApiError as error:
+            except KubeError as error:
                 self.failures.append(str(error))
             else:
                 if chosen != "kubevirt":

@@ -34,7 +34,7 @@ NODES: Mapping[str, Mapping[str, str]] = {
 LONELY = 30.0
 
 
-class Users:
+class KeeperUsers:
     """The connected workers."""
 
     def __init__(self, listener: socket.socket) -> None:
@@ -85,7 +85,7 @@ def run(directory: Path, binaries: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as ending:
         listener.bind(str(path))
         listener.listen(128)
-        users = Users(listener)
+        users = KeeperUsers(listener)
         ending.callback(users.close)
         # Of its own, by process id: the next keeper may start while this one is still ending its plane.
         home = directory / f"plane-{os.getpid()}"

@@ -37,16 +37,16 @@ FIELD_MANAGER = "e2e"
 WARNING = re.compile(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"')
 
 
-class Object(Json):
+class KubeObject(Json):
     """An API object, with the warnings of the answer that brought it."""
 
     warnings: tuple[str, ...] = ()
 
 
-Objects: TypeAlias = list[Object]  # Kube.list hides the builtin where annotations could need it
+Objects: TypeAlias = list[KubeObject]  # Kube.list hides the builtin where annotations could need it
 
 
-class ApiError(Exception):
+class KubeError(Exception):
     """The API server refused: ``status`` and ``message`` are its own, ``body`` is the whole Status object."""
 
     def __init__(self, request: str, status: int, message: str, body: Json, warnings: tuple[str, ...]) -> None:
@@ -87,17 +87,19 @@ class Kube:
         name: str | None = None,
         subresource: str | None = None,
         **query: str,
-    ) -> Object:
+    ) -> KubeObject:
         """Creates an object; with ``name`` and ``subresource``, a subresource of one, such as a pod's eviction."""
         namespace = namespace or obj.get("metadata", {}).get("namespace")
         return self.request("POST", path(resource, namespace, name, subresource), obj, query=query)
 
     def get(
         self, resource: str, name: str, namespace: str | None = None, *, subresource: str | None = None, **query: str
-    ) -> Object:
+    ) -> KubeObject:
         return self.request("GET", path(resource, namespace, name, subresource), query=query)
 
-    def replace(self, resource: str, obj: Mapping[str, Any], *, subresource: str | None = None, **query: str) -> Object:
+    def replace(
+        self, resource: str, obj: Mapping[str, Any], *, subresource: str | None = None, **query: str
+    ) -> KubeObject:
         metadata = obj["metadata"]
         where = path(resource, metadata.get("namespace"), metadata["name"], subresource)
         return self.request("PUT", where, obj, query=query)
@@ -112,11 +114,11 @@ class Kube:
         kind: PatchType = "merge",
         subresource: str | None = None,
         **query: str,
-    ) -> Object:
+    ) -> KubeObject:
         where = path(resource, namespace, name, subresource)
         return self.request("PATCH", where, change, content_type=PATCHES[kind], query=query)
 
-    def apply(self, obj: Mapping[str, Any], *, subresource: str | None = None, **query: str) -> Object:
+    def apply(self, obj: Mapping[str, Any], *, subresource: str | None = None, **query: str) -> KubeObject:
         """Server-side apply, the resource looked up by the object's kind; takes conflicting fields over."""
         metadata = obj["metadata"]
         options = {"fieldManager": FIELD_MANAGER, "force": "true", **query}
@@ -139,17 +141,17 @@ class Kube:
         *,
         options: Mapping[str, Any] | None = None,
         **query: str,
-    ) -> Object:
+    ) -> KubeObject:
         """Deletes an object; ``options`` are DeleteOptions, such as preconditions."""
         return self.request("DELETE", path(resource, namespace, name), options, query=query)
 
-    def delete_all(self, resource: str, namespace: str | None = None, **query: str) -> Object:
+    def delete_all(self, resource: str, namespace: str | None = None, **query: str) -> KubeObject:
         return self.request("DELETE", path(resource, namespace), query=query)
 
     def list(self, resource: str, namespace: str | None = None, **query: str) -> Objects:
         """The objects themselves; ``labelSelector`` and ``fieldSelector`` go into the query."""
         answer = self.request("GET", path(resource, namespace), query=query)
-        return [Object(item) for item in answer["items"]]
+        return [KubeObject(item) for item in answer["items"]]
 
     # -- what tests need besides ---------------------------------------------------------------------------------------
 
@@ -159,13 +161,13 @@ class Kube:
         name: str,
         namespace: str | None = None,
         *,
-        until: Callable[[Object], object],
+        until: Callable[[KubeObject], object],
         what: str = "",
         timeout: float = PATIENCE,
-    ) -> Object:
+    ) -> KubeObject:
         """Reads an object until ``until`` is true of it; its absence counts as not yet."""
 
-        def look() -> Object | None:
+        def look() -> KubeObject | None:
             found = self.get(resource, name, namespace)
             return found if until(found) else None
 
@@ -178,7 +180,7 @@ class Kube:
         """The answer's text, of paths such as ``/readyz`` and ``/metrics``."""
         status, _, body = self._send("GET", url, None, {})
         if status >= 400:
-            raise ApiError(f"GET {url} as {self.user}", status, body.decode(errors="replace"), {}, ())
+            raise KubeError(f"GET {url} as {self.user}", status, body.decode(errors="replace"), {}, ())
         return body.decode()
 
     def resource_of(self, obj: Mapping[str, Any]) -> str:
@@ -200,7 +202,7 @@ class Kube:
         *,
         content_type: str = "application/json",
         query: Mapping[str, str] | None = None,
-    ) -> Object:
+    ) -> KubeObject:
         """Any request with a JSON answer; raises ApiError for every status from 400 on.
 
         A body of bytes is sent as it is: not everything that the API server takes can be encoded here.
@@ -212,7 +214,7 @@ class Kube:
         status, warnings, content = self._send(method, full, body, headers)
         answer = _decode(content)
         if status >= 400:
-            raise ApiError(f"{method} {full} as {self.user}", status, answer.get("message", ""), answer, warnings)
+            raise KubeError(f"{method} {full} as {self.user}", status, answer.get("message", ""), answer, warnings)
         answer.warnings = warnings
         return answer
 
@@ -226,7 +228,7 @@ class Kube:
     def _gone(self, resource: str, name: str, namespace: str | None) -> bool:
         try:
             self.get(resource, name, namespace)
-        except ApiError as error:
+        except KubeError as error:
             return error.status == http.client.NOT_FOUND
         return False
 
@@ -248,14 +250,14 @@ def parse_warnings(headers: list[str]) -> tuple[str, ...]:
     return tuple(re.sub(r"\\(.)", r"\1", text) for header in headers for text in WARNING.findall(header))
 
 
-def _decode(content: bytes) -> Object:
+def _decode(content: bytes) -> KubeObject:
     """Some refusals, such as those of API priority and fairness, are plain text; some objects are only read in part."""
     try:
-        return Object(json.loads(content))
+        return KubeObject(json.loads(content))
     except RecursionError:
-        return Object(json.loads(flatten(content, MAX_LEVELS)))
+        return KubeObject(json.loads(flatten(content, MAX_LEVELS)))
     except ValueError:
-        return Object(message=content.decode(errors="replace").strip())
+        return KubeObject(message=content.decode(errors="replace").strip())
 
 
 def eventually(check: Callable[[], T | None], *, what: str, timeout: float = PATIENCE) -> T:
@@ -267,7 +269,7 @@ def eventually(check: Callable[[], T | None], *, what: str, timeout: float = PAT
             if found := check():
                 return found
             last = None
-        except (ApiError, OSError) as error:
+        except (KubeError, OSError) as error:
             last = error
         time.sleep(0.05)
     raise AssertionError(f"waited {timeout:.0f} seconds for {what}" + (f"; last error: {last}" if last else ""))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from .kube import ApiError, Json, Kube, Object, eventually
+from .kube import Json, Kube, KubeError, KubeObject, eventually
 from .objects import ZONE
 from .tenant import Tenant
 from .workloads import MIGRATIONS, PODS, VMIS, launcher_of
@@ -168,7 +168,7 @@ def rejection(ask: Callable[[], object]) -> Json | None:
     """The Status that a refused user gets; None for one who is not."""
     try:
         ask()
-    except ApiError as error:
+    except KubeError as error:
         return error.body
     return None
 
@@ -180,7 +180,7 @@ def refused(ask: Callable[[], object]) -> Json:
     return status
 
 
-class Mover:
+class MigrationMover:
     """KubeVirt's controller at work on one VMI of a namespace under judgement.
 
     Args:
@@ -193,23 +193,23 @@ class Mover:
         self.tenant = tenant
         self._kube = tenant.controller
         running = {**manifest, "status": {"phase": "Running", "nodeName": node}}
-        self.vmi: Object = self._kube.create(VMIS, running, tenant.namespace)
-        self.source: Object = tenant.pod(source_of(self.vmi, node))
+        self.vmi: KubeObject = self._kube.create(VMIS, running, tenant.namespace)
+        self.source: KubeObject = tenant.pod(source_of(self.vmi, node))
 
     @property
     def name(self) -> str:
         """Of the VMI."""
         return str(self.vmi["metadata"]["name"])
 
-    def ask(self, added: Mapping[str, str] | None = None, *, by: Kube | None = None, **spec: Any) -> Object:
+    def ask(self, added: Mapping[str, str] | None = None, *, by: Kube | None = None, **spec: Any) -> KubeObject:
         """A migration by a user, who is an admin by default."""
         return (by or self.tenant.owner).create(MIGRATIONS, migration(self.name, added, **spec), self.tenant.namespace)
 
-    def evacuate(self) -> Object:
+    def evacuate(self) -> KubeObject:
         """A migration by KubeVirt."""
         return self._kube.create(MIGRATIONS, evacuation(self.name), self.tenant.namespace)
 
-    def target(self, policy: Mapping[str, Any], **query: str) -> Object:
+    def target(self, policy: Mapping[str, Any], **query: str) -> KubeObject:
         """The target pod of a migration, of the VMI as it is now."""
         self.vmi = self._kube.get(VMIS, self.name, self.tenant.namespace)
         host = self._kube.get("v1/nodes", self.vmi["status"]["nodeName"])
@@ -240,10 +240,10 @@ class Mover:
         assert (condition["type"], condition["status"]) == ("PodScheduled", "False")
         return f"{condition['reason']}: {condition['message']}"
 
-    def _looked_at(self, pod: Mapping[str, Any]) -> Object:
+    def _looked_at(self, pod: Mapping[str, Any]) -> KubeObject:
         name, space = pod["metadata"]["name"], self.tenant.namespace
 
-        def look() -> Object | None:
+        def look() -> KubeObject | None:
             found = self._kube.get(PODS, name, space)
             return found if found["spec"].get("nodeName") or found["status"].get("conditions") else None
 

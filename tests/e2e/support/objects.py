@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from .kube import ApiError, Json, Kube, Object, eventually
+from .kube import Json, Kube, KubeError, KubeObject, eventually
 from .processes import StartError
 
 HERE = Path(__file__).parent
@@ -46,7 +46,7 @@ def make_node(
     labels: Mapping[str, str] | None = None,
     images: Iterable[Mapping[str, Any]] = (),
     allocatable: Mapping[str, str] | None = None,
-) -> Object:
+) -> KubeObject:
     """A Ready node as KubeVirt's labeller and device plugins leave it; ``labels`` and ``allocatable`` add to those.
 
     ``images`` are as in a node's status: ``{"names": [...], "sizeBytes": 600_000_000}``.
@@ -194,6 +194,6 @@ def _is_established(crd: Mapping[str, Any]) -> bool:
 def _create_once(kube: Kube, resource: str, obj: Json) -> None:
     try:
         kube.create(resource, obj)
-    except ApiError as error:
+    except KubeError as error:
         if error.status != CONFLICT:
             raise

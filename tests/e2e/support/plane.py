@@ -16,8 +16,8 @@ from typing import Any, Self
 
 from . import commands
 from .access import Access
-from .commands import Lease
-from .kube import ApiError, Kube
+from .commands import HeldLease
+from .kube import Kube, KubeError
 from .objects import ensure_namespace, install_crds, install_rbac
 from .pki import ADMIN, KUBE_SCHEDULER
 from .processes import Process, StartError, free_port
@@ -124,7 +124,7 @@ class ControlPlane(Access):
         name: str,
         config: Mapping[str, Any] = commands.DEFAULT_SCHEDULER,
         *,
-        lease: Lease | None = None,
+        lease: HeldLease | None = None,
         wait: bool = True,
     ) -> Process:
         """Starts a scheduler with (a part of) a KubeSchedulerConfiguration; ``name`` is for the log and for stopping.
@@ -193,7 +193,7 @@ class ControlPlane(Access):
             kubeconfig=self.kubeconfig_for(*ADMIN),
         )
 
-    def _scheduler_command(self, name: str, config: Mapping[str, Any], lease: Lease | None, port: int) -> list[str]:
+    def _scheduler_command(self, name: str, config: Mapping[str, Any], lease: HeldLease | None, port: int) -> list[str]:
         kubeconfig = self.kubeconfig_for(*KUBE_SCHEDULER)
         whole = commands.scheduler_configuration(config, kubeconfig, lease)
         file = self.directory / f"kube-scheduler-{name}.json"
@@ -219,7 +219,7 @@ class ControlPlane(Access):
 def _ready(server: Kube, path: str = "/readyz") -> bool:
     try:
         return server.text(path) == "ok"
-    except ApiError:
+    except KubeError:
         return False
 
 
@@ -229,10 +229,10 @@ def _etcd_is_ready(port: int) -> bool:
         return connection.getresponse().status == http.client.OK
 
 
-def _renewed(kube: Kube, lease: Lease, since: dt.datetime) -> bool:
+def _renewed(kube: Kube, lease: HeldLease, since: dt.datetime) -> bool:
     """Whether somebody leads by this Lease, and not only did so before."""
     try:
         spec = kube.get("coordination.k8s.io/v1/leases", lease.name, lease.namespace)["spec"]
-    except ApiError:
+    except KubeError:
         return False
     return bool(spec.get("holderIdentity")) and dt.datetime.fromisoformat(spec["renewTime"]) >= since

@@ -13,7 +13,7 @@ import yaml
 
 from .access import Access
 from .commands import LOOPBACK
-from .kube import ApiError, Json, eventually
+from .kube import Json, KubeError, eventually
 from .manifests import MANIFESTS
 from .pki import service_account
 from .plane import ControlPlane
@@ -42,7 +42,7 @@ def token_of(plane: Access, namespace: str, name: str) -> str:
     return str(answer["status"]["token"])
 
 
-class Replica:
+class SchedulerReplica:
     """One replica of the Deployment.
 
     Args:
@@ -116,7 +116,7 @@ def holder(plane: Access, other_than: str = "") -> str:
     def held() -> str:
         try:
             spec: dict[str, Any] = plane.admin.get(*LEASE)["spec"]
-        except ApiError:
+        except KubeError:
             return ""
         found = str(spec.get("holderIdentity") or "")
         return found if found != other_than else ""

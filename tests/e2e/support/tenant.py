@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from .kube import Json, Kube, Object, eventually
+from .kube import Json, Kube, KubeObject, eventually
 from .webhook_server import DOMAIN, SCHEDULING, WebhookServer
 from .workloads import PODS, VMIS, VMS, launcher_of, scheduler_of, vm, vmi_of
 
@@ -42,15 +42,15 @@ class Tenant:
 
     # -- what is done --------------------------------------------------------------------------------------------------
 
-    def create(self, vm: Mapping[str, Any], **query: str) -> Object:
+    def create(self, vm: Mapping[str, Any], **query: str) -> KubeObject:
         """A VM by its owner."""
         return self.owner.create(VMS, vm, self.namespace, **query)
 
-    def start(self, vm: Mapping[str, Any]) -> Object:
+    def start(self, vm: Mapping[str, Any]) -> KubeObject:
         """The VMI of a VM."""
         return self.controller.create(VMIS, vmi_of(vm), self.namespace)
 
-    def overwrite(self, found: Mapping[str, Any], desired: Mapping[str, Any]) -> Object:
+    def overwrite(self, found: Mapping[str, Any], desired: Mapping[str, Any]) -> KubeObject:
         """Replaces a VM as a VirtualMachinePool does: spec and annotations as its template has them, and no others."""
         changed = copy.deepcopy(dict(found))
         # The API server tries with what its cache has, and admits once more if that was old: wait until it isn't.
@@ -60,11 +60,11 @@ class Tenant:
         changed["metadata"]["annotations"] = {"pool.example/revision": "2"}
         return self.controller.replace(VMS, changed)
 
-    def launch(self, vmi: Mapping[str, Any], **query: str) -> Object:
+    def launch(self, vmi: Mapping[str, Any], **query: str) -> KubeObject:
         """The pod of a VMI."""
         return self.pod(launcher_of(vmi), **query)
 
-    def pod(self, manifest: Mapping[str, Any], **query: str) -> Object:
+    def pod(self, manifest: Mapping[str, Any], **query: str) -> KubeObject:
         """Any pod, as KubeVirt's controller."""
         return self.controller.create(PODS, manifest, self.namespace, **query)
 

@@ -17,8 +17,8 @@ import yaml
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from hack.release.build import CHECKSUMS, PROVENANCE, Release, build
-from hack.release.image import Image
+from hack.release.build import CHECKSUMS, PROVENANCE, ReleaseBuild, build
+from hack.release.image import ReleaseImage
 from hack.release.mistake import ReleaseError
 from hack.release.version import CHANGELOG, prepare
 from tests.hack.release.archive import oci_archive
@@ -43,23 +43,23 @@ def tree(directory: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Image]:
+def archive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ReleaseImage]:
     file = tmp_path_factory.mktemp("image") / "image.tar"
-    return file, Image("registry.example:5000/kubevirt-webhook", oci_archive(file))
+    return file, ReleaseImage("registry.example:5000/kubevirt-webhook", oci_archive(file))
 
 
-def release(archive: tuple[Path, Image]) -> Release:
+def release(archive: tuple[Path, ReleaseImage]) -> ReleaseBuild:
     file, image = archive
-    return Release(VERSION, EPOCH, ("git+https://git.example/kubevirt-webhook", "c" * 40), image, file)
+    return ReleaseBuild(VERSION, EPOCH, ("git+https://git.example/kubevirt-webhook", "c" * 40), image, file)
 
 
 @pytest.fixture(scope="module")
-def files(archive: tuple[Path, Image], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def files(archive: tuple[Path, ReleaseImage], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return build(tree(tmp_path_factory.mktemp("one")), release(archive))
 
 
 def test_built_twice_it_is_the_same(
-    files: dict[str, bytes], archive: tuple[Path, Image], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    files: dict[str, bytes], archive: tuple[Path, ReleaseImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # In another place, with files that are newer, in another time zone and language.
     monkeypatch.setenv("TZ", "Asia/Tokyo")
@@ -95,7 +95,9 @@ def test_checksums_are_of_all_files(files: dict[str, bytes], tmp_path: Path) -> 
     assert len(done.stdout.splitlines()) == len(files) - 1
 
 
-def test_the_provenance_is_of_all_files_and_the_image(files: dict[str, bytes], archive: tuple[Path, Image]) -> None:
+def test_the_provenance_is_of_all_files_and_the_image(
+    files: dict[str, bytes], archive: tuple[Path, ReleaseImage]
+) -> None:
     said = json.loads(files[PROVENANCE])
     subjects = {one["name"]: one["digest"]["sha256"] for one in said["subject"]}
     made = {
@@ -112,7 +114,7 @@ def test_the_provenance_is_of_all_files_and_the_image(files: dict[str, bytes], a
 
 @pytest.mark.parametrize("overlay", ["kubernetes", "openshift"])
 def test_manifests_name_the_image_by_its_digest(
-    files: dict[str, bytes], archive: tuple[Path, Image], overlay: str
+    files: dict[str, bytes], archive: tuple[Path, ReleaseImage], overlay: str
 ) -> None:
     images = [
         container["image"]
@@ -124,7 +126,7 @@ def test_manifests_name_the_image_by_its_digest(
     assert images == [str(archive[1])]
 
 
-def test_the_chart_has_the_version_and_the_image(files: dict[str, bytes], archive: tuple[Path, Image]) -> None:
+def test_the_chart_has_the_version_and_the_image(files: dict[str, bytes], archive: tuple[Path, ReleaseImage]) -> None:
     with tarfile.open(fileobj=io.BytesIO(files[f"kubevirt-webhook-{VERSION}.tgz"])) as chart:
         names = chart.getnames()
         about, values = (
@@ -167,7 +169,7 @@ def test_the_bill_of_the_wheel_is_the_lock(files: dict[str, bytes]) -> None:
     assert all(one["purl"] == f"pkg:pypi/{one['name']}@{one['version']}" and one["hashes"] for one in parts)
 
 
-def test_the_bill_of_the_image_is_its_archive(files: dict[str, bytes], archive: tuple[Path, Image]) -> None:
+def test_the_bill_of_the_image_is_its_archive(files: dict[str, bytes], archive: tuple[Path, ReleaseImage]) -> None:
     bill = json.loads(files["image.cdx.json"])
 
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(files["image.cdx.json"].decode()) is None
@@ -180,7 +182,7 @@ def test_the_bill_of_the_image_is_its_archive(files: dict[str, bytes], archive: 
     }
 
 
-def test_a_tree_of_another_version_is_refused(archive: tuple[Path, Image], tmp_path: Path) -> None:
+def test_a_tree_of_another_version_is_refused(archive: tuple[Path, ReleaseImage], tmp_path: Path) -> None:
     made = tree(tmp_path)
     (made / "webhook" / "__init__.py").write_text('__version__ = "1.0.0"\n')
 
@@ -188,9 +190,9 @@ def test_a_tree_of_another_version_is_refused(archive: tuple[Path, Image], tmp_p
         build(made, release(archive))
 
 
-def test_another_image_than_the_archive_is_refused(archive: tuple[Path, Image], tmp_path: Path) -> None:
+def test_another_image_than_the_archive_is_refused(archive: tuple[Path, ReleaseImage], tmp_path: Path) -> None:
     file, image = archive
-    other = Image(image.repository, f"sha256:{'0' * 64}")
+    other = ReleaseImage(image.repository, f"sha256:{'0' * 64}")
 
     with pytest.raises(ReleaseError, match="not sha256:000"):
-        build(tree(tmp_path), Release(VERSION, EPOCH, ("git", "c"), other, file))
+        build(tree(tmp_path), ReleaseBuild(VERSION, EPOCH, ("git", "c"), other, file))

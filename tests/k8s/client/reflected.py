@@ -23,7 +23,7 @@ def lowest(first: float, _: float) -> float:
     return first
 
 
-class Copy:
+class ReflectedCopy:
     """A reflector of namespaces at work against a fake API server."""
 
     def __init__(self, server: FakeApiServer, clock: FakeClock, reflector: Reflector[Namespace]) -> None:
@@ -69,7 +69,7 @@ async def reflected(
     clock: FakeClock | None = None,
     timing: Timing = SMALL_PAGES,
     **options: Any,
-) -> AsyncIterator[Copy]:
+) -> AsyncIterator[ReflectedCopy]:
     server = FakeApiServer()
     server.serve(NAMESPACES)
     for name in names:
@@ -78,13 +78,13 @@ async def reflected(
     clock = clock or FakeClock()
     async with running(server):
         transport = await connect(server.kubeconfig(tmp_path / "config"))
-        copy: Copy
+        copy: ReflectedCopy
 
         def note(old: Namespace | None, new: Namespace | None) -> None:
             copy.changes.append((old.meta.name if old else None, new.meta.name if new else None))
 
         options = {"on_change": note, "jitter": lowest} | options
-        copy = Copy(server, clock, Reflector(transport, NAMESPACES, clock=clock, timing=timing, **options))
+        copy = ReflectedCopy(server, clock, Reflector(transport, NAMESPACES, clock=clock, timing=timing, **options))
         task = asyncio.create_task(copy.reflector.run())
         try:
             yield copy

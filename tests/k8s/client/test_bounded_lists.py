@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.cluster.live_case import Case, live
+from tests.cluster.live_case import LiveCase, live
 from webhook.errors import Unavailable
 from webhook.facts import ListKey
 from webhook.k8s.client import bounded_lists, list_pages
@@ -25,7 +25,7 @@ FAT = {"fat": "x" * 250_000}
 OWNER = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "web01", "uid": "uid-1"}
 
 
-def put_pod(case: Case, name: str, namespace: str = "demo", **parts: Any) -> None:
+def put_pod(case: LiveCase, name: str, namespace: str = "demo", **parts: Any) -> None:
     metadata = {"labels": {LABEL: "uid-1", JOB_UID: "j"}, "ownerReferences": [{**OWNER, "controller": True}]}
     case.server.put(
         LAUNCHER_PODS,

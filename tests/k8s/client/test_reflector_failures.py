@@ -16,9 +16,9 @@ from tests.cluster.fake_apiserver import DEEP, FakeApiServer, HeldClock, status
 from tests.k8s.client.reflected import PATH, reflected
 from tests.waiting import until
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, TooLargeError, Transport
+from webhook.k8s.client.object_store import CountLimitedStore
 from webhook.k8s.client.reflector import Reflector, Timing
 from webhook.k8s.client.resources import NAMESPACES
-from webhook.k8s.client.room import Counted
 from webhook.k8s.client.watch_lines import LineBuffer
 
 
@@ -237,7 +237,7 @@ class TestHostile:
             buffer.feed(b"x" * 11)
 
     async def test_no_more_is_kept_than_may_be(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a", "b", "c", room=partial(Counted, 2), largest=1000) as copy:
+        async with reflected(tmp_path, "a", "b", "c", store=partial(CountLimitedStore, 2), largest=1000) as copy:
             await copy.watched()
             assert copy.names == ["a", "b"]
             copy.put("d")

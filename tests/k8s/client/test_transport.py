@@ -123,7 +123,7 @@ class TestRequests:
             golden(caught.value.why)
 
 
-class TestWatch:
+class TestWatchOverTheWire:
     async def test_begins_with_an_empty_piece(self, tmp_path: Path) -> None:
         async with (
             connected(tmp_path) as (server, transport),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from webhook.errors import InputError
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER
-from webhook.kubevirt.instancetype.reference import Reference, is_allowed, of_matcher, parse
+from webhook.kubevirt.instancetype.reference import SpecReference, is_allowed, of_matcher, parse
 
 CLUSTER, NAMESPACED = "VirtualMachineClusterInstancetype", "VirtualMachineInstancetype"
 
@@ -25,7 +25,7 @@ CLUSTER, NAMESPACED = "VirtualMachineClusterInstancetype", "VirtualMachineInstan
 def test_texts(text: str, kind: str) -> None:
     found = parse(INSTANCETYPE_MATCHER, text, "here")
 
-    assert found == Reference(kind, "u1")
+    assert found == SpecReference(kind, "u1")
     assert found.matcher() == ({"name": "u1"} if kind == CLUSTER else {"kind": kind, "name": "u1"})
     assert parse(INSTANCETYPE_MATCHER, str(found), "here") == found
 
@@ -47,39 +47,39 @@ def test_any_text_is_one_or_a_sentence(text: str) -> None:
 
 
 def test_matchers() -> None:
-    assert of_matcher(INSTANCETYPE_MATCHER, {"name": "u1"}) == Reference(CLUSTER, "u1")
+    assert of_matcher(INSTANCETYPE_MATCHER, {"name": "u1"}) == SpecReference(CLUSTER, "u1")
 
 
 @pytest.mark.parametrize("given", [{"kind": None, "name": "u1"}, {"kind": "", "name": "u1", "revisionName": None}])
 def test_null_says_nothing_as_in_kubevirt(given: dict[str, str | None]) -> None:
-    assert of_matcher(INSTANCETYPE_MATCHER, given) == Reference(CLUSTER, "u1")
-    assert of_matcher(INSTANCETYPE_MATCHER, {**given, "name": None}) == Reference(CLUSTER, "")
+    assert of_matcher(INSTANCETYPE_MATCHER, given) == SpecReference(CLUSTER, "u1")
+    assert of_matcher(INSTANCETYPE_MATCHER, {**given, "name": None}) == SpecReference(CLUSTER, "")
 
 
 def test_patterns() -> None:
-    small = Reference(CLUSTER, "u1.small")
+    small = SpecReference(CLUSTER, "u1.small")
 
     assert is_allowed(["x", "u1.*"], INSTANCETYPE_MATCHER, small)
     assert is_allowed(["*"], INSTANCETYPE_MATCHER, small)
-    assert not is_allowed(["*"], INSTANCETYPE_MATCHER, Reference(NAMESPACED, "u1.small"))
+    assert not is_allowed(["*"], INSTANCETYPE_MATCHER, SpecReference(NAMESPACED, "u1.small"))
     assert not is_allowed(["u1"], INSTANCETYPE_MATCHER, small)
     assert not is_allowed(["Foo/*", "u1.smal?"], INSTANCETYPE_MATCHER, small)
 
 
 @given(st.text("ab*"), st.text("ab", min_size=1))
 def test_patterns_are_a_shells(pattern: str, name: str) -> None:
-    found = is_allowed([pattern], INSTANCETYPE_MATCHER, Reference(CLUSTER, name))
+    found = is_allowed([pattern], INSTANCETYPE_MATCHER, SpecReference(CLUSTER, name))
 
     assert found == fnmatchcase(name, pattern)
 
 
 def test_patterns_of_any_length_end() -> None:
-    named = Reference(CLUSTER, "a" * 253)
+    named = SpecReference(CLUSTER, "a" * 253)
 
     assert is_allowed(["a*" * 253], INSTANCETYPE_MATCHER, named)
     assert not is_allowed(["a*" * 100_000, "*a" * 100_000 + "b"], INSTANCETYPE_MATCHER, named)
 
 
 def test_a_name_longer_than_any_is_on_no_list() -> None:
-    assert is_allowed(["*"], INSTANCETYPE_MATCHER, Reference(CLUSTER, "u" * 253))
-    assert not is_allowed(["*"], INSTANCETYPE_MATCHER, Reference(CLUSTER, "u" * 254))
+    assert is_allowed(["*"], INSTANCETYPE_MATCHER, SpecReference(CLUSTER, "u" * 253))
+    assert not is_allowed(["*"], INSTANCETYPE_MATCHER, SpecReference(CLUSTER, "u" * 254))

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.vectors.cases import Case, Json, read
+from tests.vectors.cases import Json, VectorCase, read
 from tests.vectors.stages import uuids
 from webhook.errors import InputError
 from webhook.kubevirt.instancetype.conflict import Cause, Crash, Rejection
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, Matcher
-from webhook.kubevirt.instancetype.reference import Reference, of_matcher
+from webhook.kubevirt.instancetype.reference import SpecReference, of_matcher
 from webhook.kubevirt.vm import standalone_vmi
 from webhook.kubevirt.vm.manifest import read_vm
 from webhook.kubevirt.webhooks import vm_admitter
@@ -24,7 +24,9 @@ FILE = Path(__file__).parents[2] / "data" / "instancetypes.jsonl.gz"
 class Comparison:
     """A case in which virt-controller builds a VMI: the bare VMI of the same template, and KubeVirt's."""
 
-    def __init__(self, case: Case, vm: Json, found: dict[Matcher, tuple[Reference, Json]], expected: Json) -> None:
+    def __init__(
+        self, case: VectorCase, vm: Json, found: dict[Matcher, tuple[SpecReference, Json]], expected: Json
+    ) -> None:
         self.case = case
         self.vmi = {**copy.deepcopy(vm["spec"]["template"]), "kind": "VirtualMachineInstance"}
         self.found = found
@@ -99,7 +101,7 @@ def test_nothing_is_shared() -> None:
 
 def test_an_empty_node_selector_is_none() -> None:
     """KubeVirt's webhook drops it from a VM, before it could conflict with the instancetype's."""
-    reference = Reference("VirtualMachineClusterInstancetype", "u1.small")
+    reference = SpecReference("VirtualMachineClusterInstancetype", "u1.small")
     whole = {"spec": {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}, "nodeSelector": {"a": "b"}}}
     vmi: Json = {"spec": {"domain": {"devices": {}}, "nodeSelector": {}}}
 
@@ -110,7 +112,7 @@ def test_an_empty_node_selector_is_none() -> None:
 
 def test_an_overcommitted_amount_is_written_as_virt_controller_writes_it() -> None:
     """It applies what it has captured: 1.3Ti is no whole number of bytes, and so a decimal by then."""
-    reference = Reference("VirtualMachineClusterInstancetype", "u1.small")
+    reference = SpecReference("VirtualMachineClusterInstancetype", "u1.small")
     whole = {"spec": {"cpu": {"guest": 1}, "memory": {"guest": "1.3Ti", "overcommitPercent": 33}}}
 
     filled = standalone_vmi.fill(

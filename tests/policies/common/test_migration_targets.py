@@ -157,7 +157,7 @@ def settings(**configuration: Any) -> KubeVirtInstall:
     return installed(ClusterConfig.of(configuration))
 
 
-class TestResources:
+class TestTargetResources:
     def test_what_the_present_pod_requests_the_target_pod_does(self) -> None:
         wanted = vmi(domain={"resources": {"requests": {FOO: "1"}}})
         known = world(resourceful({"memory": "1Gi", FOO: "1", KVM: "1"})) | {

@@ -343,13 +343,13 @@ class TestForged:
         none_evacuated = {key: None for key in forged if isinstance(key, ObjectKey)}
         asked: list[Any] = []
 
-        class Counting(dict[Any, object]):
+        class CountingFacts(dict[Any, object]):
             def get(self, key: Any, default: object = None) -> object:
                 asked.append(key)
                 return super().get(key, default)
 
         known = Facts.of(world | none_evacuated, NOW)
-        known._known = Counting(known._known)
+        known._known = CountingFacts(known._known)
         code = decide_with(known, max_per_cluster=5).code
 
         assert code == Code.TOO_MANY_EVACUATIONS

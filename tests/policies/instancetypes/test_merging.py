@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Json
-from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, Written, manifest_of, marks_of
+from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, WrittenField, manifest_of, marks_of
 from tests.policies.instancetypes.api_server import ApiServer, Refused
 from tests.policies.instancetypes.updating import OWN, OWN_MARK, declared
 from tests.policies.instancetypes.world import (
@@ -55,7 +55,7 @@ def test_the_second_manifest_makes_the_vm_that_it_would_make_anew(
     stored = written(server, way, after, before)
     created = written(server, way, manifest_of(second, "new"))
 
-    assert list(Written(way, after, there, stored, created).surprises()) == []
+    assert list(WrittenField(way, after, there, stored, created).surprises()) == []
     if stored is not None:
         again = written(server, way, after, after)
         assert again is not None

@@ -127,7 +127,7 @@ class TestSelector:
         assert (decision.code, decision.denial.causes[0].field) == (Code.RESERVED_NAME, "metadata.name")
 
 
-class TestResources:
+class TestResourcesOfTheTarget:
     """What nodes lack for good, and not what is used of them now."""
 
     WORLD = facts(nodes=ONE_DEVICE) | requesting()

@@ -21,7 +21,7 @@ from webhook.policies.scheduling import messages
 from webhook.settings.snapshot import SchedulerSettings, SchedulingSettings
 
 
-class TestPods:
+class TestNamesOfPods:
     def test_injects_where_the_vmi_chose_nothing(self) -> None:
         decision = decide(review(launcher_pod()), known(vmi()))
 

@@ -82,7 +82,7 @@ class TestConstraints:
             assert (constraint["nodeAffinityPolicy"], constraint["nodeTaintsPolicy"]) == ("Honor", "Honor")
 
 
-class TestPods:
+class TestSpreadOfPods:
     def test_pod_without_constraints_gets_them_and_its_scheduler(self) -> None:
         decision = decide(review(launcher_pod()))
 
@@ -252,7 +252,7 @@ class TestPods:
         assert result == (written or (constraints(counts) if usable else written))
 
 
-class TestVmis:
+class TestSpreadOfVmis:
     def body(self, **spec: Any) -> Json:
         return review(
             {

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Final, TypeVar
 
-from webhook.admission.audit import SCHEMA, AuditedObject, NoAudit, UnenforcedRecord, timestamp
+from webhook.admission.audit import SCHEMA, AuditedObject, DriftRecord, NoAudit, timestamp
 from webhook.background.drift import candidates
 from webhook.background.drift.candidates import Candidate
 from webhook.background.drift.policy_reports import DriftedObject, Reports
@@ -78,7 +78,7 @@ class DriftScanner:
         transport: Transport,
         cluster: Cluster,
         settings: Callable[[], Settings],
-        audit: Callable[[UnenforcedRecord], None],
+        audit: Callable[[DriftRecord], None],
         reports: Reports,
         *,
         clock: Clock = REAL_TIME,
@@ -192,7 +192,7 @@ class DriftScanner:
         if key not in self._told:
             decision = finding.decision
             self._audit(
-                UnenforcedRecord(
+                DriftRecord(
                     SCHEMA,
                     timestamp(self._clock.wall()),
                     found.uid,

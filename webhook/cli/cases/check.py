@@ -30,7 +30,7 @@ def differences(expected: Expectation, result: Result) -> list[str]:
     if expected.reasons is not None and expected.reasons != codes:
         found += ["reasons:", *_diff(expected.reasons, codes)]
     if expected.patched is not None:
-        found += _patched(expected.patched, result)
+        found += _patch_differences(expected.patched, result)
     if expected.warnings is not None and not _matches(expected.warnings, result.warnings):
         found += ["warnings:", *_diff(expected.warnings, result.warnings)]
     if expected.message is not None and expected.message not in (result.message or ""):
@@ -59,7 +59,7 @@ def parse_path(path: str) -> list[str]:
     return segments
 
 
-def _patched(expected: dict[str, Any], result: Result) -> Iterator[str]:
+def _patch_differences(expected: dict[str, Any], result: Result) -> Iterator[str]:
     if not expected and result.patch:
         yield "patched: expected no changes, got"
         yield from (f"  + {operation['op']} {operation['path']}" for operation in result.patch)

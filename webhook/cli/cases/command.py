@@ -15,7 +15,7 @@ from webhook.cli import write
 from webhook.cli.cases.model import KIND, TestFile, is_test
 from webhook.cli.cases.model import read as read_test
 from webhook.cli.cases.recording import record
-from webhook.cli.cases.running import Outcome, run
+from webhook.cli.cases.running import CaseOutcome, run
 from webhook.cli.options import CLUSTER_FROM, config_option, output_option
 from webhook.cli.review import junit
 from webhook.cli.review.inputs import find, read
@@ -48,11 +48,11 @@ def test(**options: Any) -> None:
 
     Exit status 0 if all cases pass, 1 if one does not, 2 on invalid input.
     """
-    _run(_Options(**options))
+    _run(_TestOptions(**options))
 
 
 @dataclass(frozen=True)
-class _Options:
+class _TestOptions:
     """The options of the command."""
 
     paths: tuple[str, ...]
@@ -64,7 +64,7 @@ class _Options:
     config_file: Path | None
 
 
-def _run(options: _Options) -> None:
+def _run(options: _TestOptions) -> None:
     if options.recorded:
         if not options.cluster_from:
             raise InputError("the cluster is missing", "--record", "add --cluster-from DIR")
@@ -75,7 +75,7 @@ def _run(options: _Options) -> None:
         fix = "write cluster and settings into the tests"
         raise InputError("the option is for --record alone", "--cluster-from, --config", fix)
     mistakes: list[InputError] = []
-    outcomes: list[Outcome] = []
+    outcomes: list[CaseOutcome] = []
     for file in _tests(options.paths, mistakes):
         try:
             outcomes += run(file)
@@ -111,7 +111,7 @@ def _tests(paths: tuple[str, ...], mistakes: list[InputError]) -> list[TestFile]
     return found
 
 
-def _print(outcomes: Sequence[Outcome], options: _Options) -> None:
+def _print(outcomes: Sequence[CaseOutcome], options: _TestOptions) -> None:
     if options.output == "json":
         write.data(json.dumps([_as_json(outcome) for outcome in outcomes], indent=2))
     elif options.output == "junit":
@@ -120,11 +120,11 @@ def _print(outcomes: Sequence[Outcome], options: _Options) -> None:
         for outcome in outcomes:
             _print_outcome(outcome, verbose=options.verbose)
         if options.coverage:
-            for code in sorted(set(MEANINGS) - _covered(outcomes)):
+            for code in sorted(set(MEANINGS) - _covered_codes(outcomes)):
                 write.line(f"not covered: {code}")
 
 
-def _print_outcome(outcome: Outcome, *, verbose: bool) -> None:
+def _print_outcome(outcome: CaseOutcome, *, verbose: bool) -> None:
     place = f"{outcome.file}:{outcome.line}"
     if outcome.passed:
         if verbose:
@@ -135,7 +135,7 @@ def _print_outcome(outcome: Outcome, *, verbose: bool) -> None:
         write.line(f"  {line}")
 
 
-def _details(outcome: Outcome) -> list[str]:
+def _details(outcome: CaseOutcome) -> list[str]:
     if outcome.error or outcome.result is None:
         return [outcome.error]
     result = outcome.result
@@ -143,7 +143,7 @@ def _details(outcome: Outcome) -> list[str]:
     return [*outcome.differences, *(f"because: {each}" for each in why)]
 
 
-def _as_json(outcome: Outcome) -> dict[str, Any]:
+def _as_json(outcome: CaseOutcome) -> dict[str, Any]:
     return {
         "file": outcome.file,
         "line": outcome.line,
@@ -156,28 +156,28 @@ def _as_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _junit(outcomes: Sequence[Outcome]) -> str:
+def _junit(outcomes: Sequence[CaseOutcome]) -> str:
     cases = []
     for outcome in outcomes:
         kind: junit.Outcome = "error" if outcome.error else "passed" if outcome.passed else "failure"
         details = [] if outcome.passed else _details(outcome)
         message = details[0] if details else ""
-        cases.append(junit.Case(outcome.file, outcome.name, kind, message, "\n".join(details)).xml())
+        cases.append(junit.JUnitCase(outcome.file, outcome.name, kind, message, "\n".join(details)).xml())
     counts = _counts(outcomes)
     numbers = {"tests": len(cases), "failures": counts["failed"], "errors": counts["error"], "skipped": 0}
     return junit.document("kubevirt-webhook test", cases, numbers)
 
 
-def _counts(outcomes: Sequence[Outcome]) -> Counter[str]:
+def _counts(outcomes: Sequence[CaseOutcome]) -> Counter[str]:
     return Counter("error" if each.error else "passed" if each.passed else "failed" for each in outcomes)
 
 
-def _covered(outcomes: Sequence[Outcome]) -> set[str]:
+def _covered_codes(outcomes: Sequence[CaseOutcome]) -> set[str]:
     return {code for outcome in outcomes for code in outcome.codes}
 
 
-def _summary(outcomes: Sequence[Outcome]) -> str:
+def _summary(outcomes: Sequence[CaseOutcome]) -> str:
     counts = _counts(outcomes)
     failed = f"{counts['passed']} passed, {counts['failed']} failed"
     errors = f", {pluralize(counts['error'], 'error')}" if counts["error"] else ""
-    return f"{failed}{errors}; {len(_covered(outcomes))} of {len(MEANINGS)} reason codes covered"
+    return f"{failed}{errors}; {len(_covered_codes(outcomes))} of {len(MEANINGS)} reason codes covered"

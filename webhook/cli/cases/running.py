@@ -20,7 +20,7 @@ from webhook.settings.file import default_settings, load, parse
 from webhook.settings.snapshot import Settings
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class CaseOutcome(msgspec.Struct, frozen=True):
     """The outcome of a case.
 
     Attributes:
@@ -50,7 +50,7 @@ class Outcome(msgspec.Struct, frozen=True):
         return frozenset(codes_of(self.result)) if self.result and self.passed else frozenset()
 
 
-def run(file: TestFile) -> list[Outcome]:
+def run(file: TestFile) -> list[CaseOutcome]:
     """The outcomes of all cases of a test.
 
     Raises:
@@ -60,7 +60,7 @@ def run(file: TestFile) -> list[Outcome]:
     return asyncio.run(_run(file, _cluster(file, settings), settings))
 
 
-async def _run(file: TestFile, cluster: FilesCluster, settings: Settings) -> list[Outcome]:
+async def _run(file: TestFile, cluster: FilesCluster, settings: Settings) -> list[CaseOutcome]:
     outcomes = []
     for index, case in enumerate(file.test.cases):
         evaluator = Evaluator(cluster, settings, Sending(case.user, case.namespace, case.parameters))
@@ -69,9 +69,9 @@ async def _run(file: TestFile, cluster: FilesCluster, settings: Settings) -> lis
             result = await evaluator.evaluate(file.object_of(index))
             found = tuple(differences(case.expect, result))
         except InputError as error:
-            outcomes.append(Outcome(name, line, case.name, error=str(error)))
+            outcomes.append(CaseOutcome(name, line, case.name, error=str(error)))
         else:
-            outcomes.append(Outcome(name, line, case.name, found, result))
+            outcomes.append(CaseOutcome(name, line, case.name, found, result))
     return outcomes
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from webhook.cli.review.evaluation import Evaluator
-from webhook.cli.review.formats import Format
+from webhook.cli.review.formats import OutputFormat
 from webhook.cli.review.inputs import Part, batches, read
 from webhook.cli.review.result import Result
 from webhook.cli.review.summary import Summary
@@ -27,7 +27,7 @@ from webhook.k8s.yaml_documents import mistakes_of
 _IN_FLIGHT: Final = 16
 
 
-class Job(msgspec.Struct, frozen=True):
+class BatchJob(msgspec.Struct, frozen=True):
     """What is done with every object.
 
     Attributes:
@@ -37,7 +37,7 @@ class Job(msgspec.Struct, frozen=True):
     """
 
     evaluator: Evaluator
-    format: Format
+    format: OutputFormat
     show_secrets: bool
 
 
@@ -64,7 +64,7 @@ def default_jobs() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-async def evaluate(parts: Sequence[Part], job: Job) -> Written:
+async def evaluate(parts: Sequence[Part], job: BatchJob) -> Written:
     """The results of some parts, one after the other."""
     written = Written()
     for part in parts:
@@ -89,7 +89,7 @@ def _note(mistakes: Iterable[InputError], written: Written) -> None:
         written.summary.mistakes += 1
 
 
-async def _evaluate_all(documents: Iterable[Document], job: Job, written: Written) -> None:
+async def _evaluate_all(documents: Iterable[Document], job: BatchJob, written: Written) -> None:
     limit = asyncio.Semaphore(_IN_FLIGHT)
 
     async def one(document: Document) -> Result | InputError:
@@ -111,7 +111,7 @@ async def _evaluate_all(documents: Iterable[Document], job: Job, written: Writte
             _write(result, job, written)
 
 
-def _write(result: Result, job: Job, written: Written) -> None:
+def _write(result: Result, job: BatchJob, written: Written) -> None:
     written.summary.add(result)
     if not job.show_secrets and result.redact(job.format.parts):
         written.summary.redacted += 1
@@ -119,7 +119,7 @@ def _write(result: Result, job: Job, written: Written) -> None:
     written.fragments.append(job.format.fragment(result))
 
 
-def evaluate_in_processes(parts: Sequence[Part], job: Job, jobs: int) -> Iterator[Written]:
+def evaluate_in_processes(parts: Sequence[Part], job: BatchJob, jobs: int) -> Iterator[Written]:
     """The results of groups of parts, in the order of the input, as they are ready.
 
     Args:
@@ -147,10 +147,10 @@ def evaluate_in_processes(parts: Sequence[Part], job: Job, jobs: int) -> Iterato
         executor.shutdown(wait=True, cancel_futures=True)
 
 
-_job: Job | None = None
+_job: BatchJob | None = None
 
 
-def _begin(job: Job) -> None:
+def _begin(job: BatchJob) -> None:
     """Prepare a process; Ctrl-C is for the one that started it."""
     global _job  # noqa: PLW0603 - what a forked process works on
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -15,9 +15,9 @@ from webhook.cli import given, write
 from webhook.cli.kubevirt_version import kubevirt_version, parse_release
 from webhook.cli.options import CLUSTER_FROM, SHOW_SECRETS, config_option, kubeconfig_option, output_option
 from webhook.cli.requests import Sending
-from webhook.cli.review.batch import Job, Written, default_jobs, evaluate, evaluate_in_processes
+from webhook.cli.review.batch import BatchJob, Written, default_jobs, evaluate, evaluate_in_processes
 from webhook.cli.review.evaluation import Evaluator
-from webhook.cli.review.formats import Format, Json, Patch, Text, Yaml
+from webhook.cli.review.formats import Json, OutputFormat, Patch, Text, Yaml
 from webhook.cli.review.github import Github
 from webhook.cli.review.inputs import Part, batches, find
 from webhook.cli.review.junit import Junit
@@ -76,11 +76,11 @@ def review(**options: Any) -> None:
     The last line, on standard error, is a summary. Exit status 0 if everything is allowed, 1 if something is denied, 2
     on invalid input, 3 if something could not be evaluated. If several apply: 2, then 1, then 3.
     """
-    _run(_Options(**options))
+    _run(_ReviewOptions(**options))
 
 
 @dataclass(frozen=True)
-class _Options:
+class _ReviewOptions:
     """The options of the command."""
 
     files: tuple[str, ...]
@@ -113,14 +113,14 @@ class _Options:
         return Sending(self.user, self.namespace, values)
 
 
-def _run(options: _Options) -> None:
+def _run(options: _ReviewOptions) -> None:
     mistakes: list[InputError] = []
     stdin = given.standard_input() if "-" in options.files else None
     parts = list(find(options.files, stdin, mistakes))
     settings = _settings(options)
     output = _format(options)
     with progress(sum(part.size for part in parts)) as advance:
-        written = _collect(_evaluated(parts, options, settings, output), advance)
+        written = _collect(_evaluate_parts(parts, options, settings, output), advance)
     written.mistakes[:0] = mistakes
     written.summary.mistakes += len(mistakes)
     if not written.mistakes and not written.summary.total:
@@ -131,7 +131,7 @@ def _run(options: _Options) -> None:
     _finish(written, options)
 
 
-def _finish(written: Written, options: _Options) -> None:
+def _finish(written: Written, options: _ReviewOptions) -> None:
     """Report mistakes and counts, and end with the exit status."""
     summary = written.summary
     if written.redacted:
@@ -148,14 +148,14 @@ def _finish(written: Written, options: _Options) -> None:
         raise SystemExit(status)
 
 
-def _settings(options: _Options) -> Settings:
+def _settings(options: _ReviewOptions) -> Settings:
     settings = load(options.config_file) if options.config_file else default_settings()
     if release := parse_release(options.kubevirt_version):
         return msgspec.structs.replace(settings, kubevirt_version=str(release))
     return settings
 
 
-def _format(options: _Options) -> Format:
+def _format(options: _ReviewOptions) -> OutputFormat:
     match options.output:
         case "text":
             return Text.of_terminal(quiet=options.quiet)
@@ -173,13 +173,15 @@ def _format(options: _Options) -> Format:
             return Json()
 
 
-def _evaluated(parts: Sequence[Part], options: _Options, settings: Settings, output: Format) -> Iterator[Written]:
+def _evaluate_parts(
+    parts: Sequence[Part], options: _ReviewOptions, settings: Settings, output: OutputFormat
+) -> Iterator[Written]:
     """The results of groups of parts, in their order."""
     sending = options.sending
 
-    def job(cluster: Any) -> Job:
+    def job(cluster: Any) -> BatchJob:
         evaluator = Evaluator(cluster, settings, sending, objects="object" in output.parts)
-        return Job(evaluator, output, options.show_secrets)
+        return BatchJob(evaluator, output, options.show_secrets)
 
     if options.cluster_from and not options.kubeconfig:
         from webhook.cluster.files import FilesCluster

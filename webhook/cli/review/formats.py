@@ -27,7 +27,7 @@ _STYLES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-class Format(Protocol):
+class OutputFormat(Protocol):
     """An output. Fragments are made in several processes, the document in the one that prints it.
 
     Attributes:
@@ -99,16 +99,16 @@ class Text:
         return "\n".join(fragments)
 
     def _headline(self, decision: str, text: str) -> str:
-        line = self._filled(decision + text, "  ")
+        line = self._wrap(decision + text, "  ")
         if not self._color:
             return line
         return click.style(decision, **_STYLES[decision]) + line[len(decision) :]
 
     def _line(self, indent: str, text: str, **style: Any) -> str:
-        line = self._filled(indent + safe(text), indent + "  ")
+        line = self._wrap(indent + safe(text), indent + "  ")
         return click.style(line, **style) if self._color and style else line
 
-    def _filled(self, text: str, indent: str) -> str:
+    def _wrap(self, text: str, indent: str) -> str:
         """A line, broken between words where the terminal ends."""
         if self._width is None or len(text) <= self._width:
             return text

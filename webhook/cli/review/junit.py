@@ -19,7 +19,7 @@ Outcome = Literal["passed", "failure", "error", "skipped"]
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-class Case(msgspec.Struct, frozen=True):
+class JUnitCase(msgspec.Struct, frozen=True):
     """A test case.
 
     Attributes:
@@ -100,7 +100,7 @@ class Junit:
         reasons = [f"{reason['text']} [{reason['code']}]" for reason in result.reasons]
         details = "\n".join([f"{result.source}: {result.summary}", *reasons])
         made = f" of {result.origin}" if result.origin else ""
-        return Case(
+        return JUnitCase(
             result.file,
             f"{result.operation} {result.title}{made} (line {result.line})",
             outcome,
@@ -124,7 +124,9 @@ class Junit:
 
 
 def _mistake(error: InputError) -> str:
-    return Case(error.where.partition(":")[0] or "input", "input", "error", str(error), str(error), "bad-input").xml()
+    return JUnitCase(
+        error.where.partition(":")[0] or "input", "input", "error", str(error), str(error), "bad-input"
+    ).xml()
 
 
 def _clean(text: str) -> str:

@@ -19,9 +19,9 @@ from webhook.errors import Unavailable
 from webhook.facts import SchedulerHealth
 from webhook.k8s.client.api import Transport, fetch
 from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.k8s.client.object_store import CountLimitedStore
 from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing
 from webhook.k8s.client.resources import LEASES, PODS
-from webhook.k8s.client.room import Counted
 from webhook.k8s.pods import PendingPod
 from webhook.k8s.timestamps import unix_time
 from webhook.k8s.views import Lease, Object
@@ -143,7 +143,7 @@ class SchedulerMonitor:
             field_selector=f"spec.schedulerName={scheduler},status.phase=Pending",
             largest=LARGEST_POD_BYTES,
             transform=self._reduce_pod,
-            room=partial(Counted, MOST),
+            store=partial(CountLimitedStore, MOST),
             on_change=self._pod_changed,
             clock=clock,
             timing=timing,

@@ -84,7 +84,7 @@ def _count_modes(installation: Installation, namespaces: tuple[Namespace, ...]) 
     return Finding(CHECK, "none-opted-in", "coverage", "warning", f"0 of {what}", todo)
 
 
-class _Problem(NamedTuple):
+class _OptInProblem(NamedTuple):
     """A label or an annotation that has no effect."""
 
     code: str
@@ -92,32 +92,32 @@ class _Problem(NamedTuple):
     todo: str
 
 
-def _label_problem(installation: Installation, namespace: Namespace, key: str, value: str) -> _Problem | None:
+def _label_problem(installation: Installation, namespace: Namespace, key: str, value: str) -> _OptInProblem | None:
     if not key.startswith(_PREFIX):
         return None
     if key in _ANNOTATIONS:
-        return _Problem("label-is-annotation", f"label {key} has no effect", "set it as an annotation")
+        return _OptInProblem("label-is-annotation", f"label {key} has no effect", "set it as an annotation")
     if key not in _LABELS:
-        return _Problem("label-unknown", f"label {quote(key)} is unknown", _closest_match(key, _LABELS))
+        return _OptInProblem("label-unknown", f"label {quote(key)} is unknown", _closest_match(key, _LABELS))
     if value not in _MODES:
         near = difflib.get_close_matches(value.lower(), _MODES, n=1)
         todo = f"did you mean {near[0]}?" if near else f"use {_join_choices(_MODES)}"
         what = f"label {key} has the invalid value {quote(value)}, so the policy is off"
-        return _Problem("mode-invalid", what, todo)
+        return _OptInProblem("mode-invalid", what, todo)
     if namespace.meta.name in installation.settings.excluded_namespaces and value != names.OFF:
         what = f"label {key}={value} has no effect: the settings exclude this namespace"
-        return _Problem("namespace-excluded", what, "remove the label")
+        return _OptInProblem("namespace-excluded", what, "remove the label")
     return None
 
 
-def _annotation_problem(installation: Installation, key: str, value: str) -> _Problem | None:
+def _annotation_problem(installation: Installation, key: str, value: str) -> _OptInProblem | None:
     if not key.startswith(_PREFIX):
         return None
     if key in _LABELS:
-        return _Problem("annotation-is-label", f"annotation {key} has no effect", "set it as a label")
+        return _OptInProblem("annotation-is-label", f"annotation {key} has no effect", "set it as a label")
     if key not in _ANNOTATIONS:
         what = f"annotation {quote(key)} is unknown"
-        return _Problem("annotation-unknown", what, _closest_match(key, _ANNOTATIONS))
+        return _OptInProblem("annotation-unknown", what, _closest_match(key, _ANNOTATIONS))
     if key == names.SCHEDULER_NAME_ANNOTATION:
         return _scheduler_problem(installation, key, value)
     choices = _CHOICES.get(key)
@@ -128,16 +128,16 @@ def _annotation_problem(installation: Installation, key: str, value: str) -> _Pr
     ):
         return None
     what = f"annotation {key} has the invalid value {quote(value)}"
-    return _Problem("annotation-invalid", what, f"use {_join_choices(choices)}")
+    return _OptInProblem("annotation-invalid", what, f"use {_join_choices(choices)}")
 
 
-def _scheduler_problem(installation: Installation, key: str, value: str) -> _Problem | None:
+def _scheduler_problem(installation: Installation, key: str, value: str) -> _OptInProblem | None:
     declared = sorted(installation.settings.scheduling.schedulers)
     if value in declared:
         return None
     what = f"annotation {key} names the scheduler {quote(value)}, which the settings do not declare"
     todo = "declare it under schedulers in the settings"
-    return _Problem("scheduler-undeclared", what, f"{todo}, or use {abbreviate(declared)}" if declared else todo)
+    return _OptInProblem("scheduler-undeclared", what, f"{todo}, or use {abbreviate(declared)}" if declared else todo)
 
 
 def _join_choices(choices: tuple[str, ...]) -> str:

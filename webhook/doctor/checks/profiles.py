@@ -14,7 +14,7 @@ from webhook.doctor.support.views import CONFIG_MAPS, DEPLOYMENTS, title
 from webhook.errors import InputError, Unavailable
 from webhook.k8s.yaml_builder import Document
 from webhook.k8s.yaml_documents import parse_documents
-from webhook.scheduler.lint import DEFAULT_LEASE, Problem, Scheduler, is_configuration, lint, profiles_of
+from webhook.scheduler.lint import DEFAULT_LEASE, LintTarget, Problem, is_configuration, lint, profiles_of
 from webhook.settings.snapshot import SchedulerSettings
 
 _CHECK: Final = "schedulers"
@@ -56,7 +56,7 @@ def _configurations(texts: Iterable[str], where: str) -> Iterator[Document]:
 
 def _check_configuration(subject: str, where: str, document: Document, scheduler: SchedulerSettings) -> list[Finding]:
     is_the_clusters = (scheduler.guard.namespace, scheduler.guard.name) == DEFAULT_LEASE
-    problems = lint(document, Scheduler(scheduler.name, is_the_clusters))
+    problems = lint(document, LintTarget(scheduler.name, is_the_clusters))
     what = f"{where} has no mistake that kubevirt-webhook knows"
     return [_finding(subject, where, problem) for problem in problems] or [
         Finding(_CHECK, "profile-correct", subject, "ok", what)

@@ -9,7 +9,7 @@ import msgspec
 
 from webhook import names
 from webhook.doctor.spread import causes, census, cures
-from webhook.doctor.spread.causes import CHECK, Version
+from webhook.doctor.spread.causes import CHECK, ApiServerVersion
 from webhook.doctor.spread.cures import Outlook
 from webhook.doctor.spread.estimate import SpreadEstimate
 from webhook.doctor.spread.inventory import Inventory, take
@@ -112,7 +112,7 @@ def _estimate(spread: SpreadEstimate) -> dict[str, Any]:
     }
 
 
-async def _version(installation: Installation) -> Version | Unavailable:
+async def _version(installation: Installation) -> ApiServerVersion | Unavailable:
     try:
         status, body = await installation.reader.api.get("/version")
         answer = msgspec.json.decode(body, type=dict[str, Any])
@@ -123,4 +123,4 @@ async def _version(installation: Installation) -> Version | Unavailable:
     match = re.fullmatch(r"v(\d{1,4})\.(\d{1,4})\..*", str(answer.get("gitVersion")))
     if status != 200 or match is None:
         return Unavailable("the API server does not report its version")
-    return Version((int(match[1]), int(match[2])))
+    return ApiServerVersion((int(match[1]), int(match[2])))

@@ -18,7 +18,7 @@ CHECK: Final = "spread"
 _USUAL: Final = GuestDemand.of(105, 450 * 2**20, 1)
 
 
-class Version(NamedTuple):
+class ApiServerVersion(NamedTuple):
     """The API server's, because kube-scheduler does not report its own."""
 
     number: tuple[int, int]
@@ -39,7 +39,7 @@ def zones(found: Inventory, wanted: set[str]) -> list[Finding]:
     return [Finding(CHECK, "zones-missing", "zones", "warning", what, todo)]
 
 
-def balance(found: Inventory, version: Version) -> Finding:
+def balance(found: Inventory, version: ApiServerVersion) -> Finding:
     """The bias of NodeResourcesBalancedAllocation on this cluster's nodes without VMs."""
     demand = _usual(found)
     biased = [host for host in found.open if bias(host, demand, version.number) > 0]

@@ -10,8 +10,8 @@ import msgspec
 from webhook import names
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.nodes import NodeSpec
-from webhook.k8s.startup import Condition, StartingPod
-from webhook.k8s.views import Object, ObjectMeta, View
+from webhook.k8s.startup import StartingPod
+from webhook.k8s.views import Condition, Object, ObjectMeta, View
 from webhook.placement import podrequests
 from webhook.placement.resources import Listed
 
@@ -169,7 +169,7 @@ class InstalledCaSecret(Object, frozen=True):
     data: CaData | None = None
 
 
-class Image(View, frozen=True):
+class NodeImage(View, frozen=True):
     """One of the ``status.images`` of a Node. Nodes have many in common, so each name is kept in memory once."""
 
     names: tuple[str, ...] | None = None
@@ -183,7 +183,7 @@ class Image(View, frozen=True):
 class ImagesStatus(View, frozen=True):
     """``status`` of a Node: what it offers, and the images that it lists."""
 
-    images: list[Image] | None = None
+    images: list[NodeImage] | None = None
     allocatable: Listed | None = None
 
 

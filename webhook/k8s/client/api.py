@@ -14,6 +14,7 @@ import msgspec
 
 from webhook.errors import Unavailable
 from webhook.k8s.client.resources import Resource
+from webhook.k8s.client.status import decode_status
 from webhook.k8s.views import Object
 from webhook.text import duration
 
@@ -128,13 +129,6 @@ class Requests(Protocol):
         """
 
 
-class _ApiStatus(msgspec.Struct):
-    reason: str | None = None
-
-
-_decode_status: Final = msgspec.json.Decoder(_ApiStatus).decode
-
-
 def explain(verb: str, resource: Resource[Any], namespace: str, status: int, body: bytes) -> Unavailable:
     """Why an answer is not the expected one, without a quotation of anything that a person wrote.
 
@@ -154,10 +148,7 @@ def explain(verb: str, resource: Resource[Any], namespace: str, status: int, bod
         return Forbidden(f"the API server denied the request (403): grant {verb} on {resource.plural}{group}{where}")
     if status == 401:
         return Unavailable("the API server answered 401: it does not accept the credentials of kubevirt-webhook")
-    try:
-        reason = _decode_status(body).reason or ""
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        reason = ""
+    reason = decode_status(body).reason or ""
     # Reasons are words of a closed set (metav1.StatusReason); anything else is text that a user may have written.
     known = f" {reason}" if reason.isascii() and reason.isalpha() and len(reason) <= 40 else ""
     return Unavailable(f"the API server answered {status}{known} to {verb} {resource.plural}")
@@ -174,7 +165,7 @@ READ_ERRORS: Final = (
 )
 
 
-def timed_out(seconds: float) -> Unavailable:
+def describe_timeout(seconds: float) -> Unavailable:
     """A request to the API server that was given up after some seconds."""
     return Unavailable(f"the request to the API server timed out after {duration(seconds)}")
 
@@ -200,7 +191,7 @@ def list_failure(error: Exception, resource: Resource[Any], namespace: str, seco
         return explain("list", resource, namespace, error.status, error.body)
     if isinstance(error, ApiConnectionError):
         return Unavailable(error.why)
-    return timed_out(seconds) if isinstance(error, TimeoutError) else undecodable(f"list of {resource.plural}")
+    return describe_timeout(seconds) if isinstance(error, TimeoutError) else undecodable(f"list of {resource.plural}")
 
 
 def is_segment(name: str) -> bool:
@@ -271,7 +262,7 @@ async def _get(
     except ApiConnectionError as error:
         return Unavailable(error.why)
     except TimeoutError:
-        return timed_out(seconds)
+        return describe_timeout(seconds)
 
 
 def decode(body: bytes, view: type[S], what: str) -> S | Unavailable:

@@ -22,14 +22,14 @@ from webhook.errors import Unavailable
 from webhook.k8s.client.api import LARGEST_ANSWER_BYTES, ApiConnectionError, ApiError, Forbidden, Transport, explain
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.list_pages import ListMeta, pages
+from webhook.k8s.client.object_store import CountLimitedStore, ObjectName, ObjectStore
 from webhook.k8s.client.resources import Resource
-from webhook.k8s.client.room import Counted, ObjectName, Room
+from webhook.k8s.client.status import decode_status
 from webhook.k8s.client.watch_lines import (
     EVENT_LEVELS,
     LineBuffer,
     WatchEvent,
     decode_event,
-    decode_status,
     decode_versioned,
 )
 from webhook.k8s.json_depth import flatten
@@ -89,7 +89,7 @@ class Reflector(Generic[V]):
         field_selector: a field selector of the API, for example ``status.phase=Pending``.
         label_selector: a label selector of the API.
         largest: bytes of an object's JSON; a larger object is not kept.
-        room: makes an empty room for the objects, which may deny some; these are not kept.
+        store: makes an empty store for the objects, which may deny some; these are not kept.
         transform: what to keep of a view; None: nothing.
         on_change: called with the old and the new view, as kept (None: there was, or is, none), after the copy has
             changed; for the first list still before `has_synced`. Must neither block nor raise.
@@ -107,7 +107,7 @@ class Reflector(Generic[V]):
         field_selector: str = "",
         label_selector: str = "",
         largest: int = LARGEST_ANSWER_BYTES,
-        room: Callable[[], Room[V]] = Counted,
+        store: Callable[[], ObjectStore[V]] = CountLimitedStore,
         transform: Callable[[V], V | None] | None = None,
         on_change: Callable[[V | None, V | None], None] | None = None,
         clock: Clock = REAL_TIME,
@@ -125,7 +125,7 @@ class Reflector(Generic[V]):
         if label_selector:
             self._query["labelSelector"] = label_selector
         self._largest = largest
-        self._room = room
+        self._make_store = store
         self._transform = transform
         self._on_change = on_change
         self._clock = clock
@@ -133,7 +133,7 @@ class Reflector(Generic[V]):
         self._jitter = jitter
         self._decode_view = msgspec.json.Decoder(resource.view).decode
 
-        self._store = room()
+        self._store = store()
         self._synced = False
         self._trouble: Unavailable | None = None
         self._heard_at: float | None = None
@@ -146,7 +146,7 @@ class Reflector(Generic[V]):
         return self._store.get((namespace, name))
 
     @property
-    def contents(self) -> Room[V]:
+    def contents(self) -> ObjectStore[V]:
         """What the copy holds now; another list brings another one."""
         return self._store
 
@@ -207,7 +207,7 @@ class Reflector(Generic[V]):
         return 0.0
 
     async def _list(self) -> None:
-        fresh = self._room()
+        fresh = self._make_store()
         version = ""
         listed = pages(
             self._transport,
@@ -293,7 +293,7 @@ class Reflector(Generic[V]):
 
     def _put(
         self,
-        store: Room[V],
+        store: ObjectStore[V],
         view: V,
         size: int,
         report: Callable[[V | None, V | None], None] | None = None,
@@ -313,7 +313,7 @@ class Reflector(Generic[V]):
             return None
         return self._transform(view) if self._transform else view
 
-    def _replace(self, fresh: Room[V]) -> None:
+    def _replace(self, fresh: ObjectStore[V]) -> None:
         """Swap the whole copy at once, so that no reader sees a part of a list."""
         former, self._store = self._store, fresh
         if self._on_change:
@@ -331,7 +331,7 @@ class Reflector(Generic[V]):
         if rejection.status == 404 and listing:
             # The type isn't served: its CustomResourceDefinition may come later, objects of it there are none.
             self._record_contact()
-            self._replace(self._room())
+            self._replace(self._make_store())
             self._record_recovery()
             self._failures = self._rejections = 0
             return self._timing.absent_retry

@@ -28,14 +28,8 @@ class _Versioned(View, frozen=True):
     metadata: ListMeta | None = None
 
 
-class _WatchStatus(View, frozen=True):
-    code: int | None = None
-    reason: str | None = None
-
-
 decode_event: Final = msgspec.json.Decoder(WatchEvent).decode
 decode_versioned: Final = msgspec.json.Decoder(_Versioned).decode
-decode_status: Final = msgspec.json.Decoder(_WatchStatus).decode
 
 
 class LineBuffer:

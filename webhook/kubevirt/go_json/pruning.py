@@ -11,7 +11,7 @@ from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct, Value
 _Tree = dict[str, Any]
 
 
-def changed(shape: Struct, changes: Mapping[str, Shape | None]) -> Struct:
+def replace_fields(shape: Struct, changes: Mapping[str, Shape | None]) -> Struct:
     """A shape with some fields replaced or removed; the given one stays as it is.
 
     Args:
@@ -29,23 +29,23 @@ def changed(shape: Struct, changes: Mapping[str, Shape | None]) -> Struct:
                 break
         else:
             below[name] = changes[path]
-    return cast("Struct", _changed(shape, tree)) if tree else shape
+    return cast("Struct", _replace_field(shape, tree)) if tree else shape
 
 
-def _changed(shape: Shape, tree: _Tree) -> Shape:
+def _replace_field(shape: Shape, tree: _Tree) -> Shape:
     if isinstance(shape, Value):
-        return Value(cast("Struct", _changed(shape.shape, tree)))
+        return Value(cast("Struct", _replace_field(shape.shape, tree)))
     if isinstance(shape, OrNull):
-        return OrNull(_changed(shape.shape, tree))
+        return OrNull(_replace_field(shape.shape, tree))
     if isinstance(shape, List):
-        return List(_changed(shape.item, tree), shape.limit)
+        return List(_replace_field(shape.item, tree), shape.limit)
     if not isinstance(shape, Struct):
         return shape
     fields: dict[str, Shape] = {}
     for name, field in shape.fields.items():
         change = tree.get(name, field)
         if isinstance(change, dict):
-            fields[name] = _changed(field, change)
+            fields[name] = _replace_field(field, change)
         elif change is not None:
             fields[name] = change
     return type(shape)(**fields)

@@ -36,7 +36,7 @@ SOCKETS_CORES_THREADS: Final = "SocketsCoresThreads"
 ACROSS: Final = (SOCKETS_CORES, CORES_THREADS, SOCKETS_CORES_THREADS)
 
 
-class Spread(NamedTuple):
+class VcpuSpread(NamedTuple):
     """How vCPUs are spread: over which parts of the topology, and with how many cores to a socket."""
 
     across: str
@@ -49,12 +49,12 @@ def preferred_topology(preference: Json | None) -> Topology | None:
     return Topology.SOCKETS if name is None else _NAMES.get(name)
 
 
-def preferred_spread(preference: Json | None) -> Spread:
+def preferred_spread(preference: Json | None) -> VcpuSpread:
     """How a preference's spec spreads vCPUs."""
     preference = preference or {}
     options = preference.get("cpu", {}).get("spreadOptions", {})
     ratio = preference.get("preferSpreadSocketToCoreRatio") or 2
-    return Spread(options.get("across", SOCKETS_CORES), options.get("ratio", ratio))
+    return VcpuSpread(options.get("across", SOCKETS_CORES), options.get("ratio", ratio))
 
 
 def divide(guest: int, preference: Json | None) -> tuple[int, int, int]:
@@ -75,7 +75,7 @@ def divide(guest: int, preference: Json | None) -> tuple[int, int, int]:
     return (1, 1, 1) if topology is None else (guest, 1, 1)
 
 
-def _divide_spread(guest: int, wanted: Spread) -> tuple[int, int, int]:
+def _divide_spread(guest: int, wanted: VcpuSpread) -> tuple[int, int, int]:
     if wanted.across not in ACROSS:
         return 1, 1, 1
     _reject_zero(wanted)
@@ -86,7 +86,7 @@ def _divide_spread(guest: int, wanted: Spread) -> tuple[int, int, int]:
     return guest // 2 // wanted.ratio, wanted.ratio, 2
 
 
-def _reject_zero(wanted: Spread) -> None:
+def _reject_zero(wanted: VcpuSpread) -> None:
     if not wanted.ratio:
         raise Crash("the preference spreads vCPUs with a ratio of 0, by which KubeVirt would divide")
 
@@ -118,6 +118,6 @@ def check_divisible(guest: int, preference: Json | None) -> Cause | None:
     return Cause("FieldValueInvalid", f"{guest} vCPUs provided by the instance type {text}", GUEST_FIELD)
 
 
-def _indivisible(guest: int, wanted: Spread) -> bool:
+def _indivisible(guest: int, wanted: VcpuSpread) -> bool:
     _reject_zero(wanted)
     return guest % wanted.ratio != 0

@@ -15,7 +15,7 @@ _LONGEST = 253
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class SpecReference:
     """One of the four kinds, in full, and a name."""
 
     kind: str
@@ -38,7 +38,7 @@ class Reference:
         return self.kind in (INSTANCETYPE_MATCHER.cluster, PREFERENCE_MATCHER.cluster)
 
 
-def parse(matcher: Matcher, text: str, where: str) -> Reference:
+def parse(matcher: Matcher, text: str, where: str) -> SpecReference:
     """What a text refers to.
 
     Args:
@@ -52,19 +52,19 @@ def parse(matcher: Matcher, text: str, where: str) -> Reference:
     kind, slash, name = text.rpartition("/")
     if not name or max(len(kind), len(name)) > _LONGEST or (slash and not kind) or any(sign.isspace() for sign in text):
         raise InputError(f'"{text[:60]}" is neither NAME nor KIND/NAME', where, f"name a {matcher.namespaced} so")
-    return Reference(_kind(matcher, kind, where), name)
+    return SpecReference(_kind(matcher, kind, where), name)
 
 
-def of_matcher(matcher: Matcher, given: Json) -> Reference:
+def of_matcher(matcher: Matcher, given: Json) -> SpecReference:
     """What a VM's matcher refers to, decoded or as its owner wrote it: null says nothing, as in Go.
 
     Raises:
         Rejection: its kind is unknown.
     """
-    return Reference(matcher.kind_of(given.get("kind") or ""), given.get("name") or "")
+    return SpecReference(matcher.kind_of(given.get("kind") or ""), given.get("name") or "")
 
 
-def is_allowed(patterns: Sequence[str], matcher: Matcher, reference: Reference) -> bool:
+def is_allowed(patterns: Sequence[str], matcher: Matcher, reference: SpecReference) -> bool:
     """Whether a reference is on a list of patterns: references in whose names ``*`` stands for any characters.
 
     A pattern of an unknown kind allows nothing.
@@ -74,7 +74,7 @@ def is_allowed(patterns: Sequence[str], matcher: Matcher, reference: Reference) 
     return len(reference.name) <= _LONGEST and any(_matches(pattern, matcher, reference) for pattern in patterns)
 
 
-def _matches(pattern: str, matcher: Matcher, reference: Reference) -> bool:
+def _matches(pattern: str, matcher: Matcher, reference: SpecReference) -> bool:
     kind, _, name = pattern.rpartition("/")
     try:
         wanted = matcher.kind_of(kind)

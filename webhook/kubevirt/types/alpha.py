@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook.errors import InputError
-from webhook.kubevirt.go_json.pruning import changed, is_known
+from webhook.kubevirt.go_json.pruning import is_known, replace_fields
 from webhook.kubevirt.go_json.structs import BOOL_ALWAYS, STRING, STRING_ALWAYS, Json, Shape, Struct, decode
 from webhook.kubevirt.types.released import Types
 
@@ -74,7 +74,7 @@ def _shape(is_preference: bool, version: str, types: Types) -> Struct:
     if is_preference and version == VERSIONS[0]:
         changes["volumes"] = None
     current = types.preference if is_preference else types.instancetype
-    return changed(current, {f"spec.{path}": change for path, change in changes.items()})
+    return replace_fields(current, {f"spec.{path}": change for path, change in changes.items()})
 
 
 def read_spec_revision(data: Json, types: Types) -> Json | None:

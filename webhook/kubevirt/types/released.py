@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook.kubevirt.go_json.pruning import changed
+from webhook.kubevirt.go_json.pruning import replace_fields
 from webhook.kubevirt.go_json.structs import STRING_POINTER, UINT64_ALWAYS, Shape, Struct
 from webhook.kubevirt.types import instancetypes, machines
 from webhook.releases import fields
@@ -60,7 +60,7 @@ class Types:
 
 
 def _of(shape: Struct, changes: _Changes) -> Struct:
-    return changed(shape, {f"spec.{path}": change for path, change in changes.items()})
+    return replace_fields(shape, {f"spec.{path}": change for path, change in changes.items()})
 
 
 def _unknown(release: Release, kind: str) -> _Changes:

@@ -19,7 +19,7 @@ from webhook.kubevirt.instancetype import cpu_topology
 from webhook.kubevirt.instancetype.apply import TEMPLATE_BASE, VMI_BASE
 from webhook.kubevirt.instancetype.conflict import Cause, Conflicts
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.instancetype.reference import Reference
+from webhook.kubevirt.instancetype.reference import SpecReference
 from webhook.kubevirt.preference import apply as apply_preference
 from webhook.kubevirt.preference import requirements
 from webhook.kubevirt.rules import Rules
@@ -33,7 +33,7 @@ class Filled:
     after: Json
 
 
-def fill(vmi: Any, found: Mapping[Matcher, tuple[Reference, Any]], configuration: ClusterConfig) -> Filled:
+def fill(vmi: Any, found: Mapping[Matcher, tuple[SpecReference, Any]], configuration: ClusterConfig) -> Filled:
     """The VMI that virt-controller would have made of a VM with this spec, instancetype and preference.
 
     Args:
@@ -78,7 +78,7 @@ def fill(vmi: Any, found: Mapping[Matcher, tuple[Reference, Any]], configuration
     return Filled(before, encode(shape, read))
 
 
-def _spec(matcher: Matcher, found: Mapping[Matcher, tuple[Reference, Any]], rules: Rules) -> Json | None:
+def _spec(matcher: Matcher, found: Mapping[Matcher, tuple[SpecReference, Any]], rules: Rules) -> Json | None:
     if matcher not in found:
         return None
     reference, whole = found[matcher]

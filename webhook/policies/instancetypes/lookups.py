@@ -10,7 +10,7 @@ from webhook.k8s.views import Unstructured
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import provenance
-from webhook.kubevirt.instancetype.reference import Reference
+from webhook.kubevirt.instancetype.reference import SpecReference
 from webhook.kubevirt.resources import PRESETS, UNSTRUCTURED
 from webhook.kubevirt.rules import Rules
 from webhook.kubevirt.vm import preset
@@ -85,7 +85,7 @@ class Lookups:
         """
         return Lookups(self._facts.fresh()).get(kind, namespace, name)
 
-    def expect(self, references: Iterable[Reference], namespace: str, *, presets: bool = False) -> None:
+    def expect(self, references: Iterable[SpecReference], namespace: str, *, presets: bool = False) -> None:
         """Declare what will be looked up, so that all of it is read concurrently.
 
         Args:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook.kubevirt.instancetype.matcher import Matcher
-from webhook.kubevirt.instancetype.reference import Reference
+from webhook.kubevirt.instancetype.reference import SpecReference
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.instancetypes import messages
 from webhook.policies.instancetypes.lookups import Lookups
@@ -68,10 +68,10 @@ def separate(
 def _merge_patched(matcher: Matcher, own: dict[str, Any], kind: str, namespace: str, lookups: Lookups) -> Merged:
     """The matcher after a patch of its name alone, where no manifest shows whether the injected kind is to be kept."""
     name = own["name"]
-    usual = Reference(matcher.kind_of(kind), name)
+    usual = SpecReference(matcher.kind_of(kind), name)
     if usual.is_cluster_wide:
         return Merged(own)
-    other = Reference(matcher.cluster, name)
+    other = SpecReference(matcher.cluster, name)
     if lookups.get(usual.kind, namespace, name) is None:
         return Merged(own, messages.assumed_cluster_wide(matcher.field, name, other, usual))
     return Merged({"kind": kind, **own}, messages.assumed_same_kind(matcher.field, name, usual))

@@ -13,7 +13,7 @@ from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import reference, revision
 from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.instancetype.reference import Reference
+from webhook.kubevirt.instancetype.reference import SpecReference
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import messages
@@ -105,14 +105,14 @@ def template_metadata(vm: Unstructured) -> Any:
     return template.get("metadata") if isinstance(template, dict) else None
 
 
-def is_allowed(matcher: Matcher, wanted: Reference, settings: InstancetypeSettings) -> bool:
+def is_allowed(matcher: Matcher, wanted: SpecReference, settings: InstancetypeSettings) -> bool:
     """Whether the namespace lets its VMs and VMIs name this; preferences they always may."""
     if matcher is PREFERENCE_MATCHER or settings.allowed is None:
         return True
     return reference.is_allowed(settings.allowed, matcher, wanted)
 
 
-def not_allowed(wanted: Reference, namespace: str, settings: InstancetypeSettings) -> str:
+def not_allowed(wanted: SpecReference, namespace: str, settings: InstancetypeSettings) -> str:
     """The sentence about an instancetype that may not be named."""
     return messages.not_allowed(wanted, namespace, _format_allow_list(settings))
 
@@ -151,7 +151,7 @@ def reason_forbidden(vm: Json, namespace: str, lookups: Lookups, settings: Insta
     return None
 
 
-def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[Reference | None]:
+def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[SpecReference | None]:
     """What the VM names, and what the revision that it pins was captured from: KubeVirt does not compare the two.
 
     None stands for a revision that says no such thing: KubeVirt takes any that it can decode, from any user.
@@ -172,7 +172,7 @@ def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[Refer
         # An odd one holds nothing that could run; KubeVirt says so when the VM is started.
         with suppress(Rejection):
             payload = revision.payload(stored, INSTANCETYPE_MATCHER.shape(lookups.rules), lookups.rules)
-            yield Reference(payload["kind"], revision.label(stored) or payload["metadata"].get("name", ""))
+            yield SpecReference(payload["kind"], revision.label(stored) or payload["metadata"].get("name", ""))
 
 
 def default(matcher: Matcher, settings: InstancetypeSettings) -> str:

@@ -24,7 +24,7 @@ from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import reference
 from webhook.kubevirt.instancetype.conflict import CAUSES_SHOWN, Cause, Conflicts, Rejection
 from webhook.kubevirt.instancetype.matcher import MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.instancetype.reference import Reference
+from webhook.kubevirt.instancetype.reference import SpecReference
 from webhook.kubevirt.vm import standalone_vmi
 from webhook.kubevirt.vm.size import size_field
 from webhook.kubevirt.vm.standalone_vmi import Filled
@@ -126,7 +126,7 @@ def _fill(
     vmi: Unstructured, namespace: str, wanted: list[_Wanted], lookups: Lookups, settings: InstancetypeSettings
 ) -> Decision:
     warnings: list[Reason] = []
-    references: dict[Matcher, tuple[_Wanted, Reference]] = {}
+    references: dict[Matcher, tuple[_Wanted, SpecReference]] = {}
     for one in wanted:
         named = _resolve(one, namespace, settings, warnings)
         if named:
@@ -144,7 +144,7 @@ def _fill(
         del references[matcher]
     if sizing and not references:
         return Decision((messages.sized(sizing, "instancetype or preference"),), warnings=tuple(warnings))
-    found: dict[Matcher, tuple[Reference, Json]] = {}
+    found: dict[Matcher, tuple[SpecReference, Json]] = {}
     for matcher, (one, named) in references.items():
         whole = lookups.get(named.kind, namespace, named.name)
         if whole is not None:
@@ -164,7 +164,9 @@ def _fill(
     )
 
 
-def _resolve(one: _Wanted, namespace: str, settings: InstancetypeSettings, warnings: list[Reason]) -> Reference | None:
+def _resolve(
+    one: _Wanted, namespace: str, settings: InstancetypeSettings, warnings: list[Reason]
+) -> SpecReference | None:
     try:
         named = reference.parse(one.matcher, one.text, _place(one))
     except InputError as error:
@@ -179,8 +181,8 @@ def _resolve(one: _Wanted, namespace: str, settings: InstancetypeSettings, warni
 def _fit(
     vmi: Unstructured,
     namespace: str,
-    found: dict[Matcher, tuple[Reference, Json]],
-    references: dict[Matcher, tuple[_Wanted, Reference]],
+    found: dict[Matcher, tuple[SpecReference, Json]],
+    references: dict[Matcher, tuple[_Wanted, SpecReference]],
     lookups: Lookups,
     warnings: list[Reason],
 ) -> tuple[Filled | None, list[Matcher]]:

@@ -16,7 +16,7 @@ from webhook.kubevirt.go_json.structs import Json, encode
 from webhook.kubevirt.instancetype import expand, reference
 from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.instancetype.reference import Reference
+from webhook.kubevirt.instancetype.reference import SpecReference
 from webhook.kubevirt.preference import apply as apply_preference
 from webhook.kubevirt.views import UnstructuredVm
 from webhook.kubevirt.vm.manifest import read_vm
@@ -76,7 +76,7 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
     candidate = plain_vm(vm, namespace, {})
     read = read_vm(candidate, lookups.rules)
     spec = read["spec"]
-    wanted: dict[Matcher, Reference] = {}
+    wanted: dict[Matcher, SpecReference] = {}
     if owner.has_opted_out(vm):
         findings.note(common.opted_out(names.INSTANCETYPES))
     else:
@@ -115,7 +115,7 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
     return findings.decision(changes=made, notes={default.matcher.field: default.injected_value for default in chosen})
 
 
-def _named_references(spec: Json) -> Iterator[Reference]:
+def _named_references(spec: Json) -> Iterator[SpecReference]:
     """What a VM with a preference names, and what will so be looked up: without one KubeVirt cannot crash."""
     for matcher in MATCHERS if PREFERENCE_MATCHER.field in spec else ():
         given = spec.get(matcher.field)
@@ -150,7 +150,7 @@ def _reason_to_keep(matcher: Matcher, vm: Unstructured, spec: Json, *, anyway: b
 
 def _default_for(
     matcher: Matcher, vm: Unstructured, spec: Json, namespace: str, settings: InstancetypeSettings, findings: Findings
-) -> Reference | None:
+) -> SpecReference | None:
     """The default that a VM should get, if there is one that may be used; a finding says why not."""
     text = owner.default(matcher, settings)
     if not text:
@@ -171,7 +171,7 @@ def _default_for(
     return wanted
 
 
-def _exists(matcher: Matcher, wanted: Reference, namespace: str, lookups: Lookups, findings: Findings) -> bool:
+def _exists(matcher: Matcher, wanted: SpecReference, namespace: str, lookups: Lookups, findings: Findings) -> bool:
     if lookups.get(wanted.kind, namespace, wanted.name) is not None:
         return True
     findings.note(messages.default_missing(matcher.field, wanted), warn=True)
@@ -234,8 +234,8 @@ def _expand(
     )
 
 
-def _source(matcher: Matcher, given: Json) -> Reference:
+def _source(matcher: Matcher, given: Json) -> SpecReference:
     """Where KubeVirt takes from what a VM's matcher says: beside a revision, kind and name do not count."""
     if given.get("revisionName"):
-        return Reference("ControllerRevision", given["revisionName"])
+        return SpecReference("ControllerRevision", given["revisionName"])
     return reference.of_matcher(matcher, given)

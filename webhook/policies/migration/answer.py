@@ -7,23 +7,19 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
+from webhook.k8s.views import View
 
 SCHEMA: Final = "kubevirt-webhook.github.io/explain-migration/v1alpha1"
 
 
-class _Part(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of all."""
-
-
-class Nodes(_Part, frozen=True):
+class Nodes(View, frozen=True):
     """So many nodes, by name, sorted."""
 
     count: int
     names: list[str]
 
 
-class Why(_Part, frozen=True):
+class Why(View, frozen=True):
     """A requirement in words.
 
     Attributes:
@@ -37,7 +33,7 @@ class Why(_Part, frozen=True):
     text: str
 
 
-class ContradictionReport(_Part, frozen=True):
+class ContradictionReport(View, frozen=True):
     """Requirements that no node can have at once.
 
     Attributes:
@@ -51,7 +47,7 @@ class ContradictionReport(_Part, frozen=True):
     dropped: bool
 
 
-class Alone(_Part, frozen=True):
+class Alone(View, frozen=True):
     """What KubeVirt by itself would do with the same migration, without this webhook.
 
     Attributes:
@@ -65,7 +61,7 @@ class Alone(_Part, frozen=True):
     text: str
 
 
-class ReasonReport(_Part, frozen=True):
+class ReasonReport(View, frozen=True):
     """A class of reasons; a node can have several.
 
     Attributes:
@@ -81,7 +77,7 @@ class ReasonReport(_Part, frozen=True):
     alone: int
 
 
-class OpeningReport(_Part, frozen=True):
+class OpeningReport(View, frozen=True):
     """A single change that would make more nodes eligible.
 
     Attributes:
@@ -93,14 +89,14 @@ class OpeningReport(_Part, frozen=True):
     nodes: Nodes
 
 
-class NodeGroupReport(_Part, frozen=True):
+class NodeGroupReport(View, frozen=True):
     """The nodes that have exactly these reasons against them; every node that is not eligible is in one group."""
 
     fails: tuple[str, ...]
     nodes: Nodes
 
 
-class OneNode(_Part, frozen=True):
+class OneNode(View, frozen=True):
     """The node of the request, with all reasons against it; none: it is eligible."""
 
     name: str
@@ -108,7 +104,7 @@ class OneNode(_Part, frozen=True):
     reasons: tuple[Why, ...]
 
 
-class MigrationExplanation(_Part, frozen=True):
+class MigrationExplanation(View, frozen=True):
     """The whole explanation.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""What a watched copy keeps: objects by name, as many as there is room for."""
+"""Where a watched copy keeps its objects, by name: up to a number, or up to so many bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ V = TypeVar("V", bound=Object)
 ObjectName = tuple[str, str]  # namespace (empty for cluster-wide kinds), name
 
 
-class Room(Protocol[V]):
+class ObjectStore(Protocol[V]):
     """Where a `webhook.k8s.client.reflector.Reflector` keeps its objects; each list begins with a new one."""
 
     def get(self, name: ObjectName) -> V | None:
@@ -36,7 +36,7 @@ class Room(Protocol[V]):
     def __len__(self) -> int: ...
 
 
-class Counted(Room[V]):
+class CountLimitedStore(ObjectStore[V]):
     """Keeps objects up to a number.
 
     Args:
@@ -52,7 +52,7 @@ class Counted(Room[V]):
         return self._kept.get(name)
 
     def put(self, name: ObjectName, view: V) -> bool:
-        """Keep an object under a name; False where the room is full and the name is not in it yet."""
+        """Keep an object under a name; False where the store is full and the name is not in it yet."""
         if name not in self._kept and len(self._kept) >= self._most:
             return False
         self._kept[name] = view
@@ -81,7 +81,7 @@ class Counted(Room[V]):
         return len(self._kept)
 
 
-class Rationed(Room[V], Generic[V]):
+class ByteLimitedStore(ObjectStore[V], Generic[V]):
     """Keeps objects up to a number of bytes, in all and for each namespace: tenants write them.
 
     Args:
@@ -115,7 +115,7 @@ class Rationed(Room[V], Generic[V]):
         return [kept[name] for name in sorted(kept)]
 
     def put(self, name: ObjectName, view: V) -> bool:
-        """Keep an object under a name; False where its namespace or the whole room has no bytes left.
+        """Keep an object under a name; False where its namespace or the whole store has no bytes left.
 
         The namespace then counts as incomplete.
         """

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.k8s.client.room import Counted, ObjectName, Rationed
+from webhook.k8s.client.object_store import ByteLimitedStore, CountLimitedStore, ObjectName
 from webhook.k8s.views import Namespace, ObjectMeta
 
 NAMES = st.tuples(st.sampled_from(["", "a", "b"]), st.sampled_from(["x", "y", "z"]))
@@ -14,7 +14,7 @@ def named(name: str) -> Namespace:
 
 
 def test_a_number_is_kept_and_what_is_there_may_change() -> None:
-    room: Counted[Namespace] = Counted(1)
+    room: CountLimitedStore[Namespace] = CountLimitedStore(1)
     assert room.put(("", "x"), named("1"))
     assert not room.put(("", "y"), named("1"))
     assert room.put(("", "x"), named("2"))
@@ -25,7 +25,7 @@ def test_a_number_is_kept_and_what_is_there_may_change() -> None:
 
 @given(st.lists(st.tuples(NAMES, st.sampled_from(["put", "drop", "refuse"]), st.integers(1, 9))))
 def test_bytes_are_counted_right_whatever_happens(steps: list[tuple[ObjectName, str, int]]) -> None:
-    room: Rationed[Namespace] = Rationed(lambda view: len(view.meta.name or ""), 20, 10)
+    room: ByteLimitedStore[Namespace] = ByteLimitedStore(lambda view: len(view.meta.name or ""), 20, 10)
     expected: dict[ObjectName, Namespace] = {}
     missing: set[str] = set()
     for name, step, size in steps:

@@ -1,0 +1,52 @@
+"""The API server's errors: Status objects (metav1.Status)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from webhook.k8s.views import View
+
+
+class StatusCause(View, frozen=True):
+    """One of the ``details.causes`` of a Status."""
+
+    reason: str | None = None
+
+
+class StatusDetails(View, frozen=True):
+    """``details`` of a Status."""
+
+    causes: tuple[StatusCause, ...] | None = None
+
+
+class ApiStatus(View, frozen=True):
+    """An error, as the API server answers it or writes it into a watch."""
+
+    code: int | None = None
+    reason: str | None = None
+    message: str | None = None
+    details: StatusDetails | None = None
+
+    @property
+    def text(self) -> str:
+        """The message on one line. It may quote an object, so it is for the one who sent that object."""
+        return " ".join((self.message or "").split()) or "no message"
+
+    @property
+    def is_of_terminating_namespace(self) -> bool:
+        """Whether nothing can be created because the namespace is being deleted."""
+        causes = (self.details and self.details.causes) or ()
+        return any(cause.reason == "NamespaceTerminating" for cause in causes)
+
+
+_decode: Final = msgspec.json.Decoder(ApiStatus).decode
+
+
+def decode_status(body: bytes | msgspec.Raw) -> ApiStatus:
+    """The Status in the body of an answer; an empty one for anything else, such as the page of a proxy."""
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ApiStatus()
