@@ -65,8 +65,8 @@ interpreters: $(READY) ## Run the unit tests on the other supported interpreters
 	@$(BIN)/python -m hack.interpreters $(INTERPRETERS) $(TESTS)
 
 .PHONY: e2e
-e2e: binaries ## Run only the tests on a real control plane
-	@E2E_REQUIRED=1 $(BIN)/python -m pytest -n 3 --dist worksteal tests/e2e
+e2e: binaries ## Run only the tests on a real control plane; KUBERNETES=1.34 takes an older one
+	@E2E_REQUIRED=1 KUBERNETES=$(KUBERNETES) $(BIN)/python -m pytest -n 3 --dist worksteal tests/e2e
 
 # Chromium from PATH or CHROMIUM=; without it `make test` skips these tests.
 .PHONY: e2e-page

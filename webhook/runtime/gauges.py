@@ -57,7 +57,8 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
         if not isinstance(configuration, ClusterConfig):
             return {}
         running = configuration.rules.release
-        return {(str(running), "assumed" if configuration.is_release_assumed else running.support): 1.0}
+        rules = "assumed" if configuration.is_release_assumed else running.support
+        return {(str(running), rules, "definitions" if running.definitions else "tables"): 1.0}
 
     return MetricsState(
         gauges={
@@ -73,7 +74,7 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
                 lambda: {"": float(not waiting_for())},
             ),
             "kubevirt_webhook_kubevirt_release": (
-                "1, with the version of KubeVirt whose rules apply, and whether they are known.",
+                "1, with the version of KubeVirt whose rules apply, and where its known fields come from.",
                 release,
             ),
             "kubevirt_webhook_scheduler_available": (
@@ -112,7 +113,7 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
         label={
             **CERTIFICATE_LABELS,
             **LABELS,
-            "kubevirt_webhook_kubevirt_release": ("version", "rules"),
+            "kubevirt_webhook_kubevirt_release": ("version", "rules", "fields"),
             "kubevirt_webhook_scheduler_available": "scheduler",
             "kubevirt_webhook_staleness_seconds": "watch",
             "kubevirt_webhook_settings_reloads_total": "result",
