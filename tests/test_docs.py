@@ -98,7 +98,7 @@ def commands(page: str) -> Iterator[list[str]]:
 
 
 def unknown(words: list[str]) -> str:
-    """What of a command does not exist: a subcommand or an option."""
+    """The parts of a command that do not exist: a subcommand or an option."""
     command: click.Command = program
     # With the settings of the program: click keeps the help option that the first context made.
     context = click.Context(program, **program.context_settings)
@@ -213,7 +213,7 @@ def test_pages_show_what_commands_print() -> None:
     assert outputs.outdated(run_offline) == [], "write them again: python -m hack.outputs"
 
 
-# What the page for owners offers as YAML, in its order: the namespace, and the code that the decision then has.
+# The YAML of the page for owners, in its order: the namespace, and the code that the decision then has.
 OPT_OUTS = [("shop", "owner-opted-out"), ("shop", "owner-opted-out-of-spread"), ("apps", "owner-opted-out")]
 SPREADING = """
 schedulers: {kubevirt: {guard: lease kubevirt-scheduler/kubevirt-scheduler}}

@@ -1,4 +1,4 @@
-"""What is installed is what was locked, byte for byte."""
+"""The installed packages are the locked ones, byte for byte."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_image_has_all_that_a_server_needs_and_no_client_for_kubeconfigs() -
     image = _names((ROOT / "requirements-image.lock").read_text())
 
     assert {name.lower() for name in direct} - image == set(lock.NOT_IN_IMAGE)
-    # What only that client needs is gone with it; what others need, too, is there.
+    # The client's own dependencies are gone with it; shared ones are still there.
     assert not {"certifi", "python-dateutil", "six", "urllib3"} & image
     assert {"aiohttp", "pyyaml", "multidict"} <= image
 

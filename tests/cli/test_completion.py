@@ -77,7 +77,7 @@ def test_every_shell_has_a_script(shell: str) -> None:
 def test_kubectl_gets_what_cobra_reads(words: list[str], incomplete: str, answer: list[str] | None) -> None:
     found = completion.answer(words, incomplete)
 
-    # What can be completed has its help behind it.
+    # Each completion comes with its help text.
     assert found == answer if answer else found[0].startswith((f"{incomplete}ew\t", f"{incomplete}ration\t"))
 
 

@@ -63,7 +63,7 @@ _BODIES: Final[Mapping[str, bytes]] = {
 
 
 class _Transport(asyncio.Transport):
-    """Keeps what is written."""
+    """A transport that keeps all written bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class _Server:
         self._connection.data_received(request)
         while not self._transport.written:
             await asyncio.sleep(0)
-        # What is done once the answer is written.
+        # The work after the answer is written.
         for _ in range(3):
             await asyncio.sleep(0)
         answer = b"".join(self._transport.written)
@@ -161,7 +161,7 @@ async def _calls(server: _Server, path: str, body: bytes) -> Counter[str]:
             codes[frame.f_code] += 1
 
     before = sys.getprofile()
-    # What other tests have left behind ends now, and not meanwhile.
+    # Leftovers of other tests end now, and not during the count.
     gc.collect()
     gc.disable()
     sys.setprofile(note)

@@ -89,7 +89,7 @@ def pod(registry: Registry, name: str, repository: str) -> Json:
 
 
 def ask(port: int, written: Json, nodes: list[str], tls: ssl.SSLContext | None = None) -> Json:
-    """What the extender answers."""
+    """The extender's answer."""
     body = json.dumps({"Pod": written, "Nodes": None, "NodeNames": nodes}).encode()
     request = urllib.request.Request(
         f"{'https' if tls else 'http'}://localhost:{port}/v1/layers/prioritize",
@@ -159,7 +159,7 @@ def test_scheduling_goes_on_beside_a_registry_that_hangs(
     registry.pause()
     list_images(plane, "node-1", [entry(registry, "image-1", digests["image-1"])])
     start_scheduler(plane, port, weight=2)
-    # Nobody waits: all pods are placed while both manifests are still being waited for.
+    # No pod waits: the scheduler places all of them while the server still waits for both manifests.
     placed = [place(plane, pod(registry, f"hung-{number}", "image-1")) for number in range(3)]
     assert sorted(placed) == NODES
     assert server.metric("kubevirt_webhook_layers_fetches_total") == 0
@@ -234,7 +234,7 @@ def test_manifests_of_private_images_are_read_with_the_pods_own_secret(
         server = new_webhook(settings(private.address, port, pullSecrets="on"), access=plane)
         eventually(partial(knows, port, written), what="the layers of a private image")
         assert ask(port, written, NODES) == {"node-1": 10}
-        # In the namespace of somebody else the same name is another Secret, which is not there.
+        # In another namespace the same name is another Secret, which does not exist.
         stranger = json.loads(json.dumps(written))
         stranger["metadata"]["namespace"] = "kubevirt"
         assert ask(port, stranger, NODES) == {}

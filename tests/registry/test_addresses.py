@@ -1,4 +1,4 @@
-"""Where the client may connect to."""
+"""The addresses to which the client may connect."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class TestHostileRegistries:
         registry.handler = pour
         async with client_of(registry) as client:
             assert await cause_of(client, registry.reference("40")) == "invalid"
-        # What was on its way is bounded by the buffers of both ends.
+        # The buffers of both ends bound the bytes that were on their way.
         assert sent < MAX_BYTES + 32 * 1024 * 1024
 
     async def test_dripping(self, registry: FakeRegistry) -> None:

@@ -1,4 +1,4 @@
-"""Registries that ask for a user and a password, or for a token."""
+"""Registries that require a user and a password, or a token."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TestBearer:
     async def test_a_token_is_for_pulling_from_one_repository(self, registry: FakeRegistry) -> None:
         registry.add(manifest(), "40")
         registry.add(manifest(), "41")
-        # A registry that asks for more does not get more.
+        # A registry that requests more does not get more.
         guarded(registry, f"http://{registry.address}/token", service="reg", scope="repository:other/private:push,pull")
         async with client_of(registry) as client:
             assert await client.manifest(registry.reference("40"), ANN) == manifest()

@@ -41,7 +41,7 @@ def pinned(body: bytes) -> ImageReference:
 
 
 class ImageSource:
-    """A registry, its clock, and everything that was asked of it."""
+    """A registry, its clock, and all requests to it."""
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
@@ -264,7 +264,7 @@ class TestFailures:
         async with running(hangs, other=works) as images:
             for number in range(50):
                 images.layers(tagged(f"x{number}"), AMD, PullScope("mallory"))
-            # A digest is nobody's own: who names it first must not keep others from reading it elsewhere.
+            # The tenant that names a digest first must not keep others from reading it elsewhere.
             images.layers(pinned(body), AMD, PullScope("mallory"))
             reference = ImageReference("other.example", "disk", "", digest_of(body))
             assert images.layers(reference, AMD, PullScope("mallory")) is None

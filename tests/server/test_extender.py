@@ -1,4 +1,4 @@
-"""What kube-scheduler is answered."""
+"""The extender's answers to kube-scheduler."""
 
 from __future__ import annotations
 

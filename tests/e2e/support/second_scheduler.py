@@ -79,7 +79,7 @@ class SchedulerReplica:
         self.process = Process(name, command, directory / f"{name}.log")
 
     def start(self) -> None:
-        """Returns once its health is what the Deployment's probes ask for."""
+        """Returns once the Deployment's probes would succeed."""
         self.process.start()
         self.process.wait_ready(functools.partial(self._is_healthy))
 
@@ -88,7 +88,7 @@ class SchedulerReplica:
         self.process.kill()
 
     def get(self, path: str, token: str = "") -> str:
-        """What it answers at a path."""
+        """Its response at a path."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         request = urllib.request.Request(f"https://{LOOPBACK}:{self.port}{path}", headers=headers)
         unverified = ssl._create_unverified_context()
@@ -114,7 +114,7 @@ class SchedulerReplica:
 
 
 def holder(plane: Access, other_than: str = "") -> str:
-    """Who holds the Lease, once somebody else does."""
+    """The holder of the Lease, once another replica than ``other_than`` holds it."""
 
     def held() -> str:
         try:
