@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import inspect
 
 from webhook.k8s.views import Unstructured
-from webhook.kubevirt.go_json import structs
+from webhook.kubevirt.go_json import scalar, structs
 from webhook.kubevirt.types import core
 
 
@@ -116,9 +116,9 @@ def of_view(view: Any, where: str = "", whole: Node | None = None) -> Node:
 
 def of_shape(given: Any) -> Node:
     """The fields that a shape reads."""
-    if isinstance(given, structs.Amount):
+    if isinstance(given, scalar.Amount):
         return SchemaScalar("amount")
-    if isinstance(given, structs.Scalar):
+    if isinstance(given, scalar.Scalar):
         return SchemaScalar({str: "text", bool: "truth", int: "number"}[type(given.zero)])
     if isinstance(given, structs.Struct):
         return Fields({name: of_shape(each) for name, each in given.fields.items()})

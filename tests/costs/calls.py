@@ -12,7 +12,7 @@ import gc
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -129,15 +129,19 @@ def _failed(event: str, path: str, error: BaseException) -> None:
     raise AssertionError(f"{path}: {event}") from error
 
 
-async def counted() -> dict[str, Counter[str]]:
-    """The calls of a review by endpoint, each by function: ``module:function``."""
+async def counted(paths: Collection[str] = BY_PATH) -> dict[str, Counter[str]]:
+    """The calls of a review by endpoint, each by function: ``module:function``.
+
+    Args:
+        paths: the endpoints that are asked.
+    """
     sink = os.open(os.devnull, os.O_WRONLY)
     audit = LineWriter(Descriptor(sink))
     servers = [_Server(cluster, audit) for cluster in (_REVIEWS / "cluster", cases.CLUSTER)]
     # Let the connections begin.
     await asyncio.sleep(0.01)
     result = {}
-    for path in BY_PATH:
+    for path in paths:
         body = _BODIES[path[1:].rpartition("/")[0]]
         server = servers["/instancetypes/" in path]
         for _ in range(_WARM_UP):
