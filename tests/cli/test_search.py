@@ -17,7 +17,7 @@ IMAGE = {"kind": "DataSource", "metadata": {"name": "i", "namespace": "a"}}
 
 
 class SearchedSource(objects.Objects):
-    """Has one image, and refuses claims."""
+    """A source of objects that has one image, and denies access to claims."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, str]] = []

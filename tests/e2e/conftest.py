@@ -36,10 +36,10 @@ from .support.webhook_server import INSTANCETYPES, MIGRATION, SCHEDULING, Webhoo
 
 BUILD = Path(__file__).resolve().parents[2] / "hack" / "controlplane" / "build.py"
 EX_UNAVAILABLE = 69
-# By which coverage has Python programs measure themselves.
+# The variable through which coverage measures Python subprocesses.
 MEASURED = "COVERAGE_PROCESS_CONFIG"
-# Of the server that most tests share: the plane's own scheduler, one that is dead, one that is dead too and that no
-# owner ever chooses, and one that nobody looks after.
+# The schedulers of the server that most tests share: the plane's own, one that is unavailable, one that is unavailable
+# and that no owner ever chooses, and one without a health check.
 SCHEDULERS = {
     "kubevirt": {"guard": "lease kubevirt-scheduler/kubevirt-scheduler"},
     "dead": {"guard": "lease kubevirt-scheduler/nobody"},
@@ -86,7 +86,7 @@ class ModuleWebhook(Protocol):
 
 
 class NewTenant(Protocol):
-    """Makes a namespace that a server, the shared one or the test's own, is asked about; mode None: has no label."""
+    """Makes a namespace that a server, the shared one or the test's own, evaluates; mode None: has no label."""
 
     def __call__(
         self,
@@ -310,7 +310,7 @@ def _webhook(access: Access, directory: Path, settings: Mapping[str, Any]) -> We
 
 @pytest.fixture
 def new_tenant(request: pytest.FixtureRequest, new_namespace: NewNamespace) -> NewTenant:
-    """Makes namespaces under judgement in the shared plane."""
+    """Makes namespaces in the shared plane in which the webhook evaluates requests."""
 
     def make(
         mode: str | None = "enforce",
@@ -359,7 +359,7 @@ def sized(new_sized: NewTenant) -> Tenant:
 
 @pytest.fixture
 def moving(new_tenant: NewTenant) -> Tenant:
-    """A namespace where the shared webhook server enforces what migrations ask for."""
+    """A namespace where the shared webhook server enforces the selectors of migrations."""
     return new_tenant(policies=[MIGRATION])
 
 

@@ -117,7 +117,7 @@ def test_each_field_is_known_from_one_of_the_releases_on() -> None:
     ],
 )
 def test_gates(version: str, gate: str, enabled: tuple[str, ...], disabled: tuple[str, ...], expected: bool) -> None:
-    assert is_open(release(version), gate, enabled, disabled) is expected
+    assert is_open(release(version), gate, frozenset(enabled), frozenset(disabled)) is expected
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,10 @@ class FilesCluster(Cluster):
         """Nothing: everything was read at the start."""
         return ()
 
+    def namespaces(self) -> tuple[Namespace, ...]:
+        """All namespaces in the files."""
+        return tuple(entry.view for entry in self._entries("Namespace") if isinstance(entry.view, Namespace))
+
     def summary(self) -> str:
         """What was read, in one line."""
         labels = [names.policy_label(policy) for policy in get_args(names.Policy)]

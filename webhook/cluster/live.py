@@ -237,6 +237,10 @@ class LiveCluster(Cluster):
         guard = self._monitors.get(scheduler)
         return guard.pods if guard and guard.settings.kind != "off" else None
 
+    def namespaces(self) -> tuple[Namespace, ...]:
+        """All namespaces of the watched copy, with the labels and annotations that count here."""
+        return tuple(self._namespaces)
+
     def peek(self, key: Key[Any]) -> object:
         """The answer if it can be given at once from memory, else `webhook.facts.NOT_READ`. Never waits."""
         if isinstance(key, VmiKey):

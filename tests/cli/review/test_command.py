@@ -222,7 +222,7 @@ def test_a_mistake_does_not_keep_others_from_being_reviewed(tmp_path: Path, gold
     assert result.exit_code == 2
     assert "patched  CREATE VirtualMachine shop/web01" in result.stdout
     golden(result.stderr.replace(str(tmp_path), "DIR"))
-    # Nobody applies half of the objects.
+    # A user could apply half of the objects by mistake, so the command prints none.
     for output in ("yaml", "patch"):
         assert run("review", tmp_path, *CLUSTER, "-o", output).stdout == ""
 
