@@ -62,7 +62,7 @@ unit: $(READY) ## Run the tests that need no control plane
 # What is left out of it, and why, stands in hack/interpreters.py.
 .PHONY: interpreters
 interpreters: $(READY) ## Run the unit tests on the other supported interpreters that this machine has
-	@$(BIN)/python -m hack.interpreters $(TESTS)
+	@$(BIN)/python -m hack.interpreters $(INTERPRETERS) $(TESTS)
 
 .PHONY: e2e
 e2e: binaries ## Run only the tests on a real control plane; KUBERNETES=1.34 takes an older one
@@ -180,6 +180,7 @@ node: $(READY) ## Start a real node with the image of the Dockerfile, and leave 
 
 .PHONY: e2e-node
 e2e-node: $(READY) ## Run the tests on a real node: kubelets, containerd, kube-proxy and the image
+	@for each in helm cert-manager metrics-server; do $(BIN)/python hack/controlplane/build.py --$$each >/dev/null; done
 	@$(BIN)/python -m hack.node $(BIN)/python -m pytest -p no:cacheprovider tests/node $(TESTS)
 
 .PHONY: lock

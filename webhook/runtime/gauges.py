@@ -74,7 +74,7 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
                 lambda: {"": float(not waiting_for())},
             ),
             "kubevirt_webhook_kubevirt_release": (
-                "1, with the version of KubeVirt whose rules apply, and what says which fields it knows.",
+                "1, with the version of KubeVirt whose rules apply, and where its known fields come from.",
                 release,
             ),
             "kubevirt_webhook_scheduler_available": (
