@@ -201,10 +201,6 @@ def test_on_a_terminal_we_ask(
 ) -> None:
     asked: list[str] = []
 
-    def refuse(question: str) -> bool:
-        asked.append(question)
-        return False
-
     def confirm(question: str) -> bool:
         asked.append(question)
         return False
