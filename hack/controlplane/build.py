@@ -5,16 +5,16 @@ Compiling takes minutes, so a finished build is kept and shared: by later runs, 
 workers. Two things make that safe: a build appears under its final name by one rename (a directory of that name is
 complete, always), and a file lock lets one process build while the others wait for it.
 
-The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`` beside this file, and in
-``kubevirt-1.8/go.mod`` of an older release of KubeVirt; their go.sum files
-pin every byte that is compiled, and ``-mod=readonly`` keeps the build from changing either. Standard library only: CI
-runs this before anything is installed.
+The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`` beside this file, and older ones in
+``k8s-1.34/go.mod``, ``kubevirt-1.8/go.mod`` and so on; their go.sum files pin every byte that is compiled, and
+``-mod=readonly`` keeps the build from changing either. Standard library only: CI runs this before anything is
+installed.
 
 ``--descheduler`` builds the upstream descheduler of ``descheduler/go.mod``, ``--cert-manager`` and ``--metrics-server``
 those of the modules named so, and ``--helm`` builds Helm of ``helm/go.mod``, which installs the chart in tests.
 
-``--kubernetes 1.34`` builds the kube-scheduler of an older minor version, from ``k8s-1.34/go.mod``. It runs beside the
-control plane of this project's own version, so that two versions of the scheduler are compared on the same API server.
+``--kubernetes 1.34`` builds the control plane of an older minor version, with the same etcd. Its kube-scheduler also
+runs beside the API server of the newest one, so that two versions of the scheduler are compared on the same API server.
 
 Exit codes: 0 built or found (the directory is the last line of output), 1 the build failed, 2 usage, 69 there is
 nothing to build with: the last line on standard error is the reason.
@@ -122,17 +122,16 @@ def _helm_ldflags(version: str) -> str:
     return " ".join(["-s -w", *(f"-X {name}={value}" for name, value in stamps.items())])
 
 
-CONTROL_PLANE = Bundle(
-    "controlplane",
-    "Kubernetes control plane",
-    "about four minutes",
-    (
-        ToolModule("k8s", "k8s.io/kubernetes", KUBERNETES, ldflags=_kubernetes_ldflags),
-        ToolModule("etcd", "go.etcd.io/etcd/server/v3", ("etcd",), output="etcd"),
-    ),
-    # setup-envtest's directories hold these (and kubectl), never a scheduler or a controller manager.
-    assets=("kube-apiserver", "etcd"),
-)
+ETCD = ToolModule("etcd", "go.etcd.io/etcd/server/v3", ("etcd",), output="etcd")
+
+
+def _control_plane(module: str, assets: tuple[str, ...] = ()) -> Bundle:
+    kubernetes = ToolModule(module, "k8s.io/kubernetes", KUBERNETES, ldflags=_kubernetes_ldflags)
+    return Bundle("controlplane", "Kubernetes control plane", "about four minutes", (kubernetes, ETCD), assets)
+
+
+# setup-envtest's directories hold these (and kubectl), never a scheduler or a controller manager.
+CONTROL_PLANE = _control_plane("k8s", assets=("kube-apiserver", "etcd"))
 DESCHEDULER = Bundle(
     "descheduler",
     "descheduler",
@@ -181,14 +180,13 @@ def kubevirt_releases() -> dict[str, Bundle]:
 
 
 def older_versions() -> list[str]:
-    """The minor versions of Kubernetes, besides the control plane's own, whose kube-scheduler can be built."""
+    """The minor versions of Kubernetes, besides the newest one, whose control planes can be built."""
     return sorted(module.parent.name.removeprefix(OLDER) for module in HERE.glob(f"{OLDER}*/go.mod"))
 
 
-def older_scheduler(minor: str) -> Bundle:
-    """The kube-scheduler of a minor version that ``older_versions`` lists, such as 1.34."""
-    part = ToolModule(f"{OLDER}{minor}", "k8s.io/kubernetes", ("kube-scheduler",), ldflags=_kubernetes_ldflags)
-    return Bundle("scheduler", "Kubernetes scheduler", "about three minutes", (part,))
+def older_control_plane(minor: str) -> Bundle:
+    """The control plane of a minor version that ``older_versions`` lists, such as 1.34."""
+    return _control_plane(f"{OLDER}{minor}")
 
 
 def _required(go_mod: Path, module: str) -> str:
@@ -336,7 +334,7 @@ def _parser() -> argparse.ArgumentParser:
         "--kubernetes",
         metavar="VERSION",
         choices=older_versions(),
-        help=f"build only the kube-scheduler of an older minor version ({', '.join(older_versions())})",
+        help=f"build the control plane of an older minor version ({', '.join(older_versions())})",
     )
     for bundle in ALONE:
         what.add_argument(f"--{bundle.name}", action="store_true", help=f"build only this: {bundle.title}")
@@ -357,7 +355,7 @@ def _bundle(options: argparse.Namespace) -> Bundle:
         if getattr(options, bundle.name.replace("-", "_")):
             return bundle
     if options.kubernetes:
-        return older_scheduler(options.kubernetes)
+        return older_control_plane(options.kubernetes)
     return kubevirt_releases()[options.kubevirt] if options.kubevirt else CONTROL_PLANE
 
 

@@ -14,7 +14,7 @@ import pytest
 from .support.access import Access
 from .support.kube import Json
 from .support.pki import ADMIN
-from .support.webhook_server import ROOT
+from .support.processes import ROOT
 
 GROUP = "instancetype.kubevirt.io/v1beta1"
 Expand = Callable[..., subprocess.CompletedProcess[str]]
@@ -45,7 +45,7 @@ def image(plane: Access, namespace: str) -> Iterator[str]:
 
 @pytest.fixture
 def expand(plane: Access, tmp_path: Path) -> Expand:
-    """Runs the command as somebody, over a VM."""
+    """Runs the command as a user, over a VM."""
 
     def run(vm: Json, *options: str, user: Any = ADMIN) -> subprocess.CompletedProcess[str]:
         file = tmp_path / "vm.json"

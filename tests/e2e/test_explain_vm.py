@@ -13,8 +13,8 @@ import yaml
 from webhook.review.vm_explanation import VmExplanation
 
 from .conftest import SCHEDULERS
+from .support.processes import ROOT
 from .support.tenant import Tenant
-from .support.webhook_server import ROOT
 from .support.workloads import launcher_of, vm
 
 # The plane's scheduler is declared where the command is to know it, too.

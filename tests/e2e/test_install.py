@@ -38,7 +38,7 @@ FOREIGN = ("cert-manager", "monitoring")
 
 
 def objects(kube: Kube) -> dict[str, Json]:
-    """All that there is of the kinds that we install, without what changes by itself."""
+    """All objects of the kinds that kubevirt-webhook installs, without what changes by itself."""
     found = {}
     seen = set()
     for manifest in plan.everything(MANIFESTS):
@@ -65,7 +65,7 @@ def _exists(kube: Kube, namespace: str) -> bool:
 
 
 class NodesController(Repeated):
-    """What kubelets do here: pods of our Deployment become ready, a moment after they were made."""
+    """Stands for kubelets: pods of the Deployment become ready, a moment after they were made."""
 
     PAUSE_SECONDS = 0.2
 
@@ -121,7 +121,7 @@ class PodWatcher(Repeated):
 
 @pytest.fixture(scope="module")
 def cluster(module_plane: OwnPlane) -> ControlPlane:
-    """Whose tests take away all that they install."""
+    """A plane whose tests remove all that they install."""
     return module_plane(controller_manager=True)
 
 
@@ -177,7 +177,7 @@ def test_components_go_with_every_overlay(plane: Access, tmp_path: Path, overlay
 
 
 def kustomization(directory: Path, overlay: str, *components: str) -> str:
-    """A directory with a kustomization of somebody's own."""
+    """Writes a directory with an admin's own kustomization."""
 
     def relative(*parts: str) -> str:
         return os.path.relpath(MANIFESTS.joinpath(*parts), directory.resolve())
@@ -301,7 +301,7 @@ def test_from_the_first_installation_to_the_last_object(
         assert watcher.violations == set()
         assert watcher.looks > 50
 
-    # Somebody else's fields are left to him, unless told otherwise.
+    # The command leaves fields of another manager alone, unless an option says otherwise.
     kube.patch(*DEPLOYMENT[:2], {"spec": {"replicas": 3}}, NAMESPACE, fieldManager="somebody")
     done = command(cluster, "install", check=False)
     assert done.returncode == 2
@@ -333,7 +333,7 @@ def test_replicas_that_do_not_become_ready_are_told(own_plane: OwnPlane) -> None
     for again in (done, command(cluster, "install", "--timeout=1", check=False)):
         assert again.returncode == 2
         assert "describe pod kubevirt-webhook-" in again.stderr
-    # What nobody serves is not called.
+    # The API server does not call an endpoint that no replica serves.
     conditions = [
         entry["matchConditions"]
         for resource in CONFIGURATIONS

@@ -1,4 +1,4 @@
-"""What tenants put into objects, on a real API server: no secret comes out, and nothing that a terminal obeys."""
+"""Hostile content in tenants' objects, on a real API server: no output has a secret, or a terminal sequence."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .conftest import NewTenant, NewWebhook
 from .support.access import Access
 from .support.commands import LOOPBACK
 from .support.kube import Json, KubeError, eventually
-from .support.processes import free_port
+from .support.processes import ROOT, free_port
 from .support.tenant import Tenant
-from .support.webhook_server import INSTANCETYPES, ROOT, WebhookServer
+from .support.webhook_server import INSTANCETYPES, WebhookServer
 from .support.workloads import PODS, vm
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\u202egpj.exe\u2066\u200b\r\nError from server: nothing\u2028\U000e0041\x9b31m"
@@ -142,7 +142,7 @@ def test_a_quota_keeps_our_priority_from_tenants(new_tenant: NewTenant, plane: A
 
 
 def tries(tenant: Tenant, priority: str | None) -> str:
-    """Why a pod of this priority is refused; empty: it is not."""
+    """Why a pod of this priority is denied; empty: it is allowed."""
     spec: Json = {"containers": [{"name": "c", "image": "i"}]}
     if priority:
         spec["priorityClassName"] = priority

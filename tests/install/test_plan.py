@@ -68,6 +68,8 @@ def test_settings_image_and_grace_are_in_it() -> None:
         ("events: true", {"events"}),
         ("explain: {listen: '0.0.0.0:8090'}", {"explain"}),
         ("explain: {listen: '127.0.0.1:8090'}", set()),
+        ("page: {listen: '0.0.0.0:8091'}", {"page"}),
+        ("page: {listen: '127.0.0.1:8091'}", set()),
         ("metrics: {listen: '0.0.0.0:8444'}", {"metrics"}),
         ("metrics: {listen: '127.0.0.1:8444'}", set()),
         ("unenforced: {everyMinutes: 30}", {"unenforced", "policyreports"}),
@@ -146,7 +148,7 @@ def test_scores_for_layers_have_a_port_a_client_ca_and_a_cache() -> None:
     assert service["spec"]["ports"][-1] == {"name": "layers", "port": 8447, "targetPort": 8447, "protocol": "TCP"}
     assert [volume["name"] for volume in pod["volumes"]] == ["settings", "layers-clients", "layers-cache"]
     assert mounts["layers-clients"] == "/etc/kubevirt-webhook-layers"
-    # Nobody outside of the pod reaches a loopback address.
+    # No client outside of the pod reaches a loopback address.
     alone = planned(f"{GUARD}layers: {{listen: '127.0.0.1:8446'}}\n")
     assert alone.deployment["spec"]["template"]["spec"]["volumes"] == pod["volumes"][:1]
 

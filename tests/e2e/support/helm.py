@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from .kube import Json
-from .webhook_server import ROOT
+from .processes import ROOT
 
 CHART = ROOT / "charts" / "kubevirt-webhook"
 IMAGE = {"repository": "registry.example/kubevirt-webhook", "tag": "1"}
@@ -32,7 +32,7 @@ class Helm:
         self._kubeconfig = kubeconfig
 
     def run(self, *arguments: str | Path, values: Mapping[str, Any] | None = None, check: bool = True) -> str:
-        """What a command prints, to both outputs."""
+        """The output of a command, from both streams."""
         command = [str(self._program), "--namespace=kubevirt-webhook", *map(str, arguments)]
         if values is not None:
             file = self._directory / "values.json"

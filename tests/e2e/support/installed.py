@@ -27,7 +27,7 @@ from .webhook_server import ACCOUNT, OURS, WebhookServer, install
 SECRET = ("v1/secrets", "kubevirt-webhook-ca", "kubevirt-webhook")
 ROTATE = "kubevirt-webhook.github.io/rotate-ca"
 NAME = "installed"
-# Lives so short that everything happens within a test.
+# Lifetimes so short that a test sees every rotation.
 SETTINGS: Mapping[str, Any] = {
     "schedulers": {"kubevirt": {"guard": "pods"}},
     "webhooks": {"namespaceSelector": {"matchExpressions": [{"key": OURS, "operator": "In", "values": [NAME]}]}},
@@ -68,7 +68,7 @@ class ServerReplica(WebhookServer):
 
 
 class LiveInstallation:
-    """Configurations with failurePolicy Fail, and replicas behind one address: what is refused, is seen."""
+    """Configurations with failurePolicy Fail, and replicas behind one address: a failed call denies the request."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class LiveInstallation:
             replica.kill()
 
     def manifests(self) -> list[Json]:
-        """What is installed, without any caBundle."""
+        """The installed manifests, without any caBundle."""
         made = configurations(parse(json.dumps(self.settings).encode(), "settings"), RegistrationTarget(url=self.url))
         for manifest in made:
             for entry in manifest.get("webhooks", ()):
@@ -130,7 +130,7 @@ class LiveInstallation:
         self.replicas.remove(replica)
 
     def tenant(self) -> Tenant:
-        """A namespace under judgement; returns once the API server asks us about it."""
+        """Makes a namespace with policies on; returns once the API server calls the webhook for it."""
         tenant = Tenant.new(self.replicas[0])
         eventually(lambda: tenant.choice() == "kubevirt", what="the API server to call the replicas")
         return tenant
@@ -140,7 +140,7 @@ class LiveInstallation:
         return self.access.admin.get(*SECRET)
 
     def rotate(self) -> None:
-        """Ask for another CA."""
+        """Requests another CA."""
         self.access.admin.patch(*SECRET[:2], {"metadata": {"annotations": {ROTATE: "now"}}}, SECRET[2])
 
     def wait_serving(self, old: str) -> str:
@@ -158,13 +158,13 @@ class LiveInstallation:
 
 
 class SteadyReviews(Repeated):
-    """Creates VMs without a pause, and keeps what was refused or came back unjudged."""
+    """Creates VMs without a pause, and keeps those that were denied or came back without an evaluation."""
 
     def __init__(self, tenant: Tenant, threads: int = 2) -> None:
         super().__init__(threads)
         self._tenant = tenant
         self.done = 0
-        self.times: list[float] = []  # of those that came back judged, in milliseconds
+        self.times: list[float] = []  # of those that the webhook evaluated, in milliseconds
         self.failures: list[str] = []
 
     def step(self) -> None:
