@@ -1,4 +1,4 @@
-"""Which cluster a command changes, and whether somebody on a terminal agrees."""
+"""The cluster that a command changes, and the answer on a terminal before it does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def name_cluster(api: KubernetesTransport) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> bool:
-    """Whether to go on: without a terminal, where nobody can answer, always.
+    """Whether to go on: without a terminal, where no answer can come, always.
 
     Args:
         question: what is asked on a terminal.
@@ -35,5 +35,5 @@ def confirm(question: str, *, yes: bool) -> bool:
 
 
 def is_on_terminal() -> bool:
-    """Whether somebody can answer."""
+    """Whether an answer can come."""
     return sys.stdin.isatty()
