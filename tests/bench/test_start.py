@@ -1,4 +1,4 @@
-"""The measurement of a start works and tells what it should; its figures are not judged here."""
+"""The measurement of a start works and prints what it should; no test depends on its figures."""
 
 from __future__ import annotations
 
