@@ -37,7 +37,7 @@ run: $(READY) ## Start the real server over an example cluster, ask it, show the
 .PHONY: serve
 serve: $(READY) ## Keep the server running over the example cluster
 	@$(BIN)/kubevirt-webhook serve --cluster-from examples/cluster --config examples/settings.yaml \
-	  --listen 127.0.0.1:8443 --ops-listen 127.0.0.1:8080
+	  --listen 127.0.0.1:8443 --ops-listen 127.0.0.1:8080 --page-listen 127.0.0.1:8091
 
 # The control plane and Helm first, alone: their builds would take the time that the tests beside them are allowed.
 .PHONY: binaries
@@ -57,16 +57,26 @@ test: binaries ## Run all tests, on a real control plane too
 
 .PHONY: unit
 unit: $(READY) ## Run the tests that need no control plane
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not e2e'
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not e2e and not page'
 
 # What is left out of it, and why, stands in hack/interpreters.py.
 .PHONY: interpreters
 interpreters: $(READY) ## Run the unit tests on the other supported interpreters that this machine has
-	@$(BIN)/python -m hack.interpreters $(TESTS)
+	@$(BIN)/python -m hack.interpreters $(INTERPRETERS) $(TESTS)
 
 .PHONY: e2e
-e2e: binaries ## Run only the tests on a real control plane
-	@E2E_REQUIRED=1 $(BIN)/python -m pytest -n 3 --dist worksteal tests/e2e
+e2e: binaries ## Run only the tests on a real control plane; KUBERNETES=1.34 takes an older one
+	@E2E_REQUIRED=1 KUBERNETES=$(KUBERNETES) $(BIN)/python -m pytest -n 3 --dist worksteal tests/e2e
+
+# Chromium from PATH or CHROMIUM=; without it `make test` skips these tests.
+.PHONY: e2e-page
+e2e-page: $(READY) ## Run the tests of the page in a real browser
+	@PAGE_REQUIRED=1 $(BIN)/python -m pytest tests/page
+
+# Look at them before you commit them.
+.PHONY: page-pictures
+page-pictures: $(READY) ## Take the pictures of the page in docs/images anew
+	@PAGE_REQUIRED=1 REWRITE_PICTURES=1 $(BIN)/python -m pytest -q tests/page/test_pictures.py
 
 # The texts that users read. Read the diff that this makes: it is all that changed of them.
 .PHONY: golden
@@ -174,6 +184,7 @@ node: $(READY) ## Start a real node with the image of the Dockerfile, and leave 
 
 .PHONY: e2e-node
 e2e-node: $(READY) ## Run the tests on a real node: kubelets, containerd, kube-proxy and the image
+	@for each in helm cert-manager metrics-server; do $(BIN)/python hack/controlplane/build.py --$$each >/dev/null; done
 	@$(BIN)/python -m hack.node $(BIN)/python -m pytest -p no:cacheprovider tests/node $(TESTS)
 
 .PHONY: lock
@@ -190,10 +201,28 @@ manifests: binaries ## Print the webhook configurations anew, render the overlay
 	@$(BIN)/python hack/manifests.py
 
 .PHONY: docs
-docs: $(READY) ## Draw the pictures of the code again, and write what commands print into the pages
+docs: $(READY) ## Draw pictures and write outputs and the reference anew, then build the site
 	@$(BIN)/python -m hack.diagrams
 	@$(BIN)/python -m hack.outputs
+	@$(BIN)/python -m hack.messages >/dev/null
+	@$(BIN)/python -m hack.reference
 	@$(BIN)/python -m hack.picture 2>/dev/null
+	@$(BIN)/python -m hack.recording
+	@$(MAKE) --no-print-directory site
+
+# What builds the site has an environment of its own: nothing that is tested needs it. Links are checked, strictly.
+SITE := $(VENV)-docs
+$(SITE)/.ready: requirements-docs.lock
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing; install Python 3.11 or newer, or set PYTHON="; exit 1; }
+	@echo "setting up $(SITE) (once)"
+	@$(PYTHON) -m venv --clear $(SITE)
+	@$(SITE)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements-docs.lock
+	@touch $@
+
+.PHONY: site
+site: $(SITE)/.ready ## Build the documentation's site into build/site, and check its links
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs --quiet build --clean
+	@$(SITE)/bin/python -m hack.site.check build/site
 
 .PHONY: plugin
 plugin: $(READY) ## Build the kubectl plugin and its manifest for krew; URL= says where the archive will be

@@ -18,6 +18,7 @@ LOCKS = {
     "requirements-dev.lock": 20,
     "requirements-image.lock": 20,
     "requirements-build.lock": 3,
+    "requirements-docs.lock": 20,
 }
 
 
@@ -63,6 +64,13 @@ def test_the_wheel_is_built_without_what_tests_it() -> None:
 
     assert "hatchling" in build
     assert not {"pytest", "mypy", "ruff", "hypothesis", "coverage"} & build
+
+
+def test_what_builds_the_documentation_is_none_of_what_is_tested() -> None:
+    docs = _names((ROOT / "requirements-docs.lock").read_text())
+
+    assert {"mkdocs-material", "mike"} <= docs
+    assert not {"aiohttp", "pytest", "kubernetes-asyncio"} & docs
 
 
 def test_whatever_installs_checks_the_hashes() -> None:

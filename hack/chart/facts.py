@@ -142,6 +142,8 @@ def helpers() -> str:
         _yaml("explainPort", f"{_port('explain.listen')} | default 0"),
         _yaml("metrics", _listener("metrics.listen")),
         _yaml("metricsPort", f"{_port('metrics.listen')} | default 0"),
+        _yaml("page", _listener("page.listen")),
+        _yaml("pagePort", f"{_port('page.listen')} | default 0"),
         _yaml("layers", _listener("layers.listen")),
         _yaml("layersPort", f"{_port('layers.listen')} | default 0"),
         _yaml("drainSeconds", setting("server.drainSeconds")),

@@ -29,11 +29,11 @@ NAME: Final = "kubevirt-webhook"
 KNOBS: Final = (
     *("openshift", "certManager", "autoscaling", "monitoring", "dashboard", "networkPolicy", "callers"),
     *("podDisruptionBudget", "parity", "events", "unenforced", "policyReports", "explain", "metrics"),
-    "layers",
+    *("page", "layers"),
 )
 # The component of each knob that stands for permissions.
 _RIGHTS: Final = {
-    **{name: name for name in ("parity", "events", "unenforced", "explain", "metrics")},
+    **{name: name for name in ("parity", "events", "unenforced", "explain", "metrics", "page")},
     "policyReports": "policyreports",
 }
 # Of kinds that a knob adds or removes.
@@ -43,7 +43,7 @@ _KINDS: Final = {
     "podDisruptionBudget": ("PodDisruptionBudget",),
 }
 _BLOCK: Final = "192.0.2.0/32"
-_PORTS: Final = {"explain": 64001, "metrics": 64002, "layers": 64003}
+_PORTS: Final = {"explain": 64001, "metrics": 64002, "page": 64004, "layers": 64003}
 _LAYERS: Final = LayersSettings(listen="0.0.0.0:64003")
 _CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 

@@ -31,6 +31,9 @@ class SearchedSource(objects.Objects):
     async def kubevirts(self) -> list[KubeVirt] | Unavailable:
         return []
 
+    async def definitions(self) -> None:
+        return None
+
 
 async def test_what_was_read_is_remembered_and_what_is_missing_too() -> None:
     source, runs = SearchedSource(), []

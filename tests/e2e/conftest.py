@@ -2,6 +2,9 @@
 
 The tests are skipped, with the reason, where neither a control plane nor Go to build one is at hand. With
 ``E2E_REQUIRED=1``, as in CI, they fail instead: a run that skipped them all must not look like a success.
+
+``KUBERNETES=1.34`` runs them on an older control plane. What a test needs that an older one lacks stands beside it, in
+``@pytest.mark.kubernetes``.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import pytest
 
 from hack.controlplane.build import HELM, UnavailableError, ensure
 
-from .support import order, shared, sizes
+from .support import order, shared, sizes, versions
 from .support.access import Access
 from .support.kube import Kube, KubeError
 from .support.plane import ControlPlane
@@ -98,6 +101,7 @@ class NewTenant(Protocol):
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "e2e: needs a real Kubernetes control plane (hack/controlplane/build.py)")
     config.addinivalue_line("markers", "namespace_labels(labels): labels of the namespace fixture's namespace")
+    config.addinivalue_line("markers", "kubernetes(since, lacking): the first minor version of Kubernetes that has it")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -105,6 +109,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     ours = frozenset(item for item in items if Path(__file__).parent in item.path.parents)
     for item in ours:
         item.add_marker(pytest.mark.e2e)
+        if why := versions.lack(item):
+            item.add_marker(pytest.mark.skip(reason=why))
     yield  # to those that deselect
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1:
@@ -141,9 +147,8 @@ def _build(config: pytest.Config) -> Path | Missing:
 def _run_build() -> Path | Missing:
     """Runs the build, its progress going to the terminal as it comes."""
     said = ""
-    with subprocess.Popen(
-        [sys.executable, str(BUILD)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as build:
+    command = [sys.executable, str(BUILD), *(["--kubernetes", versions.OLDER] if versions.OLDER else [])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as build:
         assert build.stderr is not None
         assert build.stdout is not None
         for line in build.stderr:

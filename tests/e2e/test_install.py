@@ -7,12 +7,10 @@ import copy
 import json
 import os
 import secrets
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pytest
 import yaml
@@ -28,6 +26,7 @@ from .support.installed import ServerReplica
 from .support.kube import Json, Kube, KubeError, eventually
 from .support.manifests import MANIFESTS
 from .support.plane import ControlPlane
+from .support.repeated import Repeated
 from .support.webhook_server import CONFIGURATIONS
 
 NAMESPACE = "kubevirt-webhook"
@@ -65,65 +64,47 @@ def _exists(kube: Kube, namespace: str) -> bool:
         return False
 
 
-class NodesController:
+class NodesController(Repeated):
     """Stands for kubelets: pods of the Deployment become ready, a moment after they were made."""
 
+    PAUSE_SECONDS = 0.2
+
     def __init__(self, kube: Kube) -> None:
+        super().__init__()
         self._kube = kube
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._end.wait(0.2):
-            with suppress(KubeError, OSError):
-                for pod in self._kube.list("v1/pods", NAMESPACE):
-                    if pod["status"].get("phase") != "Running":
-                        ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-                        status = {"phase": "Running", "conditions": [ready]}
-                        name = pod["metadata"]["name"]
-                        self._kube.patch("v1/pods", name, {"status": status}, NAMESPACE, subresource="status")
+    def step(self) -> None:
+        """Start the pods that are new."""
+        with suppress(KubeError, OSError):
+            for pod in self._kube.list("v1/pods", NAMESPACE):
+                if pod["status"].get("phase") != "Running":
+                    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+                    status = {"phase": "Running", "conditions": [ready]}
+                    name = pod["metadata"]["name"]
+                    self._kube.patch("v1/pods", name, {"status": status}, NAMESPACE, subresource="status")
 
 
-class PodWatcher:
+class PodWatcher(Repeated):
     """Looks at the webhook configurations all the time, and keeps what must never be seen."""
 
+    PAUSE_SECONDS = 0.02
+
     def __init__(self, kube: Kube) -> None:
+        super().__init__()
         self._kube = kube
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run)
         self.violations: set[str] = set()
         # Entries by the images of the replicas that were there when they were first called.
         self.called: dict[str, list[str]] = {}
         self.looks = 0
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._end.wait(0.02):
-            with suppress(KubeError, OSError):
-                # Configurations first: replicas that are new afterwards don't count for what was called before.
-                found = [one for resource in CONFIGURATIONS for one in self._kube.list(resource)]
-                pods = self._kube.list("v1/pods", NAMESPACE)
-                self._look(found, sorted(pod["spec"]["containers"][0]["image"] for pod in pods))
-                self.looks += 1
+    def step(self) -> None:
+        """Look once."""
+        with suppress(KubeError, OSError):
+            # Configurations first: replicas that are new afterwards don't count for what was called before.
+            found = [one for resource in CONFIGURATIONS for one in self._kube.list(resource)]
+            pods = self._kube.list("v1/pods", NAMESPACE)
+            self._look(found, sorted(pod["spec"]["containers"][0]["image"] for pod in pods))
+            self.looks += 1
 
     def _look(self, found: list[Any], images: list[str]) -> None:
         for configuration in found:

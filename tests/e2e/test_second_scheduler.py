@@ -161,7 +161,7 @@ def test_every_right_is_used_and_none_is_missing(
 ) -> None:
     binary = kube_scheduler
     if version:
-        binary = build.location({}, build.cache_root(os.environ), build.older_scheduler(version)) / "kube-scheduler"
+        binary = build.location({}, build.cache_root(os.environ), build.older_control_plane(version)) / "kube-scheduler"
         if not binary.exists():
             pytest.skip(f"kube-scheduler {version} is not built: hack/controlplane/build.py --kubernetes {version}")
     replica = SchedulerReplica(cluster, tmp_path, "replica", binary)

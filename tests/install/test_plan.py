@@ -68,6 +68,8 @@ def test_settings_image_and_grace_are_in_it() -> None:
         ("events: true", {"events"}),
         ("explain: {listen: '0.0.0.0:8090'}", {"explain"}),
         ("explain: {listen: '127.0.0.1:8090'}", set()),
+        ("page: {listen: '0.0.0.0:8091'}", {"page"}),
+        ("page: {listen: '127.0.0.1:8091'}", set()),
         ("metrics: {listen: '0.0.0.0:8444'}", {"metrics"}),
         ("metrics: {listen: '127.0.0.1:8444'}", set()),
         ("unenforced: {everyMinutes: 30}", {"unenforced", "policyreports"}),

@@ -9,6 +9,7 @@ import yaml
 
 from webhook import names
 from webhook.policies.migration.virtualmachineinstancemigrations import PIN_RESOURCE, PIN_VERB
+from webhook.server.page.views import PATH
 
 DIRECTORY = Path(__file__).parents[2] / "manifests" / "roles"
 ROLES: dict[str, Any] = {
@@ -44,6 +45,12 @@ def test_migrating_is_making_migrations_and_nothing_that_hides_who_asks() -> Non
 def test_explaining_only_reads() -> None:
     for name in ("kubevirt-webhook:explain", "kubevirt-webhook:explain-nodes"):
         assert {verb for _, _, verb in grants(name)} <= {"get", "list"}
+
+
+def test_the_page_is_got_and_no_resource_with_it() -> None:
+    role = yaml.safe_load((DIRECTORY / "page.yaml").read_text())
+
+    assert role["rules"] == [{"nonResourceURLs": [PATH], "verbs": ["get"]}]
 
 
 def test_pull_secrets_are_read_by_name_in_one_namespace() -> None:

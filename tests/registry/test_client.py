@@ -165,7 +165,9 @@ class TestHostileRegistries:
 
 
 class TestAddresses:
-    @pytest.mark.parametrize("host", ["127.0.0.1", "169.254.169.254", "[::1]", "10.96.0.1"])
+    @pytest.mark.parametrize(
+        "host", ["127.0.0.1", "169.254.169.254", "[::1]", "10.96.0.1", "127.1", "2130706433", "0177.0.0.1"]
+    )
     async def test_no_address_inside_is_contacted(self, host: str) -> None:
         client = RegistryClient(host, RegistrySettings(plain_http=True))
         try:

@@ -60,6 +60,15 @@ class TestBearer:
         ]
         assert tokens[0].headers["Authorization"] == BASIC
 
+    async def test_a_realm_chooses_no_scope_either(self, registry: FakeRegistry) -> None:
+        registry.add(manifest(), "40")
+        realm = f"http://{registry.address}/token?scope=repository:other/private:push,pull&service=other&account=root"
+        guarded(registry, realm, service="reg")
+        async with client_of(registry) as client:
+            await client.manifest(registry.reference("40"), ANN)
+        (token,) = [request for request in registry.requests if request.path == "/token"]
+        assert list(token.query.items()) == [("scope", "repository:disks/fedora:pull"), ("service", "reg")]
+
     async def test_tokens_of_others_are_not_used(self, registry: FakeRegistry) -> None:
         registry.add(manifest(), "40")
         guarded(registry, f"http://{registry.address}/token")

@@ -19,9 +19,9 @@ from webhook.cluster.access import _access
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, Key, TokenKey
 from webhook.policies.common import accounts
-from webhook.server import guests, scraping, tls
+from webhook.server import gate, guests, scraping, tls
+from webhook.server.gate import MAX_IN_FLIGHT, MAX_KEPT
 from webhook.server.rendering import Rendering
-from webhook.server.scraping import MAX_IN_FLIGHT, MAX_KEPT
 
 PROMETHEUS = UserInfo("system:serviceaccount:monitoring:prometheus", "u1", ["system:serviceaccounts"], {"k": ["v"]})
 MAY = accounts.access_to_path(PROMETHEUS, "get", "/metrics")
@@ -144,7 +144,7 @@ async def test_answers_are_kept_for_a_while_and_not_for_ever(scraper: Open, monk
         assert (await asking.get("BAD"))[0] == 401
     assert len(asking.cluster.reads) == 3, "a good token and its right, a bad token"
 
-    monkeypatch.setattr(scraping, "KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(gate, "KEPT_SECONDS", -1.0)
     asking.cluster.facts[MAY] = False
     assert (await asking.get("OTHER"))[0] == 401
     asking.cluster.reads.clear()

@@ -218,6 +218,7 @@ class TestEffective:
             "eviction",
             "explain",
             "metrics",
+            "page",
             "layers",
             "webhooks",
             "audit",

@@ -16,6 +16,7 @@ from webhook.cli.options import CLUSTER_FROM, config_option, kubeconfig_option, 
 @config_option("the built-in defaults")
 @click.option("--listen", metavar="HOST:PORT", help="Address for admission requests (TLS).")
 @click.option("--ops-listen", metavar="HOST:PORT", help="Address for health checks and metrics (plain HTTP).")
+@click.option("--page-listen", metavar="HOST:PORT", help="Address of the page for admins (off by default).")
 @click.option(
     "--tls",
     "tls_mode",

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from webhook.errors import Unavailable
 from webhook.facts import Key
+from webhook.k8s.views import Namespace
 
 T = TypeVar("T")
 
@@ -41,3 +42,10 @@ class Cluster(Protocol):
 
     def waiting_for(self) -> tuple[str, ...]:
         """What is missing before answers can be trusted, in words; empty once ready (and it stays ready)."""
+
+
+class BrowsableCluster(Cluster, Protocol):
+    """A cluster whose namespaces can be listed from memory, for people who look around."""
+
+    def namespaces(self) -> Iterable[Namespace]:
+        """All namespaces, as far as they are known, at this moment."""

@@ -40,6 +40,7 @@ _NEEDED: Final[Mapping[str, Callable[[Settings], bool]]] = {
     "unenforced": lambda settings: settings.unenforced.every_seconds > 0,
     "explain": lambda settings: "explain" in _ports(settings),
     "metrics": lambda settings: "metrics" in _ports(settings),
+    "page": lambda settings: "page" in _ports(settings),
     "policyreports": lambda settings: settings.unenforced.every_seconds > 0 and settings.unenforced.policy_reports,
 }
 # Seconds between SIGTERM and SIGKILL: the settings' drain, the time for requests in flight, and a reserve.
@@ -206,7 +207,12 @@ def _port(address: str) -> str:
 def _ports(settings: Settings) -> dict[str, int]:
     """The ports of further listeners that others than this host may reach, by their purpose."""
     server = settings.server
-    places = {"explain": server.explain_listen, "metrics": server.metrics_listen, "layers": server.layers.listen}
+    places = {
+        "explain": server.explain_listen,
+        "metrics": server.metrics_listen,
+        "page": server.page_listen,
+        "layers": server.layers.listen,
+    }
     return {name: int(_port(address)) for name, address in places.items() if address and not is_loopback(address)}
 
 

@@ -91,6 +91,14 @@ class NodeIndex:
         """The place of a node in `bits`, which it keeps until it is removed; None: there is no such node."""
         return self._positions.get(name)
 
+    def keys(self) -> tuple[str, ...]:
+        """The keys of all labels that nodes have."""
+        return tuple(self._values)
+
+    def values(self, key: str) -> Mapping[str, int]:
+        """The nodes with each value of a label, as `bits`; not to be changed."""
+        return self._values.get(key, _NO_VALUES)
+
     def put(self, node: Node) -> None:
         """Add a node or replace the one of its name; costs what has changed, so that heartbeats cost nothing."""
         position = self._positions.get(node.name)

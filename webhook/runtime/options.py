@@ -24,6 +24,7 @@ class Options:
     config_file: Path | None = None
     listen: str | None = None
     ops_listen: str | None = None
+    page_listen: str | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_mode: TlsMode | None = None
@@ -40,7 +41,8 @@ class Options:
             InputError: options exclude each other, or one is not valid.
         """
         require_single_source(self.cluster_from, self.kubeconfig)
-        for option, address in (("--listen", self.listen), ("--ops-listen", self.ops_listen)):
+        listeners = {"--listen": self.listen, "--ops-listen": self.ops_listen, "--page-listen": self.page_listen}
+        for option, address in listeners.items():
             if address and not is_address(address):
                 raise InputError(f"{quote(address)} is not a valid HOST:PORT", option, "use for example 127.0.0.1:8443")
         if bool(self.tls_cert) != bool(self.tls_key):
@@ -75,7 +77,13 @@ class Options:
             with_ = "--cluster-from" if self.cluster_from else "--register"
             fix = "use --kubeconfig FILE" if self.cluster_from else "install the configurations, or remove --tls"
             raise InputError(f"managed excludes {with_}", "--tls", fix)
-        for key, address in (("explain.listen", server.explain_listen), ("metrics.listen", server.metrics_listen)):
+        page = self.page_listen or server.page_listen
+        listeners = {
+            "explain.listen": server.explain_listen,
+            "metrics.listen": server.metrics_listen,
+            "--page-listen" if self.page_listen else "page.listen": page,
+        }
+        for key, address in listeners.items():
             if self.cluster_from and address and not is_loopback(address):
                 fix = "listen on 127.0.0.1, or use --kubeconfig"
                 what = (
@@ -83,6 +91,7 @@ class Options:
                 )
                 raise InputError(what, key, fix)
         changed = {
+            "page_listen": page,
             "tls_mode": mode,
             "cert_file": str(files[0]),
             "key_file": str(files[1]),

@@ -26,6 +26,7 @@ from webhook.runtime.events import ServerEvent
 from webhook.runtime.gauges import metrics_state
 from webhook.runtime.layer_switch import layer_scores
 from webhook.runtime.options import Options
+from webhook.runtime.page_switch import page_parts
 from webhook.runtime.settings_follower import SettingsFollower
 from webhook.runtime.signals import Stop, Stopped
 from webhook.runtime.sources import cluster_source, fidelity_check
@@ -80,7 +81,8 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         observer, kind = await ends.enter_async_context(
             with_tracing(observer) if server.traces else without_tracing(observer)
         )
-        reviewer = Reviewer(cluster, settings.current, audit, observer)
+        page = page_parts(server, audit, cluster, settings.current, certificates)
+        reviewer = Reviewer(cluster, settings.current, page.recorder if page else audit, observer)
         app = kind(reviewer, BY_PATH, metrics, server.max_in_flight, server.client_names)
         parity = await ends.enter_async_context(fidelity_check(options, settings, cluster, audit))
 
@@ -107,6 +109,9 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
             keep_fresh(certificates, at_start, options.kubeconfig, options.url or "", address, live=live)
         )
         await _serve_others(ends, server, cluster, metrics, certificates, rendering, layers, log)
+        if page:
+            place = page.listening(server.page_listen, metrics, waiting_for, _SHUTDOWN_SECONDS)
+            log.info("serving the page", address=await ends.enter_async_context(place))
         if settings.file:
             ends.push_async_callback(cancel, asyncio.create_task(settings.follow(), name="settings"))
         gc.collect()

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from webhook.admission.lines import LineWriter
-from webhook.cluster.source import Cluster
+from webhook.cluster.source import BrowsableCluster, Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import KubeVirtKey, SchedulerHealth
 from webhook.runtime.certificates import cancel
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @asynccontextmanager
 async def cluster_source(
     options: Options, settings: SettingsFollower, log: Any, reports: NodeReports | None = None
-) -> AsyncIterator[Cluster]:
+) -> AsyncIterator[BrowsableCluster]:
     """The source of facts, following the settings; not necessarily ready.
 
     Args:

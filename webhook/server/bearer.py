@@ -11,6 +11,8 @@ from webhook.admission.wire import UserInfo
 from webhook.facts import AccessKey, Facts, TokenKey
 from webhook.policies.common.required_facts import read
 
+_LOOPBACK_HOSTS: Final = ("127.0.0.1", "[::1]", "localhost")
+
 
 class RequestDenied(Exception):  # noqa: N818 - an answer
     """A request that gets nothing.
@@ -25,6 +27,20 @@ class RequestDenied(Exception):  # noqa: N818 - an answer
         self.status: Final = status
         self.sentence: Final = sentence
         self.headers: Final = headers
+
+
+def require_loopback_host(request: web.BaseRequest) -> None:
+    """Check that a request to a loopback address names such an address itself.
+
+    A page in a user's browser can reach this address under a name of its own that points here (DNS rebinding).
+
+    Raises:
+        RequestDenied: the request names another host.
+    """
+    header = request.headers.get("Host", "").lower()
+    name, colon, port = header.rpartition(":")
+    if (name if colon and port.isdigit() else header) not in _LOOPBACK_HOSTS:
+        raise RequestDenied(403, "the request names another host; use 127.0.0.1 or localhost")
 
 
 def token_of(request: web.BaseRequest) -> str:

@@ -29,7 +29,7 @@ from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.answer import MigrationExplanation
 from webhook.policies.migration.explanation import NotThere, explain
 from webhook.review.replay import replay
-from webhook.server.bearer import RequestDenied, authorize, token_of, user_of
+from webhook.server.bearer import RequestDenied, authorize, require_loopback_host, token_of, user_of
 from webhook.server.guests import Guests, TooManyRequests, turn
 from webhook.server.lifecycle import finish, listen
 from webhook.settings.address import is_loopback
@@ -44,7 +44,6 @@ _MAX_PARAMETERS: Final = 32
 MAX_IN_FLIGHT: Final = 4
 DEADLINE: Final = 10.0
 
-_LOOPBACK_HOSTS: Final = ("127.0.0.1", "[::1]", "localhost")
 _ONE: Final = ("namespace", "name", "node")
 
 
@@ -156,7 +155,7 @@ class Explainer:
         user = await self._evaluate(lambda facts: user_of(token, facts), deadline) if token else None
         asked = question(query)
         if user:
-            await self._evaluate(lambda facts: _authorize(user, asked, facts), deadline)
+            await self._evaluate(lambda facts: authorize_question(user, asked, facts), deadline)
         return await self._evaluate(
             lambda facts: explain(asked.namespace, asked.name, asked.added, facts, node=asked.node, deputy=True),
             deadline,
@@ -165,10 +164,7 @@ class Explainer:
     def _token(self, request: web.BaseRequest) -> str:
         """The bearer token; empty where none is needed."""
         if not self._guarded:
-            # A page in a user's browser can reach this address under a name of its own that points here (DNS
-            # rebinding).
-            if _host(request.headers.get("Host", "")) not in _LOOPBACK_HOSTS:
-                raise RequestDenied(403, "the request names another host; use 127.0.0.1 or localhost")
+            require_loopback_host(request)
             return ""
         return token_of(request)
 
@@ -203,12 +199,18 @@ async def explaining(
         await finish(runner, lambda: explainer.in_flight, seconds)
 
 
-def _host(header: str) -> str:
-    name, colon, port = header.lower().rpartition(":")
-    return name if colon and port.isdigit() else header.lower()
+def authorize_question(user: UserInfo, asked: ExplainRequest, facts: Facts) -> None:
+    """Check that a user may see what an explanation shows: the VMI and the nodes.
 
+    Args:
+        user: the user of the token.
+        asked: the question.
+        facts: the facts of the request.
 
-def _authorize(user: UserInfo, asked: ExplainRequest, facts: Facts) -> None:
+    Raises:
+        RequestDenied: a permission is missing.
+        Unreadable: whether the user has one is not known now.
+    """
     vmis = "virtualmachineinstances"
     rights = {
         f"get {vmis}.{names.KUBEVIRT_GROUP} in {asked.namespace}": accounts.access(

@@ -2,15 +2,11 @@
 
 A listener of its own with TLS: the kubelet's probes have neither token nor trust, and stay where they are. A
 TokenReview finds the user of the token, and a SubjectAccessReview whether that user may ``get`` the path ``/metrics``.
-The answer is kept for some seconds, by the token's digest: neither scrapers nor guessers cause an API request each.
 """
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import ssl
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
@@ -18,23 +14,15 @@ from typing import Final, Protocol
 from aiohttp import web
 
 from webhook.cluster.source import Cluster
-from webhook.facts import Facts
-from webhook.policies.common import accounts
 from webhook.policies.common.required_facts import Unreadable
-from webhook.review.replay import replay
-from webhook.server.bearer import RequestDenied, authorize, token_of, user_of
+from webhook.server.bearer import RequestDenied, token_of
+from webhook.server.gate import Gate
 from webhook.server.guests import Guests, TooManyRequests, turn
 from webhook.server.lifecycle import finish, listen
 from webhook.server.ops import METRICS_PATH, exposition
 from webhook.server.rendering import Rendering
 from webhook.settings.address import is_loopback
 from webhook.text import visible
-
-KEPT_SECONDS: Final = 10.0
-MAX_KEPT: Final = 64
-# Questions to the API server at the same time.
-MAX_IN_FLIGHT: Final = 4
-_DEADLINE_SECONDS: Final = 5.0
 
 
 class ScrapeObserver(Protocol):
@@ -56,11 +44,8 @@ class Scraping:
 
     def __init__(self, rendering: Rendering, cluster: Cluster, traffic: ScrapeObserver, *, guarded: bool) -> None:
         self._rendering: Final = rendering
-        self._cluster: Final = cluster
         self._traffic: Final = traffic
-        self._guarded: Final = guarded
-        self._asking = 0
-        self._kept: Final[OrderedDict[bytes, tuple[float, RequestDenied | None]]] = OrderedDict()
+        self._gate: Final = Gate(cluster, METRICS_PATH) if guarded else None
         self.in_flight = 0
 
     def server(self) -> Guests:
@@ -90,37 +75,9 @@ class Scraping:
         if request.method not in ("GET", "HEAD"):
             raise RequestDenied(405, "use GET", Allow="GET, HEAD")
         await turn(request)
-        if self._guarded:
-            await self._admit(token_of(request))
+        if self._gate:
+            await self._gate.admit(token_of(request))
         return exposition(await self._rendering.text())
-
-    async def _admit(self, token: str) -> None:
-        now = asyncio.get_running_loop().time()
-        digest = hashlib.sha256(token.encode()).digest()
-        until, refused = self._kept.get(digest, (0.0, None))
-        if now >= until:
-            refused = await self._authorize(token)
-            self._kept[digest] = now + KEPT_SECONDS, refused
-            self._kept.move_to_end(digest)
-            if len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
-        if refused:
-            raise refused
-
-    async def _authorize(self, token: str) -> RequestDenied | None:
-        """Why the API server says no; None: it says yes."""
-        if self._asking >= MAX_IN_FLIGHT:
-            raise RequestDenied(429, f"{MAX_IN_FLIGHT} tokens are being looked at; try again", **{"Retry-After": "1"})
-        self._asking += 1
-        deadline = asyncio.get_running_loop().time() + _DEADLINE_SECONDS
-        facts = Facts(peek=self._cluster.peek)
-        try:
-            await replay(lambda known: _check(token, known), self._cluster, facts, deadline, METRICS_PATH)
-        except RequestDenied as refused:
-            return refused
-        finally:
-            self._asking -= 1
-        return None
 
 
 @asynccontextmanager
@@ -148,12 +105,6 @@ async def scraping(
         yield f"{'http' if alone else 'https'}://{bound}"
     finally:
         await finish(runner, lambda: scrapers.in_flight, seconds)
-
-
-def _check(token: str, facts: Facts) -> None:
-    user = user_of(token, facts)
-    right = {f"get {METRICS_PATH}": accounts.access_to_path(user, "get", METRICS_PATH)}
-    authorize(user, right, facts, shown="which is what this is")
 
 
 def _text(status: int, sentence: str, **headers: str) -> web.Response:

@@ -45,6 +45,7 @@ _RESTART_KEYS: Final = {
     "drain_seconds": "server.drainSeconds",
     "explain_listen": "explain.listen",
     "metrics_listen": "metrics.listen",
+    "page_listen": "page.listen",
     "audit": "audit",
     "layers": "layers",
     "traces": "traces",

@@ -211,7 +211,19 @@ class MetricsModel(Section):
     )
 
 
-Listening = TypeVar("Listening", Explain, MetricsModel, LayersModel)
+class PageModel(Section):
+    """The page for admins: decisions, health and placement. Changes take effect at the next start."""
+
+    listen: OptionalAddress = Field(
+        default="",
+        description="HOST:PORT. Empty: off. On 127.0.0.1, [::1] and localhost served without TLS and authentication, "
+        "for kubectl port-forward; on other addresses with TLS, to users whose bearer token permits them to get the "
+        "path /page.",
+        examples=["127.0.0.1:8091"],
+    )
+
+
+Listening = TypeVar("Listening", Explain, MetricsModel, PageModel, LayersModel)
 
 
 class SettingsModel(Section):
@@ -235,6 +247,7 @@ class SettingsModel(Section):
     eviction: EvictionModel = Field(default=EvictionModel(), description=EvictionModel.__doc__)
     explain: Explain = Field(default=Explain(), description=Explain.__doc__)
     metrics: MetricsModel = Field(default=MetricsModel(), description=MetricsModel.__doc__)
+    page: PageModel = Field(default=PageModel(), description=PageModel.__doc__)
     layers: LayersModel = Field(default=LayersModel(), description=LayersModel.__doc__)
     webhooks: Webhooks = Field(default=Webhooks(), description=Webhooks.__doc__)
     audit: Audit = Field(default=Audit(), description=Audit.__doc__)
@@ -250,14 +263,14 @@ class SettingsModel(Section):
     )
     unenforced: Drift = Field(default=Drift(), description=Drift.__doc__)
 
-    @field_validator("explain", "metrics", "layers")
+    @field_validator("explain", "metrics", "page", "layers")
     @classmethod
     def _listens_alone(cls, section: Listening, info: ValidationInfo) -> Listening:
         server = info.data.get("server")
         if server and section.listen and not section.listen.endswith(":0"):
             places = {"server.listen": server.listen, "server.opsListen": server.ops_listen}
             # Those that were validated before this one.
-            others = ((name, info.data.get(name)) for name in ("explain", "metrics"))
+            others = ((name, info.data.get(name)) for name in ("explain", "metrics", "page"))
             places |= {f"{name}.listen": other.listen for name, other in others if other is not None}
             for name, taken in places.items():
                 if section.listen == taken:
@@ -303,6 +316,7 @@ class SettingsModel(Section):
                 drain_seconds=self.server.drain_seconds,
                 explain_listen=self.explain.listen,
                 metrics_listen=self.metrics.listen,
+                page_listen=self.page.listen,
                 audit=self.audit.snapshot(),
                 layers=self.layers.snapshot(),
                 traces=self.traces == "on",

@@ -311,6 +311,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
         explain_listen: ``HOST:PORT`` of explanations (plain HTTP on a loopback address, else TLS); empty: none.
         metrics_listen: ``HOST:PORT`` of metrics (plain HTTP on a loopback address, else TLS); empty: they are served
             with health.
+        page_listen: ``HOST:PORT`` of the page for admins (plain HTTP on a loopback address, else TLS); empty: none.
         audit: where audit lines are written.
         layers: the scheduler extender for image layers.
         traces: send a span for every review.
@@ -330,6 +331,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     drain_seconds: int
     explain_listen: str = ""
     metrics_listen: str = ""
+    page_listen: str = ""
     audit: AuditSettings = AuditSettings()
     layers: LayersSettings = OFF
     traces: bool = False

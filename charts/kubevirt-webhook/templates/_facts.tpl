@@ -49,6 +49,8 @@ explain: {{ and (ne (dig "explain" "listen" "" $settings) "") (not (has (regexRe
 explainPort: {{ (splitList ":" (dig "explain" "listen" "" $settings) | last) | default 0 }}
 metrics: {{ and (ne (dig "metrics" "listen" "" $settings) "") (not (has (regexReplaceAll ":[0-9]*$" (dig "metrics" "listen" "" $settings) "") (list "127.0.0.1" "[::1]" "localhost"))) }}
 metricsPort: {{ (splitList ":" (dig "metrics" "listen" "" $settings) | last) | default 0 }}
+page: {{ and (ne (dig "page" "listen" "" $settings) "") (not (has (regexReplaceAll ":[0-9]*$" (dig "page" "listen" "" $settings) "") (list "127.0.0.1" "[::1]" "localhost"))) }}
+pagePort: {{ (splitList ":" (dig "page" "listen" "" $settings) | last) | default 0 }}
 layers: {{ and (ne (dig "layers" "listen" "" $settings) "") (not (has (regexReplaceAll ":[0-9]*$" (dig "layers" "listen" "" $settings) "") (list "127.0.0.1" "[::1]" "localhost"))) }}
 layersPort: {{ (splitList ":" (dig "layers" "listen" "" $settings) | last) | default 0 }}
 drainSeconds: {{ (dig "server" "drainSeconds" 10 $settings) }}

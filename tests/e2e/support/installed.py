@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from .access import Access
 from .balancer import Balancer
 from .kube import Json, KubeError, eventually
 from .objects import ensure_namespace
+from .repeated import Repeated
 from .tenant import Tenant
 from .webhook_server import ACCOUNT, OURS, WebhookServer, install
 
@@ -157,39 +157,26 @@ class LiveInstallation:
         return eventually(moved, what="every replica to serve with another CA", timeout=60)
 
 
-class SteadyReviews:
+class SteadyReviews(Repeated):
     """Creates VMs without a pause, and keeps those that were denied or came back without an evaluation."""
 
     def __init__(self, tenant: Tenant, threads: int = 2) -> None:
+        super().__init__(threads)
         self._tenant = tenant
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._run) for _ in range(threads)]
         self.done = 0
         self.times: list[float] = []  # of those that the webhook evaluated, in milliseconds
         self.failures: list[str] = []
 
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            began = time.perf_counter()
-            try:
-                chosen = self._tenant.choice()
-            except KubeError as error:
-                self.failures.append(str(error))
+    def step(self) -> None:
+        """Create one."""
+        began = time.perf_counter()
+        try:
+            chosen = self._tenant.choice()
+        except KubeError as error:
+            self.failures.append(str(error))
+        else:
+            if chosen != "kubevirt":
+                self.failures.append(f"chosen: {chosen}")
             else:
-                if chosen != "kubevirt":
-                    self.failures.append(f"chosen: {chosen}")
-                else:
-                    self.times.append((time.perf_counter() - began) * 1000)
-            self.done += 1
+                self.times.append((time.perf_counter() - began) * 1000)
+        self.done += 1

@@ -50,9 +50,11 @@ class SchedulerReplica:
         directory: for its files.
         name: of the replica.
         binary: of kube-scheduler.
+        in_cluster: the environment variable by which a client finds what it finds by itself in a pod; empty: there is
+            no such client.
     """
 
-    def __init__(self, plane: ControlPlane, directory: Path, name: str, binary: Path) -> None:
+    def __init__(self, plane: ControlPlane, directory: Path, name: str, binary: Path, *, in_cluster: str = "") -> None:
         self._plane = plane
         self.port = free_port()
         kubeconfig = directory / f"{name}.kubeconfig"
@@ -72,7 +74,8 @@ class SchedulerReplica:
         assert given.keys() <= set(container["args"])
         arguments = [given.get(one, one) for one in container["args"]]
         own = [f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}"]
-        command = [str(binary), *arguments, *own, f"--bind-address={LOOPBACK}"]
+        given_by = ["env", f"{in_cluster}={kubeconfig}"] if in_cluster else []
+        command = [*given_by, str(binary), *arguments, *own, f"--bind-address={LOOPBACK}"]
         self.process = Process(name, command, directory / f"{name}.log")
 
     def start(self) -> None:

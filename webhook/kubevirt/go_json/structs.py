@@ -57,7 +57,7 @@ class Struct:
             )
             for name, shape in fields.items()
         }
-        self._required: Final = [(name, shape) for name, shape in fields.items() if _is_required(shape)]
+        self._required: Final = [(name, shape) for name, shape in fields.items() if is_required(shape)]
 
     def take(self, value: Any, live: bool) -> Json:
         """A copy of an object with the known fields, and with those that Go writes without a value.
@@ -142,7 +142,7 @@ class OrNull:
         return None  # noqa: RET501 - a value, not the lack of one
 
 
-def _is_required(shape: Shape) -> bool:
+def is_required(shape: Shape) -> bool:
     """Whether something is written even where there is no value."""
     return shape.always if isinstance(shape, Scalar) else isinstance(shape, Value | OrNull)
 

@@ -80,13 +80,8 @@ def explain(
         Unreadable: something that it depends on cannot be read.
         NotRead: a fact has not been read yet.
     """
-    vmi = _running(namespace, name, facts, deputy=deputy)
-    facts.need(NodesKey(), KubeVirtKey())
-    target = migration_targets.of(vmi, namespace, facts, Migration.adding(dict(added), receives=vmi.waits_for_source))
-    nodes = read(facts, NodesKey(), "the nodes")
-    assert nodes is not None
-    target, hotplugged = _with_volumes(target, namespace, nodes, facts, deputy=deputy)
-    verdict = nodes.review(target.requirements)
+    asked = subject(namespace, name, added, facts, deputy=deputy)
+    vmi, target, nodes, verdict = asked.vmi, asked.target, asked.nodes, asked.verdict
     found = tuple(
         ContradictionReport(str(each), tuple(_why(one) for one in each.requirements), each.is_dropped)
         for each in contradictions(target.requirements)
@@ -114,9 +109,53 @@ def explain(
             if group.failures
         ),
         gaps=target.gaps,
-        notes=(*_reserved_keys(added), *(advice.notes(vmi, eligible, volumes=hotplugged) if eligible else ())),
+        notes=(*_reserved_keys(added), *(advice.notes(vmi, eligible, volumes=asked.hotplugged) if eligible else ())),
         node=_explain_node(node, target, nodes) if node else None,
     )
+
+
+class MigrationSubject(msgspec.Struct, frozen=True):
+    """What an explanation is about.
+
+    Attributes:
+        vmi: the VMI that would migrate.
+        target: what its target pod requires of nodes.
+        hotplugged: the PersistentVolumes of its hotplugged volumes, by the volumes' names.
+        nodes: all nodes.
+        verdict: which of them meet the target's requirements.
+    """
+
+    vmi: Vmi
+    target: Target
+    hotplugged: dict[str, PersistentVolume]
+    nodes: NodeIndex
+    verdict: Verdict
+
+
+def subject(
+    namespace: str, name: str, added: Mapping[str, str], facts: Facts, *, deputy: bool = False
+) -> MigrationSubject:
+    """A VM, its migration with an added selector, and the nodes, put together.
+
+    Args:
+        namespace: the VM's namespace.
+        name: the VM's name.
+        added: the selector, whose syntax has been checked.
+        facts: the facts of the request.
+        deputy: as for `explain`.
+
+    Raises:
+        NotThere: there is nothing to explain.
+        Unreadable: something that it depends on cannot be read.
+        NotRead: a fact has not been read yet.
+    """
+    vmi = _running(namespace, name, facts, deputy=deputy)
+    facts.need(NodesKey(), KubeVirtKey())
+    target = migration_targets.of(vmi, namespace, facts, Migration.adding(dict(added), receives=vmi.waits_for_source))
+    nodes = read(facts, NodesKey(), "the nodes")
+    assert nodes is not None
+    target, hotplugged = _with_volumes(target, namespace, nodes, facts, deputy=deputy)
+    return MigrationSubject(vmi, target, hotplugged, nodes, nodes.review(target.requirements))
 
 
 def few(listed: Iterable[str], most: int = _FEW) -> str:

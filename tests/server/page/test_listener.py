@@ -1,0 +1,216 @@
+"""Who may look at the page, what it answers, and that nothing that a tenant wrote acts on it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.builders import installed
+from tests.server.page.samples import HOSTILE, Opened, labeled, record
+from webhook.admission.decision import Change, Reason
+from webhook.admission.wire import UserInfo
+from webhook.errors import Unavailable
+from webhook.facts import AccessKey, Key, KubeVirtKey, NamespaceKey, SchedulerHealth, SchedulerKey, TokenKey
+from webhook.policies.common import accounts
+from webhook.server.page.listener import HEADERS
+
+ALICE = UserInfo("alice", "u1", [], {})
+MAY = accounts.access_to_path(ALICE, "get", "/page")
+VMI = accounts.access(ALICE, "get", "kubevirt.io", "virtualmachineinstances", "demo", "web01")
+NODES = accounts.access(ALICE, "list", "", "nodes")
+MATRIX = "/page/placement?namespace=demo&name=web01"
+PATHS = ["/page", "/page/decisions", "/page/decisions/1", "/page/health", "/page/reasons", "/page/placement", MATRIX]
+PATHS += ["/page/reasons/scheduler-injected", f"{MATRIX}&to=zone%3Db&node=node-a1", "/page/style.css", "/page/icon.svg"]
+
+
+def signed_in(**answers: Any) -> dict[Key[Any], object]:
+    known: dict[Key[Any], object] = {TokenKey("GOOD"): ALICE, TokenKey("BAD"): None, MAY: True, VMI: True, NODES: True}
+    keys: dict[str, Key[Any]] = {"may": MAY, "vmi": VMI, "nodes": NODES, "token": TokenKey("GOOD")}
+    return known | {keys[name]: answer for name, answer in answers.items()}
+
+
+# -- who ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_on_a_loopback_address_nobody_is_asked_who_it_is(page: Opened) -> None:
+    opened = await page()
+
+    assert opened.url.startswith("http://127.0.0.1:")
+    assert (await opened.get())[0] == 200
+    assert not any(isinstance(key, TokenKey | AccessKey) for key in opened.cluster.reads)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8091", ""])
+async def test_another_name_of_this_host_is_refused(page: Opened, host: str) -> None:
+    opened = await page()
+
+    for path in PATHS:
+        assert (await opened.get(path, Host=host))[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("token", "answers", "status"),
+    [
+        ("GOOD", {}, 200),
+        ("", {}, 401),
+        ("BAD", {}, 401),
+        ("GOOD", {"may": False}, 403),
+        ("GOOD", {"may": Unavailable("no answer")}, 503),
+        ("GOOD", {"token": Unavailable("no answer")}, 503),
+    ],
+)
+async def test_elsewhere_a_token_is_needed(page: Opened, token: str, answers: dict[str, Any], status: int) -> None:
+    opened = await page(signed_in(**answers), "0.0.0.0:0")
+    opened.recorder.write(record(name="secret-name"))
+
+    assert opened.url.startswith("https://")
+    for path in ("/page", "/page/decisions", "/page/decisions/1"):
+        got, text = await opened.get(path, token=token)
+        assert got == status
+        assert ("secret-name" in text) == (status == 200 and path != "/page")
+        assert status != 401 or opened.headers["WWW-Authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("missing", ["vmi", "nodes"])
+async def test_the_matrix_takes_what_it_shows(page: Opened, missing: str) -> None:
+    opened = await page(signed_in(), "0.0.0.0:0")
+    assert (await opened.get(MATRIX, token="GOOD"))[0] == 200
+
+    opened = await page(signed_in(**{missing: False}), "0.0.0.0:0")
+    status, text = await opened.get(MATRIX, token="GOOD")
+    assert status == 403
+    assert "node-a2" not in text
+
+
+# -- what --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_every_page_is_closed_to_everything_else(page: Opened, path: str) -> None:
+    opened = await page()
+    opened.recorder.write(record())
+    status, text = await opened.get(path)
+
+    assert status == 200
+    assert {name: opened.headers[name] for name in HEADERS} == HEADERS
+    assert "default-src 'none'" in opened.headers["Content-Security-Policy"]
+    assert "script-src" not in opened.headers["Content-Security-Policy"]
+    assert (await opened.get(path, "HEAD")) == (200, "")
+    assert opened.crashes.errors == []
+    if text.startswith("<!doctype html>"):
+        assert [text.count(tag) for tag in ("<h1>", "<main", 'class="skip"', "<title>")] == [1, 1, 1, 1]
+        assert not re.search(r"<script|<style|style=|<iframe|https?://", text)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
+async def test_only_reading(page: Opened, method: str) -> None:
+    opened = await page()
+
+    for path in PATHS:
+        assert (await opened.get(path, method))[0] == 405
+        assert opened.headers["Allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/", 302),
+        ("/metrics", 404),
+        ("/page/x", 404),
+        ("/pages", 404),
+        ("/page/decisions/2", 404),
+        ("/page/decisions/-1", 404),
+        ("/page/decisions/" + "9" * 5000, 404),
+        ("/page/reasons/x", 404),
+        ("/page/reasons/../../etc/passwd", 404),
+        ("/page/style.css/../base.html", 404),
+        ("/page?x=1", 400),
+        ("/page?refresh=1", 400),
+        ("/page?first=x", 400),
+        ("/page/decisions?policy=x", 400),
+        ("/page/placement?namespace=demo", 400),
+        ("/page/placement?namespace=demo&name=..%2F..", 400),
+        (f"{MATRIX}&to=nonsense", 400),
+        ("/page/placement?namespace=demo&name=nobody", 404),
+        (f"{MATRIX}&node=nobody", 404),
+    ],
+)
+async def test_what_is_not_there_is_said_in_a_page(page: Opened, path: str, status: int) -> None:
+    opened = await page({KubeVirtKey(): installed()} | absent("nobody"))
+    got, text = await opened.get(path)
+
+    assert got == status, text
+    assert status == 302 or "<h1>" in text
+    assert opened.crashes.errors == []
+
+
+def absent(name: str) -> dict[Key[Any], object]:
+    from webhook.facts import ObjectKey
+    from webhook.placement.vmis import VMIS
+
+    return {ObjectKey(VMIS, "demo", name): None}
+
+
+async def test_a_page_loads_itself_again_only_for_who_asks_for_it(page: Opened) -> None:
+    opened = await page()
+
+    await opened.get("/page/decisions")
+    assert "Refresh" not in opened.headers
+    _, text = await opened.get("/page/decisions?refresh=10&policy=migration")
+    assert opened.headers["Refresh"] == "10"
+    assert "http-equiv" not in text
+    assert 'href="/page/decisions?policy=migration"' in text
+
+
+async def test_a_bug_is_one_plain_sentence(page: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = await page()
+    monkeypatch.setattr("webhook.server.page.views.namespace_table", lambda *_, **__: 1 / 0)
+    status, text = await opened.get()
+
+    assert status == 500
+    assert "ZeroDivisionError" not in text
+    assert len(opened.crashes.errors) == 1
+
+
+# -- hostile -----------------------------------------------------------------------------------------------------------
+
+
+async def test_what_a_tenant_writes_is_shown_and_does_nothing(page: Opened) -> None:
+    long = HOSTILE + "x" * 2_000_000
+    opened = await page(
+        {NamespaceKey(HOSTILE): None, KubeVirtKey(): installed()}, namespaces=[labeled(HOSTILE, scheduling=HOSTILE)]
+    )
+    for text in (HOSTILE, long):
+        change = Change(("metadata", "labels", text), text, {text: [text]}, "scheduler-injected")
+        reasons = [Reason("scheduler-injected", text)]
+        texts = dict.fromkeys(("namespace", "name", "user", "uid", "message"), text)
+        opened.recorder.write(record(**texts, reasons=reasons, changes=[change], decision="denied"))
+
+    paths = ["/page", "/page/decisions", "/page/decisions/1", "/page/decisions/2", "/page/reasons/scheduler-injected"]
+    for path in paths:
+        status, html = await opened.get(path)
+        assert (status, opened.crashes.errors) == (200, [])
+        assert "<script" not in html
+        assert not re.search("[\x00-\x08\x1b\x7f-\x9f\u200b-\u200f\u2028-\u202e]", html)
+        assert "&lt;script&gt;" in html
+        assert len(html) < 300_000
+
+
+async def test_hostile_questions_are_quoted(page: Opened) -> None:
+    opened = await page()
+    for name in ("namespace", "name", "to", "node"):
+        _, html = await opened.get(f"/page/placement?{name}=%22%3E%3Cscript%3E%E2%80%AE")
+        assert "<script" not in html
+        assert r"&#34;&gt;&lt;script&gt;\u202e" in html
+    _, html = await opened.get("/page?prefix=%22%3E%3Cscript%3E")
+    assert "&#34;&gt;&lt;script&gt;" in html
+
+
+async def test_the_health_of_schedulers_is_on_the_overview(page: Opened) -> None:
+    opened = await page({SchedulerKey("kubevirt"): SchedulerHealth("available", "it runs")}, missing=("nodes: 403",))
+    _, html = await opened.get()
+
+    assert "kubevirt" in html
+    assert "nodes: 403" in html

@@ -1,0 +1,147 @@
+"""The health of schedulers and certificates over time: a span for each state, the latest ones only."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from webhook.cluster.source import Cluster
+from webhook.facts import SchedulerHealth, SchedulerKey
+from webhook.settings.snapshot import Settings
+from webhook.text import shorten
+
+SAMPLE_SECONDS: Final = 5.0
+# Of one subject. One that flaps at every sample fills this within minutes, and is seen to.
+MAX_SPANS: Final = 100
+MAX_SUBJECTS: Final = 100
+DAY_SECONDS: Final = 86_400.0
+_MAX_WHY: Final = 500
+
+HealthState = Literal["good", "bad", "unknown"]
+Kind = Literal["scheduler", "certificate", "caBundle"]
+
+
+class HealthSubject(msgspec.Struct, frozen=True):
+    """What has health: a scheduler, a certificate, or the caBundles of a webhook configuration."""
+
+    kind: Kind
+    name: str
+
+
+class HealthCondition(msgspec.Struct, frozen=True):
+    """How a subject is.
+
+    Attributes:
+        state: the state in general.
+        word: the state in a word.
+        why: the evidence, as a clause; it may change while the state stays.
+    """
+
+    state: HealthState
+    word: str
+    why: str = ""
+
+
+class HealthSpan(msgspec.Struct, frozen=True):
+    """A time during which a subject had one state.
+
+    Attributes:
+        begin: Unix time in seconds.
+        end: likewise; None: it lasts.
+        condition: the latest one of that time.
+    """
+
+    begin: float
+    end: float | None
+    condition: HealthCondition
+
+
+class HealthHistory:
+    """Spans by subject.
+
+    Args:
+        read: returns how all subjects are now.
+        wall: returns Unix time in seconds.
+
+    Attributes:
+        since: when it began to look.
+    """
+
+    def __init__(
+        self, read: Callable[[], Mapping[HealthSubject, HealthCondition]], wall: Callable[[], float] = time.time
+    ) -> None:
+        self._read: Final = read
+        self._wall: Final = wall
+        self._spans: Final[dict[HealthSubject, deque[HealthSpan]]] = {}
+        self.since: Final = wall()
+
+    async def run(self) -> None:
+        """Look every few seconds until cancelled."""
+        while True:
+            self.sample()
+            await asyncio.sleep(SAMPLE_SECONDS)
+
+    def sample(self) -> None:
+        """Note how all subjects are now."""
+        now, found = self._wall(), self._read()
+        for gone in self._spans.keys() - found.keys():
+            del self._spans[gone]
+        for subject, condition in list(found.items())[:MAX_SUBJECTS]:
+            spans = self._spans.setdefault(subject, deque(maxlen=MAX_SPANS))
+            last = spans[-1] if spans else None
+            shown = msgspec.structs.replace(condition, why=shorten(condition.why, _MAX_WHY))
+            if last and (last.condition.state, last.condition.word) == (condition.state, condition.word):
+                spans[-1] = HealthSpan(last.begin, None, shown)
+                continue
+            if last:
+                spans[-1] = HealthSpan(last.begin, now, last.condition)
+            spans.append(HealthSpan(now, None, shown))
+
+    def spans(self) -> Mapping[HealthSubject, tuple[HealthSpan, ...]]:
+        """The spans of all subjects, the oldest first; there is at least one of each."""
+        return {subject: tuple(spans) for subject, spans in self._spans.items()}
+
+
+def schedulers(cluster: Cluster, settings: Settings) -> dict[HealthSubject, HealthCondition]:
+    """How the declared schedulers are."""
+    found = {}
+    for name in settings.scheduling.schedulers:
+        health = cluster.peek(SchedulerKey(name))
+        if not isinstance(health, SchedulerHealth):
+            health = SchedulerHealth("unknown", "it has not been looked at yet")
+        states: dict[str, HealthState] = {"available": "good", "unavailable": "bad", "unknown": "unknown"}
+        found[HealthSubject("scheduler", name)] = HealthCondition(states[health.state], health.state, health.why)
+    return found
+
+
+def certificates(
+    expiry: Mapping[str, float], matches: Mapping[str, float], now: float
+) -> dict[HealthSubject, HealthCondition]:
+    """How the certificates and the caBundles are.
+
+    Args:
+        expiry: the Unix times at which certificates expire, by name.
+        matches: by webhook configuration, 1 if its caBundles verify the serving certificate, otherwise 0.
+        now: Unix time in seconds.
+    """
+    found = {}
+    for name, end in expiry.items():
+        day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(end))
+        condition = HealthCondition("good", "valid", f"expires {day}")
+        if end <= now:
+            condition = HealthCondition("bad", "expired", f"expired {day}")
+        elif end - now < DAY_SECONDS:
+            condition = HealthCondition("unknown", "expires within a day", f"expires {day}")
+        found[HealthSubject("certificate", name)] = condition
+    for name, match in matches.items():
+        found[HealthSubject("caBundle", name)] = (
+            HealthCondition("good", "matches", "verifies the serving certificate")
+            if match
+            else HealthCondition("bad", "does not match", "does not verify the serving certificate")
+        )
+    return found
