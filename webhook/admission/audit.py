@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, Protocol
 
 import msgspec
@@ -155,13 +154,14 @@ def timestamp(wall: float) -> str:
     if not 0 <= micros < 10**6:
         # Before 1970, and where the rounding reaches the next second.
         return datetime.fromtimestamp(wall, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    return f"{_second(second)}.{micros:06}Z"
+    if _SECOND.get("at") != second:
+        # A busy server writes thousands of records within one.
+        _SECOND.update(at=second, text=datetime.fromtimestamp(second, UTC).isoformat()[:-6])
+    return f"{_SECOND['text']}.{micros:06}Z"
 
 
-# A busy server writes thousands of records within one.
-@lru_cache(maxsize=4)
-def _second(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).isoformat()[:-6]
+# The last second of a record, and how it is written.
+_SECOND: Final[dict[str, Any]] = {}
 
 
 class Sink(Protocol):
