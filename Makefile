@@ -123,6 +123,10 @@ mutants: $(READY) ## Break KubeVirt's rules one by one, and see whether the test
 bench: $(READY) ## Measure reviews beside Go's and the usual Python webhooks, and write the figures into the pages
 	@$(BIN)/python -m bench.reviews $(BENCH)
 
+.PHONY: bench-profile
+bench-profile: $(READY) ## Show where a review's microseconds go, and draw the picture of it
+	@$(BIN)/python -m bench.reviews.profile
+
 .PHONY: figures
 figures: $(READY) ## See whether the pages' figures are those of this code
 	@$(BIN)/python -m bench.reviews.published
