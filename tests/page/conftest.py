@@ -89,7 +89,8 @@ def window() -> Iterator[Browser]:
             raise
         pytest.skip(str(error))
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path)
+        # Text without the colors of one screen: pictures are smaller, and the same everywhere.
+        browser = playwright.chromium.launch(executable_path=path, args=["--disable-lcd-text"])
         yield browser
         browser.close()
 

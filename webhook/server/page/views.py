@@ -35,8 +35,8 @@ _TILES: Final[Mapping[Label, str]] = {
     "error": "not evaluated",
     "patched": "objects changed",
     "allowed": "without changes",
-    "would-deny": "modes warn and audit",
-    "would-patch": "modes warn and audit",
+    "would-deny": "warn and audit",
+    "would-patch": "warn and audit",
 }
 _EFFECTS: Final[Mapping[Label, str]] = {
     "allowed": "The request was allowed without changes.",
