@@ -62,11 +62,11 @@ unit: $(READY) ## Run the tests that need no control plane
 # What is left out of it, and why, stands in hack/interpreters.py.
 .PHONY: interpreters
 interpreters: $(READY) ## Run the unit tests on the other supported interpreters that this machine has
-	@$(BIN)/python -m hack.interpreters $(TESTS)
+	@$(BIN)/python -m hack.interpreters $(INTERPRETERS) $(TESTS)
 
 .PHONY: e2e
-e2e: binaries ## Run only the tests on a real control plane
-	@E2E_REQUIRED=1 $(BIN)/python -m pytest -n 3 --dist worksteal tests/e2e
+e2e: binaries ## Run only the tests on a real control plane; KUBERNETES=1.34 takes an older one
+	@E2E_REQUIRED=1 KUBERNETES=$(KUBERNETES) $(BIN)/python -m pytest -n 3 --dist worksteal tests/e2e
 
 # Chromium from PATH or CHROMIUM=; without it `make test` skips these tests.
 .PHONY: e2e-page
@@ -120,8 +120,12 @@ mutants: $(READY) ## Break KubeVirt's rules one by one, and see whether the test
 	@$(BIN)/python -m tests.mutants $(MUTANTS)
 
 .PHONY: bench
-bench: $(READY) ## Measure reviews beside Go's and the usual Python webhooks
+bench: $(READY) ## Measure reviews beside Go's and the usual Python webhooks, and write the figures into the pages
 	@$(BIN)/python -m bench.reviews $(BENCH)
+
+.PHONY: figures
+figures: $(READY) ## See whether the pages' figures are those of this code
+	@$(BIN)/python -m bench.reviews.published
 
 .PHONY: bench-instancetypes
 bench-instancetypes: $(READY) ## Measure defaults and filled VMIs beside pydantic and make_patch
@@ -148,6 +152,15 @@ bench-creation: binaries ## Measure what a VM costs at admission beside a real v
 	@$(BIN)/python hack/controlplane/build.py --kubevirt >/dev/null
 	@$(BIN)/python -m bench.creation $(BENCH)
 
+# Five minutes and a half.
+.PHONY: bench-pods
+bench-pods: binaries ## Create 100 launcher pods in a second through a real API server, with and without the webhook
+	@$(BIN)/python -m bench.creation.pods $(BENCH)
+
+.PHONY: bench-start
+bench-start: $(READY) ## Measure a replica's start and memory, with 5,000 nodes and namespaces too
+	@$(BIN)/python -m bench.start $(BENCH)
+
 .PHONY: bench-layers
 bench-layers: binaries ## Count what nodes pull with and without scores for image layers, and time the scores
 	@$(BIN)/python -m bench.layers $(BENCH)
@@ -167,6 +180,7 @@ node: $(READY) ## Start a real node with the image of the Dockerfile, and leave 
 
 .PHONY: e2e-node
 e2e-node: $(READY) ## Run the tests on a real node: kubelets, containerd, kube-proxy and the image
+	@for each in helm cert-manager metrics-server; do $(BIN)/python hack/controlplane/build.py --$$each >/dev/null; done
 	@$(BIN)/python -m hack.node $(BIN)/python -m pytest -p no:cacheprovider tests/node $(TESTS)
 
 .PHONY: lock
@@ -183,10 +197,28 @@ manifests: binaries ## Print the webhook configurations anew, render the overlay
 	@$(BIN)/python hack/manifests.py
 
 .PHONY: docs
-docs: $(READY) ## Draw the pictures of the code again, and write what commands print into the pages
+docs: $(READY) ## Draw pictures and write outputs and the reference anew, then build the site
 	@$(BIN)/python -m hack.diagrams
 	@$(BIN)/python -m hack.outputs
+	@$(BIN)/python -m hack.messages >/dev/null
+	@$(BIN)/python -m hack.reference
 	@$(BIN)/python -m hack.picture 2>/dev/null
+	@$(BIN)/python -m hack.recording
+	@$(MAKE) --no-print-directory site
+
+# What builds the site has an environment of its own: nothing that is tested needs it. Links are checked, strictly.
+SITE := $(VENV)-docs
+$(SITE)/.ready: requirements-docs.lock
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing; install Python 3.11 or newer, or set PYTHON="; exit 1; }
+	@echo "setting up $(SITE) (once)"
+	@$(PYTHON) -m venv --clear $(SITE)
+	@$(SITE)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements-docs.lock
+	@touch $@
+
+.PHONY: site
+site: $(SITE)/.ready ## Build the documentation's site into build/site, and check its links
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs --quiet build --clean
+	@$(SITE)/bin/python -m hack.site.check build/site
 
 .PHONY: plugin
 plugin: $(READY) ## Build the kubectl plugin and its manifest for krew; URL= says where the archive will be

@@ -58,7 +58,7 @@ def main() -> int:
         binaries = build.ensure(os.environ)
         scheduler = binaries
         if options.kubernetes:
-            scheduler = build.ensure(os.environ, bundle=build.older_scheduler(options.kubernetes))
+            scheduler = build.ensure(os.environ, bundle=build.older_control_plane(options.kubernetes))
         with (
             tempfile.TemporaryDirectory(prefix="balanced-allocation-") as directory,
             AllocationPlane(Path(directory), binaries, scheduler / "kube-scheduler") as plane,

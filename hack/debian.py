@@ -1,6 +1,6 @@
-"""Programs for tests that are no Go module: those of the machine, else of a Debian package in the project's cache.
+"""Programs for tests that are no Go module: those of the machine, else of Debian packages in the project's cache.
 
-A package is downloaded and unpacked; nothing is installed, so it takes no root. Standard library only.
+Packages are downloaded and unpacked; nothing is installed, so it takes no root. Standard library only.
 """
 
 from __future__ import annotations
@@ -39,29 +39,42 @@ def ensure(package: str, programs: Sequence[str], environ: Mapping[str, str]) ->
     binaries = home / "usr" / "bin"
     with _locked(home.with_suffix(".lock")):
         if not all((binaries / program).exists() for program in programs):
-            _unpack(package, home)
+            unpack([package], home)
     return binaries
 
 
-def _unpack(package: str, home: Path) -> None:
+def unpack(packages: Sequence[str], home: Path) -> None:
+    """Download packages, and put what they hold into a directory, which appears complete or not at all.
+
+    Args:
+        packages: their names.
+        home: the directory; one that is there is replaced.
+
+    Raises:
+        MissingError: they are not to be had.
+    """
+    names = ", ".join(packages)
     if not shutil.which("apt-get") or not shutil.which("dpkg"):
-        raise MissingError(f"{package} is missing; install it")
+        raise MissingError(f"not installed: {names}")
     with tempfile.TemporaryDirectory(dir=home.parent) as name:
         directory = Path(name)
-        archive = _download(package, directory)
+        archives = _download(packages, directory)
         unpacked = directory / "unpacked"
-        subprocess.run(["dpkg", "-x", archive, unpacked], check=True, capture_output=True)
+        for archive in archives:
+            done = subprocess.run(["dpkg", "-x", archive, unpacked], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise MissingError(f"dpkg cannot unpack {archive.name} ({done.stderr.strip()})")
         shutil.rmtree(home, ignore_errors=True)
         unpacked.rename(home)
 
 
-def _download(package: str, directory: Path) -> Path:
-    """The package's file; by lists of packages of its own where the machine has none, or old ones."""
+def _download(packages: Sequence[str], directory: Path) -> list[Path]:
+    """The packages' files; by lists of packages of its own where the machine has none, or old ones."""
     for part in ("lists/partial", "cache/archives/partial"):
         (directory / part).mkdir(parents=True)
     own = [f"Dir::State::lists={directory / 'lists'}", f"Dir::Cache={directory / 'cache'}", "APT::Sandbox::User=root"]
     options = [argument for option in own for argument in ("-o", option)]
-    attempts = (["download", package],), ([*options, "update"], [*options, "download", package])
+    attempts = (["download", *packages],), ([*options, "update"], [*options, "download", *packages])
     last = ""
     for commands in attempts:
         for arguments in commands:
@@ -69,9 +82,10 @@ def _download(package: str, directory: Path) -> Path:
                 ["apt-get", "-q", *arguments], cwd=directory, capture_output=True, text=True, check=False
             )
             last = (done.stderr.strip().splitlines() or [last])[-1]
-        if archives := sorted(directory.glob(f"{package}_*.deb")):
-            return archives[-1]
-    raise MissingError(f"{package} is missing, and apt-get cannot download it ({last}); install it")
+        found = [sorted(directory.glob(f"{package}_*.deb")) for package in packages]
+        if all(found):
+            return [archives[-1] for archives in found]
+    raise MissingError(f"not installed: {', '.join(packages)}, and apt-get cannot download all of them ({last})")
 
 
 @contextmanager

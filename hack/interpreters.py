@@ -1,10 +1,11 @@
 """`make interpreters`: the unit tests on every supported interpreter that this machine has, besides that of ``.venv``.
 
 The image runs the newest one, Debian and RHEL have older ones: none of them may be the first to find out. To keep this
-short, tests that draw random inputs, attack, or run control planes are left to ``make test``.
+short, tests that draw random inputs, attack, or run control planes are left to ``make test``. `--quick` is for every
+change: only the interpreter of the image, and only what depends on interpreters most: sockets, TLS, tasks and parsing.
 
-Interpreters are found on PATH as ``python3.N``, and where pyenv keeps its own. Their environments are kept in the
-cache, one for each interpreter and lock. Standard library only.
+Interpreters are found on PATH as ``python3.N``, and where pyenv keeps its own. Each has an environment below ``.venv``,
+with this project and its programs installed, which ends with it. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,14 +23,23 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements-dev.lock"
+PROJECT = ROOT / "pyproject.toml"
+ENVIRONMENTS = ROOT / ".venv" / "interpreters"
 SELECTION = ("-m", "not e2e and not hypothesis and not kubevirt", "-n", "2", "--dist", "worksteal", "-q")
 # Attacks and drawn inputs, tests of the tests, and tools for developers.
 LEFT_OUT = ("attacks", "bench", "costs", "e2e", "fuzz", "hack", "mutants")
+QUICK = tuple(f"tests/{name}" for name in ("certs", "k8s", "review", "runtime", "server", "settings"))
+
+
+def of_the_image() -> str:
+    """The version of the interpreter that the image runs, such as 3.13."""
+    found = re.search(r"^ARG BASE=python:(3\.\d+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    return found[1] if found else ""
 
 
 def supported() -> list[str]:
     """The supported versions, such as 3.11, as pyproject.toml lists them."""
-    listed = re.findall(r"Programming Language :: Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    listed = re.findall(r"Programming Language :: Python :: (3\.\d+)", PROJECT.read_text())
     return sorted(listed, key=lambda version: int(version.partition(".")[2]))
 
 
@@ -51,20 +61,19 @@ def _is(interpreter: Path, version: str) -> bool:
     return done.stdout.strip() == version
 
 
-def environment(interpreter: Path, version: str, cache: Path) -> Path:
-    """The Python of an environment with the locked dependencies and this project, made where it is missing."""
-    digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()[:12]
-    directory = cache / "interpreters" / f"{version}-{digest}"
-    python = directory / "bin" / "python"
-    ready = directory / ".ready"
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with directory.with_name(f"{directory.name}.lock").open("w") as lock:
+def environment(interpreter: Path, version: str, directory: Path = ENVIRONMENTS) -> Path:
+    """The Python of an environment with the locked dependencies and this project, made where it is missing or old."""
+    digest = hashlib.sha256(LOCK.read_bytes() + PROJECT.read_bytes()).hexdigest()
+    place = directory / version
+    ready = place / ".ready"
+    directory.mkdir(parents=True, exist_ok=True)
+    with place.with_name(f"{version}.lock").open("w") as lock:
         # Dropped by the kernel when this process ends; another one may have made it meanwhile.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not ready.exists():
-            _make(interpreter, version, directory)
-            ready.touch()
-    return python
+        if not ready.exists() or ready.read_text() != digest:
+            _make(interpreter, version, place)
+            ready.write_text(digest)
+    return place / "bin" / "python"
 
 
 def _make(interpreter: Path, version: str, directory: Path) -> None:
@@ -73,6 +82,8 @@ def _make(interpreter: Path, version: str, directory: Path) -> None:
     subprocess.run([interpreter, "-m", "venv", directory], check=True)
     pip = [str(directory / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
     subprocess.run([*pip, "--require-hashes", "-r", str(LOCK)], check=True)
+    # Its programs too, which tests start by their names.
+    subprocess.run([*pip, "--no-deps", "--no-build-isolation", "--editable", str(ROOT)], check=True)
 
 
 def test(python: Path, paths: Sequence[str]) -> bool:
@@ -80,8 +91,6 @@ def test(python: Path, paths: Sequence[str]) -> bool:
     ignored = [f"--ignore={ROOT / 'tests' / name}" for name in LEFT_OUT]
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     command = [str(python), "-m", "pytest", "-p", "no:cacheprovider", *SELECTION, *ignored, *paths]
-    # Programs that tests start find this project as they find it in its own environment.
-    environ["PYTHONPATH"] = str(ROOT)
     return subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode == 0
 
 
@@ -89,28 +98,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Test on each interpreter; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m hack.interpreters", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("paths", nargs="*", help="tests to run (default: all that are selected)")
+    parser.add_argument("--quick", action="store_true", help="only the image's interpreter, and the tests next to it")
     options = parser.parse_args(arguments)
+    paths = options.paths or (QUICK if options.quick else ())
     own = "{}.{}".format(*sys.version_info[:2])
-    cache = _cache(os.environ)
     failed = []
     for version in supported():
         interpreter = None if version == own else find(version, os.environ)
         if version == own:
             _say(f"Python {version}: tested by make test")
+        elif options.quick and version != of_the_image():
+            _say(f"Python {version}: skipped, since --quick tests only that of the image")
         elif interpreter is None:
             _say(f"Python {version}: skipped, since this machine does not have it")
         else:
             _say(f"Python {version}: {interpreter}")
-            failed += [] if test(environment(interpreter, version, cache), options.paths) else [version]
+            failed += [] if test(environment(interpreter, version), paths) else [version]
     if failed:
         _say(f"error: tests failed on Python {', '.join(failed)}")
     return 1 if failed else 0
-
-
-def _cache(environ: Mapping[str, str]) -> Path:
-    if own := environ.get("KUBEVIRT_WEBHOOK_CACHE"):
-        return Path(own).expanduser()
-    return Path(environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "kubevirt-webhook"
 
 
 def _say(text: str) -> None:

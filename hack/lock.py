@@ -3,6 +3,8 @@
 `requirements.lock` is what runs, `requirements-dev.lock` adds what tests, checks and builds. Needs `uv`. Two more are
 parts of these, for the image: `requirements-image.lock` is what a server in a pod needs, without what only reads a
 kubeconfig, and `requirements-build.lock` is what builds the wheel. ``--parts`` writes only these two, without `uv`.
+`requirements-docs.lock` is what builds the documentation's site, which shares nothing with the others; ``--docs``
+writes only this one.
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ COMMON = [
     "--generate-hashes",
     "--no-emit-index-url",
     "--no-header",
-    "pyproject.toml",
 ]
+# The project and its own dependencies; a group alone is what the documentation needs.
+PROJECT_FILE = "pyproject.toml"
+DOCS = ["--group=docs", "-o", "requirements-docs.lock"]
 PROJECT = "kubevirt-webhook (pyproject.toml"
 # A pod has a service account. The client for kubeconfigs is 48 MB.
 NOT_IN_IMAGE = ("kubernetes-asyncio",)
@@ -74,17 +78,22 @@ def main() -> int:
     """Write all files; returns the exit status."""
     parser = argparse.ArgumentParser(prog="lock.py", description="Write the lock files.")
     parser.add_argument("--parts", action="store_true", help="resolve nothing, only write the parts for the image")
-    if parser.parse_args().parts:
+    parser.add_argument("--docs", action="store_true", help="only resolve what builds the documentation's site")
+    options = parser.parse_args()
+    if options.parts:
         write_parts()
         return 0
     uv = shutil.which("uv")
     if uv is None:
         print("lock: uv is missing; install it with `pipx install uv`", file=sys.stderr)
         return 2
-    subprocess.run([uv, *COMMON, "-o", "requirements.lock"], cwd=ROOT, check=True)
+    subprocess.run([uv, *COMMON, *DOCS], cwd=ROOT, check=True)
+    if options.docs:
+        return 0
+    subprocess.run([uv, *COMMON, PROJECT_FILE, "-o", "requirements.lock"], cwd=ROOT, check=True)
     groups = ["--group=dev", "--group=build", "--group=release", "--extra=otel"]
     dev = [*groups, "-c", "requirements.lock", "-o", "requirements-dev.lock"]
-    subprocess.run([uv, *COMMON, *dev], cwd=ROOT, check=True)
+    subprocess.run([uv, *COMMON, PROJECT_FILE, *dev], cwd=ROOT, check=True)
     write_parts()
     return 0
 

@@ -151,7 +151,7 @@ def vmi(scheduler: str | None = None, uid: str = VMI_UID, name: str = "web01") -
 
 
 def namespace(mode: str | None = "enforce", **annotations: str) -> Namespace:
-    """The namespace ``demo``; keywords are our annotations, with ``_`` for ``-``."""
+    """The namespace ``demo``; keywords are annotations of kubevirt-webhook, with ``_`` for ``-``."""
     ours = {f"{names.DOMAIN}/{key.replace('_', '-')}": value for key, value in annotations.items()}
     labels = {names.policy_label(names.SCHEDULING): mode} if mode is not None else {}
     return Namespace(ObjectMeta(name="demo", labels=labels, annotations=ours))

@@ -13,7 +13,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
 
-# What is quoted is a name, or someone else's text.
+# A quotation is a name, or the text of another project.
 _QUOTED: Final = re.compile(r"``[^`]*``|`[^`]*`|\"[^\"]*\"")
 _HASHED: Final = (".yaml", ".yml", ".toml", ".sh", ".tf", "Makefile", "Dockerfile")
 _SLASHED: Final = (".go",)
@@ -26,7 +26,7 @@ def files() -> list[str]:
 
 
 def comments(path: str) -> list[tuple[int, str]]:
-    """The comments and docstrings of a file: line numbers and texts, without what is quoted in them."""
+    """The comments and docstrings of a file: line numbers and texts, without their quotations."""
     text = (ROOT / path).read_text()
     found = of_python(text) if path.endswith(".py") else _after(text, "//" if path.endswith(_SLASHED) else "#")
     return [(number, _QUOTED.sub("", line)) for number, line in found]
@@ -45,7 +45,7 @@ def of_python(source: str) -> Iterator[tuple[int, str]]:
 
 def _after(text: str, sign: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(text.split("\n"), 1):
-        # In YAML and shell, a sign within a word is none.
+        # In YAML and shell, a sign within a word does not start a comment.
         before, found, after = f" {line}".partition(f" {sign}")
         if found and before.count('"') % 2 == 0:
             yield number, after

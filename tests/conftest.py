@@ -1,4 +1,4 @@
-"""What all tests run under."""
+"""The settings of all tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from tests import golden_files
 
-# A slow machine is no bug: no test of ours asserts how long something takes.
+# A slow machine is not a bug: no test asserts how long something takes.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
@@ -21,7 +21,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
     path = request.path.relative_to(Path(__file__).parent)
     file = path.with_name(f"{path.stem.removeprefix('test_')}.txt").as_posix()
     count = 0
-    # Where a test writes its files is no part of what it is about.
+    # The directory of a test's files does not matter to the test.
     here = str(request.getfixturevalue("tmp_path")) if "tmp_path" in request.fixturenames else ""
 
     def check(text: str) -> None:

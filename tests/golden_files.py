@@ -1,4 +1,4 @@
-"""What users read, held in one place: ``tests/golden/``, one file for each screen or catalogue of texts.
+"""The texts for users, held in one place: ``tests/golden/``, one file for each screen or catalogue of texts.
 
 Tests assert codes, fields, patches and statuses; a text stands in a golden file alone, so that rewording is one
 command, ``make golden``, and one diff to read.

@@ -60,5 +60,5 @@ LOOKS: Final = {
     "unattend": f"<unattend><wcm:AutoLogon><Value>{CANARY}</Value></wcm:AutoLogon></unattend>",
 }
 
-# What of them may be looked for in an output: a secret in base64 is told by that.
+# The parts that tests search for in an output: the encoded text identifies a secret in base64.
 TRACES: Final = (CANARY, *(text for name, text in LOOKS.items() if "base64" in name or "compressed" in name))

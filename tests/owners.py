@@ -13,7 +13,7 @@ from typing import Any
 from tests.builders import Json
 from webhook import names
 
-# Whole manifests: of Argo CD and kubectl, of Flux, and of those who replace what is there.
+# Ways of writing whole manifests: Argo CD and kubectl, Flux, and clients that replace the stored object.
 DECLARING = ("client-side apply", "server-side apply", "replace")
 # Only what has changed: of scripts and of user interfaces.
 PATCHING = ("merge patch", "JSON patch")
@@ -30,7 +30,7 @@ OWN_PREFERENCE = {"kind": "VirtualMachinePreference", "name": "own"}
 CLUSTER_WIDE = ("u1.small", "fedora")
 OF_THE_NAMESPACE = ("VirtualMachineInstancetype/own", "VirtualMachinePreference/own")
 
-# What the parts of a manifest may be; None, the first, leaves them out, and is the most frequent.
+# The options for the parts of a manifest; None, the first, leaves them out, and is the most frequent.
 OPTIONS: Mapping[str, Sequence[Any]] = {
     "instancetype": (
         *[None] * 4,
@@ -79,7 +79,7 @@ def _given(members: Json) -> Json:
 
 
 def merge_patch(before: Any, after: Any) -> Any:
-    """The merge patch from one object to another: null for what is gone."""
+    """The merge patch from one object to another: null for removed fields."""
     if not isinstance(before, dict) or not isinstance(after, dict):
         return copy.deepcopy(after)
     changed = {key: merge_patch(before.get(key), value) for key, value in after.items() if before.get(key) != value}
@@ -87,7 +87,7 @@ def merge_patch(before: Any, after: Any) -> Any:
 
 
 def marks_of(stored: Mapping[str, Any]) -> Json:
-    """Our annotations by their keys, those of the template with ``template`` before them."""
+    """The webhook's annotations by their keys, those of the template with ``template`` before them."""
     outer = stored["metadata"].get("annotations") or {}
     inner = (stored["spec"]["template"].get("metadata") or {}).get("annotations") or {}
     found = {key: value for key, value in outer.items() if key in INJECTED_ANNOTATIONS.values()}
@@ -95,21 +95,21 @@ def marks_of(stored: Mapping[str, Any]) -> Json:
 
 
 def value_of(vm: Mapping[str, Any], field: str) -> Any:
-    """What a VM says about a field that we write too; None: nothing."""
+    """The value of a VM's field that the webhook writes too; None: it is not set."""
     spec = vm["spec"]["template"]["spec"] if field == "schedulerName" else vm["spec"]
     return spec.get(field)
 
 
 @dataclass(frozen=True)
 class WrittenField:
-    """What became of a VM that two manifests were written to, one after the other.
+    """The outcome of a VM after an owner wrote two manifests to it, one after the other.
 
     Attributes:
         way: how.
         manifest: the second one.
         first: the VM after the first one.
-        stored: the VM after both; None: the second one was refused.
-        created: the VM that the second one made where there was none; None: it was refused.
+        stored: the VM after both; None: the API server denied the second one.
+        created: the VM that the second one made where there was none; None: the API server denied it.
     """
 
     way: str
@@ -119,7 +119,7 @@ class WrittenField:
     created: Json | None
 
     def surprises(self) -> Iterator[str]:
-        """Where the VM is not the one that the second manifest makes anew, but for what is documented."""
+        """The undocumented differences between the VM and the one that the second manifest creates anew."""
         if self.created is None:
             if self.stored is not None and self.way in DECLARING:
                 yield "the second manifest was admitted, though it makes no new VM"
@@ -140,7 +140,7 @@ class WrittenField:
             # A spec that stays as it is isn't looked at.
             return
         if self._restates(field) and found is None and self.way in PATCHING:
-            # A patch says nothing about what stays as it is, so that is still ours.
+            # A patch does not mention what stays as it is, so that value is still the webhook's.
             return
         if found != expected and not (
             found is None and any(self._has_not_come_back(other) for other in INJECTED_ANNOTATIONS)
@@ -159,7 +159,7 @@ class WrittenField:
         return bool(_marks(self.created, field)) and not declared and not self._was_ours(field)
 
     def _restates(self, field: str) -> bool:
-        """Whether the second manifest says in words what was ours."""
+        """Whether the second manifest explicitly sets what the webhook had injected."""
         value = value_of(self.manifest, field)
         if value is None or not self._was_ours(field):
             return False

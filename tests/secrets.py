@@ -1,4 +1,4 @@
-"""A world full of secrets, and all that is told of it."""
+"""A world full of secrets, and all output about it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DISKS = {"devices": {"disks": [{"name": "root", "disk": {}}, {"name": "d", "disk
 
 
 class SecretsWorld(MemoryCluster):
-    """Knows what the policies ask for first, and not the rest."""
+    """A cluster that has the given facts, and cannot read any other."""
 
     async def read(self, key: Key[Any], deadline: float) -> Any:
         return self.facts.get(self.given(key), Unavailable("no answer in time"))
@@ -77,7 +77,7 @@ def body_of(endpoint: Endpoint, obj: Json, old: Json | None, dry_run: bool) -> b
 
 
 def told(endpoint: Endpoint, body: bytes, cluster: SecretsWorld, made: Settings) -> tuple[str, Evaluation]:
-    """All that anybody is told, but for the patch."""
+    """All output of an evaluation, except the patch."""
     kept = KeptInMemory()
     reviewer = Reviewer(cluster, lambda: made, kept, kept)
 

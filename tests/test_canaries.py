@@ -26,7 +26,7 @@ from webhook.admission.redaction import redact, redact_at
 from webhook.review.endpoints import ENDPOINTS
 
 DATA = Path(__file__).parent / "data"
-# Secrets by nature: whatever stands there. Headers and variables are called by a name that tells, in `put`.
+# Fields that hold secrets by nature. Headers and variables get a revealing name, in `put`.
 SECRET = re.compile(
     r"cloudInit\w+\.(userData|networkData)(Base64)?$|[hH]eaders\.\[\]\.value$|\.extraHeaders\.\[\]$|\.sev\.(session|dhCert)$"
     r"|\.env\.\[\]\.value$"
@@ -64,7 +64,7 @@ FIELDS: dict[str, list[str]] = {
 
 
 def put(obj: Json, path: str, value: str, member: str = "canary") -> Json:
-    """The object with a value at a path; headers and variables get a name that tells."""
+    """The object with a value at a path; headers and variables get a revealing name."""
     steps = path.split(".")
     here: Any = obj
     for at, step in enumerate(steps):

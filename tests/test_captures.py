@@ -1,4 +1,4 @@
-"""What we answer to reviews that a real API server sent, file by file (tests/data/captures.yaml)."""
+"""The webhook's answers to reviews that a real API server sent, file by file (tests/data/captures.yaml)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One class, one name: who has read a name knows which class it is, in whatever module it is met."""
+"""One class, one name: a reader who knows a name knows its class, in every module."""
 
 from __future__ import annotations
 

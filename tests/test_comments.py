@@ -6,11 +6,8 @@ import pytest
 
 from tests import comments, wording
 
-# The rewriting of the tests' own comments.
-_TREES = ("webhook/", "certs/", "bench/", "hack/", "manifests/", "examples/", "Makefile", "Dockerfile", ".ci/", "docs/")
 
-
-@pytest.mark.parametrize("path", [path for path in comments.files() if path.startswith(_TREES)])
+@pytest.mark.parametrize("path", comments.files())
 def test_comments_use_the_words_of_kubernetes(path: str) -> None:
     found = [f"{path}:{number}: {word}" for number, line in comments.comments(path) for word in wording.dialect(line)]
 

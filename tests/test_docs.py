@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -98,7 +99,7 @@ def commands(page: str) -> Iterator[list[str]]:
 
 
 def unknown(words: list[str]) -> str:
-    """What of a command does not exist: a subcommand or an option."""
+    """The parts of a command that do not exist: a subcommand or an option."""
     command: click.Command = program
     # With the settings of the program: click keeps the help option that the first context made.
     context = click.Context(program, **program.context_settings)
@@ -213,8 +214,9 @@ def test_pages_show_what_commands_print() -> None:
     assert outputs.outdated(run_offline) == [], "write them again: python -m hack.outputs"
 
 
-# What the page for owners offers as YAML, in its order: the namespace, and the code that the decision then has.
+# The YAML of the page for owners, in its order: the namespace, and the code that the decision then has.
 OPT_OUTS = [("shop", "owner-opted-out"), ("shop", "owner-opted-out-of-spread"), ("apps", "owner-opted-out")]
+OPT_IN = r"^\$ kubectl (?:annotate|label) namespace shop (.+)$"
 SPREADING = """
 schedulers: {kubevirt: {guard: lease kubevirt-scheduler/kubevirt-scheduler}}
 scheduling: {spread: hostname, spreadVirtualMachines: true}
@@ -242,6 +244,37 @@ def test_opt_outs_of_the_page_for_owners_work(tmp_path: Path) -> None:
         options = ("--cluster-from", ROOT / "examples" / "cluster", "--config", tmp_path / "settings.yaml")
 
         assert f"[{code}]" in run("review", tmp_path / "vm.yaml", *options).output
+
+
+def test_the_quick_start_shows_what_happens(tmp_path: Path) -> None:
+    page = text_of("docs/quick-start.md")
+    given, _, expected = page.partition("$ kubectl create --dry-run=server -f vm.yaml -o jsonpath=")
+    words = [line.split() for line in re.findall(OPT_IN, given, re.MULTILINE)]
+    (annotation, label) = (each[0].split("=") for each in words)
+    namespace = {"name": "shop", "annotations": dict([annotation]), "labels": dict([label])}
+    manifest = yaml.safe_load(re.findall(r"```yaml\n(# vm.yaml.*?)```", given, re.DOTALL)[0])
+    missing = merged(yaml.safe_load(yaml.safe_dump(manifest)), {"spec": {"instancetype": {"name": "u1.enormous"}}})
+    size = expected.splitlines()[1]
+    cluster = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": namespace},
+        {
+            "apiVersion": "instancetype.kubevirt.io/v1beta1",
+            "kind": "VirtualMachineClusterInstancetype",
+            "metadata": {"name": size},
+            "spec": {"cpu": {"guest": 1}, "memory": {"guest": "2Gi"}},
+        },
+    ]
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster" / "cluster.yaml").write_text(yaml.safe_dump_all(cluster))
+    (tmp_path / "vms.yaml").write_text(yaml.safe_dump_all([manifest, missing]))
+    done = run("review", tmp_path / "vms.yaml", "--cluster-from", tmp_path / "cluster", "-o", "json")
+
+    first, second = json.loads(done.stdout)
+    assert first["object"]["spec"]["instancetype"]["name"] == size == "u1.small"
+    assert second["decision"] == "allowed"
+    assert [each for each in second["warnings"] if each.endswith("[instancetype-missing]")]
+    assert "`[instancetype-missing]`" in page
+    assert "$ kubevirt-webhook explain reason instancetype-missing\n" in page
 
 
 def run_offline(*words: str) -> str:

@@ -1,4 +1,4 @@
-"""What ruff does not check of docstrings: a class describes the arguments of its constructor (D107 is off)."""
+"""A rule of docstrings that ruff does not check: a class describes the arguments of its constructor (D107 is off)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Golden files: what differs is found, what is the same stands there once, and the order of tests decides nothing."""
+"""Golden files: differences are found, equal texts are stored once, and the order of tests does not matter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed is what was locked, byte for byte."""
+"""The installed packages are the locked ones, byte for byte."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ LOCKS = {
     "requirements-dev.lock": 20,
     "requirements-image.lock": 20,
     "requirements-build.lock": 3,
+    "requirements-docs.lock": 20,
 }
 
 
@@ -53,7 +54,7 @@ def test_the_image_has_all_that_a_server_needs_and_no_client_for_kubeconfigs() -
     image = _names((ROOT / "requirements-image.lock").read_text())
 
     assert {name.lower() for name in direct} - image == set(lock.NOT_IN_IMAGE)
-    # What only that client needs is gone with it; what others need, too, is there.
+    # The client's own dependencies are gone with it; shared ones are still there.
     assert not {"certifi", "python-dateutil", "six", "urllib3"} & image
     assert {"aiohttp", "pyyaml", "multidict"} <= image
 
@@ -63,6 +64,13 @@ def test_the_wheel_is_built_without_what_tests_it() -> None:
 
     assert "hatchling" in build
     assert not {"pytest", "mypy", "ruff", "hypothesis", "coverage"} & build
+
+
+def test_what_builds_the_documentation_is_none_of_what_is_tested() -> None:
+    docs = _names((ROOT / "requirements-docs.lock").read_text())
+
+    assert {"mkdocs-material", "mike"} <= docs
+    assert not {"aiohttp", "pytest", "kubernetes-asyncio"} & docs
 
 
 def test_whatever_installs_checks_the_hashes() -> None:

@@ -1,4 +1,4 @@
-"""What policies say: an example of every message, held in ``tests/golden/messages-*.txt``."""
+"""The messages of policies: an example of every message, held in ``tests/golden/messages-*.txt``."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ def _parts(made: object) -> list[Reason | str]:
 
 
 def _made(examples: Examples) -> list[tuple[str, Reason | str]]:
-    """What each function says of its examples, in their order."""
+    """The text of each function for its examples, in their order."""
     return [
         (function.__name__, part)
         for function, given in examples.items()

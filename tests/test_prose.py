@@ -11,9 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
-# So many words in a row, with a letter in nearly all of them, are a sentence rather than a name or a value.
+# This many words in a row, with a letter in nearly all of them, are a sentence rather than a name or a value.
 WORDS = 5
-# KubeVirt's own sentences, to which tests hold our copy of its rules word for word.
+# KubeVirt's own sentences: tests compare the port of its rules with them word for word.
 KUBEVIRT = ROOT / "webhook" / "kubevirt"
 # Tests of the catalogues: arguments that stand for parts of sentences, and titles of sections.
 CATALOGUES = frozenset({"test_messages.py", "placement/test_wording.py", "test_prose.py"})
@@ -40,7 +40,7 @@ def texts(source: str) -> Iterator[tuple[int, str]]:
 
 
 def sentences(folder: Path, length: int = WORDS) -> frozenset[Run]:
-    """What the modules below a folder say."""
+    """The strings of the modules below a folder."""
     return frozenset().union(
         *(runs(text, length) for path in folder.rglob("*.py") for _, text in texts(path.read_text()))
     )
@@ -48,7 +48,7 @@ def sentences(folder: Path, length: int = WORDS) -> frozenset[Run]:
 
 @cache
 def said() -> frozenset[Run]:
-    """What the program says in words of its own, as its source and the golden files have it."""
+    """The program's own sentences, as its source and the golden files have them."""
     golden = (path for path in (TESTS / "golden").rglob("*") if path.is_file())
     lines = (line for path in golden for line in path.read_text().splitlines() if not line.startswith("=== "))
     ours = sentences(ROOT / "webhook") | sentences(ROOT / "certs")

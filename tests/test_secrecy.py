@@ -57,7 +57,7 @@ Place = Callable[[Json], None]
 
 
 def _spec(obj: Json) -> Json:
-    """Of the VMI: where volumes are."""
+    """The path of the VMI's volumes."""
     spec: Json = obj["spec"]["template"]["spec"] if "template" in obj["spec"] else obj["spec"]
     return spec
 

@@ -1,4 +1,4 @@
-"""What the threat model and the pages beside it claim, a test shows; here it is made sure that the test is there."""
+"""A test shows each claim of the threat model and of the pages beside it; this module checks that it exists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 MODEL = ROOT / "THREAT_MODEL.md"
 # A module of the tests, and a function in it, or in a class of it: ``server/test_app::test_old_tls_is_refused``.
 REFERENCE = re.compile(r"(?P<module>(?:\w+/)*test_\w+)(?P<names>(?:::\w+)+)(?P<more>…?)")
-# What no test of ours can show, since somebody else has to do it; the control must say so too.
+# Controls that no test can show, since the admin is responsible for them; the control must say so too.
 ELSEWHERE = "*left to the admin*"
 LETTERS = frozenset("STRIDE")
 
@@ -89,7 +89,7 @@ def missing(reference: re.Match[str]) -> str:
 
 
 def problem(row: ThreatRow) -> str:
-    """What is wrong with a row; empty where nothing is."""
+    """The errors in a row; empty for a correct one."""
     if len(row.cells) != 4:
         return f"it has {len(row.cells)} cells, not 4: letter, threat, controls, tests"
     if row.tests == ELSEWHERE:
@@ -99,7 +99,7 @@ def problem(row: ThreatRow) -> str:
 
 
 def unshown(tests: str) -> str:
-    """What is wrong with a cell that names tests; empty where nothing is."""
+    """The errors in a cell that names tests; empty for a correct one."""
     references = list(REFERENCE.finditer(tests))
     rest = REFERENCE.sub("", tests).replace("`", "").replace(",", "").strip()
     if rest:

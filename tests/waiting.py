@@ -1,4 +1,4 @@
-"""Waiting for what is asserted, and for nothing else: how long something takes is nobody's assertion."""
+"""Waiting for what a test asserts, and for nothing else: no test asserts how long something takes."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def dialect(comment: str) -> list[str]:
 
 
 def mistakes(text: str) -> list[str]:
-    """What is wrong with the wording of a text, one clause each; empty for a good one."""
+    """The errors in the wording of a text, one clause each; empty for a good one."""
     found = [f"has the word {match[0]!r}" for match in _FORBIDDEN.finditer(text)]
     if text.endswith("."):
         found.append("ends in a full stop")

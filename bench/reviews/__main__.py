@@ -8,14 +8,14 @@ import sys
 from typing import NoReturn
 
 from bench.options import writable
-from bench.reviews import golang, host, interpreter
+from bench.reviews import golang, host, interpreter, published
 from bench.reviews.errors import BenchError
 from bench.reviews.load import Pressure
 from bench.reviews.report import ReviewsReport
 from bench.reviews.rounds import Bench, ReviewsPlan
-from bench.reviews.servers import ROOT, TITLES
+from bench.reviews.servers import NEWER, ROOT, TITLES, Pythons
 
-# Of at least three rounds there is a median; at two seconds each, all fits into five minutes.
+# Of at least three rounds there is a median; at two seconds each, all fits into six minutes.
 _FULL = (3, Pressure(seconds=2.0, warmup=0.4))
 _QUICK = (1, Pressure(seconds=0.5, warmup=0.2))
 
@@ -29,6 +29,8 @@ def main() -> int:
         report = _measured(options)
         if options.json:
             report.write_json(options.json)
+        if not (options.quick or options.no_write or options.servers != list(TITLES)):
+            _say(f"written: {', '.join(published.write(report))}")
     except BenchError as error:
         print(f"bench.reviews: {error}", file=sys.stderr)
         return error.exit_code
@@ -49,7 +51,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench.reviews",
         description="Compare what one admission review costs on kubevirt-webhook and on the usual webhooks.",
-        epilog="The first run builds the Go servers and a virtual environment, which takes a few minutes more.",
+        epilog="A whole run writes its figures into README.md and docs/performance.md. The first run builds the Go "
+        "servers and virtual environments, which takes a few minutes more.",
     )
     parser.add_argument(
         "--quick", action="store_true", help="one short round: shows that all works, not how fast it is"
@@ -59,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--python", metavar="PROGRAM", help="interpreter for the Python servers (default: the fastest)")
     parser.add_argument("--markdown", action="store_true", help="print Markdown instead of a table")
+    parser.add_argument(
+        "--no-write", action="store_true", help="leave the tables of README.md and docs/performance.md as they are"
+    )
     parser.add_argument("--json", metavar="FILE", type=writable, help="also write all figures to FILE")
     return parser
 
@@ -77,12 +83,16 @@ def _measured(options: argparse.Namespace) -> ReviewsReport:
     built = golang.build(cache)
     python, compared = interpreter.choose(options.python)
     _say(f"Python servers run on {python}")
-    venv_python = interpreter.environment(python, ROOT / "requirements.lock", cache)
+    newer = interpreter.newest(compared, python) if NEWER in options.servers else None
+    lock = ROOT / "requirements.lock"
+    pythons = Pythons(
+        interpreter.environment(python, lock, cache), interpreter.environment(newer, lock, cache) if newer else None
+    )
     rounds, pressure = _QUICK if options.quick else _FULL
-    plan = ReviewsPlan(options.servers, rounds, pressure)
+    plan = ReviewsPlan([key for key in options.servers if key != NEWER or newer], rounds, pressure)
     _say(f"about {plan.seconds:.0f} s; {cores}")
-    outcome = Bench(plan, venv_python, built, cores).measure(_say)
-    libraries = interpreter.versions(venv_python)
+    outcome = Bench(plan, pythons, built, cores).measure(_say)
+    libraries = interpreter.versions(pythons.chosen)
     slower = [f"{other.version} {other.loop / python.loop:.2f}x" for other in compared if other is not python]
     machine = {
         "Machine": host.describe(),
@@ -91,6 +101,7 @@ def _measured(options: argparse.Namespace) -> ReviewsReport:
         + (f" (time of the same loop elsewhere: {', '.join(slower)})" if slower else "")
         + ", with "
         + ", ".join(f"{name} {version}" for name, version in libraries.items()),
+        **({"Newer Python": f"{newer.version}, of which no build may be optimized here"} if newer else {}),
         "Go": ", ".join(f"{name} {version}".removeprefix("Go ") for name, version in built.versions.items())
         + (f"; needed fields only: GOEXPERIMENT={golang.FASTER_JSON}" if built.faster_json else ""),
         "Method": f"median of interleaved rounds ({rounds} of {pressure.seconds:g} s each); TLS 1.3 with a P-256 key, "

@@ -76,6 +76,11 @@ class Interpreter:
     version: str
     loop: float
 
+    @property
+    def minor(self) -> tuple[int, ...]:
+        """Its version up to the second number."""
+        return tuple(int(part) for part in self.version.split(".")[:2])
+
     def __str__(self) -> str:
         return f"{self.executable} {self.version}, {self.loop * 1000:.1f} ms for the comparison loop"
 
@@ -99,6 +104,12 @@ def choose(wanted: str | None) -> tuple[Interpreter, list[Interpreter]]:
     fastest = min(candidate.loop for candidate in found)
     chosen = next(candidate for candidate in found if candidate.loop <= fastest * _TOLERANCE)
     return chosen, found
+
+
+def newest(found: Iterable[Interpreter], chosen: Interpreter) -> Interpreter | None:
+    """The newest of a later minor version than the chosen one; None: there is none."""
+    newer = [each for each in found if each.minor > chosen.minor]
+    return max(newer, key=lambda each: (each.minor, -each.loop), default=None)
 
 
 def _search() -> Iterator[str]:

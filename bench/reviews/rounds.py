@@ -13,7 +13,7 @@ from bench.reviews.golang import BuiltServers
 from bench.reviews.host import Cores
 from bench.reviews.load import LoadClient, Pressure, Sample
 from bench.reviews.payloads import PAYLOADS, Payload
-from bench.reviews.servers import RunningServer, lineup, started
+from bench.reviews.servers import Pythons, RunningServer, lineup, started
 
 # One review at a time shows how fast an answer can be; sixteen show what a core can do.
 CONCURRENCIES: Final = (1, 16)
@@ -57,14 +57,10 @@ class ReviewsOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """All that a round needs.
-
-    Attributes:
-        python: runs the Python servers.
-    """
+    """All that a round needs."""
 
     plan: ReviewsPlan
-    python: Path
+    pythons: Pythons
     built: BuiltServers
     cores: Cores
 
@@ -90,7 +86,7 @@ class Bench:
         first = (round_ - 1) % len(self.plan.servers)
         # Another one goes first each time, so that none always follows the same neighbor's caches and heat.
         keys = [*self.plan.servers[first:], *self.plan.servers[:first]]
-        servers = lineup(keys, self.python, self.built.binaries, pair)
+        servers = lineup(keys, self.pythons, self.built.binaries, pair)
         with started(servers, self.cores.server, pair, directory) as all_running:
             for payload in PAYLOADS:
                 able = [running for running in all_running if _serves(running, payload, outcome)]

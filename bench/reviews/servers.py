@@ -24,8 +24,10 @@ from bench.reviews.host import pinned
 from bench.reviews.payloads import MIGRATION, POD, VM, Payload
 
 OURS: Final = "ours"
+NEWER: Final = "newer"
 TITLES: Final = {
     OURS: "kubevirt-webhook",
+    NEWER: "the same on a newer Python",
     "plain": "Go, net/http",
     "partial": "Go, needed fields only",
     "controllerruntime": "Go, controller-runtime",
@@ -38,7 +40,7 @@ ROOT: Final = _HERE.parent.parent
 _READY_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 10.0
 
-_OUR_PATHS: Final = {
+OUR_PATHS: Final = {
     POD.name: "/mutate/scheduling/pods/enforce",
     VM.name: "/mutate/scheduling/virtualmachines/enforce",
     MIGRATION.name: "/validate/migration/virtualmachineinstancemigrations/enforce",
@@ -49,6 +51,18 @@ _OTHER_PATHS: Final = {
     VM.name: "/mutate/virtualmachines",
     MIGRATION.name: "/validate/migrations",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Pythons:
+    """What the Python servers run on: programs of virtual environments.
+
+    Attributes:
+        newer: of a newer Python, for the same server once more; None: there is none.
+    """
+
+    chosen: Path
+    newer: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +96,17 @@ class ReviewsServer:
         return f"{self.address}{self.paths[payload.name]}?timeout=10s"
 
 
-def lineup(keys: Sequence[str], python: Path, binaries: Path, certificate: Certificate) -> list[ReviewsServer]:
+def lineup(keys: Sequence[str], pythons: Pythons, binaries: Path, certificate: Certificate) -> list[ReviewsServer]:
     """The servers named by ``keys``, each on free ports."""
-    ports = _free_ports(len(keys) + 1)
-    ops = ports.pop()
+    *ports, ops, newer_ops = _free_ports(len(keys) + 2)
+    python = pythons.chosen
     servers = []
     for key, port in zip(keys, ports, strict=True):
         if key == OURS:
-            servers.append(_ours(python, port, ops, certificate))
+            servers.append(_ours(key, python, (port, ops), certificate))
+        elif key == NEWER:
+            assert pythons.newer is not None
+            servers.append(_ours(key, pythons.newer, (port, newer_ops), certificate))
         elif key == "naive":
             servers.append(_other(key, (str(python), "-m", "bench.reviews.naive"), port, certificate))
         else:
@@ -97,7 +114,8 @@ def lineup(keys: Sequence[str], python: Path, binaries: Path, certificate: Certi
     return servers
 
 
-def _ours(python: Path, port: int, ops: int, certificate: Certificate) -> ReviewsServer:
+def _ours(key: str, python: Path, ports: tuple[int, int], certificate: Certificate) -> ReviewsServer:
+    port, ops = ports
     argv = (
         *(str(python), "-m", "webhook.cli.main", "serve"),
         *("--cluster-from", str(_HERE / "cluster")),
@@ -108,11 +126,11 @@ def _ours(python: Path, port: int, ops: int, certificate: Certificate) -> Review
         *("--tls-key", str(certificate.key)),
     )
     return ReviewsServer(
-        key=OURS,
+        key=key,
         argv=argv,
         address=f"https://127.0.0.1:{port}",
         ready=f"http://127.0.0.1:{ops}/readyz",
-        paths=_OUR_PATHS,
+        paths=OUR_PATHS,
         environment={"PYTHONPATH": str(ROOT)},
         audited=True,
     )

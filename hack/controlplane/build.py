@@ -5,16 +5,16 @@ Compiling takes minutes, so a finished build is kept and shared: by later runs, 
 workers. Two things make that safe: a build appears under its final name by one rename (a directory of that name is
 complete, always), and a file lock lets one process build while the others wait for it.
 
-The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`` beside this file, and in
-``kubevirt-1.8/go.mod`` of an older release of KubeVirt; their go.sum files
-pin every byte that is compiled, and ``-mod=readonly`` keeps the build from changing either. Standard library only: CI
-runs this before anything is installed.
+The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`` beside this file, and older ones in
+``k8s-1.34/go.mod``, ``kubevirt-1.8/go.mod`` and so on; their go.sum files pin every byte that is compiled, and
+``-mod=readonly`` keeps the build from changing either. Standard library only: CI runs this before anything is
+installed.
 
-``--descheduler`` builds the upstream descheduler of ``descheduler/go.mod``, and ``--helm`` builds Helm of
-``helm/go.mod``, which installs the chart in tests.
+``--descheduler`` builds the upstream descheduler of ``descheduler/go.mod``, ``--cert-manager`` and ``--metrics-server``
+those of the modules named so, and ``--helm`` builds Helm of ``helm/go.mod``, which installs the chart in tests.
 
-``--kubernetes 1.34`` builds the kube-scheduler of an older minor version, from ``k8s-1.34/go.mod``. It runs beside the
-control plane of this project's own version, so that two versions of the scheduler are compared on the same API server.
+``--kubernetes 1.34`` builds the control plane of an older minor version, with the same etcd. Its kube-scheduler also
+runs beside the API server of the newest one, so that two versions of the scheduler are compared on the same API server.
 
 Exit codes: 0 built or found (the directory is the last line of output), 1 the build failed, 2 usage, 69 there is
 nothing to build with: the last line on standard error is the reason.
@@ -60,6 +60,7 @@ class ToolModule:
         binaries: what comes of it.
         output: the name of its one binary; empty where Go is to name each after its package.
         ldflags: what the linker writes into the binaries, by the module's version.
+        data: directories of the module that are needed beside the binaries.
     """
 
     module: str
@@ -67,6 +68,7 @@ class ToolModule:
     binaries: tuple[str, ...]
     output: str = ""
     ldflags: Callable[[str], str] = lambda _version: "-s -w"
+    data: tuple[str, ...] = ()
 
     @property
     def version(self) -> str:
@@ -120,17 +122,16 @@ def _helm_ldflags(version: str) -> str:
     return " ".join(["-s -w", *(f"-X {name}={value}" for name, value in stamps.items())])
 
 
-CONTROL_PLANE = Bundle(
-    "controlplane",
-    "Kubernetes control plane",
-    "about four minutes",
-    (
-        ToolModule("k8s", "k8s.io/kubernetes", KUBERNETES, ldflags=_kubernetes_ldflags),
-        ToolModule("etcd", "go.etcd.io/etcd/server/v3", ("etcd",), output="etcd"),
-    ),
-    # setup-envtest's directories hold these (and kubectl), never a scheduler or a controller manager.
-    assets=("kube-apiserver", "etcd"),
-)
+ETCD = ToolModule("etcd", "go.etcd.io/etcd/server/v3", ("etcd",), output="etcd")
+
+
+def _control_plane(module: str, assets: tuple[str, ...] = ()) -> Bundle:
+    kubernetes = ToolModule(module, "k8s.io/kubernetes", KUBERNETES, ldflags=_kubernetes_ldflags)
+    return Bundle("controlplane", "Kubernetes control plane", "about four minutes", (kubernetes, ETCD), assets)
+
+
+# setup-envtest's directories hold these (and kubectl), never a scheduler or a controller manager.
+CONTROL_PLANE = _control_plane("k8s", assets=("kube-apiserver", "etcd"))
 DESCHEDULER = Bundle(
     "descheduler",
     "descheduler",
@@ -140,12 +141,27 @@ DESCHEDULER = Bundle(
 HELM = Bundle(
     "helm", "Helm", "about two minutes", (ToolModule("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),)
 )
+CERT_MANAGER_TOOLS = ("cert-manager-controller", "cert-manager-cainjector")
+CERT_MANAGER = Bundle(
+    "cert-manager",
+    "cert-manager",
+    "about three minutes",
+    (ToolModule("cert-manager", "github.com/cert-manager/cert-manager", CERT_MANAGER_TOOLS, data=("deploy/crds",)),),
+)
+METRICS_SERVER = Bundle(
+    "metrics-server",
+    "metrics-server",
+    "about two minutes",
+    (ToolModule("metrics-server", "sigs.k8s.io/metrics-server", ("metrics-server",), "metrics-server"),),
+)
 NODE = Bundle(
     "node",
     "Kubernetes node",
     "about two minutes",
     (ToolModule("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
 )
+# An option each, of the same name.
+ALONE = (DESCHEDULER, HELM, NODE, CERT_MANAGER, METRICS_SERVER)
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
 
@@ -164,14 +180,13 @@ def kubevirt_releases() -> dict[str, Bundle]:
 
 
 def older_versions() -> list[str]:
-    """The minor versions of Kubernetes, besides the control plane's own, whose kube-scheduler can be built."""
+    """The minor versions of Kubernetes, besides the newest one, whose control planes can be built."""
     return sorted(module.parent.name.removeprefix(OLDER) for module in HERE.glob(f"{OLDER}*/go.mod"))
 
 
-def older_scheduler(minor: str) -> Bundle:
-    """The kube-scheduler of a minor version that ``older_versions`` lists, such as 1.34."""
-    part = ToolModule(f"{OLDER}{minor}", "k8s.io/kubernetes", ("kube-scheduler",), ldflags=_kubernetes_ldflags)
-    return Bundle("scheduler", "Kubernetes scheduler", "about three minutes", (part,))
+def older_control_plane(minor: str) -> Bundle:
+    """The control plane of a minor version that ``older_versions`` lists, such as 1.34."""
+    return _control_plane(f"{OLDER}{minor}")
 
 
 def _required(go_mod: Path, module: str) -> str:
@@ -245,6 +260,9 @@ def _build(go: str, bundle: Bundle, directory: Path, environ: Mapping[str, str])
     for part in bundle.parts:
         # A directory with a trailing slash: Go names each command after its package.
         _go_build(go, HERE / part.module, f"{partial}/{part.output}", part.ldflags(part.version), environ)
+        for each in part.data:
+            source = _module_directory(go, part, environ) / each
+            shutil.copytree(source, partial / source.name, copy_function=shutil.copyfile)
     if absent := _missing(partial, [binary for part in bundle.parts for binary in part.binaries]):
         raise BuildError(f"the build made no {', '.join(absent)}: is it a tool in {HERE}/*/go.mod?")
     partial.rename(directory)
@@ -269,6 +287,22 @@ def _go_build(go: str, module: Path, output: Path | str, ldflags: str, environ: 
     if done.returncode:
         tail = "\n".join(f"  {line}" for line in done.stdout.strip().splitlines()[-LOG_TAIL:])
         raise BuildError(f"'go build' of the tools in {module / 'go.mod'} failed; its last lines:\n{tail}")
+
+
+def _module_directory(go: str, part: ToolModule, environ: Mapping[str, str]) -> Path:
+    """Where Go keeps the module that a part requires; the build has fetched it."""
+    done = subprocess.run(
+        [go, "list", "-m", "-f", "{{.Dir}}", part.requires],
+        cwd=HERE / part.module,
+        env=_go_environment(environ),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise BuildError(f"'go list -m {part.requires}' failed: {done.stderr.strip()}")
+    return Path(done.stdout.strip())
 
 
 def _go_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -300,11 +334,10 @@ def _parser() -> argparse.ArgumentParser:
         "--kubernetes",
         metavar="VERSION",
         choices=older_versions(),
-        help=f"build only the kube-scheduler of an older minor version ({', '.join(older_versions())})",
+        help=f"build the control plane of an older minor version ({', '.join(older_versions())})",
     )
-    what.add_argument("--descheduler", action="store_true", help="build only the upstream descheduler")
-    what.add_argument("--helm", action="store_true", help="build only Helm")
-    what.add_argument("--node", action="store_true", help="build the kubelet and kube-proxy")
+    for bundle in ALONE:
+        what.add_argument(f"--{bundle.name}", action="store_true", help=f"build only this: {bundle.title}")
     parser.add_argument(
         "--cache",
         type=Path,
@@ -318,14 +351,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _bundle(options: argparse.Namespace) -> Bundle:
-    if options.node:
-        return NODE
+    for bundle in ALONE:
+        if getattr(options, bundle.name.replace("-", "_")):
+            return bundle
     if options.kubernetes:
-        return older_scheduler(options.kubernetes)
-    if options.descheduler:
-        return DESCHEDULER
-    if options.helm:
-        return HELM
+        return older_control_plane(options.kubernetes)
     return kubevirt_releases()[options.kubevirt] if options.kubevirt else CONTROL_PLANE
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 from pathlib import Path
+
+from hack import debian
 
 # Programs, and the libraries of theirs that a minimal installation lacks.
 PACKAGES = (
@@ -20,21 +21,22 @@ class PreparationError(Exception):
 
 
 def ensure(cache: Path) -> Path:
-    """The directory that lies over ``/usr`` inside; the packages are downloaded where they are missing."""
+    """The directory that lies over ``/usr`` inside; the packages are downloaded where they are missing.
+
+    Raises:
+        PreparationError: they are not to be had.
+    """
     digest = hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:12]
     place = cache / f"packages-{digest}"
     if not place.is_dir():
-        partial = cache / "packages.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        (partial / "archives").mkdir(parents=True)
-        run("apt-get", "download", *PACKAGES, cwd=partial / "archives", fix='run "apt-get update" first')
-        for archive in sorted((partial / "archives").glob("*.deb")):
-            run("dpkg", "-x", str(archive), str(partial))
-        partial.rename(place)
+        try:
+            debian.unpack(PACKAGES, place)
+        except debian.MissingError as error:
+            raise PreparationError(str(error)) from error
     return place / "usr"
 
 
-def run(*command: str, cwd: Path | None = None, fix: str = "") -> str:
+def run(*command: str, cwd: Path | None = None) -> str:
     """What a program prints.
 
     Raises:
@@ -43,6 +45,5 @@ def run(*command: str, cwd: Path | None = None, fix: str = "") -> str:
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
         tail = (done.stderr or done.stdout).strip().splitlines()[-5:]
-        advice = f"; {fix}" if fix else ""
-        raise PreparationError(f"{' '.join(command[:2])} failed{advice}:\n  " + "\n  ".join(tail))
+        raise PreparationError(f"{' '.join(command[:2])} failed:\n  " + "\n  ".join(tail))
     return done.stdout

@@ -13,7 +13,7 @@ from webhook.admission.audit import (
 
 
 def closed(node: Any) -> Any:
-    """The schema as a writer must keep to it: readers pass over fields that they don't know, we may write none."""
+    """The schema as it binds a writer: readers ignore unknown fields, but the webhook may not write any."""
     if isinstance(node, list):
         return [closed(item) for item in node]
     if not isinstance(node, dict):

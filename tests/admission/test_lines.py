@@ -27,7 +27,7 @@ def written(count: int, capacity: int = 10_000) -> list[dict[str, Any]]:
 
 
 def drained(lines: LineWriter, reader: int, writer: int) -> bytes:
-    """What comes out of the pipe when somebody reads at last and the writer ends."""
+    """What comes out of the pipe when a reader reads at last and the writer ends."""
     read: list[bytes] = []
 
     def drain() -> None:
@@ -96,7 +96,7 @@ def test_order_is_kept() -> None:
 def test_a_reader_that_stalls_costs_records_not_requests() -> None:
     reader, writer = os.pipe()
     lines = LineWriter(Descriptor(writer), capacity=3)
-    # A record that is larger than the pipe keeps the thread writing until somebody reads.
+    # A record that is larger than the pipe keeps the thread writing until a reader empties the pipe.
     lines.write(record("x" * 200_000))
     while lines._lines:
         pass

@@ -28,7 +28,7 @@ _objects = st.recursive(
 
 
 def _set(root: dict[str, Any], path: tuple[str, ...], value: object) -> bool:
-    """What a change intends, done by hand; False if it leads through something that is no object."""
+    """Applies a change by hand, as intended; False if its path leads through a value that is not an object."""
     for segment in path[:-1]:
         child = root.get(segment)
         if child is None:

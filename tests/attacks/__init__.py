@@ -1,1 +1,1 @@
-"""What tenants try: objects that are made to cost much, or to get around a rule."""
+"""Attacks by tenants: objects that cost much to evaluate, or that try to get around a rule."""

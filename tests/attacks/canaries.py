@@ -56,12 +56,12 @@ def planted(value: Any, owed: Iterable[str] = (), path: str = "", number: Any = 
 
 
 class Shown(msgspec.Struct):
-    """What comes of a review.
+    """The results of a review.
 
     Attributes:
         requester: the answer without its patch, and the Event.
         audit: the line, without its details.
-        asked: the keys of what was looked up.
+        asked: the keys of the facts that were looked up.
     """
 
     verdict: Evaluation
@@ -80,7 +80,7 @@ def settings(**sections: Any) -> Settings:
 def show(
     path: str, body: Json, facts: Mapping[Key[Any], object], made: Settings | None = None, mode: str = "enforce"
 ) -> Shown:
-    """Has a review judged by a server whose caller is not verified, as anybody's is by default."""
+    """Sends a review to a server that does not verify its callers, which is the default."""
     labels = dict.fromkeys((names.policy_label(one.policy) for one in ENDPOINTS), mode)
     there = facts.get(NamespaceKey("demo")) if mode == "as given" else None
     there = there or msgspec.convert({"metadata": {"name": "demo", "labels": labels}}, Namespace)

@@ -1,4 +1,4 @@
-"""What a function costs, counted and not timed: how often each line of Python is run, and compares a tenant's texts.
+"""The cost of a function, counted and not timed: how often each line of Python is run, and compares a tenant's texts.
 
 Each turn of a loop is a line event, of a comprehension too, and each line is counted by itself, so that a loop within a
 loop shows however little it is beside the rest. What hides from line events are loops within C, of which the usual one
@@ -23,7 +23,7 @@ Cost: TypeAlias = Counter[tuple[str, int]]
 
 
 class EndlessError(BaseException):
-    """A function takes so many lines that nobody should wait for its end."""
+    """A function runs so many lines that a test should not wait for its end."""
 
 
 def lines(function: Callable[[], object], most: int = 5_000_000) -> Cost:

@@ -1,4 +1,4 @@
-"""What an object may hold, walked down to its last list and map, so that each can be made long.
+"""The possible content of an object, walked down to its last list and map, so that each can be made long.
 
 There are two sources, and neither can be forgotten: the views that reviews and facts are decoded into, and the shapes
 of `webhook.kubevirt` for objects that are read as plain JSON. What a view calls anything has its content here, by the
@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import inspect
 
 from webhook.k8s.views import Unstructured
-from webhook.kubevirt.go_json import structs
+from webhook.kubevirt.go_json import scalar, structs
 from webhook.kubevirt.types import core
 
 
@@ -61,7 +61,7 @@ class UnknownTypeError(Exception):
     """A view has a list or map of which nothing here knows what it holds."""
 
 
-# What stands in fields that the views leave open, by their names.
+# The content of fields that the views leave open, by their names.
 _OPEN: Final[dict[str, Node]] = {
     "annotations": TEXT,
     "configuration": TEXT,
@@ -82,7 +82,7 @@ _OPEN: Final[dict[str, Node]] = {
 
 
 def of_view(view: Any, where: str = "", whole: Node | None = None) -> Node:
-    """What a view reads.
+    """A field that a view reads.
 
     Args:
         where: the field's name, for what is left open.
@@ -115,10 +115,10 @@ def of_view(view: Any, where: str = "", whole: Node | None = None) -> Node:
 
 
 def of_shape(given: Any) -> Node:
-    """What a shape reads."""
-    if isinstance(given, structs.Amount):
+    """The fields that a shape reads."""
+    if isinstance(given, scalar.Amount):
         return SchemaScalar("amount")
-    if isinstance(given, structs.Scalar):
+    if isinstance(given, scalar.Scalar):
         return SchemaScalar({str: "text", bool: "truth", int: "number"}[type(given.zero)])
     if isinstance(given, structs.Struct):
         return Fields({name: of_shape(each) for name, each in given.fields.items()})

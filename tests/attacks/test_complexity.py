@@ -72,7 +72,7 @@ def comparisons(world: AttackWorld, places: Iterable[tuple[str, Path]], count: i
     ],
 )
 def test_each_list_and_map_by_itself(world: AttackWorld, alike: bool) -> None:
-    world.review(world.objects())()  # What is remembered for all reviews is not a review's cost.
+    world.review(world.objects())()  # A cache for all reviews is not a cost of one review.
     none = lines(world, (), 0, alike=alike)
     found = {}
 
@@ -90,7 +90,7 @@ def test_all_of_them_together(world: AttackWorld, alike: bool, cost: Any) -> Non
     places = world.everything()
     world.review(world.objects())()
 
-    # From one item on: the first of them may lead another way, such as to a refusal.
+    # The counts start at one item: the first one may lead to another path, such as a denial.
     assert nonlinear(*(cost(world, places, 1 + count, alike=alike) for count in (0, FEW, 2 * FEW))) == {}
 
 

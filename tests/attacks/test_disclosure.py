@@ -1,4 +1,4 @@
-"""What an answer may reveal of revisions, instancetypes, preferences and namespaces: a test for each kind of object."""
+"""The facts that answers reveal of revisions, instancetypes, preferences and namespaces: a test for each kind."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ DAEMONSET = {
     },
     "data": {"spec": {"template": {"spec": {"containers": [{"env": [{"name": "TOKEN", "value": "s"}]}]}}}},
 }
-# What is written over a DaemonSet's revision to make it look like KubeVirt's.
+# Fields that make a DaemonSet's revision look like KubeVirt's.
 DISGUISES: dict[str, Json] = {
     "none": {},
     "kind": {"data": {"kind": "VirtualMachineInstancetype"}},
@@ -83,7 +83,7 @@ def revision_facts(revision: Json | None) -> Facts:
 @pytest.mark.parametrize("mode", ["enforce", "warn"])
 @pytest.mark.parametrize(("path", "obj"), NAMING_ONE)
 def test_a_foreign_revision(path: str, obj: Json, mode: str, missing: Any, disguise: str) -> None:
-    """To anybody: nothing. Not even that it exists."""
+    """No user learns anything about it, not even that it exists."""
     worn = DISGUISES[disguise]
     revision = planted(DAEMONSET, ["metadata.ownerReferences"])
     revision["data"] |= worn.get("data", {})
@@ -167,7 +167,7 @@ SET_TOO: Json = {"schedulerName": "mine", "nodeSelector": {"mine": "x"}, "ioThre
 
 
 def sized_facts() -> Facts:
-    """What the metadata says is nowhere to be seen; what the spec says, in the patch alone."""
+    """No output shows the metadata; only the patch shows the spec."""
     objects = [planted(one, (*_OWED, "spec")) for one in (FULL_INSTANCETYPE, FULL_PREFERENCE)]
     for one in objects:
         one["spec"] = json.loads(json.dumps(planted({"spec": one["spec"]}, _OWED)["spec"]).replace(CANARY, APPLIED))
@@ -198,8 +198,9 @@ def sized_facts() -> Facts:
     ],
 )
 def test_an_instancetype_and_a_preference(path: str, obj: Json, code: str) -> None:
-    """To who names them: which fields they set, and the amounts that KubeVirt's refusals compare; the whole of what
-    they apply in the requester's own object only, as KubeVirt would write it; nothing of their metadata."""
+    """A user who names them learns which fields they set, and the amounts that KubeVirt's denials compare. All fields
+    that they apply appear only in the requester's own object, as KubeVirt would write it; their metadata never appears.
+    """
     section = InstancetypeSettings(default_instancetype="u1.small", virtual_machine_instances=True, expand=True)
     if code == Code.DEFAULTS_INJECTED:
         section = msgspec.structs.replace(section, expand=False)
@@ -231,7 +232,7 @@ def test_the_namespace(mode: str) -> None:
     silent(shown)
 
 
-# -- what is not read at all -------------------------------------------------------------------------------------------
+# -- objects that the webhook never reads ------------------------------------------------------------------------------
 
 
 def test_volumes_and_their_sources_are_never_read() -> None:

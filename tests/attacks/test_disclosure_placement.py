@@ -1,4 +1,4 @@
-"""What an answer may reveal of nodes, VMIs, pods, migrations and of the KubeVirt object: a test for each of them."""
+"""The facts that answers reveal of nodes, VMIs, pods, migrations and the KubeVirt object: a test for each of them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from webhook.review.reviewer import NullObserver, Reviewer
 VALIDATE = "/validate/migration/virtualmachineinstancemigrations/enforce"
 TARGETS = "/mutate/migration/pods/enforce"
 
-# etcd takes no larger object, so that a larger answer helps nobody.
+# etcd stores no larger object, so a larger answer would be useless.
 MAX_ANSWER = 2 * 1024 * 1024
 # Lines of Python; an everyday migration takes some 1,500.
 BOUND = 1_000_000

@@ -64,7 +64,7 @@ class AttackWorld:
 
     Attributes:
         name: for tests and tables.
-        endpoint: that is asked.
+        endpoint: that receives the review.
         subjects: the objects that are read, by name.
         facts: the others, which tenants don't write.
         request: more of the request.
@@ -185,5 +185,5 @@ def decoded(view: Any, json: Any) -> Any:
 
 
 def view(endpoint: Endpoint) -> Any:
-    """What an endpoint decodes objects into."""
+    """The type into which an endpoint decodes objects."""
     return endpoint.codec._typed.type.__args__[0]  # type: ignore[attr-defined]

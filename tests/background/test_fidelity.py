@@ -31,7 +31,7 @@ VMS = STORED_VMS.path()
 
 
 class FidelityCase:
-    """A parity watch in front of a fake API server."""
+    """A fidelity check in front of a fake API server."""
 
     def __init__(self, server: FakeApiServer, clock: FakeClock, transport: Any) -> None:
         self.server = server

@@ -1,4 +1,4 @@
-"""The benchmark over the node index runs and says what it should; how fast that is, is not judged here."""
+"""The benchmark of the node index runs and reports its results; this module does not assert how fast it is."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ SKEWED = figures(10, 9, 11, 0, 0, 0)
 EVEN = figures(5, 5, 6, 4, 5, 5)
 
 
-# -- what is counted ---------------------------------------------------------------------------------------------------
+# -- counts ------------------------------------------------------------------------------------------------------------
 
 
 def test_figures_count_every_node_in_order() -> None:
@@ -88,7 +88,7 @@ def test_metrics_with_labels_are_left_out() -> None:
     assert read_metrics(text) == {"process_cpu_seconds_total": 1.5, "some_sum": 2e-05}
 
 
-# -- what is made ------------------------------------------------------------------------------------------------------
+# -- generated objects -------------------------------------------------------------------------------------------------
 
 
 def test_half_of_the_nodes_list_the_image() -> None:
@@ -242,7 +242,7 @@ def test_the_shipped_profile_disables_what_it_weights_anew() -> None:
     assert {"InterPodAffinity", "TaintToleration"} <= {plugin["name"] for plugin in score["enabled"]}
 
 
-# -- what is said ------------------------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------------------------
 
 ROW = PlacementRow("row", 30, namespaces=20, devices=110)
 

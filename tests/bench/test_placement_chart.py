@@ -1,4 +1,4 @@
-"""The benchmark's chart: complete, within its bounds, and readable by everybody."""
+"""The benchmark's chart: complete, within its bounds, and readable."""
 
 from __future__ import annotations
 

@@ -37,15 +37,15 @@ def test_scores_are_read_from_the_log() -> None:
 
 
 @pytest.mark.parametrize("minor", build.older_versions())
-def test_an_older_scheduler_is_pinned(minor: str) -> None:
-    bundle = build.older_scheduler(minor)
+def test_an_older_control_plane_is_pinned(minor: str) -> None:
+    bundle = build.older_control_plane(minor)
 
     assert bundle.version.startswith(f"v{minor}.")
     assert build.location({"HOME": "/h", "KUBEVIRT_WEBHOOK_CACHE": "/cache"}, bundle=bundle).parts[-2:] == (
-        "scheduler",
+        "controlplane",
         bundle.version,
     )
 
 
-def test_there_are_older_schedulers() -> None:
+def test_there_are_older_control_planes() -> None:
     assert build.older_versions() == ["1.34", "1.35"]

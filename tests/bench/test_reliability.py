@@ -1,4 +1,4 @@
-"""The reliability runs work and tell what they should; their figures are not judged here."""
+"""The reliability benchmarks run and report their results; this module does not assert their figures."""
 
 from __future__ import annotations
 

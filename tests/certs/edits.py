@@ -1,4 +1,4 @@
-"""Secrets of a CA as somebody edits them by hand."""
+"""Secrets of a CA as an admin edits them by hand."""
 
 from __future__ import annotations
 

@@ -23,12 +23,12 @@ ENTRIES = ("enforce", "observe")
 
 
 class Killed(BaseException):
-    """The replica died in the middle of a call."""
+    """The replica ended in the middle of a call."""
 
 
 @dataclass
 class CertsClock:
-    """Moves only when told to."""
+    """A clock that moves only when a test moves it."""
 
     monotonic: float = 0.0
     unix: float = START.timestamp()
@@ -85,7 +85,7 @@ class CertsWorld:
         self.writes = 0
         self._verified: set[tuple[bytes, x509.Certificate]] = set()
 
-    # -- what others do ------------------------------------------------------------------------------------------------
+    # -- other clients -------------------------------------------------------------------------------------------------
 
     def create(self, name: str) -> None:
         self.overwrite(name, {})
@@ -122,7 +122,7 @@ class CertsWorld:
                 self.check()
 
     async def wait(self, days: float) -> None:
-        """Time in which everybody looks now and then."""
+        """Advances the clock; every replica checks now and then."""
         for _ in range(int(days * 2)):
             self.clock.advance(12 * 3600)
             for replica in self.replicas:
@@ -130,7 +130,7 @@ class CertsWorld:
                 self.check()
 
     def check(self) -> None:
-        """Whoever trusts any one caBundle can verify every replica."""
+        """Checks that a client that trusts any one caBundle can verify every replica."""
         found = [each for each in self.configurations.values() if each]
         bundles = {pem for each in found for pem in each.bundles.values()}
         for replica in self.replicas:
@@ -140,7 +140,7 @@ class CertsWorld:
     def _accepted(self, bundle: bytes, replica: RotatingReplica) -> bool:
         leaf = replica.leaf
         assert leaf
-        # What was true a moment ago still is, until the leaf ends.
+        # A state that held a moment ago still holds until the leaf expires.
         if (bundle, leaf) not in self._verified:
             if not verifies(bundle, leaf, replica.terms.hosts[0], self.clock.date):
                 return False
@@ -216,7 +216,7 @@ class _Bundles:
 
 
 def reject(*calls: str) -> Callable[[str], None]:
-    """The API server refuses these."""
+    """Returns a hook that rejects these calls, as the API server would."""
 
     def at(call: str) -> None:
         if call in calls:

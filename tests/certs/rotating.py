@@ -1,4 +1,4 @@
-"""What a replica has after its looks, and what every replica trusts."""
+"""The state of a replica after its checks, and the CAs that every replica trusts."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_verification(hosts: list[str]) -> None:
 @pytest.mark.parametrize("hosts", HOSTS, ids=str)
 @pytest.mark.parametrize("other", ["kubernetes.default.svc", "10.0.0.1", "2001:db8::1"])
 def test_a_stolen_key_is_of_no_use_elsewhere(hosts: list[str], other: str, tmp_path: Path) -> None:
-    """Judged by OpenSSL too."""
+    """OpenSSL and Python both reject a leaf certificate for another name."""
     ca = authority(*hosts)
     (tmp_path / "ca").write_bytes(ca.pem)
     codes = []

@@ -186,7 +186,7 @@ class RotationCluster(RuleBasedStateMachine):
 
     @rule(hours=st.integers(1, 40))
     def wait(self, hours: int) -> None:
-        """Time in which everybody looks now and then."""
+        """Advances the clock; every replica checks now and then."""
         for _ in range(hours):
             self.world.clock.advance(3600)
             for replica in self.world.replicas:

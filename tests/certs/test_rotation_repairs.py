@@ -1,4 +1,4 @@
-"""Secrets, bundles and leaves that others edited, deleted or refused: each heals in the order of a rotation."""
+"""Rotation repairs Secrets, caBundles and leaves that others edited or deleted, in its usual order."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_secret_that_is_deleted_all_the_time_makes_no_endless_bundle() -
 
 
 async def test_the_ca_of_another_way_of_serving_is_kept_for_an_overlap() -> None:
-    """A rollout from mounted certificates: replicas of before serve with a CA that we don't know."""
+    """In a rollout from mounted certificates the old replicas serve with a CA that kubevirt-webhook does not know."""
     world = CertsWorld()
     theirs = self_signed([HOST], START, timedelta(days=90))
     for name in NAMES:

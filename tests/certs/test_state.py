@@ -1,4 +1,4 @@
-"""Which change of the Secret comes next, one decision at a time; test_rotation has them in their order."""
+"""The next change of the Secret, decision by decision; test_rotation has them in their order."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_there_is_a_limit_to_what_is_kept_but_the_own_ca_is_always_among_it() ->
 def foreign(
     name: str | None = None, constraints: x509.NameConstraints | None = None, path_length: int | None = 0
 ) -> x509.Certificate:
-    """A CA of somebody else, as like ours as is wanted."""
+    """A CA of another issuer, as similar to the CA of kubevirt-webhook as the test wants."""
     key, serial = ec.generate_private_key(ec.SECP256R1()), x509.random_serial_number()
     subject = x509.Name(
         [x509.NameAttribute(NameOID.COMMON_NAME, name or f"kubevirt-webhook CA {serial & 0xFFFFFFFF:08x}")]

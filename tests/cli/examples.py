@@ -1,4 +1,4 @@
-"""What a review of the example says."""
+"""The output of a review of the example."""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -24,13 +26,6 @@ ASK = {
         _kubevirt_webhook_completion kubevirt-webhook
         printf '%s\\n' "${{COMPREPLY[@]}}"
     """,
-    "zsh": """
-        autoload -U compinit; compinit -D -u
-        compdef() {{ }}; _describe() {{ shift; print -l -- ${{(P)1}} }}; compadd() {{ print -l -- "$@" }}
-        words=({line}); CURRENT=$#words
-        source ./script
-        _kubevirt_webhook_completion
-    """,
     "fish": "source ./script; complete -C '{line}'",
 }
 
@@ -45,13 +40,60 @@ def offered(shell: str, line: str, directory: Path) -> set[str]:
     return {line.split("\t")[0].split(":")[0] for line in done.stdout.splitlines() if line}
 
 
-@pytest.mark.parametrize("shell", [name for name in ASK if shutil.which(name)])
-def test_the_shells_of_this_machine(shell: str, tmp_path: Path) -> None:
+def needed(shell: str) -> None:
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is missing; on Debian it is the package {shell}")
+
+
+@pytest.mark.parametrize("shell", list(ASK))
+def test_what_shells_offer(shell: str, tmp_path: Path) -> None:
+    needed(shell)
     assert {"review", "test", "completion"} <= offered(shell, "kubevirt-webhook ''", tmp_path)
     assert offered(shell, "kubevirt-webhook rev", tmp_path) == {"review"}
     assert "migration" in offered(shell, "kubevirt-webhook explain mig", tmp_path)
     assert "--cluster-from" in offered(shell, "kubevirt-webhook review --clu", tmp_path)
     assert "sarif" in offered(shell, "kubevirt-webhook review --output sa", tmp_path)
+
+
+# zsh completes only while it edits a line, so it gets a terminal. Ctrl-X shows what the line has become.
+EDITING = """
+PROMPT= PS2= RPROMPT= PROMPT_SP=
+autoload -U compinit; compinit -D -u
+source ./script
+show() { print -r -- "<$BUFFER>"; exit }
+zle -N show
+bindkey '^I' complete-word '^X' show
+precmd() { print -r -- '<ready>' }
+"""
+
+
+def completed(line: str, directory: Path) -> str:
+    """The line of zsh after a tab."""
+    (directory / "script").write_text(run("completion", "zsh").stdout)
+    (directory / ".zshrc").write_text(EDITING)
+    child, terminal = pty.fork()
+    if not child:
+        os.chdir(directory)
+        os.execvpe("zsh", ["zsh", "-i"], {**os.environ, "PATH": PATH, "ZDOTDIR": str(directory), "TERM": "dumb"})
+    written = b""
+    while b"<ready>" not in written:
+        written = written + os.read(terminal, 4096)
+    os.write(terminal, f"{line}\t\x18".encode())
+    written = b""
+    while not (found := re.search(rb"<(kubevirt-webhook .*?)>", written)):
+        written = written + os.read(terminal, 4096)
+    os.close(terminal)
+    os.waitpid(child, 0)
+    return found[1].decode()
+
+
+def test_what_zsh_completes(tmp_path: Path) -> None:
+    needed("zsh")
+
+    assert completed("kubevirt-webhook rev", tmp_path) == "kubevirt-webhook review "
+    assert completed("kubevirt-webhook explain mig", tmp_path) == "kubevirt-webhook explain migration "
+    assert completed("kubevirt-webhook review --clu", tmp_path) == "kubevirt-webhook review --cluster-from "
+    assert completed("kubevirt-webhook review --output sa", tmp_path) == "kubevirt-webhook review --output sarif "
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -77,7 +119,7 @@ def test_every_shell_has_a_script(shell: str) -> None:
 def test_kubectl_gets_what_cobra_reads(words: list[str], incomplete: str, answer: list[str] | None) -> None:
     found = completion.answer(words, incomplete)
 
-    # What can be completed has its help behind it.
+    # Each completion comes with its help text.
     assert found == answer if answer else found[0].startswith((f"{incomplete}ew\t", f"{incomplete}ration\t"))
 
 

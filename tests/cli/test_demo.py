@@ -36,7 +36,7 @@ def test_shows_every_answer(golden: Callable[[str], None]) -> None:
     steps = done.stdout[done.stdout.index("\nNext steps") + 1 :]
     golden(steps.replace(written, "DIRECTORY"))
     assert max(map(len, steps.splitlines())) <= 80
-    # What it says can be done as it stands.
+    # A user can run the printed commands unchanged.
     (line,) = [line for line in steps.splitlines() if line.startswith("  export ")]
     called = subprocess.run(["bash", "-c", f"{line}; kubevirt-webhook version"], cwd=ROOT, check=True, timeout=60)
     assert called.returncode == 0

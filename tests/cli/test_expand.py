@@ -10,6 +10,7 @@ import yaml
 
 from tests.cli.expanding import BOTH, CLUSTER, EXAMPLES, KUBEVIRT, MATCHED, example, expand
 from tests.cli.runner import run
+from tests.definitions import definition
 from tests.kubevirt.samples import instancetype, preference, vm
 
 SECRET = "hunter2"
@@ -286,3 +287,26 @@ class TestKubeVirtVersions:
         assert "spec.preferredArchitecture" in older.stderr
         assert (yaml.safe_load(older.stdout)["spec"]["architecture"], older.exit_code) == ("amd64", 0)
         assert (yaml.safe_load(newer.stdout)["spec"]["architecture"], newer.stderr) == ("arm64", "")
+
+    def test_definitions_among_the_files_say_what_is_known(self) -> None:
+        status = {"phase": "Deployed", "observedKubeVirtVersion": "v1.9.0", "targetKubeVirtVersion": "v1.9.0"}
+        preferred = preference(preferredArchitecture="arm64")
+        objects = (vm(preference={"name": "linux"}), preferred, {**KUBEVIRT, "status": status})
+        lacking = definition(preferred["kind"], ["preferredArchitecture"])
+
+        assert yaml.safe_load(expand(*objects).stdout)["spec"]["architecture"] == "arm64"
+        result = expand(*objects, lacking)
+        assert "spec.preferredArchitecture" in result.stderr
+        assert yaml.safe_load(result.stdout)["spec"]["architecture"] == "amd64"
+        # The option asks for a release as it is by itself.
+        chosen = expand(*objects, lacking, options=("--kubevirt-version", "1.9"))
+        assert yaml.safe_load(chosen.stdout)["spec"]["architecture"] == "arm64"
+
+    def test_a_definition_that_is_none_is_one_sentence(self, golden: Callable[[str], None]) -> None:
+        status = {"phase": "Deployed", "observedKubeVirtVersion": "v1.9.0"}
+        broken = {**definition("VirtualMachine"), "spec": {"versions": 7}}
+
+        result = expand(vm(), {**KUBEVIRT, "status": status}, broken)
+
+        assert result.exit_code == 2
+        golden(result.stderr)

@@ -117,7 +117,7 @@ def test_the_scheduler_has_its_origin(cluster: Callable[..., Path]) -> None:
 
 
 def test_a_vm_that_exists_is_told_as_it_is(cluster: Callable[..., Path]) -> None:
-    """What a policy would add to it if it were created now is told, but it is not in its VMI."""
+    """The command reports what a policy would add to the VM if it were created now, but its VMI has none of it."""
     exists = vm("old", "apps", MEMORY)
     exists["metadata"]["uid"] = "6b0f3a52-0f4e-4b58-8a3c-000000000099"
     found = explained("apps/old", cluster=cluster(exists))

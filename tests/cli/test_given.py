@@ -26,7 +26,7 @@ def test_sorted_by_what_they_are(tmp_path: Path) -> None:
         obj("VirtualMachineClusterPreference", "instancetype.kubevirt.io/v1beta1"),
         obj("Secret", "v1"),
         obj("Secret", "v1", "b"),
-        # Somebody else's kind of the same name.
+        # A kind of another project with the same name.
         obj("VirtualMachine", "vmoperator.vmware.com/v1alpha1"),
         obj("VirtualMachineInstance", "kubevirt.io/v1", namespace="shop"),
     )

@@ -45,7 +45,7 @@ def image(api: InstallMemory) -> str:
 
 
 def callers(api: InstallMemory) -> Any:
-    """Who may connect to the port webhooks."""
+    """The peers that may connect to the port webhooks."""
     (policy,) = (one for one in api.objects.values() if one["kind"] == "NetworkPolicy")
     (rule,) = (rule for rule in policy["spec"]["ingress"] if rule["ports"][0]["port"] == "webhooks")
     return rule.get("from")
@@ -86,7 +86,7 @@ def test_install_upgrade_uninstall(api: InstallMemory, tmp_path: Path) -> None:
     assert "+ ClusterRole kubevirt-webhook-parity\n" in shown
     run("install", "--config", settings, "--image", "here:2")
     assert image(api) == "here:2"
-    # What isn't given stays.
+    # Options that are not given keep their values.
     assert run("install").output == NO_CHANGES
 
     settings.write_text(MORE.partition("\n")[0])
@@ -121,7 +121,7 @@ def test_the_overlay_is_that_of_the_cluster(
 
 
 def test_the_first_installation_needs_an_image(api: InstallMemory, golden: Callable[[str], None]) -> None:
-    """No registry has one of ours: a made-up default would be installed, and never start."""
+    """No registry has an image of kubevirt-webhook: a made-up default would be installed and never start."""
     for arguments in ([], ["--dry-run"], ["--no-wait"]):
         result = run("install", *arguments)
         assert (result.exit_code, api.objects) == (2, {})

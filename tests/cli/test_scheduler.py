@@ -41,7 +41,7 @@ def test_the_extender_for_layers_has_no_mistakes(variant: str, url: str, tmp_pat
     assert extender["urlPrefix"] == url.partition("/v1")[0].rstrip("/") + "/v1/layers"
     assert extender["prioritizeVerb"] == "prioritize"
     assert (extender["ignorable"], extender["nodeCacheCapable"]) == (True, True)
-    # What does more than score could keep pods from being placed.
+    # A plugin that does more than score could keep pods from being placed.
     assert not {"filterVerb", "bindVerb", "preemptVerb", "managedResources"} & extender.keys()
     assert ("tlsConfig" in extender) is url.startswith("https")
 

@@ -17,7 +17,7 @@ IMAGE = {"kind": "DataSource", "metadata": {"name": "i", "namespace": "a"}}
 
 
 class SearchedSource(objects.Objects):
-    """Has one image, and refuses claims."""
+    """A source of objects that has one image, and denies access to claims."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, str]] = []
@@ -30,6 +30,9 @@ class SearchedSource(objects.Objects):
 
     async def kubevirts(self) -> list[KubeVirt] | Unavailable:
         return []
+
+    async def definitions(self) -> None:
+        return None
 
 
 async def test_what_was_read_is_remembered_and_what_is_missing_too() -> None:

@@ -67,7 +67,7 @@ def test_it_comes_when_it_is_asked_for_and_stays_until_it_is_uninstalled(api: In
     assert "- Namespace kubevirt-scheduler" in run("uninstall", "--dry-run").output
     run("uninstall")
     assert api.objects == {}
-    # What it needs is there before its pods, and goes after them.
+    # Its dependencies are created before its pods, and removed after them.
     wrote = [one for one in api.wrote if "scheduler" in one]
     assert wrote[0] == f"PATCH {NAMESPACE}"
     assert wrote[-1] == f"DELETE {NAMESPACE}"
@@ -126,7 +126,7 @@ def test_where_no_scheduler_can_be_seen_its_image_must_be_given(api: InstallMemo
     result = run("install", "--with=scheduler")
 
     assert result.exit_code == 2
-    # Of the cluster's version, without what a distribution adds.
+    # The cluster's version, without the suffix of a distribution.
     assert "kube-scheduler:v1.36.3\n" in result.stderr
     assert DEPLOYMENT not in api.objects
 

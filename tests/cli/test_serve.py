@@ -1,4 +1,4 @@
-"""`serve` as a process: what it says at its start, what it refuses, and how it ends."""
+"""`serve` as a process: what it logs at its start, which settings it rejects, and how it ends."""
 
 from __future__ import annotations
 

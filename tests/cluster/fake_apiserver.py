@@ -41,7 +41,7 @@ class Asked(NamedTuple):
 
 
 class FakeClock(Clock):
-    """Time that passes only when somebody sleeps, or when a test says so."""
+    """A clock that advances only when a task sleeps, or when a test says so."""
 
     def __init__(self) -> None:
         self.time = 1000.0
@@ -61,7 +61,7 @@ class FakeClock(Clock):
 
 
 class HeldClock(FakeClock):
-    """Time that only a test moves: whoever sleeps stays asleep until `advance` passes the end of the sleep."""
+    """A clock that only a test moves: a task that sleeps stays asleep until `advance` passes the end of its sleep."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class FakeApiServer:
         self._watches: set[OpenWatch] = set()
         self._snapshots: dict[tuple[int, str], list[Json]] = {}
 
-    # What the cluster holds.
+    # The objects of the cluster.
 
     def serve(self, resource: Resource[Any]) -> None:
         self._kinds.setdefault(resource.path(), (resource, {}))
@@ -150,7 +150,7 @@ class FakeApiServer:
         self._log_change(resource, self._kinds[resource.path()][1].pop((namespace, name)), None)
 
     def held(self, resource: Resource[Any]) -> Mapping[tuple[str, str], Json]:
-        """What there is, by namespace and name."""
+        """The stored objects, by namespace and name."""
         return self._kinds[resource.path()][1]
 
     def compact(self) -> None:
@@ -292,7 +292,7 @@ class FakeApiServer:
             self._snapshots[at, request.path] = [item for _, item in sorted(objects.items())]
         items = [item for item in self._snapshots[at, request.path] if selected(item, selector)]
         label, equals, value = request.query.get("labelSelector", "").partition("=")
-        if equals:  # of label selectors equality is all that is understood here
+        if equals:  # this fake supports only equality in label selectors
             items = [item for item in items if item["metadata"].get("labels", {}).get(label) == value]
         page = items[start : start + limit]
         more = start + limit < len(items)

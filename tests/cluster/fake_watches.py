@@ -10,7 +10,7 @@ Json = dict[str, Any]
 
 
 class OpenWatch:
-    """One watch request: what is still to be sent; None ends it, nothing at all breaks its connection."""
+    """One watch request: the lines that are still to be sent; None ends it, nothing at all breaks its connection."""
 
     def __init__(self, collection: str, selector: str) -> None:
         self.collection = collection

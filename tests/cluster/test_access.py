@@ -1,4 +1,4 @@
-"""Who somebody is; what they may do is asked the same way (`test_live`)."""
+"""The identity of a user; `test_live` covers the user's permissions, which are requested in the same way."""
 
 from __future__ import annotations
 

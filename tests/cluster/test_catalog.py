@@ -1,4 +1,4 @@
-"""Watched instancetypes, preferences and presets: when a copy answers, when a GET does, and what is kept."""
+"""Watched instancetypes, preferences and presets: when a copy answers, when a GET does, and which copies are kept."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ class TestTenants:
             kept = [key for key in keys if case.cluster.peek(key) is not NOT_READ]
             assert len(kept) == 8
             assert guest(await case.read(keys[-1])) == 2
-            # What leaves makes room.
+            # A deleted object makes room for others.
             for key in kept:
                 case.server.remove(INSTANCETYPES, key.name, key.namespace)
             case.server.put(INSTANCETYPES, "fat-39", "a-hostile", spec=SPEC | {"fat": "y" * 30 * 1024})

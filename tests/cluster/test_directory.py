@@ -1,4 +1,4 @@
-"""What is wrong in the files of a cluster, and that anything else is read."""
+"""Errors in the files of a cluster are reported, and all other files are read."""
 
 from __future__ import annotations
 

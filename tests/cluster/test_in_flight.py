@@ -1,4 +1,4 @@
-"""What the reviews of one request share: ControllerRevisions, for a second; whoever asks for fresh ones gets those."""
+"""The reviews of one request share ControllerRevisions for a second, unless a review requests fresh ones."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_for_a_second_an_answer_may_be_old_and_a_fresh_one_is_not(tmp_path
         put(case.server, "u1.huge")
         old, now = await case.read(UNTYPED), await case.read(FRESH)
         assert [found.data["metadata"]["name"] for found in (old, now)] == ["u1.small", "u1.huge"]
-        # What was read fresh is shared, too.
+        # Fresh objects are shared, too.
         assert case.cluster.peek(UNTYPED) == now
         case.held.advance(SHARED_SECONDS)
         assert case.cluster.peek(UNTYPED) is NOT_READ

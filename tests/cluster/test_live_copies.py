@@ -89,7 +89,7 @@ class TestCopies:
             await case.ready()
             found = case.cluster.peek(NamespaceKey("demo"))
             assert isinstance(found, Namespace)
-            # What it says to others is not kept.
+            # The copy leaves out labels and annotations of other programs.
             assert (found.meta.labels, found.meta.annotations) == ({ours: "enforce"}, {ours: "y"})
             assert await case.read(NamespaceKey("demo")) == found
             assert case.server.requests(NAMESPACES.path(name="demo")) == []
@@ -111,7 +111,7 @@ class TestCopies:
 
             assert all(isinstance(answer, Unavailable) for answer in await asyncio.gather(*more))
             assert not any(case.server.requests(NAMESPACES.path(name=f"more-{number}")) for number in range(100))
-            # What the copy has is read as ever, and so is everything once the second is over.
+            # Objects in the copy are read as before, and so are all others once the second is over.
             assert isinstance(await case.read(NamespaceKey("demo", fresh=True)), Namespace)
             clock.advance(1.0)
             assert await case.read(NamespaceKey("more-0")) is None

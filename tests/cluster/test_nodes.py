@@ -1,4 +1,4 @@
-"""Nodes from their watch, and what else is kept of them where somebody wants it."""
+"""Nodes from their watch, and the further fields that the watch keeps where a component needs them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def view(resource: Resource[NodeView], image: str = "one", zone: str = "a") -> N
 
 
 def change(nodes: WatchedNodes, old: NodeView | None, new: NodeView | None) -> NodeView | None:
-    """What the watch does."""
+    """The effects of the watch."""
     kept = nodes._trim(new) if new else None
     nodes._on_change(old, kept)
     return kept

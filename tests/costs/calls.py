@@ -12,7 +12,7 @@ import gc
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -63,7 +63,7 @@ _BODIES: Final[Mapping[str, bytes]] = {
 
 
 class _Transport(asyncio.Transport):
-    """Keeps what is written."""
+    """A transport that keeps all written bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class _Server:
         self._connection.data_received(request)
         while not self._transport.written:
             await asyncio.sleep(0)
-        # What is done once the answer is written.
+        # The work after the answer is written.
         for _ in range(3):
             await asyncio.sleep(0)
         answer = b"".join(self._transport.written)
@@ -129,15 +129,19 @@ def _failed(event: str, path: str, error: BaseException) -> None:
     raise AssertionError(f"{path}: {event}") from error
 
 
-async def counted() -> dict[str, Counter[str]]:
-    """The calls of a review by endpoint, each by function: ``module:function``."""
+async def counted(paths: Collection[str] = BY_PATH) -> dict[str, Counter[str]]:
+    """The calls of a review by endpoint, each by function: ``module:function``.
+
+    Args:
+        paths: the endpoints that are asked.
+    """
     sink = os.open(os.devnull, os.O_WRONLY)
     audit = LineWriter(Descriptor(sink))
     servers = [_Server(cluster, audit) for cluster in (_REVIEWS / "cluster", cases.CLUSTER)]
     # Let the connections begin.
     await asyncio.sleep(0.01)
     result = {}
-    for path in BY_PATH:
+    for path in paths:
         body = _BODIES[path[1:].rpartition("/")[0]]
         server = servers["/instancetypes/" in path]
         for _ in range(_WARM_UP):
@@ -161,7 +165,7 @@ async def _calls(server: _Server, path: str, body: bytes) -> Counter[str]:
             codes[frame.f_code] += 1
 
     before = sys.getprofile()
-    # What other tests have left behind ends now, and not meanwhile.
+    # Leftovers of other tests end now, and not during the count.
     gc.collect()
     gc.disable()
     sys.setprofile(note)

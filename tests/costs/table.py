@@ -15,7 +15,7 @@ from tests.costs.calls import counted
 from tests.costs.modules import imported
 
 TABLE: Final = Path(__file__).with_name("table.json")
-# What may come and go with a version of a library.
+# Calls that may come and go with a version of a library.
 TOLERANCE: Final = 0.03
 AGAIN: Final = "python -m tests.costs.table"
 
@@ -32,13 +32,13 @@ def version() -> str:
 
 
 def calls() -> dict[str, dict[str, int]]:
-    """What is counted now."""
+    """The current counts."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return {path: dict(sorted(each.items())) for path, each in runner.run(counted()).items()}
 
 
 def growth(now: Mapping[str, int], then: Mapping[str, int]) -> str:
-    """What is more than it was, one a line, the most first; empty where the sum is within the tolerance."""
+    """The increased counts, one a line, the most first; empty where the sum is within the tolerance."""
     before, after = sum(then.values()), sum(now.values())
     if after <= before * (1 + TOLERANCE):
         return ""

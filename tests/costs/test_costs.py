@@ -1,7 +1,7 @@
-"""What a review and a server's start cost, counted: more than in the table fails with the names of what was added.
+"""The cost of a review and of a server's start, counted: more than in the table fails and names what was added.
 
-Whoever adds something that is worth its price runs ``python -m tests.costs.table`` and commits the table; so does
-whoever makes something cheaper, or the next one could make it dear again unnoticed.
+A change that is worth its price comes with a new table: run ``python -m tests.costs.table`` and commit it. A change
+that makes something cheaper needs a new table too, or a later change could make it expensive again unnoticed.
 """
 
 from __future__ import annotations

@@ -94,12 +94,12 @@ class DirectApi:
 
 
 class DoctorWorld:
-    """What there is, and whoever looks at it.
+    """A cluster, and the admin who runs the doctor in it.
 
     Attributes:
         found: all findings of `run`.
-        forbids_reviews: whoever looks may not create SubjectAccessReviews.
-        denied: what our account may not, as ``VERB RESOURCE``.
+        forbids_reviews: the admin may not create SubjectAccessReviews.
+        denied: what the account of kubevirt-webhook may not do, as ``VERB RESOURCE``.
     """
 
     def __init__(self, server: FakeApiServer, kubeconfig: Path) -> None:
@@ -131,10 +131,10 @@ class DoctorWorld:
         self.server.put(views.ROLES, "cluster-admin", rules=[{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}])
         self.server.put(MUTATING, "virt-api-mutator", webhooks=[])
 
-    # What there is.
+    # The objects of the cluster.
 
     def register(self, **target: Any) -> None:
-        """Our configurations, with caBundles."""
+        """Registers the configurations of kubevirt-webhook, with caBundles."""
         pem = self.authority.pem
         for manifest in configurations(self.settings, RegistrationTarget(ca_bundle=pem, url=self.url, **target)):
             self.put_configuration(manifest)
@@ -150,7 +150,7 @@ class DoctorWorld:
         return found
 
     def foreign(self, name: str, **entry: Any) -> None:
-        """Somebody else's mutating configuration with one entry, on pods unless said otherwise."""
+        """Adds another project's mutating configuration with one entry, on pods unless the test says otherwise."""
         rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
         whole = {
             "name": f"{name}.example.com",
@@ -251,7 +251,7 @@ class DoctorWorld:
             namespace,
             metadata={"labels": {"kubevirt.io": "virt-launcher"}, "ownerReferences": [owner]},
             spec={
-                # What the owner chose, so that nothing else finds fault with it.
+                # The choice of the owner, so that no other check reports it.
                 "schedulerName": "kubevirt",
                 "nodeName": node,
                 "containers": [{"image": LAUNCHER_IMAGE, "resources": {"requests": requests}}],
@@ -270,7 +270,7 @@ class DoctorWorld:
     def forbid(self, resource: Any, namespace: str = "", name: str = "") -> None:
         self.server.fail(resource.path(namespace, name), 403, "Forbidden", times=99)
 
-    # Whoever looks.
+    # The admin who runs the checks.
 
     async def run(self, check: Check) -> list[Finding]:
         """The findings of one check."""
@@ -334,7 +334,7 @@ def codes(findings: Iterable[Finding], verdict: str) -> list[str]:
 
 
 def lines(findings: Iterable[Finding]) -> str:
-    """Findings as a golden file holds them: without what is different in every run."""
+    """Findings as a golden file holds them: without the parts that differ in every run."""
     text = "".join(
         f"{one.verdict} {one.check} {one.code}\n  {one.subject}: {one.found}\n"
         + (f"  → {one.todo}\n" if one.todo else "")

@@ -1,4 +1,4 @@
-"""What a plan is measured by: a cluster in which pods move one by one, and every rule is looked at the plain way."""
+"""The oracle for plans: a cluster in which pods move one by one, and every rule is looked at the plain way."""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 The tests are skipped, with the reason, where neither a control plane nor Go to build one is at hand. With
 ``E2E_REQUIRED=1``, as in CI, they fail instead: a run that skipped them all must not look like a success.
+
+``KUBERNETES=1.34`` runs them on an older control plane. What a test needs that an older one lacks stands beside it, in
+``@pytest.mark.kubernetes``.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import pytest
 
 from hack.controlplane.build import HELM, UnavailableError, ensure
 
-from .support import order, shared, sizes
+from .support import order, shared, sizes, versions
 from .support.access import Access
 from .support.kube import Kube, KubeError
 from .support.plane import ControlPlane
@@ -33,10 +36,10 @@ from .support.webhook_server import INSTANCETYPES, MIGRATION, SCHEDULING, Webhoo
 
 BUILD = Path(__file__).resolve().parents[2] / "hack" / "controlplane" / "build.py"
 EX_UNAVAILABLE = 69
-# By which coverage has Python programs measure themselves.
+# The variable through which coverage measures Python subprocesses.
 MEASURED = "COVERAGE_PROCESS_CONFIG"
-# Of the server that most tests share: the plane's own scheduler, one that is dead, one that is dead too and that no
-# owner ever chooses, and one that nobody looks after.
+# The schedulers of the server that most tests share: the plane's own, one that is unavailable, one that is unavailable
+# and that no owner ever chooses, and one without a health check.
 SCHEDULERS = {
     "kubevirt": {"guard": "lease kubevirt-scheduler/kubevirt-scheduler"},
     "dead": {"guard": "lease kubevirt-scheduler/nobody"},
@@ -83,7 +86,7 @@ class ModuleWebhook(Protocol):
 
 
 class NewTenant(Protocol):
-    """Makes a namespace that a server, the shared one or the test's own, is asked about; mode None: has no label."""
+    """Makes a namespace that a server, the shared one or the test's own, evaluates; mode None: has no label."""
 
     def __call__(
         self,
@@ -98,6 +101,7 @@ class NewTenant(Protocol):
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "e2e: needs a real Kubernetes control plane (hack/controlplane/build.py)")
     config.addinivalue_line("markers", "namespace_labels(labels): labels of the namespace fixture's namespace")
+    config.addinivalue_line("markers", "kubernetes(since, lacking): the first minor version of Kubernetes that has it")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -105,6 +109,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     ours = frozenset(item for item in items if Path(__file__).parent in item.path.parents)
     for item in ours:
         item.add_marker(pytest.mark.e2e)
+        if why := versions.lack(item):
+            item.add_marker(pytest.mark.skip(reason=why))
     yield  # to those that deselect
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1:
@@ -141,9 +147,8 @@ def _build(config: pytest.Config) -> Path | Missing:
 def _run_build() -> Path | Missing:
     """Runs the build, its progress going to the terminal as it comes."""
     said = ""
-    with subprocess.Popen(
-        [sys.executable, str(BUILD)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as build:
+    command = [sys.executable, str(BUILD), *(["--kubernetes", versions.OLDER] if versions.OLDER else [])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as build:
         assert build.stderr is not None
         assert build.stdout is not None
         for line in build.stderr:
@@ -305,7 +310,7 @@ def _webhook(access: Access, directory: Path, settings: Mapping[str, Any]) -> We
 
 @pytest.fixture
 def new_tenant(request: pytest.FixtureRequest, new_namespace: NewNamespace) -> NewTenant:
-    """Makes namespaces under judgement in the shared plane."""
+    """Makes namespaces in the shared plane in which the webhook evaluates requests."""
 
     def make(
         mode: str | None = "enforce",
@@ -354,7 +359,7 @@ def sized(new_sized: NewTenant) -> Tenant:
 
 @pytest.fixture
 def moving(new_tenant: NewTenant) -> Tenant:
-    """A namespace where the shared webhook server enforces what migrations ask for."""
+    """A namespace where the shared webhook server enforces the selectors of migrations."""
     return new_tenant(policies=[MIGRATION])
 
 

@@ -1,4 +1,4 @@
-"""What a cluster does to the server when it is at its worst: overload by others, and etcd gone in the wrong moment."""
+"""A cluster in trouble: other clients overload the API server, or etcd is gone in the wrong moment."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_etcd_goes_in_the_middle_of_a_rotation_and_comes_back(installed: LiveIns
 def test_launcher_pods_that_fill_their_priority_level_still_get_their_scheduler(
     own_plane: OwnPlane, new_webhook: NewWebhook, record_property: Callable[[str, object], None]
 ) -> None:
-    """Each holds a seat of workload-low while we read its VMI: by default our read would wait for such a seat."""
+    """Each pod holds a seat of workload-low while the webhook reads its VMI; by default that read waits for a seat."""
     plane = own_plane(apiserver_flags=SEATS)
     tenant = Tenant.new(new_webhook(SETTINGS, access=plane))
     assert tenant.choice() == "kubevirt"
@@ -103,7 +103,7 @@ def flooded(plane: Access) -> Iterator[None]:
 
 
 def burst(tenant: Tenant, name: str) -> Counter[str]:
-    """Who schedules launcher pods that are all made at once; ``refused``: by the API server, which has no seat."""
+    """The scheduler of launcher pods that are all made at once; ``refused``: by the API server, which has no seat."""
     vmis = [tenant.start(vm(f"{name}-{number}")) for number in range(BURST)]
 
     def launch(vmi: Any) -> str:

@@ -1,4 +1,4 @@
-"""What is written down on a real API server: Events, what passed us by, PolicyReports; with the documented rights."""
+"""The records on a real API server: Events, drift and PolicyReports; with the documented permissions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def server(schedulers: Access, tmp_path: Path) -> Iterator[WebhookServer]:
     for document in rights:
         admin.apply(document)
     made = WebhookServer(schedulers, tmp_path, f"audit-{secrets.token_hex(4)}", SETTINGS)
-    # The rights stay: on a plane that workers share, another one may be using them.
+    # The permissions stay: on a plane that workers share, another one may be using them.
     yield made
     made.kill()
 

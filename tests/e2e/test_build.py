@@ -11,7 +11,7 @@ import pytest
 from .conftest import BUILD, EX_UNAVAILABLE
 
 BINARIES = {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"}
-# What follows -o is a directory (for Kubernetes) or a file (etcd). Every call leaves a line, and fails if told to.
+# The argument of -o is a directory (for Kubernetes) or a file (etcd). Every call leaves a line, and fails on demand.
 COMPILER = """#!/bin/sh
 echo "$CGO_ENABLED $*" >> "$CALLS"
 while [ "$1" != -o ]; do shift; done

@@ -1,4 +1,4 @@
-"""Managed certificates on a real API server, with failurePolicy Fail: whatever goes wrong refuses somebody's VM."""
+"""Managed certificates on a real API server, with failurePolicy Fail: any fault would deny an owner's VM."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def new_installation(tmp_path: Path) -> Iterator[NewInstallation]:
 
 
 def clear(kube: Kube) -> None:
-    """Takes away what is installed, once no replica puts it back."""
+    """Removes the installed objects, once no replica restores them."""
     for resource in CONFIGURATIONS:
         kube.delete_all(resource)
     with suppress(KubeError):  # not every installation has one
@@ -156,7 +156,7 @@ def test_a_write_over_anything_else_than_was_read_is_refused(
             found = (await bundles.read())[where]
             assert found
             kept, *gone = found.bundles
-            # Somebody takes an entry away meanwhile.
+            # Another client removes an entry meanwhile.
             fewer = installed.manifests()[:1]
             fewer[0]["webhooks"] = [entry for entry in fewer[0]["webhooks"] if entry["name"] == kept]
             await asyncio.to_thread(installed.apply, fewer)
@@ -246,11 +246,11 @@ def test_the_api_servers_client_certificate(
     installed.rotate()
     installed.wait_serving(ca)
     assert tenant.choice() == "kubevirt"
-    with pytest.raises(ValueError, match="Expecting value"):  # the sentence is no JSON
+    with pytest.raises(ValueError, match="Expecting value"):  # the sentence is not JSON
         replica.ask("/mutate/scheduling/virtualmachines/enforce", {})
     assert replica.metric("kubevirt_webhook_requests_total", code="403") == 1
 
-    # It is the API server that says who asks, so the answer may hold what that user may list.
+    # The API server vouches for the user, so the answer may hold what that user may list.
     tenant.label("enforce", MIGRATION)
     mover = MigrationMover(tenant, guest(nodeSelector=EAST))
     message = refused(lambda: mover.ask(WEST))["message"]
@@ -275,7 +275,7 @@ def test_the_api_servers_client_certificate(
 
 
 def rejection(tenant: Tenant) -> str | None:
-    """Why a VM is refused, in the words that its owner gets."""
+    """Why the API server denies a VM, in the words that its owner gets."""
     try:
         tenant.create(vm("probe"), dryRun="All")
     except KubeError as error:

@@ -130,7 +130,7 @@ CONDITIONAL = "virtualmachineinstances.scheduling.enforce.kubevirt-webhook.githu
 
 
 def overlay(directory: Path, newer: str, *, more: bool) -> str:
-    """A kustomization of somebody's own: with an image, and the webhooks that settings ask for."""
+    """Writes an admin's own kustomization, with an image and the webhooks that the settings need."""
     settings = {"schedulers": {"kubevirt": {"guard": "off"}}, "scheduling": {"virtualMachineInstances": more}}
     (directory / "settings.yaml").write_text(json.dumps(settings))
     printed = [sys.executable, "-m", "webhook", "manifests", "webhooks", f"--config={directory / 'settings.yaml'}"]
@@ -177,7 +177,7 @@ def test_from_install_to_kubectl_and_back(cluster: ControlPlane, tmp_path: Path)
     command(cluster, "hand-over", "--to-manager=kubectl")
     cluster.kubectl(*apply)
     assert image(kube) == "two:1"
-    # What the next tool leaves out is gone, also where the former one had made it.
+    # Objects that the next tool leaves out are gone, also where the former tool had made them.
     assert CONDITIONAL not in bundles(kube)
     assert owners(kube) == owners(kube, CONFIGURATIONS[0]) == {"kubectl"}
 
@@ -197,7 +197,7 @@ def test_from_install_to_helm_and_back(cluster: ControlPlane, helm: Helm, tmp_pa
     entry = write_bundle(cluster)
     bundle = bundles(kube)[entry]
 
-    # Helm adopts nothing unless told to.
+    # Helm adopts existing objects only with --take-ownership.
     assert "invalid ownership metadata" in helm.run("install", RELEASE, CHART, values=VALUES, check=False)
     command(cluster, "hand-over", "--to-manager=helm")
     helm.run("install", RELEASE, CHART, "--take-ownership", values=VALUES)

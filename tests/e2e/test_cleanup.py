@@ -23,7 +23,7 @@ from .support.workloads import MARK, VMS, scheduler_of, vm
 
 
 def marks(found: Mapping[str, Any]) -> set[str]:
-    """All marks on a VM and its template."""
+    """All injected annotations on a VM and its template."""
     inner = found["spec"]["template"].get("metadata", {}).get("annotations", {})
     outer = found["metadata"].get("annotations", {})
     return {key.rpartition("/")[2] for key in (*outer, *inner) if key.startswith(f"{DOMAIN}/injected-")}
@@ -63,7 +63,7 @@ def test_cleanup_takes_back_what_is_ours(marked: Tenant) -> None:
     assert command(access, "cleanup", where).stdout.endswith("cleaned 3/3 VMs\n")
     assert [scheduler_of(found(marked, name)) for name in stored] == [None, "kubevirt", "theirs", "kubevirt"]
     assert [marks(found(marked, name)) for name in stored] == [set(), {"injected-scheduler"}, set(), set()]
-    # Its template is as it was: no restart is asked for.
+    # Its template is as it was: it requires no restart.
     assert found(marked, "running")["spec"] == stored["running"]["spec"]
     for name in ("stopped", "running", "chosen"):
         for field in ("instancetype", "preference"):
@@ -100,7 +100,7 @@ def test_cleanup_takes_injected_constraints_back_and_leaves_the_owners(
 
 
 def test_cleanup_says_what_it_can_not_change(marked: Tenant) -> None:
-    """A webhook of somebody's that refuses every change, or a VM that has changed meanwhile: here it is gone."""
+    """A foreign webhook may deny every change, or a VM may have changed meanwhile: here it is gone."""
     access = marked.server.access
 
     async def clean_late() -> list[str]:

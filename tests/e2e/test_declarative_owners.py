@@ -1,4 +1,4 @@
-"""Owners who declare their VMs and apply them again and again: what we wrote must not come back as a difference."""
+"""Owners who declare their VMs and apply them repeatedly: injected fields must not come back as a difference."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .support.kube import Json, KubeError, KubeObject
 from .support.tenant import Tenant
 from .support.workloads import VMS, scheduler_of, vm
 
-# Of client-side apply, which remembers in an annotation what was applied, and of server-side apply, which has owners.
+# Client-side apply remembers the applied manifest in an annotation, and server-side apply has field owners.
 both_ways = pytest.mark.parametrize("way", [(), ("--server-side",)], ids=["client-side", "server-side"])
 
 
 def kubectl(tenant: Tenant, *arguments: str, manifest: Json) -> str:
-    """What kubectl says, which reads a manifest; a difference, a conflict or a warning is a failure."""
+    """The output of kubectl, which reads a manifest; a difference, a conflict or a warning is a failure."""
     where = (f"--namespace={tenant.namespace}", "--filename=-")
     done = tenant.server.access.kubectl(*arguments, *where, stdin=json.dumps(manifest))
     assert done.stderr == ""
@@ -35,7 +35,7 @@ def found(tenant: Tenant) -> KubeObject:
 
 
 def managers_of(vm: Mapping[str, Any]) -> list[str]:
-    """Who owns the choice of the scheduler."""
+    """The field manager that owns the choice of the scheduler."""
     return [it["manager"] for it in vm["metadata"]["managedFields"] if "f:schedulerName" in json.dumps(it["fieldsV1"])]
 
 

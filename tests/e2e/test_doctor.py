@@ -41,7 +41,7 @@ CONFIGURATION_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfigu
 
 
 class Installed:
-    """A cluster with KubeVirt's objects and ours, and one replica behind an address."""
+    """A cluster with the objects of KubeVirt and of kubevirt-webhook, and one replica behind an address."""
 
     def __init__(self, plane: ControlPlane, directory: Path, balancer: Balancer) -> None:
         self.plane = plane
@@ -60,7 +60,7 @@ class Installed:
         return self.replica.log.with_name("installed.settings.json")
 
     def make(self) -> None:
-        """KubeVirt as its operator leaves it, and our manifests."""
+        """Makes KubeVirt as its operator leaves it, and the manifests of kubevirt-webhook."""
         kubevirt = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "spec": {}}
         self.admin.apply({**kubevirt, "metadata": {"namespace": "kubevirt", "name": "kubevirt"}})
         status = {"phase": "Deployed", "observedKubeVirtVersion": "v1.8.1"}
@@ -135,7 +135,7 @@ class Installed:
         return done
 
     def findings(self, status: int, *, user: str = "", service: bool = False) -> list[Json]:
-        """What it finds; it must exit so."""
+        """Its findings; it must exit with this status."""
         where = [] if service else [f"--url={self.url}"]
         done = self.doctor("--output=json", *where, user=user)
         assert done.returncode == status, done.stdout + done.stderr

@@ -147,7 +147,7 @@ class DrainCluster:
         return pod
 
     def plan(self, nodes: Sequence[str]) -> DrainPlan:
-        """What we say."""
+        """The plan of kubevirt-webhook."""
         snapshot = asyncio.run(from_cluster(self.plane.kubeconfig_for("admin", ["system:masters"])))
         found = plan(snapshot, nodes)
         assert not found.gaps
@@ -156,7 +156,7 @@ class DrainCluster:
 
     @contextmanager
     def target(self, name: str, node: str = "") -> Iterator[str]:
-        """The target pod of a VM, and where the scheduler puts it; with a node, only there is asked for."""
+        """The target pod of a VM, and where the scheduler puts it; with a node, the pod requires that node."""
         vmi, source = self.vmis[name], self.sources[name]
         migration = {"metadata": {"uid": f"job-{name}", "name": f"job-{name}"}, "spec": {}}
         pod = self._dressed(target_of(vmi, migration, source, self.nodes[vmi["status"]["nodeName"]]), name)

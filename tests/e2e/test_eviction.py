@@ -1,4 +1,4 @@
-"""The eviction policy: the descheduler is told no before virt-api hears of it, and nobody else is held up."""
+"""The eviction policy denies evictions by the descheduler before virt-api sees them, and delays no other client."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Evictee(Tenant):
         query: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """The refusal of an eviction; somebody always refuses those of VMs, and always with 429."""
+        """The denial of an eviction; the webhook or virt-api denies every eviction of a VM, always with 429."""
         manifest = eviction(pod_of(name), by) | ({"deleteOptions": options} if options else {})
         with pytest.raises(KubeError) as refused:
             self.owner.create(
@@ -113,7 +113,7 @@ def test_what_can_go_goes_and_drains_are_not_held_up(evictee: Evictee, virt_api:
     assert MARKED in evictee.evict("free")
     assert evictee.verdicts() == ["allowed nodes-eligible"]
     assert MARKED in evictee.evict("stuck", by=None)
-    # We have not even been asked about the drain.
+    # The API server has not even called the webhook for the drain.
     assert evictee.verdicts() == ["allowed nodes-eligible"]
     assert virt_api.asked == [pod_of("free"), pod_of("stuck")]
     assert evictee.marked("free")
@@ -173,7 +173,7 @@ def test_a_server_just_started_remembers_by_the_clusters_objects(
     eventually(evaluated, what="the namespace to be the other server's")
     evictee.migrated(other, "running", {"phase": "Running"})
     evictee.run("third")
-    # So far an annotation says that it is an evacuation, and anybody may write that.
+    # So far only an annotation says that it is an evacuation, and every user may write that.
     assert MARKED in evictee.evict("third", **DRY[0])
 
     evictee.controller.patch(VMIS, "other", {"status": {"evacuationNodeName": NODE}}, evictee.namespace)

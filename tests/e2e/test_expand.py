@@ -45,7 +45,7 @@ def image(plane: Access, namespace: str) -> Iterator[str]:
 
 @pytest.fixture
 def expand(plane: Access, tmp_path: Path) -> Expand:
-    """Runs the command as somebody, over a VM."""
+    """Runs the command as a user, over a VM."""
 
     def run(vm: Json, *options: str, user: Any = ADMIN) -> subprocess.CompletedProcess[str]:
         file = tmp_path / "vm.json"

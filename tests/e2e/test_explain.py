@@ -37,7 +37,7 @@ def roles(plane: Access) -> None:
 
 
 class ExplainCaller:
-    """A service account, whose token asks a server that explains.
+    """A service account, whose token authenticates requests for explanations.
 
     Args:
         port: where the server explains.
@@ -113,7 +113,7 @@ def test_who_may_see_it_is_told_what_then_happens(
     assert asker.ask(west, token="forged")[0] == 401
     assert asker.ask(west, token=f"{asker.token}x")[0] == 401
     asker.go()
-    # The API server itself remembers a token that it has accepted for some seconds; we don't.
+    # The API server itself remembers an accepted token for some seconds; the webhook does not.
     eventually(lambda: asker.ask(west)[0] == 401, what="the API server to forget the account")
     assert server.metric("kubevirt_webhook_explain_requests_total", code="401") == 3
     assert asker.token not in server.log.read_text()
@@ -147,7 +147,7 @@ def test_the_command_needs_the_documented_rights_and_no_others(moving: Tenant, p
     assert "grant get on virtualmachineinstances.kubevirt.io" in refused.stderr
     bind(plane.admin, "kubevirt-webhook:explain", subject, moving.namespace)
     bound.append(bind(plane.admin, "kubevirt-webhook:explain-nodes", subject))
-    # KubeVirt itself grants this to everybody.
+    # KubeVirt itself grants this to all users.
     everybody = {"apiGroups": ["kubevirt.io"], "resources": ["kubevirts"], "verbs": ["list"]}
     role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "e2e-sees-kubevirt"}}
     plane.admin.apply({**role, "rules": [everybody]})

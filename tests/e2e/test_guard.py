@@ -1,4 +1,4 @@
-"""The guard: a scheduler that died gets no more pods, and what we had promised it goes to another."""
+"""The scheduler health check: an unavailable scheduler gets no more pods, and pods that wait for it get another one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE = 10.0
 
 
 def injects(tenant: Tenant) -> bool:
-    """Whether new VMs are put on a scheduler of ours."""
+    """Whether the webhook sets the scheduler of new VMs."""
     return tenant.choice() is not None
 
 
@@ -111,7 +111,7 @@ def launch_known(tenant: Tenant, name: str) -> KubeObject:
 def test_a_name_that_nobody_serves_is_noticed_by_its_pods(
     new_webhook: NewWebhook, new_tenant: NewTenant, record_property: Callable[[str, object], None]
 ) -> None:
-    # The Lease is alive, for the process behind it is; only, its one profile has another name.
+    # The process renews its Lease, but its only profile has another name.
     guards = {"behind-a-lease": GUARD, "by-pods-alone": "pods", "unguarded": "off"}
     schedulers = {name: {"guard": guard} for name, guard in guards.items()}
     server = new_webhook({"schedulers": schedulers, "scheduling": {"schedulerName": "unguarded"}})
@@ -132,7 +132,7 @@ def test_a_name_that_nobody_serves_is_noticed_by_its_pods(
         record_property(f"seconds until {name} is given up", round(noticed, 1))
         assert noticed > UNNOTICED_SECONDS - 1
         (warning,) = tenant.create(vm(), dryRun="All").warnings
-        # Whose pods wait is not for others to know.
+        # Other tenants must not learn whose pods wait.
         assert not [both for both in tenants[name] if both.namespace in warning]
         assert tenant.bound_by(tenant.launch(tenant.start(vm("next")))) == "default-scheduler"
     assert injects(bystanders["unguarded"])

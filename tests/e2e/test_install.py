@@ -7,12 +7,10 @@ import copy
 import json
 import os
 import secrets
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pytest
 import yaml
@@ -28,6 +26,7 @@ from .support.installed import ServerReplica
 from .support.kube import Json, Kube, KubeError, eventually
 from .support.manifests import MANIFESTS
 from .support.plane import ControlPlane
+from .support.repeated import Repeated
 from .support.webhook_server import CONFIGURATIONS
 
 NAMESPACE = "kubevirt-webhook"
@@ -39,7 +38,7 @@ FOREIGN = ("cert-manager", "monitoring")
 
 
 def objects(kube: Kube) -> dict[str, Json]:
-    """All that there is of the kinds that we install, without what changes by itself."""
+    """All objects of the kinds that kubevirt-webhook installs, without what changes by itself."""
     found = {}
     seen = set()
     for manifest in plan.everything(MANIFESTS):
@@ -65,65 +64,47 @@ def _exists(kube: Kube, namespace: str) -> bool:
         return False
 
 
-class NodesController:
-    """What kubelets do here: pods of our Deployment become ready, a moment after they were made."""
+class NodesController(Repeated):
+    """Stands for kubelets: pods of the Deployment become ready, a moment after they were made."""
+
+    PAUSE_SECONDS = 0.2
 
     def __init__(self, kube: Kube) -> None:
+        super().__init__()
         self._kube = kube
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._end.wait(0.2):
-            with suppress(KubeError, OSError):
-                for pod in self._kube.list("v1/pods", NAMESPACE):
-                    if pod["status"].get("phase") != "Running":
-                        ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-                        status = {"phase": "Running", "conditions": [ready]}
-                        name = pod["metadata"]["name"]
-                        self._kube.patch("v1/pods", name, {"status": status}, NAMESPACE, subresource="status")
+    def step(self) -> None:
+        """Start the pods that are new."""
+        with suppress(KubeError, OSError):
+            for pod in self._kube.list("v1/pods", NAMESPACE):
+                if pod["status"].get("phase") != "Running":
+                    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+                    status = {"phase": "Running", "conditions": [ready]}
+                    name = pod["metadata"]["name"]
+                    self._kube.patch("v1/pods", name, {"status": status}, NAMESPACE, subresource="status")
 
 
-class PodWatcher:
+class PodWatcher(Repeated):
     """Looks at the webhook configurations all the time, and keeps what must never be seen."""
 
+    PAUSE_SECONDS = 0.02
+
     def __init__(self, kube: Kube) -> None:
+        super().__init__()
         self._kube = kube
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run)
         self.violations: set[str] = set()
         # Entries by the images of the replicas that were there when they were first called.
         self.called: dict[str, list[str]] = {}
         self.looks = 0
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._end.wait(0.02):
-            with suppress(KubeError, OSError):
-                # Configurations first: replicas that are new afterwards don't count for what was called before.
-                found = [one for resource in CONFIGURATIONS for one in self._kube.list(resource)]
-                pods = self._kube.list("v1/pods", NAMESPACE)
-                self._look(found, sorted(pod["spec"]["containers"][0]["image"] for pod in pods))
-                self.looks += 1
+    def step(self) -> None:
+        """Look once."""
+        with suppress(KubeError, OSError):
+            # Configurations first: replicas that are new afterwards don't count for what was called before.
+            found = [one for resource in CONFIGURATIONS for one in self._kube.list(resource)]
+            pods = self._kube.list("v1/pods", NAMESPACE)
+            self._look(found, sorted(pod["spec"]["containers"][0]["image"] for pod in pods))
+            self.looks += 1
 
     def _look(self, found: list[Any], images: list[str]) -> None:
         for configuration in found:
@@ -140,7 +121,7 @@ class PodWatcher:
 
 @pytest.fixture(scope="module")
 def cluster(module_plane: OwnPlane) -> ControlPlane:
-    """Whose tests take away all that they install."""
+    """A plane whose tests remove all that they install."""
     return module_plane(controller_manager=True)
 
 
@@ -196,7 +177,7 @@ def test_components_go_with_every_overlay(plane: Access, tmp_path: Path, overlay
 
 
 def kustomization(directory: Path, overlay: str, *components: str) -> str:
-    """A directory with a kustomization of somebody's own."""
+    """Writes a directory with an admin's own kustomization."""
 
     def relative(*parts: str) -> str:
         return os.path.relpath(MANIFESTS.joinpath(*parts), directory.resolve())
@@ -320,7 +301,7 @@ def test_from_the_first_installation_to_the_last_object(
         assert watcher.violations == set()
         assert watcher.looks > 50
 
-    # Somebody else's fields are left to him, unless told otherwise.
+    # The command leaves fields of another manager alone, unless an option says otherwise.
     kube.patch(*DEPLOYMENT[:2], {"spec": {"replicas": 3}}, NAMESPACE, fieldManager="somebody")
     done = command(cluster, "install", check=False)
     assert done.returncode == 2
@@ -352,7 +333,7 @@ def test_replicas_that_do_not_become_ready_are_told(own_plane: OwnPlane) -> None
     for again in (done, command(cluster, "install", "--timeout=1", check=False)):
         assert again.returncode == 2
         assert "describe pod kubevirt-webhook-" in again.stderr
-    # What nobody serves is not called.
+    # The API server does not call an endpoint that no replica serves.
     conditions = [
         entry["matchConditions"]
         for resource in CONFIGURATIONS

@@ -1,4 +1,4 @@
-"""Watched instancetypes and preferences: what they spare the API server, and that nobody notices how old they are."""
+"""Watched instancetypes and preferences: the requests that they save, and that users do not notice their age."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_copies_spare_every_look_up_and_without_the_right_to_them_everything
         numbers = iter(range(1000))
 
         def asked() -> Counter[str]:
-            """What a VM's creation asks for."""
+            """The requests that a VM's creation causes."""
             before = len(log.requests())
             assert is_ours(tenant.create(vm(f"web-{next(numbers)}")))
             asked_for = [one for one in log.requests()[before:] if one["objectRef"]["resource"].endswith(LOOKED_UP)]
@@ -63,7 +63,7 @@ def test_the_copies_spare_every_look_up_and_without_the_right_to_them_everything
         eventually(lambda: is_ours(tenant.create(vm("probe"), dryRun="All")), what="the namespace's defaults")
         assert asked()["get"] >= 4
         manifests.grant(plane.admin, manifests.JUDGING)
-        # At most ten seconds until a watch that was refused is tried again.
+        # The webhook retries a denied watch after ten seconds at most.
         eventually(lambda: not asked(), what="the copies to answer")
         assert [asked() for _ in range(MANY)] == [Counter()] * MANY
 

@@ -35,7 +35,7 @@ def domain_of(vm: Json) -> Json:
 
 
 def value_at(found: Any, path: tuple[str, ...]) -> Any:
-    """What is stored there; None if nothing is."""
+    """The stored object; None if there is none."""
     for name in path:
         found = found.get(name) if found else None
     return found
@@ -82,7 +82,7 @@ def test_a_vm_says_itself_what_its_matchers_said(expanding: Tenant) -> None:
     assert template["spec"]["tolerations"] == given["spec"]["tolerations"]
     assert [volume.keys() for volume in template["spec"]["volumes"]] == [v.keys() for v in given["spec"]["volumes"]]
     assert domain_of(created)["clock"] == domain_of(asked)["clock"]
-    # Not even canonical: what we didn't have to change is as its owner wrote it.
+    # The webhook does not even make them canonical: what it need not change is as the owner wrote it.
     assert domain_of(created)["resources"] == domain_of(asked)["resources"]
     assert created.warnings == ()
     assert expanding.verdicts() == ["patched instancetype-expanded"]

@@ -13,12 +13,12 @@ from .support.sizes import LARGE, LINUX, MUTATE, SMALL, is_ours, marks_of, match
 from .support.tenant import Tenant
 from .support.workloads import VMS, vm
 
-# Of client-side apply, which remembers in an annotation what was applied, and of server-side apply, which has owners.
+# Client-side apply remembers the applied manifest in an annotation, and server-side apply has field owners.
 both_ways = pytest.mark.parametrize("way", [(), ("--server-side",)], ids=["client-side", "server-side"])
 
 
 def kubectl(tenant: Tenant, *arguments: str, manifest: Json, warns: str = "") -> str:
-    """What kubectl says, which reads a manifest; a difference, a conflict or an unexpected warning is a failure.
+    """The output of kubectl, which reads a manifest; a difference, a conflict or an unexpected warning is a failure.
 
     Args:
         warns: words of the one warning; empty: there is none.
@@ -41,7 +41,7 @@ def found(tenant: Tenant) -> KubeObject:
 
 
 def managers_of(vm: Mapping[str, Any], field: str = "f:instancetype") -> list[str]:
-    """Who owns a field that we write."""
+    """The managers that own a field that the webhook writes."""
     return [it["manager"] for it in vm["metadata"]["managedFields"] if f'"{field}"' in json.dumps(it["fieldsV1"])]
 
 
@@ -114,7 +114,7 @@ def test_nobody_owns_what_we_wrote_and_anybody_may_declare_it(sized: Tenant) -> 
 
 @both_ways
 def test_an_applier_who_now_says_a_size_gets_a_vm_of_that_size(sized: Tenant, way: tuple[str, ...]) -> None:
-    """A size beside a matcher is a conflict, for KubeVirt too; ours gives way in the same request."""
+    """A size beside a matcher is a conflict, for KubeVirt too; the injected matcher gives way in the same request."""
     kubectl(sized, "apply", *way, manifest=vm())
     made = vm()
     made["spec"]["template"]["spec"]["domain"]["memory"] = {"guest": "2Gi"}

@@ -1,4 +1,4 @@
-"""The instancetypes policy: what its refusals and warnings look like to those who get them."""
+"""The instancetypes policy: its denials and warnings as users see them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def in_conflict() -> Json:
 
 
 def refusal_of(tenant: Tenant, obj: Json) -> KubeError:
-    """The refusal of a new VM, which is not there afterwards."""
+    """The denial of a new VM, which is not stored afterwards."""
     with pytest.raises(KubeError) as refused:
         tenant.create(obj)
     assert tenant.owner.list(VMS, tenant.namespace) == []
@@ -121,7 +121,7 @@ def test_what_kubevirt_would_crash_on_gets_a_sentence(new_sized: NewTenant, give
     assert "EOF" not in refused.message
 
 
-# -- what is missing ---------------------------------------------------------------------------------------------------
+# -- missing objects ---------------------------------------------------------------------------------------------------
 
 
 def test_a_missing_instancetype_is_warned_of(sized: Tenant) -> None:
@@ -145,14 +145,14 @@ def test_a_missing_one_is_refused_where_an_admin_wants_that(new_webhook: NewWebh
     message = f'{NOT_FOUND}, virtualmachinepreferences.instancetype.kubevirt.io "gone" not found'
     causes = [("FieldValueNotFound", "spec.instancetype"), ("FieldValueNotFound", "spec.preference")]
     assert_refused(refused, 422, message, causes, "instancetype-missing")
-    # What was there when it was named may go: its VMs stay as they are.
+    # An owner may delete an object that VMs name: its VMs stay as they are.
     tenant.create(vm(instancetype=SMALL))
     tenant.owner.delete(NAMESPACED_INSTANCETYPES, "small", tenant.namespace)
     change = {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}
     assert tenant.owner.patch(VMS, "web", change, tenant.namespace).warnings == ()
 
 
-# -- what is not allowed -----------------------------------------------------------------------------------------------
+# -- objects that the settings do not allow ----------------------------------------------------------------------------
 
 
 @pytest.fixture

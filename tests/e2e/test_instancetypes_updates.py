@@ -161,7 +161,7 @@ def test_a_deletion_is_never_held_up(sized: Tenant) -> None:
     before = sized.server.answered()
 
     deleting = sized.owner.delete(VMS, "web", sized.namespace)
-    # Matchers to what isn't there and sizes at the same time: nobody cares any more.
+    # Matchers to missing objects beside sizes: they no longer matter while the VM is being deleted.
     odd = sized.overwrite(deleting, vm(template=SIZED_TEMPLATE, instancetype=SMALL))
     del odd["metadata"]["finalizers"]
     sized.controller.replace(VMS, odd)
@@ -171,7 +171,7 @@ def test_a_deletion_is_never_held_up(sized: Tenant) -> None:
     assert sized.server.answered() == before
 
 
-# -- what VMs named goes away ------------------------------------------------------------------------------------------
+# -- deleted objects that VMs name -------------------------------------------------------------------------------------
 
 
 def test_another_default_does_not_reach_vms_that_are_there(sized: Tenant) -> None:
@@ -189,7 +189,7 @@ def test_another_default_does_not_reach_vms_that_are_there(sized: Tenant) -> Non
 
 
 def capture(tenant: Tenant) -> None:
-    """What virt-controller does with a VM's matchers: it stores what they name, and refers to that in the status."""
+    """Stands for virt-controller: it stores the objects that matchers name, and refers to them in the status."""
     status: Json = {}
     for field, resource, name in (
         ("instancetypeRef", NAMESPACED_INSTANCETYPES, "small"),

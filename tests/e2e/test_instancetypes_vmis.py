@@ -139,7 +139,7 @@ def test_a_dry_run_shows_the_same_and_leaves_nothing(sized: Tenant) -> None:
     assert sized.owner.list(VMIS, sized.namespace) == []
 
 
-# -- which are refused -------------------------------------------------------------------------------------------------
+# -- denied VMIs -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_default_that_does_not_fit_is_left_out(new_sized: NewTenant) -> None:
     assert "requires 8 vCPU" in warning
 
 
-# -- what is stored ----------------------------------------------------------------------------------------------------
+# -- stored VMIs -------------------------------------------------------------------------------------------------------
 
 DEVICES: Json = {
     "disks": [
@@ -250,7 +250,7 @@ class Combination:
         return {**vmi(name, annotations=asked), "spec": copy.deepcopy(self.spec)}
 
     def filled(self, name: str) -> Json | None:
-        """The spec that KubeVirt would give it; None if it would refuse."""
+        """The spec that KubeVirt would give it; None if KubeVirt would deny it."""
         named = {matcher: (SpecReference(matcher.namespaced, name), obj) for matcher, obj in self.found.items()}
         try:
             spec: Json = standalone_vmi.fill(self.vmi(name), named, CONFIGURATION).after["spec"]
@@ -287,7 +287,7 @@ def _found(case: VectorCase) -> dict[Matcher, Json]:
 
 
 def compare(sized: Tenant, unjudged: Tenant, combinations: Iterator[Combination], wanted: int) -> tuple[int, int]:
-    """Creates VMIs until so many were stored; each must be what KubeVirt makes of it. Returns stored and refused."""
+    """Creates VMIs until so many were stored; each must be what KubeVirt makes of it. Returns stored and denied."""
     stored = refused = 0
     for number, combination in enumerate(combinations):
         name = f"case-{number}"
@@ -302,7 +302,7 @@ def compare(sized: Tenant, unjudged: Tenant, combinations: Iterator[Combination]
                 assert combination.filled(name) is None, (combination.spec, combination.found, error)
                 refused += 1
             else:
-                # Then it is its owner's fault, not ours: without us it is refused too.
+                # Then the fault is the owner's: the VMI is denied without the webhook too.
                 with pytest.raises(KubeError):
                     unjudged.owner.create(VMIS, combination.vmi(name), unjudged.namespace, dryRun="All")
             continue
@@ -323,7 +323,7 @@ def test_every_field_passes_the_schema(sized: Tenant, unjudged: Tenant) -> None:
     ]
 
     assert compare(sized, unjudged, iter(combinations), len(combinations)) == (len(combinations), 0)
-    # What is copied as a whole, down to fields that KubeVirt's rules don't mention.
+    # Parts that are copied as a whole, down to fields that KubeVirt's rules do not mention.
     spec = sized.owner.get(VMIS, "case-0", sized.namespace)["spec"]
     domain, devices = spec["domain"], spec["domain"]["devices"]
     given, preferred = INSTANCETYPE_SPECS[0], PREFERENCE_SPECS[0]

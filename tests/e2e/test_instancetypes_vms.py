@@ -95,7 +95,7 @@ def cluster_default(new_sized: NewTenant) -> Iterator[Tenant]:
 
 
 def test_a_default_for_the_whole_cluster(cluster_default: Tenant) -> None:
-    # Without a kind, into which nobody could merge another name.
+    # The default has no kind, since a later patch of the name alone would keep it.
     expected = {"name": cluster_default.namespace}
 
     def injected() -> bool:
@@ -183,7 +183,7 @@ def test_an_overwrite_keeps_defaults_and_scheduler(new_sized: NewTenant) -> None
     assert scheduler_of(overwritten) == "kubevirt"
 
 
-# -- what is never looked at -------------------------------------------------------------------------------
+# -- objects that the webhook never evaluates --------------------------------------------------------------------------
 
 
 def test_what_is_to_be_inferred_is_left_to_kubevirt(sized: Tenant) -> None:

@@ -18,7 +18,7 @@ from .support.processes import ROOT
 
 @contextlib.contextmanager
 def lab() -> Iterator[str]:
-    """What a lab says that runs, and ends by an interrupt."""
+    """The output of a lab that runs, and ends by an interrupt."""
     with subprocess.Popen([sys.executable, "-m", "hack.lab"], cwd=ROOT, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         said = ""

@@ -5,14 +5,12 @@ The scenario is the one from which the wish came: image 1 has the layers L1, L2 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import ssl
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -29,10 +27,9 @@ from .support.pki import KUBE_SCHEDULER
 from .support.plane import ControlPlane
 from .support.processes import free_port
 from .support.registry import Registry, find_registry
+from .support.scored import NODES, clean_up, list_images, place, settings, start_scheduler
 from .support.webhook_server import WebhookServer
-from .support.workloads import PODS
 
-NODES = ["node-1", "node-2", "node-3"]
 KIB = 1024
 IMAGES = {
     "image-1": {"L1": 40 * KIB, "L2": 30 * KIB, "L3": 30 * KIB},
@@ -69,38 +66,7 @@ def plane(module_plane: OwnPlane) -> ControlPlane:
 @pytest.fixture(autouse=True)
 def clean(plane: ControlPlane) -> Iterator[None]:
     yield
-    for pod in plane.admin.list(PODS, "default"):
-        plane.admin.delete(PODS, pod["metadata"]["name"], "default", options={"gracePeriodSeconds": 0})
-    for name in NODES:
-        list_images(plane, name, [])
-    # Some tests have none, or have ended it.
-    with contextlib.suppress(KeyError):
-        plane.stop_scheduler("layers")
-
-
-def settings(registry: Registry, port: int, **more: Any) -> Json:
-    return {
-        "schedulers": {"kubevirt": {"guard": "off"}},
-        "layers": {
-            "listen": f"127.0.0.1:{port}",
-            "registries": {registry.address: {"plainHttp": True, "addresses": ["127.0.0.0/8"]}},
-            **more,
-        },
-    }
-
-
-def start_scheduler(plane: ControlPlane, port: int | None, **more: Any) -> None:
-    """The shipped profile, with the extender where there is a port."""
-    written = yaml.safe_load((directory("manifests") / "scheduler" / "spread.yaml").read_text())
-    written.pop("leaderElection")
-    if port is not None:
-        extender = yaml.safe_load((directory("manifests") / "scheduler" / "layers.yaml").read_text())["extenders"][0]
-        written["extenders"] = [{**extender, "urlPrefix": f"http://127.0.0.1:{port}/v1/layers", **more}]
-    plane.start_scheduler("layers", written)
-
-
-def list_images(plane: ControlPlane, node: str, images: list[Json]) -> None:
-    plane.admin.patch("v1/nodes", node, {"status": {"images": images}}, subresource="status")
+    clean_up(plane)
 
 
 def entry(registry: Registry, repository: str, digest: str) -> Json:
@@ -122,19 +88,8 @@ def pod(registry: Registry, name: str, repository: str) -> Json:
     return made
 
 
-def place(plane: ControlPlane, written: Json) -> str:
-    """The node that the scheduler chooses."""
-    name = written["metadata"]["name"]
-    plane.admin.create(PODS, written, "default")
-
-    def node() -> str:
-        return str(plane.admin.get(PODS, name, "default")["spec"].get("nodeName") or "")
-
-    return eventually(node, what=f"a node for {name}")
-
-
 def ask(port: int, written: Json, nodes: list[str], tls: ssl.SSLContext | None = None) -> Json:
-    """What the extender answers."""
+    """The extender's answer."""
     body = json.dumps({"Pod": written, "Nodes": None, "NodeNames": nodes}).encode()
     request = urllib.request.Request(
         f"{'https' if tls else 'http'}://localhost:{port}/v1/layers/prioritize",
@@ -152,7 +107,7 @@ def knows(port: int, written: Json, tls: ssl.SSLContext | None = None) -> bool:
 def prepared(plane: ControlPlane, registry: Registry, new_webhook: NewWebhook, port: int) -> WebhookServer:
     """A server that scores layers, nodes of which the first has image 1, and the manifests of both images read."""
     digests = {name: registry.push(name, layers) for name, layers in IMAGES.items()}
-    server = new_webhook(settings(registry, port), access=plane)
+    server = new_webhook(settings(registry.address, port), access=plane)
     list_images(plane, "node-1", [entry(registry, "image-1", digests["image-1"])])
     for name in IMAGES:
         eventually(partial(knows, port, pod(registry, "asked", name)), what=f"the layers of {name}")
@@ -200,11 +155,11 @@ def test_scheduling_goes_on_beside_a_registry_that_hangs(
 ) -> None:
     digests = {name: registry.push(name, layers) for name, layers in IMAGES.items()}
     port = free_port()
-    server = new_webhook(settings(registry, port), access=plane)
+    server = new_webhook(settings(registry.address, port), access=plane)
     registry.pause()
     list_images(plane, "node-1", [entry(registry, "image-1", digests["image-1"])])
     start_scheduler(plane, port, weight=2)
-    # Nobody waits: all pods are placed while both manifests are still being waited for.
+    # No pod waits: the scheduler places all of them while the server still waits for both manifests.
     placed = [place(plane, pod(registry, f"hung-{number}", "image-1")) for number in range(3)]
     assert sorted(placed) == NODES
     assert server.metric("kubevirt_webhook_layers_fetches_total") == 0
@@ -258,7 +213,7 @@ def test_manifests_of_private_images_are_read_with_the_pods_own_secret(
         }
         plane.admin.create("v1/secrets", secret, "default")
         port = free_port()
-        server = new_webhook(settings(private, port, pullSecrets="on"), access=plane)
+        server = new_webhook(settings(private.address, port, pullSecrets="on"), access=plane)
         list_images(plane, "node-1", [entry(private, "image-1", digest)])
         written = pod(private, "asked", "image-1")
         written["metadata"]["namespace"] = "default"
@@ -276,10 +231,10 @@ def test_manifests_of_private_images_are_read_with_the_pods_own_secret(
         for document in yaml.safe_load_all(text.replace("NAMESPACE", "default").replace("SECRET", "pull")):
             plane.admin.create(plane.admin.resource_of(document), document, "default")
         # Another server: the first one remembers for some minutes that the registry said no.
-        server = new_webhook(settings(private, port, pullSecrets="on"), access=plane)
+        server = new_webhook(settings(private.address, port, pullSecrets="on"), access=plane)
         eventually(partial(knows, port, written), what="the layers of a private image")
         assert ask(port, written, NODES) == {"node-1": 10}
-        # In the namespace of somebody else the same name is another Secret, which is not there.
+        # In another namespace the same name is another Secret, which does not exist.
         stranger = json.loads(json.dumps(written))
         stranger["metadata"]["namespace"] = "kubevirt"
         assert ask(port, stranger, NODES) == {}
@@ -292,7 +247,7 @@ def test_kube_scheduler_has_to_prove_who_it_is(
     client = plane.pki.client(*KUBE_SCHEDULER)
     more = {"clientCaFile": str(plane.pki.ca), "clientNames": [KUBE_SCHEDULER.user]}
     digest = registry.push("image-1", IMAGES["image-1"])
-    server = new_webhook(settings(registry, port, **more), access=plane)
+    server = new_webhook(settings(registry.address, port, **more), access=plane)
     list_images(plane, "node-1", [entry(registry, "image-1", digest)])
     eventually(partial(knows_image, server), what="the layers of image-1")
     authority = tmp_path / "server.crt"

@@ -25,7 +25,7 @@ both_ways = pytest.mark.parametrize("way", [(), ("--server-side",)], ids=["clien
 
 
 def printed(*options: str) -> str:
-    """What the command prints."""
+    """The output of the command."""
     command = [sys.executable, "-m", "webhook", "manifests", "webhooks", *options]
     return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
 

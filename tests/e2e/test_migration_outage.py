@@ -1,4 +1,4 @@
-"""The migration policy while nobody answers: what was asked for on purpose waits, and a drain does not even notice."""
+"""The migration policy while no replica answers: requested migrations wait, and a drain is not affected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .support.webhook_server import MIGRATION, WebhookServer, install
 T = TypeVar("T")
 
 ENTRY = "virtualmachineinstancemigrations.migration.enforce.kubevirt-webhook.github.io"
-# So long the API server waits for one answer, in seconds; what need not wait for us is far faster.
+# The API server waits this long for one answer, in seconds; a request that does not wait for it is far faster.
 TIMEOUT = 2
 AT_ONCE = 1.0
 

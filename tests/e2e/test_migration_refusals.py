@@ -1,4 +1,4 @@
-"""The migration policy when a migration is created: what is refused, what is only said, and what users see."""
+"""The migration policy at the creation of a migration: its denials, its warnings, and what users see."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_vm_that_is_not_there_is_left_to_kubevirt(moving: Tenant) -> None:
 
 
 def test_nodes_are_named_to_the_audit_alone(moving: Tenant) -> None:
-    """The API server here has no client certificate: anybody could claim to be whoever may list nodes."""
+    """The API server here has no client certificate: any caller could claim to be a user who may list nodes."""
     vm = MigrationMover(moving, guest(nodeSelector=EAST))
     alice = member(moving)
 

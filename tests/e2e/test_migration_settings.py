@@ -206,7 +206,7 @@ def test_a_mark_of_kubevirts_own_does_not_hide_a_users_migration(strict: Tenant)
     vm = MigrationMover(strict, guest())
     disguised = evacuation()
     disguised["spec"]["addedNodeSelector"] = dict(WEST)
-    # A drain's name with a selector would keep its target pod from us.
+    # A drain's name together with a selector would hide its target pod from the webhook.
     assert refused(lambda: strict.owner.create(MIGRATIONS, disguised, strict.namespace))["code"] == 422
     disguised["metadata"]["generateName"] = "mine-"
     for _ in range(2):

@@ -115,7 +115,7 @@ def test_a_wish_is_for_one_migration_only(moving: Tenant) -> None:
     (term,) = terms_of(back)
     assert [expression["key"] for expression in term["matchExpressions"]] == [OBSOLETE, HOSTNAME]
     assert vm.node_of(back) in {"node-a", "node-b"}
-    # About the drain's target we are not even asked.
+    # The API server does not even call the webhook for the drain's target.
     assert moving.verdicts("Pod") == ["patched target-constrained"] * 2
 
 

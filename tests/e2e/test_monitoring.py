@@ -1,4 +1,4 @@
-"""What the API server itself measures of its calls, under the names and labels that the alerts ask for."""
+"""The API server's own metrics of its calls, under the names and labels that the alerts query."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OURS = re.compile(r'name="[^"]+[.]kubevirt-webhook[.]github[.]io"')
 
 
 def sample(plane: Access, metric: str, *labels: str) -> float:
-    """The sum of a metric's samples that are of our webhooks and have these labels."""
+    """The sum of a metric's samples that are of kubevirt-webhook and have these labels."""
     text = plane.kubectl("get", "--raw", "/metrics").stdout
     lines = [line for line in text.splitlines() if line.startswith(f"{metric}{{") and OURS.search(line)]
     return sum(float(line.rpartition(" ")[2]) for line in lines if all(label in line for label in labels))

@@ -1,4 +1,4 @@
-"""Which namespaces the server is asked about, and how far it goes in each."""
+"""The namespaces that the server evaluates, and the mode of each."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def module(name: str, tests: int, *fixtures: str) -> list[pytest.Item]:
 
 
 def shares(items: list[pytest.Item], workers: int) -> list[list[str]]:
-    """What worksteal gives each worker at first, by the names of the modules."""
+    """The first tests of each worker under worksteal, by the names of the modules."""
     names = [item.path.name for item in items]
     cut = []
     for number in range(workers):

@@ -1,4 +1,4 @@
-"""The parity watch on a real API server, with the rights that its documentation names and no others."""
+"""The fidelity check on a real API server, with only the permissions that its documentation names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 @pytest.fixture
 def watcher(plane: Access, namespace: str) -> Iterator[str]:
-    """The kubeconfig of a user with those rights."""
+    """The kubeconfig of a user with those permissions."""
     name = f"{WATCHER}-{namespace}"
     metadata = {"name": name}
     role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": RIGHTS}
@@ -70,7 +70,7 @@ async def test_a_vmi_that_was_changed_behind_kubevirts_back_is_found(
     found = started(plane, namespace, "different", size)
     started(plane, namespace, "changed", size)
     plane.kubevirt_controller.patch(VMIS, "different", {"spec": {"domain": {"cpu": {"cores": 3}}}}, namespace)
-    # What counts is what was captured, and a VM that was changed since is another one.
+    # The captured object counts, and a VM that was changed since is another one.
     plane.admin.delete(CLUSTER_INSTANCETYPES, size["metadata"]["name"])
     plane.admin.patch(VMS, "changed", {"spec": {"template": {"spec": {"hostname": "new"}}}}, namespace)
     records: list[FidelityRecord] = []

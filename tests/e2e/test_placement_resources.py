@@ -113,7 +113,7 @@ def _resources(requests: Mapping[str, str]) -> Json:
 
 
 def evaluated(pod: KubeObject, nodes: list[Node]) -> set[str]:
-    """Where we say that a target pod may go whose source is this pod."""
+    """Where the webhook finds that a target pod may run whose source is this pod."""
     launcher = msgspec.convert(pod, LauncherPod)
     requests = pod["spec"]["containers"][0]["resources"]["requests"]
     vmi = msgspec.convert({"spec": {"architecture": "amd64", "domain": {"resources": {"requests": requests}}}}, Vmi)

@@ -1,4 +1,4 @@
-"""Whether the nodes that we call eligible are those where the real scheduler puts a migration's target pods.
+"""The nodes that the webhook finds eligible are those where the real scheduler puts a migration's target pods.
 
 A target pod keeps off every host that has a pod of the same VM. So as many target pods as there are hosts of eligible
 nodes, and one more, must take just these and leave one pod over: that asks the scheduler about every VM and every host.
@@ -142,7 +142,7 @@ class SchedulerDice(random.Random):
 
 
 def eligible(vm: MigrationMover, policy: Mapping[str, Any], nodes: Mapping[str, KubeObject]) -> set[str]:
-    """Where we say that a target pod may go."""
+    """Where the webhook finds that a target pod may run."""
     requirements = constraints.of(
         msgspec.convert(vm.vmi, Vmi),
         msgspec.convert(policy, Migration),

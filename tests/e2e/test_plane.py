@@ -241,11 +241,11 @@ time.sleep(600)
         run.send_signal(signal.SIGKILL)
 
     eventually(lambda: not any(alive(pid) for pid in servers), what="the servers to die")
-    shutil.rmtree(tmp_path / "plane" / "etcd")  # 120 MB that nobody was left to remove
+    shutil.rmtree(tmp_path / "plane" / "etcd")  # 120 MB that no process was left to remove
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and that nobody has asked about yet (a zombie) doesn't."""
+    """Whether a process runs; one that ended and whose parent has not waited for it yet (a zombie) does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

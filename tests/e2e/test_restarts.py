@@ -58,7 +58,7 @@ def plane_to_stop(stoppable: ControlPlane) -> ControlPlane:
 
 
 def staleness(server: WebhookServer) -> float:
-    """Seconds since the watch of namespaces last heard of the API server."""
+    """Seconds since the watch of namespaces last received data from the API server."""
     return server.metric("kubevirt_webhook_staleness_seconds", watch="namespaces")
 
 

@@ -35,7 +35,7 @@ from .support.workloads import MIGRATIONS, PODS, VMIS, VMS, launcher_of, vm
 MIGRATION = f"{DOMAIN}/migration"
 EVICTION = f"{DOMAIN}/eviction"
 POLICY_REPORTS = "wgpolicyk8s.io/v1alpha2/policyreports"
-# Every capability that asks the API server for something.
+# Every capability that sends requests to the API server.
 EVERYTHING = {
     **SETTINGS,
     "schedulers": {"kubevirt": {"guard": "pods"}, "other": {"guard": "lease other/other"}},
@@ -68,7 +68,7 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
         rotate(installed)
         make_policy_reports(plane.admin)
         settings["explain"] = {}
-        # Begins by looking for what is not as enforce would make it.
+        # Begins with a scan for objects that are not as enforce would make them.
         installed.start()
         eventually(lambda: plane.admin.list(POLICY_REPORTS), what="the VM that is older than the label to be reported")
         asyncio.run(beside_admission(plane, tenant))
@@ -82,7 +82,7 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
 
 
 def evaluate(tenant: Tenant) -> None:
-    """Has VMs, pods and migrations judged that take every look-up."""
+    """Sends VMs, pods and migrations whose evaluation takes every look-up."""
     tenant.server.ask("/mutate/scheduling/pods/enforce", review("nowhere"))
     owner = tenant.create(vm("web"))
     vmi = tenant.start(owner)
@@ -145,7 +145,7 @@ def evaluate(tenant: Tenant) -> None:
 
 
 def explain(port: int) -> None:
-    """Asks for an explanation over HTTP, with a token that is none."""
+    """Requests an explanation over HTTP, with an invalid token."""
     unverified = ssl._create_unverified_context()
     with closing(http.client.HTTPSConnection(LOOPBACK, port, timeout=10, context=unverified)) as connection:
         where = "/v1/explain/migration?namespace=shop&name=web"
@@ -154,7 +154,7 @@ def explain(port: int) -> None:
 
 
 async def beside_admission(plane: Access, tenant: Tenant) -> None:
-    """What goes on beside admission, by the hour: a round of each, as the server's account."""
+    """The hourly work beside admission: a round of each, as the server's account."""
     plane.admin.patch(VMS, "web", {"status": {"created": True}}, tenant.namespace, subresource="status")
     api = await connect(str(plane.kubeconfig_for(*ACCOUNT)))
     try:
@@ -211,7 +211,7 @@ def rotate(installed: LiveInstallation) -> None:
 
 
 def review(namespace: str) -> Json:
-    """About a pod in a namespace that nobody has heard of."""
+    """A review of a pod in a namespace that does not exist."""
     request = {
         "uid": "1",
         "kind": {"group": "", "version": "v1", "kind": "Pod"},

@@ -1,4 +1,4 @@
-"""What the real kube-scheduler does with the shipped configurations, and with the mistakes that lint finds."""
+"""The real kube-scheduler with the shipped configurations, and with the mistakes that lint finds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def plane(module_plane: OwnPlane) -> ControlPlane:
 
 
 def start(plane: ControlPlane, written: Json) -> None:
-    """Runs a configuration without its Lease, which is not what is tried."""
+    """Runs a configuration without its Lease, which these tests do not cover."""
     plane.start_scheduler("tried", {key: value for key, value in written.items() if key != "leaderElection"})
 
 
@@ -96,7 +96,7 @@ def test_soft_taints_of_the_descheduler_steer_vms_away_even_from_an_empty_node(p
 @pytest.mark.parametrize("variant", ["spread", "pack"])
 def test_in_the_clusters_own_scheduler_both_profiles_place_pods(plane: ControlPlane, variant: Variant) -> None:
     written = yaml.safe_load(configuration_for(directory("manifests"), variant, "cluster"))
-    # Where kubeadm keeps its own, in the pod of the cluster's scheduler.
+    # The path where kubeadm keeps its own, in the pod of the cluster's scheduler.
     assert written.pop("clientConnection")["kubeconfig"]
     start(plane, written)
     try:
@@ -109,7 +109,7 @@ def test_in_the_clusters_own_scheduler_both_profiles_place_pods(plane: ControlPl
 
 
 def tried(written: Json, code: str) -> Json:
-    """A configuration of whose mistakes one is meant."""
+    """A configuration, of whose mistakes one is intended."""
     assert code in [problem.code for problem in lint(Document(written, "f.yaml", 1), LintTarget())]
     return written
 

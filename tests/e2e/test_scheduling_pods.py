@@ -17,7 +17,7 @@ from .support.workloads import MARK, PODS, VMIS, attachment_of, launcher_of, mig
 
 
 def is_ours(pod: KubeObject) -> bool:
-    """Whether we chose the pod's scheduler; it must then carry both the name and the mark."""
+    """Whether the webhook chose the pod's scheduler; the pod must then have both the name and the annotation."""
     chosen, mark = pod["spec"]["schedulerName"], pod["metadata"].get("annotations", {}).get(MARK)
     assert (chosen == "kubevirt") == (mark == "kubevirt")
     return bool(mark)
@@ -74,11 +74,11 @@ def test_another_scheduler_is_left_alone(tenant: Tenant) -> None:
     pod = tenant.launch(tenant.start(vm(scheduler="volcano")))
 
     assert pod["spec"]["schedulerName"] == "volcano"
-    assert tenant.verdicts() == []  # our entry's conditions keep it away
+    assert tenant.verdicts() == []  # the match conditions of the entry exclude the pod
 
 
 def test_a_dead_one_without_our_mark_is_left_alone_unless_only_we_ever_choose_it(tenant: Tenant) -> None:
-    """A clone that filters annotations has lost the mark, and the admin's word tells."""
+    """A clone that filters annotations has lost the annotation, so the admin's setting decides."""
     pods = [tenant.launch(tenant.start(vm(name, scheduler=name))) for name in ("dead", "dead-ours")]
 
     assert [pod["spec"]["schedulerName"] for pod in pods] == ["dead", "default-scheduler"]

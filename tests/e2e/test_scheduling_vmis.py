@@ -11,7 +11,7 @@ from .support.workloads import MARK, VMIS, scheduler_of, vm
 
 @pytest.fixture
 def evaluated(module_webhook: ModuleWebhook, new_tenant: NewTenant) -> Tenant:
-    """A namespace of a server that asks for VMIs and not for VMs."""
+    """A namespace of a server that matches VMIs and not VMs."""
     switches = {"virtualMachines": False, "virtualMachineInstances": True}
     return new_tenant(server=module_webhook({"schedulers": SCHEDULERS, "scheduling": switches}))
 

@@ -1,4 +1,4 @@
-"""The scheduling policy on VirtualMachines: what is written into them, and what their owners' tools make of it."""
+"""The scheduling policy on VirtualMachines: the fields that it writes, and how the owners' tools treat these."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from .support.workloads import (
 
 
 def marks_of(found: Mapping[str, Any]) -> list[str | None]:
-    """Our mark on a VM and on its template."""
+    """The webhook's annotation on a VM and on its template."""
     both = (found["metadata"], found["spec"]["template"]["metadata"])
     return [metadata.get("annotations", {}).get(MARK) for metadata in both]
 
 
 def is_ours(found: Mapping[str, Any]) -> bool:
-    """Whether we chose a VM's scheduler; the field and both marks go together."""
+    """Whether the webhook chose a VM's scheduler; it writes the field and both annotations together."""
     written = {scheduler_of(found), *marks_of(found)}
     assert written in ({"kubevirt"}, {None})
     return written == {"kubevirt"}
@@ -240,7 +240,7 @@ def test_a_status_is_none_of_our_business(tenant: Tenant) -> None:
     stored = tenant.create(vm())
     before = tenant.server.answered()
 
-    # Of an object that is sent to change its status, webhooks would see everything, and this one we would carry over.
+    # A webhook for the status subresource would see the whole object, and would preserve the annotations on this copy.
     old_copy = {**vm(runStrategy="Halted"), "metadata": {**stored["metadata"], "annotations": {}}}
     tenant.controller.replace(VMS, {**old_copy, "status": {"ready": True}}, subresource="status")
 

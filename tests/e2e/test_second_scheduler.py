@@ -28,7 +28,7 @@ from .support.workloads import PODS, VMS, vm
 
 INSTALL = ("install", "--image=one", "--with=scheduler", "--no-wait")
 CLAIMS = "resource.k8s.io"
-# Granted, and not always asked for here, with the reason.
+# Permissions that are granted but not always used here, with the reason.
 UNUSED: dict[manifests.Right, str] = {
     ("update", CLAIMS, "resourceclaims/binding", ""): "no resource: the API server looks for it when a status changes",
     ("patch", CLAIMS, "resourceclaims/binding", ""): "the same",
@@ -93,7 +93,7 @@ def test_the_component_for_openshift_has_the_variants_too(plane: Access, tmp_pat
 
 
 def kustomize(plane: Access, directory: Path, component: str, variant: Variant) -> str:
-    """What an admin's kustomization with the component and a variant makes."""
+    """The objects of an admin's kustomization with the component and a variant."""
     chosen = [component] if variant == "spread" else [component, f"variants/{variant}"]
     components = [os.path.relpath(MANIFESTS / "scheduler" / one, directory.resolve()) for one in chosen]
     content = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "components": components}
@@ -161,7 +161,7 @@ def test_every_right_is_used_and_none_is_missing(
 ) -> None:
     binary = kube_scheduler
     if version:
-        binary = build.location({}, build.cache_root(os.environ), build.older_scheduler(version)) / "kube-scheduler"
+        binary = build.location({}, build.cache_root(os.environ), build.older_control_plane(version)) / "kube-scheduler"
         if not binary.exists():
             pytest.skip(f"kube-scheduler {version} is not built: hack/controlplane/build.py --kubernetes {version}")
     replica = SchedulerReplica(cluster, tmp_path, "replica", binary)
@@ -192,7 +192,7 @@ def test_every_right_is_used_and_none_is_missing(
 
 
 def is_listed_by_watching(right: manifests.Right, used: set[manifests.Right]) -> bool:
-    """A list that is not asked for where the watch begins with it: kube-scheduler 1.34 lists, newer ones watch."""
+    """Whether a watch can replace the list request: kube-scheduler 1.34 lists, newer ones watch."""
     return right[0] == "list" and ("watch", *right[1:]) in used
 
 

@@ -73,7 +73,7 @@ def test_the_stock_scheduler_spreads_vms_evenly_over_the_nodes_they_can_use(
             tenant.launch(tenant.start(vm(f"vm-{number}")))
 
     assert set(placed(spread, MACHINES).values()) == {MACHINES // NODES}
-    # What this is for: without constraints some node gets more than its share.
+    # The reason for constraints: without constraints some node gets more than its share.
     assert max(placed(without, MACHINES).values()) > MACHINES // NODES
     assert set(spread.verdicts("Pod")) == {"patched spread-injected"}
 
@@ -120,7 +120,7 @@ def test_doctor_says_where_vms_are_and_what_the_constraint_then_does(
     assert len(piled) < NODES
     assert (before["cure"]["verdict"], estimate["cheapest"]) == ("warning", "constraint")
 
-    # What doctor says of the constraint is what it then does.
+    # The constraint then does what doctor reports.
     plane.admin.delete_all(PODS, without.namespace, gracePeriodSeconds="0")
     for number in range(MACHINES):
         spread.launch(spread.start(vm(f"vm-{number}")))

@@ -1,4 +1,4 @@
-"""What a tenant learns through the server of objects that RBAC keeps from him: nothing, on a real API server."""
+"""A tenant learns nothing through the server of objects that RBAC denies, on a real API server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .support.workloads import INSTANCETYPES, REVISIONS, VMS, revision_of, vm
 EVENTS = "events.k8s.io/v1/events"
 RBAC = "rbac.authorization.k8s.io/v1"
 CANARY = "canary-7d1f"
-# What a DaemonSet's revision keeps of its pod template: everything that an admin wrote into it.
+# A DaemonSet's revision keeps this of its pod template: everything that an admin wrote into it.
 POD = {
     "nodeSelector": {"e2e": "nowhere"},
     "containers": [{"name": "agent", "image": "agent", "env": [{"name": "TOKEN", "value": CANARY}]}],
@@ -27,7 +27,7 @@ POD = {
 
 
 def user_of(tenant: Tenant, *, verbs: tuple[str, ...] = ("get", "create", "update", "patch")) -> Kube:
-    """Somebody who has rights to VMs in a namespace, and to nothing else anywhere."""
+    """A user who has permissions on VMs in a namespace, and on nothing else anywhere."""
     name = f"user-{secrets.token_hex(4)}"
     meta = {"name": name, "namespace": tenant.namespace}
     rules = [{"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": list(verbs)}]
@@ -130,7 +130,7 @@ def test_a_foreign_revision_is_no_way_around_an_allow_list(new_sized: NewTenant)
     stored = tenant.owner.get(INSTANCETYPES, "large", tenant.namespace)
     stored["metadata"].pop("managedFields")
     forged = revision_of(stored, "forged")
-    # KubeVirt takes any revision that it can decode, whoever made it.
+    # KubeVirt takes any revision that it can decode, whatever its creator.
     forged["metadata"].pop("labels")
     tenant.owner.create(REVISIONS, forged, tenant.namespace)
 

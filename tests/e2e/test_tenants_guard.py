@@ -1,4 +1,4 @@
-"""What a tenant can do to the schedulers of others: nothing. A live scheduler stays available, whatever pods wait."""
+"""A tenant cannot affect the schedulers of others: a running scheduler stays available, whatever pods wait."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def scheduling_gates(mallory: Mallory) -> None:
 
 
 def forged_launcher_pods(mallory: Mallory) -> None:
-    """Label and owner of a launcher pod can be written by anybody; these owners do not exist."""
+    """Every tenant can write the label and the owner of a launcher pod; these owners do not exist."""
     for tenant in mallory.own:
         for number in range(2):
             vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance"}
@@ -122,7 +122,7 @@ def own_launcher_pods_whose_volumes_are_never_made(mallory: Mallory) -> None:
 
 
 def own_launcher_pods_without_room_for_a_condition(mallory: Mallory) -> None:
-    """A pod as large as etcd allows: the scheduler's condition would make it larger, and is refused, as is its end."""
+    """A pod as large as etcd allows: the scheduler's condition would make it larger and fails, as its end does."""
     for tenant in mallory.own:
         vmi = tenant.controller.create(VMIS, vmi_of(vm("large")), tenant.namespace)
         fits, too_large = 1_200_000, 1_600_000

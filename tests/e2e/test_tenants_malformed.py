@@ -108,7 +108,7 @@ def test_a_deep_vm_from_before_does_not_become_another_size(limited: Callable[[s
         tenant.owner.patch(VMS, "web", {"spec": {"instancetype": LARGE}}, tenant.namespace)
 
     assert refused.value.status == 422
-    # What leaves the spec alone still passes, or nobody could delete it.
+    # A request that leaves the spec alone still passes, or no user could delete the VM.
     tenant.owner.patch(VMS, "web", {"metadata": {"labels": {"a": "b"}}}, tenant.namespace)
     tenant.owner.delete(VMS, stored["metadata"]["name"], tenant.namespace)
 
@@ -134,7 +134,7 @@ def test_a_deep_vm_from_before_does_not_become_another_size(limited: Callable[[s
     ids=lambda value: value[:24].decode("latin-1"),
 )
 def test_nothing_that_has_no_schema_gets_around_an_allow_list(limited: Callable[[str], Tenant], value: bytes) -> None:
-    """Refused by KubeVirt's schema, by the API server or by us: in no case is it stored."""
+    """KubeVirt's schema, the API server or the webhook denies it: in no case is it stored."""
     tenant = limited("enforce")
 
     with pytest.raises(KubeError) as refused:
@@ -196,18 +196,18 @@ def test_closed_on_failure_denies_vms_and_holds_up_neither_kubevirt_nor_drains(
             changed = account.patch(VMS, "stored", {"spec": change}, tenant.namespace)
             assert changed["spec"]["instancetype"] == SMALL
     tenant.launch(tenant.start(stored))
-    # Whose template it is that KubeVirt creates a VM of is not known: a pool's owner chose it.
+    # KubeVirt creates the VMs of pools, but a pool's owner chose their template.
     with pytest.raises(KubeError):
         tenant.controller.create(VMS, vm("of-a-pool", instancetype=LARGE), tenant.namespace)
     with pytest.raises(KubeError):
         tenant.controller.patch(VMS, "stored", {"spec": {"instancetype": LARGE}}, tenant.namespace)
-    # What the list says nothing about never waits.
+    # A VM that the list does not concern never waits.
     tenant.create(vm("sized"))
     tenant.owner.delete(VMS, plain["metadata"]["name"], tenant.namespace)
 
 
 def _may_patch_vms(access: Access) -> None:
-    """What KubeVirt grants to its API server, for the subresources of VMs."""
+    """The permissions that KubeVirt grants to its API server, for the subresources of VMs."""
     name = "e2e-kubevirt-apiserver-vms"
     rule = {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": ["get", "patch", "update"]}
     api = "rbac.authorization.k8s.io/v1"

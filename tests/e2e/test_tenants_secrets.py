@@ -1,4 +1,4 @@
-"""What tenants put into objects, on a real API server: no secret comes out, and nothing that a terminal obeys."""
+"""Hostile content in tenants' objects, on a real API server: no output has a secret, or a terminal sequence."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_quota_keeps_our_priority_from_tenants(new_tenant: NewTenant, plane: A
 
 
 def tries(tenant: Tenant, priority: str | None) -> str:
-    """Why a pod of this priority is refused; empty: it is not."""
+    """Why a pod of this priority is denied; empty: it is allowed."""
     spec: Json = {"containers": [{"name": "c", "image": "i"}]}
     if priority:
         spec["priorityClassName"] = priority

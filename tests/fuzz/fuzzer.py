@@ -15,7 +15,7 @@ from tests.fuzz.targets import COUNTED, TARGETS, reviews
 CORPUS = Path(__file__).parent / "corpus"
 # Larger ones find nothing that smaller ones don't, and take the time of hundreds.
 MAX_INPUT = 400_000
-# Of an input that made something new, as many are kept as memory has room for.
+# The fuzzer keeps as many inputs that made something new as memory has room for.
 MAX_POOL = 20_000
 # Reviews pass twenty endpoints.
 _SHARES: Mapping[str, int] = {"reviews": 6, "settings": 1, "documents": 1, "texts": 2}

@@ -12,7 +12,7 @@ from webhook import names
 
 Path = tuple[Any, ...]
 
-# Where a value stands for bytes that JSON has no words for.
+# The placeholder for bytes that JSON cannot express.
 _RAW = "@raw-{}@"
 RAW: Sequence[bytes] = (
     b"[" * 200 + b"]" * 200,
@@ -205,7 +205,7 @@ class Mutator:
         place = _at(value, path)
         times = self._chance.choice((2, 10, 300))
         if isinstance(place, list) and len(json.dumps(place)) * times < _MAX_REPEATED:
-            # None of them is another's double: what is added to one later would be added to all.
+            # Each of them is a copy: a later change of one must not change the others.
             return _set(value, path, [copy.deepcopy(item) for _ in range(times) for item in place])
         if isinstance(place, dict) and place:
             key, times = self._chance.choice(sorted(place)), min(times, 20)

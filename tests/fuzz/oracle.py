@@ -1,4 +1,4 @@
-"""What is promised of every answer, whatever was asked."""
+"""The promises about every answer, for every request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_SENTENCE = 4096
 
 _ANNOTATIONS = "/metadata/annotations"
 _TEMPLATES_ANNOTATIONS = "/spec/template/metadata/annotations"
-# What each policy may write: JSON pointers, and all below them.
+# The fields that each policy may write: JSON pointers, and all below them.
 OWNED: Mapping[str, tuple[str, ...]] = {
     "scheduling/pods": ("/spec/schedulerName",),
     "scheduling/virtualmachineinstances": ("/spec/schedulerName",),
@@ -56,7 +56,7 @@ def require(holds: object, promise: str, seen: object = "") -> None:
 
 
 def rejection(error: InputError) -> None:
-    """Of what is no input at all."""
+    """Checks the message about an invalid input."""
     text = str(error)
     require(text, "a refusal says something")
     require(not _CONTROL.search(text.replace("\n", "")), "a refusal holds no control characters", text)
@@ -64,7 +64,7 @@ def rejection(error: InputError) -> None:
 
 
 def answer(endpoint: Endpoint, body: bytes, text: bytes) -> None:
-    """Of the answer to a body that was a review."""
+    """Checks the answer to a body that was a review."""
     require(len(text) <= MAX_FRAME + MAX_GROWTH * len(body), "an answer is bounded by its question", len(text))
     review = json.loads(text.decode())
     require(set(review) == {"apiVersion", "kind", "response"}, "an answer is an AdmissionReview", sorted(review))
@@ -120,7 +120,7 @@ def _patch(endpoint: Endpoint, review: Json, operations: list[Json]) -> None:
 
 
 def _written(path: str, value: Any, owned: tuple[str, ...]) -> Iterator[str]:
-    """What an operation writes: where it makes what holds something owned, the things in it."""
+    """The fields that an operation writes: where it makes what holds something owned, the things in it."""
     if isinstance(value, dict) and any(own == path or own.startswith(f"{path}/") for own in owned):
         for key, item in value.items():
             yield from _written(f"{path}/{key.replace('~', '~0').replace('/', '~1')}", item, owned)

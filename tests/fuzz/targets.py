@@ -1,4 +1,4 @@
-"""What is fuzzed: each target takes bytes, holds what comes of them to the oracle, and says in a word what it was."""
+"""The targets of fuzzing: each takes bytes, checks the result against the oracle, and returns its kind in a word."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Kept(NullObserver):
 
 
 class FuzzCase(msgspec.Struct, frozen=True):
-    """What stands around a review, drawn from its own bytes so that the same bytes meet the same world."""
+    """The world around a review, drawn from its own bytes so that the same bytes meet the same world."""
 
     parameters: str
     state: str
@@ -94,7 +94,7 @@ _CODECS = tuple(dict.fromkeys(endpoint.codec for endpoint in ENDPOINTS))
 
 
 def reviews(body: bytes, *, counted: bool = False) -> str:
-    """All endpoints that the body is a review for, in all their modes; the others refuse it."""
+    """All endpoints for which the body is a review, in all their modes; the others reject it."""
     taking = {codec: _refused(lambda: codec.decode(body)) for codec in _CODECS}  # noqa: B023 - called here
     signature = {
         review(endpoint, mode, body, counted=counted) if taking[endpoint.codec] == "taken" else "no-review"
@@ -105,7 +105,7 @@ def reviews(body: bytes, *, counted: bool = False) -> str:
 
 
 def review(endpoint: Endpoint, mode: str, body: bytes, *, counted: bool = False) -> str:
-    """One endpoint in one mode, asked twice."""
+    """Sends a body twice to one endpoint in one mode."""
     case = FuzzCase.of(body)
     settings = case.settings()
     texts = []
@@ -145,7 +145,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def _counted(act: Callable[[], bytes]) -> tuple[bytes, int]:
-    """What it returns, and how many functions were called meanwhile, C's among them."""
+    """Its result, and how many functions it called, C's among them."""
     count = 0
 
     def called(frame: Any, event: str, argument: Any) -> None:

@@ -76,7 +76,7 @@ class FuzzWorld:
         return self._answer(key) if isinstance(key, _WATCHED) else NOT_READ
 
     async def read(self, key: Key[Any], deadline: float) -> Any:
-        # Making an object hostile takes far more calls than reviewing it, and is no work of the review.
+        # Making an object hostile takes far more calls than reviewing it, and is not work of the review.
         counting = sys.getprofile()
         sys.setprofile(None)
         try:

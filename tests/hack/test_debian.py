@@ -69,10 +69,20 @@ def test_what_cannot_be_had_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp
     environ = machine(monkeypatch, tmp_path, first="echo 'E: no network' >&2; exit 100")
     (tmp_path / "bin" / "apt-get").write_text("#!/bin/sh\necho 'E: no network' >&2; exit 100\n")
 
-    with pytest.raises(debian.MissingError, match="tool is missing") as error:
+    with pytest.raises(debian.MissingError, match="tool") as error:
         debian.ensure("tool", ["tool"], environ)
     assert "no network" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_of_several_packages_none_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    environ = machine(monkeypatch, tmp_path, first="touch tool_1_amd64.deb")
+    home = Path(environ["KUBEVIRT_WEBHOOK_CACHE"])
+    home.mkdir()
+
+    with pytest.raises(debian.MissingError, match="tool, other"):
+        debian.unpack(["tool", "other"], home / "both")
+    assert list(home.iterdir()) == []
 
 
 def test_a_machine_without_apt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -55,3 +56,43 @@ def test_a_failure_is_the_exit_status(monkeypatch: pytest.MonkeyPatch, tmp_path:
     for passed in (True, False):
         monkeypatch.setattr(interpreters, "test", lambda *_, result=passed: result)
         assert interpreters.main([]) == (0 if passed else 1)
+
+
+def test_quick_is_the_image_interpreter_alone_on_a_part_of_the_tests(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = interpreters.of_the_image()
+    ran: list[tuple[str, ...]] = []
+    monkeypatch.setattr(interpreters, "supported", lambda: ["3.98", image])
+    monkeypatch.setattr(interpreters, "find", lambda *_: tmp_path)
+    monkeypatch.setattr(interpreters, "environment", lambda *_: tmp_path)
+
+    def run(_: Path, paths: tuple[str, ...]) -> bool:
+        ran.append(paths)
+        return True
+
+    monkeypatch.setattr(interpreters, "test", run)
+
+    assert interpreters.main(["--quick"]) == 0
+    assert ran == [interpreters.QUICK]
+    assert all((ROOT / path).is_dir() for path in interpreters.QUICK)
+    assert "3.98: skipped" in capsys.readouterr().err
+
+
+def test_an_environment_is_made_anew_for_other_locks_and_has_the_programs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made: list[list[str]] = []
+
+    def run(command: list[object], **_: object) -> None:
+        made.append([str(word) for word in command])
+        (tmp_path / "3.99").mkdir(exist_ok=True)
+
+    lock = tmp_path / "lock"
+    lock.write_text("one")
+    monkeypatch.setattr(interpreters, "LOCK", lock)
+    monkeypatch.setattr(subprocess, "run", run)
+    for text, times in (("one", 1), ("one", 1), ("two", 2)):
+        lock.write_text(text)
+        interpreters.environment(tmp_path / "python", "3.99", tmp_path)
+        assert sum("--editable" in command for command in made) == times

@@ -45,8 +45,15 @@ def test_a_machine_that_cannot_run_it_is_told_and_nothing_is_begun(
 
 
 def test_what_fails_on_the_way_is_told_with_its_last_lines() -> None:
-    with pytest.raises(packages.PreparationError, match=r"(?s)failed; run it again:.*last words"):
-        packages.run("sh", "-c", "echo last words >&2; exit 1", fix="run it again")
+    with pytest.raises(packages.PreparationError, match=r"(?s)failed:.*last words"):
+        packages.run("sh", "-c", "echo last words >&2; exit 1")
+
+
+def test_packages_that_cannot_be_had_are_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(packages.PreparationError, match=packages.PACKAGES[0]):
+        packages.ensure(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("version", [1, 2])

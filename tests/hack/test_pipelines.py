@@ -1,4 +1,4 @@
-"""The pipelines of GitHub and GitLab: they are valid YAML, and call what there is."""
+"""The pipelines of GitHub and GitLab: they are valid YAML, and call existing commands."""
 
 from __future__ import annotations
 

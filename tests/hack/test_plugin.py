@@ -51,7 +51,7 @@ def test_the_archive_runs_through_a_link_without_this_environment(built: tuple[P
     links.mkdir()
     link = links / "kubectl-kubevirt_webhook"
     link.symlink_to(store / "kubectl-kubevirt_webhook")
-    # The interpreter that the launcher asks for, but none of its packages.
+    # The interpreter that the launcher needs, but none of its packages.
     (links / plugin.PYTHON).write_text(f'#!/bin/sh\nexec {sys.base_prefix}/bin/{plugin.PYTHON} -S "$@"\n')
     (links / plugin.PYTHON).chmod(0o755)
     environment = {"PATH": f"{links}:/usr/bin:/bin", "HOME": str(tmp_path)}

@@ -106,7 +106,7 @@ class InstallMemory(Transport):
 
     @staticmethod
     def _applied(found: Json | None, body: Json) -> Json:
-        """What others wrote stays: a status, the caBundles, and what the API server adds."""
+        """Fields of other writers stay: a status, the caBundles, and what the API server adds."""
         if found is None:
             return body
         bundles = {one["name"]: one["clientConfig"].get("caBundle") for one in found.get("webhooks", ())}
@@ -123,7 +123,7 @@ class InstallMemory(Transport):
 
 
 class Replicas:
-    """What a cluster does: Deployments roll out, and whoever keeps the caBundles writes them."""
+    """Stands for what a cluster does: Deployments roll out, and a replica writes the caBundles."""
 
     def __init__(self, memory: InstallMemory) -> None:
         self._memory = memory

@@ -174,7 +174,7 @@ async def test_a_second_run_waits_for_a_roll_out_that_hangs(
     golden(str(caught.value))
     assert world.api.wrote == []
 
-    # The pods only explain: who may not list them is told the rest.
+    # The list of pods only explains: a user who may not list them still gets the rest.
     world.api.answers["GET", "/pods"] = 403, {}
     assert "1/2 are updated, 3 exist" in await world.installer.shortage(planned())
     world.api.answers["GET", "/pods"] = None

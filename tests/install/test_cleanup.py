@@ -67,7 +67,7 @@ def test_the_owners_choice_stays(chosen: str | None) -> None:
 def test_marks_on_one_side_only() -> None:
     assert cleaned(vm({S: "kubevirt"}, None, "kubevirt")) == vm({}, None)
     assert cleaned(vm(None, {S: "kubevirt"}, "kubevirt")) == vm(None, {})
-    # Either of them tells, as for a pod that falls back.
+    # Either annotation is enough, as for a pod that falls back to the default scheduler.
     assert cleaned(vm({S: "other"}, {S: "kubevirt"}, "kubevirt")) == vm({}, {})
 
 
@@ -204,7 +204,7 @@ def test_a_running_vm_is_only_reported(golden: Callable[[str], None]) -> None:
     golden(found.left)
     assert cleaned(running) == vm({S: "kubevirt"}, {S: "kubevirt"}, "kubevirt", created=True)
     assert cleaned(running, allow=True) == vm({}, {}, created=True)
-    # A mark that stands on the VM alone is no part of its template.
+    # An annotation on the VM alone is not part of its template.
     assert cleaned(vm({S: "kubevirt"}, None, "theirs", created=True)) == vm({}, None, "theirs", created=True)
 
 
@@ -248,7 +248,7 @@ def test_afterwards_no_mark_is_left_and_nothing_else_has_changed(
     ]
     if created and not allow:
         assert after["spec"] == before["spec"]
-    # A second time there is nothing more to do, and a VM that has changed is not touched.
+    # Another evaluation finds nothing more to do, and leaves a VM that has changed alone.
     again = evaluated(after, allow=allow)
     assert again is None or not again.operations
     for one in found.operations if found else ():

@@ -1,4 +1,4 @@
-"""What the container may do."""
+"""The permissions of the container."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_it_may_do_nothing_but_serve(file: Path) -> None:
 
 @pytest.mark.parametrize("file", RENDERED, ids=lambda file: file.stem)
 def test_it_runs_on_the_stock_scheduler(file: Path) -> None:
-    """Not on the one that we hand VMs to: what waits for us must not be what we wait for."""
+    """The pod must not wait for the scheduler that the webhook injects, since that one may wait for the webhook."""
     assert pod_of(file).get("schedulerName", "default-scheduler") == "default-scheduler"
 
 
@@ -62,7 +62,7 @@ def test_on_openshift_the_scc_chooses_user_and_group() -> None:
 
 @pytest.mark.parametrize("file", RENDERED, ids=lambda file: file.stem)
 def test_no_manifest_names_an_image_that_a_registry_could_have(file: Path) -> None:
-    """What a stranger pushes under the name of a placeholder must not run in anybody's cluster."""
+    """A cluster must not run an image that a stranger pushes under the name of a placeholder."""
     (container,) = pod_of(file)["containers"]
     _, _, tag = container["image"].rpartition(":")
 

@@ -148,7 +148,7 @@ def test_scores_for_layers_have_a_port_a_client_ca_and_a_cache() -> None:
     assert service["spec"]["ports"][-1] == {"name": "layers", "port": 8447, "targetPort": 8447, "protocol": "TCP"}
     assert [volume["name"] for volume in pod["volumes"]] == ["settings", "layers-clients", "layers-cache"]
     assert mounts["layers-clients"] == "/etc/kubevirt-webhook-layers"
-    # Nobody outside of the pod reaches a loopback address.
+    # No client outside of the pod reaches a loopback address.
     alone = planned(f"{GUARD}layers: {{listen: '127.0.0.1:8446'}}\n")
     assert alone.deployment["spec"]["template"]["spec"]["volumes"] == pod["volumes"][:1]
 

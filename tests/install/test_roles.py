@@ -1,4 +1,4 @@
-"""The roles that docs/migration.md offers: they exist as the code asks for them, and grant nothing beyond."""
+"""The roles that docs/migration.md offers: they are as the code requires them, and grant nothing else."""
 
 from __future__ import annotations
 

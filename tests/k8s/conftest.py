@@ -32,5 +32,5 @@ def refused(golden_catalogue: Callable[[str, str], None]) -> Refused:
 
 @pytest.fixture
 def told(golden_catalogue: Callable[[str, str], None]) -> Callable[[str], None]:
-    """Holds what is wrong with a file to the golden file, whatever reads it."""
+    """Compares the errors in a file with the golden file, whatever reads the file."""
     return lambda text: golden_catalogue("k8s/yaml_files.txt", text)

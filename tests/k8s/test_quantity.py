@@ -40,7 +40,7 @@ from webhook.k8s.quantity import Format, Quantity, canonical, int64, overcommit,
         # Less than 1024 is written as a decimal.
         ("0.9765625Ki", "1k"),
         ("1000000", "1M"),
-        # There is no suffix for 21 zeros, so that Kubernetes writes none.
+        # There is no suffix for 21 zeros, so Kubernetes writes the quantity without one.
         ("1000E", "1"),
         ("-20000E", "-20"),
         ("1e21", "1e21"),
@@ -49,7 +49,7 @@ from webhook.k8s.quantity import Format, Quantity, canonical, int64, overcommit,
         ("+.", "0"),
         ("8Ei", "9223372036854775807"),
         ("-1.5Gi", "-1536Mi"),
-        # What looks canonical at a glance is kept.
+        # A quantity that looks canonical is kept.
         ("+4Gi", "+4Gi"),
         ("03Gi", "03Gi"),
         ("1.500", "1.500"),
@@ -151,7 +151,7 @@ def test_overcommitment_in_float32(guest: str, percent: int, request_: str) -> N
     assert str(overcommit(parse(guest), percent)) == request_
 
 
-# No more than 999E: Kubernetes itself loses what is beyond.
+# No more than 999E: Kubernetes itself loses larger amounts.
 texts = st.from_regex(r"[+-]?[0-9]{1,12}(\.[0-9]{1,6})?([KMGTP]i|[numkMG]|[eE][+-]?[0-9])?", fullmatch=True)
 
 

@@ -1,4 +1,4 @@
-"""Any JSON is YAML, every value has its line, and anything else is clearly refused."""
+"""Any JSON is YAML, every value has its line, and the parser rejects anything else with a clear message."""
 
 from __future__ import annotations
 

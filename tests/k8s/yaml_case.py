@@ -1,4 +1,4 @@
-"""YAML read from a text, and what is wrong with it."""
+"""YAML read from a text, and the errors in it."""
 
 from __future__ import annotations
 

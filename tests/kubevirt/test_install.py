@@ -11,6 +11,10 @@ from webhook.errors import Unavailable
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.install import InstallReader, KubeVirtInstall, find_in_use
 from webhook.kubevirt.views import KubeVirt
+from webhook.releases.definitions import DefinedFields, Definitions
+from webhook.releases.fields import FIELDS, MACHINE, unknown_fields
+from webhook.releases.release import Release
+from webhook.releases.version import Version
 
 
 def kubevirt(namespace: str = "kubevirt", phase: str | None = "Deployed", **configuration: Any) -> KubeVirt:
@@ -98,3 +102,73 @@ def test_what_is_required_of_nodes() -> None:
 
     assert (read.node_selectors, read.cpu_allocation_ratio, read.memory_overcommit) == ({"pool": "vms"}, 3, 150)
     assert (DEFAULTS.node_selectors, DEFAULTS.cpu_allocation_ratio, DEFAULTS.parallel_migrations) == ({}, 10, 5)
+
+
+class TestDefinitions:
+    """What the cluster's definitions say counts from when they were read for the version that the object names."""
+
+    SAID = Definitions(((MACHINE, DefinedFields(frozenset(), frozenset({"utilityVolumes"}))),))
+
+    @staticmethod
+    def release(install: KubeVirtInstall | None) -> Release:
+        assert install
+        assert isinstance(install.configuration, ClusterConfig)
+        return install.configuration.release
+
+    @staticmethod
+    def at(version: str, target: str = "") -> KubeVirt:
+        status = {"phase": "Deployed", "observedKubeVirtVersion": version, "targetKubeVirtVersion": target or version}
+        return msgspec.convert({"metadata": {"name": "kubevirt", "namespace": "kubevirt"}, "status": status}, KubeVirt)
+
+    def test_until_they_have_been_read_the_former_installation_counts(self) -> None:
+        reader, former, new = InstallReader(learns=True), self.at("v1.8.4"), self.at("v1.9.0")
+        assert self.release(reader.read([former])).definitions is None
+        reader.learn(("v1.8.4", "v1.8.4", ""), self.SAID)
+        before = reader.read([former])
+
+        assert self.release(before).definitions == self.SAID
+        assert reader.read([new]) is before
+        reader.learn(("v1.9.0", "v1.9.0", ""), None)
+        assert (str(self.release(reader.read([new]))), self.release(reader.read([new])).definitions) == ("1.9.0", None)
+
+    def test_a_change_that_concerns_no_version_counts_at_once(self) -> None:
+        reader = InstallReader(learns=True)
+        reader.read([kubevirt()])
+        reader.learn(("v1.8.1", "", ""), self.SAID)
+        install = reader.read([kubevirt(cpuModel="a")])
+
+        assert self.release(install).definitions == self.SAID
+        assert install
+        assert isinstance(install.configuration, ClusterConfig)
+        assert install.configuration.cpu_model == "a"
+
+    @pytest.mark.parametrize(
+        ("observed", "target", "declared", "is_settled"),
+        [
+            ("v1.8.4", "v1.8.4", "", True),
+            ("v1.8.4", "v1.9.0", "", False),
+            ("v1.9.0", "v1.8.4", "", False),
+            ("v1.8.4", "v1.8.4", "1.8", True),
+            ("v1.8.4", "v1.8.4", "1.7", False),
+            ("v1.8.4", "v1.9.0", "1.8", False),
+            ("devel", "devel", "1.7", True),
+        ],
+    )
+    def test_whose_they_are(self, observed: str, target: str, declared: str, is_settled: bool) -> None:
+        """Those of another release than the one whose rules count make no field known."""
+        reader = InstallReader(declared, self.SAID)
+
+        definitions = self.release(reader.read([self.at(observed, target)])).definitions
+
+        assert definitions == self.SAID.settled(is_settled)
+
+    def test_where_nothing_names_a_version_they_show_the_release(self) -> None:
+        table = unknown_fields(Version(1, 7, 4), MACHINE)
+        all_of_them = frozenset(field.path for field in FIELDS if field.kind == MACHINE)
+        said = Definitions(((MACHINE, DefinedFields(all_of_them - table, table)),))
+
+        assert str(self.release(InstallReader("", said).read([self.at("devel")]))) == "1.7.4"
+        assert str(self.release(InstallReader("", self.SAID).read([self.at("devel")]))) == "1.9.0"
+
+    def test_without_an_object_they_count_for_the_declared_version(self) -> None:
+        assert self.release(InstallReader("1.8", self.SAID).read([])).definitions == self.SAID

@@ -1,4 +1,4 @@
-"""What virt-controller makes of pools and replica sets, beside what a real one sent to the API server."""
+"""The objects of virt-controller for pools and replica sets, beside those that a real one sent to the API server."""
 
 from __future__ import annotations
 

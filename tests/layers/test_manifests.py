@@ -1,4 +1,4 @@
-"""Manifests and indexes, and what is none."""
+"""Manifests and indexes, and invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of a node."""
+"""The fields of a node that the index keeps."""
 
 from __future__ import annotations
 

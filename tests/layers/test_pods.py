@@ -58,5 +58,11 @@ def test_what_one_pod_may_ask_for_is_bounded() -> None:
     assert len(many.pull_secrets) == 8
 
 
+def test_secrets_that_cannot_exist_are_not_kept_in_mind() -> None:
+    """The API server takes any name of a pull secret, a megabyte of it too."""
+    names = ["x" * 254, "../x", "pull"]
+    assert pod(imagePullSecrets=[{"name": name} for name in names]).pull_secrets == ("pull",)
+
+
 def test_the_architecture_is_the_one_that_kubevirt_selects() -> None:
     assert pod(nodeSelector={"kubernetes.io/arch": "arm64"}).architecture == "arm64"

@@ -31,7 +31,7 @@ def written(directory: Path, groups: Any) -> Path:
 
 
 def verdict(prometheus: Path, directory: Path, groups: Any, alert: str) -> subprocess.CompletedProcess[str]:
-    """What promtool says to the cases of an alert; of all where none is named."""
+    """The output of promtool for the cases of an alert; without a name, of all alerts."""
     severities = {name: rule["labels"]["severity"] for name, rule in ALERTS.items()}
     cases = [one for one in promtool_tests(severities) if one["name"].startswith(f"{alert} " if alert else "")]
     content = {"rule_files": [written(directory, groups).name], "evaluation_interval": "1m", "tests": cases}

@@ -19,7 +19,7 @@ import pytest
 
 from tests.monitoring.rules import ALERTS, GROUPS, RECORDS, ROOT, queries
 
-# What Prometheus and its operator write themselves: a metric with such a label loses it to `exported_...`.
+# Labels that Prometheus and its operator write themselves: a metric with such a label loses it to `exported_...`.
 TARGET_LABELS = {"job", "instance", "namespace", "pod", "service", "container", "endpoint", "node"}
 
 

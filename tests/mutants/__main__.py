@@ -57,7 +57,7 @@ class MutantCopy:
             shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
         for file in ("tests/__init__.py", "tests/builders.py"):
             shutil.copy(ROOT / file, root / file)
-        # The plugins that the project's own settings ask for cost more time than these tests.
+        # The plugins of the project's own settings cost more time than these tests.
         (root / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\npythonpath = .\n")
         self._changes = itertools.count(int(time.time()))
 

@@ -242,25 +242,30 @@ SHAPE = of(
     [
         (
             "read, an empty map differs from none",
-            "return taken if taken or live else _OMITTED",
-            "return taken if taken else _OMITTED",
+            "return taken if taken or live else OMITTED",
+            "return taken if taken else OMITTED",
         ),
-        ("written, an empty map is dropped", "return taken if taken or live else _OMITTED", "return taken"),
+        ("written, an empty map is dropped", "return taken if taken or live else OMITTED", "return taken"),
         (
             "unknown fields are dropped",
             "if item is None or (field := known.get(name)) is None:",
             "if item is None or (field := known.get(name, (FREE.take, None))) is None:",
         ),
         (
-            "a plain zero is as good as absent",
-            "return checked if checked or not self._omitted else _OMITTED",
-            "return checked",
-        ),
-        (
             "structs that are no pointers are always there",
             "return self.shape.take({}, live)",
-            "return _OMITTED",
+            "return OMITTED",
         ),
     ],
 )
-MUTANTS = [*MATCHER, *INFER, *ADMISSION, *SYNC, *REVISION, *EXPAND, *OBJECTS, *REFUSAL, *SHAPE]
+SCALAR = of(
+    "go_json/scalar",
+    [
+        (
+            "a plain zero is as good as absent",
+            "return checked if checked or not self._omitted else OMITTED",
+            "return checked",
+        ),
+    ],
+)
+MUTANTS = [*MATCHER, *INFER, *ADMISSION, *SYNC, *REVISION, *EXPAND, *OBJECTS, *REFUSAL, *SHAPE, *SCALAR]

@@ -1,4 +1,4 @@
-"""Of every capability: a rule that takes it for one of all releases, and one that takes it for one of none."""
+"""For every capability: a rule that assumes it in all releases, and one that assumes it in none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ASKS = re.compile(r"[\w.]+\.has\(([A-Z][A-Z0-9_]+)\)")
 
 
 def asking() -> Iterator[tuple[str, Path, str]]:
-    """Every place that asks whether a release has a capability: its name, the file, and the expression."""
+    """Every place that tests whether a release has a capability: its name, the file, and the expression."""
     for file in sorted((ROOT / "webhook").rglob("*.py")):
         for match in _ASKS.finditer(file.read_text()):
             if match[1] in CAPABILITIES:

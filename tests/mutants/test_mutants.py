@@ -36,7 +36,7 @@ def test_words_choose() -> None:
 
 
 def test_the_runner_tells_who_noticed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """One that the vectors notice, one that only unit tests do, one that nobody does."""
+    """One mutant that the vectors notice, one that only unit tests notice, one that no test notices."""
     hotplug = "webhook/kubevirt/defaults/liveupdate.py"
     mutants = [
         Mutant("seen by KubeVirt's answers", hotplug, "_MAX_VCPUS: Final = 512", "_MAX_VCPUS: Final = 2"),

@@ -1,4 +1,4 @@
-"""What is in the image, read from its archive."""
+"""The content of the image, read from its archive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas on a real node: what they may do, and what is felt while they end in every way."""
+"""Replicas on a real node: their permissions, and what clients notice while they end in every way."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.e2e.support.kube import eventually
 
 from .support import NAMESPACE, USER, NodeInstallation, NodeReviews, servers, status_of
 
-# Requests that an API server has sent to a replica whose end nobody has told it yet.
+# Requests that an API server has sent to a replica before it learns that the replica ends.
 LOST = 30
 
 
@@ -38,7 +38,7 @@ def test_they_need_no_dns_no_tmp_and_compile_nothing(installed: NodeInstallation
     installed.wait_ready()
     for process in servers():
         root = Path(f"/proc/{process}/root")
-        # Without a DNS to name, the kubelet names one that nobody runs.
+        # Without a DNS service, the kubelet names an address where no DNS server runs.
         resolver = (root / "etc" / "resolv.conf").read_text().split()
         assert {after for word, after in pairwise(resolver) if word == "nameserver"} <= {"127.0.0.1"}
         assert not (root / "tmp").exists()

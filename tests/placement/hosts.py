@@ -26,7 +26,7 @@ NAMED = {"cpu": {"model": "Westmere"}}
 
 
 def asked(requirements: Requirements) -> dict[str, list[str]]:
-    """What is asked of labels, by origin."""
+    """The requirements on labels, by origin."""
     by_origin: dict[str, list[str]] = {}
     for each in requirements:
         if isinstance(each, Label):

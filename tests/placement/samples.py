@@ -1,4 +1,4 @@
-"""Nodes, VMIs and what they ask for: by hand, and at random for hypothesis."""
+"""Nodes, VMIs and their requirements: by hand, and at random for hypothesis."""
 
 from __future__ import annotations
 

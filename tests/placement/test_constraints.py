@@ -109,7 +109,7 @@ def test_the_api_servers_own_tolerations_count() -> None:
     [
         ([{"key": "dedicated", "operator": "Exists"}], True),
         ([{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}], True),
-        # Who says anything of a condition means it: the API server then adds nothing.
+        # If the owner sets any part of a condition, the API server adds nothing.
         ([{"key": "node.kubernetes.io/unreachable", "value": "x"}], False),
         ([{"key": "node.kubernetes.io/unreachable", "value": "x", "effect": "NoExecute"}], False),
         ([{"key": "node.kubernetes.io/not-ready", "value": "x", "effect": "NoExecute"}], True),
@@ -155,7 +155,7 @@ def eligible(requirements: Requirements) -> list[str]:
     return [name for name, why in eligibility(requirements, nodes[:1]).items() if not why]
 
 
-# -- what only the present pod shows -----------------------------------------------------------------------------------
+# -- requirements that only the present pod shows ----------------------------------------------------------------------
 
 
 def test_unknown_labels_of_kubevirts_are_mirrored() -> None:
@@ -217,7 +217,7 @@ def test_a_recorded_target_pod_is_what_we_expect() -> None:
     ]
 
 
-# -- where it comes from -----------------------------------------------------------------------------------------------
+# -- origins of requirements -------------------------------------------------------------------------------------------
 
 
 def test_the_present_node_is_left() -> None:

@@ -168,7 +168,7 @@ def test_what_kubevirt_drops_without_a_word() -> None:
         "kubevirt.io/schedulable": True,
         "disk": False,  # the pod has both, and stays unschedulable
         feature: False,
-        vendor: False,  # worse: it switches the guard off
+        vendor: False,  # worse: it replaces KubeVirt's own requirement
         HOST: False,
     }
     assert not contradictions(of(vmi({"affinity": affinity({})}, NAMED)))[0].is_dropped

@@ -1,4 +1,4 @@
-"""What a release of KubeVirt asks of nodes, and others don't."""
+"""Requirements on nodes of some releases of KubeVirt and not of others."""
 
 from __future__ import annotations
 

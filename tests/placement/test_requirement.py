@@ -36,7 +36,7 @@ ORIGINS = (
 
 
 def told(asked: Requirement, **labels: str) -> list[str]:
-    """What a node has instead of what is required of it."""
+    """The value of a node that does not meet a requirement."""
     return _instead(asked, node("n1", labels))
 
 

@@ -7,7 +7,7 @@ from tests.placement.samples import thorough
 from webhook.placement.expression import Expression
 from webhook.placement.thresholds import Thresholds
 
-# Numbers in several spellings, at both ends of 64 bits, beyond them, and what is none.
+# Numbers in several spellings, at both ends of 64 bits, beyond them, and invalid ones.
 _values = st.one_of(
     st.integers(-40, 40).map(str),
     st.sampled_from(["", "a", "+7", "007", "-0", "1e3", " 5", str(2**63 - 1), str(-(2**63)), str(2**63)]),

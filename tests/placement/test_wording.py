@@ -1,4 +1,4 @@
-"""What placement says, held in ``tests/golden/placement.txt``: every requirement, and why a node does not meet it."""
+"""Texts of placement, held in ``tests/golden/placement.txt``: every requirement, and why a node does not meet it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _advice() -> tuple[str, ...]:
 
 
 def _gaps() -> tuple[str, ...]:
-    """What could not be taken into account."""
+    """The facts that the evaluation could not take into account."""
     running = vmi(None, {"cpu": {"model": "Westmere"}}, nodeName="n1")
     host_model = vmi(None, {"cpu": {"model": "host-model"}}, migrationState={"sourceState": {"node": "far-1"}})
     receives = read(Migration, {"spec": {"receive": {"migrationID": "x"}}}, "migration")
@@ -114,7 +114,7 @@ def _gaps() -> tuple[str, ...]:
 
 
 def _selector_mistakes() -> tuple[InputError, ...]:
-    """What is wrong with selectors, as users write them."""
+    """The errors in selectors, as users write them."""
     found = []
     for texts in (["zone"], ["zone=a", "zone=b"]):
         with pytest.raises(InputError) as mistake:

@@ -1,4 +1,4 @@
-"""Registries that tests ask."""
+"""Registries for tests."""
 
 from __future__ import annotations
 

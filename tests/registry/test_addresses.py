@@ -1,10 +1,11 @@
-"""Where the client may connect to."""
+"""The addresses to which the client may connect."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
 import socket
+import threading
 from typing import Any
 
 import pytest
@@ -97,17 +98,29 @@ class TestOwn:
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
-    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
-        await asyncio.sleep(0)
+    def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
         return [
             (socket.AF_INET6 if ":" in each else socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port))
             for each in addresses
         ]
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
 
 
 class TestResolver:
+    async def test_names_that_take_long_hold_up_nothing_else(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The threads of the event loop read the settings and long events of the API server, too."""
+        answers = threading.Event()
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answers.wait(30) and [])
+        resolver = CheckedResolver(())
+        lookups = [asyncio.ensure_future(resolver.resolve("registry.example", 443)) for _ in range(100)]
+        try:
+            await asyncio.sleep(0)
+            assert await asyncio.wait_for(asyncio.to_thread(lambda: "read"), 10) == "read"
+        finally:
+            answers.set()
+            assert {type(each) for each in await asyncio.gather(*lookups, return_exceptions=True)} == {AddressDenied}
+
     async def test_only_addresses_that_passed_are_dialed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         resolving(monkeypatch, "169.254.169.254", "8.8.8.8", "fe80::1%eth0")
         found = await CheckedResolver(()).resolve("registry.example", 443)

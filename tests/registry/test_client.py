@@ -122,7 +122,7 @@ class TestHostileRegistries:
         registry.handler = pour
         async with client_of(registry) as client:
             assert await cause_of(client, registry.reference("40")) == "invalid"
-        # What was on its way is bounded by the buffers of both ends.
+        # The buffers of both ends bound the bytes that were on their way.
         assert sent < MAX_BYTES + 32 * 1024 * 1024
 
     async def test_dripping(self, registry: FakeRegistry) -> None:
@@ -165,7 +165,9 @@ class TestHostileRegistries:
 
 
 class TestAddresses:
-    @pytest.mark.parametrize("host", ["127.0.0.1", "169.254.169.254", "[::1]", "10.96.0.1"])
+    @pytest.mark.parametrize(
+        "host", ["127.0.0.1", "169.254.169.254", "[::1]", "10.96.0.1", "127.1", "2130706433", "0177.0.0.1"]
+    )
     async def test_no_address_inside_is_contacted(self, host: str) -> None:
         client = RegistryClient(host, RegistrySettings(plain_http=True))
         try:

@@ -1,4 +1,4 @@
-"""Registries that ask for a user and a password, or for a token."""
+"""Registries that require a user and a password, or a token."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TestBearer:
     async def test_a_token_is_for_pulling_from_one_repository(self, registry: FakeRegistry) -> None:
         registry.add(manifest(), "40")
         registry.add(manifest(), "41")
-        # A registry that asks for more does not get more.
+        # A registry that requests more does not get more.
         guarded(registry, f"http://{registry.address}/token", service="reg", scope="repository:other/private:push,pull")
         async with client_of(registry) as client:
             assert await client.manifest(registry.reference("40"), ANN) == manifest()
@@ -59,6 +59,15 @@ class TestBearer:
             {"scope": "repository:disks/fedora:pull", "service": "reg"}
         ]
         assert tokens[0].headers["Authorization"] == BASIC
+
+    async def test_a_realm_chooses_no_scope_either(self, registry: FakeRegistry) -> None:
+        registry.add(manifest(), "40")
+        realm = f"http://{registry.address}/token?scope=repository:other/private:push,pull&service=other&account=root"
+        guarded(registry, realm, service="reg")
+        async with client_of(registry) as client:
+            await client.manifest(registry.reference("40"), ANN)
+        (token,) = [request for request in registry.requests if request.path == "/token"]
+        assert list(token.query.items()) == [("scope", "repository:disks/fedora:pull"), ("service", "reg")]
 
     async def test_tokens_of_others_are_not_used(self, registry: FakeRegistry) -> None:
         registry.add(manifest(), "40")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 from base64 import b64encode
 from typing import Any
@@ -111,6 +112,22 @@ def test_the_longest_path_counts_first() -> None:
     keyring = Keyring([("quay.io", ANN), ("quay.io/team/disks", bob)])
     assert keyring.find("quay.io", "team/disks/fedora") == bob
     assert keyring.find("quay.io", "team/x") == ANN
+
+
+def test_a_key_that_no_registry_can_match_is_not_looked_at() -> None:
+    """A pattern of this length takes seconds to prepare, and a tenant writes it."""
+    fnmatch._compile_pattern.cache_clear()  # type: ignore[attr-defined]
+    keyring = Keyring([("a*" * 10_000 + ".io", ANN)])
+    assert keyring.find("quay.io", "a") is None
+    assert fnmatch._compile_pattern.cache_info().currsize == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "entry", [{"username": "a" * 20_000, "password": "b"}, {"username": "a", "password": "b" * 20_000}]
+)
+def test_the_length_of_credentials_is_bounded(entry: dict[str, str]) -> None:
+    data = {".dockerconfigjson": b64encode(json.dumps({"auths": {"quay.io": entry}}).encode()).decode()}
+    assert entries_of("kubernetes.io/dockerconfigjson", data) == []
 
 
 def test_no_text_shows_a_password() -> None:

@@ -1,4 +1,4 @@
-"""What waits to be fetched."""
+"""The queue of manifests that wait for a fetch."""
 
 from __future__ import annotations
 

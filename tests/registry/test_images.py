@@ -41,7 +41,7 @@ def pinned(body: bytes) -> ImageReference:
 
 
 class ImageSource:
-    """A registry, its clock, and everything that was asked of it."""
+    """A registry, its clock, and all requests to it."""
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
@@ -87,10 +87,10 @@ async def running(
     *,
     files: ManifestFiles | None = None,
     on_manifest: Callable[[str], None] = lambda _: None,
+    other: ImageSource | None = None,
 ) -> AsyncIterator[Images]:
-    images = Images(
-        {"quay.io": source}, files=files, keyrings=FakeKeyrings(), on_manifest=on_manifest, clock=source.clock
-    )
+    clients = {"quay.io": source} | ({"other.example": other} if other else {})
+    images = Images(clients, files=files, keyrings=FakeKeyrings(), on_manifest=on_manifest, clock=source.clock)
     task = asyncio.create_task(images.run())
     try:
         yield images
@@ -103,9 +103,9 @@ async def settle(images: Images) -> None:
     """Wait until all that was queued has been fetched."""
     for _ in range(1000):
         await asyncio.sleep(0.002)
-        if not images.queue and not images.queue._running:
+        if not any(queue or queue._running for queue in images.queues.values()):
             return
-    raise AssertionError("the queue does not empty")
+    raise AssertionError("the queues do not empty")
 
 
 class TestLayers:
@@ -150,7 +150,7 @@ class TestLayers:
             reference = tagged(registry="evil.example")
             assert not images.is_listed(reference)
             assert images.layers(reference, AMD) is None
-            assert len(images.queue) == 0
+            assert images.waiting == 0
 
     async def test_a_digest_is_fetched_once(self) -> None:
         source = ImageSource()
@@ -186,7 +186,7 @@ class TestLayers:
             await settle(images)
             source.add(manifest({"L2": 7}), "40")
             assert images.layers(tagged(), AMD) == L1
-            assert len(images.queue) == 0
+            assert images.waiting == 0
             source.now += TAG_SECONDS
             assert images.layers(tagged(), AMD) == L1
             await settle(images)
@@ -257,7 +257,40 @@ class TestFailures:
             await settle(images)
             assert images.layers(tagged("41"), AMD) == L1
 
-    async def test_a_registry_that_answers_never_holds_up_its_own_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_registry_that_never_answers_holds_up_its_own_alone(self) -> None:
+        hangs, works = ImageSource(), ImageSource()
+        hangs.gate = asyncio.Event()
+        body = works.add(manifest(), "40")
+        async with running(hangs, other=works) as images:
+            for number in range(50):
+                images.layers(tagged(f"x{number}"), AMD, PullScope("mallory"))
+            # A digest is nobody's own: who names it first must not keep others from reading it elsewhere.
+            images.layers(pinned(body), AMD, PullScope("mallory"))
+            reference = ImageReference("other.example", "disk", "", digest_of(body))
+            assert images.layers(reference, AMD, PullScope("mallory")) is None
+            for _ in range(500):
+                await asyncio.sleep(0.002)
+                if found := images.layers(reference, AMD):
+                    break
+            assert found == L1
+
+    async def test_the_layers_that_are_kept_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """By their number, since one manifest of a tenant may have hundreds."""
+        monkeypatch.setattr("webhook.registry.images.MAX_LAYERS", 1000)
+        source = ImageSource()
+        bodies = [manifest({f"{image}-{layer}": 1 for layer in range(300)}) for image in range(10)]
+        async with running(source) as images:
+            for body in bodies:
+                images.layers(pinned(source.add(body)), AMD)
+                await settle(images)
+            known = [body for body in bodies if images._manifests.get(digest_of(body))]
+            assert known == bodies[-3:]
+            # An index counts by its images.
+            images.layers(pinned(source.add(index(**{f"a{number}": manifest() for number in range(200)}))), AMD)
+            await settle(images)
+            assert images._manifests.weight <= 1000
+
+    async def test_a_registry_that_answers_too_late_is_unavailable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("webhook.registry.images.JOB_SECONDS", 0.05)
         source = ImageSource()
         source.gate = asyncio.Event()

@@ -48,7 +48,7 @@ class MemoryCluster:
         return self.facts[self.given(key)]
 
     def given(self, key: Key[Any]) -> Key[Any]:
-        """The key under which a fact is given: what is not given as fresh is as it was."""
+        """The key of a given fact: a fact that is not given as fresh is unchanged."""
         if key in self.facts or not isinstance(key, ObjectKey | ListKey):
             return key
         return msgspec.structs.replace(key, fresh=False)
@@ -91,7 +91,7 @@ def evaluate(
 
     Args:
         failure_policy: of every policy that has one.
-        body: what is sent, where JSON has no words for it.
+        body: the bytes to send, where JSON cannot express them.
     """
     kept = kept or KeptInMemory()
     cluster = cluster or MemoryCluster(known(vmi()) if facts is None else facts)

@@ -1,4 +1,4 @@
-"""What rests on watched copies, and what is read anew before it is said or written."""
+"""Decisions from watched copies, and the objects that are read again before a denial or a patch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DEFAULTS = {
     names.DEFAULT_INSTANCETYPE_ANNOTATION: "u1.small",
     names.DEFAULT_PREFERENCE_ANNOTATION: "fedora",
 }
-# An instancetype that the VM of these tests conflicts with, and a preference that asks for more than it offers.
+# An instancetype that the VM of these tests conflicts with, and a preference that requires more than it offers.
 SCHEDULED = world.instancetype(schedulerName="other")
 DEMANDING = world.preference(requirements={"cpu": {"guest": 16}})
 
@@ -80,7 +80,7 @@ def objects(size: Json | None = None, likes: Json | None = None) -> Facts:
     return {SIZE: whole(size or world.instancetype()), LIKES: whole(likes or world.preference())}
 
 
-# -- what lets pass ----------------------------------------------------------------------------------------------------
+# -- decisions that rest on copies alone -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_just_deleted_default_is_still_written_and_a_just_deleted_name_still_p
     assert asked == too == []
 
 
-# -- what does not -----------------------------------------------------------------------------------------------------
+# -- decisions that read the objects again -----------------------------------------------------------------------------
 
 
 def test_nothing_is_denied_for_a_size_that_has_just_been_changed() -> None:
@@ -157,7 +157,7 @@ def test_no_default_is_withdrawn_for_a_size_that_has_just_been_changed() -> None
 
 
 def test_a_denial_for_want_of_an_object_is_certain_without_being_asked_twice() -> None:
-    """What a copy lacks was read by GET already."""
+    """A GET has already read an object that a copy lacks."""
     missing = ObjectKey(SIZE.resource, "", "missing")
     vm = world.vm(instancetype={"name": "missing"}, preference=world.FEDORA)
     cluster_facts = objects()
@@ -189,7 +189,7 @@ def test_what_can_not_be_read_anew_denies_nobody() -> None:
     assert (verdict.decision.code, verdict.outcome.denial) == (Code.LOOKUP_FAILED, None)
 
 
-# -- what is written out, and what must hold ---------------------------------------------------------------------------
+# -- decisions that write the objects' fields --------------------------------------------------------------------------
 
 
 def test_a_vmi_is_filled_with_what_the_objects_say_now() -> None:

@@ -51,7 +51,7 @@ def test_faults_of_ours_stand_in_the_way_where_an_admin_wants_it_only() -> None:
 
     migrations = {f"/validate/migration/virtualmachineinstancemigrations/{s}" for s in ("enforce", "observe")}
     vms = {f"/validate/instancetypes/virtualmachines/{s}" for s in ("enforce", "observe")}
-    # It is asked about nothing but migrations with an added selector, which no drain has.
+    # It matches only migrations with an added selector, which no drain has.
     assert refusing(usual) == migrations
     assert refusing(strict) == migrations | vms
     assert refusing(lax) == set()

@@ -32,7 +32,7 @@ def put_kubevirt(case: LiveCase, observed: str, target: str) -> None:
 
 
 async def has_panic_device(reviewer: Reviewer) -> bool:
-    """What a review answers: KubeVirt 1.9 adds the device that the preference names, and earlier releases don't."""
+    """The answer to a review: KubeVirt 1.9 adds the device that the preference names, and earlier releases don't."""
     bare = {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstance",

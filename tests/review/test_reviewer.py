@@ -242,7 +242,7 @@ def test_subresources_are_not_judged() -> None:
 
 
 def evicting(mode: str = "enforce", **cluster: Any) -> MemoryCluster:
-    """As a live cluster answers: what is watched at once, the rest when it is read."""
+    """Answers as a live cluster does: watched objects at once, others after a read."""
     there = Namespace(ObjectMeta(name="demo", labels={names.policy_label(names.EVICTION): mode}))
     facts = eviction.facts(**cluster) | {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
     watched: set[Key[Any]] = {KubeVirtKey(), NamespaceKey("demo"), NodesKey()}

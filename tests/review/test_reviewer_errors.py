@@ -105,7 +105,7 @@ def test_what_is_too_complex_is_refused_where_errors_are() -> None:
     verdict, response = evaluate(review(launcher_pod()), endpoint=_validating(_endless))
 
     assert (verdict.label, verdict.decision.code) == ("error", Code.TOO_COMPLEX)
-    # Not 503, for to ask again would not help.
+    # The status is not 503, since a retry would not help.
     assert (response["allowed"], response["status"]["code"]) == (False, 422)
 
 

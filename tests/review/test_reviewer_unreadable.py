@@ -22,12 +22,12 @@ _DEEP = "@deep@"
 
 
 _OBJECTS = {
-    # What the API server stores in spec.template.metadata, which has no schema.
+    # Values that the API server stores in spec.template.metadata, which has no schema.
     "deeper than we read": b"[" * 300 + b"]" * 300,
     "deeper than Python walks": b'{"a":' * 1100 + b"1" + b"}" * 1100,
     "as deep as the API server takes": b"[" * 9_990 + b"]" * 9_990,
     "of more brackets than are counted": b"[" + b"[1]," * 60_000 + b'{"a":' * 1100 + b"1" + b"}" * 1100 + b"]",
-    # What no API server sends, but others might.
+    # Bodies that no API server sends, but other clients might.
     "invalid UTF-8": b'"\xff"',
     "a lone surrogate": b'"\\ud800"',
     "a control character": b'"\x01"',

@@ -1,4 +1,4 @@
-"""What is explained is what the policy does."""
+"""The explanation agrees with the policy."""
 
 from __future__ import annotations
 

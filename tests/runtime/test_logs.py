@@ -1,4 +1,4 @@
-"""Our own log: it never holds anybody up."""
+"""The webhook's own log never blocks a caller."""
 
 from __future__ import annotations
 

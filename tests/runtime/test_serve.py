@@ -79,7 +79,7 @@ async def test_a_live_cluster_is_watched_until_the_end(
             assert watch
             await until(lambda: watch.checked["skipped"])
             metrics = scraped(audit, settings, watch)
-        # What was under way has arrived.
+        # The records that were under way have arrived.
         await until(lambda: not server.connected())
         ended = len(server.asked)
         await asyncio.sleep(0.05)

@@ -38,7 +38,7 @@ async def sent(server: ServedApp, data: bytes) -> int:
 
 
 async def unharmed(server: ServedApp) -> None:
-    """The next client is served, nothing is held by those before, and we have no bug."""
+    """The server serves the next client, holds nothing for those before, and had no internal error."""
     assert (await server.post(PODS, BODY))[0] == 200
     await until(lambda: server.app.in_flight == 0, "requests to end")
     assert server.app.bodies.taken_bytes == 0

@@ -28,7 +28,7 @@ from webhook.server.lifecycle import listen
 
 @dataclass
 class CountedServer:
-    """What the server reported of its traffic."""
+    """The traffic that the server reported."""
 
     requests: list[tuple[str, int]] = field(default_factory=list)
     crashes: list[BaseException] = field(default_factory=list)
@@ -42,7 +42,7 @@ class CountedServer:
 
 
 class SlowCluster(MemoryCluster):
-    """Lets look-ups wait until told otherwise."""
+    """A cluster whose look-ups wait until a test releases them."""
 
     def __init__(self, facts: dict[Key[Any], object], peeked: set[Key[Any]] | None = None) -> None:
         super().__init__(facts, peeked)

@@ -1,4 +1,4 @@
-"""How long a certificate lives."""
+"""The lifetime of a certificate."""
 
 from __future__ import annotations
 

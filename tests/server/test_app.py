@@ -1,4 +1,4 @@
-"""The request path over real TLS sockets: what it answers, limits, refuses and never lets out."""
+"""The request path over real TLS sockets: its answers, its limits, its errors, and what it never discloses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that mean harm, over real TLS: what they get is a refusal, what the others get is an answer."""
+"""Malicious clients over real TLS: they get errors, and all other clients get answers."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ async def test_hostile_values_get_a_4xx_or_an_ordinary_answer(start: Start, wher
         if where == "^.namespace" and (b"\xff" in value or len(value) > 200_000):
             assert code == 400, "there is no answer without the envelope"
         elif b"\xff" in value or len(value) > 200_000:
-            # What a tenant may have written: with a 4xx a failurePolicy of Ignore would admit it in silence.
+            # A tenant may have written this: with a 4xx, failurePolicy Ignore would allow it silently.
             answer = json.loads(text)["response"]
             assert (code, answer["allowed"]) == (200, True)
             assert any(warning.endswith("[invalid-object]") for warning in answer["warnings"])

@@ -1,4 +1,4 @@
-"""Explanations over HTTP: questions, who may ask, limits, and what is never let out."""
+"""Explanations over HTTP: requests, permissions, limits, and the facts that are never disclosed."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ async def test_an_address_that_is_taken(listening: Open) -> None:
         await listening(memory(), asking.url.removeprefix("http://"))
 
 
-# -- who may ask -------------------------------------------------------------------------------------------------------
+# -- permissions of users ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:1", "[::1]", "[::1]:80"])
@@ -254,7 +254,7 @@ class Behind:
         self.asking = asking
 
     def knows(self, user: str | None, *, may: tuple[str, ...] = ("nodes", "virtualmachineinstances")) -> None:
-        """Whose token it is; None: nobody's."""
+        """Sets the user of the token; None: the token is not valid."""
         status = {"authenticated": user is not None, "user": {"username": user or "", "groups": ["devs"]}}
         self.server.answer(TOKENS, lambda _: web.json_response({"status": status}, status=201), times=99)
 

@@ -1,4 +1,4 @@
-"""What kube-scheduler is answered."""
+"""The extender's answers to kube-scheduler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webhook.layers.index import LayerIndex
 from webhook.layers.manifests import Layer
 from webhook.layers.references import ImageReference
 from webhook.registry.fetch_queue import PullScope
-from webhook.server.extender import MAX_BODY_BYTES, PATH, Extender, ExtenderError, extending
+from webhook.server.extender import MAX_BODY_BYTES, MAX_LAYERS, PATH, Extender, ExtenderError, extending
 
 AMD, ARM = "linux/amd64", "linux/arm64"
 DISK = "quay.io/disk:40"
@@ -117,12 +117,41 @@ class TestPrioritize:
             b'{"Pod": 1}',
             b"\xff",
             body(nodes=None),
+            body(nodes=5),
+            body(nodes={"a": 1}),
+            b'{"Pod": {"spec": {"schedulerName": "kubevirt"}}, "NodeNames": ' + b"[" * 100_000,
             b'{"Pod": {"spec": {"containers": 1}}}',
         ],
     )
     def test_what_kube_scheduler_would_not_send_is_an_error(self, world: ExtenderWorld, request_body: bytes) -> None:
         with pytest.raises(ExtenderError) as caught:
             world.extender.prioritize(request_body)
+        assert caught.value.status == 400
+
+    def test_the_layers_of_one_pod_are_bounded(self, world: ExtenderWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A tenant's pod may have 64 images of 512 layers each; the scheduler waits for the answer."""
+        for number in range(64):
+            layers = tuple(Layer(f"L{number}-{layer}", 1) for layer in range(512))
+            world.known.of[f"disk{number}", AMD] = layers
+            for image in world.index.put("b", AMD, [f"image-{one}" for one in range(number + 1)]):
+                world.index.learn(image, layers)
+        wanted: list[int] = []
+        real = world.index.answer
+
+        def answer(asked: dict[str, dict[str, int]], names: Any) -> bytes:
+            wanted.append(sum(map(len, asked.values())))
+            return real(asked, names)
+
+        monkeypatch.setattr(world.index, "answer", answer)
+        assert world.scores(body(images=tuple(f"quay.io/disk{number}:1" for number in range(64)))) == {"b": 10}
+        assert wanted == [MAX_LAYERS]
+
+    def test_names_that_are_none_are_an_error_once_they_are_read(self, world: ExtenderWorld) -> None:
+        for number in range(10):
+            world.index.put(f"n{number}", AMD, ["one"])
+        assert world.scores(body(nodes=["n3"])) == {"n3": 3}
+        with pytest.raises(ExtenderError) as caught:
+            world.extender.prioritize(body(nodes=[1]))
         assert caught.value.status == 400
 
     @pytest.mark.parametrize(("pull_secrets", "expected"), [(False, ()), (True, ("one", "two"))])

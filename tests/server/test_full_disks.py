@@ -34,7 +34,7 @@ def process(files: int, stdout: int, stderr: int) -> Iterator[tuple[subprocess.P
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(files, 40), files))
 
-    # Set by the child itself: a limit of ours would be one of all tests.
+    # The child sets the limit itself: a limit of this process would apply to all tests.
     with subprocess.Popen(command, stdout=stdout, stderr=stderr, preexec_fn=limit) as running:  # noqa: PLW1509
         try:
             yield running, port
@@ -66,7 +66,7 @@ def eventually(check: Callable[[], bool]) -> bool:
 
 
 def test_full_disks_and_files_that_run_out_stop_nothing() -> None:
-    """Standard output and error on a full disk; more connections than files, which are raised to what we may have."""
+    """Standard output and error on a full disk; more connections than files, whose limit the server raises itself."""
     full = os.open("/dev/full", os.O_WRONLY)
     try:
         with process(120, full, full) as (running, port):

@@ -20,7 +20,7 @@ from webhook.server.tls import context
 
 
 def client_hello(name: str = "localhost", alpn: tuple[str, ...] = ("http/1.1",)) -> bytes:
-    """What a client says first."""
+    """The first bytes of a client."""
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trust.set_alpn_protocols(list(alpn))
     outgoing = ssl.MemoryBIO()
@@ -30,7 +30,7 @@ def client_hello(name: str = "localhost", alpn: tuple[str, ...] = ("http/1.1",))
 
 
 async def plain(server: ServedApp, data: bytes, *, eof: bool = False) -> bytes:
-    """What somebody gets who sends bytes that are no TLS; he ends."""
+    """What a client gets that sends bytes other than TLS; with ``eof`` it ends its stream."""
     host, port = split_address(server.address)
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(data)
@@ -63,7 +63,7 @@ async def test_handshakes_that_are_none(start: Start) -> None:
     ]
     for data in [*truncated, *changed, *records, *(dice.randbytes(dice.randrange(1, 3000)) for _ in range(30))]:
         answer = await plain(server, data, eof=True)
-        # An alert, or for a hello that still makes sense the server's own; never anything of ours.
+        # An alert, or the server's own hello if the client's still makes sense; never output of the application.
         assert answer[:1] in (b"", b"\x15", b"\x16")
         assert b"HTTP" not in answer
     assert await plain(server, REQUEST, eof=True) in (

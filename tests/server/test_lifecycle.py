@@ -38,7 +38,7 @@ def test_split(address: str, parts: tuple[str, int]) -> None:
 
 
 async def test_requests_that_have_begun_end() -> None:
-    """The rest of a body may come after we were told to end."""
+    """The rest of a body may come after the server was signaled to end."""
     begun, may_end = asyncio.Event(), asyncio.Event()
     counts = {"in_flight": 0}
 

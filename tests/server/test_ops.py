@@ -252,7 +252,7 @@ async def test_a_rendering_that_fails_is_tried_anew() -> None:
 
 
 class _Quiet:
-    """Tells the registry nothing beforehand."""
+    """A collector that describes no metrics to the registry beforehand."""
 
     def __init__(self, inner: MetricsState) -> None:
         self.collect = inner.collect

@@ -1,4 +1,4 @@
-"""Requests that come in pieces, or several at a time: what is answered without a task, and what is kept of the rest."""
+"""Requests that come in pieces, or several at once: which of them need no task, and which of their bytes are kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REQUEST = head(len(BODY)) + BODY
 
 
 class PieceTransport(asyncio.Transport):
-    """Keeps what is written, and counts."""
+    """A transport that keeps all written bytes, and counts the writes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Whose review is next where there are more of them than turns."""
+"""The order of reviews where there are more of them than turns."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_no_turn_is_lost_and_nobody_waits_who_may_go(total: int, steps: list[tup
         free = total - sum(held.values())
         assert free >= 0
         assert all(held[key] >= free for key, _ in waiting)
-        # Whoever holds a turn gives it back; then nobody waits.
+        # Each holder gives its turn back; then nothing waits.
         for _ in range(len(steps) + total):
             for key in [key for key in held if held[key]]:
                 held[key] -= 1

@@ -63,7 +63,7 @@ def test_everything_has_its_place() -> None:
 @pytest.mark.parametrize(
     ("section", "where"),
     [
-        # Whoever may reach the listener must have a certificate.
+        # A client that may reach the listener must have a certificate.
         ({"listen": "0.0.0.0:8446"}, "layers.clientNames"),
         ({"listen": "127.0.0.1:8446", "clientCaFile": "/ca.crt"}, "layers.clientNames"),
         ({"listen": "127.0.0.1:8446", "clientNames": ["x"]}, "layers.clientNames"),

@@ -2,7 +2,8 @@
 
 The kinds are ``instancetypes``, which KubeVirt has answered, ``placement``, which kube-scheduler's helpers have, and
 ``targets``: the target pods that KubeVirt makes, with the nodes that these helpers find for them.
-In a diff, ``-`` is their answer and ``+`` is ours. The exit status is 1 if a case fails, 2 if the file is none.
+In a diff, ``-`` is their answer and ``+`` is the webhook's. The exit status is 1 if a case fails, 2 if the file is
+invalid.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _LINES = 30
 
 
 def failures(case: VectorCase) -> dict[str, list[str]]:
-    """The stages of a case in which we differ from KubeVirt, and how."""
+    """The stages of a case in which the webhook differs from KubeVirt, and how."""
     found = {stage: differences(stage, case.expected[stage], ours) for stage, ours in answers(case)}
     return {stage: lines for stage, lines in found.items() if lines}
 
@@ -35,7 +36,7 @@ class VectorKind:
 
     Attributes:
         answer: the type of the answers in the file.
-        failures: the stages of a case in which we differ, and how.
+        failures: the stages of a case in which the webhook differs, and how.
         stages: in the order in which they are reported.
     """
 

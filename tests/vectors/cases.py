@@ -80,7 +80,7 @@ class VectorCase:
         """Those of the release that has answered; the newest ones where the case names none.
 
         Raises:
-            InputError: what it names is no release.
+            InputError: it does not name a release.
         """
         named = self.given.get("kubevirtVersion")
         if named is None:
@@ -98,7 +98,7 @@ def read(path: Path, answer: type = dict) -> Iterator[VectorCase]:
         answer: the type of the answers; an ``error`` may be a text instead.
 
     Raises:
-        InputError: the file can't be read, or a line is no case.
+        InputError: the file cannot be read, or a line is not a valid case.
     """
     try:
         data = path.read_bytes()

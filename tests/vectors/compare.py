@@ -1,4 +1,4 @@
-"""Comparing our answers with KubeVirt's."""
+"""Comparing the webhook's answers with KubeVirt's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webhook.kubevirt.instancetype.conflict import CAUSES_SHOWN
 _ANNOTATIONS = re.compile(r"annotations\.[^,\s\]]+(?:, annotations\.[^,\s\]]+)+")
 # In front of the controller's errors, the vectors name the step that failed; KubeVirt doesn't.
 _STEP = re.compile("^[a-z]+: ")
-# KubeVirt quotes what a revision holds, and we never do.
+# KubeVirt quotes the content of a revision, and the webhook never does.
 _QUOTED = (
     (re.compile(r"(Object '\w+' is missing) in '.*'", re.DOTALL), r"\1"),
     (
@@ -25,10 +25,10 @@ _QUOTED = (
 
 
 def differences(stage: str, expected: Json, ours: Json) -> list[str]:
-    """What differs, a line each; nothing where the answers agree.
+    """The differences, a line each; nothing where the answers agree.
 
     Only what KubeVirt's answer mentions is compared; of the VM that ``mutate`` returns the matchers and the template's
-    spec, and of ControllerRevisions names, labels and data. A crash of KubeVirt's agrees with any refusal that says
+    spec, and of ControllerRevisions names, labels and data. A crash of KubeVirt's agrees with any error that says
     why.
     """
     if "panic" in expected:

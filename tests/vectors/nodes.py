@@ -1,4 +1,4 @@
-"""Our answers to the placement vectors, node by node and over the index, beside kube-scheduler's."""
+"""The webhook's answers to the placement vectors, node by node and over the index, beside kube-scheduler's."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ STAGES = (*_ORIGINS, "error")
 
 
 def failures(case: VectorCase) -> dict[str, list[str]]:
-    """The stages in which we differ, and how.
+    """The stages in which the webhook differs from kube-scheduler, and how.
 
-    Of a malformed pod, which the API server would not have accepted, only a reason is expected.
+    For a malformed pod, which the API server would have rejected, a reason is enough.
     """
     try:
         requirements = tuple(own(read(Placed, case.given.get("pod"), f"{case.id}.pod")))
@@ -38,7 +38,7 @@ def failures(case: VectorCase) -> dict[str, list[str]]:
 
 
 def answers(stage: str, requirements: Requirements, nodes: list[Node]) -> dict[str, list[str]]:
-    """The names of the nodes that we find eligible, by the way of finding them; in the order of the nodes."""
+    """The names of the nodes that the webhook finds eligible, by the way of finding them; in the order of the nodes."""
     asked = tuple(requirement for requirement in requirements if requirement.origin in _ORIGINS[stage])
     plain = [name for name, reasons in eligibility(asked, nodes).items() if not reasons]
     indexed = set(NodeIndex(nodes).review(asked).names())

@@ -1,4 +1,4 @@
-"""Our answer to every stage of a case, in the shape of KubeVirt's."""
+"""The webhook's answer to every stage of a case, in the shape of KubeVirt's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def uuids() -> Callable[[], str]:
 
 
 def answers(case: VectorCase) -> Iterator[tuple[str, Json]]:
-    """Our answers to the stages that KubeVirt has answered, later ones on the VM that ``mutate`` has changed."""
+    """The answers to the stages that KubeVirt has answered, later ones on the VM that ``mutate`` has changed."""
     given = dict(case.given)
     for stage in (*_STAGES, *sorted(case.expected.keys() - _STAGES.keys())):
         if stage not in case.expected:

@@ -1,4 +1,4 @@
-"""Target pods of migrations: what KubeVirt by itself asks of nodes, and that both of our layers ask the same."""
+"""Target pods of migrations: both layers of the webhook require of nodes what KubeVirt itself requires."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ENDPOINT = BY_PATH["/mutate/migration/pods/enforce"]
 
 
 def failures(case: VectorCase) -> dict[str, list[str]]:
-    """Where our requirements leave other nodes than KubeVirt's own target pod, or than that pod as we constrain it."""
+    """Where the webhook's requirements leave other nodes than the target pod, as KubeVirt or the webhook makes it."""
     nodes = [Node.read(node) for node in case.given["nodes"]]
     facts = _facts(case, nodes)
     vmi, migration = read(Vmi, case.given["vmi"], "vmi"), read(Migration, case.given["migration"], "migration")
@@ -75,7 +75,7 @@ def _facts(case: VectorCase, nodes: Iterable[Node]) -> dict[Key[Any], object]:
 
 
 def _constrained(case: VectorCase, facts: Mapping[Key[Any], object], settings: MigrationSettings) -> Json:
-    """The target pod as our second layer makes it."""
+    """The target pod as the webhook's second layer makes it."""
     pod: Json = case.given["targetPod"]
     request = {
         "uid": "u",

@@ -73,7 +73,7 @@ class Record(msgspec.Struct, frozen=True, rename="camel", tag="decision", tag_fi
     changes: _Changes
     message: _Message
     duration_ms: Annotated[
-        float, Meta(description="From the body in hand to the answer, look-ups among it, in milliseconds.", ge=0)
+        float, Meta(description="Time from the complete body to the answer, including lookups, in milliseconds.", ge=0)
     ]
     freshness: Annotated[
         Mapping[str, float | None],

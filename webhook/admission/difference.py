@@ -21,10 +21,15 @@ def overlaid(original: Any, before: Any, after: Any) -> Any:
     if before == after:
         return original
     if isinstance(after, dict):
-        old, read = _object(original), _object(before)
-        kept = {key: value for key, value in old.items() if key in after or key not in read}
-        changed = {key: value for key, value in after.items() if key not in read or read[key] != value}
-        return kept | {key: overlaid(old.get(key), read.get(key), value) for key, value in changed.items()}
+        old = original if isinstance(original, dict) else {}
+        read = before if isinstance(before, dict) else {}
+        result = {key: value for key, value in old.items() if key in after or key not in read}
+        for key, value in after.items():
+            if key not in read or read[key] != value:
+                # Most values are scalars: no call for those.
+                is_scalar = isinstance(value, str | int | float)
+                result[key] = value if is_scalar else overlaid(old.get(key), read.get(key), value)
+        return result
     if isinstance(after, list) and isinstance(before, list) and isinstance(original, list):
         items = zip(original, before, after, strict=False)
         return [overlaid(*item) for item in items] + after[len(before) :]

@@ -54,6 +54,9 @@ _TELLING: Final = re.compile(
     "network-?data|cloud-?init|cloud-?config|ignition|sysprep|unattend|ssh|api-?key|access-?key",
     re.IGNORECASE,
 )
+# No credential has so few characters.
+_SHORT_KEY: Final = 20
+_PLAIN: Final = frozenset({int, float, bool, type(None)})
 _PREFIX: Final = f"{names.DOMAIN}/"
 # What a probe's header, or a variable of the environment, is called that logs in.
 _NAMED: Final = re.compile("authori[sz]ation|cookie|token|key|secret|passw|pwd|credential", re.IGNORECASE)
@@ -126,13 +129,11 @@ class _Walk:
         self._values -= len(entries)
         if self._values < 0:
             return TOO_MUCH
-        return _unless_same(
-            entries,
-            {
-                self.key(key): REDACTED if item and _TELLING.search(key) else self.value(item, depth + 1)
-                for key, item in entries.items()
-            },
-        )
+        shown = {
+            self.key(key): REDACTED if item and _TELLING.search(key) else self.value(item, depth + 1)
+            for key, item in entries.items()
+        }
+        return _unless_same(entries, shown)
 
     def text(self, text: str) -> str:
         """A text without what looks like a secret; itself where there is none."""
@@ -145,15 +146,18 @@ class _Walk:
 
     def key(self, key: str) -> str:
         """A key that people chose: an object that is not as its kind has it may have anything there."""
-        return key if len(key) < 20 else self.text(key)
+        return key if len(key) < _SHORT_KEY else self.text(key)
 
     def _list(self, items: list[Any], depth: int, headers: bool) -> list[Any]:
         shown, flag = [], False
+        is_same = True
         for item in items:
-            shown.append(REDACTED if flag and item else self.value(item, depth + 1, headers=headers))
+            shown_item = REDACTED if flag and item else self.value(item, depth + 1, headers=headers)
+            is_same = is_same and shown_item is item
+            shown.append(shown_item)
             # A container's arguments: --password, and then what it is.
             flag = isinstance(item, str) and is_secret_flag(item)
-        return items if all(old is new for old, new in zip(items, shown, strict=True)) else shown
+        return items if is_same else shown
 
     def _dict(self, entries: dict[str, Any], depth: int, header: bool) -> dict[str, Any]:
         secret, value_too = entries.get("kind") == "Secret", _logs_in(entries, header)
@@ -164,12 +168,20 @@ class _Walk:
             elif key in _FREE and isinstance(item, dict):
                 shown[key] = self.free(item, depth + 1) if depth < MAX_DEPTH else TOO_DEEP
             else:
-                shown[self.key(key)] = self.value(item, depth + 1, headers=key == "httpHeaders")
+                # Most keys are short, and many values are numbers: no call for those.
+                shown_key = key if len(key) < _SHORT_KEY else self.text(key)
+                is_plain = type(item) in _PLAIN
+                shown[shown_key] = item if is_plain else self.value(item, depth + 1, headers=key == "httpHeaders")
         return _unless_same(entries, shown)
 
 
 def _unless_same(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    return old if old.keys() == new.keys() and all(new[key] is item for key, item in old.items()) else new
+    if old.keys() != new.keys():
+        return new
+    for key, item in old.items():
+        if new[key] is not item:
+            return new
+    return old
 
 
 def _logs_in(entries: dict[str, Any], header: bool) -> bool:

@@ -109,6 +109,7 @@ class Codec(Generic[V]):
     """
 
     def __init__(self, view: type[V], group: str, kind: str) -> None:
+        self.view: Final = view
         self.group: Final = group
         self.kind: Final = kind
         self._plain: Final = holds_plain_json(view)

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rich.text import Text
-
-from webhook.admission.credentials import scrub_prose
-from webhook.cli.show import console, safe
+from webhook.cli.paragraphs import Paragraph, print_paragraphs
 from webhook.drain import report
 from webhook.drain.pace import PENDING_SECONDS
 from webhook.drain.report import DrainPlan, Limits, Step, VmPlan
 from webhook.placement import resources
 from webhook.text import pluralize
 
-_WIDTH: Final = 100
 # In text output; a rolling upgrade of a large cluster has thousands.
 _MOST_VMS: Final = 50
 _MOST_CHANGES: Final = 3
 
-_Line = tuple[str, str]
-
 
 def print_plan(plan: DrainPlan) -> None:
     """Print a plan: what blocks comes first after the headline."""
-    out = console()
-    for text, style in _lines(plan):
-        out.print(Text(scrub_prose("\n".join(safe(line) for line in text.split("\n"))), style=style))
+    print_paragraphs(_lines(plan))
 
 
 def duration(seconds: int) -> str:
@@ -40,26 +31,26 @@ def duration(seconds: int) -> str:
     return " ".join(part for part in (f"{hours}h" if hours else "", f"{minutes}m" if minutes else "") if part)
 
 
-def _lines(plan: DrainPlan) -> Iterator[_Line]:
-    yield _headline(plan), "bold red" if plan.blocks else "bold yellow" if plan.shuts_down else "bold green"
+def _lines(plan: DrainPlan) -> Iterator[Paragraph]:
+    yield Paragraph(_headline(plan), "bold red" if plan.blocks else "bold yellow" if plan.shuts_down else "bold green")
     if plan.rolling:
         yield from _rolling(plan)
     else:
         yield from _step(plan.steps[0])
-    yield "", ""
+    yield Paragraph()
     yield from _pace(plan)
     if plan.changes:
-        yield "", ""
-        yield "What one change would free most:", "bold"
+        yield Paragraph()
+        yield Paragraph("What one change would free most:", "bold")
         for change in plan.changes[:_MOST_CHANGES]:
-            yield _wrap(f"{change.change} ({_few(change.vms)})", "  - "), ""
+            yield Paragraph(f"{change.change} ({_few(change.vms)})", "", "  - ")
     gaps = dict.fromkeys((*plan.gaps, *(gap for step in plan.steps for vm in step.vms for gap in vm.gaps)))
     for gap in gaps:
-        yield _wrap(f"Not evaluated: {gap}."), "yellow"
-    yield "", ""
-    yield "The plan assumes:", ""
+        yield Paragraph(f"Not evaluated: {gap}.", "yellow")
+    yield Paragraph()
+    yield Paragraph("The plan assumes:")
     for assumption in plan.assumptions:
-        yield _wrap(assumption, "  - "), "dim"
+        yield Paragraph(assumption, "dim", "  - ")
 
 
 def _headline(plan: DrainPlan) -> str:
@@ -71,10 +62,10 @@ def _headline(plan: DrainPlan) -> str:
         f"{plan.shuts_down} shut down",
         f"{plan.blocks} blocked",
     ]
-    return _wrap(f"{what[:1].upper()}{what[1:]} {verdict}: {', '.join(counts)}")
+    return f"{what[:1].upper()}{what[1:]} {verdict}: {', '.join(counts)}"
 
 
-def _step(step: Step) -> Iterator[_Line]:
+def _step(step: Step) -> Iterator[Paragraph]:
     for outcome, title, style in (
         (report.BLOCKS, "Block the drain:", "bold red"),
         (report.SHUTS_DOWN, "Shut down:", "bold yellow"),
@@ -84,24 +75,24 @@ def _step(step: Step) -> Iterator[_Line]:
         pods = step.blocked_pods if outcome == report.BLOCKS else ()
         if not vms and not pods:
             continue
-        yield "", ""
-        yield title, style
+        yield Paragraph()
+        yield Paragraph(title, style)
         for pod in pods:
-            yield _wrap(f"pod {pod.namespace}/{pod.name}: {pod.reason}", "  "), ""
+            yield Paragraph(f"pod {pod.namespace}/{pod.name}: {pod.reason}", "", "  ")
         yield from _vms(vms)
     if step.other_pods:
-        yield "", ""
-        yield f"{pluralize(step.other_pods, 'pod')} without a VM evicted, too.", ""
+        yield Paragraph()
+        yield Paragraph(f"{pluralize(step.other_pods, 'pod')} without a VM evicted, too.")
 
 
-def _vms(vms: Sequence[VmPlan]) -> Iterator[_Line]:
+def _vms(vms: Sequence[VmPlan]) -> Iterator[Paragraph]:
     width = max((len(f"{vm.namespace}/{vm.name}") for vm in vms[:_MOST_VMS]), default=0)
     for vm in vms[:_MOST_VMS]:
-        yield _wrap(f"{f'{vm.namespace}/{vm.name}':{width}}  {_where(vm)}", "  ", width + 4), ""
+        yield Paragraph(f"{f'{vm.namespace}/{vm.name}':{width}}  {_where(vm)}", "", "  ", width + 4)
         for note in vm.notes:
-            yield _wrap(note, " " * (width + 4)), "dim"
+            yield Paragraph(note, "dim", " " * (width + 4))
     if len(vms) > _MOST_VMS:
-        yield f"  and {pluralize(len(vms) - _MOST_VMS, 'more VM')}; -o json shows all", ""
+        yield Paragraph(f"  and {pluralize(len(vms) - _MOST_VMS, 'more VM')}; -o json shows all")
 
 
 def _where(vm: VmPlan) -> str:
@@ -114,8 +105,8 @@ def _where(vm: VmPlan) -> str:
     return f"{vm.node} -> {vm.to}  {memory}, {room}{packed}"
 
 
-def _rolling(plan: DrainPlan) -> Iterator[_Line]:
-    yield "", ""
+def _rolling(plan: DrainPlan) -> Iterator[Paragraph]:
+    yield Paragraph()
     width = max((len(step.nodes[0]) for step in plan.steps), default=0)
     for step in plan.steps:
         moves = sum(vm.outcome == report.MOVES for vm in step.vms)
@@ -124,38 +115,38 @@ def _rolling(plan: DrainPlan) -> Iterator[_Line]:
             continue
         time = f"about {duration(step.seconds)}, at most {duration(step.at_most_seconds)}" if moves else ""
         counts = f"{pluralize(moves, 'migration')}{', ' if time else ''}{time}"
-        yield f"{step.nodes[0]:{width}}  {counts}", "bold red" if _blocks(step) else ""
+        yield Paragraph(f"{step.nodes[0]:{width}}  {counts}", "bold red" if _blocks(step) else "")
         for pod in step.blocked_pods:
-            yield _wrap(f"blocks  pod {pod.namespace}/{pod.name}: {pod.reason}", "  ", 10), ""
+            yield Paragraph(f"blocks  pod {pod.namespace}/{pod.name}: {pod.reason}", "", "  ", 10)
         for vm in rest[:_MOST_VMS]:
             head = "blocks" if vm.outcome == report.BLOCKS else "shuts down"
-            yield _wrap(f"{head}  {vm.namespace}/{vm.name}: {vm.reason} [{vm.code}]", "  ", len(head) + 4), ""
+            yield Paragraph(f"{head}  {vm.namespace}/{vm.name}: {vm.reason} [{vm.code}]", "", "  ", len(head) + 4)
     idle = sum(not step.vms and not step.blocked_pods for step in plan.steps)
     if idle:
-        yield f"{pluralize(idle, 'node')} without VMs not shown", "dim"
+        yield Paragraph(f"{pluralize(idle, 'node')} without VMs not shown", "dim")
 
 
 def _blocks(step: Step) -> bool:
     return bool(step.blocked_pods) or any(vm.outcome == report.BLOCKS for vm in step.vms)
 
 
-def _pace(plan: DrainPlan) -> Iterator[_Line]:
+def _pace(plan: DrainPlan) -> Iterator[Paragraph]:
     limits = plan.limits
     slots = f"{limits.per_cluster} migrations concurrently, {limits.per_node} from each node"
     if not plan.moves:
-        yield _wrap(f"KubeVirt runs {slots}; here there are none."), ""
+        yield Paragraph(f"KubeVirt runs {slots}; here there are none.")
         return
     times = f"about {duration(plan.seconds)}, at most {duration(plan.at_most_seconds)}"
-    yield _wrap(f"{pluralize(plan.moves, 'migration')}, {times}: KubeVirt runs {slots}{_speed(limits)}."), ""
+    yield Paragraph(f"{pluralize(plan.moves, 'migration')}, {times}: KubeVirt runs {slots}{_speed(limits)}.")
     pending = sum(vm.code in report.PENDING for step in plan.steps for vm in step.vms)
     if pending:
         who = "VM without a node takes" if pending == 1 else "VMs without a node take"
         text = (
             f"{pending} {who} a turn, too: KubeVirt waits {duration(PENDING_SECONDS)} for a target pod to be scheduled."
         )
-        yield _wrap(text), "yellow"
+        yield Paragraph(text, "yellow")
     if limits.unfinished:
-        yield _wrap(f"{pluralize(limits.unfinished, 'migration')} unfinished now take their turns first."), "yellow"
+        yield Paragraph(f"{pluralize(limits.unfinished, 'migration')} unfinished now take their turns first.", "yellow")
 
 
 def _speed(limits: Limits) -> str:
@@ -171,15 +162,3 @@ def _few(names: Sequence[str], most: int = 5) -> str:
     if len(names) <= most + 1:
         return ", ".join(names)
     return f"{', '.join(names[:most])} and {len(names) - most} more"
-
-
-def _wrap(text: str, indent: str = "", hanging: int | None = None) -> str:
-    """Fill lines without breaking words, so that names can be searched and copied."""
-    return textwrap.fill(
-        text,
-        _WIDTH,
-        initial_indent=indent,
-        subsequent_indent=" " * (len(indent) if hanging is None else hanging),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

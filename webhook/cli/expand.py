@@ -218,7 +218,7 @@ def _warn_of_ineffective_fields(found: given.GivenObjects, release: Release) -> 
     objects = [*((machine.where(), machine.value) for machine in found.machines)]
     objects += [(f"{kind} {name}", obj) for (kind, _, name), obj in found.others.items()]
     for where, obj in objects:
-        for path in ineffective_fields(release.rules_version, obj["kind"], obj.get("spec")):
+        for path in ineffective_fields(release.unknown_fields(obj["kind"]), obj.get("spec")):
             write.error(safe(f"{where}: KubeVirt {release} does not know spec.{path}, so it has no effect"))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +11,12 @@ from typing import Any, Final
 
 import click
 import msgspec
-from rich.text import Text
 
-from webhook.admission.credentials import scrub_prose
 from webhook.admission.redaction import redact
 from webhook.cli import write
 from webhook.cli.machine import parse_machine
 from webhook.cli.options import CLUSTER_FROM, VM_NAMESPACE, kubeconfig_option, output_option
-from webhook.cli.show import console, safe
+from webhook.cli.paragraphs import Paragraph, print_paragraphs
 from webhook.cli.yamltext import dump
 from webhook.cluster.selection import once
 from webhook.errors import InputError
@@ -33,7 +30,6 @@ from webhook.review.replay import replay
 from webhook.text import pluralize
 
 _SECONDS: Final = 30.0
-_WIDTH: Final = 100
 # In text output; a cluster whose nodes all have different taints has thousands.
 _MOST_REASONS: Final = 20
 
@@ -105,89 +101,67 @@ async def _answer(options: _ExplainMigrationOptions) -> MigrationExplanation:
 
 
 def _print(answer: MigrationExplanation) -> None:
-    out = console()
-    lines = _node_lines(answer) if answer.node else _all(answer)
-    for index, (line, style) in enumerate(lines):
-        headline = "bold green" if answer.favourable else "bold red"
-        out.print(Text(scrub_prose(_safe_lines(line)), style=headline if not index else style))
+    headline, *rest = _node_lines(answer) if answer.node else _all(answer)
+    style = "bold green" if answer.favourable else "bold red"
+    print_paragraphs([headline._replace(style=style), *rest])
 
 
-def _safe_lines(text: str) -> str:
-    """Several lines for a terminal, with control characters escaped."""
-    return "\n".join(safe(line) for line in text.split("\n"))
-
-
-_Line = tuple[str, str]
-
-
-def _all(answer: MigrationExplanation) -> Iterator[_Line]:
-    """The answer in lines of at most 100 columns, each with its style."""
-    yield _wrap(answer.summary), ""
+def _all(answer: MigrationExplanation) -> Iterator[Paragraph]:
+    """The answer, its headline first."""
+    yield Paragraph(answer.summary)
     yield from _request_lines(answer)
     for contradiction in answer.contradictions:
         if contradiction.text not in answer.summary:
-            yield _wrap(f"Contradiction: {contradiction.text}."), ""
+            yield Paragraph(f"Contradiction: {contradiction.text}.")
     if answer.reasons:
         is_overlapping = sum(reason.nodes.count for reason in answer.reasons) > answer.total - answer.eligible.count
-        yield "", ""
-        yield f"Not eligible{' (some for several reasons)' if is_overlapping else ''}:", "bold"
+        yield Paragraph()
+        yield Paragraph(f"Not eligible{' (some for several reasons)' if is_overlapping else ''}:", "bold")
         width = len(str(max(reason.nodes.count for reason in answer.reasons)))
         for reason in answer.reasons[:_MOST_REASONS]:
-            yield _reason(reason, width), ""
+            yield from _reason(reason, width)
         rest = len(answer.reasons) - _MOST_REASONS
         if rest > 0:
-            yield _wrap(f"and {pluralize(rest, 'more reason')}; -o json shows all.", "  "), ""
-    yield "", ""
-    yield _wrap(f"KubeVirt by itself {answer.kubevirt.text}."), ""
+            yield Paragraph(f"and {pluralize(rest, 'more reason')}; -o json shows all.", "", "  ")
+    yield Paragraph()
+    yield Paragraph(f"KubeVirt by itself {answer.kubevirt.text}.")
     if answer.openings:
         best = answer.openings[0]
-        yield _wrap(f"What would help most: {best.change} ({_more(best.nodes)})."), ""
+        yield Paragraph(f"What would help most: {best.change} ({_more(best.nodes)}).")
     yield from _remarks(answer)
 
 
-def _node_lines(answer: MigrationExplanation) -> Iterator[_Line]:
+def _node_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
     node = answer.node
     assert node
-    yield f"{node.name} is {'eligible' if node.eligible else 'not eligible'}", ""
+    yield Paragraph(f"{node.name} is {'eligible' if node.eligible else 'not eligible'}")
     yield from _request_lines(answer)
     for reason in node.reasons:
-        yield _wrap(reason.text, "  - "), ""
-    yield _wrap(f"All nodes: {answer.summary}."), ""
+        yield Paragraph(reason.text, "", "  - ")
+    yield Paragraph(f"All nodes: {answer.summary}.")
     if node.eligible:
         yield from _remarks(answer)
 
 
-def _request_lines(answer: MigrationExplanation) -> Iterator[_Line]:
+def _request_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
     added = ", ".join(f"{key}={value}" for key, value in answer.added_node_selector.items())
     on = f"runs on {answer.running_on}" if answer.running_on else "is not on a node yet"
-    yield _wrap(f"{answer.namespace}/{answer.name} {on}; the migration adds {added or 'nothing'}."), ""
+    yield Paragraph(f"{answer.namespace}/{answer.name} {on}; the migration adds {added or 'nothing'}.")
     for obstacle in answer.obstacles:
-        yield _wrap(f"But {obstacle}."), "yellow"
+        yield Paragraph(f"But {obstacle}.", "yellow")
 
 
-def _remarks(answer: MigrationExplanation) -> Iterator[_Line]:
+def _remarks(answer: MigrationExplanation) -> Iterator[Paragraph]:
     for note in answer.notes:
-        yield _wrap(f"Note: {note}."), ""
+        yield Paragraph(f"Note: {note}.")
     for gap in answer.gaps:
-        yield _wrap(f"Not evaluated: {gap}."), "yellow"
+        yield Paragraph(f"Not evaluated: {gap}.", "yellow")
 
 
-def _reason(reason: ReasonReport, width: int) -> str:
-    head = _wrap(reason.text, f"  {reason.nodes.count:>{width}}  ")
-    return f"{head}\n{_wrap(few(reason.nodes.names), ' ' * (width + 6))}"
+def _reason(reason: ReasonReport, width: int) -> Iterator[Paragraph]:
+    yield Paragraph(reason.text, "", f"  {reason.nodes.count:>{width}}  ")
+    yield Paragraph(few(reason.nodes.names), "", " " * (width + 6))
 
 
 def _more(nodes: Nodes) -> str:
     return f"{pluralize(nodes.count, 'more node')}: {few(nodes.names)}"
-
-
-def _wrap(text: str, indent: str = "") -> str:
-    """Fill lines without breaking words, so that labels and names can be searched and copied."""
-    return textwrap.fill(
-        text,
-        _WIDTH,
-        initial_indent=indent,
-        subsequent_indent=" " * len(indent),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

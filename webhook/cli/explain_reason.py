@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Iterator
 
 import click
@@ -11,10 +10,10 @@ import msgspec
 
 from webhook.cli import write
 from webhook.cli.options import output_option
+from webhook.cli.paragraphs import Paragraph, print_paragraphs
 from webhook.errors import InputError, quote
 from webhook.reasons import MEANINGS, Meaning, similar
 
-_WIDTH = 80
 _WHAT = {
     "changed": "kubevirt-webhook changed the object",
     "denied": "the request was denied",
@@ -44,7 +43,7 @@ def reason(code: str | None, output: str) -> None:
     if output == "json":
         write.data(json.dumps(_as_json(code, meaning), indent=2))
     else:
-        write.data("\n".join(_lines(code, meaning)))
+        print_paragraphs(_paragraphs(code, meaning))
 
 
 def _list(output: str) -> None:
@@ -60,11 +59,10 @@ def _as_json(code: str, meaning: Meaning) -> dict[str, object]:
     return {"code": code, **msgspec.to_builtins(meaning)}
 
 
-def _lines(code: str, meaning: Meaning) -> Iterator[str]:
-    yield f"{code} ({', '.join(meaning.policies)}): {_WHAT[meaning.kind]}"
-    yield ""
-    yield textwrap.fill(meaning.meaning, _WIDTH, break_long_words=False, break_on_hyphens=False)
+def _paragraphs(code: str, meaning: Meaning) -> Iterator[Paragraph]:
+    yield Paragraph(f"{code} ({', '.join(meaning.policies)}): {_WHAT[meaning.kind]}", "bold")
+    yield Paragraph()
+    yield Paragraph(meaning.meaning)
     if meaning.remedy:
-        yield ""
-        text = f"What to do: {meaning.remedy}"
-        yield textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+        yield Paragraph()
+        yield Paragraph(f"What to do: {meaning.remedy}")

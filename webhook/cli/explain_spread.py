@@ -9,15 +9,13 @@ from typing import Final
 
 import click
 import msgspec
-from rich.text import Text
 
 from webhook import names
-from webhook.admission.credentials import scrub_prose
 from webhook.admission.redaction import redact
 from webhook.cli import write
 from webhook.cli.machine import parse_machine
 from webhook.cli.options import CLUSTER_FROM, VM_NAMESPACE, config_option, kubeconfig_option, output_option
-from webhook.cli.show import console, safe
+from webhook.cli.paragraphs import Paragraph, print_paragraphs
 from webhook.cli.yamltext import dump
 from webhook.cluster.selection import once
 from webhook.errors import InputError
@@ -84,12 +82,12 @@ async def _answer(
 
 
 def _print(answer: SpreadAnswer) -> None:
-    out = console()
-    shown = scrub_prose(safe(f"{_summary(answer)}: {answer.reason} ({answer.code})"))
-    out.print(Text(shown, style="bold green" if answer.is_spread else "bold yellow"))
+    style = "bold green" if answer.is_spread else "bold yellow"
+    paragraphs = [Paragraph(f"{_summary(answer)}: {answer.reason} ({answer.code})", style)]
     for constraint in answer.injected or answer.present:
-        fields = ", ".join(f"{key}: {constraint.get(key)}" for key in ("topologyKey", "whenUnsatisfiable", "maxSkew"))
-        out.print(Text(scrub_prose(safe(f"  {fields}"))))
+        fields = (f"{key}: {constraint.get(key)}" for key in ("topologyKey", "whenUnsatisfiable", "maxSkew"))
+        paragraphs.append(Paragraph(", ".join(fields), "", "  "))
+    print_paragraphs(paragraphs)
 
 
 def _summary(answer: SpreadAnswer) -> str:

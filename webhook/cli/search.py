@@ -13,11 +13,13 @@ from webhook.cluster.objects import Objects
 from webhook.errors import InputError, Unavailable
 from webhook.k8s.yaml_builder import format_path
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.definitions import DEFINITIONS, Definition, fields_of
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.install import find_in_use
 from webhook.kubevirt.lookup import Get
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.views import KubeVirt
+from webhook.releases.definitions import Definitions
 from webhook.releases.release import Release
 
 T = TypeVar("T")
@@ -83,12 +85,12 @@ async def configuration_of(
         found: the objects in the files, among which may be a KubeVirt object.
         source: the cluster whose KubeVirt object counts where the files have none; None: KubeVirt's built-in settings
             count.
-        release: whose rules apply, instead of the release of the KubeVirt object.
+        release: whose rules apply, with the fields that its tables list, instead of the release of the KubeVirt object.
 
     Raises:
         InputError: the KubeVirt object cannot be read, or is not valid.
     """
-    installs = [_view(obj) for (kind, _, _), obj in found.others.items() if kind == "KubeVirt"]
+    installs = [_view(obj, KubeVirt) for (kind, _, _), obj in found.others.items() if kind == "KubeVirt"]
     if not installs and source:
         read = await source.kubevirts()
         if isinstance(read, Unavailable):
@@ -99,8 +101,9 @@ async def configuration_of(
         defaults = ClusterConfig.of(None, rules=rules_of(release)) if release else DEFAULTS
         return defaults, "KubeVirt's defaults"
     name = f"KubeVirt {kubevirt.meta.namespace or ''}/{kubevirt.meta.name or ''}"
+    definitions = None if release else await _definitions(found, source)
     try:
-        configuration = ClusterConfig.of_kubevirt(kubevirt, release)
+        configuration = ClusterConfig.of_kubevirt(kubevirt, release, definitions)
     except InputError as error:
         raise InputError(error.what, f"{name}: {error.where}", error.fix) from None
     if not kubevirt.is_in_use:
@@ -108,9 +111,14 @@ async def configuration_of(
     return configuration, name
 
 
-def _view(obj: Json) -> KubeVirt:
+async def _definitions(found: given.GivenObjects, source: Objects | None) -> Definitions | None:
+    own = fields_of(_view(obj, Definition) for (kind, _, _), obj in found.others.items() if kind == DEFINITIONS.kind)
+    return own if own or not source else await source.definitions()
+
+
+def _view(obj: Json, view: type[T]) -> T:
     try:
-        return msgspec.convert(obj, KubeVirt)
+        return msgspec.convert(obj, view)
     except msgspec.ValidationError as error:
         path, what, fix = describe_wrong_type(obj, error)
-        raise InputError(what, f"KubeVirt: {format_path(path)}", fix) from error
+        raise InputError(what, f"{obj['kind']}: {format_path(path)}", fix) from error

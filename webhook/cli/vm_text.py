@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Iterator
 from typing import Final
 
-from rich.text import Text
-
-from webhook.admission.credentials import scrub_prose
-from webhook.cli.show import STYLES, change_line, console, safe
+from webhook.cli.paragraphs import Paragraph, print_paragraphs
+from webhook.cli.show import STYLES, change_line
 from webhook.policies.migration.explanation import few
 from webhook.review.vm_explanation import FieldReport, VmExplanation
 from webhook.text import pluralize, shorten
 
-_WIDTH: Final = 100
+_LONGEST_CHANGE: Final = 100
 _LONGEST: Final = 60
 # In text output; JSON has all.
 _MOST_FIELDS: Final = 25
@@ -29,35 +26,31 @@ _WHEN: Final = {
 _ORDER: Final = ("kubevirt-webhook", "instancetype", "preference", "cluster settings", "vm", "KubeVirt default")
 _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizers")
 
-_Line = tuple[str, str]
-
 
 def print_vm(found: VmExplanation) -> None:
     """Print an explanation: the answers first, then the requests, then each value."""
-    out = console()
-    for text, style in _lines(found):
-        out.print(Text(scrub_prose("\n".join(safe(line) for line in text.split("\n"))), style=style))
+    print_paragraphs(_lines(found))
 
 
-def _lines(found: VmExplanation) -> Iterator[_Line]:
+def _lines(found: VmExplanation) -> Iterator[Paragraph]:
     where = f"runs on {found.running_on}" if found.running_on else "does not run"
-    yield f"{found.kind} {found.namespace}/{found.name} {where}", "bold"
+    yield Paragraph(f"{found.kind} {found.namespace}/{found.name} {where}", "bold")
     if found.denial:
-        yield _wrap(f"KubeVirt would not create its VMI: {found.denial}"), "bold red"
+        yield Paragraph(f"KubeVirt would not create its VMI: {found.denial}", "bold red")
     if found.scheduler:
-        yield f"Scheduler of its next pods: {found.scheduler}", ""
+        yield Paragraph(f"Scheduler of its next pods: {found.scheduler}")
     for named in found.named:
         how = "chosen by kubevirt-webhook" if named.injected else "named by the VM"
         if named.inferred_from:
             how = f"inferred from volume {named.inferred_from}"
-        yield f"{named.role.capitalize()}: {named.kind} {named.name}, {how}", ""
+        yield Paragraph(f"{named.role.capitalize()}: {named.kind} {named.name}, {how}")
     if found.nodes is not None:
         nodes = _nodes(found.nodes.count, found.nodes.names)
-        yield _wrap(f"It could start on {nodes}; what is free there is not evaluated."), ""
+        yield Paragraph(f"It could start on {nodes}; what is free there is not evaluated.")
     if found.migration:
-        yield _wrap(f"If it migrates, {found.migration.summary}."), ""
+        yield Paragraph(f"If it migrates, {found.migration.summary}.")
         for obstacle in found.migration.obstacles:
-            yield _wrap(f"But {obstacle}."), "yellow"
+            yield Paragraph(f"But {obstacle}.", "yellow")
     yield from _requests(found)
     yield from _fields(found)
 
@@ -66,51 +59,40 @@ def _nodes(count: int, names: list[str]) -> str:
     return f"{pluralize(count, 'node')}: {few(names)}" if count else "no node"
 
 
-def _requests(found: VmExplanation) -> Iterator[_Line]:
+def _requests(found: VmExplanation) -> Iterator[Paragraph]:
     for request in found.requests:
-        yield "", ""
-        yield f"{_WHEN[request.kind]}:", "bold"
+        yield Paragraph()
+        yield Paragraph(f"{_WHEN[request.kind]}:", "bold")
         if not request.policies:
-            yield "  no policy is called", "dim"
+            yield Paragraph("no policy is called", "dim", "  ")
         for policy in request.policies:
             for number, reason in enumerate(policy.reasons):
                 head = f"{policy.policy} ({policy.mode}): {policy.decision}, " if not number else ""
                 reads = reason.text.removeprefix("skipped: ")
-                yield _wrap(f"{head}{reads} [{reason.code}]", "  ", 6), STYLES.get(policy.decision, "")
+                yield Paragraph(f"{head}{reads} [{reason.code}]", STYLES.get(policy.decision, ""), "  ", 6)
             for change in policy.changes:
                 line = change_line({"path": change.path, "old": change.old, "new": change.new})
-                yield f"      {shorten(line, _WIDTH)}", ""
+                yield Paragraph(shorten(line, _LONGEST_CHANGE), "", "      ", 8)
             for warning in policy.warnings:
-                yield _wrap(f"warning: {warning}", "      "), "yellow"
+                yield Paragraph(f"warning: {warning}", "yellow", "      ")
 
 
-def _fields(found: VmExplanation) -> Iterator[_Line]:
+def _fields(found: VmExplanation) -> Iterator[Paragraph]:
     groups: dict[str, list[FieldReport]] = {}
     for field in found.fields:
         if not field.path.startswith(_BOOKKEEPING):
             groups.setdefault(f"{field.origin} {field.name}".strip(), []).append(field)
     for label, fields in sorted(groups.items(), key=lambda group: _place(group[0])):
-        yield "", ""
-        yield f"From {label}: {pluralize(len(fields), 'value')} of its VMI", "bold"
+        yield Paragraph()
+        yield Paragraph(f"From {label}: {pluralize(len(fields), 'value')} of its VMI", "bold")
         for field in fields[:_MOST_FIELDS]:
             value = field.value if isinstance(field.value, str) else json.dumps(field.value, ensure_ascii=False)
             note = " (another one each time)" if field.random else ""
-            yield f"  {field.path} = {shorten(value, _LONGEST)}{note}", ""
+            yield Paragraph(f"{field.path} = {shorten(value, _LONGEST)}{note}", "", "  ", 4)
         if len(fields) > _MOST_FIELDS:
-            yield f"  and {len(fields) - _MOST_FIELDS} more; -o json shows all", "dim"
+            yield Paragraph(f"and {len(fields) - _MOST_FIELDS} more; -o json shows all", "dim", "  ")
 
 
 def _place(label: str) -> int:
     """What was added comes first; owners know what they wrote, and KubeVirt's defaults are many."""
     return next((place for place, origin in enumerate(_ORDER) if label.startswith(origin)), len(_ORDER))
-
-
-def _wrap(text: str, indent: str = "", hanging: int | None = None) -> str:
-    return textwrap.fill(
-        text,
-        _WIDTH,
-        initial_indent=indent,
-        subsequent_indent=" " * (len(indent) if hanging is None else hanging),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

@@ -40,6 +40,7 @@ from webhook.k8s.timestamps import unix_time
 from webhook.k8s.views import Lease, Namespace, Object
 from webhook.k8s.yaml_builder import Document
 from webhook.k8s.yaml_documents import mistakes_of
+from webhook.kubevirt.definitions import DEFINITIONS, Definition, fields_of
 from webhook.kubevirt.install import InstallReader
 from webhook.kubevirt.resources import ACTIVE_VMIS, VMIS
 from webhook.kubevirt.views import ActiveVmi, KubeVirt
@@ -63,6 +64,7 @@ class FilesCluster(Cluster):
 
     Attributes:
         kubevirts: all KubeVirt objects in the files.
+        definitions: what the CustomResourceDefinitions in the files say; None where there are none of KubeVirt's.
     """
 
     def __init__(self, index: Index, settings: Settings, clock: Callable[[], float] = time.time) -> None:
@@ -70,7 +72,9 @@ class FilesCluster(Cluster):
         self._settings = settings
         self._clock = clock
         self.kubevirts: Final = [entry.view for entry in self._entries("KubeVirt") if isinstance(entry.view, KubeVirt)]
-        self._installs: Final = InstallReader(settings.kubevirt_version)
+        definitions = (entry.view for entry in self._entries(DEFINITIONS.kind))
+        self.definitions: Final = fields_of(view for view in definitions if isinstance(view, Definition))
+        self._installs: Final = InstallReader(settings.kubevirt_version, self.definitions)
         nodes = (entry.view for entry in self._entries("Node"))
         self._nodes: Final = NodeIndex(placement.Node.of(view) for view in nodes if isinstance(view, NodeView))
         self._pods: Final[dict[str, list[PendingPod]]] = defaultdict(list)

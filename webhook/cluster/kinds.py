@@ -11,6 +11,7 @@ from webhook import names
 from webhook.k8s.nodes import NodeView
 from webhook.k8s.pods import PendingPod
 from webhook.k8s.views import Lease, Namespace, Object
+from webhook.kubevirt.definitions import DEFINITIONS, Definition
 from webhook.kubevirt.views import ControllerRevision, Instancetype, KubeVirt, VirtualMachine, VirtualMachineInstance
 
 
@@ -43,6 +44,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kind("policy", "PodDisruptionBudget", "v1"),
         Kind("node.k8s.io", "RuntimeClass", "v1", False),
         Kind("coordination.k8s.io", "Lease", "v1", view=Lease),
+        Kind(DEFINITIONS.group, DEFINITIONS.kind, DEFINITIONS.version, False, Definition),
         Kind("apps", "ControllerRevision", "v1", view=ControllerRevision),
         Kind(names.KUBEVIRT_GROUP, "KubeVirt", _KUBEVIRT_VERSIONS, view=KubeVirt),
         Kind(names.KUBEVIRT_GROUP, "VirtualMachine", _KUBEVIRT_VERSIONS, view=VirtualMachine),

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar, cast
 from webhook import names
 from webhook.cluster.access import authenticate, is_allowed
 from webhook.cluster.catalog import Catalog
+from webhook.cluster.definitions import DefinitionReader
 from webhook.cluster.in_flight import InFlight
 from webhook.cluster.misses import Misses
 from webhook.cluster.nodes import NodeReports, WatchedNodes
@@ -36,9 +37,10 @@ from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing
 from webhook.k8s.client.resources import NAMESPACES
 from webhook.k8s.views import Namespace, ObjectMeta
-from webhook.kubevirt.install import InstallReader
+from webhook.kubevirt.install import InstallReader, find_in_use, versions_of
 from webhook.kubevirt.resources import KUBEVIRTS, VMIS
 from webhook.kubevirt.views import VirtualMachineInstance, VmiSpec
+from webhook.releases.definitions import Definitions
 from webhook.settings.snapshot import Settings
 
 T = TypeVar("T")
@@ -107,8 +109,16 @@ class LiveCluster(Cluster):
         self._namespaces = Reflector(
             transport, NAMESPACES, transform=_reduce_namespace, clock=clock, timing=timing, jitter=jitter
         )
-        self._kubevirts = Reflector(transport, KUBEVIRTS, clock=clock, timing=timing, jitter=jitter)
-        self._installs = InstallReader(settings.kubevirt_version)
+        self._installs = InstallReader(settings.kubevirt_version, learns=True)
+        self._definitions = DefinitionReader(transport, self._kubevirt_versions, self._learn, clock)
+        self._kubevirts = Reflector(
+            transport,
+            KUBEVIRTS,
+            on_change=lambda _old, _new: self._definitions.notice(),
+            clock=clock,
+            timing=timing,
+            jitter=jitter,
+        )
         self._nodes = WatchedNodes(transport, reports=reports, clock=clock, timing=timing, jitter=jitter)
         self._copies: tuple[Reflector[Any], ...] = (self._namespaces, self._kubevirts, self._nodes.copy)
         self._monitors: dict[str, SchedulerMonitor] = {}
@@ -127,6 +137,7 @@ class LiveCluster(Cluster):
         self._started = True
         self._run("namespaces", self._namespaces.run)
         self._run("kubevirts", self._kubevirts.run)
+        self._run("definitions", self._definitions.run)
         self._run("nodes", self._nodes.copy.run)
         for guard in self._monitors.values():
             self._run_monitor(guard)
@@ -178,6 +189,8 @@ class LiveCluster(Cluster):
             for copy in self._copies
             if not copy.has_synced
         ]
+        if not missing and not self._definitions.is_current:
+            missing.append("customresourcedefinitions: not read yet")
         for name, guard in self._monitors.items():
             lack = guard.waiting_for()
             if lack:
@@ -322,6 +335,15 @@ class LiveCluster(Cluster):
             return False
         label = namespace.meta.label(names.policy_label(names.SCHEDULING))
         return label == names.ENFORCE or (label is None and self._settings.scheduling.cluster_wide)
+
+    def _kubevirt_versions(self) -> tuple[str, str, str] | None:
+        kubevirt = find_in_use(self._kubevirts)
+        return None if kubevirt is None else versions_of(kubevirt)
+
+    def _learn(self, versions: tuple[str, str, str], definitions: Definitions | None) -> None:
+        self._installs.learn(versions, definitions)
+        # Now, and not by the next review, so that it is there to count while an update's definitions are read.
+        self._installs.read(self._kubevirts)
 
     def _run_monitor(self, guard: SchedulerMonitor) -> None:
         self._monitor_tasks[guard.scheduler] = self._run(f"health check of {guard.scheduler}", guard.run)

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from webhook import names
+from webhook.cluster.definitions import read_definitions
 from webhook.cluster.files import FilesCluster
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import ApiConnectionError, Transport, decode, explain, fetch_body, list_failure
@@ -19,6 +20,7 @@ from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.views import KubeVirt
+from webhook.releases.definitions import Definitions
 
 Json = dict[str, Any]
 
@@ -62,6 +64,9 @@ class Objects(Protocol):
     async def kubevirts(self) -> Sequence[KubeVirt] | Unavailable:
         """All KubeVirt objects, of which a cluster has one."""
 
+    async def definitions(self) -> Definitions | None:
+        """What the CustomResourceDefinitions of KubeVirt's kinds know; None where the tables by version count."""
+
 
 class FileObjects(Objects):
     """The objects of a `FilesCluster`.
@@ -80,6 +85,10 @@ class FileObjects(Objects):
     async def kubevirts(self) -> Sequence[KubeVirt] | Unavailable:
         """All KubeVirt objects in the files."""
         return self._files.kubevirts
+
+    async def definitions(self) -> Definitions | None:
+        """Those in the files; None where there are none."""
+        return self._files.definitions
 
 
 class _KubeVirtList(msgspec.Struct):
@@ -116,3 +125,8 @@ class LiveObjects(Objects):
             return explain("list", KUBEVIRTS, "", status, body)
         found = decode(body, _KubeVirtList, "list of kubevirts")
         return found if isinstance(found, Unavailable) else found.items or []
+
+    async def definitions(self) -> Definitions | None:
+        """By GET; None for a user who may not read them."""
+        read = await read_definitions(self._transport, self._seconds)
+        return None if isinstance(read, Unavailable) else read

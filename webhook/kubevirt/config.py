@@ -32,8 +32,9 @@ from webhook.kubevirt.types.core import STRING_MAP, STRINGS
 from webhook.kubevirt.views import KubeVirt, KubeVirtStatus
 from webhook.releases import gates
 from webhook.releases.capabilities import CONFIGURES_S390X_MACHINE_TYPE, KNOWS_PPC64LE
+from webhook.releases.definitions import Definitions
 from webhook.releases.detection import detect
-from webhook.releases.release import Release
+from webhook.releases.release import Release, release_of
 
 _MACHINE: Final = Struct(machineType=STRING)
 _CONFIGURATION: Final = Struct(
@@ -200,23 +201,26 @@ class ClusterConfig:
         )
 
     @classmethod
-    def of_kubevirt(cls, kubevirt: KubeVirt, release: Release | None = None) -> ClusterConfig:
+    def of_kubevirt(
+        cls, kubevirt: KubeVirt, release: Release | None = None, definitions: Definitions | None = None
+    ) -> ClusterConfig:
         """The settings of a cluster's KubeVirt object, which does not count until KubeVirt's operator has taken it up.
 
         Args:
             kubevirt: the KubeVirt object.
             release: the release that runs, whatever the object says; None: the one that the object names, or else the
                 newest.
+            definitions: what the cluster's CustomResourceDefinitions know, for the release that the object names.
 
         Raises:
             InputError: its configuration is malformed.
         """
         status = kubevirt.status or KubeVirtStatus()
-        named = release or detect(*status.versions)
+        named = release or detect(*status.versions, definitions)
         read = cls.of(
             kubevirt.spec.configuration if kubevirt.is_in_use and kubevirt.spec else None,
             status.default_architecture or AMD64,
-            rules_of(named or NEWEST.release),
+            rules_of(named or release_of(NEWEST.release.version, definitions)),
         )
         even_parity = kubevirt.is_in_use and kubevirt.meta.annotation(EVEN_PARITY_ANNOTATION) is not None
         return replace(read, even_parity=even_parity, is_release_assumed=named is None)

@@ -9,9 +9,10 @@ from typing import Final
 from webhook.errors import InputError, Unavailable
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.rules import rules_of
-from webhook.kubevirt.views import KubeVirt
-from webhook.releases.release import Release, release_of
-from webhook.releases.version import parse_version
+from webhook.kubevirt.views import KubeVirt, KubeVirtStatus
+from webhook.releases.definitions import Definitions
+from webhook.releases.detection import declare, detect
+from webhook.releases.version import Version, parse_version
 
 _NOWHERE: Final[frozenset[str]] = frozenset()
 
@@ -30,23 +31,28 @@ class KubeVirtInstall:
     configuration: ClusterConfig | Unavailable = DEFAULTS
 
     @classmethod
-    def of(cls, kubevirts: Iterable[KubeVirt], release: Release | None = None) -> KubeVirtInstall | None:
+    def of(
+        cls, kubevirts: Iterable[KubeVirt], declared: Version | None = None, definitions: Definitions | None = None
+    ) -> KubeVirtInstall | None:
         """The installation that a cluster's KubeVirt objects describe.
 
         Args:
             kubevirts: all KubeVirt objects of the cluster.
-            release: the release that counts, whatever the objects say; None: the one that they name.
+            declared: the version that counts, whatever the objects say; None: the one that they name.
+            definitions: what the cluster's CustomResourceDefinitions know; None: the tables of the version count.
 
         Returns:
-            The installation; None where there is neither a KubeVirt object nor a release.
+            The installation; None where there is neither a KubeVirt object nor a declared version.
         """
         objects = tuple(kubevirts)
         kubevirt = find_in_use(objects)
         if kubevirt is None:
+            release = declared and declare(declared, None, definitions)
             return cls(_NOWHERE, ClusterConfig.of(None, rules=rules_of(release))) if release else None
         namespaces = frozenset(each.meta.namespace or "" for each in objects)
+        release = declared and declare(declared, detect(*versions_of(kubevirt), definitions), definitions)
         try:
-            return cls(namespaces, ClusterConfig.of_kubevirt(kubevirt, release))
+            return cls(namespaces, ClusterConfig.of_kubevirt(kubevirt, release, definitions))
         except InputError as error:
             return cls(namespaces, Unavailable(str(error)))
 
@@ -57,28 +63,61 @@ def find_in_use(kubevirts: Iterable[KubeVirt]) -> KubeVirt | None:
     return next((each for each in objects if each.is_in_use), objects[0] if objects else None)
 
 
+def versions_of(kubevirt: KubeVirt) -> tuple[str, str, str]:
+    """The versions that KubeVirt's operator has written into the object, as `detect` takes them."""
+    return (kubevirt.status or KubeVirtStatus()).versions
+
+
 class InstallReader:
-    """Reads KubeVirt objects once, and again when they or the declared version have changed, which is rare.
+    """Reads KubeVirt objects once, and again when they, the definitions or the declared version have changed.
 
     Args:
         version: the KubeVirt version whose rules count, whatever the objects say; empty: the one that they name.
+        definitions: what the cluster's CustomResourceDefinitions know; None: the tables of the version count.
+        learns: whether `learn` is called with the definitions each time the objects name other versions.
     """
 
-    def __init__(self, version: str = "") -> None:
+    def __init__(self, version: str = "", definitions: Definitions | None = None, *, learns: bool = False) -> None:
         self._objects: tuple[KubeVirt, ...] = ()
+        self._definitions = definitions
+        self._learns: Final = learns
+        self._learned_at: tuple[str, str, str] | None = None
         self.use(version)
 
     def use(self, version: str) -> None:
         """Let another version count from now on."""
-        parsed = parse_version(version)
-        self._release = None if parsed is None else release_of(parsed)
-        self._install = KubeVirtInstall.of(self._objects, self._release)
+        self._declared = parse_version(version)
+        self._build()
+
+    def learn(self, versions: tuple[str, str, str], definitions: Definitions | None) -> None:
+        """Let these definitions count.
+
+        Args:
+            versions: what the KubeVirt object named when they were read; later ones may come with others.
+            definitions: what they know; None: they could not be read.
+        """
+        self._learned_at, self._definitions = versions, definitions
+        self._build()
 
     def read(self, kubevirts: Iterable[KubeVirt]) -> KubeVirtInstall | None:
-        """The installation that all KubeVirt objects of the cluster describe; the same one until they change."""
+        """The installation that all KubeVirt objects of the cluster describe; the same one until they change.
+
+        While the definitions of another version are being read, the former installation counts: a review goes by the
+        rules and the fields of one release.
+        """
         objects = tuple(kubevirts)
         # A watched copy replaces an object that has changed, so identity shows it, without comparing configurations.
         if list(map(id, objects)) != list(map(id, self._objects)):
             self._objects = objects
-            self._install = KubeVirtInstall.of(objects, self._release)
+            if self._install is None or self._knows_definitions:
+                self._build()
         return self._install
+
+    @property
+    def _knows_definitions(self) -> bool:
+        kubevirt = find_in_use(self._objects)
+        return not self._learns or kubevirt is None or versions_of(kubevirt) == self._learned_at
+
+    def _build(self) -> None:
+        definitions = self._definitions if self._knows_definitions else None
+        self._install = KubeVirtInstall.of(self._objects, self._declared, definitions)

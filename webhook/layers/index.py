@@ -7,10 +7,9 @@ nodes takes a few operations on such integers for each layer, not 5,000.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
-from operator import getitem, itemgetter
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -25,14 +24,17 @@ _MAX_SUMS: Final = 512
 _GRAIN: Final = 1024
 # Images that nodes list and whose layers are kept; a cluster has some hundreds.
 MAX_IMAGES: Final = 50_000
-# Of the pods that come again and again; one for 5,000 nodes takes 400 KB.
+# Of all these images; tenants decide how many one has. Images beyond it stay unknown.
+MAX_LAYERS: Final = 100_000
+# Of the pods that come again and again; one for 5,000 nodes takes 300 KB.
 _CACHED_TABLES: Final = 64
+# Nodes whose text is put together again when one of them has another score.
+_BLOCK: Final = 64
 # All nodes are answered if this many times the nodes that were sent are at least as many.
 _MOST: Final = 2
 # The bits of a set as text, translated into a byte with the score for each node.
 _MARKS: Final = tuple(bytes.maketrans(b"01", bytes((0, score))) for score in range(MAX_SCORE + 1))
 
-Table = Mapping[str, bytes]
 Wanted = Mapping[str, Mapping[str, int]]
 _Groups = tuple[tuple[int, int], ...]  # bytes, nodes that have them
 
@@ -55,33 +57,41 @@ class _Node(msgspec.Struct, gc=False):
     images: frozenset[PlatformImage]
 
 
+class SentNames(Protocol):
+    """The names of nodes in a request; `webhook.layers.pods.SentNames` reads them only when they are iterated."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[str]: ...
+
+
 class _KnownTable(msgspec.Struct):
     """The answers for one pod.
 
     Attributes:
         version: of the names of nodes.
         scores: a byte for each position.
-        entries: by node, of those with a score above 0.
-        text: all entries as one answer; empty: not made yet.
+        nodes: how many have a score above 0.
+        blocks: the text of `_BLOCK` positions each, with a comma before each entry; empty: not made yet.
     """
 
     version: int
     scores: bytes
-    entries: dict[str, bytes]
-    text: bytes = b""
+    nodes: int
+    blocks: list[bytes]
 
 
 class LayerIndex:
     """The layers on all nodes.
 
     Attributes:
-        denied: images that were not kept because there were `MAX_IMAGES` already.
+        denied: images that were not kept because there were `MAX_IMAGES`, or `MAX_LAYERS`, already.
     """
 
     def __init__(self) -> None:
         self._nodes: Final[dict[str, _Node]] = {}
-        self._names: Final[list[str]] = []
-        self._fragments: Final[list[tuple[bytes, ...]]] = []
+        # By position, the text of an entry up to its score.
+        self._heads: Final[list[bytes]] = []
         self._free: Final[list[int]] = []
         self._platforms: Final[dict[str, int]] = {}
         # Nodes by image, layers by image, images by layer, and nodes by layer as far as they have been computed.
@@ -91,6 +101,7 @@ class LayerIndex:
         self._holders: Final[dict[str, int]] = {}
         self._tables: Final[OrderedDict[object, _KnownTable]] = OrderedDict()
         self._version = 0
+        self._kept_layers = 0
         self.denied = 0
 
     def __len__(self) -> int:
@@ -157,7 +168,7 @@ class LayerIndex:
         self._platforms[node.platform] &= ~bit
         if not self._platforms[node.platform]:
             del self._platforms[node.platform]
-        self._names[node.position], self._fragments[node.position] = "", _NO_FRAGMENTS
+        self._heads[node.position] = b""
         self._free.append(node.position)
         self._version += 1
 
@@ -169,16 +180,21 @@ class LayerIndex:
         """Take the layers of an image that nodes list; others are not kept."""
         if image not in self._on or image in self._layers:
             return
-        digests = self._layers[image] = tuple(layer.digest for layer in layers)
+        digests = tuple(layer.digest for layer in layers)
+        if self._kept_layers + len(digests) > MAX_LAYERS:
+            self.denied += 1
+            return
+        self._kept_layers += len(digests)
+        self._layers[image] = digests
         for digest in digests:
             self._images.setdefault(digest, set()).add(image)
             self._holders.pop(digest, None)
 
-    def answer(self, wanted: Wanted, names: Collection[str] | None) -> bytes:
+    def answer(self, wanted: Wanted, names: SentNames | None = None) -> bytes:
         """The scores of nodes, as kube-scheduler expects them.
 
         It takes a node that is left out for one with score 0, and passes over nodes that it did not send. So where it
-        has sent most nodes, the answer has all of them: that is a text which is known already, or nearly.
+        has sent most nodes, the answer has all of them: most of that text is known already.
 
         Args:
             wanted: the sizes of a pod's layers, by digest, for each platform.
@@ -188,47 +204,47 @@ class LayerIndex:
             A HostPriorityList as JSON.
         """
         known = self._known(wanted)
-        if not known.entries:
+        if not known.nodes:
             return b"[]"
-        if names is None or len(names) * _MOST >= len(known.entries):
-            if not known.text:
-                known.text = b"[%s]" % b",".join(known.entries.values())
-            return known.text
-        return b"[%s]" % b",".join(filter(None, map(known.entries.get, names)))
-
-    def scores(self, wanted: Wanted) -> dict[str, int]:
-        """The scores of all nodes that have one; see `answer`."""
-        return {name: msgspec.json.decode(entry)["Score"] for name, entry in self.table(wanted).items()}
-
-    def table(self, wanted: Wanted) -> Table:
-        """The entry of a HostPriorityList by node, for nodes with a score above 0; see `answer`."""
-        return self._known(wanted).entries
+        if names is not None and len(names) * _MOST < known.nodes:
+            return _list_of([self._chosen(known.scores, names)])
+        if not known.blocks:
+            starts = range(0, len(known.scores), _BLOCK)
+            known.blocks = [self._block(known.scores, start) for start in starts]
+        return _list_of(known.blocks)
 
     def _known(self, wanted: Wanted) -> _KnownTable:
         key = tuple((platform, tuple(sizes.items())) for platform, sizes in wanted.items())
         scores = self._scores(wanted)
         known = self._tables.get(key)
         if known is None or known.version != self._version:
-            found = zip(self._names, map(getitem, self._fragments, scores), strict=True)
-            known = self._tables[key] = _KnownTable(self._version, scores, dict(filter(itemgetter(1), found)))
+            known = self._tables[key] = _KnownTable(self._version, scores, _above_zero(scores), [])
+            self._tables.move_to_end(key)
             if len(self._tables) > _CACHED_TABLES:
                 self._tables.popitem(last=False)
             return known
         self._tables.move_to_end(key)
         if known.scores != scores:
-            # From one pod to the next, a few nodes have pulled an image.
-            for position in _differing(known.scores, scores):
-                entry = self._fragments[position][scores[position]]
-                if entry:
-                    known.entries[self._names[position]] = entry
-                else:
-                    known.entries.pop(self._names[position], None)
-            known.scores, known.text = scores, b""
+            if known.blocks:
+                # From one pod to the next, a few nodes have pulled an image.
+                changed = {position // _BLOCK for position in _differing(known.scores, scores)}
+                for number in changed:
+                    known.blocks[number] = self._block(scores, number * _BLOCK)
+            known.scores, known.nodes = scores, _above_zero(scores)
         return known
+
+    def _block(self, scores: bytes, start: int) -> bytes:
+        return _entries(self._heads[start : start + _BLOCK], scores[start : start + _BLOCK])
+
+    def _chosen(self, scores: bytes, names: Iterable[str]) -> bytes:
+        """The entries of some nodes; names of others are passed over."""
+        found = filter(None, map(self._nodes.get, names))
+        positions = [node.position for node in found]
+        return _entries([self._heads[one] for one in positions], bytes([scores[one] for one in positions]))
 
     def _scores(self, wanted: Wanted) -> bytes:
         """The scores of all nodes, a byte for each position."""
-        count, marks = len(self._names), 0
+        count, marks = len(self._heads), 0
         for platform, sizes in wanted.items():
             nodes = self._platforms.get(platform, 0)
             for score, members in _scores(nodes, sum(sizes.values()), self._groups(sizes)):
@@ -261,17 +277,14 @@ class LayerIndex:
         return holders
 
     def _add(self, name: str) -> int:
-        encoded = msgspec.json.encode(name)
-        entries = tuple(b'{"Host":%s,"Score":%d}' % (encoded, score) for score in range(1, MAX_SCORE + 1))
-        entries = (b"", *entries)
+        head = b',{"Host":%s,"Score":' % msgspec.json.encode(name)
         self._version += 1
         if self._free:
             position = self._free.pop()
-            self._names[position], self._fragments[position] = name, entries
+            self._heads[position] = head
             return position
-        self._names.append(name)
-        self._fragments.append(entries)
-        return len(self._names) - 1
+        self._heads.append(head)
+        return len(self._heads) - 1
 
     def _take(self, image: PlatformImage, bit: int) -> None:
         """Take an image from a node; the last node takes its layers along."""
@@ -281,7 +294,9 @@ class LayerIndex:
             self._on[image] = left
             return
         del self._on[image]
-        for digest in self._layers.pop(image, ()):
+        digests = self._layers.pop(image, ())
+        self._kept_layers -= len(digests)
+        for digest in digests:
             images = self._images[digest]
             images.discard(image)
             if not images:
@@ -292,7 +307,30 @@ class LayerIndex:
             self._holders.pop(digest, None)
 
 
-_NO_FRAGMENTS: Final = (b"",) * (MAX_SCORE + 1)
+# The text of an entry after its head, by score.
+_TAILS: Final = tuple(b"%d}" % score for score in range(MAX_SCORE + 1))
+
+
+def _entries(heads: Sequence[bytes], scores: bytes) -> bytes:
+    """The text of those nodes that have a score above 0, a comma before each."""
+    chosen = list(compress(heads, scores))
+    parts = [b""] * (2 * len(chosen))
+    parts[::2] = chosen
+    parts[1::2] = map(_TAILS.__getitem__, filter(None, scores))
+    return b"".join(parts)
+
+
+def _list_of(texts: Iterable[bytes]) -> bytes:
+    """A list of the entries in texts, of which any may be empty."""
+    filled = list(filter(None, texts))
+    if not filled:
+        return b"[]"
+    filled[0] = b"[" + filled[0][1:]
+    return b"".join((*filled, b"]"))
+
+
+def _above_zero(scores: bytes) -> int:
+    return len(scores) - scores.count(0)
 
 
 def _differing(old: bytes, new: bytes) -> Iterator[int]:

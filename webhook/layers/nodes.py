@@ -16,7 +16,7 @@ import msgspec
 from webhook import names
 from webhook.k8s.nodes import NodeSpec, NodeStatus, NodeView
 from webhook.k8s.views import View
-from webhook.layers.references import ImageReference, parse_reference
+from webhook.layers.references import MAX_CHARACTERS, ImageReference, parse_reference
 
 # nodeStatusMaxImages of a kubelet that does not say anything else.
 KUBELET_LIMIT: Final = 50
@@ -92,7 +92,7 @@ def references_of(node: ReportedNode, registries: Collection[str]) -> Iterator[I
     found = 0
     for name in _names(node):
         # Most names are of other registries, or tags.
-        if name.startswith(prefixes) and "@" in name:
+        if name.startswith(prefixes) and "@" in name and len(name) <= MAX_CHARACTERS:
             reference = _parse(name)
             if reference:
                 found += 1

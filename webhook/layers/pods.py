@@ -6,6 +6,7 @@ names of Go's fields.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -19,6 +20,8 @@ MAX_PULL_SECRETS: Final = 8
 _LAUNCHER_CONTAINER: Final = "compute"
 _LAUNCHER_LABEL: Final = "kubevirt.io"
 _ARCHITECTURE: Final = "kubernetes.io/arch"
+# The name of a Secret: a DNS subdomain.
+_is_name: Final = re.compile("[a-z0-9][-.a-z0-9]{0,252}").fullmatch
 
 
 class ContainerWithImage(View, frozen=True):
@@ -77,7 +80,8 @@ class ScoredPod(Object, frozen=True):
     def pull_secrets(self) -> tuple[str, ...]:
         """The names of the pod's pull secrets, those that its service account brought among them."""
         secrets = (self.spec.image_pull_secrets if self.spec else None) or []
-        return tuple(secret.name for secret in secrets if secret.name)[:MAX_PULL_SECRETS]
+        # The API server takes any name here, also one of a megabyte, which no Secret has.
+        return tuple(secret.name for secret in secrets if secret.name and _is_name(secret.name))[:MAX_PULL_SECRETS]
 
     def images(self) -> list[str]:
         """The references of the images that a node may have to pull, each once.
@@ -105,17 +109,46 @@ class ScoredPod(Object, frozen=True):
 _NO_SPEC: Final = ScoredPodSpec()
 
 
-class ExtenderArguments(msgspec.Struct, rename={"pod": "Pod", "node_names": "NodeNames"}, gc=False):
+class NodeNames:
+    """The names of nodes as they were sent, which are decoded only when they are iterated.
+
+    Args:
+        text: a list as JSON.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self._text: Final = text
+
+    def __len__(self) -> int:
+        """How many there are: names of nodes have no commas. Of an empty list it is 1."""
+        return self._text.count(b",") + 1
+
+    def __iter__(self) -> Iterator[str]:
+        """The names.
+
+        Raises:
+            msgspec.DecodeError: it is another list.
+        """
+        return iter(_decode_names(self._text))
+
+
+class ExtenderArguments(msgspec.Struct, rename={"pod": "Pod", "sent": "NodeNames"}, gc=False):
     """A request to prioritize nodes.
 
     Attributes:
         pod: the pod.
-        node_names: the names of nodes that fit; None where kube-scheduler sends whole nodes, which it does without
-            ``nodeCacheCapable: true``.
+        sent: ``NodeNames`` as it was sent.
     """
 
     pod: ScoredPod
-    node_names: list[str] | None = None
+    sent: msgspec.Raw = msgspec.Raw(b"null")
+
+    @property
+    def node_names(self) -> NodeNames | None:
+        """The names of nodes that fit; None where kube-scheduler sends whole nodes, as without ``nodeCacheCapable``."""
+        text = bytes(self.sent)
+        return NodeNames(text) if text.startswith(b"[") else None
 
 
 decode_arguments: Final = msgspec.json.Decoder(ExtenderArguments).decode
+_decode_names: Final = msgspec.json.Decoder(list[str]).decode

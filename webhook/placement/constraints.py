@@ -14,7 +14,8 @@ from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.placement import generated, requirement, resources
 from webhook.placement.affinity import Placed, Toleration
 from webhook.placement.allocation import Allocatable
-from webhook.placement.expression import DOES_NOT_EXIST, NOT_IN, Expression, Term
+from webhook.placement.expression import DOES_NOT_EXIST, IN, NOT_IN, Expression, Term
+from webhook.placement.labels import plain
 from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.migrations import NO_MIGRATION, Migration
 from webhook.placement.node import HOSTNAME, NO_EXECUTE, Node
@@ -26,7 +27,8 @@ from webhook.work import spend
 
 # The API server's own admission tolerates them for pods that say nothing of them (DefaultTolerationSeconds).
 _TOLERATED_BY_DEFAULT = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_NO_POD = LauncherPod()
+_BY_DEFAULT = {key: Toleration(key, "Exists", None, NO_EXECUTE) for key in _TOLERATED_BY_DEFAULT}
+_NO_SPEC = PlacedVmiSpec()
 # What each takes on the way from an object to the answer, beside its evaluation.
 _LABEL_STEPS = 3
 _EXPRESSION_STEPS = 2
@@ -70,54 +72,42 @@ def of(  # noqa: PLR0913 - what a target pod is made from, each with a default
         admitted: what admission plugins add to the node selector of every pod.
         tolerations: what they add to its tolerations, beside those that the present pod shows.
     """
-    pod = {} if migration.receives else (source_pod or _NO_POD).node_selector
-    made = {key: value for key, value in pod.items() if key not in (source_pod_added or {})}
-    spec = vmi.spec or PlacedVmiSpec()
-    spend(_LABEL_STEPS * _labels(vmi, spec, migration, pod), "labels that are required of nodes")
-    added = migration.added_selector.items()
-    labels = _source_labels(vmi, migration, source_node)
+    receives = migration.receives
+    pod = source_pod.node_selector if source_pod and not receives else {}
+    made = {key: value for key, value in pod.items() if key not in source_pod_added} if source_pod_added else pod
+    spec, added = vmi.spec or _NO_SPEC, migration.added_selector
+    # Of the node that the VM comes from; from another cluster only those that say what its CPU is.
+    source = (vmi.source_state.node_selectors or {}) if receives else {}
+    labels = source if receives else plain(source_node.labels) if source_node else {}
+    asked = len(pod) + len(added) + len(spec.node_selector or ()) + len(vmi.cpu.features or ()) + len(source)
+    # An upper bound: each one is built, compared and looked up.
+    spend(_LABEL_STEPS * asked, "labels that are required of nodes")
     carried = _host_model(vmi, pod, labels)
-    layer = {
-        key: (value, origin)
-        for key, (value, origin) in _layer(vmi, spec, configuration, pod).items()
-        if carried.get(key, value) == value  # else KubeVirt overwrites it
-    }
-    # A feature that is named again forbids nothing more.
-    absent = tuple(Expression(key, DOES_NOT_EXIST) for key in dict.fromkeys(generated.absent(vmi)))
+    layer = _layer(vmi, spec, configuration, pod)
+    if carried:
+        # Else KubeVirt overwrites it.
+        layer = {key: each for key, each in layer.items() if carried.get(key, each[0]) == each[0]}
     known = {**layer, **carried}
-    return (
-        *(Label(requirement.ADDED, Expression.equals(key, value)) for key, value in added),
-        *(Label(origin, Expression.equals(key, value)) for key, (value, origin) in layer.items()),
-        *(Label(requirement.KUBEVIRT, expression) for expression in absent),
-        *(Label(requirement.HOST_MODEL, Expression.equals(key, carried[key])) for key in carried if key not in layer),
-        *(_vendor(known, labels or made) if configuration.release.has(REQUIRES_CPU_VENDOR) else ()),
-        *_mirrored_labels(known, made),
-        *_affinity(spec, absent),
-        *_elsewhere(vmi, migration, source_node),
-        *_tolerating(spec, tolerated=_TOLERATED_BY_DEFAULT, admitted=(*_tolerations(source_pod), *tolerations)),
-        *admitted,
-        *_resources(requests or {}, configuration),
-    )
-
-
-def _labels(vmi: Vmi, spec: PlacedVmiSpec, migration: Migration, pod: Mapping[str, str]) -> int:
-    """An upper bound of the labels that an object requires of nodes; each one is built, compared and looked up."""
-    return sum(
-        map(
-            len,
-            (
-                pod,
-                migration.added_selector,
-                spec.node_selector or (),
-                vmi.cpu.features or (),
-                _carried_labels(vmi, migration),
-            ),
-        )
-    )
-
-
-def _carried_labels(vmi: Vmi, migration: Migration) -> Mapping[str, str]:
-    return (vmi.source_state.node_selectors or {}) if migration.receives else {}
+    required: list[Requirement] = [
+        Label(requirement.ADDED, Expression(key, IN, (value,))) for key, value in added.items()
+    ]
+    required += [Label(origin, Expression(key, IN, (value,))) for key, (value, origin) in layer.items()]
+    # A feature that is named again forbids nothing more.
+    absent = tuple([Expression(key, DOES_NOT_EXIST) for key in dict.fromkeys(generated.absent(vmi))])
+    required += [Label(requirement.KUBEVIRT, expression) for expression in absent]
+    if carried:
+        left = [(key, value) for key, value in carried.items() if key not in layer]
+        required += [Label(requirement.HOST_MODEL, Expression(key, IN, (value,))) for key, value in left]
+    if configuration.release.has(REQUIRES_CPU_VENDOR):
+        required += _vendor(known, labels or made)
+    if made:
+        required += _mirrored_labels(known, made)
+    required += _affinity(spec, absent)
+    required += _elsewhere(vmi, source_node, labels, receives=receives)
+    required += _tolerating(spec, tolerated=_TOLERATED_BY_DEFAULT, admitted=(*_tolerations(source_pod), *tolerations))
+    required += admitted
+    required += _resources(requests or {}, configuration)
+    return tuple(required)
 
 
 def gaps(vmi: Vmi, migration: Migration, source_pod: LauncherPod | None, source_node: Node | None) -> tuple[str, ...]:
@@ -136,26 +126,22 @@ def gaps(vmi: Vmi, migration: Migration, source_pod: LauncherPod | None, source_
     return tuple(unknown)
 
 
-def _source_labels(vmi: Vmi, migration: Migration, node: Node | None) -> Mapping[str, str]:
-    """The labels of the node that the VM comes from; from another cluster only those that say what its CPU is."""
-    if migration.receives:
-        return _carried_labels(vmi, migration)
-    return node.labels if node else {}
-
-
 def _layer(
     vmi: Vmi, spec: PlacedVmiSpec, configuration: ClusterConfig, pod: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
     """What is one mapping in every pod of the VM, later entries over earlier ones: value and origin by key."""
     layer = {SCHEDULABLE: (generated.TRUE, requirement.SCHEDULABLE)}
+    keys = generated.keys(vmi, configuration, pod)
     for selector, origin in (
         (generated.architecture(vmi), requirement.KUBEVIRT),
         (configuration.node_selectors, requirement.CLUSTER),
-        (spec.node_selector or {}, requirement.VM),
-        (dict.fromkeys(generated.keys(vmi, configuration, pod), generated.TRUE), requirement.KUBEVIRT),
+        (spec.node_selector, requirement.VM),
+        (dict.fromkeys(keys, generated.TRUE), requirement.KUBEVIRT),
     ):
-        # An equal value stays the earlier one's, whose wish it was first.
-        layer.update({key: (value, origin) for key, value in selector.items() if layer.get(key, (None,))[0] != value})
+        for key, value in selector.items() if selector else ():
+            # An equal value stays the earlier one's, whose wish it was first.
+            if key not in layer or layer[key][0] != value:
+                layer[key] = (value, origin)
     if generated.is_emulated(vmi, configuration):
         layer.pop(generated.ARCHITECTURE, None)
     return layer
@@ -178,25 +164,31 @@ def _affinity(placed: Placed, absent: tuple[Expression, ...] = ()) -> Iterator[R
     yield OneOf(requirement.AFFINITY, tuple(dict.fromkeys(terms)))
 
 
-def _resources(requests: Mapping[str, int], configuration: ClusterConfig) -> Iterator[Requirement]:
+def _resources(requests: Mapping[str, int], configuration: ClusterConfig) -> list[Requirement]:
     """What the target pod requests. Whether it requests the device of KVM, KubeVirt's settings of now decide."""
-    for resource, amount in requests.items():
-        if resource != resources.KVM_DEVICE:
-            yield Allocatable(requirement.RESOURCES, resource, amount)
+    requested: list[Requirement] = [
+        Allocatable(requirement.RESOURCES, resource, amount)
+        for resource, amount in requests.items()
+        if resource != resources.KVM_DEVICE
+    ]
     if configuration.needs_kvm:
         kvm = requests.get(resources.KVM_DEVICE)
-        yield Allocatable(requirement.KVM, resources.KVM_DEVICE, kvm) if kvm else Kvm(requirement.KVM)
+        requested.append(Allocatable(requirement.KVM, resources.KVM_DEVICE, kvm) if kvm else Kvm(requirement.KVM))
+    return requested
 
 
 def _tolerations(pod: LauncherPod | None) -> tuple[Toleration, ...]:
     """The present pod's, which has the VM's and those that admission plugins add: a RuntimeClass's, a namespace's."""
-    spec = pod.spec if pod else None
-    return tuple(toleration or Toleration() for toleration in (spec.tolerations if spec else None) or ())
+    return _given(pod.spec.tolerations) if pod and pod.spec else ()
+
+
+def _given(tolerations: Iterable[Toleration | None] | None) -> tuple[Toleration, ...]:
+    return tuple([toleration or Toleration() for toleration in tolerations]) if tolerations else ()
 
 
 def _tolerating(
     placed: Placed, *, tolerated: tuple[str, ...] = (), admitted: tuple[Toleration, ...] = ()
-) -> Iterator[Requirement]:
+) -> tuple[Requirement, ...]:
     """The requirements on taints and on cordoned nodes.
 
     Args:
@@ -204,11 +196,13 @@ def _tolerating(
         tolerated: the keys whose NoExecute taints Kubernetes tolerates by default.
         admitted: further tolerations, which admission plugins add.
     """
-    own = tuple(dict.fromkeys((*(toleration or Toleration() for toleration in placed.tolerations or ()), *admitted)))
-    said = {each.key or "" for each in own if each.effect in {None, "", NO_EXECUTE}}
-    more = tuple(Toleration(key, "Exists", None, NO_EXECUTE) for key in tolerated if not said & {key, ""})
-    yield Untainted(requirement.TAINTS, own + more)
-    yield Uncordoned(requirement.CORDONED, own + more)
+    tolerations = tuple(dict.fromkeys((*_given(placed.tolerations), *admitted)))
+    if tolerated and not tolerations:
+        tolerations = tuple(map(_BY_DEFAULT.__getitem__, tolerated))
+    elif tolerated:
+        said = {each.key or "" for each in tolerations if each.effect in {None, "", NO_EXECUTE}}
+        tolerations += tuple([_BY_DEFAULT[key] for key in tolerated if "" not in said and key not in said])
+    return (Untainted(requirement.TAINTS, tolerations), Uncordoned(requirement.CORDONED, tolerations))
 
 
 def _host_model(vmi: Vmi, pod: Mapping[str, str], labels: Mapping[str, str]) -> Mapping[str, str]:
@@ -223,18 +217,17 @@ def _host_model(vmi: Vmi, pod: Mapping[str, str], labels: Mapping[str, str]) -> 
     return {key: value for key, value in pod.items() if generated.sticky(key)} or generated.host_model(labels)
 
 
-def _vendor(known: Mapping[str, object], labels: Mapping[str, str]) -> Iterator[Requirement]:
+def _vendor(known: Mapping[str, object], labels: Mapping[str, str]) -> list[Requirement]:
     """The CPU's vendor stays. A key that the migration adds does not switch this off, as it does in KubeVirt.
 
     Args:
         known: the keys that KubeVirt, its settings, the VM or the migration already set.
         labels: the labels of the node that the VM comes from.
     """
-    if any(key.startswith(generated.CPU_VENDOR) for key in known):
-        return
-    for key in sorted(labels):
-        if key.startswith(generated.CPU_VENDOR):
-            yield Label(requirement.VENDOR, Expression.equals(key, generated.TRUE))
+    vendors = [key for key in labels if key.startswith(generated.CPU_VENDOR)]
+    if not vendors or [key for key in known if key.startswith(generated.CPU_VENDOR)]:
+        return []
+    return [Label(requirement.VENDOR, Expression(key, IN, (generated.TRUE,))) for key in sorted(vendors)]
 
 
 def _mirrored_labels(known: Mapping[str, object], made: Mapping[str, str]) -> Iterator[Label]:
@@ -251,13 +244,13 @@ def _mirrored_labels(known: Mapping[str, object], made: Mapping[str, str]) -> It
             yield Label(requirement.KUBEVIRT, Expression.equals(key, value))
 
 
-def _elsewhere(vmi: Vmi, migration: Migration, node: Node | None) -> Iterator[Requirement]:
-    if migration.receives:
-        if source := vmi.source_state.node:
-            # KubeVirt excludes it in the first term of the node affinity only.
-            yield Label(requirement.SOURCE_NODE, Expression(HOSTNAME, NOT_IN, (source,)))
-        return
+def _elsewhere(vmi: Vmi, node: Node | None, labels: Mapping[str, str], *, receives: bool) -> tuple[Requirement, ...]:
+    if receives:
+        source = vmi.source_state.node
+        # KubeVirt excludes it in the first term of the node affinity only.
+        return (Label(requirement.SOURCE_NODE, Expression(HOSTNAME, NOT_IN, (source,))),) if source else ()
     name = vmi.node_name
-    if name:
-        hostname = node.labels.get(HOSTNAME, "") if node and node.name == name else ""
-        yield Elsewhere(requirement.SOURCE_NODE, name, hostname)
+    if not name:
+        return ()
+    hostname = labels.get(HOSTNAME, "") if node and node.name == name else ""
+    return (Elsewhere(requirement.SOURCE_NODE, name, hostname),)

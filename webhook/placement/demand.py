@@ -17,7 +17,7 @@ import msgspec
 
 from webhook.kubevirt.config import DEFAULTS, MEMORY_OVERCOMMIT, ClusterConfig
 from webhook.placement import podrequests, resources
-from webhook.placement.guest import Devices, GuestResources, Memory
+from webhook.placement.guest import Devices, Domain, GuestResources, Memory
 from webhook.placement.launcher_pods import LauncherPod, LauncherPodSpec
 from webhook.placement.node import Node
 from webhook.placement.podrequests import Nanos
@@ -81,7 +81,7 @@ def of(
 
 
 def _within_bounds(amounts: Mapping[str, int], gaps: list[str]) -> Demand:
-    requested = sorted((name, amount) for name, amount in amounts.items() if amount > 0)
+    requested = sorted([each for each in amounts.items() if each[1] > 0])
     if more := requested[_MOST_RESOURCES:]:
         gaps.append(f"the VM's pod requests {len(more)} more resources, which are not evaluated here")
     return Demand(dict(requested[:_MOST_RESOURCES]), tuple(gaps[:_MOST_RESOURCES]))
@@ -126,14 +126,15 @@ def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, configur
     domain = vmi.domain
     own = domain.resources or GuestResources()
     explicit = podrequests.read(own.requests or {})
-    rendered = {} if pod else {**(domain.devices or Devices()).requests(), **explicit}
-    rendered |= _of_release(vmi, configuration)
-    if not vmi.cpu.dedicated_cpu_placement and CPU not in explicit and CPU not in (own.limits or {}):
-        rendered |= _cpu(vmi, compute.get(CPU), configuration.cpu_allocation_ratio)
+    rendered = {} if pod else {**(domain.devices.requests() if domain.devices else {}), **explicit}
+    rendered |= _of_release(domain, configuration)
+    is_dedicated = domain.cpu is not None and domain.cpu.dedicated_cpu_placement
+    if not is_dedicated and CPU not in explicit and CPU not in (own.limits or {}):
+        rendered |= _cpu(domain, compute.get(CPU), configuration.cpu_allocation_ratio)
     memory = domain.memory or Memory()
     overcommit = configuration.memory_overcommit
     guest = _guest(memory)
-    asked = explicit.get(MEMORY) or podrequests.read(own.limits or {}).get(MEMORY)
+    asked = explicit.get(MEMORY) or (podrequests.read(own.limits).get(MEMORY) if own.limits else None)
     is_overcommitted = not asked and overcommit > MEMORY_OVERCOMMIT
     if not asked and guest:
         asked = resources.to_scheduler_units(MEMORY, guest) * 100 // overcommit * _NANOS
@@ -148,9 +149,9 @@ def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, configur
     return {**rendered, MEMORY: max(asked + _reserved_overhead(memory, configuration), requested)}
 
 
-def _of_release(vmi: Vmi, configuration: ClusterConfig) -> Nanos:
+def _of_release(domain: Domain, configuration: ClusterConfig) -> Nanos:
     """The devices that some releases request: an older one may have made the present pod, without them."""
-    security, requested = vmi.domain.launch_security, {}
+    security, requested = domain.launch_security, {}
     if security and security.tdx is not None and configuration.release.has(REQUESTS_TDX_DEVICE):
         requested[_TDX] = _NANOS
     if configuration.is_gate_open("IOMMUFD"):
@@ -174,11 +175,10 @@ def _guest(memory: Memory) -> int | None:
     return None if size is None else resources.nanos(size)
 
 
-def _cpu(vmi: Vmi, present: int | None, ratio: int) -> Nanos:
+def _cpu(domain: Domain, present: int | None, ratio: int) -> Nanos:
     """The vCPUs by the allocation ratio. Only newer KubeVirts count the threads of an I/O pool: either is possible."""
-    cpu = vmi.domain.cpu
-    vcpus = cpu.vcpus if cpu else 1
-    threads = vmi.domain.io_threads
+    vcpus = domain.cpu.vcpus if domain.cpu else 1
+    threads = domain.io_threads
     least = vcpus * _NANOS // ratio
     most = -(-(vcpus + ((threads.supplemental_pool_thread_count if threads else None) or 0)) * _NANOS // ratio)
     amount = least if present is None else min(max(present, least), most)
@@ -195,7 +195,8 @@ def _memory(asked: int, present: int, overcommitted: int | None, pod: LauncherPo
             stricter when the present pod was created, so the overhead is known only where an annotation states it.
         pod: the present launcher pod; None: there is none.
     """
-    told = resources.nanos(pod.meta.annotation(_OVERHEAD) or "0") if pod else None
+    annotation = pod.meta.annotation(_OVERHEAD) if pod else None
+    told = resources.nanos(annotation) if annotation else None
     if told:
         return asked + told
     if overcommitted is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from webhook.kubevirt.config import ClusterConfig
-from webhook.placement.guest import FeatureState, LaunchSecurity
+from webhook.placement.guest import NO_CPU, Cpu, FeatureState, LaunchSecurity
 from webhook.placement.vmis import HOST_MODEL, Vmi
 from webhook.releases.capabilities import SELECTS_SNP_AND_TDX_NODES
 from webhook.releases.release import Release
@@ -45,10 +45,11 @@ def architecture(vmi: Vmi) -> dict[str, str]:
 
 def is_emulated(vmi: Vmi, configuration: ClusterConfig) -> bool:
     """Whether nodes of any architecture will do; then KubeVirt drops that label, even if the VM's owner requires it."""
-    return bool(_guest(vmi)) and configuration.is_gate_open(_CROSS_ARCHITECTURE)
+    named = vmi.spec is not None and bool(vmi.spec.architecture)
+    return named and configuration.is_gate_open(_CROSS_ARCHITECTURE)
 
 
-def keys(vmi: Vmi, configuration: ClusterConfig, source: Mapping[str, str]) -> Iterator[str]:
+def keys(vmi: Vmi, configuration: ClusterConfig, source: Mapping[str, str]) -> list[str]:
     """The labels that must be ``true``; they overwrite the VM's own.
 
     Args:
@@ -57,33 +58,41 @@ def keys(vmi: Vmi, configuration: ClusterConfig, source: Mapping[str, str]) -> I
         source: the node selector of the VM's present pod, by which older and newer releases of KubeVirt are
             distinguished.
     """
-    cpu = vmi.cpu
+    domain = vmi.domain
+    cpu, security, machine = domain.cpu or NO_CPU, domain.launch_security, vmi.machine_type
+    hyperv = (domain.features.hyperv if domain.features else None) or {}
+    found = []
     if cpu.dedicated_cpu_placement:
         older = CPU_MANAGER_BEFORE in source and CPU_MANAGER not in source
-        yield CPU_MANAGER_BEFORE if older else CPU_MANAGER
-    if configuration.is_gate_open(_HYPERV_STRICT):
-        yield from _hyperv(_hyperv_features(vmi))
+        found.append(CPU_MANAGER_BEFORE if older else CPU_MANAGER)
+    if hyperv and configuration.is_gate_open(_HYPERV_STRICT):
+        found += _hyperv(hyperv)
     if cpu.model:
         if cpu.model not in {HOST_MODEL, _HOST_PASSTHROUGH}:
-            yield CPU_MODEL + cpu.model
-        yield from (CPU_FEATURE + name for name in cpu.features_with("", "require"))
-    if vmi.machine_type:
-        yield MACHINE_TYPE + vmi.machine_type
-    if frequency := _tsc_frequency(vmi):
-        yield f"{TSC_FREQUENCY}{frequency}"
+            found.append(CPU_MODEL + cpu.model)
+        if cpu.features:
+            found += [CPU_FEATURE + name for name in cpu.features_with("", "require")]
+    if machine:
+        found.append(MACHINE_TYPE + machine)
+    hints = vmi.status.topology_hints if vmi.status else None
+    if hints and (frequency := _tsc_frequency(cpu, hyperv, hints.tsc_frequency)):
+        found.append(f"{TSC_FREQUENCY}{frequency}")
     if cpu.realtime is not None:
-        yield "kubevirt.io/realtime"
-    if vmi.domain.launch_security:
-        yield from _launch_security(vmi.domain.launch_security, _guest(vmi), configuration.release)
+        found.append("kubevirt.io/realtime")
+    if security:
+        found += _launch_security(security, _guest(vmi), configuration.release)
     if is_emulated(vmi, configuration):
-        yield VM_ARCHITECTURE + _guest(vmi)
+        found.append(VM_ARCHITECTURE + _guest(vmi))
+    return found
 
 
-def absent(vmi: Vmi) -> Iterator[str]:
+def absent(vmi: Vmi) -> list[str]:
     """The labels that a node must not have; KubeVirt appends them to every term of the node affinity."""
-    if vmi.cpu.model in {None, "", HOST_MODEL}:
-        yield OBSOLETE_HOST_MODEL
-    yield from (CPU_FEATURE + name for name in vmi.cpu.features_with("forbid"))
+    cpu = vmi.cpu
+    found = [OBSOLETE_HOST_MODEL] if cpu.model in {None, "", HOST_MODEL} else []
+    if cpu.features:
+        found += [CPU_FEATURE + name for name in cpu.features_with("forbid")]
+    return found
 
 
 def host_model(labels: Mapping[str, str]) -> dict[str, str]:
@@ -91,13 +100,13 @@ def host_model(labels: Mapping[str, str]) -> dict[str, str]:
 
     Empty where the node's labels do not name its model: KubeVirt then loses the features too.
     """
-    found = {
-        required + key.removeprefix(nodes): value
-        for nodes, required in ((HOST_MODEL_CPU, CPU_MODEL_MIGRATION), (HOST_MODEL_FEATURES, CPU_FEATURE))
-        for key, value in sorted(labels.items())
-        if key.startswith(nodes)
-    }
-    return found if any(key.startswith(CPU_MODEL_MIGRATION) for key in found) else {}
+    models, features = {}, {}
+    for key in sorted(labels):
+        if key.startswith(HOST_MODEL_CPU):
+            models[CPU_MODEL_MIGRATION + key.removeprefix(HOST_MODEL_CPU)] = labels[key]
+        elif key.startswith(HOST_MODEL_FEATURES):
+            features[CPU_FEATURE + key.removeprefix(HOST_MODEL_FEATURES)] = labels[key]
+    return models | features if models else {}
 
 
 def sticky(key: str) -> bool:
@@ -107,11 +116,6 @@ def sticky(key: str) -> bool:
 
 def _guest(vmi: Vmi) -> str:
     return (vmi.spec.architecture if vmi.spec else None) or ""
-
-
-def _hyperv_features(vmi: Vmi) -> Mapping[str, FeatureState | None]:
-    features = vmi.domain.features
-    return (features.hyperv if features else None) or {}
 
 
 def _hyperv(features: Mapping[str, FeatureState | None]) -> Iterator[str]:
@@ -124,13 +128,11 @@ def _hyperv(features: Mapping[str, FeatureState | None]) -> Iterator[str]:
         yield f"{CPU_VENDOR}Intel"
 
 
-def _tsc_frequency(vmi: Vmi) -> int:
+def _tsc_frequency(cpu: Cpu, hyperv: Mapping[str, FeatureState | None], frequency: int | None) -> int:
     """In Hz; 0: no node must have a certain one."""
-    hints = vmi.status.topology_hints if vmi.status else None
-    frequency = (hints.tsc_frequency if hints else None) or 0
-    reenlightenment = _hyperv_features(vmi).get("reenlightenment")
-    needed = "invtsc" in vmi.cpu.features_with("require", "force") or (reenlightenment and reenlightenment.enabled)
-    return max(frequency, 0) if needed else 0
+    reenlightenment = hyperv.get("reenlightenment")
+    needed = "invtsc" in cpu.features_with("require", "force") or (reenlightenment and reenlightenment.enabled)
+    return max(frequency or 0, 0) if needed else 0
 
 
 def _launch_security(security: LaunchSecurity, guest: str, release: Release) -> Iterator[str]:

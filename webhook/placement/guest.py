@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 from webhook.k8s.views import View
 from webhook.placement.podrequests import Nanos, ResourceRequirements
@@ -80,6 +80,8 @@ class Devices(View, frozen=True):
 
     def requests(self) -> Nanos:
         """What KubeVirt requests for them."""
+        if not (self.gpus or self.host_devices):
+            return {}
         return {resource: count * 10**9 for resource, count in self.by_resource().items()}
 
 
@@ -109,7 +111,12 @@ class Cpu(View, frozen=True):
 
     def features_with(self, *policies: str) -> list[str]:
         """The names of the features that have one of these policies; ``""`` for none."""
+        if not self.features:
+            return []
         return [feature.name or "" for feature in self.features or () if (feature.policy or "") in policies]
+
+
+NO_CPU: Final = Cpu()
 
 
 class Machine(View, frozen=True):
@@ -161,3 +168,6 @@ class Domain(View, frozen=True):
     machine: Machine | None = None
     features: DomainFeatures | None = None
     launch_security: LaunchSecurity | None = None
+
+
+NO_DOMAIN: Final = Domain()

@@ -24,6 +24,7 @@ from webhook.placement.expression import (
     field_value,
     integer,
 )
+from webhook.placement.labels import plain
 from webhook.placement.levels import Levels
 from webhook.placement.node import HOSTNAME, Node, Taint
 from webhook.placement.requirement import (
@@ -128,14 +129,23 @@ class NodeIndex:
         if self._snapshot is None:
             self._snapshot = tuple(self._nodes)
         spend(len(requirements), "requirements")
-        failures = []
-        eligible = self._all
+        failures: list[Failure] = []
+        everyone = eligible = self._all
         for requirement in requirements:
-            for taint, nodes in self._failing(requirement):
-                if nodes:
-                    eligible &= ~nodes
-                    failures.append(Failure(requirement, taint, nodes))
-        return Verdict(self._snapshot, self._all, eligible, tuple(failures))
+            if type(requirement) is Untainted:
+                failures += self._tainted(requirement)
+                continue
+            wanted = requirement.expression if isinstance(requirement, Label) else None
+            if wanted and wanted.operator == IN and len(wanted.values) == 1:
+                # So are nearly all.
+                nodes = everyone ^ self._values.get(wanted.key, _NO_VALUES).get(wanted.values[0], 0)
+            else:
+                nodes = self._failing(requirement)
+            if nodes:
+                failures.append(Failure(requirement, None, nodes))
+        for failure in failures:
+            eligible &= ~failure.nodes
+        return Verdict(self._snapshot, everyone, eligible, tuple(failures))
 
     def _place(self, name: str) -> int:
         if self._free:
@@ -174,6 +184,10 @@ class NodeIndex:
                 del self._levels[resource]
 
     def _change_labels(self, bit: int, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        before, after = plain(before), plain(after)
+        if not before:
+            self._add_labels(bit, after)
+            return
         for key, value in before.items() ^ after.items():
             self._thresholds.pop(key, None)
             values = self._values.setdefault(key, {})
@@ -183,34 +197,49 @@ class NodeIndex:
         for key in before.keys() ^ after.keys():
             _flip(self._labelled, key, bit)
 
-    def _failing(self, requirement: Requirement) -> Iterator[tuple[Taint | None, int]]:
-        """The nodes that a requirement keeps out; of taints for each taint apart."""
+    def _add_labels(self, bit: int, labels: Mapping[str, str]) -> None:
+        """Those of a node that is new: at the start, all of them are."""
+        for key in self._thresholds.keys() & labels.keys():
+            del self._thresholds[key]
+        for key, value in labels.items():
+            values = self._values.get(key)
+            if values is None:
+                values = self._values[key] = {}
+            values[value] = values.get(value, 0) | bit
+            self._labelled[key] = self._labelled.get(key, 0) | bit
+
+    def _failing(self, requirement: Requirement) -> int:
+        """The nodes that a requirement keeps out, whatever their taints."""
         match requirement:
             case Label():
-                yield None, self._all ^ self._accepting(requirement.expression)
+                return self._all ^ self._accepting(requirement.expression)
             case OneOf():
                 matching = 0
                 spend(len(requirement.terms), "terms of the node affinity")
                 for term in requirement.terms:
                     matching |= self._matching(term)
-                yield None, self._all ^ matching
-            case Untainted():
-                spend(len(requirement.tolerations) + len(self._taints), "tolerations")
-                tolerated = Tolerated(requirement.tolerations)
-                for taint in sorted(taint for taint in self._taints if not tolerated.covers(taint)):
-                    yield taint, self._taints[taint]
+                return self._all ^ matching
             case Uncordoned():
-                yield None, 0 if requirement.is_waived else self._unschedulable
+                return self._unschedulable if self._unschedulable and not requirement.is_waived else 0
             case Elsewhere():
                 hostname = requirement.hostname
                 same = self._values.get(HOSTNAME, _NO_VALUES).get(hostname, 0) if hostname else 0
-                yield None, same | self._bit_of(requirement.node)
+                return same | self._bit_of(requirement.node)
             case Kvm():
-                yield None, self._no_kvm
+                return self._no_kvm
             case Allocatable():
-                yield None, self._lacking(requirement.resource, requirement.amount)
+                return self._lacking(requirement.resource, requirement.amount)
             case _:
                 raise TypeError(f"the index knows no {type(requirement).__name__}")
+
+    def _tainted(self, requirement: Untainted) -> list[Failure]:
+        """The nodes that taints keep out, for each taint apart."""
+        spend(len(requirement.tolerations) + len(self._taints), "tolerations")
+        if not self._taints:
+            return []
+        tolerated = Tolerated(requirement.tolerations)
+        kept = [taint for taint in self._taints if not tolerated.covers(taint)]
+        return [Failure(requirement, taint, self._taints[taint]) for taint in sorted(kept)]
 
     def _lacking(self, resource: str, amount: int) -> int:
         levels = self._levels.get(resource, _NO_LEVELS)
@@ -236,8 +265,10 @@ class NodeIndex:
         values = self._values.get(key, _NO_VALUES)
         nodes = 0
         if operator in {IN, NOT_IN}:
-            spend(len(expression.values), "values of the node affinity")
-            for value in expression.values:
+            wanted = expression.values
+            if len(wanted) > 1:
+                spend(len(wanted), "values of the node affinity")
+            for value in wanted:
                 nodes |= values.get(value, 0)
             return nodes if operator == IN else self._all ^ nodes
         bound = integer(expression.values[0])

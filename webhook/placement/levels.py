@@ -18,15 +18,11 @@ class Levels:
         self._nodes: dict[int, int] = {}  # amount -> nodes
         self._amounts: list[int] = []  # sorted
         self._unions: list[int] = [0]  # at place k: the nodes of the first k * _STEP amounts; grows when it is needed
-        self._all = 0
+        # The nodes that have any amount, be it zero.
+        self.nodes = 0
 
     def __bool__(self) -> bool:
         return bool(self._nodes)
-
-    @property
-    def nodes(self) -> int:
-        """The nodes that have any amount, be it zero."""
-        return self._all
 
     def flip(self, amount: int, bit: int) -> None:
         """Add a node with an amount, or remove it where it has this amount."""
@@ -39,7 +35,7 @@ class Levels:
             self._nodes[amount] = after
         else:
             del self._nodes[amount], self._amounts[place]
-        self._all ^= bit
+        self.nodes ^= bit
         del self._unions[place // _STEP + 1 :]
 
     def below(self, amount: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from webhook.errors import InputError
 from webhook.k8s import nodes
 from webhook.placement import resources
+from webhook.placement.labels import Labels
 from webhook.placement.reading import read
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -46,7 +48,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     """
 
     name: str
-    labels: dict[str, str]
+    labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     no_kvm: bool = False
@@ -74,7 +76,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         allocatable = view.status.allocatable if view.status else None
         return cls(
             name,
-            {sys.intern(key): sys.intern(value) for key, value in (view.meta.labels or {}).items()},
+            Labels(view.meta.labels or {}),
             tuple(sorted(taints)),
             unschedulable,
             allocatable is not None and str(allocatable.get(resources.KVM_DEVICE)) == "0",

@@ -36,6 +36,8 @@ class Container(View, frozen=True):
 
 def read(listed: resources.Listed) -> Nanos:
     """A resource list in billionths, without what is not a quantity."""
+    if not listed:
+        return {}
     found = {name: resources.nanos(value) for name, value in listed.items() if value is not None}
     return {name: value for name, value in found.items() if value is not None}
 

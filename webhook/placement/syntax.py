@@ -111,4 +111,4 @@ def reserved_keys(selector: Mapping[str, str]) -> tuple[str, ...]:
     One of ``cpu-vendor`` switches off the rule that keeps a VM on its CPU vendor, ``cpu-feature`` and
     ``cpu-model-migration`` stick to later migrations of a host-model VM, the others lose against KubeVirt's own value.
     """
-    return tuple(sorted(key for key in selector if key == SCHEDULABLE or key.startswith(RESERVED_PREFIXES)))
+    return tuple(sorted([key for key in selector if key == SCHEDULABLE or key.startswith(RESERVED_PREFIXES)]))

@@ -11,7 +11,7 @@ from webhook import names
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Condition, Object, View
 from webhook.placement.affinity import Placed
-from webhook.placement.guest import Cpu, Domain, Machine
+from webhook.placement.guest import NO_CPU, NO_DOMAIN, Cpu, Domain, Machine
 from webhook.placement.migrations import MigrationState, SourceState
 
 HOST_MODEL: Final = "host-model"
@@ -111,18 +111,22 @@ class Vmi(Object, frozen=True):
     @property
     def cpu(self) -> Cpu:
         """``spec.domain.cpu``; an empty one where it is absent."""
-        return self.domain.cpu or Cpu()
+        domain = self.spec.domain if self.spec else None
+        return (domain.cpu if domain else None) or NO_CPU
 
     @property
     def domain(self) -> Domain:
         """``spec.domain``; an empty one where it is absent."""
-        return (self.spec.domain if self.spec else None) or Domain()
+        return (self.spec.domain if self.spec else None) or NO_DOMAIN
 
     @property
     def machine_type(self) -> str:
         """The machine type that it runs with; before it runs, the one in its spec."""
         running = self.status.machine if self.status else None
-        return (running.type if running else None) or (self.domain.machine or Machine()).type or ""
+        if running and running.type:
+            return running.type
+        machine = self.domain.machine
+        return (machine.type if machine else None) or ""
 
     @property
     def node_name(self) -> str:

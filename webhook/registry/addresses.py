@@ -6,13 +6,15 @@ cloud (169.254.169.254), at a daemon on this host, or at the API server.
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import socket
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from aiohttp.abc import AbstractResolver, ResolveResult
+
+from webhook.registry.threads import in_thread
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -108,11 +110,15 @@ def _embedded(address: Address) -> Address:
 
 
 def is_literal_denied(host: str, networks: Collection[Network], own: Addresses = ()) -> bool:
-    """Whether a host is an IP address to which the client must not connect; aiohttp resolves no addresses."""
+    """Whether a host is an IP address to which the client must not connect; aiohttp resolves no addresses.
+
+    It takes ``127.1`` and ``2130706433`` for addresses as well, as the C library does, so these are denied.
+    """
+    bare = host.strip("[]").partition("%")[0]
     try:
-        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+        address = ipaddress.ip_address(bare)
     except ValueError:
-        return False
+        return ":" in bare or bare.replace(".", "").isdigit()
     return not is_allowed(address, networks, own)
 
 
@@ -137,8 +143,8 @@ class CheckedResolver(AbstractResolver):
             AddressDenied: it has others only.
             OSError: it has none.
         """
-        loop = asyncio.get_running_loop()
-        infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, family=family)
+        look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, family=family)
+        infos = await in_thread(look_up)
         results = [
             ResolveResult(
                 hostname=host,

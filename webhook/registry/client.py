@@ -196,7 +196,8 @@ class RegistryClient:
         query = {"scope": f"repository:{repository}:pull"}
         if service := challenge.parameters.get("service"):
             query["service"] = service[:256]
-        url = realm._replace(query="&".join(filter(None, (realm.query, urlencode(query)))), fragment="")
+        # A query of the realm's own could name another scope.
+        url = realm._replace(query=urlencode(query), fragment="")
         headers = {"Authorization": credentials.basic()} if credentials else {}
         status, _, body = await self._send("GET", url, headers, MAX_TOKEN_ANSWER_BYTES)
         if status != 200:

@@ -21,6 +21,10 @@ DOCKER_CONFIG: Final = "kubernetes.io/dockercfg"
 KEYS: Final = {DOCKER_CONFIG_JSON: ".dockerconfigjson", DOCKER_CONFIG: ".dockercfg"}
 # A Secret has 1 MiB at most; of one with more entries than this only the first ones count.
 MAX_ENTRIES: Final = 256
+# A name of the DNS, a colon and a port. Patterns of tenants that are longer match nothing, and take long to prepare.
+_MAX_HOST: Final = 259
+# Tokens of clouds have some KB.
+_MAX_CREDENTIAL: Final = 16_384
 _HUB_NAMES: Final = ("index.docker.io", "registry-1.docker.io", DOCKER_HUB)
 
 
@@ -31,7 +35,7 @@ class RegistryCredentials(msgspec.Struct, frozen=True):
     password: str
 
     def __repr__(self) -> str:
-        return "Credentials(...)"
+        return "RegistryCredentials(...)"
 
     def basic(self) -> str:
         """The value of the ``Authorization`` header for Basic authentication."""
@@ -52,8 +56,9 @@ class Keyring:
     """
 
     def __init__(self, entries: Iterable[tuple[str, RegistryCredentials]] = ()) -> None:
-        split = [_Entry(*_split(key), credentials) for key, credentials in entries]
-        self._entries: Final = sorted(split, key=lambda entry: len(entry.path), reverse=True)
+        split = (_Entry(*_split(key), credentials) for key, credentials in entries)
+        kept = [entry for entry in split if len(entry.host) <= _MAX_HOST]
+        self._entries: Final = sorted(kept, key=lambda entry: len(entry.path), reverse=True)
 
     def __bool__(self) -> bool:
         return bool(self._entries)
@@ -97,6 +102,8 @@ def _credentials(entry: Any) -> RegistryCredentials | None:
         except (binascii.Error, ValueError):
             return None
     if not (isinstance(username, str) and isinstance(password, str) and username and password):
+        return None
+    if max(len(username), len(password)) > _MAX_CREDENTIAL:
         return None
     return RegistryCredentials(username, password)
 

@@ -1,4 +1,4 @@
-"""What is to be fetched, in the order in which it was requested: bounded, and for each namespace too."""
+"""What is to be fetched from one registry, in the order of requests: bounded, and for each namespace too."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
 from webhook.layers.manifests import Index, Layer, Manifest, ManifestError, digest_of, parse_manifest
@@ -20,15 +21,19 @@ from webhook.registry.credentials import Keyring, RegistryCredentials
 from webhook.registry.failure import RETRY_SECONDS, RegistryError
 from webhook.registry.fetch_queue import NO_SCOPE, FetchJob, FetchQueue, PullScope
 from webhook.registry.manifest_files import ManifestFiles
+from webhook.registry.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-MAX_MANIFESTS: Final = 20_000
+# Of all manifests in memory: 200 bytes each. What was used longest ago is read again, from its file if there are files.
+MAX_LAYERS: Final = 100_000
+_MANIFEST_ITSELF: Final = 10
 MAX_TAGS: Final = 10_000
 MAX_FAILURES: Final = 10_000
+# For each registry, so that one that hangs holds up no other.
 WORKERS: Final = 4
 # A tag may move; a pod that is placed by the old image is placed no worse than without.
 TAG_SECONDS: Final = 600.0
@@ -63,11 +68,21 @@ class Keyrings(Protocol):
 
 
 class _Recent(Generic[K, V]):
-    """A mapping of the most recently used keys."""
+    """A mapping of the most recently used keys.
 
-    def __init__(self, most: int) -> None:
+    Args:
+        most: the weight of all values at most.
+        weigh: the weight of a value, at least 1; by default 1.
+
+    Attributes:
+        weight: that of all values.
+    """
+
+    def __init__(self, most: int, weigh: Callable[[V], int] = lambda _: 1) -> None:
         self._most: Final = most
+        self._weigh: Final = weigh
         self._kept: Final[OrderedDict[K, V]] = OrderedDict()
+        self.weight = 0
 
     def get(self, key: K) -> V | None:
         value = self._kept.get(key)
@@ -76,13 +91,17 @@ class _Recent(Generic[K, V]):
         return value
 
     def put(self, key: K, value: V) -> None:
+        before = self._kept.pop(key, None)
+        self.weight += self._weigh(value) - (0 if before is None else self._weigh(before))
         self._kept[key] = value
-        self._kept.move_to_end(key)
-        if len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+        while self.weight > self._most:
+            _, oldest = self._kept.popitem(last=False)
+            self.weight -= self._weigh(oldest)
 
-    def __len__(self) -> int:
-        return len(self._kept)
+
+def _weight_of(found: Manifest | Index) -> int:
+    """What a manifest takes, in layers."""
+    return _MANIFEST_ITSELF + (len(found.layers) if isinstance(found, Manifest) else len(found.images))
 
 
 class Images:
@@ -96,7 +115,7 @@ class Images:
         clock: the source of monotonic time.
 
     Attributes:
-        queue: what is to be fetched.
+        queues: what is to be fetched, by registry.
         results: fetches by result: ``fetched``, ``file``, and the causes of failures.
     """
 
@@ -114,11 +133,21 @@ class Images:
         self._keyrings: Final = keyrings
         self._on_manifest: Final = on_manifest
         self._clock: Final = clock
-        self._manifests: Final[_Recent[str, Manifest | Index]] = _Recent(MAX_MANIFESTS)
+        self._manifests: Final[_Recent[str, Manifest | Index]] = _Recent(MAX_LAYERS, _weight_of)
         self._tags: Final[_Recent[FetchJob, tuple[str, float]]] = _Recent(MAX_TAGS)
         self._retries: Final[_Recent[FetchJob, float]] = _Recent(MAX_FAILURES)
-        self.queue: Final = FetchQueue()
+        self.queues: Final = {registry: FetchQueue() for registry in clients}
         self.results: Final[dict[str, int]] = {"fetched": 0, "file": 0, **dict.fromkeys(RETRY_SECONDS, 0)}
+
+    @property
+    def waiting(self) -> int:
+        """Manifests that wait to be fetched."""
+        return sum(map(len, self.queues.values()))
+
+    @property
+    def dropped(self) -> int:
+        """Manifests that were not queued because too many waited."""
+        return sum(queue.dropped for queue in self.queues.values())
 
     def is_listed(self, reference: ImageReference) -> bool:
         """Whether the registry of an image may be contacted."""
@@ -154,8 +183,9 @@ class Images:
     async def run(self) -> None:
         """Fetch what is queued until cancelled."""
         async with asyncio.TaskGroup() as workers:
-            for _ in range(WORKERS):
-                workers.create_task(self._work())
+            for queue in self.queues.values():
+                for _ in range(WORKERS):
+                    workers.create_task(self._work(queue))
 
     def _digest_of_tag(self, reference: ImageReference, scope: PullScope) -> str:
         job = FetchJob(reference, scope.credentials)
@@ -172,11 +202,11 @@ class Images:
 
     def _want(self, job: FetchJob, scope: PullScope) -> None:
         if self._clock() >= (self._retries.get(job) or 0.0):
-            self.queue.add(job, scope.namespace)
+            self.queues[job.reference.registry].add(job, scope.namespace)
 
-    async def _work(self) -> None:
+    async def _work(self, queue: FetchQueue) -> None:
         while True:
-            job = await self.queue.take()
+            job = await queue.take()
             try:
                 async with asyncio.timeout(JOB_SECONDS):
                     await self._fetch(job)
@@ -189,7 +219,7 @@ class Images:
                 logger.exception("internal error while an image's manifest was fetched")
                 await asyncio.sleep(_RESTART_SECONDS)
             finally:
-                self.queue.done(job)
+                queue.done(job)
 
     def _fail(self, job: FetchJob, error: RegistryError) -> None:
         self.results[error.cause] += 1
@@ -220,7 +250,7 @@ class Images:
             body = await self._clients[reference.registry].manifest(reference, credentials)
             self.results["fetched"] += 1
             if self._files is not None:
-                await asyncio.to_thread(self._files.write, digest_of(body), body)
+                await in_thread(partial(self._files.write, digest_of(body), body))
         digest = digest_of(body)
         try:
             self._manifests.put(digest, parse_manifest(body))
@@ -231,7 +261,7 @@ class Images:
     async def _from_file(self, reference: ImageReference) -> bytes | None:
         if self._files is None or not reference.digest:
             return None
-        body = await asyncio.to_thread(self._files.read, reference.digest)
+        body = await in_thread(partial(self._files.read, reference.digest))
         self.results["file"] += body is not None
         return body
 

@@ -5,6 +5,7 @@ An API server drops the fields that a CRD does not know, so that a release neith
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +15,9 @@ from webhook.releases.version import Version
 MACHINE: Final = "VirtualMachineInstance"
 VIRTUAL_MACHINE: Final = "VirtualMachine"
 INSTANCETYPE: Final = "VirtualMachineInstancetype"
+CLUSTER_INSTANCETYPE: Final = "VirtualMachineClusterInstancetype"
 PREFERENCE: Final = "VirtualMachinePreference"
+CLUSTER_PREFERENCE: Final = "VirtualMachineClusterPreference"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,35 +77,45 @@ FIELDS: Final = (
         "volumes.containerPath",
     ),
     *_fields(MACHINE, "1.9.0", "serviceAccountName", "networks.resourceClaim", "domain.devices.interfaces.portRanges"),
+    *_fields(
+        VIRTUAL_MACHINE,
+        "1.7.0",
+        "dataVolumeTemplates.spec.source.registry.platform",
+        "dataVolumeTemplates.spec.source.vddk.extraArgs",
+    ),
     *_fields(VIRTUAL_MACHINE, "1.8.0", "dataVolumeTemplates.spec.source.imageio.insecureSkipVerify"),
 )
 
 
 # The kinds whose spec has the fields of another one, and where.
-_HOLDERS: Final = {
+HOLDERS: Final = {
     VIRTUAL_MACHINE: ((VIRTUAL_MACHINE, ""), (MACHINE, "template.spec.")),
     MACHINE: ((MACHINE, ""),),
     INSTANCETYPE: ((INSTANCETYPE, ""),),
-    "VirtualMachineClusterInstancetype": ((INSTANCETYPE, ""),),
+    CLUSTER_INSTANCETYPE: ((INSTANCETYPE, ""),),
     PREFERENCE: ((PREFERENCE, ""),),
-    "VirtualMachineClusterPreference": ((PREFERENCE, ""),),
+    CLUSTER_PREFERENCE: ((PREFERENCE, ""),),
 }
 
 
-def ineffective_fields(version: Version, kind: str, spec: Any) -> list[str]:
-    """The fields of an object, as paths below ``spec``, that a release does not know, so that they have no effect.
+def unknown_fields(version: Version, kind: str) -> frozenset[str]:
+    """The paths below ``spec`` of a kind that a release does not know and newer ones do; none of a foreign kind."""
+    return frozenset(
+        f"{prefix}{field.path}"
+        for holder, prefix in HOLDERS.get(kind, ())
+        for field in FIELDS
+        if field.kind == holder and not field.is_in(version)
+    )
+
+
+def ineffective_fields(unknown: Iterable[str], spec: Any) -> list[str]:
+    """The fields of an object that a release does not know, so that they have no effect.
 
     Args:
-        version: the version of the release.
-        kind: the kind of the object; one that is not KubeVirt's has no such fields.
+        unknown: the paths below ``spec`` that it does not know.
         spec: ``spec`` of the object, plain JSON of any type.
     """
-    return [
-        path
-        for holder, prefix in _HOLDERS.get(kind, ())
-        for unknown in unknown_fields(version, holder)
-        if _holds(spec, (path := f"{prefix}{unknown}").split("."))
-    ]
+    return [path for path in sorted(unknown) if _holds(spec, path.split("."))]
 
 
 def _holds(value: Any, steps: list[str]) -> bool:
@@ -111,8 +124,3 @@ def _holds(value: Any, steps: list[str]) -> bool:
     if not steps:
         return value is not None
     return isinstance(value, dict) and steps[0] in value and _holds(value[steps[0]], steps[1:])
-
-
-def unknown_fields(version: Version, kind: str) -> tuple[str, ...]:
-    """The paths below ``spec`` of a kind that a release does not know and newer ones do."""
-    return tuple(field.path for field in FIELDS if field.kind == kind and not field.is_in(version))

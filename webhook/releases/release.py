@@ -6,27 +6,36 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from webhook.releases import fields
 from webhook.releases import version as versions
 from webhook.releases.capabilities import CAPABILITIES
 from webhook.releases.capability import Capability
+from webhook.releases.definitions import Definitions
 from webhook.releases.version import Version
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
-    """One release; of each version there is one object, so that what is derived from it can be kept by it.
+    """One release in one cluster; of equal ones there is one object, so that what is derived from it can be kept by it.
 
     Attributes:
         version: of a version newer than any known one its own, with the newest rules.
         capabilities: those that it has.
+        definitions: what the cluster's CustomResourceDefinitions know; None: the tables of the version count.
     """
 
     version: Version
     capabilities: frozenset[Capability]
+    definitions: Definitions | None = None
 
     def has(self, capability: Capability) -> bool:
         """Whether the release has a capability."""
         return capability in self.capabilities
+
+    def unknown_fields(self, kind: str) -> frozenset[str]:
+        """The paths below ``spec`` of a kind that the cluster does not know, though rules here do."""
+        table = fields.unknown_fields(self.rules_version, kind)
+        return table if self.definitions is None else self.definitions.unknown_fields(kind, table)
 
     @property
     def rules_version(self) -> Version:
@@ -60,10 +69,10 @@ def _rules_version(version: Version) -> Version:
 
 
 @lru_cache(maxsize=64)
-def release_of(version: Version) -> Release:
-    """The release of a version."""
+def release_of(version: Version, definitions: Definitions | None = None) -> Release:
+    """The release of a version, in a cluster with such definitions."""
     known = _rules_version(version)
-    return Release(version, frozenset(each for each in CAPABILITIES.values() if each.is_in(known)))
+    return Release(version, frozenset(each for each in CAPABILITIES.values() if each.is_in(known)), definitions)
 
 
 NEWEST: Final = release_of(versions.NEWEST)

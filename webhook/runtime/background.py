@@ -46,7 +46,7 @@ class Background(msgspec.Struct, frozen=True):
         drift_scan = self.drift_scan
         return {
             "kubevirt_webhook_unenforced_objects": (
-                "Objects that are not as enforce would make them, at the last look.",
+                "Objects that are not as enforce would make them, at the last scan.",
                 lambda: drift_scan.found if drift_scan else {},
             ),
         }
@@ -56,11 +56,11 @@ class Background(msgspec.Struct, frozen=True):
         events, drift_scan = self.events, self.drift_scan
         return {
             "kubevirt_webhook_events_total": (
-                "Happenings worth a Kubernetes Event.",
+                "Kubernetes Events by result.",
                 lambda: dict(events.results) if events else {},
             ),
             "kubevirt_webhook_unenforced_rounds_total": (
-                "Looks for objects that are not as enforce would make them.",
+                "Scans for objects that are not as enforce would make them, by result.",
                 lambda: dict(drift_scan.rounds) if drift_scan else {},
             ),
         }

@@ -171,7 +171,7 @@ class Certificates:
     def gauges(self) -> dict[str, tuple[str, Callable[[], Mapping[str, float]]]]:
         """For `webhook.server.ops.MetricsState`; `LABELS` has their labels."""
         return {
-            EXPIRY: ("Unix time at which the serving certificate, or the managed CA, ends.", self._expiry),
+            EXPIRY: ("Unix time at which the serving certificate, or the managed CA, expires.", self._expiry),
             MATCH: ("1 if a configuration's caBundles verify the serving certificate.", self._matches),
             ROTATED: ("Unix time at which the managed CA began to sign.", self._rotation_time),
         }
@@ -179,7 +179,7 @@ class Certificates:
     def counters(self) -> dict[str, tuple[str, Callable[[], Mapping[str, float]]]]:
         """The counters of reloads and failures: help text and a function that reads the values, by name."""
         return {
-            RELOADS: ("Changes of mounted certificates.", lambda: dict(self.reloads)),
+            RELOADS: ("Changes of mounted certificates by result.", lambda: dict(self.reloads)),
             FAILURES: (
                 "Steps of the managed certificates' rotation that failed.",
                 lambda: {"": self.rotation.failures if self.rotation else 0},

@@ -57,15 +57,16 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
         if not isinstance(configuration, ClusterConfig):
             return {}
         running = configuration.rules.release
-        return {(str(running), "assumed" if configuration.is_release_assumed else running.support): 1.0}
+        rules = "assumed" if configuration.is_release_assumed else running.support
+        return {(str(running), rules, "definitions" if running.definitions else "tables"): 1.0}
 
     return MetricsState(
         gauges={
             **certificates.gauges(),
             **beside.gauges(),
-            "kubevirt_webhook_requests_in_flight": ("Requests being answered.", lambda: {"": app.in_flight}),
+            "kubevirt_webhook_requests_in_flight": ("Requests in progress.", lambda: {"": app.in_flight}),
             "kubevirt_webhook_request_bytes": (
-                "Memory that their bodies have taken.",
+                "Memory that the bodies of requests in progress take, in bytes.",
                 lambda: {"": app.bodies.taken_bytes},
             ),
             "kubevirt_webhook_ready": (
@@ -73,40 +74,46 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
                 lambda: {"": float(not waiting_for())},
             ),
             "kubevirt_webhook_kubevirt_release": (
-                "1, with the version of KubeVirt whose rules count and whether they are known.",
+                "1, with the version of KubeVirt whose rules apply, and where its known fields come from.",
                 release,
             ),
             "kubevirt_webhook_scheduler_available": (
                 "1 while a scheduler's health check finds it available.",
                 available,
             ),
-            "kubevirt_webhook_staleness_seconds": ("Since a watch last heard from the API server.", cluster.staleness),
+            "kubevirt_webhook_staleness_seconds": (
+                "Time since a watch last heard from the API server.",
+                cluster.staleness,
+            ),
         },
         counters={
             **certificates.counters(),
             **beside.counters(),
-            "kubevirt_webhook_audit_dropped_total": ("Audit lines not written.", lambda: {"": audit.dropped_count}),
+            "kubevirt_webhook_audit_dropped_total": (
+                "Audit lines that could not be written, or that were not read in time.",
+                lambda: {"": audit.dropped_count},
+            ),
             "kubevirt_webhook_settings_reloads_total": (
-                "Changes of the settings file.",
+                "Changes of the settings file by result.",
                 lambda: dict(settings.reloads),
             ),
             "kubevirt_webhook_parity_checked_total": (
-                "Running VMs compared with what they should be.",
+                "Running VMs compared by the fidelity check, by result.",
                 lambda: dict(parity.checked) if parity else {},
             ),
             "kubevirt_webhook_parity_differences_total": (
-                "Fields that were found different.",
+                "Fields that differed in the fidelity check.",
                 lambda: {"": parity.differing} if parity else {},
             ),
             "kubevirt_webhook_parity_rounds_failed_total": (
-                "Rounds that were given up.",
+                "Rounds of the fidelity check that failed.",
                 lambda: {"": parity.failed} if parity else {},
             ),
         },
         label={
             **CERTIFICATE_LABELS,
             **LABELS,
-            "kubevirt_webhook_kubevirt_release": ("version", "rules"),
+            "kubevirt_webhook_kubevirt_release": ("version", "rules", "fields"),
             "kubevirt_webhook_scheduler_available": "scheduler",
             "kubevirt_webhook_staleness_seconds": "watch",
             "kubevirt_webhook_settings_reloads_total": "result",

@@ -80,7 +80,7 @@ class LayerScores(msgspec.Struct):
         """The metrics."""
         index, images, extender = self.nodes.index, self.images, self.extender
         gauges: dict[str, Read] = {
-            QUEUE: ("Manifests of images that wait to be fetched.", lambda: {"": len(images.queue)}),
+            QUEUE: ("Manifests of images that wait to be fetched.", lambda: {"": images.waiting}),
             IMAGES: (
                 "Images on nodes, by whether their layers are known.",
                 lambda: {"known": index.known_images, "unknown": index.unknown_images},
@@ -93,7 +93,7 @@ class LayerScores(msgspec.Struct):
         counters: dict[str, Read] = {
             REQUESTS: ("Requests of kube-scheduler by result.", lambda: extender.results if extender else {}),
             FETCHES: ("Fetches of manifests by result.", lambda: images.results),
-            DROPPED: ("Manifests not fetched because too many were waiting.", lambda: {"": images.queue.dropped}),
+            DROPPED: ("Manifests not fetched because too many were waiting.", lambda: {"": images.dropped}),
             SECRETS: (
                 "Pull secrets that could not be read.",
                 lambda: {"": self.secrets.failures} if self.secrets else {},

@@ -11,6 +11,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from itertools import chain, islice
 from typing import Final, Protocol
 
 import msgspec
@@ -30,6 +31,8 @@ PATH: Final = "/v1/layers/prioritize"
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 # Requests whose body has not arrived whole. A scheduler sends one after the other.
 MAX_IN_FLIGHT: Final = 8
+# Of one pod and platform, the first ones: kube-scheduler waits while they are added up.
+MAX_LAYERS: Final = 512
 _ARRIVAL_SECONDS: Final = 3.0
 _NOTHING: Final = b"[]"
 
@@ -147,10 +150,14 @@ class Extender:
         if pod.scheduler_name not in self._schedulers:
             self.results["other-scheduler"] += 1
             return _NOTHING
-        if arguments.node_names is None:
+        names = arguments.node_names
+        if names is None:
             raise ExtenderError(400, "NodeNames is missing; set nodeCacheCapable: true for the extender")
         wanted = self._pod_layer_sizes(pod)
-        answer = self._index.answer(wanted, arguments.node_names) if wanted else _NOTHING
+        try:
+            answer = self._index.answer(wanted, names) if wanted else _NOTHING
+        except msgspec.DecodeError:
+            raise ExtenderError(400, "NodeNames has other values than names; send what kube-scheduler sends") from None
         self.results["no-scores" if answer == _NOTHING else "scored"] += 1
         return answer
 
@@ -163,12 +170,9 @@ class Extender:
         for platform in self._index.platforms:
             if pod.architecture and not platform.endswith(f"/{pod.architecture}"):
                 continue
-            sizes = {
-                layer.digest: layer.size
-                for reference in listed
-                for layer in self._images.layers(reference, platform, scope) or ()
-            }
-            if sizes:
+            known = (self._images.layers(reference, platform, scope) or () for reference in listed)
+            layers = islice(chain.from_iterable(known), MAX_LAYERS)
+            if sizes := {layer.digest: layer.size for layer in layers}:
                 wanted[platform] = sizes
         return wanted
 

@@ -56,13 +56,13 @@ class Metrics:
         )
         panics = CounterTally(
             "kubevirt_webhook_panics",
-            "Requests that met a bug; each has a line in the log.",
+            "Requests that met an internal error; each has a line in the log.",
             ("webhook",),
             [(path,) for path in paths],
         )
         decisions = CounterTally(
             "kubevirt_webhook_decisions",
-            "Judged requests; dry runs are told apart because nothing came of them.",
+            "Evaluated requests; dry_run distinguishes those that change nothing.",
             ("policy", "resource", "mode", "decision", "reason", "dry_run"),
         )
         explained = CounterTally(
@@ -71,7 +71,8 @@ class Metrics:
             ("code",),
             [(str(code),) for code in _EXPLAIN_STATUSES],
         )
-        for tally in (requests, latency, panics, decisions, explained):
+        self._tallies: Final = (requests, latency, panics, decisions, explained)
+        for tally in self._tallies:
             self.registry.register(tally)
         self._requests: Final = requests.counts
         self._latencies: Final = latency.latencies
@@ -79,6 +80,10 @@ class Metrics:
         self._decisions: Final = decisions.counts
         self._explained: Final = explained.counts
         self._codes: Final = {code: str(code) for code in {*_STATUSES, *_EXPLAIN_STATUSES}}
+
+    def families(self) -> Iterable[Metric]:
+        """The metrics that count requests, without numbers."""
+        return [family for tally in self._tallies for family in tally.describe()]
 
     def on_served(self, path: str, status: int, seconds: float) -> None:
         """Count an HTTP request at an endpoint."""
@@ -137,17 +142,25 @@ class MetricsState:
         self._label: Final = label
         self._build_info: Final = build_info
 
+    def describe(self) -> Iterable[Metric]:
+        """All metrics without numbers, for prometheus_client at the registration: it denies a name that is taken."""
+        if self._build_info:
+            yield _build_info()
+        yield from (family for family, _ in self._families())
+
     def collect(self) -> Iterable[Metric]:
         """All metrics, for prometheus_client at a scrape."""
         if self._build_info:
-            text = "1, with the version as a label."
-            info = GaugeMetricFamily("kubevirt_webhook_build_info", text, labels=("version",))
+            info = _build_info()
             info.add_metric((__version__,), 1)
             yield info
+        yield from (self._fill(family, read) for family, read in self._families())
+
+    def _families(self) -> Iterable[tuple[GaugeMetricFamily | CounterMetricFamily, Callable[[], Values]]]:
         for name, (text, read) in self._gauges.items():
-            yield self._fill(GaugeMetricFamily(name, text, labels=self._labels(name)), read)
+            yield GaugeMetricFamily(name, text, labels=self._labels(name)), read
         for name, (text, read) in self._counters.items():
-            yield self._fill(CounterMetricFamily(name, text, labels=self._labels(name)), read)
+            yield CounterMetricFamily(name, text, labels=self._labels(name)), read
 
     def _labels(self, name: str) -> tuple[str, ...]:
         found = self._label.get(name, ())
@@ -161,6 +174,10 @@ class MetricsState:
             several = value if isinstance(value, tuple) else (value,) if value else ()
             family.add_metric(several, number)
         return family
+
+
+def _build_info() -> GaugeMetricFamily:
+    return GaugeMetricFamily("kubevirt_webhook_build_info", "1, with the version as a label.", labels=("version",))
 
 
 class Ops:

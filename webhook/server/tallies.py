@@ -37,8 +37,12 @@ class CounterTally(Collector):
         self._created: Final = time.time()
         self.counts: Final[dict[Labels, int]] = dict.fromkeys(known, 0)
 
+    def describe(self) -> Iterable[Metric]:
+        """The metric family without numbers, for prometheus_client at the registration."""
+        yield CounterMetricFamily(self._name, self._text, labels=self._labels)
+
     def collect(self) -> Iterable[Metric]:
-        """The metric families, for prometheus_client at a scrape."""
+        """The metric family, for prometheus_client at a scrape."""
         family = CounterMetricFamily(self._name, self._text, labels=self._labels)
         for values, count in self.counts.items():
             family.add_metric(values, count, created=self._created)
@@ -85,8 +89,12 @@ class LatencyTally(Collector):
         ]
         self.latencies: Final = {value: Latencies(len(bounds)) for value in values}
 
+    def describe(self) -> Iterable[Metric]:
+        """The metric family without numbers, for prometheus_client at the registration."""
+        yield HistogramMetricFamily(self._name, self._text, labels=(self._label,))
+
     def collect(self) -> Iterable[Metric]:
-        """The metric families, for prometheus_client at a scrape."""
+        """The metric family, for prometheus_client at a scrape."""
         family = HistogramMetricFamily(self._name, self._text, labels=(self._label,))
         for value, latencies in self.latencies.items():
             below = 0

@@ -11,7 +11,7 @@ tool (
 require (
 	k8s.io/apiextensions-apiserver v0.32.5
 	k8s.io/apimachinery v0.32.5
-	kubevirt.io/kubevirt v1.6.0
+	kubevirt.io/kubevirt v1.6.1
 )
 
 require (
@@ -142,6 +142,6 @@ replace (
 	k8s.io/sample-cli-plugin => k8s.io/sample-cli-plugin v0.32.5
 	k8s.io/sample-controller => k8s.io/sample-controller v0.32.5
 
-	kubevirt.io/api => kubevirt.io/api v1.6.0
+	kubevirt.io/api => kubevirt.io/api v1.6.1
 	kubevirt.io/client-go => kubevirt.io/client-go v1.6.0
 )

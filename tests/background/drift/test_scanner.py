@@ -39,7 +39,7 @@ class ScannedCluster(MemoryCluster):
 
 
 class ScannerCase:
-    """A look-out in front of a fake API server, over facts in memory."""
+    """A drift scanner in front of a fake API server, with facts in memory."""
 
     def __init__(self, server: FakeApiServer, transport: Any) -> None:
         self.server = server

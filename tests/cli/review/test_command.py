@@ -14,6 +14,7 @@ from tests import builders
 from tests.cli.examples import EXAMPLES, EXPECTED
 from tests.cli.review.given import CLUSTER, POOL, manifest, vm
 from tests.cli.runner import run
+from tests.definitions import definition
 from webhook import names
 from webhook.admission.decision import Decision, Denial, Reason
 from webhook.cli.review.result import WEIGHT
@@ -221,7 +222,7 @@ def test_a_mistake_does_not_keep_others_from_being_reviewed(tmp_path: Path, gold
     assert result.exit_code == 2
     assert "patched  CREATE VirtualMachine shop/web01" in result.stdout
     golden(result.stderr.replace(str(tmp_path), "DIR"))
-    # Nobody applies half of the objects.
+    # A user could apply half of the objects by mistake, so the command prints none.
     for output in ("yaml", "patch"):
         assert run("review", tmp_path, *CLUSTER, "-o", output).stdout == ""
 
@@ -262,3 +263,41 @@ def test_many_files_are_reviewed_by_several_processes(tmp_path: Path, monkeypatc
     assert result.exit_code == 0
     assert [each["name"] for each in json.loads(result.stdout)] == [f"web{number:03}" for number in range(300)]
     assert result.stderr == "300 objects in 300 files: 300 patched\n"
+
+
+def test_definitions_in_the_clusters_files_say_what_is_known(tmp_path: Path) -> None:
+    """A requirement that the API server drops is no reason to deny a VM."""
+    directory = tmp_path / "cluster"
+    directory.mkdir()
+    required = {"requirements": {"architecture": "arm64"}}
+    preference = {
+        "apiVersion": "instancetype.kubevirt.io/v1beta1",
+        "kind": "VirtualMachineClusterPreference",
+        "metadata": {"name": "strict"},
+        "spec": required,
+    }
+    labels = {names.policy_label(names.INSTANCETYPES): "enforce"}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "strict", "labels": labels}}
+    status = {"phase": "Deployed", "observedKubeVirtVersion": "v1.9.0", "targetKubeVirtVersion": "v1.9.0"}
+    kubevirt = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "KubeVirt",
+        "metadata": {"name": "kubevirt", "namespace": "kubevirt"},
+        "status": status,
+    }
+    (directory / "objects.json").write_text(
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": [preference, namespace, kubevirt]})
+    )
+    named = vm()
+    named["metadata"]["namespace"] = "strict"
+    named["spec"]["preference"] = {"name": "strict"}
+    named["spec"]["template"]["spec"] = {"domain": {"devices": {}}, "architecture": "amd64"}
+    file = manifest(tmp_path, named)
+
+    def decision() -> Any:
+        return json.loads(run("review", file, "--cluster-from", str(directory), "-o", "json").stdout)["decision"]
+
+    assert decision() == "denied"
+    lacking = definition("VirtualMachineClusterPreference", ["requirements.architecture"])
+    (directory / "definition.json").write_text(json.dumps(lacking))
+    assert decision() != "denied"

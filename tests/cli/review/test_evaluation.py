@@ -55,7 +55,7 @@ def test_what_makes_vms_is_reviewed_as_them(
     assert answer["origin"] == f"{given['kind']} shop/{given['metadata']['name']}"
     keys = [line.strip() for line in path.read_text().splitlines()]
     assert answer["source"] == f"{path}:{keys.index(f'{key}:') + 1}"
-    # What kubevirt-webhook changes is the VM, so what makes it can be applied as it is.
+    # kubevirt-webhook changes the VM, so the patch that makes the change applies to it directly.
     shown = run("review", path, *CLUSTER, "--param", "NAME=new", "-o", "yaml")
     assert list(yaml.safe_load_all(shown.stdout)) == [given]
 

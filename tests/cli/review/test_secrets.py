@@ -1,4 +1,4 @@
-"""Secrets in what is reviewed: no output shows them unless they are asked for."""
+"""Secrets in reviewed objects: no output shows them unless an option requests it."""
 
 from __future__ import annotations
 

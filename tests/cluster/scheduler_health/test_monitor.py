@@ -97,7 +97,7 @@ def test_without_a_guard_it_counts_as_alive(golden: Callable[[str], None]) -> No
 
 
 class Watched:
-    """A guard at work against a fake API server."""
+    """A scheduler health check that polls a fake API server."""
 
     def __init__(
         self, server: FakeApiServer, clock: FakeClock, guard: SchedulerMonitor, changes: list[tuple[str, str, str]]

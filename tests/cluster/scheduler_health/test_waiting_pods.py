@@ -172,7 +172,7 @@ class TestPositive:
         pods = watched(pod("east"), pod("west"))
         check_all(pods, OVERDUE)
 
-        # Whoever makes a pod may bind it by themselves.
+        # A tenant who creates a pod may also bind it.
         pods.observe_attempt("bound-by-its-maker", OVERDUE)
 
         assert pods.evidence(OVERDUE)

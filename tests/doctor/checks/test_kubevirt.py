@@ -5,9 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.definitions import definitions
 from tests.doctor.world import DoctorWorld, codes
 from webhook.doctor.checks.kubevirt import check
+from webhook.kubevirt.definitions import DEFINITIONS, NAMES
 from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.releases import fields
 
 SUBJECT = "KubeVirt kubevirt/kubevirt"
 
@@ -107,3 +110,43 @@ async def test_who_may_not_list_them(world: DoctorWorld) -> None:
     world.forbid(KUBEVIRTS)
 
     assert [one.verdict for one in await world.run(check)] == ["unknown"]
+
+
+class TestFields:
+    """What says which fields KubeVirt knows: its definitions, or tables where they cannot be read."""
+
+    def put(self, world: DoctorWorld, *without: str) -> None:
+        world.server.serve(DEFINITIONS)
+        for each in definitions({fields.PREFERENCE: without}):
+            world.server.put(DEFINITIONS, each["metadata"]["name"], spec=each["spec"])
+
+    async def codes(self, world: DoctorWorld) -> list[tuple[str, str]]:
+        return [(one.verdict, one.code) for one in await world.run(check) if one.code.startswith("fields")]
+
+    async def test_nothing_is_said_where_both_agree(self, world: DoctorWorld) -> None:
+        world.kubevirt(version="v1.9.0")
+        self.put(world)
+
+        assert await self.codes(world) == []
+
+    async def test_what_differs_is_named(self, world: DoctorWorld) -> None:
+        world.kubevirt(version="v1.8.4")
+        self.put(world, "preferredSubdomain")
+
+        (finding,) = [one for one in await world.run(check) if one.code.startswith("fields")]
+
+        assert (finding.verdict, finding.code) == ("ok", "fields-differ")
+        assert "preferredVideoType" in finding.found
+        assert finding.found.endswith("not: preferredSubdomain")
+
+    async def test_of_an_unknown_release_nothing_can_differ(self, world: DoctorWorld) -> None:
+        world.kubevirt(version="devel")
+        world.server.serve(DEFINITIONS)
+
+        assert await self.codes(world) == []
+
+    async def test_without_the_permission_the_tables_count(self, world: DoctorWorld) -> None:
+        world.kubevirt(version="v1.8.4")
+        world.server.fail(DEFINITIONS.path(name=NAMES[fields.MACHINE]), 403, "Forbidden")
+
+        assert await self.codes(world) == [("warning", "fields-unreadable")]

@@ -23,7 +23,7 @@ def declare(world: DoctorWorld, *schedulers: SchedulerSettings, wanted: str = "k
 
 
 def waiting(world: DoctorWorld, seconds: float, *conditions: str) -> None:
-    """A pod that names our scheduler."""
+    """A pod that names the scheduler of the settings."""
     created = datetime.fromtimestamp(world.clock.wall() - seconds, UTC).isoformat()
     state = {"phase": "Pending", "conditions": [{"type": one} for one in conditions]}
     meta = {"creationTimestamp": created}

@@ -1,4 +1,4 @@
-"""What doctor says about where VMs are."""
+"""The findings of doctor about the distribution of VMs."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_an_older_scheduler_has_no_bias(world: DoctorWorld) -> None:
 )
 async def test_a_version_that_is_not_codes(world: DoctorWorld, answer: web.Response) -> None:
     piled(world)
-    # The first asks for the date.
+    # The first request reads the date.
     world.server.answer("/version", lambda _: web.Response(status=answer.status, body=answer.body), times=9)
 
     assert codes(await world.run(check), "unknown") == ["VMs: unreadable"]

@@ -61,7 +61,7 @@ def kubevirt_binaries(binaries: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def audit_log(tmp_path_factory: pytest.TempPathFactory) -> AuditLog:
-    """What our server asks of the API server, and what a descheduler does."""
+    """The requests that the webhook and a descheduler send to the API server."""
     return AuditLog(tmp_path_factory.mktemp("audit"), ACCOUNT.user, DESCHEDULER)
 
 
@@ -106,5 +106,5 @@ def place(new_place: NewPlace) -> Place:
 
 @pytest.fixture
 def apart(real: RunningKubeVirt) -> Place:
-    """A namespace that we are not asked about: what KubeVirt does by itself."""
+    """A namespace that the webhook skips: it shows what KubeVirt does by itself."""
     return make_place(real, {}, {})

@@ -1,4 +1,4 @@
-"""What the creation of VMs costs at admission, as the API server itself counts it."""
+"""The cost of creating VMs at admission, as the API server itself counts it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.e2e.support.audited import AuditLog
 from .place import Place
 
 _METRIC: Final = "apiserver_admission_webhook_admission_duration_seconds"
-# What VMs name, or get by their labels.
+# The objects that VMs name, or get by their labels.
 WATCHED: Final = frozenset(
     {
         "virtualmachineinstancetypes",
@@ -31,7 +31,7 @@ Buckets = Mapping[float, float]
 
 @dataclass(frozen=True)
 class CreationCost:
-    """What some VMs cost.
+    """The cost of some VMs.
 
     Attributes:
         vms: that were created.
@@ -39,7 +39,7 @@ class CreationCost:
         medians: of the time that the API server waited for each, in seconds. Its buckets end at 5, 25 and 100 ms, and
             between two of them a median is a guess.
         means: of the same, exact.
-        requests: of our account meanwhile: by verb and resource.
+        requests: of the webhook's account meanwhile, by verb and resource.
     """
 
     vms: int
@@ -72,7 +72,7 @@ def _ms(seconds: float) -> str:
 
 
 def create(place: Place, log: AuditLog, count: int, prefix: str, pause: float = 0.0) -> CreationCost:
-    """What so many VMs cost that say nothing and are not started.
+    """The cost of so many VMs without choices, which are not started.
 
     Args:
         place: the namespace.

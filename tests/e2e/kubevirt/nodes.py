@@ -16,7 +16,7 @@ HEARTBEAT = "kubevirt.io/heartbeat"
 LAUNCHER = {"virt-launcher", "hotplug-disk"}
 ROUND_SECONDS = 0.2
 HEARTBEAT_ROUNDS = 100
-# Somebody was faster: the next round sees it.
+# Another client was faster: the next round sees its change.
 RACES = {404, 409}
 
 
@@ -28,7 +28,7 @@ class PlayedNodes:
         zones: each node's, by its name.
 
     Attributes:
-        mistakes: what went wrong, each once: KubeVirt refused what a node reported.
+        mistakes: what went wrong, each once: KubeVirt denied what a node reported.
     """
 
     def __init__(self, access: Access, zones: Mapping[str, str]) -> None:
@@ -72,7 +72,7 @@ class PlayedNodes:
                 self.mistakes.append(str(error))
 
     def _beat(self) -> None:
-        """Without it, virt-controller takes a node for dead."""
+        """Without it, virt-controller takes a node for unresponsive."""
         for name in self._zones:
             self._access.admin.patch("v1/nodes", name, {"metadata": {"annotations": {HEARTBEAT: _now()}}})
 
@@ -145,7 +145,7 @@ def _boot(status: Json) -> None:
     status["migrationMethod"] = "LiveMigration"
     status["migrationTransport"] = "Unix"
     others = [one for one in status.get("conditions", ()) if one["type"] != "LiveMigratable"]
-    # virt-controller tests the list in its patches as it would write it itself, with a null for what is absent.
+    # virt-controller tests the list in its patches as it would write it itself, with a null for an absent field.
     migratable = {"type": "LiveMigratable", "status": "True", "lastProbeTime": None, "lastTransitionTime": _now()}
     status["conditions"] = [*others, migratable]
 

@@ -20,7 +20,7 @@ from .control_plane import KUBEVIRTS, NAMESPACE, RunningKubeVirt
 
 POLICIES = ("scheduling", "instancetypes", "migration", "eviction")
 DEFAULTS = {f"{DOMAIN}/default-instancetype": "u1.small", f"{DOMAIN}/default-preference": "fedora"}
-# Of a VM that may run in one zone only.
+# The selector of a VM that may run in one zone only.
 IN_A = {"domain": {"devices": {}}, "nodeSelector": {"zone": "a"}}
 
 
@@ -106,7 +106,7 @@ class Place:
         return self.create("v1/persistentvolumeclaims", {**made, "spec": spec})
 
     def evict(self, pod: Mapping[str, Any], annotations: Mapping[str, str] | None = None) -> KubeError:
-        """KubeVirt refuses every eviction of a VM that it can migrate; how this one was refused."""
+        """Evicts a pod and returns the denial: KubeVirt denies every eviction of a VM that it can migrate."""
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -138,7 +138,7 @@ def matchers(found: Mapping[str, Any]) -> list[Any]:
 
 
 def differences(place: Place, name: str) -> list[str]:
-    """Where a VMI is not what our port makes of its VM."""
+    """Where a VMI differs from what the webhook's port of KubeVirt makes of its VM."""
     vmi, vm = place.get(VMIS, name), place.get(VMS, name)
     kubevirt = place.admin.get(KUBEVIRTS, "kubevirt", NAMESPACE)
 

@@ -1,4 +1,4 @@
-"""What a VM costs at admission beside a real virt-api: requests are counted; times are measured by `bench.creation`."""
+"""A VM's cost at admission beside a real virt-api: requests are counted; times are measured by `bench.creation`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_no_vm_costs_a_look_up_of_what_it_names(place: Place, audit_log: AuditLo
     assert cost.look_ups == {}
     names = [f"counted-{number}" for number in range(30)]
     assert all(matchers(place.get(VMS, name)) == [{"name": "u1.small"}, {"name": "fedora"}] for name in names)
-    # Three reviews of each are ours.
+    # The API server calls three entries of kubevirt-webhook for each VM.
     ours = {name: calls for name, calls in cost.calls.items() if "kubevirt-webhook" in name}
     assert [*ours.values()] == [30] * 3
 

@@ -28,7 +28,7 @@ MOVABLE = [f"vm-{number}" for number in range(6)]
 STUCK = [f"{letter * 64}" for letter in "ab"]
 EVICTION = "kubevirt-webhook.github.io/eviction"
 EVICTION_MODE = "enforce"
-# What KubeVirt answers, and what the descheduler looks for.
+# KubeVirt's answer, which the descheduler looks for.
 TRIGGERED = "Eviction triggered evacuation"
 IN_PROGRESS = "descheduler.alpha.kubernetes.io/eviction-in-progress"
 # Eight VMs use 75 % of the node's CPUs, and the mean of the four nodes is 19 %; 39 % is not crowded.
@@ -115,7 +115,7 @@ def test_with_the_policy_vms_leave_until_the_node_is_not_crowded(
     found = answers(audit_log, crowded)
     report(found, crowded)
     assert ENOUGH <= len(left(crowded)) < len(MOVABLE)
-    # What cannot move is denied before KubeVirt marks it; who moves is asked for once, and is not restarted.
+    # A VM that cannot move is denied before KubeVirt marks it; one that moves is evicted once, and does not restart.
     assert marked(crowded) == set()
     assert all("[name-too-long]" in text for text in found.pop(""))
     assert {name for name, texts in found.items() if any(TRIGGERED in text for text in texts)} == set(left(crowded))

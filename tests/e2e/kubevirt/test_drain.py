@@ -78,7 +78,7 @@ def evict_all(place: Place) -> None:
 
 
 def outcome(place: Place, vm: VmPlan) -> str:
-    """What has become of a VM so far."""
+    """The outcome of a VM so far."""
     try:
         vmi: KubeObject = place.get(VMIS, vm.name)
     except KubeError as error:
@@ -115,7 +115,7 @@ def test_what_is_foretold_of_a_drain_is_what_happens(apart: Place, seed: int) ->
 
     with cordoned(place, [DRAINED]):
         eventually(ended, what=f"{foretold} to happen", timeout=120)
-        # Whoever has no node now gets none: the scheduler has looked, or KubeVirt does not try.
+        # A pod that has no node now gets none: the scheduler has evaluated it, or KubeVirt does not try.
         for name in (vm.name for vm in mine if vm.outcome == BLOCKS):
             eventually(partial(place.unschedulable, name), what=f"a pod of {name} without a node")
     assert {vm.outcome for vm in mine} == {MOVES, SHUTS_DOWN, BLOCKS}

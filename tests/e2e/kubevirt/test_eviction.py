@@ -1,4 +1,4 @@
-"""Drains and the descheduler beside a real KubeVirt: whom virt-api is asked about, and whom it marks."""
+"""Drains and the descheduler beside a real KubeVirt: which evictions reach virt-api, and which VMs it marks."""
 
 from __future__ import annotations
 

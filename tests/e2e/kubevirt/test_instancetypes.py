@@ -1,4 +1,4 @@
-"""Defaults, bare VMIs and refusals beside a real KubeVirt: what becomes of them once it takes over."""
+"""Defaults, bare VMIs and denials beside a real KubeVirt, and what KubeVirt makes of them afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Added selectors beside a real KubeVirt: where its target pods go, and where they would have gone without us."""
+"""Added selectors beside a real KubeVirt: where its target pods run with the webhook, and where without it."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _phase(place: Place) -> str | None:
 
 
 def _come_from(place: Place, node: str) -> None:
-    """What the sending side's KubeVirt tells of a VM that runs on a node of that name."""
+    """The status that the sending side's KubeVirt reports of a VM that runs on a node of that name."""
     labels = place.admin.get("v1/nodes", node)["metadata"]["labels"]
     source = {"node": node, "nodeSelectors": {key: value for key, value in labels.items() if "cpu" in key}}
     source |= {

@@ -1,4 +1,4 @@
-"""Owners who change a VM after it got defaults: what they write counts, in every way of writing, and ours gives way."""
+"""Owners who change a VM after it got defaults: in every way of writing their fields win and the defaults give way."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def own(new_place: NewPlace) -> Place:
 
 
 def of_defaults(found: Mapping[str, Any]) -> set[str]:
-    """Our annotations about defaults."""
+    """The annotations that record injected defaults."""
     return marks_of(found).keys() - SCHEDULER_MARKS
 
 
 def said(found: KubeObject) -> list[str]:
-    """What we warned of."""
+    """The warnings of kubevirt-webhook."""
     return [warning for warning in found.warnings if warning.startswith("kubevirt-webhook")]
 
 
@@ -148,7 +148,7 @@ def test_what_the_owner_names_can_be_taken_back(own: Place, way: str) -> None:
     assert "size" in said(stored)[0]
 
 
-# -- what ours conflicts with ------------------------------------------------------------------------------------------
+# -- fields that conflict with an injected default ---------------------------------------------------------------------
 
 
 @every_way
@@ -284,7 +284,7 @@ def test_a_clone_without_some_of_our_marks_gets_them_back(place: Place, filters:
 
 
 def test_a_clone_without_any_of_our_marks_is_known_by_its_scheduler(new_place: NewPlace) -> None:
-    """That one only ever is chosen by us, says the admin."""
+    """The admin's settings say that only the webhook ever chooses that scheduler."""
     place = new_place(DEFAULTS | {f"{DOMAIN}/scheduler-name": "ours-alone"})
     write(place, "replace", manifest())
 

@@ -1,4 +1,4 @@
-"""Random VMs beside a real KubeVirt: what we make of a bare VMI is what its controller makes of the same VM.
+"""Random VMs beside a real KubeVirt: the webhook makes of a bare VMI what KubeVirt's controller makes of the same VM.
 
 ``KUBEVIRT_VMS=400 make kubevirt`` compares more of them; the number in a failing test's name makes it again.
 """
@@ -22,7 +22,7 @@ from .place import Place, annotations_left, differences
 pytestmark = pytest.mark.kubevirt
 
 VMS_COMPARED = int(os.environ.get("KUBEVIRT_VMS", "25"))
-# What KubeVirt says while its own caches are behind, and then doesn't say any more.
+# Errors that KubeVirt reports only while its own caches are behind.
 PASSING = ("encountered while storing", "the object has been modified")
 UUID = "5d307ca9-b3ef-428c-8861-06e72d69f223"
 DEVICES: Sequence[Json] = (
@@ -106,7 +106,7 @@ def test_a_bare_vmi_and_a_vm(place: Place, apart: Place, number: int) -> None:
 
 
 def of_kubevirt(place: Place, spec: Json, named: dict[str, str]) -> KubeObject | None:
-    """What virt-controller makes of a VM; None: KubeVirt refuses it, now or then."""
+    """What virt-controller makes of a VM; None: KubeVirt denies it, at its creation or later."""
     try:
         place.vm(template=spec, **{field: {"name": name} for field, name in named.items()})  # type: ignore[arg-type]
     except KubeError:
@@ -124,7 +124,7 @@ def of_kubevirt(place: Place, spec: Json, named: dict[str, str]) -> KubeObject |
 
 
 def of_ours(place: Place, spec: Json, named: dict[str, str]) -> KubeObject | None:
-    """What is stored of a VMI that nobody stands behind; None: it was refused, by whomever."""
+    """The stored form of a VMI that no VM owns; None: the webhook or KubeVirt denied it."""
     asked: dict[str, Any] = {f"{DOMAIN}/{field}": named.get(field, "") for field in ("instancetype", "preference")}
     metadata = {"name": "web", "annotations": asked}
     vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata, "spec": spec}

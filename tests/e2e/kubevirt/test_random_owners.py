@@ -43,7 +43,7 @@ def test_the_second_manifest_makes_the_vm_that_it_would_make_anew(new_place: New
     place.create(PREFERENCES, preference("own"))
     before, first = None, None
     while first is None:
-        # What KubeVirt refuses anyway is no beginning.
+        # A manifest that KubeVirt denies anyway cannot be the first one.
         before = manifest_of({part: chance.choice(options) for part, options in OPTIONS.items()})
         first = written(place, way, before)
     second = {part: chance.choice(options) for part, options in OPTIONS.items()}

@@ -36,7 +36,7 @@ ANYWHERE = {"kubernetes.io/os": "linux"}
 HERE, SECOND, *OTHERS = sorted(ZONES)
 DEVICE, NETWORK, NAMED = "example.com/gpu", "example.com/vf", "example.com/license"
 NADS = "k8s.cni.cncf.io/v1/network-attachment-definitions"
-# What makes HERE the only node on which these VMs fit.
+# These resources make HERE the only node on which these VMs fit.
 OFFERED = {DEVICE: "2", NETWORK: "4", NAMED: "3", "hugepages-2Mi": "8Gi", "memory": "256Gi", "cpu": "64"}
 SRIOV: Json = {
     "domain": {"devices": {"interfaces": [{"name": "fast", "sriov": {}}]}},
@@ -58,7 +58,7 @@ VMS: Mapping[str, Json] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _offered(real: RunningKubeVirt) -> Iterator[None]:
-    """What HERE has beside what every node has; KubeVirt may pass its device on."""
+    """The additional resources of the node HERE; KubeVirt may pass its device on."""
     admin = real.plane.admin
     device = {"pciVendorSelector": "10DE:1EB8", "resourceName": DEVICE, "externalResourceProvider": True}
     # Else KubeVirt leaves the resources of networks to a webhook of another project.
@@ -106,7 +106,7 @@ def _networks() -> Json:
 
 
 def _grants() -> tuple[Json, Json]:
-    """What virt-operator grants to virt-controller while that feature gate is closed."""
+    """The permissions that virt-operator grants to virt-controller while that feature gate is closed."""
     group = {"apiGroup": "rbac.authorization.k8s.io"}
     metadata = {"name": "kubevirt-controller-networks"}
     rule = {"apiGroups": ["k8s.cni.cncf.io"], "resources": ["network-attachment-definitions"], "verbs": ["get"]}
@@ -165,7 +165,7 @@ def test_a_vm_whose_only_node_is_its_own(place: Place, server: WebhookServer, re
     assert vetoed.status == 429
     assert f"3 node(s) with insufficient allocatable {resource} " in vetoed.message
 
-    # What the webhook says is what comes of it: nobody is kept from trying, but warned.
+    # The webhook predicts the outcome: it warns the user, and does not deny the migration.
     migration = place.migrate()
     assert f"insufficient allocatable {resource}" in migration.warnings[0]
     pod = eventually(place.unschedulable, what="the scheduler to find no node")
@@ -262,7 +262,7 @@ def _predicted(place: Place, name: str) -> dict[str, int]:
 
 
 def _rendered(place: Place, name: str) -> dict[str, int]:
-    """What the target pod of a migration requests; then the VM is given up, so that it takes no place of another."""
+    """The requests of a migration's target pod; then the VM is given up, so that it takes no place of another."""
     migration = place.migrate(name)
 
     def target() -> KubeObject | None:

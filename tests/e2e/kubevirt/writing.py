@@ -27,13 +27,13 @@ def manifest(name: str = "web", *, template: Json | None = None, run: str = "Hal
 
 
 def write(place: Place, way: str, after: Json, before: Json | None = None) -> KubeObject:
-    """What is stored after an owner has written a manifest, with the warnings that he read.
+    """The stored object after an owner has written a manifest, with the warnings for the owner.
 
     Args:
-        before: the manifest that was written last; None: there is no such VM yet.
+        before: the manifest that was written last; None: the VM does not exist yet.
 
     Raises:
-        ApiError: the manifest was refused.
+        ApiError: the API server denied the manifest.
     """
     if way == "client-side apply":
         return _apply_client_side(place, after)

@@ -1,4 +1,4 @@
-"""What an identity asks of an API server, as the API server itself writes it down."""
+"""The requests of an identity to an API server, as the API server's audit log has them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class AuditLog:
         return [line for line in map(json.loads, lines) if "objectRef" in line and line["user"]["username"] == by]
 
     def used(self) -> set[Right]:
-        """The rights that were needed for them, each for the name that was asked for and for any."""
+        """The permissions that the requests needed, each for the requested name and for any name."""
         return {right for line in self.requests() for right in _needed(line)}
 
     def refused(self) -> set[Right]:

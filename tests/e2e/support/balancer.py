@@ -1,4 +1,4 @@
-"""What a Service does for its clients: one address, and behind it the endpoints that are ready."""
+"""Stands for a Service: one address, and behind it the endpoints that are ready."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 LOOPBACK = "127.0.0.1"
 
 DEFAULT_SCHEDULER: Mapping[str, Any] = {"profiles": [{"schedulerName": "default-scheduler"}]}
-# What this project is for: with ImageLocality, the nodes that report the launcher's image draw the pods to them.
+# The reason for this project: with ImageLocality, the nodes that report the launcher's image draw the pods to them.
 KUBEVIRT_SCHEDULER: Mapping[str, Any] = {
     "profiles": [{"schedulerName": "kubevirt", "plugins": {"score": {"disabled": [{"name": "ImageLocality"}]}}}],
 }
@@ -74,7 +74,7 @@ def apiserver(
         f"--service-account-signing-key-file={service_accounts}",
         "--service-account-issuer=https://kubernetes.default.svc",
         "--authorization-mode=RBAC",
-        "--disable-admission-plugins=ServiceAccount",  # nobody makes the service accounts that it asks of every pod
+        "--disable-admission-plugins=ServiceAccount",  # no controller makes the service accounts that it requires
         "--allow-privileged=true",
         "--shutdown-delay-duration=0",
         *extra,

@@ -1,4 +1,4 @@
-"""Webhooks of somebody else beside ours: one that makes the API server ask us a second time, and virt-api's own."""
+"""Webhooks of other projects: one that makes the API server call kubevirt-webhook again, and virt-api's own."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class ForeignWebhook:
         self._called = False
 
     def answer(self, request: Json) -> Json:
-        """What to say to a request, beside its uid."""
+        """The response to a request, without its uid."""
         raise NotImplementedError
 
     def probe(self) -> None:
-        """Sends a request that it shall be asked about, and we not."""
+        """Sends a request that matches this webhook, and does not match kubevirt-webhook."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -110,7 +110,7 @@ class ForeignWebhook:
 
 
 class Labeller(ForeignWebhook):
-    """Labels every pod that is created, after our webhook has seen it.
+    """A webhook that labels every new pod after kubevirt-webhook has seen it.
 
     Args:
         term: is added to the required node affinity of pods that have one.
@@ -130,7 +130,7 @@ class Labeller(ForeignWebhook):
         return {"allowed": True, "patchType": "JSONPatch", "patch": patch}
 
     def probe(self) -> None:
-        """A pod that is no launcher's."""
+        """A pod that is not a launcher pod."""
         probe = launcher_pod("probe")
         probe["metadata"]["labels"] = {"app": "probe"}
         self._access.admin.create(PODS, probe, self.namespace, dryRun="All")
@@ -161,7 +161,7 @@ class EvictionAdmitter(ForeignWebhook):
         return {"allowed": False, "status": {"code": 429, "message": f'{MARKED} "{namespace}/{vmi}"'}}
 
     def probe(self) -> None:
-        """The eviction of a pod that is not there: it is asked about before the pod is looked for."""
+        """The eviction of a pod that is not there: the webhook gets it before the API server looks for the pod."""
         try:
             self._access.admin.create(PODS, eviction("probe"), self.namespace, name="probe", subresource="eviction")
         except KubeError as error:
@@ -169,7 +169,7 @@ class EvictionAdmitter(ForeignWebhook):
 
 
 def eviction(pod: str, by: str | None = None) -> Json:
-    """What somebody who drains a node posts; ``by`` is who says so in the annotation, as the descheduler does."""
+    """The Eviction that a drain posts; ``by`` is the requester in the annotation, as the descheduler sets it."""
     metadata: Json = {"name": pod}
     if by is not None:
         metadata["annotations"] = {"requested-by": by, "reason": "triggered by a profile"}

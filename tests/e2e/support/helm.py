@@ -32,7 +32,7 @@ class Helm:
         self._kubeconfig = kubeconfig
 
     def run(self, *arguments: str | Path, values: Mapping[str, Any] | None = None, check: bool = True) -> str:
-        """What a command prints, to both outputs."""
+        """The output of a command, from both streams."""
         command = [str(self._program), "--namespace=kubevirt-webhook", *map(str, arguments)]
         if values is not None:
             file = self._directory / "values.json"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
@@ -21,13 +20,14 @@ from .access import Access
 from .balancer import Balancer
 from .kube import Json, KubeError, eventually
 from .objects import ensure_namespace
+from .repeated import Repeated
 from .tenant import Tenant
 from .webhook_server import ACCOUNT, OURS, WebhookServer, install
 
 SECRET = ("v1/secrets", "kubevirt-webhook-ca", "kubevirt-webhook")
 ROTATE = "kubevirt-webhook.github.io/rotate-ca"
 NAME = "installed"
-# Lives so short that everything happens within a test.
+# Lifetimes so short that a test sees every rotation.
 SETTINGS: Mapping[str, Any] = {
     "schedulers": {"kubevirt": {"guard": "pods"}},
     "webhooks": {"namespaceSelector": {"matchExpressions": [{"key": OURS, "operator": "In", "values": [NAME]}]}},
@@ -68,7 +68,7 @@ class ServerReplica(WebhookServer):
 
 
 class LiveInstallation:
-    """Configurations with failurePolicy Fail, and replicas behind one address: what is refused, is seen."""
+    """Configurations with failurePolicy Fail, and replicas behind one address: a failed call denies the request."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class LiveInstallation:
             replica.kill()
 
     def manifests(self) -> list[Json]:
-        """What is installed, without any caBundle."""
+        """The installed manifests, without any caBundle."""
         made = configurations(parse(json.dumps(self.settings).encode(), "settings"), RegistrationTarget(url=self.url))
         for manifest in made:
             for entry in manifest.get("webhooks", ()):
@@ -130,7 +130,7 @@ class LiveInstallation:
         self.replicas.remove(replica)
 
     def tenant(self) -> Tenant:
-        """A namespace under judgement; returns once the API server asks us about it."""
+        """Makes a namespace with policies on; returns once the API server calls the webhook for it."""
         tenant = Tenant.new(self.replicas[0])
         eventually(lambda: tenant.choice() == "kubevirt", what="the API server to call the replicas")
         return tenant
@@ -140,7 +140,7 @@ class LiveInstallation:
         return self.access.admin.get(*SECRET)
 
     def rotate(self) -> None:
-        """Ask for another CA."""
+        """Requests another CA."""
         self.access.admin.patch(*SECRET[:2], {"metadata": {"annotations": {ROTATE: "now"}}}, SECRET[2])
 
     def wait_serving(self, old: str) -> str:
@@ -157,39 +157,26 @@ class LiveInstallation:
         return eventually(moved, what="every replica to serve with another CA", timeout=60)
 
 
-class SteadyReviews:
-    """Creates VMs without a pause, and keeps what was refused or came back unjudged."""
+class SteadyReviews(Repeated):
+    """Creates VMs without a pause, and keeps those that were denied or came back without an evaluation."""
 
     def __init__(self, tenant: Tenant, threads: int = 2) -> None:
+        super().__init__(threads)
         self._tenant = tenant
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._run) for _ in range(threads)]
         self.done = 0
-        self.times: list[float] = []  # of those that came back judged, in milliseconds
+        self.times: list[float] = []  # of those that the webhook evaluated, in milliseconds
         self.failures: list[str] = []
 
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            began = time.perf_counter()
-            try:
-                chosen = self._tenant.choice()
-            except KubeError as error:
-                self.failures.append(str(error))
+    def step(self) -> None:
+        """Create one."""
+        began = time.perf_counter()
+        try:
+            chosen = self._tenant.choice()
+        except KubeError as error:
+            self.failures.append(str(error))
+        else:
+            if chosen != "kubevirt":
+                self.failures.append(f"chosen: {chosen}")
             else:
-                if chosen != "kubevirt":
-                    self.failures.append(f"chosen: {chosen}")
-                else:
-                    self.times.append((time.perf_counter() - began) * 1000)
-            self.done += 1
+                self.times.append((time.perf_counter() - began) * 1000)
+        self.done += 1

@@ -44,7 +44,7 @@ class KeeperUsers:
         self._connections: set[socket.socket] = set()
 
     def serve(self, greeting: bytes) -> None:
-        """Greets everyone who comes, and returns when the last has gone or when nobody came."""
+        """Greets every client that connects, and returns when the last has gone or when none came."""
         while self._one_round(greeting):
             pass
 
@@ -81,7 +81,7 @@ class KeeperUsers:
 
 def run(directory: Path, binaries: Path) -> None:
     path = directory / SOCKET
-    path.unlink(missing_ok=True)  # of a keeper that was killed: this one is started only where nobody answers
+    path.unlink(missing_ok=True)  # a killed keeper left it: this one starts only where none answers
     with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as ending:
         listener.bind(str(path))
         listener.listen(128)
@@ -93,13 +93,13 @@ def run(directory: Path, binaries: Path) -> None:
         ending.callback(plane.stop)
         greeting = _start(plane)
         users.serve(greeting)
-        # Whoever comes from here on finds no socket, or is hung up on, and starts another keeper.
+        # A client that connects from here on finds no socket, or is disconnected, and starts another keeper.
         path.unlink(missing_ok=True)
         listener.close()
 
 
 def _start(plane: ControlPlane) -> bytes:
-    """The plane's greeting; a plane that can't start has one too, since only the tests can tell anybody."""
+    """The plane's greeting; a plane that cannot start has one too, since only the tests can report the error."""
     try:
         plane.start()
         for node, labels in NODES.items():

@@ -47,7 +47,7 @@ Objects: TypeAlias = list[KubeObject]  # Kube.list hides the builtin where annot
 
 
 class KubeError(Exception):
-    """The API server refused: ``status`` and ``message`` are its own, ``body`` is the whole Status object."""
+    """The API server denied a request: ``status`` and ``message`` are its own, ``body`` is the whole Status object."""
 
     def __init__(self, request: str, status: int, message: str, body: Json, warnings: tuple[str, ...]) -> None:
         super().__init__(f"{request}: {status}: {message}")
@@ -153,7 +153,7 @@ class Kube:
         answer = self.request("GET", path(resource, namespace), query=query)
         return [KubeObject(item) for item in answer["items"]]
 
-    # -- what tests need besides ---------------------------------------------------------------------------------------
+    # -- helpers for tests ---------------------------------------------------------------------------------------------
 
     def wait(
         self,
@@ -251,7 +251,7 @@ def parse_warnings(headers: list[str]) -> tuple[str, ...]:
 
 
 def _decode(content: bytes) -> KubeObject:
-    """Some refusals, such as those of API priority and fairness, are plain text; some objects are only read in part."""
+    """Some errors, such as those of API priority and fairness, are plain text; some objects are only read in part."""
     try:
         return KubeObject(json.loads(content))
     except RecursionError:
@@ -261,7 +261,7 @@ def _decode(content: bytes) -> KubeObject:
 
 
 def eventually(check: Callable[[], T | None], *, what: str, timeout: float = PATIENCE) -> T:
-    """What ``check`` returns, once that is true; refusals and refused connections count as not yet."""
+    """What ``check`` returns, once that is true; errors of the API server and failed connections count as not yet."""
     deadline = time.monotonic() + timeout
     last: Exception | None = None
     while time.monotonic() < deadline:

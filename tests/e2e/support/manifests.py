@@ -13,10 +13,10 @@ from .kube import Json, Kube
 
 MANIFESTS = Path(__file__).resolve().parents[3] / "manifests"
 COMPONENTS = sorted(file.parent.name for file in MANIFESTS.glob("components/*/rbac.yaml"))
-# What judging takes, and what can be switched on beside it.
+# The components that evaluate requests, and those that can be enabled beside them.
 JUDGING = ("kubevirt-webhook", *(f"kubevirt-webhook-{component}" for component in COMPONENTS))
 CERTIFICATES = ("kubevirt-webhook-certificates",)
-# Verb, group, resource, and a name where there is no right to others.
+# Verb, group, resource, and a name where the permission is for that name only.
 Right = tuple[str, str, str, str]
 
 
@@ -34,7 +34,7 @@ def rbac() -> list[Json]:
 
 
 def grant(kube: Kube, names: tuple[str, ...]) -> None:
-    """Gives the server's account the rights of these names; as often as one likes."""
+    """Grants the permissions of these components to the server's account; may run repeatedly."""
     for document in rbac():
         if document["metadata"]["name"] in names:
             kube.apply(document)
@@ -47,7 +47,7 @@ def granted(roles: Iterable[Json] | None = None) -> set[Right]:
 
 
 def covers(granted: Right, used: Right) -> bool:
-    """Whether a right is enough for a request; one that is asked for by name is listed for any name, too."""
+    """Whether a permission covers a request; a request for one name is listed for any name, too."""
     return granted[:3] == used[:3] and (granted[3] in ("", used[3]) or not used[3])
 
 

@@ -1,4 +1,4 @@
-"""What users read of the webhook, taken apart: who says it, under which policy and mode, what, and the code."""
+"""The webhook's messages to users, parsed: their author, the policy and mode, the text, and the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What KubeVirt does when a VM migrates, up to the target pod: a VMI that runs, migrations of it, pods for them.
+"""Stands for KubeVirt when a VM migrates, up to the target pod: a VMI that runs, migrations of it, pods for them.
 
 The target pod's node selector is put together as KubeVirt does it (pkg/virt-controller, createTargetPod), its mistakes
 included: that of the migration lies under the VM's own, a vendor's key replaces the guard, and the CPU keys of a
@@ -165,7 +165,7 @@ def _may(kube: Kube, asked: Mapping[str, str]) -> bool:
 
 
 def rejection(ask: Callable[[], object]) -> Json | None:
-    """The Status that a refused user gets; None for one who is not."""
+    """The Status of a denied request; None for an allowed one."""
     try:
         ask()
     except KubeError as error:
@@ -174,14 +174,14 @@ def rejection(ask: Callable[[], object]) -> Json | None:
 
 
 def refused(ask: Callable[[], object]) -> Json:
-    """The Status that a refused user gets."""
+    """The Status of a request, which must be denied."""
     status = rejection(ask)
     assert status, "it was admitted"
     return status
 
 
 class MigrationMover:
-    """KubeVirt's controller at work on one VMI of a namespace under judgement.
+    """KubeVirt's controller at work on one VMI of a namespace with policies on.
 
     Args:
         tenant: the namespace.
@@ -227,13 +227,13 @@ class MigrationMover:
         self.source = self._kube.get(PODS, target["metadata"]["name"], space)
 
     def node_of(self, pod: Mapping[str, Any]) -> str:
-        """Where a pod was scheduled, once it was."""
+        """The node of a pod, once the scheduler has bound it."""
         found = self._looked_at(pod)
         assert "nodeName" in found["spec"], found["status"]["conditions"]
         return str(found["spec"]["nodeName"])
 
     def why_pending(self, pod: Mapping[str, Any]) -> str:
-        """What the scheduler says of a pod that fits nowhere, once it has looked."""
+        """The scheduler's message about a pod that fits nowhere, once it has evaluated the pod."""
         found = self._looked_at(pod)
         assert "nodeName" not in found["spec"]
         (condition,) = found["status"]["conditions"]

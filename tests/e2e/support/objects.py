@@ -133,13 +133,13 @@ def install_rbac(kube: Kube) -> None:
 
 
 def install_crds(kube: Kube, bundle: Path | None = None) -> None:
-    """Installs KubeVirt's definitions, of ``bundle`` or else our minimal ones, and waits until they are served."""
+    """Installs KubeVirt's definitions, of ``bundle`` or else the minimal ones, and waits until they are served."""
     definitions = crds(bundle)
     for definition in definitions:
         _create_once(kube, CRDS, definition)
     names = {definition["metadata"]["name"] for definition in definitions}
     eventually(lambda: names <= _established(kube), what="KubeVirt's custom resource definitions to be established")
-    # What is established is served, and told by discovery, a moment later.
+    # The API server serves an established definition, and lists it in discovery, a moment later.
     told: dict[str, set[str]] = {}
     for spec in (definition["spec"] for definition in definitions):
         plural = spec["names"]["plural"]

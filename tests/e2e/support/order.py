@@ -1,7 +1,7 @@
 """In which order parallel workers run the tests: whole modules of what takes longest first, all else in between.
 
 xdist's scheduler ``worksteal`` gives every worker an equal part of the tests as they stand, one after the other, and
-takes from the end of the longest queue for whoever has nothing left. As they are collected, all that takes minutes
+takes from the end of the longest queue for a worker with nothing left. As they are collected, all that takes minutes
 would stand together, and the last worker would end alone.
 """
 

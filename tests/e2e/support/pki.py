@@ -1,6 +1,6 @@
 """The certificates of one control plane: an authority, serving certificates, and a client certificate per identity.
 
-For the API server a client certificate is a name and groups, signed: that makes it the shortest way to act as anybody,
+For the API server a client certificate is a name and groups, signed: that makes it the shortest way to act as any user,
 KubeVirt's service accounts included. The authority lives in files, so that every process that shares a plane can issue.
 """
 
@@ -29,7 +29,7 @@ LIFETIME = dt.timedelta(days=7)
 
 
 class Identity(NamedTuple):
-    """Who sends a request; unpacks into every method that takes a user and groups."""
+    """The sender of a request; unpacks into every method that takes a user and groups."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -147,7 +147,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicK
 
 def _name(*attributes: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
     """One attribute in each part of the name: the API server reads groups from as many O parts as there are."""
-    # Users of Kubernetes may have names beyond X.509's limit of 64 characters; Go doesn't enforce it, nor do we.
+    # Users of Kubernetes may have names beyond X.509's limit of 64 characters; neither Go nor this module enforces it.
     return x509.Name([x509.NameAttribute(oid, value, _validate=False) for oid, value in attributes])
 
 
@@ -190,7 +190,7 @@ def _file_name(user: str, groups: tuple[str, ...]) -> str:
 
 
 def _write(path: Path, content: bytes) -> Path:
-    """Writes by rename: parallel workers may issue the same certificate, and nobody may read half of it."""
+    """Writes by rename: parallel workers may issue the same certificate, and none of them may read half of it."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(handle, "wb") as file:
         file.write(content)

@@ -26,7 +26,7 @@ CRD_BUNDLE = "KUBEVIRT_CRDS"
 
 
 class ControlPlane(Access):
-    """etcd, kube-apiserver and, where asked for, a controller manager and schedulers, in ``directory``.
+    """etcd, kube-apiserver and, on request, a controller manager and schedulers, in ``directory``.
 
     A context manager: entered, it is ready, with KubeVirt's kinds and the identities' rights; left, all of it is gone
     but the logs. Its processes die with the thread that started them.
@@ -63,7 +63,7 @@ class ControlPlane(Access):
         self.stop()
 
     def start(self) -> None:
-        """Starts what the constructor was asked for and returns when it is ready; after a failure, nothing runs."""
+        """Starts all requested components and returns when it is ready; after a failure, nothing runs."""
         try:
             self._start()
         except BaseException:
@@ -230,7 +230,7 @@ def _etcd_is_ready(port: int) -> bool:
 
 
 def _renewed(kube: Kube, lease: HeldLease, since: dt.datetime) -> bool:
-    """Whether somebody leads by this Lease, and not only did so before."""
+    """Whether the holder of this Lease has renewed it since then."""
     try:
         spec = kube.get("coordination.k8s.io/v1/leases", lease.name, lease.namespace)["spec"]
     except KubeError:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 TETHER = Path(__file__).with_name("tether.py")
-# Below the range that Linux takes ports of outgoing connections from: nobody gets one of ours while a server restarts.
+# Below the range from which Linux takes ports of outgoing connections: no other process gets one during a restart.
 PORTS = range(20_000, 30_000)
 LOG_TAIL = 20
 
@@ -28,7 +28,7 @@ def free_port() -> int:
     """A port on loopback that nothing listens on, and that no other process of tests gets while this one lives.
 
     It may take seconds until its server listens. Until then the UDP port of the same number stands for it, which no
-    server of ours uses: another process can't bind that too, and the kernel gives it back.
+    server of these tests uses: another process cannot bind that too, and the kernel gives it back.
     """
     for port in random.sample(PORTS, k=100):
         claim = socket.socket(type=socket.SOCK_DGRAM)
@@ -55,7 +55,7 @@ class Process:
     """A server in a process group of its own, which dies with the thread that started it.
 
     The thread, not only the process: that is how Linux counts parents for this. So start servers from a thread that
-    lives as long as they should, usually the main one.
+    runs as long as they should, usually the main one.
     """
 
     def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
@@ -88,7 +88,7 @@ class Process:
             )
 
     def wait_ready(self, ready: Callable[[], bool], timeout: float = 60) -> None:
-        """Returns once ``ready`` says so; an OSError in it (nobody listens yet) means no."""
+        """Returns once ``ready`` says so; an OSError in it (nothing listens yet) means no."""
         deadline = time.monotonic() + timeout
         while True:
             with contextlib.suppress(OSError):
@@ -105,7 +105,7 @@ class Process:
         self.stop(grace=0)
 
     def stop(self, grace: float = 5) -> None:
-        """Asks it to end, kills it after ``grace`` seconds, and returns when it is gone; nothing to do if it is."""
+        """Signals it to end, kills it after ``grace`` seconds, and returns when it is gone; nothing to do if it is."""
         if self._popen is None:
             return
         if grace > 0:
@@ -124,7 +124,7 @@ class Process:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        if self.running:  # asked of the kernel just now, and not waited for since: the id is still ours
+        if self.running:  # the kernel answered just now, without a wait since: the id is still this process's
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 

@@ -1,4 +1,4 @@
-"""Who may ask for explanations."""
+"""The users who may request explanations."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Registry:
     Args:
         binary: see `find_registry`.
         directory: for its configuration, contents and log.
-        htpasswd: a line ``USER:BCRYPT`` that clients must match; empty: anybody may read and write.
+        htpasswd: a line ``USER:BCRYPT`` that clients must match; empty: every client may read and write.
     """
 
     def __init__(self, binary: Path, directory: Path, *, htpasswd: str = "") -> None:
@@ -129,7 +129,7 @@ class Registry:
 
 
 def content(name: str, size: int) -> bytes:
-    """The bytes of a layer, as many as it is to have; they hold nothing that anybody unpacks."""
+    """The bytes of a layer of the given size; no client unpacks them."""
     return (hashlib.sha256(name.encode()).digest() * (size // 32 + 1))[:size]
 
 

@@ -50,9 +50,11 @@ class SchedulerReplica:
         directory: for its files.
         name: of the replica.
         binary: of kube-scheduler.
+        in_cluster: the environment variable by which a client finds what it finds by itself in a pod; empty: there is
+            no such client.
     """
 
-    def __init__(self, plane: ControlPlane, directory: Path, name: str, binary: Path) -> None:
+    def __init__(self, plane: ControlPlane, directory: Path, name: str, binary: Path, *, in_cluster: str = "") -> None:
         self._plane = plane
         self.port = free_port()
         kubeconfig = directory / f"{name}.kubeconfig"
@@ -72,11 +74,12 @@ class SchedulerReplica:
         assert given.keys() <= set(container["args"])
         arguments = [given.get(one, one) for one in container["args"]]
         own = [f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}"]
-        command = [str(binary), *arguments, *own, f"--bind-address={LOOPBACK}"]
+        given_by = ["env", f"{in_cluster}={kubeconfig}"] if in_cluster else []
+        command = [*given_by, str(binary), *arguments, *own, f"--bind-address={LOOPBACK}"]
         self.process = Process(name, command, directory / f"{name}.log")
 
     def start(self) -> None:
-        """Returns once its health is what the Deployment's probes ask for."""
+        """Returns once the Deployment's probes would succeed."""
         self.process.start()
         self.process.wait_ready(functools.partial(self._is_healthy))
 
@@ -85,7 +88,7 @@ class SchedulerReplica:
         self.process.kill()
 
     def get(self, path: str, token: str = "") -> str:
-        """What it answers at a path."""
+        """Its response at a path."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         request = urllib.request.Request(f"https://{LOOPBACK}:{self.port}{path}", headers=headers)
         unverified = ssl._create_unverified_context()
@@ -111,7 +114,7 @@ class SchedulerReplica:
 
 
 def holder(plane: Access, other_than: str = "") -> str:
-    """Who holds the Lease, once somebody else does."""
+    """The holder of the Lease, once another replica than ``other_than`` holds it."""
 
     def held() -> str:
         try:

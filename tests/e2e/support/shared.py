@@ -40,7 +40,7 @@ class Membership:
 
 
 def join(directory: Path, binaries: Path) -> Membership:
-    """Uses the plane in ``directory``, which every worker of a run names alike; starts it where nobody did yet."""
+    """Uses the plane in ``directory``, the same for all workers of a run; starts it where no worker has yet."""
     directory.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
@@ -108,7 +108,7 @@ def _spawn(directory: Path, binaries: Path) -> int:
 
 
 def _first_line(connection: socket.socket) -> bytes:
-    """What the keeper says once the plane is ready; nothing where it hung up instead, or is silent for too long."""
+    """The keeper's greeting once the plane is ready; nothing where it hung up instead, or is silent for too long."""
     with contextlib.suppress(OSError), connection.makefile("rb") as stream:
         return stream.readline()
     return b""

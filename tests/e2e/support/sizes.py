@@ -1,4 +1,4 @@
-"""What namespaces under the instancetypes policy have: instancetypes, preferences, and defaults among them."""
+"""The objects of namespaces under the instancetypes policy: instancetypes, preferences, and defaults among them."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def matchers_of(vm: Mapping[str, Any]) -> list[Any]:
 
 
 def marks_of(found: Mapping[str, Any]) -> list[Any]:
-    """What our marks say on a VM or a VMI."""
+    """The values of the webhook's annotations on a VM or a VMI."""
     annotations = found["metadata"].get("annotations", {})
     return [annotations.get(mark) for mark in INJECTED_ANNOTATIONS]
 
 
 def is_ours(vm: Mapping[str, Any]) -> bool:
-    """Whether a VM has both defaults with their marks; else it has neither, nor marks."""
+    """Whether a VM has both defaults with their annotations; otherwise it has none of the four."""
     says = [*matchers_of(vm), *marks_of(vm)]
     assert says in ([SMALL, LINUX, *DEFAULTS.values()], [None] * 4)
     return says[0] is not None

@@ -1,4 +1,4 @@
-"""A namespace under judgement: its owner, KubeVirt's controller at work in it, and what the server decided there."""
+"""A namespace with policies on: its owner, KubeVirt's controller at work in it, and the server's decisions there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Tenant:
     """What happens in one namespace.
 
     Args:
-        server: which is asked about it.
+        server: which evaluates its requests.
         namespace: which exists already.
     """
 
@@ -32,7 +32,7 @@ class Tenant:
 
     @property
     def owner(self) -> Kube:
-        """Makes VMs, and anything else that nobody has to vouch for."""
+        """The client of the owner, who makes VMs and all other objects that need no controller."""
         return self.server.access.admin
 
     @property
@@ -40,7 +40,7 @@ class Tenant:
         """Makes VMIs and their pods, as KubeVirt does."""
         return self.server.access.kubevirt_controller
 
-    # -- what is done --------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def create(self, vm: Mapping[str, Any], **query: str) -> KubeObject:
         """A VM by its owner."""
@@ -81,10 +81,10 @@ class Tenant:
         """The scheduler of a VM that is made now by an owner who chooses none; it is not kept."""
         return scheduler_of(self.create(vm("probe"), dryRun="All"))
 
-    # -- what comes of it ----------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------------
 
     def verdicts(self, kind: str | None = None, path: str = "/") -> list[str]:
-        """What the server decided in this namespace: ``DECISION REASON`` of every review of a kind, in their order."""
+        """The server's decisions in this namespace: ``DECISION REASON`` of every review of a kind, in their order."""
         return [f"{line['decision']} {line['reasons'][0]['code']}" for line in self.audit(kind, path)]
 
     def audit(self, kind: str | None = None, path: str = "/") -> list[Json]:

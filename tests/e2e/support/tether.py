@@ -1,7 +1,7 @@
 """Becomes another program that dies with its parent: ``python tether.py PARENT PROGRAM [ARGUMENT...]``.
 
-A test run that is killed can't clean up, and a control plane that outlives it holds ports and memory until somebody
-notices. Linux can end a child when its parent dies. It is asked to here, in a program of its own, because the usual
+A killed test run cannot clean up, and a control plane that outlives it holds ports and memory until a user notices.
+Linux can end a child when its parent dies. This program requests that before it becomes the other, because the usual
 place, ``subprocess``'s ``preexec_fn``, isn't safe in a process with threads, and a test worker has threads.
 """
 
@@ -17,7 +17,7 @@ def main() -> None:
     parent, *command = sys.argv[1:]
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != int(parent):  # it died before we asked
+        if os.getppid() != int(parent):  # the parent died before the request
             return
     os.execv(command[0], command)
 

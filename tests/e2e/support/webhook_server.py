@@ -41,7 +41,7 @@ OURS = "e2e"
 
 
 def install(kube: Kube) -> None:
-    """Makes what ``webhook.yaml`` holds, grants the rights to judge; as often as one likes, by several at a time."""
+    """Makes the objects of ``webhook.yaml`` and grants the permissions; may run repeatedly and concurrently."""
     manifests.grant(kube, manifests.JUDGING)
     for document in yaml.safe_load_all((HERE / "webhook.yaml").read_text()):
         kube.apply(document)
@@ -55,7 +55,7 @@ class WebhookServer:
     Args:
         access: to the plane that is to call it.
         directory: for its settings, its log and its audit lines.
-        name: tells it from the other servers of the plane.
+        name: distinguishes it from the other servers of the plane.
         settings: sections of the settings file.
     """
 
@@ -149,7 +149,7 @@ class WebhookServer:
             self.access.admin.replace(resource, found)
 
     def wait_logged(self, event: str) -> Json:
-        """The line of its log that tells an event, once there is one."""
+        """The line of its log about an event, once there is one."""
 
         def look() -> Json | None:
             lines = self.events(event)
@@ -163,7 +163,7 @@ class WebhookServer:
         return self._popen is not None and self._popen.poll() is None
 
     def terminate(self) -> None:
-        """Asks it to end, as Kubernetes does, and returns at once."""
+        """Signals it to end, as Kubernetes does, and returns at once."""
         assert self._popen is not None
         self._popen.send_signal(signal.SIGTERM)
 
@@ -188,7 +188,7 @@ class WebhookServer:
         self._popen.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """It answers again, also what was asked meanwhile."""
+        """Lets it answer again, also the requests that arrived meanwhile."""
         assert self._popen is not None
         self._popen.send_signal(signal.SIGCONT)
 
@@ -201,7 +201,7 @@ class WebhookServer:
         assert [line for line in self.logged() if line["level"] in ("error", "critical")] == []
         assert "Traceback" not in self.log.read_text()
 
-    # -- what it says --------------------------------------------------------------------------------------------------
+    # -- its output ----------------------------------------------------------------------------------------------------
 
     def logged(self) -> list[Json]:
         """Its log."""
@@ -222,11 +222,11 @@ class WebhookServer:
         return eventually(complete, what=f"{answered} audit lines of {self.name}")[0]
 
     def answered(self) -> int:
-        """How many reviews it has judged: exact as soon as the API server's client has its answer."""
+        """How many reviews it has evaluated: exact as soon as the API server's client has its answer."""
         return int(self.metric("kubevirt_webhook_requests_total", code="200"))
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum of a metric's samples that carry the labels."""
+        """The sum of a metric's samples that have the labels."""
         families = text_string_to_metric_families(self.ops("/metrics")[1])
         samples = [sample for family in families for sample in family.samples if sample.name == name]
         assert samples, f"there is no metric {name}"
@@ -274,6 +274,6 @@ class WebhookServer:
 
 
 def _json_lines(file: Path) -> list[Json]:
-    """The objects in a file that is still being written, a line each; what a user is told at the end is plain text."""
+    """The objects in a file that is still being written, a line each; the last messages to the user are plain text."""
     lines = file.read_bytes().splitlines(keepends=True)
     return [json.loads(line) for line in lines if line.startswith(b"{") and line.endswith(b"\n")]

@@ -1,4 +1,4 @@
-"""What is sent to the API server: virtual machines by their owners, and what KubeVirt's controllers make of them."""
+"""Objects for the API server: virtual machines by their owners, and those that KubeVirt's controllers make of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def vm(name: str = "web", *, scheduler: str | None = None, **spec: Any) -> Json:
 
 
 def scheduler_of(workload: Mapping[str, Any]) -> str | None:
-    """What a VM's template, a VMI or a pod chooses."""
+    """The scheduler that a VM's template, a VMI or a pod chooses."""
     spec = workload["spec"]
     chosen: str | None = (spec["template"]["spec"] if "template" in spec else spec).get("schedulerName")
     return chosen

@@ -47,7 +47,7 @@ class ReflectedCopy:
         await until(lambda: self.names == sorted(names))
 
     async def watched(self, times: int = 1) -> None:
-        """Until so many watches have been asked for, one is open, and the copy has noticed."""
+        """Waits until so many watches were requested, one is open, and the copy has noticed."""
         await until(
             lambda: (
                 len(self.server.requests(PATH, "watch")) >= times

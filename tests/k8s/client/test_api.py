@@ -15,7 +15,7 @@ LONGEST = 253
 
 
 class Recorder:
-    """A transport that has no object, and remembers what it was asked for."""
+    """A transport that has no object, and remembers its requests."""
 
     def __init__(self) -> None:
         self.paths: list[str] = []

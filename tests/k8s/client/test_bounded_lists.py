@@ -1,4 +1,4 @@
-"""Lists that a review waits for: bounded in what is read, in what is kept, and in how often they are asked for."""
+"""Lists that a review waits for: bounded in their size, in their memory, and in the number of their requests."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_fifty_reviews_share_two_lists(tmp_path: Any) -> None:
         await case.asked(PATH, 1)
         others = [case.reading(PODS) for _ in range(50)]
         await asyncio.sleep(0)
-        # What they ask for may be younger than the list on its way.
+        # The requested objects may be younger than the list on its way.
         put_pod(case, "second")
         release.set()
 

@@ -1,4 +1,4 @@
-"""Kubeconfig files, and what is wrong with them."""
+"""Kubeconfig files, and the errors in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists and watches that fail, and servers that send what nobody can read."""
+"""Lists and watches that fail, and servers that send unreadable content."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class TestRequests:
             assert await transport.get(PATH, most=1000) == (200, b"x" * 1000)
             with pytest.raises(TooLargeError):
                 await transport.get(PATH, most=999)
-            # The connection that was broken off is in nobody's way.
+            # The interrupted connection does not block the next request.
             assert (await transport.get(PATH))[0] == 200
 
     async def test_few_bodies_are_taken_in_at_a_time(self, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ CONFLICTS = [
         ],
     ),
     ({"domain": {"cpu": {"sockets": 0, "model": "", "dedicatedCpuPlacement": False, "maxSockets": 1}}}, []),
-    # Of the memory only the first.
+    # Only the first of the memory fields counts.
     ({"domain": {"memory": {"guest": "1Gi", "maxGuest": "1Gi"}}}, ["domain.memory.guest"]),
     ({"domain": {"memory": {"hugepages": {}, "maxGuest": "1Gi"}}}, ["domain.memory.hugepages"]),
     ({"domain": {"memory": {"maxGuest": "1Gi"}}}, ["domain.memory.maxGuest"]),

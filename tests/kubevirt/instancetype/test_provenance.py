@@ -25,7 +25,7 @@ def meta(labels: dict[str, str] | None, owner: OwnerReference | None) -> ObjectM
     [
         (LABELS, VM, True),
         (LABELS, SNAPSHOT, True),
-        # Of a restore whose VM is not there yet, or from a backup tool.
+        # A revision of a restore whose VM does not exist yet, or of a backup tool.
         (LABELS, None, True),
         # KubeVirt 1.0.
         (None, VM, True),
@@ -47,7 +47,7 @@ def test_labels_or_owner_vouch_for_it(labels: dict[str, str] | None, owner: Owne
     ("kind", "version"),
     [
         (None, None),
-        # What KubeVirt keeps of a running VM, under the same owner.
+        # A revision that KubeVirt keeps of a running VM, under the same owner.
         ("VirtualMachine", "kubevirt.io/v1"),
         (KIND, "v1beta1"),
         (KIND, "instancetype.kubevirt.io.example.com/v1"),

@@ -96,7 +96,7 @@ def test_what_differs_is_named(change: Any, path: str, origin: Origin | None) ->
     assert "SECRET" not in repr(difference)
 
 
-# -- what others may change --------------------------------------------------------------------------------------------
+# -- changes by other clients ------------------------------------------------------------------------------------------
 
 
 def test_the_scheduler_that_we_have_chosen_is_no_difference() -> None:

@@ -69,7 +69,7 @@ def test_the_same_as_virt_controllers() -> None:
         try:
             filled = standalone_vmi.fill(one.vmi, one.found, one.case.configuration)
         except Cause:
-            # What KubeVirt's VM webhook refuses, virt-controller was asked for here all the same.
+            # KubeVirt's VM webhook denies this VM; the vectors have virt-controller's answer all the same.
             continue
         except Crash:
             assert "panic" in str(one.case.expected)
@@ -111,7 +111,7 @@ def test_an_empty_node_selector_is_none() -> None:
 
 
 def test_an_overcommitted_amount_is_written_as_virt_controller_writes_it() -> None:
-    """It applies what it has captured: 1.3Ti is no whole number of bytes, and so a decimal by then."""
+    """It applies the captured object: 1.3Ti is not a whole number of bytes, and so a decimal by then."""
     reference = SpecReference("VirtualMachineClusterInstancetype", "u1.small")
     whole = {"spec": {"cpu": {"guest": 1}, "memory": {"guest": "1.3Ti", "overcommitPercent": 33}}}
 

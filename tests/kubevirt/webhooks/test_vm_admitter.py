@@ -80,7 +80,7 @@ def test_preferences_at_admission() -> None:
     assert template(answer)["spec"]["architecture"] == "arm64"
     assert template(answer)["spec"]["domain"]["machine"] == {"type": "m"}
     assert answer.vm["spec"]["dataVolumeTemplates"][0]["spec"]["storage"]["storageClassName"] == "fast"
-    # What is missing is only logged upstream.
+    # KubeVirt only logs a missing object.
     assert mutated(vm(preference={"name": "missing"})).is_allowed
 
 

@@ -1,4 +1,4 @@
-"""What a migration asks for, put together from the cluster's facts."""
+"""The requirements of a migration, from the cluster's facts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def world(*pods: Json, last: object = None) -> dict[Key[Any], object]:
 
 
 def required(known: Mapping[Key[Any], object]) -> list[str]:
-    """What KubeVirt requires of the next target by rules that only the present pod shows."""
+    """KubeVirt's requirements on the next target by rules that only the present pod shows."""
     target = migration_targets.find("demo", "web01", Facts.of(known))
     assert target
     asked = [item.expression.key for item in target.requirements if isinstance(item, Label) and item.origin == KUBEVIRT]

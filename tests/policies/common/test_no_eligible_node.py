@@ -17,7 +17,7 @@ LABELS = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/x": "tr
 
 
 def verdict(count: int) -> Verdict:
-    """Of nodes that each have a taint of their own, and lack what is added."""
+    """The verdict on nodes that each have a taint of their own, and lack the added label."""
     taints = [{"key": "dedicated", "value": f"n{i:04}", "effect": "NoSchedule"} for i in range(count)]
     nodes = [node(f"n{i:04}", LABELS, taints=[taint]) for i, taint in enumerate(taints)]
     return NodeIndex(nodes).review(of(vmi(None, {"cpu": {"model": "x"}}), Migration.adding({"zone": "b"})))

@@ -120,10 +120,10 @@ class TestCoolDown:
             ([60, 500], 600, 540),
             ([60, 500, 1500], 1200, 1140),
             ([60, 500, 1500, 2500, 3500], 3600, 3540),
-            # What lies further back than two of the longest is forgotten, and with it all before.
+            # Migrations that ended before two of the longest pauses are forgotten, with all before them.
             ([60, 7260], 600, 540),
             ([60, 7261, 7262], 300, 240),
-            # KubeVirt's clock is ahead of ours.
+            # KubeVirt's clock is ahead of the webhook's.
             ([-5], 300, 305),
         ],
     )
@@ -149,7 +149,7 @@ class TestCoolDown:
 
         assert fewer <= 3600
         assert all_of_them <= 3600
-        # Of a younger one the time begins anew; what is older can only lengthen it.
+        # A younger migration restarts the time; an older one can only lengthen it.
         if more >= min(ends):
             assert all_of_them >= fewer
 

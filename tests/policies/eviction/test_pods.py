@@ -207,7 +207,7 @@ class TestDenied:
         owned = pod()
         owned["metadata"]["ownerReferences"][0]["name"] = long
         known = facts(its_pod=owned) | {ObjectKey(VMIS, "demo", long): msgspec.convert(found, Vmi)}
-        # The API server refuses such a label in a list, too.
+        # The API server rejects such a label in a list, too.
         del known[MINE]
 
         decision = decide(known)

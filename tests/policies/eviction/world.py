@@ -80,7 +80,7 @@ def facts(
     key: ListKey[Migration] = MINE,
     strategy: str = "None",
 ) -> dict[Key[Any], object]:
-    """What a review may know; the strategy is the cluster's."""
+    """The facts of a review; the strategy is the cluster's."""
     return {
         **world.facts(found or vmi(), nodes),
         ObjectKey(LAUNCHER_PODS, "demo", POD): msgspec.convert(its_pod or pod(), LauncherPod),
@@ -90,7 +90,7 @@ def facts(
 
 
 def review(by: str | None = DESCHEDULER, user: str = USER, **request: Any) -> Json:
-    """The eviction of the VM's pod as a real API server sent one, but for who asks."""
+    """The eviction of the VM's pod as a real API server sent one, but for its user."""
     body: Json = json.loads(CAPTURE.read_bytes())
     meta: Json = {"name": POD, "namespace": "demo"}
     if by is not None:

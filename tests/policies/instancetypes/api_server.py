@@ -39,7 +39,7 @@ OBJECTS = (
 
 
 class Refused(Exception):  # noqa: N818 - an answer
-    """The API server refused a request."""
+    """The API server denied a request."""
 
 
 class ApiServer:
@@ -61,10 +61,10 @@ class ApiServer:
         """The VM as it is stored after an owner has written a manifest.
 
         Args:
-            before: the manifest that was written last; None: there is no such VM yet.
+            before: the manifest that was written last; None: the VM does not exist yet.
 
         Raises:
-            Refused: somebody has something against it.
+            `Refused`: the API server or a policy denied the manifest.
         """
         name = after["metadata"]["name"]
         old = self._stored.get(name)
@@ -111,7 +111,7 @@ class ApiServer:
     # -- admission -----------------------------------------------------------------------------------------------------
 
     def _admitted(self, vm: Json, old: Json | None) -> Json:
-        # Requests that change nothing in the spec aren't sent to us.
+        # The API server does not call the webhook for requests that change nothing in the spec.
         if old is None or old["spec"] != vm["spec"]:
             for policy in ("instancetypes", "scheduling"):
                 vm = self._mutated(policy, vm, old)
@@ -170,7 +170,7 @@ def _merged(old: Any, patch: Any) -> Any:
 
 
 def _only_removed(patch: Json) -> Json:
-    """What a merge patch removes."""
+    """The fields that a merge patch removes."""
     inner = {key: _only_removed(value) for key, value in patch.items() if isinstance(value, dict)}
     return {key: value for key, value in inner.items() if value} | {
         key: None for key, value in patch.items() if value is None

@@ -141,7 +141,7 @@ class TestReleases:
         assert decision.warnings
 
     def test_a_default_that_kubevirt_1_6_has_given_a_kind_is_still_ours(self) -> None:
-        """It writes the cluster-wide kind in lower case into the matcher that we had left without."""
+        """KubeVirt 1.6 writes the cluster-wide kind in lower case into the matcher that the webhook left without."""
         matcher = {**SMALL, "kind": "virtualmachineclusterinstancetype"}
         given = vm(annotations={IT_MARK[2]: SMALL_MARK}, instancetype=matcher)
         sized = copy.deepcopy(given)

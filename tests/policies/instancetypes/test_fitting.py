@@ -1,4 +1,4 @@
-"""Defaults that KubeVirt would refuse are not injected, whatever the VM says."""
+"""The policy does not inject defaults that KubeVirt would deny, whatever the VM sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates of owners who apply manifests: what is merged, and what they have said."""
+"""Updates of owners who apply manifests: the merged fields, and the fields that the owners have set."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_second_manifest_makes_the_vm_that_it_would_make_anew(
 
 
 class TestMerging:
-    """What an applier or a patch merged into our default is told apart from it."""
+    """The policy distinguishes what an applier or a patch merged into an injected default from that default."""
 
     OLD = vm(annotations={IT_MARK[2]: OWN_MARK}, instancetype=OWN)
     OBJECTS = (instancetype("own", kind="VirtualMachineInstancetype"), instancetype("big"))

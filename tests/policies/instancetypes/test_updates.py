@@ -223,7 +223,7 @@ class TestGivingWay:
 
 
 class TestSize:
-    """Who takes the only size out of a VM is told."""
+    """An owner who removes the only size of a VM gets a warning."""
 
     @pytest.mark.parametrize(
         "old",
@@ -259,7 +259,7 @@ class TestSize:
 
 
 class TestExpanded:
-    """A default that KubeVirt or we have written out survives the overwrite of a pool all the same."""
+    """A default that KubeVirt or the webhook has expanded survives the overwrite of a pool all the same."""
 
     DOMAIN = {"cpu": {"sockets": 2, "cores": 1, "threads": 1}, "memory": {"guest": "4Gi"}}
 

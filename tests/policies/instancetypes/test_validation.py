@@ -1,4 +1,4 @@
-"""What is refused early: conflicts, requirements, what isn't there, and what isn't allowed."""
+"""Early denials: conflicts, requirements, missing objects, and objects that the settings do not allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VMIs that no VM stands behind: what they are filled with, and what is refused."""
+"""VMIs that no VM owns: what the webhook fills in, and what it denies."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class TestWhatIsNot:
 
         decision = decide(vmi(nodeSelector={"c": "d"}), world, **BOTH)
 
-        # The preference is none the worse for it.
+        # The preference applies all the same.
         assert set(decision.notes) == {"preference"}
         assert ("spec", "domain", "memory") not in changes(decision)
         why = "VMI conflicts with instancetype spec in fields: [spec.nodeSelector]"
@@ -245,7 +245,7 @@ class TestWhatIsNot:
 
 
 class TestWhatIsRefused:
-    """Whoever asks gets it or is told why not."""
+    """An owner who requests an instancetype gets it, or a denial that says why not."""
 
     def test_conflicts_with_all_causes(self) -> None:
         decision = decide(vmi({"cpu": {"cores": 1}, "memory": {"guest": "1Gi"}}, annotations=ASKED), facts(WORLD))

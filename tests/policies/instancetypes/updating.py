@@ -14,7 +14,7 @@ from tests.policies.instancetypes.world import (
 )
 
 INJECTED_ANNOTATIONS = {IT_MARK[2]: SMALL_MARK, PREF_MARK[2]: FEDORA_MARK}
-# What takes a default out.
+# Changes that remove a default.
 GONE = {("spec", "instancetype"): None, IT_MARK: None}
 PREFERENCE_GONE = {("spec", "preference"): None, PREF_MARK: None}
 OURS = vm(annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=FEDORA)

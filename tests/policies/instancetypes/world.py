@@ -1,4 +1,4 @@
-"""What the tests of this policy share: objects of a small cluster, and asking an endpoint."""
+"""Shared helpers for the tests of this policy: objects of a small cluster, and requests to an endpoint."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def facts(
     configuration: ClusterConfig | Unavailable | None = DEFAULTS,
     presets: Iterable[Json] | Unavailable = (),
 ) -> dict[Key[Any], object]:
-    """A cluster that has these objects; what is asked for beyond them raises `NotRead`."""
+    """A cluster that has these objects; any other look-up raises `NotRead`."""
     result = known() | {KubeVirtKey(): None if configuration is None else installed(configuration)}
     found = (
         presets if isinstance(presets, Unavailable) else tuple(msgspec.convert(one, Unstructured) for one in presets)
@@ -134,7 +134,7 @@ def decide(
 
 
 def applied(obj: Json, decision: Decision) -> Json:
-    """The object with a decision's patch applied, by a library that knows nothing of us."""
+    """The object with a decision's patch applied, by a library that is independent of the webhook."""
     result: Json = jsonpatch.apply_patch(
         obj, msgspec.json.decode(msgspec.json.encode(operations(msgspec.convert(obj, Unstructured), decision.changes)))
     )

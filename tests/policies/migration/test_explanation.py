@@ -320,7 +320,7 @@ def test_it_adds_up(places: dict[str, str], added: dict[str, str], own: dict[str
     assert sorted([*answer.eligible.names, *outside]) == sorted(places)
     assert {name for reason in answer.reasons for name in reason.nodes.names} == set(outside)
     assert sum(reason.alone for reason in answer.reasons) <= len(outside)
-    # KubeVirt alone asks for less: it can only reach more.
+    # KubeVirt alone requires less: it can only reach more nodes.
     assert set(answer.eligible.names) <= set(answer.kubevirt.nodes.names)
     assert all(set(opening.nodes.names) <= set(outside) for opening in answer.openings)
     if answer.contradictions:

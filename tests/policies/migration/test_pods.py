@@ -179,7 +179,7 @@ TERMS = st.lists(st.builds(lambda some: {"matchExpressions": some}, st.lists(EXP
 
 
 def matches(some: Any, labels: dict[str, str]) -> bool:
-    """Kubernetes' own rule, by the port that the vectors judge."""
+    """Kubernetes' own rule, by the port that the vectors verify."""
     return any(
         Term.of(
             tuple(

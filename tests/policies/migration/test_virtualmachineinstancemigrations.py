@@ -106,7 +106,7 @@ class TestSelector:
     def test_reserved_keys_may_be_allowed_but_never_widen(self) -> None:
         decision = decide(migration({AMD: "true"}), facts(), reserved_keys="allow")
 
-        # The VM runs on Intel, so no AMD node is eligible whatever the key does to KubeVirt's guard.
+        # The VM runs on Intel, so no AMD node is eligible whatever the key does to KubeVirt's own requirement.
         assert decision.denial
 
     def test_the_sending_side_ignores_it(self) -> None:
@@ -128,7 +128,7 @@ class TestSelector:
 
 
 class TestResourcesOfTheTarget:
-    """What nodes lack for good, and not what is used of them now."""
+    """The resources that nodes lack permanently, and not their present usage."""
 
     WORLD = facts(nodes=ONE_DEVICE) | requesting()
     ANYWHERE: ClassVar = {"kubernetes.io/arch": "amd64"}

@@ -103,7 +103,7 @@ def facts(
     may: Iterable[tuple[str, str]] = (),
     migrations: Iterable[Json] = (),
 ) -> dict[Key[Any], object]:
-    """What a review may know; ``may`` are the verbs and resources that `USER` has."""
+    """The facts of a review; ``may`` are the verbs and resources that `USER` has."""
     there = vmi() if found is None else found
     pod = {
         "metadata": {"name": "p", "ownerReferences": OWNED},

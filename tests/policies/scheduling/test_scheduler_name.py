@@ -207,7 +207,7 @@ class TestNamesOfPods:
 
 
 class TestFallback:
-    """A pod that carries our own earlier choice, through VM and VMI."""
+    """A pod that has an earlier choice of the webhook, through VM and VMI."""
 
     def pod(self, scheduler: str = "kubevirt", mark: str = "kubevirt") -> Json:
         pod = launcher_pod(schedulerName=scheduler)
@@ -318,7 +318,7 @@ def test_declared_schedulers_are_looked_up_by_name() -> None:
 
 
 def test_a_fallback_is_final() -> None:
-    """The second pass sees the default again, beside a mark that can't be served."""
+    """The second pass sees the default again, beside an annotation that names an unknown scheduler."""
     pod = launcher_pod()
     pod["metadata"]["annotations"][MARK] = "gone"
 

@@ -93,7 +93,7 @@ class TestVirtualMachines:
 
 
 class TestInstancetypes:
-    """KubeVirt refuses a VM that sets what its instancetype sets, even to the same value."""
+    """KubeVirt denies a VM that sets what its instancetype sets, even to the same value."""
 
     @pytest.mark.parametrize(
         ("kind", "resource", "namespace"),
@@ -157,7 +157,7 @@ class TestInstancetypes:
             (captured("VirtualMachineInstancetype", InstancetypeSpec("x")), Code.INSTANCETYPE_SETS_SCHEDULER),
             (captured("VirtualMachinePreference"), Code.INSTANCETYPE_UNRESOLVED),
             (captured(None, InstancetypeSpec()), Code.INSTANCETYPE_UNRESOLVED),
-            # Without labels and owner it is anybody's.
+            # Without labels and owner, any user may have written it.
             (RevisionData("VirtualMachineInstancetype", InstancetypeSpec("x")), Code.INSTANCETYPE_UNRESOLVED),
             (None, Code.INSTANCETYPE_UNRESOLVED),
         ],

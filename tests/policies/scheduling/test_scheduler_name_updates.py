@@ -131,7 +131,7 @@ def test_update_never_adds_what_was_not_ours(
 
 
 class TestOwners:
-    """At UPDATE the owner's word counts, and our choice gives way to it."""
+    """At UPDATE the owner's value counts, and the injected one gives way to it."""
 
     OURS = vm("kubevirt", mark="kubevirt")
 
@@ -201,7 +201,7 @@ class TestOwners:
 
 
 class TestMarks:
-    """Clones, restores and tools that rewrite annotations bring our choice without some of its marks."""
+    """Clones, restores and tools that rewrite annotations keep an injected scheduler, and drop some annotations."""
 
     ONLY = builders.scheduling().schedulers
     ALONE = {**ONLY, "kubevirt": msgspec.structs.replace(ONLY["kubevirt"], only_by_webhook=True)}

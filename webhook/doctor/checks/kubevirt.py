@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from webhook import names
+from webhook.cluster.definitions import read_definitions
 from webhook.doctor.support.finding import Finding, abbreviate, unreadable
 from webhook.doctor.support.installation import Installation
+from webhook.doctor.support.reader import SECONDS
 from webhook.doctor.support.views import title
 from webhook.errors import InputError, Unavailable
 from webhook.kubevirt.config import ClusterConfig
-from webhook.kubevirt.install import find_in_use
+from webhook.kubevirt.install import find_in_use, versions_of
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.views import KubeVirt, KubeVirtStatus
 from webhook.releases.detection import detect
+from webhook.releases.fields import unknown_fields
 from webhook.releases.release import Release
 from webhook.releases.version import NEWEST, Version, parse_version
 
@@ -38,6 +41,7 @@ async def check(installation: Installation) -> list[Finding]:
     return [
         *_check_namespace(installation, deployed, subject),
         *_check_version(installation, deployed, subject),
+        *await _check_fields(installation, deployed, subject),
         *await _check_configuration(installation, deployed, subject),
     ]
 
@@ -69,6 +73,29 @@ def _check_version(installation: Installation, kubevirt: KubeVirt, subject: str)
         yield from _describe_update(state, release, subject)
     if declared is not None:
         yield _compare_declared(declared, release, subject)
+
+
+async def _check_fields(installation: Installation, kubevirt: KubeVirt, subject: str) -> list[Finding]:
+    """Whether the cluster's definitions can be read, and what differs between them and the tables of the release."""
+    definitions = await read_definitions(installation.reader.api, SECONDS)
+    if isinstance(definitions, Unavailable):
+        what = f"{definitions.why}; which fields KubeVirt knows is taken from tables by version"
+        todo = "grant kubevirt-webhook get on the CustomResourceDefinitions in manifests/base/rbac.yaml"
+        return [Finding(CHECK, "fields-unreadable", subject, "warning", what, todo)]
+    release = detect(*versions_of(kubevirt), definitions)
+    if release is None or release.definitions is None:
+        return []
+    more, fewer = set[str](), set[str]()
+    for kind, _ in release.definitions.kinds:
+        table = unknown_fields(release.rules_version, kind)
+        more |= table - release.unknown_fields(kind)
+        fewer |= release.unknown_fields(kind) - table
+    if not more and not fewer:
+        return []
+    parts = [("more", more), ("not", fewer)]
+    listed = "; ".join(f"{which}: {abbreviate(sorted(paths))}" for which, paths in parts if paths)
+    what = f"the CustomResourceDefinitions know other fields than KubeVirt {release} does; {listed}"
+    return [Finding(CHECK, "fields-differ", subject, "ok", what)]
 
 
 def _describe_release(release: Release, subject: str) -> Finding:

@@ -162,3 +162,24 @@ class ByteLimitedStore(ObjectStore[V], Generic[V]):
 
     def __len__(self) -> int:
         return sum(map(len, self._kept.values()))
+
+
+def report_changes(
+    former: ObjectStore[V], fresh: ObjectStore[V], report: Callable[[V | None, V | None], None]
+) -> Iterator[None]:
+    """Report the changes from one copy to another; each step is about one object.
+
+    Args:
+        former: the copy until now.
+        fresh: the copy from now on.
+        report: gets what there was of an object, and what there is; None for nothing.
+    """
+    for name in former.names():
+        if fresh.get(name) is None:
+            report(former.get(name), None)
+        yield
+    for name in fresh.names():
+        old, view = former.get(name), fresh.get(name)
+        if old != view:
+            report(old, view)
+        yield

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing
 from typing import Final, Generic, TypeVar
 
@@ -21,8 +21,8 @@ import msgspec
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import LARGEST_ANSWER_BYTES, ApiConnectionError, ApiError, Forbidden, Transport, explain
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.k8s.client.list_pages import ListMeta, pages
-from webhook.k8s.client.object_store import CountLimitedStore, ObjectName, ObjectStore
+from webhook.k8s.client.list_pages import ListMeta, Page, pages
+from webhook.k8s.client.object_store import CountLimitedStore, ObjectName, ObjectStore, report_changes
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.client.status import decode_status
 from webhook.k8s.client.watch_lines import (
@@ -41,10 +41,11 @@ logger = logging.getLogger(__name__)
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """How a `Reflector` paces itself; all values are seconds, except ``page_limit``.
+    """How a `Reflector` paces itself; all values are seconds, except ``page_limit`` and ``slice``.
 
     Attributes:
         page_limit: objects in a page of a list, which are decoded without a turn for other tasks.
+        slice: objects of a list that are reduced, reported, or put into an index, without a turn for other tasks.
         list_timeout: timeout of one page.
         watch_shortest: lower bound of the ``timeoutSeconds`` that a watch requests; the value is random, so that
             replicas do not return in step.
@@ -57,6 +58,7 @@ class Timing(msgspec.Struct, frozen=True):
     """
 
     page_limit: int = 100
+    slice: int = 50
     list_timeout: float = 60.0
     watch_shortest: float = 240.0
     watch_longest: float = 480.0
@@ -138,8 +140,7 @@ class Reflector(Generic[V]):
         self._trouble: Unavailable | None = None
         self._heard_at: float | None = None
         self._version: str | None = None  # None: to be listed
-        self._failures = 0
-        self._rejections = 0
+        self._failures = self._rejections = 0
 
     def get(self, name: str, namespace: str = "") -> V | None:
         """The view of one object, None if there is no such object in the copy."""
@@ -196,7 +197,7 @@ class Reflector(Generic[V]):
                 await self._list()
             await self._watch()
         except ApiError as rejection:
-            return self._on_denial(rejection)
+            return await self._on_denial(rejection)
         except ApiConnectionError as error:
             return self._on_failure(Unavailable(error.why))
         except TimeoutError:
@@ -220,11 +221,10 @@ class Reflector(Generic[V]):
         async with aclosing(listed):
             async for page in listed:
                 self._record_contact()
-                for view, size in zip(page.items or (), page.sizes or (), strict=True):
-                    self._put(fresh, view, size)
+                await self._pace(self._take(fresh, page))
                 version = page.meta.resource_version or ""
                 await asyncio.sleep(0)
-        self._replace(fresh)
+        await self._replace(fresh)
         self._version = version
 
     async def _watch(self) -> None:
@@ -286,6 +286,11 @@ class Reflector(Generic[V]):
         if meta and meta.resource_version:
             self._version = meta.resource_version
 
+    def _take(self, fresh: ObjectStore[V], page: Page[V]) -> Iterator[None]:
+        for view, size in zip(page.items or (), page.sizes or (), strict=True):
+            self._put(fresh, view, size)
+            yield
+
     def _drop(self, name: ObjectName) -> None:
         old = self._store.drop(name)
         if old is not None and self._on_change:
@@ -313,25 +318,29 @@ class Reflector(Generic[V]):
             return None
         return self._transform(view) if self._transform else view
 
-    def _replace(self, fresh: ObjectStore[V]) -> None:
-        """Swap the whole copy at once, so that no reader sees a part of a list."""
+    async def _replace(self, fresh: ObjectStore[V]) -> None:
+        """Swap the whole copy at once, so that no reader sees a part of a list, and report what has changed.
+
+        Other tasks get their turn in between: only this one changes the copy, so what is still to be reported stays
+        true.
+        """
         former, self._store = self._store, fresh
         if self._on_change:
-            for name in former.names():
-                if fresh.get(name) is None:
-                    self._on_change(former.get(name), None)
-            for name in fresh.names():
-                old, view = former.get(name), fresh.get(name)
-                if old != view:
-                    self._on_change(old, view)
+            await self._pace(report_changes(former, fresh, self._on_change))
         self._synced = True
 
-    def _on_denial(self, rejection: ApiError) -> float:
+    async def _pace(self, steps: Iterable[None]) -> None:
+        """Take steps, with a turn for other tasks after each slice of them."""
+        for count, _ in enumerate(steps, 1):
+            if count % self._timing.slice == 0:
+                await asyncio.sleep(0)
+
+    async def _on_denial(self, rejection: ApiError) -> float:
         listing = self._version is None
         if rejection.status == 404 and listing:
             # The type isn't served: its CustomResourceDefinition may come later, objects of it there are none.
             self._record_contact()
-            self._replace(self._make_store())
+            await self._replace(self._make_store())
             self._record_recovery()
             self._failures = self._rejections = 0
             return self._timing.absent_retry

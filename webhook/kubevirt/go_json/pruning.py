@@ -17,15 +17,18 @@ def replace_fields(shape: Struct, changes: Mapping[str, Shape | None]) -> Struct
     Args:
         shape: the shape to start from.
         changes: the new shape by the field's path, with dots and through lists; None removes the field. A path that
-            leads nowhere changes nothing.
+            leads nowhere changes nothing, nor does one below a field that is replaced or removed.
     """
     tree: _Tree = {}
-    for path, change in changes.items():
+    for path in sorted(changes):  # a field before those below it
         *parents, name = path.split(".")
         below = tree
         for parent in parents:
             below = below.setdefault(parent, {})
-        below[name] = change
+            if not isinstance(below, dict):
+                break
+        else:
+            below[name] = changes[path]
     return cast("Struct", _replace_field(shape, tree)) if tree else shape
 
 

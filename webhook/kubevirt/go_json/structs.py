@@ -10,29 +10,23 @@ always (no ``omitempty``: written even when it was absent).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from webhook.errors import InputError
-from webhook.k8s import quantity
 from webhook.kubevirt.go_json.limits import MAX_ITEMS, MAX_KEYS, MAX_VALUES, copy_bounded, is_too_large
+from webhook.kubevirt.go_json.scalar import LISTED, OMITTED, Amount, Scalar, WholeNumber
 from webhook.kubevirt.go_json.scalars import (
     WrongValue,
     check_boolean,
     check_int_or_string,
     check_quantity,
     check_string,
-    integer_check,
     kind_of,
 )
 from webhook.work import spend
 
 Json = dict[str, Any]
 
-_OMITTED: Final = object()
-# What uses up a review's work, for the message.
-_NUMBER_STEPS: Final = 20
-_LISTED: Final = "lists and maps, read anew for each step of KubeVirt's,"
 _NESTED: Final = frozenset({dict, list})
 
 
@@ -40,68 +34,10 @@ class Shape(Protocol):
     """A Go type as JSON sees it."""
 
     def take(self, value: Any, live: bool) -> Any:
-        """A copy of a value that is not null, or ``_OMITTED``."""
+        """A copy of a value that is not null, or ``OMITTED``."""
 
     def absent(self, live: bool) -> Any:
-        """What is written where there is no value, or ``_OMITTED``."""
-
-
-class Scalar:
-    """A string, boolean, number or quantity.
-
-    Args:
-        check: the value as it is to be kept; raises `WrongValue`.
-        zero: what Go takes for absent; falsy.
-        omitted: the zero is not written.
-        always: the zero is written even when there is no value.
-        kept: the type whose values `check` keeps as they are, so that it need not be called.
-    """
-
-    __slots__ = ("_check", "_omitted", "always", "kept", "zero")
-
-    def __init__(
-        self,
-        check: Callable[[Any], Any],
-        zero: Any,
-        *,
-        omitted: bool = False,
-        always: bool = False,
-        kept: type | None = None,
-    ) -> None:
-        self._check = check
-        self.zero: Final = zero
-        self._omitted = omitted
-        self.always: Final = always
-        self.kept: Final = kept
-
-    def take(self, value: Any, live: bool) -> Any:
-        """A copy of a value that is not null; ``_OMITTED`` for a zero that Go's ``omitempty`` drops.
-
-        Raises:
-            WrongValue: the value is of another kind.
-        """
-        checked = value if type(value) is self.kept else self._check(value)
-        return checked if checked or not self._omitted else _OMITTED
-
-    def absent(self, live: bool) -> Any:
-        """The zero where Go writes it without a value, else ``_OMITTED``."""
-        return self.zero if self.always else _OMITTED
-
-
-class Amount(Scalar):
-    """A quantity. Read, it stays as it was written, which can decide over its value; written, it is canonical."""
-
-    def take(self, value: Any, live: bool) -> Any:
-        """The quantity, as it was written where ``live`` is set, else in its canonical form.
-
-        Raises:
-            WrongValue: the value is not a quantity.
-            TooComplex: the review has no steps left for it.
-        """
-        # A long one, with a large exponent, takes a hundred microseconds.
-        spend(1 + len(value) if isinstance(value, str) else _NUMBER_STEPS, _LISTED)
-        written = super().take(value, live)
-        return quantity.text(value) if live else written
+        """What is written where there is no value, or ``OMITTED``."""
 
 
 class Struct:
@@ -115,9 +51,13 @@ class Struct:
         self.fields: Final = fields
         # Every object passes here field by field: what can be known of a shape is looked up once.
         self._known: Final = {
-            name: (shape.take, shape.kept if isinstance(shape, Scalar) else None) for name, shape in fields.items()
+            name: (
+                shape.shape.take if isinstance(shape, Value) else shape.take,
+                shape.kept if isinstance(shape, Scalar) else None,
+            )
+            for name, shape in fields.items()
         }
-        self._required: Final = [(name, shape) for name, shape in fields.items() if _is_required(shape)]
+        self._required: Final = [(name, shape) for name, shape in fields.items() if is_required(shape)]
 
     def take(self, value: Any, live: bool) -> Json:
         """A copy of an object with the known fields, and with those that Go writes without a value.
@@ -141,16 +81,16 @@ class Struct:
             except WrongValue as wrong:
                 wrong.path.append(f".{name}")
                 raise
-            if result is not _OMITTED:
+            if result is not OMITTED:
                 taken[name] = result
         for name, shape in self._required:
-            if name not in taken and (zero := shape.absent(live)) is not _OMITTED:
+            if name not in taken and (zero := shape.absent(live)) is not OMITTED:
                 taken[name] = zero
         return taken
 
     def absent(self, live: bool) -> Any:
-        """``_OMITTED``: a pointer to a struct is dropped where it is nil."""
-        return _OMITTED
+        """``OMITTED``: a pointer to a struct is dropped where it is nil."""
+        return OMITTED
 
 
 class Value:
@@ -188,21 +128,21 @@ class OrNull:
         self.shape: Final = shape
 
     def take(self, value: Any, live: bool) -> Any:
-        """A copy of the value; an empty list instead of ``_OMITTED``.
+        """A copy of the value; an empty list instead of ``OMITTED``.
 
         Raises:
             WrongValue: the value, or one in it, is of another kind.
             TooComplex: the review has no steps left for it.
         """
         taken = self.shape.take(value, live)
-        return [] if taken is _OMITTED else taken
+        return [] if taken is OMITTED else taken
 
     def absent(self, live: bool) -> None:
         """None, which is written as null."""
         return None  # noqa: RET501 - a value, not the lack of one
 
 
-def _is_required(shape: Shape) -> bool:
+def is_required(shape: Shape) -> bool:
     """Whether something is written even where there is no value."""
     return shape.always if isinstance(shape, Scalar) else isinstance(shape, Value | OrNull)
 
@@ -220,7 +160,7 @@ class List:
         self.limit: Final = limit
 
     def take(self, value: Any, live: bool) -> Any:
-        """A copy of a list; ``_OMITTED`` for an empty one.
+        """A copy of a list; ``OMITTED`` for an empty one.
 
         Raises:
             WrongValue: the value is not a list or has too many items, or an item is of another kind.
@@ -230,7 +170,7 @@ class List:
             raise WrongValue(f"is {kind_of(value)}, not a list")
         if len(value) > self.limit:
             raise WrongValue(f"has {len(value)} items, more than {self.limit}")
-        spend(len(value), _LISTED)
+        spend(len(value), LISTED)
         taken = []
         for index, item in enumerate(value):
             try:
@@ -238,11 +178,11 @@ class List:
             except WrongValue as wrong:
                 wrong.path.append(f"[{index}]")
                 raise
-        return taken or _OMITTED
+        return taken or OMITTED
 
     def absent(self, live: bool) -> Any:
-        """``_OMITTED``: Go drops a list that is nil."""
-        return _OMITTED
+        """``OMITTED``: Go drops a list that is nil."""
+        return OMITTED
 
 
 class Map:
@@ -266,7 +206,7 @@ class Map:
             raise WrongValue(f"is {kind_of(value)}, not an object")
         if len(value) > MAX_KEYS:
             raise WrongValue(f"has {len(value)} keys, more than {MAX_KEYS}")
-        spend(len(value), _LISTED)
+        spend(len(value), LISTED)
         taken = {}
         for key, item in value.items():
             if not isinstance(key, str):
@@ -276,11 +216,11 @@ class Map:
             except WrongValue as wrong:
                 wrong.path.append(f"[{key[:100]!r}]")
                 raise
-        return taken if taken or live else _OMITTED
+        return taken if taken or live else OMITTED
 
     def absent(self, live: bool) -> Any:
-        """``_OMITTED``: Go drops a map that is nil."""
-        return _OMITTED
+        """``OMITTED``: Go drops a map that is nil."""
+        return OMITTED
 
 
 class Free:
@@ -295,8 +235,8 @@ class Free:
         return copy_bounded(value)
 
     def absent(self, live: bool) -> Any:
-        """``_OMITTED``: an absent value is dropped."""
-        return _OMITTED
+        """``OMITTED``: an absent value is dropped."""
+        return OMITTED
 
 
 STRING: Final = Scalar(check_string, "", omitted=True, kept=str)
@@ -305,24 +245,20 @@ STRING_ALWAYS: Final = Scalar(check_string, "", always=True, kept=str)
 BOOL: Final = Scalar(check_boolean, False, omitted=True, kept=bool)
 BOOL_POINTER: Final = Scalar(check_boolean, False, kept=bool)
 BOOL_ALWAYS: Final = Scalar(check_boolean, False, always=True, kept=bool)
-_uint32, _int32, _int64 = (
-    integer_check(0, 2**32 - 1),
-    integer_check(-(2**31), 2**31 - 1),
-    integer_check(-(2**63), 2**63 - 1),
-)
-_uint64 = integer_check(0, 2**64 - 1)
-UINT32: Final = Scalar(_uint32, 0, omitted=True)
-UINT32_POINTER: Final = Scalar(_uint32, 0)
-UINT32_ALWAYS: Final = Scalar(_uint32, 0, always=True)
-INT32: Final = Scalar(_int32, 0, omitted=True)
-INT32_POINTER: Final = Scalar(_int32, 0)
-INT32_ALWAYS: Final = Scalar(_int32, 0, always=True)
-INT64: Final = Scalar(_int64, 0, omitted=True)
-INT64_POINTER: Final = Scalar(_int64, 0)
-INT64_ALWAYS: Final = Scalar(_int64, 0, always=True)
-UINT64: Final = Scalar(_uint64, 0, omitted=True)
-UINT64_POINTER: Final = Scalar(_uint64, 0)
-UINT64_ALWAYS: Final = Scalar(_uint64, 0, always=True)
+_uint32, _int32 = (0, 2**32 - 1), (-(2**31), 2**31 - 1)
+_uint64, _int64 = (0, 2**64 - 1), (-(2**63), 2**63 - 1)
+UINT32: Final = WholeNumber(*_uint32, omitted=True)
+UINT32_POINTER: Final = WholeNumber(*_uint32)
+UINT32_ALWAYS: Final = WholeNumber(*_uint32, always=True)
+INT32: Final = WholeNumber(*_int32, omitted=True)
+INT32_POINTER: Final = WholeNumber(*_int32)
+INT32_ALWAYS: Final = WholeNumber(*_int32, always=True)
+INT64: Final = WholeNumber(*_int64, omitted=True)
+INT64_POINTER: Final = WholeNumber(*_int64)
+INT64_ALWAYS: Final = WholeNumber(*_int64, always=True)
+UINT64: Final = WholeNumber(*_uint64, omitted=True)
+UINT64_POINTER: Final = WholeNumber(*_uint64)
+UINT64_ALWAYS: Final = WholeNumber(*_uint64, always=True)
 QUANTITY: Final = Amount(check_quantity, "0")
 QUANTITY_ALWAYS: Final = Amount(check_quantity, "0", always=True)
 INT_OR_STRING_ALWAYS: Final = Scalar(check_int_or_string, 0, always=True)

@@ -9,7 +9,6 @@ from webhook.kubevirt.go_json.structs import STRING_POINTER, UINT64_ALWAYS, Shap
 from webhook.kubevirt.types import instancetypes, machines
 from webhook.releases import fields
 from webhook.releases.capabilities import OMITS_EMPTY_CLAIMS, OMITS_ZERO_BLOCK_SIZES
-from webhook.releases.fields import unknown_fields
 from webhook.releases.release import Release
 
 _DEVICES: Final = ("gpus", "hostDevices")
@@ -36,17 +35,27 @@ class Types:
     __slots__ = ("by_kind", "instancetype", "preference", "vm", "vmi")
 
     def __init__(self, release: Release) -> None:
-        machine = _changes(release, fields.MACHINE)
-        template = {f"template.spec.{path}": change for path, change in machine.items()}
-        self.vmi: Final = _of(machines.VMI, machine)
-        self.vm: Final = _of(machines.VM, _changes(release, fields.VIRTUAL_MACHINE) | template)
-        self.instancetype: Final = _of(instancetypes.INSTANCETYPE, _changes(release, fields.INSTANCETYPE))
-        self.preference: Final = _of(instancetypes.PREFERENCE, _changes(release, fields.PREFERENCE))
+        formats = _formats(release, fields.MACHINE)
+        template = {f"template.spec.{path}": change for path, change in formats.items()}
+        self.vmi: Final = _of(machines.VMI, formats | _unknown(release, fields.MACHINE))
+        self.vm: Final = _of(machines.VM, template | _unknown(release, fields.VIRTUAL_MACHINE))
+        self.instancetype: Final = _of(
+            instancetypes.INSTANCETYPE,
+            _formats(release, fields.INSTANCETYPE)
+            | _unknown(release, fields.INSTANCETYPE)
+            | _unknown(release, fields.CLUSTER_INSTANCETYPE),
+        )
+        self.preference: Final = _of(
+            instancetypes.PREFERENCE,
+            _formats(release, fields.PREFERENCE)
+            | _unknown(release, fields.PREFERENCE)
+            | _unknown(release, fields.CLUSTER_PREFERENCE),
+        )
         self.by_kind: Final = {
-            "VirtualMachineInstancetype": self.instancetype,
-            "VirtualMachineClusterInstancetype": self.instancetype,
-            "VirtualMachinePreference": self.preference,
-            "VirtualMachineClusterPreference": self.preference,
+            fields.INSTANCETYPE: self.instancetype,
+            fields.CLUSTER_INSTANCETYPE: self.instancetype,
+            fields.PREFERENCE: self.preference,
+            fields.CLUSTER_PREFERENCE: self.preference,
         }
 
 
@@ -54,11 +63,12 @@ def _of(shape: Struct, changes: _Changes) -> Struct:
     return replace_fields(shape, {f"spec.{path}": change for path, change in changes.items()})
 
 
-def _changes(release: Release, kind: str) -> _Changes:
-    changes: _Changes = dict.fromkeys(unknown_fields(release.rules_version, kind))
-    changes |= _block_sizes(release).get(kind, {})
-    changes |= _claims(release).get(kind, {})
-    return changes
+def _unknown(release: Release, kind: str) -> _Changes:
+    return dict.fromkeys(release.unknown_fields(kind))
+
+
+def _formats(release: Release, kind: str) -> _Changes:
+    return _block_sizes(release).get(kind, {}) | _claims(release).get(kind, {})
 
 
 def _block_sizes(release: Release) -> dict[str, _Changes]:

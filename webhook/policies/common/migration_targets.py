@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -25,6 +24,7 @@ from webhook.releases.capabilities import HOLDS_MIGRATIONS_BACK, SEPARATES_PERSI
 JOB_UID: Final = launcher_pods.JOB_UID
 JOB_NAME: Final = launcher_pods.JOB_NAME
 
+_NODES: Final = NodesKey()
 _CREATED_BY: Final = "kubevirt.io/created-by"
 
 
@@ -47,7 +47,7 @@ class Target(msgspec.Struct, frozen=True):
             Unreadable: the nodes cannot be read.
             NotRead: the nodes have not been read yet; for the Reviewer.
         """
-        nodes = read(facts, NodesKey(), "the nodes")
+        nodes = read(facts, _NODES, "the nodes")
         assert nodes is not None
         return nodes.review(self.requirements)
 
@@ -86,13 +86,13 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
         Unreadable: a fact that the target depends on cannot be read.
         NotRead: a fact has not been read yet; for the Reviewer.
     """
-    nodes = read(facts, NodesKey(), "the nodes")
+    nodes = read(facts, _NODES, "the nodes")
     configuration = read_configuration(facts) or DEFAULTS
     assert nodes is not None
     here = vmi.node_name
     node = nodes.get(here) if here else None
     pod = _present_pod(vmi, here, namespace, facts)
-    added_before = _previously_added(pod, namespace, facts)
+    added_before = _previously_added(pod, namespace, facts) if pod else {}
     plugins = _plugins(vmi, pod, added_before, namespace, configuration, facts)
     requested = demand.of(vmi, pod, node, configuration)
     return Target(
@@ -117,17 +117,21 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
     )
 
 
-def _of_release(vmi: Vmi, configuration: ClusterConfig) -> Iterator[str]:
+def _of_release(vmi: Vmi, configuration: ClusterConfig) -> list[str]:
     """What this release of KubeVirt does beside choosing nodes, as clauses."""
+    gaps = []
     spec = vmi.spec or PlacedVmiSpec()
     if configuration.release.has(HOLDS_MIGRATIONS_BACK):
         if vmi.is_backed_up:
-            yield "KubeVirt holds the VM's migrations back while its backup runs"
+            gaps.append("KubeVirt holds the VM's migrations back while its backup runs")
         if spec.utility_volumes:
-            yield "KubeVirt holds the VM's migrations back until its utility volumes are detached"
-    devices = vmi.domain.devices
+            gaps.append("KubeVirt holds the VM's migrations back until its utility volumes are detached")
+    devices = spec.domain.devices if spec.domain else None
     if devices and devices.reserves_persistently and configuration.release.has(SEPARATES_PERSISTENT_RESERVATIONS):
-        yield "KubeVirt keeps VMs with the same persistent reservation on different nodes, which is not evaluated here"
+        gaps.append(
+            "KubeVirt keeps VMs with the same persistent reservation on different nodes, which is not evaluated here"
+        )
+    return gaps
 
 
 class _Plugins(msgspec.Struct, frozen=True):
@@ -147,14 +151,15 @@ def _plugins(
     facts: Facts,
 ) -> _Plugins:
     """What cannot be read is a gap: an account without these permissions still evaluates all else."""
-    gaps = []
-    runtime_class = RuntimeClass()
+    gaps: list[str] = []
+    labels: tuple[Label, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
     if name := configuration.default_runtime_class:
         found = facts.get(ObjectKey(RUNTIME_CLASSES, "", name))
         if isinstance(found, Unavailable):
             gaps.append(f"what RuntimeClass {quote(name)} requires of nodes is not known: {found.why}")
-        runtime_class = found if isinstance(found, RuntimeClass) else runtime_class
-    labels = runtime_class.labels
+        if isinstance(found, RuntimeClass):
+            labels, tolerations = found.labels, found.tolerations
     left = podadmission.unexplained_labels(pod, vmi, configuration, added_before, labels) if pod else {}
     if left:
         place = facts.get(NamespaceKey(namespace))
@@ -166,7 +171,7 @@ def _plugins(
         explained = {label.expression.key for label in of_namespace}
         if rest := {key: value for key, value in left.items() if key not in explained}:
             gaps.append(podadmission.gap(rest))
-    return _Plugins(labels, runtime_class.tolerations, tuple(gaps))
+    return _Plugins(labels, tolerations, tuple(gaps))
 
 
 def _present_pod(vmi: Vmi, node: str, namespace: str, facts: Facts) -> LauncherPod | None:
@@ -189,10 +194,10 @@ def _present_pod(vmi: Vmi, node: str, namespace: str, facts: Facts) -> LauncherP
     return max(running, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
 
 
-def _previously_added(pod: LauncherPod | None, namespace: str, facts: Facts) -> dict[str, str]:
+def _previously_added(pod: LauncherPod, namespace: str, facts: Facts) -> dict[str, str]:
     """What the migration had added by which the present pod was made; all that it may have where it is gone."""
-    name = pod.meta.annotation(JOB_NAME) if pod else None
-    if pod is None or not name:
+    name = pod.meta.annotation(JOB_NAME)
+    if not name:
         return {}
     found = read(facts, ObjectKey(MIGRATIONS, namespace, name), f"the migration {name}")
     if found is None or found.meta.uid != pod.meta.label(JOB_UID):

@@ -42,9 +42,10 @@ def validate(migration: Migration, request: Request[Migration], facts: Facts, se
     """Deny a migration whose added selector is malformed, not allowed, or leaves no node."""
     if request.operation != "CREATE":
         return skip(common.immutable_after_create("a migration's spec", request.operation))
-    if not migration.added_selector:
+    added = migration.added_selector
+    if not added:
         return skip(messages.no_added_selector())
-    rejection = _selector(migration, settings)
+    rejection = _selector(migration, added, settings)
     if rejection:
         return rejection
     namespace = request.namespace or ""
@@ -77,7 +78,7 @@ def warn(migration: Migration, request: Request[Migration], facts: Facts, _: Mig
         return skip(messages.by_kubevirt())
     namespace = request.namespace or ""
     try:
-        target = migration_targets.find(namespace, _vmi_name(migration), facts, migration)
+        target = migration_targets.find(namespace, migration.vmi_name, facts, migration)
         if target is None:
             return _allow_missing_vmi(namespace, migration)
         verdict = target.review(facts)
@@ -91,28 +92,24 @@ def warn(migration: Migration, request: Request[Migration], facts: Facts, _: Mig
     return _eligible(verdict)
 
 
-def _vmi_name(migration: Migration) -> str:
-    return migration.vmi_name
-
-
 def _allow_missing_vmi(namespace: str, migration: Migration) -> Decision:
-    return skip(common.vmi_not_found(namespace, _vmi_name(migration)))
+    return skip(common.vmi_not_found(namespace, migration.vmi_name))
 
 
-def _selector(migration: Migration, settings: MigrationSettings) -> Decision | None:
+def _selector(migration: Migration, added: dict[str, str], settings: MigrationSettings) -> Decision | None:
     """What is wrong with the selector by itself, or with having one."""
     name = migration.meta.name or ""
     if name.startswith(names.OWN_MIGRATIONS):
         reason = messages.reserved_name(name)
         cause = FieldCause("FieldValueInvalid", reason.text, "metadata.name")
         return Decision((reason,), denial=Denial(422, reason.text, (cause,)))
-    if len(migration.added_selector) > MAX_ADDED:
-        return _deny(messages.too_many_keys(len(migration.added_selector), MAX_ADDED), 422)
-    malformed = syntax.find_malformed(migration.added_selector, messages.FIELD)
+    if len(added) > MAX_ADDED:
+        return _deny(messages.too_many_keys(len(added), MAX_ADDED), 422)
+    malformed = syntax.find_malformed(added, messages.FIELD)
     if malformed:
         reason, causes = messages.selector_invalid([mistake.what for mistake in malformed])
         return _deny(reason, 422, causes)
-    reserved = syntax.reserved_keys(migration.added_selector) if settings.reserved_keys == "deny" else ()
+    reserved = syntax.reserved_keys(added) if settings.reserved_keys == "deny" else ()
     if reserved:
         reason, causes = messages.reserved_keys(reserved)
         return _deny(reason, 403, causes)
@@ -163,7 +160,7 @@ def _kubevirts_own(migration: Migration) -> bool:
 def _evaluate_placement(
     migration: Migration, namespace: str, user: UserInfo, facts: Facts, settings: MigrationSettings
 ) -> Decision:
-    target = migration_targets.find(namespace, _vmi_name(migration), facts, migration)
+    target = migration_targets.find(namespace, migration.vmi_name, facts, migration)
     if target is None:
         return _allow_missing_vmi(namespace, migration)
     colliding = _colliding(target) if settings.collision != "ignore" else []
@@ -188,6 +185,8 @@ def _evaluate_placement(
 def _colliding(target: Target) -> list[Contradiction]:
     """The contradictions that the migration brings; what contradicts itself without it is not its fault."""
     found = contradictions.contradictions(target.requirements)
+    if not found:
+        return []
     return [one for one in found if any(requirement.origin == ADDED for requirement in one.requirements)]
 
 
@@ -217,10 +216,11 @@ def _describe_nodes(verdict: Verdict) -> str:
 
 def _eligible(verdict: Verdict, doubt: Reason | None = None, why: str = "") -> Decision:
     """Allowed; with a doubt also a warning of what becomes of the migration, and why."""
-    reason = common.eligible(verdict.count, verdict.total)
+    count = verdict.count
+    reason = common.eligible(count, verdict.total)
     return Decision(
         (doubt, reason) if doubt else (reason,),
         warnings=(messages.pending(doubt.code, why),) if doubt else (),
-        notes={"eligible-nodes": str(verdict.count)},
+        notes={"eligible-nodes": str(count)},
         details=details(verdict) if doubt else {},
     )

@@ -1,0 +1,32 @@
+"""The measurement of a start works and tells what it should; its figures are not judged here."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from bench.start.__main__ import main
+
+
+def test_a_start(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench.start", "--rounds", "1", "--nodes", "5", "--namespaces", "4"])
+
+    assert main() == 0
+
+    said, _, header, _, small, large, *_ = capsys.readouterr().out.splitlines()
+    assert said.startswith("--help: ")
+    assert "idle MB" in header
+    cells = [[float(cell) for cell in row.strip("| ").split(" | ")] for row in (small, large)]
+    assert [row[:2] for row in cells] == [[3, 3], [5, 4]]
+    assert all(figure > 0 for row in cells for figure in row)
+
+
+@pytest.mark.parametrize("arguments", [["--nodes", "0"], ["--rounds", "x"]])
+def test_what_can_not_be_run(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench.start", *arguments])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "usage:" in capsys.readouterr().err

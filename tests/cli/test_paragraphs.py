@@ -1,0 +1,59 @@
+"""Text fits the terminal, whatever its width, and stays readable."""
+
+from __future__ import annotations
+
+import pytest
+from rich.text import Text
+
+from hack.recording.terminal import on_terminal
+from tests.cli.runner import run
+from webhook.cli.paragraphs import WIDTH, Paragraph, fill
+
+COMMANDS = [
+    ("explain", "drain", "node-1", "--cluster-from", "examples/drain"),
+    ("explain", "drain", "--rolling", "--cluster-from", "examples/drain"),
+    ("explain", "migration", "shop/web", "--to", "zone=b", "--cluster-from", "examples/cluster"),
+    ("explain", "migration", "shop/web", "--node", "node-2", "--cluster-from", "examples/cluster"),
+    ("explain", "vm", "shop/web", "--cluster-from", "examples/cluster"),
+    ("explain", "spread", "shop/web", "--cluster-from", "examples/cluster"),
+    ("explain", "reason", "selector-conflict"),
+]
+
+
+def too_long(text: str, width: int) -> list[str]:
+    """The lines that are longer, but for those with a single word that is."""
+    return [line for line in text.splitlines() if len(line) > width and len(line.split()) > 1]
+
+
+@pytest.mark.parametrize(("number", "columns"), [(0, 60), (0, 200), (2, 80), (4, 60), (6, 60)])
+def test_lines_fit_the_terminal(number: int, columns: int) -> None:
+    command = COMMANDS[number]
+    written, _ = on_terminal(*command, columns=columns)
+    text = Text.from_ansi(written).plain
+
+    assert too_long(text, min(columns, 100)) == []
+    # A second wrapping would leave the ends of lines alone, without their indentation.
+    assert words_of(text) == words_of(run(*command).output)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[:3]))
+def test_lines_of_a_file_fit_a_terminal(command: tuple[str, ...]) -> None:
+    assert too_long(run(*command).output, WIDTH) == []
+
+
+def words_of(text: str) -> list[str]:
+    return text.split()
+
+
+def test_a_word_is_never_broken() -> None:
+    name = "a-very-long-name." * 6
+
+    assert fill(Paragraph(f"see {name} there", "", "  ", 4), 40).splitlines() == ["  see", f"    {name}", "    there"]
+
+
+def test_control_characters_and_credentials_are_not_shown() -> None:
+    shown = fill(Paragraph("a\x1b[31m password=hunter2\nb"), 80)
+
+    assert "\x1b" not in shown
+    assert "hunter2" not in shown
+    assert len(shown.splitlines()) == 1

@@ -1,0 +1,68 @@
+"""The real cert-manager beside an API server: its kinds, its controllers and its cainjector."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import yaml
+
+from hack.controlplane.build import CERT_MANAGER, location
+
+from .access import Access
+from .kube import Json, KubeError, eventually
+from .pki import ADMIN
+from .processes import Process
+
+CERTIFICATES = "cert-manager.io/v1/certificates"
+PROGRAMS = ("cert-manager-controller", "cert-manager-cainjector")
+
+
+def is_built() -> bool:
+    """Whether it can be run; `make e2e-node` builds it."""
+    return location(os.environ, bundle=CERT_MANAGER).is_dir()
+
+
+@contextlib.contextmanager
+def running(access: Access) -> Iterator[None]:
+    """Installs its kinds and runs it."""
+    place = location(os.environ, bundle=CERT_MANAGER)
+    for file in sorted((place / "crds").glob("*.yaml")):
+        for definition in yaml.safe_load_all(file.read_text()):
+            access.admin.apply(definition)
+    eventually(
+        lambda: {"issuers", "certificates", "certificaterequests"} <= _served(access), what="cert-manager's kinds"
+    )
+    kubeconfig = str(access.kubeconfig_for(*ADMIN))
+    logs = access.directory / "logs"
+    processes = [Process(name, [str(place / name), kubeconfig], logs / f"{name}.log") for name in PROGRAMS]
+    for process in processes:
+        process.start()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def _served(access: Access) -> set[str]:
+    try:
+        return {one["name"] for one in access.admin.request("GET", "/apis/cert-manager.io/v1")["resources"]}
+    except KubeError:
+        return set()
+
+
+def renew(access: Access, name: str, namespace: str) -> None:
+    """Ask for a certificate to be issued now, as `cmctl renew` does; returns once it is."""
+    before: Json = access.admin.get(CERTIFICATES, name, namespace)["status"]
+    asked = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "by a test"}
+    issuing = {**asked, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    conditions = [one for one in before["conditions"] if one["type"] != "Issuing"]
+    status = {"status": {"conditions": [*conditions, issuing]}}
+    access.admin.patch(CERTIFICATES, name, status, namespace, subresource="status")
+    eventually(
+        lambda: access.admin.get(CERTIFICATES, name, namespace)["status"]["revision"] > before["revision"],
+        what=f"Certificate {name} to be issued again",
+        timeout=60,
+    )

@@ -1,0 +1,131 @@
+"""A real Prometheus that scrapes nodes which are as busy as a test says, as node-exporter would report them."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from hack.debian import ensure
+
+from .commands import LOOPBACK
+from .kube import eventually
+from .processes import Process, free_port
+
+_GIB = 2**30
+_CPUS = 16
+
+
+class BusyNodes:
+    """What node-exporter says on several nodes, each at a path of its own; a context manager.
+
+    Args:
+        busy: the share of CPUs and memory in use, by node.
+    """
+
+    def __init__(self, busy: Mapping[str, float]) -> None:
+        self._busy = busy
+        metrics = self
+
+        class NodeHandler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = metrics._text(self.path.strip("/")).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                """Nothing is logged."""
+
+        self._server = ThreadingHTTPServer((LOOPBACK, 0), NodeHandler)
+        self.address = f"{LOOPBACK}:{self._server.server_port}"
+
+    def _text(self, node: str) -> str:
+        busy, now = self._busy[node], time.time()
+        lines = [
+            f"node_memory_MemTotal_bytes {64 * _GIB}",
+            f"node_memory_MemAvailable_bytes {64 * _GIB * (1 - busy):.0f}",
+        ]
+        for cpu in range(_CPUS):
+            lines.append(f'node_cpu_seconds_total{{cpu="{cpu}",mode="idle"}} {now * (1 - busy):.3f}')
+            lines.append(f'node_cpu_seconds_total{{cpu="{cpu}",mode="user"}} {now * busy:.3f}')
+        return "\n".join([*lines, ""])
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class NodePrometheus:
+    """A Prometheus on loopback with recording rules; a context manager.
+
+    Args:
+        directory: for its configuration, data and log.
+        nodes: what it scrapes.
+        names: of the nodes.
+        groups: the groups of rules.
+    """
+
+    def __init__(self, directory: Path, nodes: BusyNodes, names: list[str], groups: list[Any]) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        port = free_port()
+        self.url = f"http://{LOOPBACK}:{port}"
+        # Rules of a page have the intervals of a cluster.
+        quick = [{**group, "interval": "1s"} for group in groups]
+        (directory / "rules.json").write_text(json.dumps({"groups": quick}))
+        jobs = [
+            {
+                "job_name": f"node-exporter-{name}",
+                "metrics_path": f"/{name}",
+                "static_configs": [{"targets": [nodes.address], "labels": {"instance": name}}],
+            }
+            for name in names
+        ]
+        content = {"global": {"scrape_interval": "1s"}, "rule_files": ["rules.json"], "scrape_configs": jobs}
+        (directory / "prometheus.yml").write_text(json.dumps(content))
+        programs = ensure("prometheus", ("prometheus", "promtool"), os.environ)
+        command = [str(programs / "prometheus"), f"--config.file={directory / 'prometheus.yml'}"]
+        command += [f"--storage.tsdb.path={directory / 'data'}", f"--web.listen-address={LOOPBACK}:{port}"]
+        self._process = Process("prometheus", command, directory / "log")
+
+    def __enter__(self) -> Self:
+        self._process.start()
+        self._process.wait_ready(lambda: bool(self.values("up == 1")))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.stop()
+
+    def values(self, query: str) -> dict[str, float]:
+        """The value of a query by ``instance``."""
+        parameters = urllib.parse.urlencode({"query": query})
+        with urllib.request.urlopen(f"{self.url}/api/v1/query?{parameters}", timeout=10) as answer:
+            result = json.load(answer)["data"]["result"]
+        return {one["metric"]["instance"]: float(one["value"][1]) for one in result}
+
+    def wait_for(self, query: str, expected: Mapping[str, float]) -> None:
+        """Return once a query has these values, to within 5 percentage points."""
+
+        def is_there() -> bool:
+            found = self.values(query)
+            return found.keys() == expected.keys() and all(abs(found[one] - expected[one]) < 0.05 for one in found)
+
+        eventually(is_there, what=f"{query} of all nodes")

@@ -1,0 +1,71 @@
+"""Nodes with images, and a kube-scheduler that asks for layer scores."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import yaml
+
+from webhook.cli.data import directory
+
+from .kube import Json, eventually
+from .plane import ControlPlane
+from .workloads import PODS
+
+NODES = ["node-1", "node-2", "node-3"]
+
+
+def settings(address: str, port: int, **more: Any) -> Json:
+    """Of a server that scores layers, with a registry on loopback.
+
+    Args:
+        address: of the registry.
+        port: for kube-scheduler.
+        more: further keys of the section ``layers``.
+    """
+    return {
+        "schedulers": {"kubevirt": {"guard": "off"}},
+        "layers": {
+            "listen": f"127.0.0.1:{port}",
+            "registries": {address: {"plainHttp": True, "addresses": ["127.0.0.0/8"]}},
+            **more,
+        },
+    }
+
+
+def start_scheduler(plane: ControlPlane, port: int | None, **more: Any) -> None:
+    """The shipped profile, with the extender where there is a port."""
+    written = yaml.safe_load((directory("manifests") / "scheduler" / "spread.yaml").read_text())
+    written.pop("leaderElection")
+    if port is not None:
+        extender = yaml.safe_load((directory("manifests") / "scheduler" / "layers.yaml").read_text())["extenders"][0]
+        written["extenders"] = [{**extender, "urlPrefix": f"http://127.0.0.1:{port}/v1/layers", **more}]
+    plane.start_scheduler("layers", written)
+
+
+def list_images(plane: ControlPlane, node: str, images: list[Json]) -> None:
+    """Have a node list these images."""
+    plane.admin.patch("v1/nodes", node, {"status": {"images": images}}, subresource="status")
+
+
+def place(plane: ControlPlane, written: Json) -> str:
+    """The node that the scheduler chooses."""
+    name = written["metadata"]["name"]
+    plane.admin.create(PODS, written, "default")
+
+    def node() -> str:
+        return str(plane.admin.get(PODS, name, "default")["spec"].get("nodeName") or "")
+
+    return eventually(node, what=f"a node for {name}")
+
+
+def clean_up(plane: ControlPlane) -> None:
+    """Remove pods, images and the scheduler."""
+    for pod in plane.admin.list(PODS, "default"):
+        plane.admin.delete(PODS, pod["metadata"]["name"], "default", options={"gracePeriodSeconds": 0})
+    for name in NODES:
+        list_images(plane, name, [])
+    # Some tests have none, or have ended it.
+    with contextlib.suppress(KeyError):
+        plane.stop_scheduler("layers")

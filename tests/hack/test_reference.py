@@ -1,0 +1,95 @@
+"""The reference pages describe the code as it is, all of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from hack import reference
+from hack.reference import audit, commands, markdown, metrics, settings
+from webhook.admission.audit import schema as audit_schema
+from webhook.cli.main import main
+from webhook.settings.file import effective
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_pages_describe_the_code() -> None:
+    assert reference.outdated() == [], "write them again: python -m hack.reference"
+
+
+def test_a_page_that_describes_another_code_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "PAGES", tmp_path / "reference")
+    assert reference.outdated() == list(reference.WRITERS)
+
+    reference.write()
+    assert reference.outdated() == []
+
+    (tmp_path / "reference" / "metrics.md").write_text("# Metrics\n")
+    assert reference.outdated() == ["metrics.md"]
+
+
+def test_every_command_and_option_is_there() -> None:
+    page = commands.page()
+
+    def check(context: click.Context) -> None:
+        command = context.command
+        assert context.parent is None or f"## {context.command_path}\n" in page
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                assert any(option in page for option in parameter.opts), (context.command_path, parameter.name)
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                inner = command.get_command(context, name)
+                assert inner
+                check(click.Context(inner, info_name=name, parent=context))
+
+    check(click.Context(main, info_name=main.name, **main.context_settings))
+    links = re.findall(r"\]\(#([^)]+)\)", page)
+    titles = {title.replace(" ", "-") for title in re.findall(r"^## (.+)$", page, re.MULTILINE)}
+    assert links
+    assert set(links) <= titles
+
+
+def test_every_setting_is_there_with_its_default() -> None:
+    page = settings.page()
+
+    def check(value: object, path: str) -> None:
+        # What users name stands for itself.
+        if isinstance(value, dict) and path != "schedulers":
+            for key, inner in value.items():
+                check(inner, f"{path}.{key}" if path else key)
+        elif path != "schedulers":
+            assert f"| `{path}` | " in page
+            assert value is None or f" | {markdown.as_json(value)} | " in page, path
+
+    check(effective(None), "")
+    assert "| `schedulers.NAME.guard` | " in page
+
+
+def test_every_metric_is_there() -> None:
+    page = metrics.page()
+    sources = "\n".join(file.read_text() for file in (ROOT / "webhook").rglob("*.py"))
+    names = set(re.findall(r'"(kubevirt_webhook_[a-z_]+)"', sources))
+
+    listed = set(re.findall(r"^\| `(kubevirt_webhook_[a-z_]+)` \|", page, re.MULTILINE))
+    assert {name.removesuffix("_total") for name in names} == {name.removesuffix("_total") for name in listed}
+    # The handwritten list, with the values of labels, has the same.
+    operations = (ROOT / "docs" / "operations.md").read_text()
+    assert {name for name in listed if f"`{name}`" not in operations} == set()
+
+
+def test_every_field_of_audit_lines_is_there() -> None:
+    page = audit.page()
+
+    for name, value in audit_schema()["$defs"].items():
+        assert f"## {name}\n" in page
+        assert all(f"| `{field}` | " in page for field in value.get("properties", {}))
+
+
+def test_cells_cannot_break_a_table() -> None:
+    assert markdown.table(("a", "b"), [(markdown.cell("x|y\nz"), "")]) == "| a | b |\n|---|---|\n| x\\|y z | |\n"
+    assert markdown.table(("a",), []) == ""

@@ -1,0 +1,188 @@
+"""What a cluster's CustomResourceDefinitions say of the fields that rules read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.definitions import SHAPES, definition, definitions
+from webhook.errors import InputError
+from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.definitions import Definition, fields_of
+from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct, Value, is_required
+from webhook.kubevirt.rules import rules_of
+from webhook.kubevirt.vm.creation import CreationDenied, from_vm, from_vmi
+from webhook.releases import fields
+from webhook.releases.definitions import Definitions
+from webhook.releases.fields import unknown_fields
+from webhook.releases.release import NEWEST, release_of
+from webhook.releases.version import KNOWN, Version
+
+PREFERRED_VIDEO = "devices.preferredVideoType"
+
+
+def said_by(*plain: Mapping[str, Any]) -> Definitions | None:
+    return fields_of(msgspec.convert(each, Definition) for each in plain)
+
+
+def without(kind: str, *paths: str) -> Definitions:
+    said = said_by(*definitions({kind: paths}))
+    assert said
+    return said
+
+
+def paths(shape: Shape, path: str = "") -> list[str]:
+    """All fields that a release could be without, those below others too."""
+    if isinstance(shape, Value | OrNull):
+        return paths(shape.shape, path)
+    if isinstance(shape, List):
+        return paths(shape.item, path)
+    if not isinstance(shape, Struct):
+        return []
+    found = []
+    for name, field in shape.fields.items():
+        below = f"{path}.{name}" if path else name
+        found += [*([] if is_required(field) else [below]), *paths(field, below)]
+    return found
+
+
+@pytest.mark.parametrize("version", KNOWN, ids=str)
+@pytest.mark.parametrize("kind", SHAPES)
+def test_definitions_of_a_release_say_what_its_table_says(version: Version, kind: str) -> None:
+    table = unknown_fields(version, kind)
+    said = without(kind, *table)
+
+    assert release_of(version, said).unknown_fields(kind) == table
+    assert release_of(version, said).unknown_fields(fields.MACHINE) == (
+        table if kind == fields.MACHINE else frozenset()
+    )
+
+
+def test_a_field_that_the_definitions_lack_is_unknown_though_the_release_has_it() -> None:
+    said = without(fields.PREFERENCE, PREFERRED_VIDEO)
+
+    assert NEWEST.unknown_fields(fields.PREFERENCE) == frozenset()
+    assert release_of(NEWEST.version, said).unknown_fields(fields.PREFERENCE) == {PREFERRED_VIDEO}
+
+
+def test_a_field_that_the_definitions_have_is_known_though_the_release_lacks_it() -> None:
+    said, older = said_by(*definitions()), Version(1, 8, 4)
+    assert said
+
+    assert PREFERRED_VIDEO in release_of(older).unknown_fields(fields.PREFERENCE)
+    assert release_of(older, said).unknown_fields(fields.PREFERENCE) == frozenset()
+
+
+def test_during_an_update_a_field_must_be_known_to_both() -> None:
+    said, older = without(fields.MACHINE, "utilityVolumes"), Version(1, 8, 4)
+
+    assert release_of(older, said.settled(False)).unknown_fields(fields.MACHINE) == {
+        *unknown_fields(older, fields.MACHINE),
+        "utilityVolumes",
+    }
+
+
+def test_a_definition_that_lists_no_fields_leaves_them_to_the_tables() -> None:
+    open_ = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+    assert said_by(definition(fields.PREFERENCE, spec=open_)) is None
+    devices = {"type": "object", "properties": {"devices": open_}, "x-kubernetes-preserve-unknown-fields": True}
+    assert said_by(definition(fields.PREFERENCE, spec=devices)) is None
+    assert said_by(*definitions({})) is not None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"spec": None},
+        {"spec": {"group": "example.com", "names": {"kind": fields.PREFERENCE}, "versions": []}},
+        {"spec": {"group": "instancetype.kubevirt.io", "names": {"kind": "Other"}, "versions": []}},
+        {"spec": {"group": "instancetype.kubevirt.io", "names": {"kind": fields.PREFERENCE}, "versions": None}},
+    ],
+)
+def test_other_definitions_say_nothing(changed: dict[str, Any]) -> None:
+    assert said_by(definition(fields.PREFERENCE) | changed) is None
+
+
+@pytest.mark.parametrize("version", KNOWN, ids=str)
+def test_which_release_definitions_come_from(version: Version) -> None:
+    said = said_by(*definitions({kind: unknown_fields(version, kind) for kind in SHAPES}))
+    assert said
+
+    assert said.version == version
+
+
+def test_definitions_between_two_releases_are_of_the_older_one() -> None:
+    """A vendor's build of 1.8 that has one field of 1.9, and lacks the others."""
+    lacking = {kind: unknown_fields(Version(1, 8, 4), kind) - {PREFERRED_VIDEO} for kind in SHAPES}
+    said = said_by(*definitions(lacking))
+    assert said
+
+    assert said.version == Version(1, 8, 4)
+    assert without(fields.MACHINE, "domain.rebootPolicy").version == Version(1, 7, 4)
+
+
+MACHINE: dict[str, Any] = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachine",
+    "metadata": {"name": "web", "namespace": "demo"},
+    "spec": {
+        "runStrategy": "Always",
+        "instancetype": {"name": "small"},
+        "preference": {"name": "linux"},
+        "template": {
+            "spec": {
+                "domain": {"devices": {"disks": [{"name": "root", "disk": {}}], "interfaces": [{"name": "default"}]}},
+                "networks": [{"name": "default", "pod": {}}],
+                "volumes": [{"name": "root", "containerDisk": {"image": "registry.example/disk"}}],
+            }
+        },
+    },
+}
+SPECS = {
+    fields.CLUSTER_INSTANCETYPE: {
+        "cpu": {"guest": 4, "dedicatedCPUPlacement": True, "numa": {"guestMappingPassthrough": {}}},
+        "memory": {"guest": "2Gi", "hugepages": {"pageSize": "2Mi"}},
+        "gpus": [{"name": "a", "deviceName": "b"}],
+        "launchSecurity": {"sev": {}},
+        "nodeSelector": {"a": "b"},
+    },
+    fields.CLUSTER_PREFERENCE: {
+        "cpu": {"preferredCPUTopology": "spread", "spreadOptions": {"across": "SocketsCores", "ratio": 2}},
+        "devices": {"preferredDiskBus": "virtio", "preferredTPM": {}, "preferredVideoType": "vga"},
+        "features": {"preferredSmm": {}, "preferredHyperv": {"relaxed": {}}},
+        "firmware": {"preferredEfi": {"secureBoot": True}},
+        "clock": {"preferredClockOffset": {"utc": {}}, "preferredTimer": {"hpet": {"present": False}}},
+        "requirements": {"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}},
+    },
+}
+
+
+@given(st.data())
+def test_whatever_the_definitions_lack_the_rules_work_and_write_none_of_it(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from([*SPECS, fields.VIRTUAL_MACHINE, fields.MACHINE]))
+    path = data.draw(st.sampled_from(paths(SHAPES[kind].fields["spec"])))
+    configuration = ClusterConfig.of(None, rules=rules_of(release_of(NEWEST.version, without(kind, path))))
+
+    def get(asked: str, _namespace: str, name: str) -> dict[str, Any] | None:
+        return {"kind": asked, "metadata": {"name": name}, "spec": SPECS[asked]} if asked in SPECS else None
+
+    spec = MACHINE["spec"]["template"]["spec"]
+    bare = {"apiVersion": "kubevirt.io/v1", "kind": fields.MACHINE, "metadata": MACHINE["metadata"], "spec": spec}
+    try:
+        made = [from_vm(MACHINE, get, lambda: "uuid", configuration), from_vmi(bare, lambda: "uuid", configuration)]
+    except (InputError, CreationDenied):
+        return
+    if kind == fields.MACHINE:
+        assert not [vmi for vmi in made if holds(vmi.obj["spec"], path.split("."))]
+
+
+def holds(value: Any, steps: list[str]) -> bool:
+    if isinstance(value, list):
+        return any(holds(item, steps) for item in value)
+    return not steps or (isinstance(value, dict) and steps[0] in value and holds(value[steps[0]], steps[1:]))

@@ -1,0 +1,133 @@
+"""What the CustomResourceDefinitions of KubeVirt's kinds say of the fields that rules here read or write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from webhook import names
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.views import Object
+from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct, Value, is_required
+from webhook.kubevirt.types import instancetypes, machines
+from webhook.releases import fields
+from webhook.releases.definitions import DefinedFields, Definitions, table_paths
+
+_SHAPES: Final = {
+    fields.VIRTUAL_MACHINE: machines.VM,
+    fields.MACHINE: machines.VMI,
+    fields.INSTANCETYPE: instancetypes.INSTANCETYPE,
+    fields.CLUSTER_INSTANCETYPE: instancetypes.INSTANCETYPE,
+    fields.PREFERENCE: instancetypes.PREFERENCE,
+    fields.CLUSTER_PREFERENCE: instancetypes.PREFERENCE,
+}
+_GROUPS: Final = {
+    kind: names.KUBEVIRT_GROUP if kind in (fields.VIRTUAL_MACHINE, fields.MACHINE) else names.INSTANCETYPE_GROUP
+    for kind in _SHAPES
+}
+# By the kinds that they define, the names of the definitions that are read.
+NAMES: Final = {kind: f"{kind.lower()}s.{group}" for kind, group in _GROUPS.items()}
+
+
+class DefinitionSchema(msgspec.Struct, frozen=True):
+    """A structural schema, as far as it shows which fields an object has."""
+
+    properties: dict[str, DefinitionSchema] | None = None
+    items: DefinitionSchema | None = None
+    additional: Any = msgspec.field(name="additionalProperties", default=None)
+    preserves: bool | None = msgspec.field(name="x-kubernetes-preserve-unknown-fields", default=None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an object may have other fields than the listed ones."""
+        return bool(self.preserves) or self.additional is not None
+
+
+class _DefinitionValidation(msgspec.Struct, frozen=True):
+    schema: DefinitionSchema | None = msgspec.field(name="openAPIV3Schema", default=None)
+
+
+class _DefinitionVersion(msgspec.Struct, frozen=True):
+    name: str = ""
+    storage: bool = False
+    validation: _DefinitionValidation | None = msgspec.field(name="schema", default=None)
+
+
+class _DefinitionNames(msgspec.Struct, frozen=True):
+    kind: str = ""
+
+
+class _DefinitionSpec(msgspec.Struct, frozen=True):
+    group: str = ""
+    names: _DefinitionNames = _DefinitionNames()
+    versions: list[_DefinitionVersion] | None = None
+
+
+class Definition(Object, frozen=True):
+    """A CustomResourceDefinition, as far as it shows which fields its kind has."""
+
+    spec: _DefinitionSpec | None = None
+
+
+DEFINITIONS: Final = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, Definition
+)
+
+
+def fields_of(definitions: Iterable[Definition]) -> Definitions | None:
+    """What definitions say; those of other kinds are passed over. None where none says anything."""
+    found = {
+        kind: _compared(kind, schema) for each in definitions for kind, schema in _stored(each) if schema is not None
+    }
+    kinds = [(kind, found[kind]) for kind in sorted(found)]
+    return Definitions(tuple(kinds)) if any(said.present or said.absent for _, said in kinds) else None
+
+
+def _stored(definition: Definition) -> Iterator[tuple[str, DefinitionSchema | None]]:
+    """The schema of ``spec`` in the version that is stored, which decides what is kept."""
+    spec = definition.spec
+    if spec is None or _GROUPS.get(spec.names.kind) != spec.group:
+        return
+    for version in spec.versions or ():
+        if version.storage and version.validation and version.validation.schema:
+            yield spec.names.kind, (version.validation.schema.properties or {}).get("spec")
+
+
+def _compared(kind: str, schema: DefinitionSchema) -> DefinedFields:
+    return DefinedFields(
+        frozenset(path for path in table_paths(kind) if _has(schema, path.split("."))),
+        frozenset(_absent(_SHAPES[kind].fields["spec"], schema, "")),
+    )
+
+
+def _has(schema: DefinitionSchema, path: list[str]) -> bool:
+    for name in path:
+        while schema.items is not None:
+            schema = schema.items
+        below = (schema.properties or {}).get(name)
+        if below is None:
+            return False
+        schema = below
+    return True
+
+
+def _absent(shape: Shape, schema: DefinitionSchema, path: str) -> Iterator[str]:
+    """The fields of a shape that a schema lacks, each without those below it.
+
+    A field that KubeVirt always writes is never among them: no release of it is without, and the rules count on it.
+    """
+    if isinstance(shape, Value | OrNull):
+        yield from _absent(shape.shape, schema, path)
+    elif isinstance(shape, List):
+        if schema.items is not None:
+            yield from _absent(shape.item, schema.items, path)
+    elif isinstance(shape, Struct):
+        properties = schema.properties or {}
+        for name, field in shape.fields.items():
+            below = f"{path}.{name}" if path else name
+            if name in properties:
+                yield from _absent(field, properties[name], below)
+            elif not schema.is_open and not is_required(field):
+                yield below
