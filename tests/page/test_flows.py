@@ -124,7 +124,7 @@ def test_a_page_that_loads_itself_again_can_be_stopped(site: Site) -> None:
     page.get_by_role("link", name="every 10 seconds").click()
     expect(page.locator(".live")).to_contain_text("every 10 seconds")
     page.get_by_role("link", name="Stop").click()
-    expect(page.get_by_role("link", name="Load again")).to_be_visible()
+    expect(page.get_by_role("link", name="Load again", exact=True)).to_be_visible()
 
 
 @pytest.mark.parametrize("path", ["", "/decisions", "/health", "/placement?namespace=shop&name=web", "/reasons"])
