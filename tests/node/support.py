@@ -134,7 +134,7 @@ class NodeInstallation(Access):
 
 
 def kustomization(directory: Path, *components: str, settings: Json = SETTINGS) -> str:
-    """A kustomization of somebody's own, which names the image, settings and components; returns its directory."""
+    """A kustomization as an admin writes it, with the image, settings and components; returns its directory."""
     (directory / "settings.yaml").write_text(json.dumps(settings))
     name, _, tag = IMAGE.rpartition(":")
     above = os.path.relpath(MANIFESTS, directory.resolve())
