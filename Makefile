@@ -139,6 +139,10 @@ bench-instancetypes: $(READY) ## Measure defaults and filled VMIs beside pydanti
 bench-placement: binaries ## Measure where a real kube-scheduler puts launcher pods
 	@$(BIN)/python -m bench.placement $(BENCH)
 
+.PHONY: bench-commands
+bench-commands: $(READY) ## Measure review of 10,000 VMs, and a rolling drain of 5,000 nodes
+	@$(BIN)/python -m bench.commands $(BENCH)
+
 .PHONY: bench-index
 bench-index: $(READY) ## Measure the index of nodes beside looking at each node
 	@$(BIN)/python -m bench.index $(BENCH)
