@@ -13,6 +13,8 @@ installed.
 ``--descheduler`` builds the upstream descheduler of ``descheduler/go.mod``, and ``--helm`` builds Helm of
 ``helm/go.mod``, which installs the chart in tests. ``--cert-manager`` builds cert-manager's controllers out of its
 library, since its own commands are in modules that no proxy has.
+``--scheduler-plugins`` builds the kube-scheduler of ``scheduler-plugins/go.mod``, whose plugins the load-aware
+configurations run.
 
 ``--kubernetes 1.34`` builds the control plane of an older minor version, with the same etcd. Its kube-scheduler also
 runs beside the API server of the newest one, so that two versions of the scheduler are compared on the same API server.
@@ -142,6 +144,13 @@ DESCHEDULER = Bundle(
 HELM = Bundle(
     "helm", "Helm", "about two minutes", (ToolModule("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),)
 )
+PLUGINS = "scheduler-plugins"
+SCHEDULER_PLUGINS = Bundle(
+    PLUGINS,
+    f"kube-scheduler with {PLUGINS}",
+    "about three minutes",
+    (ToolModule(PLUGINS, f"sigs.k8s.io/{PLUGINS}", ("kube-scheduler",), "kube-scheduler", _kubernetes_ldflags),),
+)
 CERT_MANAGER_TOOLS = ("cert-manager-controller", "cert-manager-cainjector")
 CERT_MANAGER = Bundle(
     "cert-manager",
@@ -156,7 +165,7 @@ NODE = Bundle(
     (ToolModule("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
 )
 # An option each, of the same name.
-ALONE = (DESCHEDULER, HELM, NODE, CERT_MANAGER)
+ALONE = (DESCHEDULER, SCHEDULER_PLUGINS, HELM, NODE, CERT_MANAGER)
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
 

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from hack.diagrams import packages, review
+from hack.diagrams import packages, review, ways
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PICTURES: Final = {"packages.svg": packages.draw, "review.svg": review.draw}
+PICTURES: Final = {"packages.svg": packages.draw, "review.svg": review.draw, **ways.pictures()}
 
 
 def outdated() -> list[str]:

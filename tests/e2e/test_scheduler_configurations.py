@@ -12,12 +12,11 @@ import yaml
 
 from tests.scheduler.configurations import configuration, profile
 from webhook.cli.data import directory
-from webhook.k8s.yaml_builder import Document
-from webhook.scheduler.lint import LintTarget, lint
 from webhook.scheduler.variants import Variant
 from webhook.scheduler.variants import configuration as configuration_for
 
 from .conftest import OwnPlane
+from .support.configured import create, end, node_of, start, tried
 from .support.kube import Json, eventually
 from .support.objects import launcher_pod, make_node
 from .support.plane import ControlPlane
@@ -36,29 +35,6 @@ def plane(module_plane: OwnPlane) -> ControlPlane:
     for number in range(NODES):
         make_node(started.admin, f"node-{number}", allocatable=SIZE)
     return started
-
-
-def start(plane: ControlPlane, written: Json) -> None:
-    """Runs a configuration without its Lease, which these tests do not cover."""
-    plane.start_scheduler("tried", {key: value for key, value in written.items() if key != "leaderElection"})
-
-
-def create(plane: ControlPlane, name: str) -> None:
-    pod = launcher_pod(name, scheduler="kubevirt")
-    requests = {"cpu": "100m", "memory": "1Gi", "devices.kubevirt.io/kvm": "1"}
-    pod["spec"]["containers"][0]["resources"] = {"requests": requests, "limits": {"devices.kubevirt.io/kvm": "1"}}
-    plane.admin.create(PODS, pod, "default")
-
-
-def node_of(plane: ControlPlane, name: str) -> str | None:
-    found: str | None = plane.admin.get(PODS, name, "default")["spec"].get("nodeName")
-    return found
-
-
-def end(plane: ControlPlane) -> None:
-    plane.stop_scheduler("tried")
-    for pod in plane.admin.list(PODS, "default"):
-        plane.admin.delete(PODS, pod["metadata"]["name"], "default", options={"gracePeriodSeconds": 0})
 
 
 @pytest.mark.parametrize(("variant", "nodes"), [("spread", NODES), ("pack", 1)])
@@ -106,12 +82,6 @@ def test_in_the_clusters_own_scheduler_both_profiles_place_pods(plane: ControlPl
             assert eventually(partial(node_of, plane, name), what=f"a node for {name}")
     finally:
         end(plane)
-
-
-def tried(written: Json, code: str) -> Json:
-    """A configuration, of whose mistakes one is intended."""
-    assert code in [problem.code for problem in lint(Document(written, "f.yaml", 1), LintTarget())]
-    return written
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,10 @@ class ControlPlane(Access):
             process.wait_ready(functools.partial(_renewed, self.admin, lease, started))
         return process
 
+    def scheduler(self, name: str) -> Process:
+        """A scheduler that was started."""
+        return self._schedulers[name]
+
     def stop_scheduler(self, name: str, grace: float = 5) -> None:
         """Ends a scheduler; with ``grace=0`` as a crash does, so that its Lease stays taken until it runs out."""
         self._schedulers.pop(name).stop(grace)

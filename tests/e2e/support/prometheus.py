@@ -86,9 +86,9 @@ class NodePrometheus:
         directory.mkdir(parents=True, exist_ok=True)
         port = free_port()
         self.url = f"http://{LOOPBACK}:{port}"
-        # Rules of a page have the intervals of a cluster.
+        # Rules of a page have the intervals of a cluster, after whose length there is a rate.
         quick = [{**group, "interval": "1s"} for group in groups]
-        (directory / "rules.json").write_text(json.dumps({"groups": quick}))
+        (directory / "rules.json").write_text(json.dumps({"groups": quick}).replace("[5m]", "[5s]"))
         jobs = [
             {
                 "job_name": f"node-exporter-{name}",

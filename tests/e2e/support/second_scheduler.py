@@ -74,7 +74,7 @@ class SchedulerReplica:
         assert given.keys() <= set(container["args"])
         arguments = [given.get(one, one) for one in container["args"]]
         own = [f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}"]
-        given_by = ["env", f"{in_cluster}={kubeconfig}"] if in_cluster else []
+        given_by = ["/usr/bin/env", f"{in_cluster}={kubeconfig}"] if in_cluster else []
         command = [*given_by, str(binary), *arguments, *own, f"--bind-address={LOOPBACK}"]
         self.process = Process(name, command, directory / f"{name}.log")
 

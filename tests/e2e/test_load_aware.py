@@ -1,0 +1,189 @@
+"""The load-aware configurations, run by the kube-scheduler of scheduler-plugins beside a real Prometheus."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.controlplane import build
+from hack.debian import MissingError
+from webhook.cli.data import directory
+from webhook.scheduler.variants import CONFIGURATION_KEY, LOAD_AWARE, Variant, configuration
+
+from .conftest import OwnPlane
+from .support import manifests, second_scheduler
+from .support.audited import AuditLog
+from .support.kube import Json, eventually
+from .support.manifests import MANIFESTS
+from .support.objects import CRDS, launcher_pod, make_node
+from .support.plane import ControlPlane
+from .support.processes import StartError
+from .support.prometheus import BusyNodes, NodePrometheus
+from .support.second_scheduler import ACCOUNT, NAME, SchedulerReplica
+from .support.workloads import PODS
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "scheduling.md"
+# What VMs on the nodes use, whatever they request.
+BUSY = {"node-0": 0.85, "node-1": 0.25, "node-2": 0.05}
+PODS_PLACED = 6
+METRICS = "metrics.k8s.io"
+# The page has these figures. A VM that requests 100m counts as half a CPU of 16: after four of them 40 % are near.
+EXPECTED = {"load-aware": {"node-2": 6}, "load-aware-pack": {"node-1": 4, "node-2": 2}}
+
+
+@pytest.fixture(scope="module")
+def binary() -> Path:
+    """The kube-scheduler of scheduler-plugins."""
+    try:
+        return build.ensure(os.environ, bundle=build.SCHEDULER_PLUGINS) / "kube-scheduler"
+    except build.UnavailableError as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodePrometheus]:
+    """A Prometheus that knows what the nodes use, by the recording rules that the page gives."""
+    (written,) = re.findall(r"```yaml\n(groups:\n.*?)```", PAGE.read_text(), re.DOTALL)
+    groups = yaml.safe_load(written)["groups"]
+    try:
+        with (
+            BusyNodes(BUSY) as nodes,
+            NodePrometheus(tmp_path_factory.mktemp("prometheus"), nodes, list(BUSY), groups) as running,
+        ):
+            for rule in groups[0]["rules"]:
+                running.wait_for(f"avg_over_time({rule['record']}[15m])", BUSY)
+            yield running
+    except MissingError as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> AuditLog:
+    return AuditLog(tmp_path, ACCOUNT.user)
+
+
+@pytest.fixture
+def plane(own_plane: OwnPlane, log: AuditLog) -> ControlPlane:
+    started = own_plane(apiserver_flags=log.flags)
+    for name in BUSY:
+        make_node(started.admin, name)
+    return started
+
+
+def apply(plane: ControlPlane, variant: Variant, url: str = "") -> None:
+    """What `install --with scheduler` applies, with the Prometheus of `--prometheus`."""
+    second_scheduler.apply(plane, variant)
+    if url:
+        written = configuration(MANIFESTS, variant, "second", url)
+        plane.admin.patch("v1/configmaps", NAME, {"data": {CONFIGURATION_KEY: written}}, NAME)
+
+
+def place(plane: ControlPlane, count: int = PODS_PLACED) -> Counter[str]:
+    """Where pods of equal size go, one after the other."""
+
+    def node_of(name: str) -> str:
+        return str(plane.admin.get(PODS, name, "default")["spec"].get("nodeName") or "")
+
+    placed: Counter[str] = Counter()
+    for number in range(count):
+        pod = launcher_pod(f"vm-{number}", scheduler="kubevirt")
+        pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100m", "memory": "1Gi"}}
+        plane.admin.create(PODS, pod, "default")
+        placed[eventually(partial(node_of, f"vm-{number}"), what=f"a node for vm-{number}")] += 1
+    return placed
+
+
+def serve_usage(plane: ControlPlane) -> None:
+    """What metrics-server serves about nodes, as objects of the API server itself."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    crd: Json = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"nodes.{METRICS}", "annotations": {"api-approved.kubernetes.io": "unapproved, a test"}},
+        "spec": {
+            "group": METRICS,
+            "scope": "Cluster",
+            "names": {"plural": "nodes", "singular": "node", "kind": "NodeMetrics", "listKind": "NodeMetricsList"},
+            "versions": [{"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+    plane.admin.create(CRDS, crd)
+    for name, busy in BUSY.items():
+        used = {"cpu": f"{int(16_000 * busy)}m", "memory": f"{int(64 * 1024 * busy)}Mi"}
+        usage: Json = {
+            "apiVersion": f"{METRICS}/v1beta1",
+            "kind": "NodeMetrics",
+            "metadata": {"name": name},
+            "timestamp": "2026-01-01T00:00:00Z",
+            "window": "10s",
+            "usage": used,
+        }
+
+        def is_created(usage: Json = usage) -> bool:
+            try:
+                return bool(plane.admin.create(f"{METRICS}/v1beta1/nodes", usage))
+            except Exception:
+                return False
+
+        eventually(is_created, what="the usage of a node")
+
+
+@pytest.mark.parametrize("variant", LOAD_AWARE)
+def test_with_prometheus_vms_go_where_the_load_says(
+    plane: ControlPlane, tmp_path: Path, binary: Path, prometheus: NodePrometheus, log: AuditLog, variant: Variant
+) -> None:
+    apply(plane, variant, prometheus.url)
+    replica = SchedulerReplica(plane, tmp_path, "replica", binary)
+    try:
+        replica.start()
+        assert place(plane) == EXPECTED[variant]
+    finally:
+        replica.kill()
+    assert log.refused() == set()
+    granted = manifests.granted(second_scheduler.documents(variant))
+    assert {right for right in log.used() if not any(manifests.covers(one, right) for one in granted)} == set()
+
+
+@pytest.mark.parametrize("variant", LOAD_AWARE)
+def test_with_metrics_server_too_and_with_no_further_permission_than_the_variants_own(
+    plane: ControlPlane, tmp_path: Path, binary: Path, log: AuditLog, variant: Variant
+) -> None:
+    serve_usage(plane)
+    apply(plane, variant)
+    replica = SchedulerReplica(plane, tmp_path, "replica", binary, in_cluster="KUBE_CONFIG")
+    try:
+        replica.start()
+        assert place(plane) == EXPECTED[variant]
+    finally:
+        replica.kill()
+    assert log.refused() == set()
+    assert ("list", METRICS, "nodes", "") in log.used()
+    granted = manifests.granted(second_scheduler.documents(variant))
+    assert {right for right in log.used() if not any(manifests.covers(one, right) for one in granted)} == set()
+
+
+def test_by_requests_alone_the_busy_node_gets_as_many_vms_as_the_others(plane: ControlPlane) -> None:
+    written: dict[str, Any] = yaml.safe_load((directory("manifests") / "scheduler" / "spread.yaml").read_text())
+    written.pop("leaderElection")
+    plane.start_scheduler("spread", written)
+
+    assert set(place(plane).values()) == {PODS_PLACED // len(BUSY)}
+
+
+def test_in_a_static_pod_metrics_server_is_not_found_without_a_kubeconfig(
+    plane: ControlPlane, tmp_path: Path, binary: Path
+) -> None:
+    """It is named by KUBE_CONFIG, since the plugin does not read the kubeconfig of the configuration."""
+    apply(plane, "load-aware")
+    replica = SchedulerReplica(plane, tmp_path, "replica", binary)
+    with pytest.raises(StartError):
+        replica.start()
+    replica.kill()
