@@ -171,7 +171,7 @@ class TestDefinitions:
         defined(VirtualMachineInstance=["subdomain"])
         put_release(plane, "v1.9.0+vendor.2")
 
-        # Our own patch, for the API server would drop the field in silence.
+        # The patch of the server itself, since the API server would drop the field without a word.
         eventually(lambda: "/spec/subdomain" not in written(tenant), what="the definitions to be read")
         assert answer(tenant) == OF_1_9
 
@@ -187,7 +187,7 @@ def exchange(plane: ControlPlane, without: dict[str, Any]) -> None:
 
 
 def written(tenant: Tenant) -> set[str]:
-    """The paths that our patch of a bare VMI writes, of the members of ``spec`` alone."""
+    """The paths that the patch of a bare VMI writes, of the members of ``spec`` alone."""
     bare = vmi_of(vm("asked"))
     bare["metadata"] |= {"namespace": tenant.namespace, "annotations": {CHOSEN: "VirtualMachinePreference/linux"}}
     kind = {"group": "kubevirt.io", "version": "v1", "kind": fields.MACHINE}
