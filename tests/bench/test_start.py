@@ -1,4 +1,4 @@
-"""The measurement of a start works and tells what it should; its figures are not judged here."""
+"""A start can be measured, and the output has its figures; the tests check no figure."""
 
 from __future__ import annotations
 

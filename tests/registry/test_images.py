@@ -264,7 +264,7 @@ class TestFailures:
         async with running(hangs, other=works) as images:
             for number in range(50):
                 images.layers(tagged(f"x{number}"), AMD, PullScope("mallory"))
-            # A digest is nobody's own: who names it first must not keep others from reading it elsewhere.
+            # A digest belongs to no namespace: the first that names it must not keep others from reading it elsewhere.
             images.layers(pinned(body), AMD, PullScope("mallory"))
             reference = ImageReference("other.example", "disk", "", digest_of(body))
             assert images.layers(reference, AMD, PullScope("mallory")) is None

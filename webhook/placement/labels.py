@@ -15,7 +15,11 @@ T = TypeVar("T")
 
 
 class LabelKeys:
-    """The keys of some nodes' labels, each with its place; equal ones are one object for as long as any is in use."""
+    """The keys of some nodes' labels, each with its place; equal ones are one object for as long as any is in use.
+
+    Args:
+        keys: the keys, in their order.
+    """
 
     __slots__ = ("__weakref__", "places")
 
