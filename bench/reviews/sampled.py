@@ -2,7 +2,7 @@
 
 After each millisecond of CPU time it notes which part of a review was running, and at the end writes how often each was
 to the file that ``BENCH_SAMPLES`` names. A signal that comes while the event loop is in C, in TLS or in a system call,
-is handled at the first instruction of the function that is called next; that is how it is told apart.
+is handled at the first instruction of the function that is called next, which shows where it came from.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PARTS: Final = {
     "yarl": "connection",
     "webhook": "policy",
 }
-# Where an instruction of a function's own has not run yet.
+# The bytes of the instructions with which a function begins, before its first line.
 _ENTRY: Final = 8
 
 
