@@ -123,6 +123,10 @@ mutants: $(READY) ## Break KubeVirt's rules one by one, and see whether the test
 bench: $(READY) ## Measure reviews beside Go's and the usual Python webhooks, and write the figures into the pages
 	@$(BIN)/python -m bench.reviews $(BENCH)
 
+.PHONY: bench-profile
+bench-profile: $(READY) ## Show where a review's microseconds go, and draw the picture of it
+	@$(BIN)/python -m bench.reviews.profile
+
 .PHONY: figures
 figures: $(READY) ## See whether the pages' figures are those of this code
 	@$(BIN)/python -m bench.reviews.published
@@ -134,6 +138,10 @@ bench-instancetypes: $(READY) ## Measure defaults and filled VMIs beside pydanti
 .PHONY: bench-placement
 bench-placement: binaries ## Measure where a real kube-scheduler puts launcher pods
 	@$(BIN)/python -m bench.placement $(BENCH)
+
+.PHONY: bench-commands
+bench-commands: $(READY) ## Measure review of 10,000 VMs, and a rolling drain of 5,000 nodes
+	@$(BIN)/python -m bench.commands $(BENCH)
 
 .PHONY: bench-index
 bench-index: $(READY) ## Measure the index of nodes beside looking at each node
@@ -180,7 +188,6 @@ node: $(READY) ## Start a real node with the image of the Dockerfile, and leave 
 
 .PHONY: e2e-node
 e2e-node: $(READY) ## Run the tests on a real node: kubelets, containerd, kube-proxy and the image
-	@for each in helm cert-manager metrics-server; do $(BIN)/python hack/controlplane/build.py --$$each >/dev/null; done
 	@$(BIN)/python -m hack.node $(BIN)/python -m pytest -p no:cacheprovider tests/node $(TESTS)
 
 .PHONY: lock

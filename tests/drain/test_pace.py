@@ -54,6 +54,15 @@ def test_an_assumption_never_exceeds_the_limit() -> None:
     assert limits(bandwidthPerMigration="0").bandwidth_is_assumed
 
 
+def test_without_a_timeout_there_is_no_longest_time() -> None:
+    """live-migration-source.go: a completionTimeoutPerGiB of 0 ends no migration."""
+    jobs = [QueuedMigration("a", GIB)]
+
+    assert at_most(jobs, limits(completionTimeoutPerGiB=0)) is None
+    assert at_most([], limits(completionTimeoutPerGiB=0)) == 0
+    assert at_most(jobs, limits(completionTimeoutPerGiB=1)) == START_SECONDS + 1
+
+
 def test_unfinished_migrations_are_counted() -> None:
     ended = Migration(status=MigrationStatus(phase="Succeeded"))
 

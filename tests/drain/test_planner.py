@@ -92,6 +92,10 @@ class TestEvictions:
     def test_no_migrations_at_all(self, limit: str) -> None:
         assert only(limits={limit: 0}).code == "no-migrations"
 
+    def test_migrations_that_are_aborted_at_once(self) -> None:
+        assert only(limits={"completionTimeoutPerGiB": -1}).code == "no-migrations"
+        assert only(limits={"completionTimeoutPerGiB": 0}).outcome == "moves"
+
     def test_a_name_too_long(self) -> None:
         found = plan(snapshot(NODES, [vm("w" * 64, "a")]), ["a"])
 

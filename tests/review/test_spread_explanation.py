@@ -121,7 +121,7 @@ def test_a_running_vms_instance_counts() -> None:
 
 
 def test_what_is_not_there() -> None:
-    with pytest.raises(InputError, match="there is no VirtualMachine demo/web"):
+    with pytest.raises(InputError, match="VirtualMachine demo/web"):
         answer()
 
 

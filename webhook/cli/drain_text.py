@@ -113,7 +113,7 @@ def _rolling(plan: DrainPlan) -> Iterator[Paragraph]:
         rest = [vm for vm in step.vms if vm.outcome != report.MOVES]
         if not step.vms and not step.blocked_pods:
             continue
-        time = f"about {duration(step.seconds)}, at most {duration(step.at_most_seconds)}" if moves else ""
+        time = _time(step.seconds, step.at_most_seconds) if moves else ""
         counts = f"{pluralize(moves, 'migration')}{', ' if time else ''}{time}"
         yield Paragraph(f"{step.nodes[0]:{width}}  {counts}", "bold red" if _blocks(step) else "")
         for pod in step.blocked_pods:
@@ -136,7 +136,7 @@ def _pace(plan: DrainPlan) -> Iterator[Paragraph]:
     if not plan.moves:
         yield Paragraph(f"KubeVirt runs {slots}; here there are none.")
         return
-    times = f"about {duration(plan.seconds)}, at most {duration(plan.at_most_seconds)}"
+    times = _time(plan.seconds, plan.at_most_seconds)
     yield Paragraph(f"{pluralize(plan.moves, 'migration')}, {times}: KubeVirt runs {slots}{_speed(limits)}.")
     pending = sum(vm.code in report.PENDING for step in plan.steps for vm in step.vms)
     if pending:
@@ -152,10 +152,13 @@ def _pace(plan: DrainPlan) -> Iterator[Paragraph]:
 def _speed(limits: Limits) -> str:
     amount = resources.format_request(resources.MEMORY, limits.bandwidth)
     source = "assumed, see --bandwidth" if limits.bandwidth_is_assumed else "KubeVirt's limit or --bandwidth"
-    return (
-        f"; each takes {limits.start_seconds}s to start, copies {amount} a second ({source}), and is given"
-        f" {limits.timeout_seconds_per_gib}s for each GiB"
-    )
+    timeout = limits.timeout_seconds_per_gib
+    given = f"is given {timeout}s for each GiB" if timeout else "may take any time (completionTimeoutPerGiB is 0)"
+    return f"; each takes {limits.start_seconds}s to start, copies {amount} a second ({source}), and {given}"
+
+
+def _time(seconds: int, at_most: int | None) -> str:
+    return f"about {duration(seconds)}" + (f", at most {duration(at_most)}" if at_most is not None else "")
 
 
 def _few(names: Sequence[str], most: int = 5) -> str:

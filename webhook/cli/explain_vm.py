@@ -161,14 +161,14 @@ class _Explaining:
         """The explanation.
 
         Raises:
-            InputError: there is no such VM.
+            InputError: the VM does not exist.
             Unreadable: something that it depends on cannot be read.
         """
         vm, running = await self._read("VirtualMachine"), await self._read("VirtualMachineInstance")
         given = vm or running
         if given is None:
             raise InputError(
-                f"there is no VirtualMachine {'/'.join(self._place)}", fix="check the name and the namespace"
+                f"VirtualMachine {'/'.join(self._place)} does not exist", fix="check the name and the namespace"
             )
         patched, report = await self._requests.create(given, by_owner=True)
         # What exists has been changed already, or was created before the policies were.

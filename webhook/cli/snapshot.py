@@ -135,7 +135,7 @@ def _snapshot(found: dict[str, list[Any]], gaps: list[str]) -> Snapshot:
     if isinstance(configuration, Unavailable):
         raise SnapshotError(f"KubeVirt's configuration cannot be decoded: {configuration.why}")
     if install is None:
-        gaps.append("there is no KubeVirt object, so its built-in settings count")
+        gaps.append("no KubeVirt object was found, so KubeVirt's built-in settings apply")
     lists: Any = {field: tuple(listed) for field, listed in found.items()}
     return Snapshot(
         **lists,

@@ -110,6 +110,9 @@ def _migrate(vmi: Vmi, world: World) -> Fate:
     ):
         if limit < 1:
             return Fate(report.BLOCKS, report.NO_MIGRATIONS, f"KubeVirt's {field} is {limit}, so no migration begins")
+    if kubevirt.migration_timeout_seconds_per_gib < 0:
+        reason = "KubeVirt's completionTimeoutPerGiB is negative, so it aborts every migration"
+        return Fate(report.BLOCKS, report.NO_MIGRATIONS, reason)
     unfinished = [each for each in world.unfinished.get(place_of(vmi), ()) if not each.sends]
     for each in unfinished:
         for key, value in each.added_selector.items():

@@ -63,9 +63,14 @@ def about(jobs: Sequence[QueuedMigration], limits: Limits) -> int:
     return _makespan([(job, limits.start_seconds + -(-job.memory // limits.bandwidth)) for job in jobs], limits)
 
 
-def at_most(jobs: Sequence[QueuedMigration], limits: Limits) -> int:
-    """Seconds until all that are not stuck have ended, if each takes all the time that KubeVirt gives it."""
+def at_most(jobs: Sequence[QueuedMigration], limits: Limits) -> int | None:
+    """Seconds until all that are not stuck have ended, if each takes all the time that KubeVirt gives it.
+
+    None: KubeVirt ends no migration, however long it takes (pkg/virt-launcher/virtwrap/live-migration-source.go).
+    """
     timeout = limits.timeout_seconds_per_gib
+    if not timeout and any(not job.is_stuck for job in jobs):
+        return None
     return _makespan([(job, limits.start_seconds + -(-job.memory * timeout // _GIB)) for job in jobs], limits)
 
 

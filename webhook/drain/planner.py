@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -69,7 +69,7 @@ def _plan(snapshot: Snapshot, nodes: Sequence[str], rolling: bool, bandwidth: in
     named = list(nodes) or (sorted(world.views) if rolling else [])
     for number, name in enumerate(named):
         if name not in world.views:
-            raise InputError(f"there is no node {quote(name)}", fix="kubectl get nodes lists them")
+            raise InputError(f"node {quote(name)} does not exist", fix="kubectl get nodes lists them")
         if name in named[:number] and name in nodes:
             raise InputError(f"node {quote(name)} is named twice", fix="name it once")
     limits = pace.limits_of(snapshot.kubevirt, snapshot.migrations, bandwidth)
@@ -83,13 +83,19 @@ def _plan(snapshot: Snapshot, nodes: Sequence[str], rolling: bool, bandwidth: in
         shuts_down=sum(vm.outcome == report.SHUTS_DOWN for vm in vms),
         blocks=sum(vm.outcome == report.BLOCKS for vm in vms) + sum(len(step.blocked_pods) for step in steps),
         seconds=sum(step.seconds for step in steps),
-        at_most_seconds=sum(step.at_most_seconds for step in steps),
+        at_most_seconds=_total(step.at_most_seconds for step in steps),
         limits=limits,
         steps=steps,
         changes=changes.rank(planner.blocked, frozenset(named) if not rolling else frozenset()),
         assumptions=_ASSUMPTIONS,
         gaps=(*snapshot.gaps, *planner.gaps()),
     )
+
+
+def _total(seconds: Iterable[int | None]) -> int | None:
+    """How long all take together; None if one of them may take any time."""
+    each = list(seconds)
+    return None if None in each else sum(one for one in each if one is not None)
 
 
 class _Planner:

@@ -102,7 +102,8 @@ class Step(View, frozen=True):
         other_pods: how many pods without a VM are evicted, those of DaemonSets not counted.
         blocked_pods: those among them that may not be evicted now.
         seconds: about how long the migrations take.
-        at_most_seconds: how long they take if each takes all the time that KubeVirt gives it.
+        at_most_seconds: how long they take if each takes all the time that KubeVirt gives it; null: KubeVirt
+            ends none, however long it takes.
     """
 
     nodes: tuple[str, ...]
@@ -110,7 +111,7 @@ class Step(View, frozen=True):
     other_pods: int
     blocked_pods: tuple[BlockedPod, ...]
     seconds: int
-    at_most_seconds: int
+    at_most_seconds: int | None
 
 
 class Remedy(View, frozen=True):
@@ -133,7 +134,7 @@ class Limits(View, frozen=True):
         per_node: KubeVirt's ``parallelOutboundMigrationsPerNode``.
         bandwidth: bytes per second of one migration.
         bandwidth_is_assumed: KubeVirt's configuration does not limit it.
-        timeout_seconds_per_gib: KubeVirt's ``completionTimeoutPerGiB``.
+        timeout_seconds_per_gib: KubeVirt's ``completionTimeoutPerGiB``; 0: no migration is ended.
         start_seconds: assumed for the target pod of each migration to start.
         unfinished: migrations that have not ended now; they take turns first.
     """
@@ -157,7 +158,8 @@ class DrainPlan(View, frozen=True):
         shuts_down: how many VMs shut down.
         blocks: how many VMs and other pods keep a drain from ending.
         seconds: about how long all migrations take.
-        at_most_seconds: how long they take if each takes all the time that KubeVirt gives it.
+        at_most_seconds: how long they take if each takes all the time that KubeVirt gives it; null: KubeVirt
+            ends none, however long it takes.
         changes: the most helpful first.
         assumptions: what the plan takes for granted, sentences.
         gaps: what could not be taken into account, clauses.
@@ -169,7 +171,7 @@ class DrainPlan(View, frozen=True):
     shuts_down: int
     blocks: int
     seconds: int
-    at_most_seconds: int
+    at_most_seconds: int | None
     limits: Limits
     steps: tuple[Step, ...]
     changes: tuple[Remedy, ...]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -57,7 +56,7 @@ class World:
 
     Attributes:
         index: the nodes. The position of a node follows from the names alone, so equal clusters give equal plans.
-        pods: the pods that run or are about to, by UID, or for those without by namespace and name.
+        launchers: the launcher pods that have not ended, by the UID of their VM.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -103,11 +102,6 @@ class World:
             case ObjectKey() if key.resource is RUNTIME_CLASSES:
                 return self._classes.get(key.name)
         raise TypeError(f"a snapshot does not answer {type(key).__name__}")
-
-    def on(self, node: str) -> Iterator[Vmi]:
-        """The VMs that run on a node, by namespace and name."""
-        found = (vmi for vmi in self.vmis.values() if vmi.node_name == node and not vmi.has_ended)
-        return iter(sorted(found, key=place_of))
 
     def pod_of(self, vmi: Vmi) -> ConstrainedPod | None:
         """The pod that a VM runs in; None: there is none to be seen."""

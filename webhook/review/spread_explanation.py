@@ -95,7 +95,7 @@ def _find_vmi(namespace: str, name: str, facts: Facts) -> tuple[VirtualMachineIn
         return vmi, vmi.meta.annotation(names.SPREAD_ANNOTATION)
     vm = read(facts, ObjectKey(_VMS, namespace, name), f"VirtualMachine {namespace}/{name}")
     if vm is None:
-        raise InputError(f"there is no VirtualMachine {namespace}/{name}", fix="check the name and the namespace")
+        raise InputError(f"VirtualMachine {namespace}/{name} does not exist", fix="check the name and the namespace")
     metadata = vm.template.metadata if vm.template else None
     return vm, metadata.annotation(names.SPREAD_ANNOTATION) if metadata else None
 

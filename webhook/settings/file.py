@@ -10,6 +10,7 @@ import difflib
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -104,7 +105,7 @@ def effective(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of the file, with descriptions and defaults."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_without_titles(_SCHEMA)}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_without_titles(_schema())}
 
 
 class SettingsFile:
@@ -307,7 +308,7 @@ def _places(path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
 
 def _node(path: KeyPath) -> Mapping[str, Any]:
     """The schema of the value at a path; empty if the path is not valid."""
-    node: Mapping[str, Any] = _SCHEMA
+    node: Mapping[str, Any] = _schema()
     for part in path:
         if isinstance(part, int):
             node = node.get("items", {})
@@ -315,7 +316,7 @@ def _node(path: KeyPath) -> Mapping[str, Any]:
             others: Iterable[Mapping[str, Any]] = node.get("patternProperties", {}).values()
             node = node.get("properties", {}).get(part, next(iter(others), {}))
         if reference := node.get("$ref"):
-            node = _SCHEMA["$defs"][reference.rpartition("/")[2]]
+            node = _schema()["$defs"][reference.rpartition("/")[2]]
     return node
 
 
@@ -325,4 +326,7 @@ def _without_titles(node: Any) -> Any:
     return [_without_titles(part) for part in node] if isinstance(node, list) else node
 
 
-_SCHEMA: Final = SettingsModel.model_json_schema(by_alias=True)
+@cache
+def _schema() -> dict[str, Any]:
+    """The schema of the model: made when it is needed, since that takes longer than reading a file of settings."""
+    return SettingsModel.model_json_schema(by_alias=True)

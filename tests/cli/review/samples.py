@@ -1,4 +1,4 @@
-"""Results to write."""
+"""Manifests to review over the cluster of the examples, and results to write."""
 
 from __future__ import annotations
 
@@ -41,6 +41,12 @@ def every() -> list[Result]:
     ]
 
 
+POOL = {
+    "apiVersion": "pool.kubevirt.io/v1beta1",
+    "kind": "VirtualMachinePool",
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {"replicas": 3, "virtualMachineTemplate": {"spec": builders.vm()["spec"]}},
+}
 CLUSTER: list[str | Path] = ["--cluster-from", EXAMPLES / "cluster", "--config", EXAMPLES / "settings.yaml"]
 
 

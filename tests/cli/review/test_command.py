@@ -12,7 +12,7 @@ import yaml
 
 from tests import builders
 from tests.cli.examples import EXAMPLES, EXPECTED
-from tests.cli.review.given import CLUSTER, POOL, manifest, vm
+from tests.cli.review.samples import CLUSTER, POOL, manifest, vm
 from tests.cli.runner import run
 from tests.definitions import definition
 from webhook import names

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests import builders
-from tests.cli.review.given import CLUSTER, POOL, manifest, vm
+from tests.cli.review.samples import CLUSTER, POOL, manifest, vm
 from tests.cli.runner import run
 
 REPLICA_SET = {

@@ -10,6 +10,7 @@ from tests.cli.review.samples import HOSTILE, every, result
 from webhook.cli.review.github import Github, command
 from webhook.cli.review.summary import Summary
 from webhook.errors import InputError
+from webhook.reasons import MEANINGS
 from webhook.text import visible
 
 # As the runner reads a line: the command, its properties up to the first "::", the message.
@@ -22,9 +23,17 @@ def test_what_needs_attention_is_annotated() -> None:
     assert [each.partition(" ")[0] for each in fragments] == ["::warning", "::warning", "::error", "::error"]
     assert fragments[2] == (
         "::error file=apps/vm.yaml,line=7,title=VirtualMachine shop/web%3A denied"
-        "::denied: because [instancetype-denied]"
+        f"::denied: because [instancetype-denied]%0AWhat to do: {MEANINGS['instancetype-denied'].remedy}"
     )
-    assert fragments[1].endswith("::take care%0Atwice [scheduler-injected]")
+    assert "::take care%0Atwice [scheduler-injected]%0A" in fragments[1]
+
+
+def test_each_code_leads_to_its_fix_once() -> None:
+    warnings = ["a [no-such-code]", "b [instancetype-missing]", "c [instancetype-missing]"]
+    fragment = Github().fragment(result("allowed", "instancetype-missing", warnings=warnings))
+    lines = fragment.split("%0A")
+
+    assert lines[3:] == [f"What to do: {MEANINGS['instancetype-missing'].remedy}"]
 
 
 def test_bad_input_is_annotated() -> None:

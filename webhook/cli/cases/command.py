@@ -83,7 +83,7 @@ def _run(options: _TestOptions) -> None:
             mistakes += [InputError(each.what, each.where or file.where(), each.fix) for each in mistakes_of(error)]
     if not outcomes and not mistakes:
         fix = "write a test; docs/testing.md shows one"
-        raise InputError("there is no test", ", ".join(options.paths), fix)
+        raise InputError("no test was found", ", ".join(options.paths), fix)
     _print(outcomes, options)
     for mistake in mistakes:
         write.error(f"Error: {mistake}")

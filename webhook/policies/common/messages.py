@@ -53,7 +53,7 @@ def kubevirt_absent() -> Reason:
 
 def vmi_not_found(namespace: str, name: str) -> Reason:
     """The VMI does not exist; KubeVirt reports that to the user."""
-    return Reason(Code.VMI_NOT_FOUND, f"skipped: there is no VirtualMachineInstance {namespace}/{name}")
+    return Reason(Code.VMI_NOT_FOUND, f"skipped: VirtualMachineInstance {namespace}/{name} does not exist")
 
 
 def vmi_replaced(namespace: str, name: str) -> Reason:

@@ -26,7 +26,7 @@ def by_kubevirt() -> Reason:
 
 def pod_not_found(name: str) -> Reason:
     """The pod does not exist; the API server reports that."""
-    return Reason(Code.POD_NOT_FOUND, f"skipped: there is no pod {quote(name)}")
+    return Reason(Code.POD_NOT_FOUND, f"skipped: pod {quote(name)} does not exist")
 
 
 def pod_completed(phase: str) -> Reason:

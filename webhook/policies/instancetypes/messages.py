@@ -186,7 +186,7 @@ def default_assumed(assumed: str) -> Reason:
 
 def assumed_cluster_wide(field: str, name: str, other: object, usual: object) -> str:
     """What a patched name is taken for, where no object of the default's kind has it."""
-    return f"spec.{field}.name {quote(name)} is assumed to mean {other}, because there is no {usual}"
+    return f"spec.{field}.name {quote(name)} is assumed to mean {other}, because {usual} does not exist"
 
 
 def assumed_same_kind(field: str, name: str, usual: object) -> str:

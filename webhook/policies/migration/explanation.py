@@ -180,8 +180,8 @@ def _running(namespace: str, name: str, facts: Facts, *, deputy: bool) -> Vmi:
     if vmi:
         raise NotThere(f"the VMI {namespace}/{name} has ended, so there is nothing to migrate")
     if vm is None:
-        raise NotThere(f"there is no VirtualMachine {namespace}/{name}", fix="check the name and the namespace")
-    raise NotThere(f"there is no VirtualMachineInstance {namespace}/{name}, so there is nothing to migrate")
+        raise NotThere(f"VirtualMachine {namespace}/{name} does not exist", fix="check the name and the namespace")
+    raise NotThere(f"VirtualMachineInstance {namespace}/{name} does not exist: the VM does not run")
 
 
 def _why(required: Requirement) -> Why:
@@ -300,7 +300,7 @@ def _provide(required: Requirement) -> str | None:
 def _explain_node(name: str, target: Target, nodes: NodeIndex) -> OneNode:
     node = nodes.get(name)
     if node is None:
-        raise NotThere(f"there is no node {name}", fix="kubectl get nodes lists them")
+        raise NotThere(f"node {name} does not exist", fix="kubectl get nodes lists them")
     against = reasons(target.requirements, node)
     told = tuple(Why(reason.requirement.origin, str(reason)) for reason in against)
     return OneNode(name, not against, told)

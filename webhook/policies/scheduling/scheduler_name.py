@@ -321,7 +321,7 @@ def _instancetype_scheduler(
             return stored
         data = stored.data if stored else None
         if stored is None or data is None or not provenance.is_captured(stored.meta, data.kind, data.api_version):
-            return find.Unresolved(f"there is no ControllerRevision {revision.name} of an instancetype")
+            return find.Unresolved(f"ControllerRevision {revision.name} of an instancetype does not exist")
         if find.counts(revision, stored):
             return find.scheduler_of(stored)
     where = find.live(matcher, namespace)
@@ -331,7 +331,7 @@ def _instancetype_scheduler(
     if isinstance(instancetype, Unavailable):
         return instancetype
     if instancetype is None:
-        return find.Unresolved(f"there is no {where.resource.kind} {where.name}")
+        return find.Unresolved(f"{where.resource.kind} {where.name} does not exist")
     return (instancetype.spec.scheduler_name if instancetype.spec else None) or ""
 
 
