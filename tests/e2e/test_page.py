@@ -1,4 +1,4 @@
-"""The page on a real API server: tokens that the documented roles let in."""
+"""The page on a real API server: its decisions, and tokens that the documented roles let in."""
 
 from __future__ import annotations
 
@@ -15,10 +15,26 @@ from .support.access import Access
 from .support.commands import LOOPBACK
 from .support.kube import Kube, eventually
 from .support.processes import ROOT, free_port
-from .support.webhook_server import WebhookServer
+from .support.webhook_server import SCHEDULING, WebhookServer
+from .support.workloads import vm
 from .test_tenants_secrets import bindings  # noqa: F401 - a fixture
 
 MANIFESTS = ROOT / "manifests"
+
+
+def test_the_page_shows_decisions_of_a_real_api_server(new_webhook: NewWebhook, new_tenant: NewTenant) -> None:
+    port = free_port()
+    server = new_webhook({"page": {"listen": f"{LOOPBACK}:{port}"}})
+    tenant = new_tenant(policies=[SCHEDULING], server=server)
+    tenant.create(vm())
+
+    def decided() -> str:
+        status, text = looked(port, f"/page/decisions?namespace={tenant.namespace}", tls=False)
+        return text if status == 200 and "VirtualMachine" in text else ""
+
+    assert "/page/decisions/" in eventually(decided, what="the decision to be on the page")
+    overview = looked(port, f"/page?prefix={tenant.namespace}", tls=False)[1]
+    assert 'm-enforce">enforce' in overview
 
 
 def test_a_token_needs_the_role(
