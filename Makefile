@@ -123,6 +123,10 @@ mutants: $(READY) ## Break KubeVirt's rules one by one, and see whether the test
 bench: $(READY) ## Measure reviews beside Go's and the usual Python webhooks, and write the figures into the pages
 	@$(BIN)/python -m bench.reviews $(BENCH)
 
+.PHONY: bench-profile
+bench-profile: $(READY) ## Show where a review's microseconds go, and draw the picture of it
+	@$(BIN)/python -m bench.reviews.profile
+
 .PHONY: figures
 figures: $(READY) ## See whether the pages' figures are those of this code
 	@$(BIN)/python -m bench.reviews.published
@@ -184,7 +188,6 @@ node: $(READY) ## Start a real node with the image of the Dockerfile, and leave 
 
 .PHONY: e2e-node
 e2e-node: $(READY) ## Run the tests on a real node: kubelets, containerd, kube-proxy and the image
-	@for each in helm cert-manager metrics-server; do $(BIN)/python hack/controlplane/build.py --$$each >/dev/null; done
 	@$(BIN)/python -m hack.node $(BIN)/python -m pytest -p no:cacheprovider tests/node $(TESTS)
 
 .PHONY: lock

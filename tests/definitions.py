@@ -12,6 +12,7 @@ from webhook.releases import fields
 
 Json = dict[str, Any]
 
+ANYTHING: Json = {"x-kubernetes-preserve-unknown-fields": True}
 SHAPES: Mapping[str, Struct] = {
     fields.VIRTUAL_MACHINE: machines.VM,
     fields.MACHINE: machines.VMI,
@@ -60,9 +61,9 @@ def schema_of(shape: Shape, without: frozenset[str], path: str = "") -> Json:
     if isinstance(shape, List):
         return {"type": "array", "items": schema_of(shape.item, without, path)}
     if isinstance(shape, Map):
-        return {"type": "object", "additionalProperties": {"type": "string"}}
+        return {"type": "object", "additionalProperties": dict(ANYTHING)}
     if not isinstance(shape, Struct):
-        return {"x-kubernetes-int-or-string": True}
+        return dict(ANYTHING)
     properties = {}
     for name, field in shape.fields.items():
         below = f"{path}.{name}" if path else name

@@ -15,8 +15,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -83,7 +84,7 @@ def _measure(rate: int, seconds: int) -> int:
     with (
         tempfile.TemporaryDirectory() as name,
         BenchPlane(Path(name), build.ensure(os.environ)) as plane,
-        webhook.serving(plane),
+        _called(plane),
         plane.controller_client() as client,
     ):
         print(f"{rate} pods in a second, load average {os.getloadavg()[0]:.1f}", flush=True)
@@ -104,6 +105,14 @@ def _measure(rate: int, seconds: int) -> int:
         print(*_of_api_server(plane.admin.text("/metrics")), sep="\n")
         print(f"load average after: {os.getloadavg()[0]:.1f}")
     return 1 if failed else 0
+
+
+@contextmanager
+def _called(plane: BenchPlane) -> Iterator[None]:
+    """A server that the API server calls, and the scheduler that it injects, without whose Lease it would not."""
+    plane.start_profiles()
+    with webhook.serving(plane):
+        yield
 
 
 def _run(

@@ -34,6 +34,7 @@ TITLES: Final = {
     "naive": "Python, the usual way",
 }
 
+_PROGRAM: Final = "webhook.cli.main"
 _HERE: Final = Path(__file__).parent
 ROOT: Final = _HERE.parent.parent
 
@@ -96,17 +97,19 @@ class ReviewsServer:
         return f"{self.address}{self.paths[payload.name]}?timeout=10s"
 
 
-def lineup(keys: Sequence[str], pythons: Pythons, binaries: Path, certificate: Certificate) -> list[ReviewsServer]:
-    """The servers named by ``keys``, each on free ports."""
+def lineup(
+    keys: Sequence[str], pythons: Pythons, binaries: Path, certificate: Certificate, *, module: str = _PROGRAM
+) -> list[ReviewsServer]:
+    """The servers named by ``keys``, each on free ports; ``module`` is the program of kubevirt-webhook's own."""
     *ports, ops, newer_ops = _free_ports(len(keys) + 2)
     python = pythons.chosen
     servers = []
     for key, port in zip(keys, ports, strict=True):
         if key == OURS:
-            servers.append(_ours(key, python, (port, ops), certificate))
+            servers.append(_ours(key, (python, module), (port, ops), certificate))
         elif key == NEWER:
             assert pythons.newer is not None
-            servers.append(_ours(key, pythons.newer, (port, newer_ops), certificate))
+            servers.append(_ours(key, (pythons.newer, module), (port, newer_ops), certificate))
         elif key == "naive":
             servers.append(_other(key, (str(python), "-m", "bench.reviews.naive"), port, certificate))
         else:
@@ -114,10 +117,10 @@ def lineup(keys: Sequence[str], pythons: Pythons, binaries: Path, certificate: C
     return servers
 
 
-def _ours(key: str, python: Path, ports: tuple[int, int], certificate: Certificate) -> ReviewsServer:
+def _ours(key: str, program: tuple[Path, str], ports: tuple[int, int], certificate: Certificate) -> ReviewsServer:
     port, ops = ports
     argv = (
-        *(str(python), "-m", "webhook.cli.main", "serve"),
+        *(str(program[0]), "-m", program[1], "serve"),
         *("--cluster-from", str(_HERE / "cluster")),
         *("--config", str(_HERE / "settings.yaml")),
         *("--listen", f"127.0.0.1:{port}"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from tests.admission.audit_schema import STRICT, valid
@@ -75,3 +78,11 @@ def test_the_documented_schema_is_the_one_that_we_print() -> None:
     kept = Path(__file__).parents[2] / "docs" / "audit.schema.json"
 
     assert msgspec.json.decode(kept.read_bytes()) == schema(), "print it anew"
+
+
+@given(st.floats(-1e9, 4e9) | st.integers(0, 4 * 10**9).map(float) | st.integers(0, 10**9).map(lambda n: n + 0.9999999))
+def test_a_timestamp_is_that_of_datetime(wall: float) -> None:
+    """The whole second is formatted once for many records."""
+    whole = datetime.fromtimestamp(wall, UTC).isoformat(timespec="microseconds")
+
+    assert timestamp(wall) == whole.replace("+00:00", "Z")

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import click
 import pytest
 
 from tests.cli.runner import run
 from tests.install.manifests import planned
 from tests.install.memory import InstallMemory
+from webhook.cli import confirmation
 from webhook.install import plan
 from webhook.k8s.client import transport
 
@@ -50,3 +52,25 @@ def test_a_tool_cannot_hand_over_to_itself(api: InstallMemory) -> None:
 
     assert done.exit_code == 2
     assert api.closed is False
+
+
+def test_every_run_and_the_question_name_the_cluster(api: InstallMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.cluster = 'context "prod\nyes", https://prod'
+    own(api, "kubevirt-webhook-install")
+    asked: list[str] = []
+
+    def refuse(question: str) -> bool:
+        asked.append(question)
+        return False
+
+    monkeypatch.setattr(confirmation, "is_on_terminal", lambda: True)
+    monkeypatch.setattr(click, "confirm", refuse)
+
+    shown = run("hand-over", "--to-manager=kubectl", "--dry-run").output
+    done = run("hand-over", "--to-manager=kubectl").output
+
+    assert shown == done
+    assert shown.startswith("cluster: context ")
+    assert shown.count("\n") == 2
+    assert owners(api) == ["kubevirt-webhook-install"]
+    assert ["https://prod" in question for question in asked] == [True]

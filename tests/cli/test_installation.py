@@ -13,7 +13,7 @@ from tests.cli.runner import run
 from tests.install.manifests import planned
 from tests.install.memory import InstallMemory, Replicas
 from tests.install.vms import VMS, S, vm
-from webhook.cli import installation
+from webhook.cli import confirmation, installation
 from webhook.k8s.client import transport
 
 CLUSTER = 'context "prod", https://prod.example:6443'
@@ -206,7 +206,7 @@ def test_on_a_terminal_we_ask(
         return False
 
     monkeypatch.setattr(click, "confirm", confirm)
-    monkeypatch.setattr(installation, "_on_terminal", lambda: True)
+    monkeypatch.setattr(confirmation, "is_on_terminal", lambda: True)
     run("install", "--image=here:1")
     assert api.objects == {}
     assert len(asked) == 1

@@ -25,6 +25,8 @@ from .support.kube import Json, Kube, KubeError, KubeObject, eventually
 from .support.objects import install_crds
 from .support.workloads import MARK, MIGRATIONS, VMIS, scheduler_of, vm, vmi_of
 
+pytestmark = pytest.mark.kubernetes("1.36", "MutatingAdmissionPolicy of version v1")
+
 SETTINGS: Json = {
     "schedulers": {"kubevirt": {"guard": "off"}, "batch": {"guard": "off"}},
     "kubevirt": {"namespace": "kubevirt"},

@@ -157,7 +157,7 @@ class TestAnswer:
         index = filled(nodes, {"one": {"L1": 10}})
         wanted = {AMD: {"L1": 10}}
         assert len(scores(index, wanted)) == sum(written) == 5000
-        # A node that has pulled what the pod does not need makes no difference; one that lost an image makes one block.
+        # An image without a layer of the pod makes no difference; a lost image makes one block.
         for images, expected_nodes in ((["one", "two"], 0), (["two"], layer_index._BLOCK)):
             written.clear()
             for image in index.put("n2000", AMD, images):

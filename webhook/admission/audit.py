@@ -149,7 +149,19 @@ def _dedent_schema(node: Any) -> Any:
 
 def timestamp(wall: float) -> str:
     """Unix time in seconds as records have it: RFC 3339 in UTC with microseconds."""
-    return datetime.fromtimestamp(wall, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    second = int(wall)
+    micros = round((wall - second) * 1e6)
+    if not 0 <= micros < 10**6:
+        # Before 1970, and where the rounding reaches the next second.
+        return datetime.fromtimestamp(wall, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    if _SECOND.get("at") != second:
+        # A busy server writes thousands of records within one.
+        _SECOND.update(at=second, text=datetime.fromtimestamp(second, UTC).isoformat()[:-6])
+    return f"{_SECOND['text']}.{micros:06}Z"
+
+
+# The last second of a record, and how it is written.
+_SECOND: Final[dict[str, Any]] = {}
 
 
 class Sink(Protocol):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import Final
 
 import click
 
 from webhook.cli import write
+from webhook.cli.confirmation import cluster_of, confirm, name_cluster
 from webhook.cli.options import kubeconfig_option
 from webhook.text import pluralize
 
@@ -55,19 +55,16 @@ async def _hand_over(kubeconfig: Path | None, source: str, target: str, *, dry_r
         raise InputError("the tools have the same field manager", "--to-manager", "name the next tool's")
     api = await connect(str(kubeconfig) if kubeconfig else None)
     try:
+        name_cluster(api)
         work = HandOver(api, source, target)
         transfers = await work.transfers(everything(directory("manifests")))
         for one in transfers:
             write.line(f"{one.title}: from {source} to {target}")
         if not transfers:
             write.line(f"{source} owns no field of the installation")
-        elif not dry_run and _confirm(len(transfers), yes=yes):
+        elif not dry_run and confirm(f"Hand over {pluralize(len(transfers), 'object')} in {cluster_of(api)}?", yes=yes):
             for one in transfers:
                 await work.transfer(one)
             write.line(f"handed over {pluralize(len(transfers), 'object')}")
     finally:
         await api.close()
-
-
-def _confirm(count: int, *, yes: bool) -> bool:
-    return yes or not sys.stdin.isatty() or click.confirm(f"Hand over {pluralize(count, 'object')}?")

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from webhook.cli import second_scheduler, write
+from webhook.cli.confirmation import cluster_of, confirm, name_cluster
 from webhook.cli.options import config_option, kubeconfig_option
 from webhook.cli.second_scheduler import SchedulerOptions, given_options, scheduler_options
-from webhook.text import pluralize, visible
+from webhook.text import pluralize
 
 if TYPE_CHECKING:
     from webhook.install.apply import Installer, PlannedChange
@@ -149,14 +150,14 @@ async def _install(options: _InstallOptions) -> None:
         )
         plan = with_scheduler(plan, scheduler)
         changes = await installer.changes(plan)
-        _name_cluster(api)
+        name_cluster(api)
         for change in changes:
             _show(change, whole=options.diff)
         if not changes:
             await _finish(installer, plan, options)
         elif options.dry_run:
             return
-        elif _confirm(f"Apply {pluralize(len(changes), 'change')} to {_cluster(api)}?", yes=options.yes):
+        elif confirm(f"Apply {pluralize(len(changes), 'change')} to {cluster_of(api)}?", yes=options.yes):
             await installer.install(plan, wait=options.wait)
             write.line("installed")
 
@@ -242,7 +243,7 @@ async def _uninstall(*, kubeconfig: Path | None, dry_run: bool, yes: bool, timeo
         installer = Installer(api, write.line, seconds=timeout)
         own = await installer.present(everything(directory("manifests")))
         scheduler = await second_scheduler.removable(api, installer)
-        _name_cluster(api)
+        name_cluster(api)
         # It goes last: until then, what names it can still be placed.
         objects = [*scheduler, *own]
         for manifest in objects:
@@ -251,7 +252,7 @@ async def _uninstall(*, kubeconfig: Path | None, dry_run: bool, yes: bool, timeo
             await _warn_of_pools(api)
         if not objects:
             write.line("kubevirt-webhook is not installed")
-        elif not dry_run and _confirm(f"Delete {pluralize(len(objects), 'object')} from {_cluster(api)}?", yes=yes):
+        elif not dry_run and confirm(f"Delete {pluralize(len(objects), 'object')} from {cluster_of(api)}?", yes=yes):
             await installer.uninstall(objects)
             write.line("uninstalled")
 
@@ -295,7 +296,7 @@ async def _cleanup(
             raise InputError(what, title(present[0]), 'run "kubevirt-webhook uninstall" first')
         work = Cleanup(api, namespace, schedulers)
         tasks = await work.tasks(allow_restart_required=allow_restart_required)
-        _name_cluster(api)
+        name_cluster(api)
         for task in tasks:
             for text in task.texts:
                 write.line(f"{task.title}: {text}")
@@ -303,7 +304,7 @@ async def _cleanup(
                 write.line(f"{task.title}: {task.left}")
         todo = [task for task in tasks if task.operations]
         failed = 0
-        if todo and not dry_run and _confirm(f"Change {pluralize(len(todo), 'VM')} in {_cluster(api)}?", yes=yes):
+        if todo and not dry_run and confirm(f"Change {pluralize(len(todo), 'VM')} in {cluster_of(api)}?", yes=yes):
             for task in todo:
                 problem = await work.clean(task)
                 if problem:
@@ -339,23 +340,6 @@ def _read(file: Path) -> str:
         return read_file(file, MAX_BYTES).decode()
     except UnicodeDecodeError:
         raise InputError("the file is not valid UTF-8", str(file), "save it as UTF-8") from None
-
-
-def _confirm(question: str, *, yes: bool) -> bool:
-    return yes or not _on_terminal() or click.confirm(question)
-
-
-def _on_terminal() -> bool:
-    return sys.stdin.isatty()
-
-
-def _cluster(api: KubernetesTransport) -> str:
-    """The name of the cluster, on one line whatever the kubeconfig holds."""
-    return visible(api.cluster)
-
-
-def _name_cluster(api: KubernetesTransport) -> None:
-    write.line(f"cluster: {_cluster(api)}")
 
 
 def _show(change: PlannedChange, *, whole: bool) -> None:

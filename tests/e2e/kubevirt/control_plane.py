@@ -21,6 +21,8 @@ from tests.e2e.support.pki import KUBEVIRT_APISERVER, KUBEVIRT_CONTROLLER, Pki
 from tests.e2e.support.plane import ControlPlane
 from tests.e2e.support.processes import Process, free_port
 from tests.e2e.support.workloads import VMS, vm
+from webhook.releases.release import Release, release_of
+from webhook.releases.version import parse_version
 
 from .nodes import PlayedNodes
 
@@ -28,6 +30,7 @@ NAMESPACE = "kubevirt"
 KUBEVIRTS = "kubevirt.io/v1/kubevirts"
 SERVICE = "virt-api.kubevirt.svc"
 FRONT_PROXY = "front-proxy"
+POOL = "VirtualMachinePool"
 API_SERVICES = "apiregistration.k8s.io/v1/apiservices"
 ZONES = {"node-1": "a", "node-2": "a", "node-3": "b", "node-4": "b"}
 
@@ -63,6 +66,7 @@ class RunningKubeVirt:
         self._configuration = configuration
         # The directory of a build is called by its version.
         self.version: Final = binaries.name
+        self.release: Final = _release(self.version)
         self._port = free_port()
         shown = subprocess.run([binaries / "virt-operator-objects", NAMESPACE], check=True, capture_output=True)
         self._objects: dict[str, list[Json]] = json.loads(shown.stdout)
@@ -104,6 +108,13 @@ class RunningKubeVirt:
     ) -> None:
         self.nodes.stop()
         self._kill()
+
+    @property
+    def pools(self) -> str:
+        """The resource of pools, in the version that this release stores."""
+        pools = next(one for one in self._objects["customresourcedefinitions"] if one["spec"]["names"]["kind"] == POOL)
+        stored = next(version["name"] for version in pools["spec"]["versions"] if version["storage"])
+        return f"pool.kubevirt.io/{stored}/virtualmachinepools"
 
     def names(self, resource: str) -> list[str]:
         """Of the ``instancetypes`` or ``preferences`` that KubeVirt ships."""
@@ -193,6 +204,12 @@ class RunningKubeVirt:
     def _kill(self) -> None:
         for process in (self._virt_controller, self._virt_api):
             process.kill()
+
+
+def _release(version: str) -> Release:
+    parsed = parse_version(version)
+    assert parsed, version
+    return release_of(parsed)
 
 
 def _config_map(name: str, data: Mapping[str, str]) -> Json:

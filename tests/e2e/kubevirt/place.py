@@ -15,6 +15,7 @@ from tests.e2e.support.workloads import MIGRATIONS, PODS, REVISIONS, VMIS, VMS
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.views import KubeVirt as KubeVirtView
 from webhook.kubevirt.vm import fidelity
+from webhook.releases.capabilities import FILLS_MATCHER_KIND
 
 from .control_plane import KUBEVIRTS, NAMESPACE, RunningKubeVirt
 
@@ -58,6 +59,16 @@ class Place:
             return found if found["status"].get("phase") == "Running" else None
 
         return eventually(look, what=f"VMI {name} to run")
+
+    def matchers(self, found: Mapping[str, Any]) -> list[Any]:
+        """The instancetype and the preference that a VM names, without a kind that KubeVirt has filled in."""
+        return [self._without_filled_kind(found["spec"].get(field), field) for field in ("instancetype", "preference")]
+
+    def _without_filled_kind(self, matcher: Json | None, field: str) -> Json | None:
+        if matcher is None or not self.real.release.has(FILLS_MATCHER_KIND):
+            return matcher
+        is_filled = matcher["kind"] == f"virtualmachinecluster{field}"
+        return {name: value for name, value in matcher.items() if name != "kind" or not is_filled}
 
     def patch(self, resource: str, name: str, change: Json) -> KubeObject:
         return self.admin.patch(resource, name, change, self.namespace)
@@ -131,10 +142,6 @@ def make_place(real: RunningKubeVirt, labels: Mapping[str, str], annotations: Ma
     metadata = {"generateName": "real-", "labels": dict(labels), "annotations": dict(annotations)}
     made = real.plane.admin.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     return Place(real, made["metadata"]["name"])
-
-
-def matchers(found: Mapping[str, Any]) -> list[Any]:
-    return [found["spec"].get("instancetype"), found["spec"].get("preference")]
 
 
 def differences(place: Place, name: str) -> list[str]:

@@ -9,7 +9,7 @@ from tests.e2e.support.kube import eventually
 from tests.e2e.support.workloads import VMS
 
 from .cost import create, median
-from .place import Place, matchers
+from .place import Place
 
 pytestmark = pytest.mark.kubevirt
 
@@ -24,7 +24,7 @@ def test_no_vm_costs_a_look_up_of_what_it_names(place: Place, audit_log: AuditLo
 
     assert cost.look_ups == {}
     names = [f"counted-{number}" for number in range(30)]
-    assert all(matchers(place.get(VMS, name)) == [{"name": "u1.small"}, {"name": "fedora"}] for name in names)
+    assert all(place.matchers(place.get(VMS, name)) == [{"name": "u1.small"}, {"name": "fedora"}] for name in names)
     # The API server calls three entries of kubevirt-webhook for each VM.
     ours = {name: calls for name, calls in cost.calls.items() if "kubevirt-webhook" in name}
     assert [*ours.values()] == [30] * 3

@@ -15,11 +15,13 @@ from tests.e2e.support.webhook_server import DOMAIN
 from tests.e2e.support.workloads import VMIS, VMS
 from webhook.kubevirt.vm import fidelity
 
-from .place import DEFAULTS, Place, annotations_left, differences, made, matchers
+from .conftest import NewPlace
+from .control_plane import POOL
+from .place import DEFAULTS, Place, annotations_left, differences, made
 
 pytestmark = pytest.mark.kubevirt
 
-POOLS = "pool.kubevirt.io/v1beta1/virtualmachinepools"
+EXPANDED = DEFAULTS | {f"{DOMAIN}/expand-instancetypes": "true"}
 REPLICA_SETS = "kubevirt.io/v1/virtualmachineinstancereplicasets"
 SMALL = {"name": "u1.small"}
 FEDORA = {"name": "fedora"}
@@ -36,7 +38,7 @@ def test_a_vm_that_says_nothing_runs_with_its_defaults_on_its_scheduler(place: P
     vm = place.get(VMS)
 
     eventually(lambda: place.get(VMS)["status"].get("ready"), what="the VM to be ready")
-    assert matchers(vm) == [SMALL, FEDORA]
+    assert place.matchers(vm) == [SMALL, FEDORA]
     assert vm["status"]["instancetypeRef"]["controllerRevisionRef"]["name"].startswith("web-u1.small-")
     assert vmi["spec"]["domain"]["memory"]["guest"] == "2Gi"
     assert place.launcher()["spec"]["schedulerName"] == "kubevirt"
@@ -127,15 +129,15 @@ def pool(place: Place) -> None:
     template = {"metadata": {"labels": {"app": "web"}}, "spec": {"domain": {"devices": {}}}}
     machine = {"metadata": {"labels": {"app": "web"}}, "spec": {"runStrategy": "Halted", "template": template}}
     spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "virtualMachineTemplate": machine}
-    kind = {"apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool"}
-    place.create(POOLS, {**kind, "metadata": {"name": "web"}, "spec": spec})
+    kind = {"apiVersion": place.real.pools.rpartition("/")[0], "kind": POOL}
+    place.create(place.real.pools, {**kind, "metadata": {"name": "web"}, "spec": spec})
     eventually(lambda: place.admin.list(VMS, place.namespace), what="the pool to make its VM")
 
 
 def change_pool(place: Place) -> KubeObject:
     """The VM of a pool after the pool has overwritten it with another template."""
     changed = {"template": {"spec": {"terminationGracePeriodSeconds": 17}}}
-    place.patch(POOLS, "web", {"spec": {"virtualMachineTemplate": {"spec": changed}}})
+    place.patch(place.real.pools, "web", {"spec": {"virtualMachineTemplate": {"spec": changed}}})
 
     def updated() -> KubeObject | None:
         vm = place.get(VMS, "web-0")
@@ -156,7 +158,7 @@ def test_a_pools_vms_keep_their_defaults_when_the_pool_changes_though_they_were_
 
     vm = change_pool(place)
 
-    assert matchers(vm) == [SMALL, FEDORA]
+    assert place.matchers(vm) == [SMALL, FEDORA]
     assert vm["spec"]["template"]["spec"]["schedulerName"] == "kubevirt"
 
 
@@ -173,7 +175,7 @@ def test_a_pools_vms_keep_their_size_though_kubevirt_expands_them(expanding: Pla
 
     def expanded() -> bool:
         vm = expanding.get(VMS, "web-0")
-        return matchers(vm) == [None, None] and guest_memory(vm) == "2Gi"
+        return expanding.matchers(vm) == [None, None] and guest_memory(vm) == "2Gi"
 
     eventually(expanded, what="virt-controller to expand the VM")
     change_pool(expanding)
@@ -181,14 +183,13 @@ def test_a_pools_vms_keep_their_size_though_kubevirt_expands_them(expanding: Pla
     eventually(expanded, what="virt-controller to expand the VM again")
 
 
-def test_a_pools_vms_keep_their_size_though_we_expand_them(place: Place) -> None:
-    expand = {"metadata": {"annotations": {f"{DOMAIN}/expand-instancetypes": "true"}}}
-    place.admin.patch("v1/namespaces", place.namespace, expand)
+def test_a_pools_vms_keep_their_size_though_we_expand_them(new_place: NewPlace) -> None:
+    place = new_place(EXPANDED)
     pool(place)
     vm = place.get(VMS, "web-0")
-    assert (matchers(vm), guest_memory(vm)) == ([None, None], "2Gi")
+    assert (place.matchers(vm), guest_memory(vm)) == ([None, None], "2Gi")
 
-    assert matchers(change_pool(place)) == [SMALL, FEDORA]
+    assert place.matchers(change_pool(place)) == [SMALL, FEDORA]
 
 
 def test_the_owner_exchanges_a_default_while_the_vm_runs(place: Place) -> None:
@@ -210,7 +211,7 @@ def test_the_owner_who_gives_up_one_default_gives_up_the_other_that_needs_it(pla
 
     gone = place.patch(VMS, "web", {"spec": {"instancetype": None}})
 
-    assert matchers(gone) == [None, None]
+    assert place.matchers(gone) == [None, None]
     removed, unsized = (text for text in gone.warnings if text.startswith("kubevirt-webhook"))
     assert "VirtualMachineClusterPreference/fedora" in removed
     assert "size" in unsized
@@ -232,7 +233,7 @@ def test_an_empty_label_makes_a_vm_that_kubevirt_never_looks_at(place: Place) ->
 
     vm = place.vm(template=ROOTED, instancetype={"inferFromVolume": "root"})
 
-    assert matchers(vm) == [{}, None]
+    assert place.matchers(vm) == [{}, None]
     assert "instancetype.kubevirt.io/default-instancetype" in vm.warnings[-1]
     with pytest.raises(KubeError, match="Either Name or InferFromVolume should be provided"):
         place.patch(VMS, "web", {"metadata": {"labels": {"any": "change"}}})
@@ -247,13 +248,13 @@ def test_a_restored_vm_is_as_it_was(place: Place) -> None:
     place.create(snapshots, {**kind, "kind": "VirtualMachineSnapshot", **snapshot})
     eventually(lambda: place.get(snapshots, "then").get("status", {}).get("readyToUse"), what="the snapshot")
     owners = {"instancetype": None, "preference": None, "template": {"spec": {"domain": {"memory": {"guest": "3Gi"}}}}}
-    assert matchers(place.patch(VMS, "web", {"spec": owners})) == [None, None]
+    assert place.matchers(place.patch(VMS, "web", {"spec": owners})) == [None, None]
 
     restore = {"metadata": {"name": "back"}, "spec": {"target": source, "virtualMachineSnapshotName": "then"}}
     place.create(restores, {**kind, "kind": "VirtualMachineRestore", **restore})
 
     eventually(lambda: place.get(restores, "back").get("status", {}).get("complete"), what="the restore")
-    assert matchers(place.get(VMS)) == [SMALL, FEDORA]
+    assert place.matchers(place.get(VMS)) == [SMALL, FEDORA]
 
 
 def test_beside_an_inferred_preference_the_default_makes_the_vm_one_that_starts(place: Place) -> None:
@@ -261,12 +262,11 @@ def test_beside_an_inferred_preference_the_default_makes_the_vm_one_that_starts(
 
     vm = place.vm(template=ROOTED, preference={"inferFromVolume": "root"})
 
-    assert matchers(vm) == [SMALL, {"name": "rhel.9"}]
+    assert place.matchers(vm) == [SMALL, {"name": "rhel.9"}]
 
 
-def test_expanded_a_vm_is_what_virt_api_makes_of_it(place: Place, apart: Place) -> None:
-    expand = {"metadata": {"annotations": {f"{DOMAIN}/expand-instancetypes": "true"}}}
-    place.admin.patch("v1/namespaces", place.namespace, expand)
+def test_expanded_a_vm_is_what_virt_api_makes_of_it(new_place: NewPlace, apart: Place) -> None:
+    place = new_place(EXPANDED)
     named: Json = {"instancetype": {"name": "u1.small"}, "preference": {"name": "fedora"}}
 
     expanded = place.vm(run="Halted")
@@ -274,7 +274,7 @@ def test_expanded_a_vm_is_what_virt_api_makes_of_it(place: Place, apart: Place) 
     path = f"/apis/subresources.kubevirt.io/v1/namespaces/{apart.namespace}/virtualmachines/web/expand-spec"
     theirs = json.loads(apart.real.plane.kubectl("get", "--raw", path).stdout)
 
-    assert matchers(expanded) == [None, None]
+    assert place.matchers(expanded) == [None, None]
     ours = [_comparable(found) for found in (expanded, theirs)]
     assert ours[0] == ours[1]
 

@@ -14,7 +14,7 @@ from tests.e2e.support.workloads import VMS, instancetype, preference, scheduler
 from tests.owners import DECLARING, PATCHING, WAYS, marks_of
 
 from .conftest import NewPlace
-from .place import DEFAULTS, Place, matchers
+from .place import DEFAULTS, Place
 from .writing import manifest, write
 
 pytestmark = pytest.mark.kubevirt
@@ -68,7 +68,7 @@ def test_a_name_alone_is_a_cluster_wide_instancetype_as_in_kubevirt(own: Place, 
 
     stored = write(own, way, manifest(instancetype={"name": "u1.medium"}), first)
 
-    assert matchers(stored)[0] == {"name": "u1.medium"}
+    assert own.matchers(stored)[0] == {"name": "u1.medium"}
     assert of_defaults(stored) == {f"{DOMAIN}/injected-preference"}
 
 
@@ -78,7 +78,7 @@ def test_a_name_alone_is_a_cluster_wide_preference(own: Place, way: str) -> None
 
     stored = write(own, way, manifest(preference={"name": "alpine"}), first)
 
-    assert matchers(stored) == [OWN, {"name": "alpine"}]
+    assert own.matchers(stored) == [OWN, {"name": "alpine"}]
     assert of_defaults(stored) == {f"{DOMAIN}/injected-instancetype"}
 
 
@@ -89,7 +89,7 @@ def test_an_object_of_the_namespace_with_that_name_is_not_taken_for_it(own: Plac
 
     stored = write(own, way, manifest(instancetype={"name": "u1.medium"}), first)
 
-    assert matchers(stored)[0] == {"name": "u1.medium"}
+    assert own.matchers(stored)[0] == {"name": "u1.medium"}
     assert said(stored) == []
 
 
@@ -99,7 +99,7 @@ def test_a_patch_that_may_mean_either_is_taken_at_its_word_which_is_said(own: Pl
 
     stored = own.patch(VMS, "web", {"spec": {"instancetype": {"name": "u1.medium"}}})
 
-    assert matchers(stored)[0] == {"kind": "VirtualMachineInstancetype", "name": "u1.medium"}
+    assert own.matchers(stored)[0] == {"kind": "VirtualMachineInstancetype", "name": "u1.medium"}
     (warning,) = said(stored)
     assert "VirtualMachineInstancetype/u1.medium" in warning
 
@@ -111,7 +111,7 @@ def test_the_name_of_the_default_without_its_kind_is_another_object(new_place: N
 
     stored = write(place, way, manifest(run="Always", instancetype={"name": "u1.small"}), first)
 
-    assert matchers(stored)[0] == {"name": "u1.small"}
+    assert place.matchers(stored)[0] == {"name": "u1.small"}
 
 
 @every_way
@@ -124,7 +124,7 @@ def test_a_preference_is_inferred_where_the_owner_says_so_now(new_place: NewPlac
     changed = manifest(template={"volumes": volumes}, preference={"inferFromVolume": "root"})
     stored = write(place, way, changed, first)
 
-    assert matchers(stored) == [OWN, {"name": "alpine"}]
+    assert place.matchers(stored) == [OWN, {"name": "alpine"}]
 
 
 @every_way
@@ -134,7 +134,7 @@ def test_a_revision_that_a_restore_pinned_gives_way_with_the_default(own: Place,
 
     stored = write(own, way, manifest(instancetype={"name": "u1.medium"}), first)
 
-    assert matchers(stored)[0] == {"name": "u1.medium"}
+    assert own.matchers(stored)[0] == {"name": "u1.medium"}
 
 
 @every_way
@@ -144,7 +144,7 @@ def test_what_the_owner_names_can_be_taken_back(own: Place, way: str) -> None:
 
     stored = write(own, way, manifest(), second)
 
-    assert matchers(stored)[0] is None
+    assert own.matchers(stored)[0] is None
     assert "size" in said(stored)[0]
 
 
@@ -157,11 +157,11 @@ def test_who_says_a_size_gets_a_vm_of_that_size(place: Place, way: str) -> None:
 
     stored = write(place, way, second := manifest(template=FOUR), first)
 
-    assert matchers(stored) == [None, None]
+    assert place.matchers(stored) == [None, None]
     assert of_defaults(stored) == set()
     assert len(said(stored)) == (0 if way == "replace" else 1)
     again = write(place, way, second, second)
-    assert (matchers(again), of_defaults(again)) == ([None, None], set())
+    assert (place.matchers(again), of_defaults(again)) == ([None, None], set())
 
 
 @every_way
@@ -170,7 +170,7 @@ def test_who_names_an_instancetype_that_our_preference_forbids_gets_it(place: Pl
 
     stored = write(place, way, manifest(instancetype={"name": "u1.nano"}), first)
 
-    assert matchers(stored) == [{"name": "u1.nano"}, None]
+    assert place.matchers(stored) == [{"name": "u1.nano"}, None]
     assert of_defaults(stored) == set()
     assert len(said(stored)) == 1
 
@@ -182,7 +182,7 @@ def test_no_default_comes_back(place: Place, way: str) -> None:
 
     stored = write(place, way, first, second)
 
-    assert matchers(stored) == [None, None]
+    assert place.matchers(stored) == [None, None]
     assert of_defaults(stored) == set()
     assert "size" in said(stored)[0]
 
@@ -193,7 +193,7 @@ def test_what_fits_stays_while_the_owner_changes_other_things(place: Place) -> N
     changed = manifest(template={"domain": {"devices": {}}, "terminationGracePeriodSeconds": 5})
     stored = write(place, "server-side apply", changed, first)
 
-    assert [matcher["name"] for matcher in matchers(stored)] == ["u1.small", "fedora"]
+    assert [matcher["name"] for matcher in place.matchers(stored)] == ["u1.small", "fedora"]
     assert said(stored) == []
 
 
@@ -220,7 +220,7 @@ def test_our_scheduler_gives_way_to_that_of_an_instancetype(place: Place, way: s
 
     stored = write(place, way, manifest(instancetype=named), first)
 
-    assert matchers(stored)[0] == named
+    assert place.matchers(stored)[0] == named
     assert scheduler_of(stored) is None
     assert marks_of(stored).keys() & SCHEDULER_MARKS == set()
 
@@ -313,7 +313,7 @@ def test_a_vm_of_a_preset_has_a_size(place: Place) -> None:
 
     def left_alone() -> KubeObject | None:
         found = place.create(VMS, copy.deepcopy(sized), dryRun="All")
-        return found if matchers(found) == [None, None] else None
+        return found if place.matchers(found) == [None, None] else None
 
     eventually(left_alone, what="the preset to be seen")
     write(place, "replace", sized)

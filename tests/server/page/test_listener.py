@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -9,12 +10,14 @@ import pytest
 
 from tests.builders import installed
 from tests.server.page.samples import HOSTILE, Opened, labeled, record
+from tests.waiting import until
 from webhook.admission.decision import Change, Reason
 from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, Key, KubeVirtKey, NamespaceKey, SchedulerHealth, SchedulerKey, TokenKey
 from webhook.policies.common import accounts
-from webhook.server.page.listener import HEADERS
+from webhook.server.page.listener import HEADERS, MAX_IN_FLIGHT
+from webhook.server.page.overview import NamespaceTable
 
 ALICE = UserInfo("alice", "u1", [], {})
 MAY = accounts.access_to_path(ALICE, "get", "/page")
@@ -172,6 +175,27 @@ async def test_a_bug_is_one_plain_sentence(page: Opened, monkeypatch: pytest.Mon
     assert status == 500
     assert "ZeroDivisionError" not in text
     assert len(opened.crashes.errors) == 1
+
+
+async def test_few_pages_are_made_at_once(page: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = await page()
+    release, begun = asyncio.Event(), 0
+
+    async def slow(*_: Any, **__: Any) -> NamespaceTable:
+        nonlocal begun
+        begun += 1
+        await release.wait()
+        return NamespaceTable((), 0, 0)
+
+    monkeypatch.setattr("webhook.server.page.views.namespace_table", slow)
+    waiting = [asyncio.create_task(opened.get()) for _ in range(MAX_IN_FLIGHT)]
+    await until(lambda: begun == MAX_IN_FLIGHT)
+    assert (await opened.get())[0] == 429
+    assert opened.headers["Retry-After"] == "1"
+    # Styles are not made.
+    assert (await opened.get("/page/style.css"))[0] == 200
+    release.set()
+    assert [status for status, _ in await asyncio.gather(*waiting)] == [200] * MAX_IN_FLIGHT
 
 
 # -- hostile -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,9 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from webhook import messages, names
 from webhook.admission.audit import Label
+from webhook.admission.decision import MAX_MESSAGE
 from webhook.cluster.source import BrowsableCluster
 from webhook.errors import InputError
 from webhook.reasons import MEANINGS
@@ -33,8 +35,8 @@ _TILES: Final[Mapping[Label, str]] = {
     "error": "not evaluated",
     "patched": "objects changed",
     "allowed": "without changes",
-    "would-deny": "modes warn and audit",
-    "would-patch": "modes warn and audit",
+    "would-deny": "warn and audit",
+    "would-patch": "warn and audit",
 }
 _EFFECTS: Final[Mapping[Label, str]] = {
     "allowed": "The request was allowed without changes.",
@@ -197,6 +199,10 @@ class PageViews:
             return None
         about = PageQuery("", ())
         same = about.link(f"{PATH}/decisions", namespace=it.namespace, name=it.name)
+        is_read = it.message and it.mode == names.ENFORCE
+        message = (
+            messages.compose(it.policy, it.message, it.reasons[0].code, most=MAX_MESSAGE) if is_read else it.message
+        )
         is_vm = it.kind in ("VirtualMachine", "VirtualMachineInstance")
         place = about.link(f"{PATH}/placement", namespace=it.namespace, name=it.name) if is_vm and it.name else ""
         return PageAnswer(
@@ -205,6 +211,7 @@ class PageViews:
                 "it": it,
                 "effect": _EFFECTS[it.label],
                 "reasons": [(reason, MEANINGS.get(reason.code)) for reason in it.reasons],
+                "message": message,
                 "same": same,
                 "place": place,
             },

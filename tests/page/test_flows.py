@@ -1,0 +1,134 @@
+"""What people do on the page, in a real browser; without JavaScript, since the page has none."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.builders import launcher_pod, review
+from tests.page.conftest import Site
+
+PLAIN: Any = {"java_script_enabled": False}
+
+
+def test_from_the_overview_to_the_reason_of_a_denial(site: Site) -> None:
+    page = site.open(**PLAIN)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    row = page.get_by_role("region", name="Latest denials and errors").get_by_role("row").nth(1)
+    expect(row).to_contain_text("selector-conflict")
+    row.get_by_role("link", name=re.compile("decision")).click()
+
+    expect(page.get_by_role("heading", level=1)).to_contain_text("shop/db-to-b")
+    expect(page.locator("blockquote")).to_contain_text("[selector-conflict]")
+    page.get_by_role("link", name="selector-conflict").first.click()
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("selector-conflict")
+    expect(page.get_by_role("heading", name="What to do")).to_be_visible()
+    page.get_by_role("navigation", name="Where this is").get_by_role("link", name="Reasons").click()
+    expect(page.get_by_role("row").filter(has_text="selector-conflict").first).to_be_visible()
+
+
+def test_a_change_is_shown_as_a_difference(site: Site) -> None:
+    page = site.open("/decisions?decision=patched&name=mail", **PLAIN)
+    page.get_by_role("link", name=re.compile("decision")).first.click()
+
+    change = page.locator(".diff li").filter(has_text="spec.template.spec.schedulerName")
+    expect(change.locator(".new")).to_contain_text("kubevirt")
+    page.get_by_role("link", name="All decisions about this object").click()
+    expect(page.get_by_label("Name", exact=True)).to_have_value("mail")
+
+
+def test_decisions_are_filtered_by_a_form(site: Site) -> None:
+    page = site.open("/decisions", **PLAIN)
+    everything = page.locator("tbody tr").count()
+    page.get_by_label("Policy").select_option("migration")
+    page.get_by_label("Decision", exact=True).select_option("denied")
+    page.get_by_role("button", name="Show").click()
+
+    assert 0 < page.locator("tbody tr").count() < everything
+    expect(page.locator("tbody tr").first).to_contain_text("selector-conflict")
+    page.get_by_role("link", name="Show all").click()
+    assert page.locator("tbody tr").count() == everything
+
+
+def test_the_matrix_of_a_vm(site: Site) -> None:
+    page = site.open("/placement", **PLAIN)
+    page.get_by_label("Namespace").fill("shop")
+    page.get_by_label("VM", exact=True).fill("web")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator(".answer")).to_contain_text("node-2, node-3")
+
+    page.get_by_role("link", name=re.compile("zone=b")).click()
+    expect(page.get_by_label("Selector of the migration")).to_have_value("zone=b")
+    expect(page.locator(".answer")).to_contain_text(re.compile("^1 of 6 .*node-3$"))
+    cell = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="node-2")).get_by_role("cell").nth(1)
+    expect(cell).to_contain_text("has zone=a")
+    expect(page.locator("section", has=page.get_by_role("heading", name="What opens most nodes"))).to_contain_text(
+        "Remove the taint dedicated=database:NoSchedule"
+    )
+
+    page.get_by_label("Node", exact=True).fill("node-4")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_role("heading", name="node-4 is not eligible")).to_be_visible()
+    page.get_by_label("VM", exact=True).fill("nobody")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_role("alert")).to_contain_text("nobody")
+    # The browser notes the status of the answer itself.
+    site.problems.clear()
+
+
+def test_health_over_time(site: Site) -> None:
+    page = site.open("/health", **PLAIN)
+
+    batch = page.get_by_role("article", name="Scheduler batch")
+    expect(batch).to_contain_text("unavailable since")
+    expect(batch.get_by_role("img")).to_have_accessible_name(re.compile("unavailable now"))
+    expect(page.get_by_role("article", name="Certificate serving")).to_contain_text("expires")
+
+
+def test_pages_of_decisions(site: Site) -> None:
+    for number in range(60):
+        pod = launcher_pod()
+        pod["metadata"] |= {"namespace": "shop", "name": f"paged-{number}"}
+        site.review(review(pod, namespace="shop", name=f"paged-{number}"))
+    page = site.open("/decisions?namespace=shop", **PLAIN)
+    pages = page.get_by_role("navigation", name="Pages of decisions")
+    first = page.locator("tbody tr").first.inner_text()
+    assert page.locator("tbody tr").count() == 50
+
+    pages.get_by_role("link", name="Next").click()
+    expect(pages).to_contain_text("51 to")
+    assert page.locator("tbody tr").first.inner_text() != first
+    pages.get_by_role("link", name="Previous").click()
+    assert page.locator("tbody tr").first.inner_text() == first
+
+
+def test_what_a_tenant_names_its_objects_stays_text(site: Site) -> None:
+    name = "<img src=x onerror=alert(1)><script>alert(2)</script>\u202e\x1b[31m"
+    pod = launcher_pod()
+    pod["metadata"] |= {"namespace": "shop", "name": name}
+    site.review(review(pod, namespace="shop", name=name))
+
+    for path in ("", "/decisions"):
+        page = site.open(path)
+        assert page.evaluate("document.scripts.length + document.querySelectorAll('main img').length") == 0
+        assert not re.search("[\u202a-\u202e\x1b]", page.content())
+    expect(page.locator("tbody tr").first).to_contain_text(r"<script>alert(2)</script>\u202e")
+
+
+def test_a_page_that_loads_itself_again_can_be_stopped(site: Site) -> None:
+    page = site.open("/health", **PLAIN)
+    page.get_by_role("link", name="every 10 seconds").click()
+    expect(page.locator(".live")).to_contain_text("every 10 seconds")
+    page.get_by_role("link", name="Stop").click()
+    expect(page.get_by_role("link", name="Load again", exact=True)).to_be_visible()
+
+
+@pytest.mark.parametrize("path", ["", "/decisions", "/health", "/placement?namespace=shop&name=web", "/reasons"])
+def test_small_screens_need_no_sideways_scrolling(site: Site, path: str) -> None:
+    page = site.open(path, viewport={"width": 360, "height": 700})
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
