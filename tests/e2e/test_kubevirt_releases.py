@@ -138,7 +138,7 @@ def test_an_update_and_the_way_back_are_followed_under_load(plane: ControlPlane,
     assert len(tenant.server.events(ServerEvent.API_SERVER_READ)) == 1, "it was restarted"
 
 
-class TestDefinitions:
+class TestDefinitionsOfReleases:
     """What the API server of the cluster keeps decides, whatever the release is called."""
 
     @pytest.fixture
