@@ -101,7 +101,7 @@ def _measured(options: argparse.Namespace) -> ReviewsReport:
         + (f" (time of the same loop elsewhere: {', '.join(slower)})" if slower else "")
         + ", with "
         + ", ".join(f"{name} {version}" for name, version in libraries.items()),
-        **({"Newer Python": f"{newer.version}, of which no build may be optimized here"} if newer else {}),
+        **({"Newer Python": f"{newer.version}, whose build may not be optimized"} if newer else {}),
         "Go": ", ".join(f"{name} {version}".removeprefix("Go ") for name, version in built.versions.items())
         + (f"; needed fields only: GOEXPERIMENT={golang.FASTER_JSON}" if built.faster_json else ""),
         "Method": f"median of interleaved rounds ({rounds} of {pressure.seconds:g} s each); TLS 1.3 with a P-256 key, "

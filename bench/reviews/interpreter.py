@@ -113,7 +113,7 @@ def newest(found: Iterable[Interpreter], chosen: Interpreter) -> Interpreter | N
 
 
 def _search() -> Iterator[str]:
-    """All places where an interpreter may be: the distribution's first, then PATH, then the one that runs this."""
+    """All places where an interpreter may be: the distribution's first, PATH, the one that runs this, pyenv's own."""
     directories = ["/usr/bin", *os.environ.get("PATH", "").split(os.pathsep)]
     for name in _NAMES:
         for directory in directories:
@@ -121,6 +121,8 @@ def _search() -> Iterator[str]:
             if os.access(path, os.X_OK):
                 yield str(path)
     yield sys.executable
+    pyenv = Path(os.environ.get("PYENV_ROOT") or "~/.pyenv").expanduser() / "versions"
+    yield from (str(path) for name in _NAMES for path in sorted(pyenv.glob(f"*/bin/{name}")))
 
 
 def _candidates(paths: Iterable[str]) -> list[Interpreter]:
