@@ -184,11 +184,6 @@ class Rotation:
         self.rotated: datetime | None = None
         self.found: Mapping[str, WebhookConfiguration | None] = {}
 
-    @property
-    def leaf_end(self) -> datetime | None:
-        """When the serving certificate expires."""
-        return self._leaf.pair.leaf.not_valid_after_utc if self._leaf else None
-
     def waiting_for(self) -> tuple[str, ...]:
         """Clauses about what is missing before the API server can call the server; empty once it could.
 

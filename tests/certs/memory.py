@@ -164,6 +164,11 @@ class RotatingReplica:
     async def step(self) -> float:
         return await self.rotation.step()
 
+    @property
+    def leaf_end(self) -> datetime | None:
+        """When the certificate that it serves with expires."""
+        return self.leaf.not_valid_after_utc if self.leaf else None
+
     def _serve(self, pair: Pair) -> None:
         self.pairs.append(pair)
         self.leaf = pair.leaf

@@ -95,7 +95,7 @@ async def test_the_old_ca_goes_after_the_overlap() -> None:
 async def test_a_leaf_is_renewed_at_two_thirds_of_its_life_and_never_served_expired() -> None:
     world = await settled()
     (replica,) = world.replicas
-    issued = replica.rotation.leaf_end
+    issued = replica.leaf_end
     assert issued
     world.clock.unix = (issued - TERMS.leaf / 3).timestamp() - 1
     await replica.step()
@@ -103,7 +103,7 @@ async def test_a_leaf_is_renewed_at_two_thirds_of_its_life_and_never_served_expi
     world.clock.advance(1)
     await replica.step()
     assert len(replica.pairs) == 2
-    assert replica.rotation.leaf_end == world.clock.date + TERMS.leaf
+    assert replica.leaf_end == world.clock.date + TERMS.leaf
 
 
 async def test_a_ca_is_renewed_at_two_thirds_of_its_life() -> None:
@@ -127,7 +127,7 @@ async def test_the_wall_clock_jumps(jump: float) -> None:
                 await replica.step()
             world.clock.advance(GRACE_SECONDS)
         await world.settle()
-        assert all(replica.rotation.leaf_end > world.clock.date for replica in world.replicas)  # type: ignore[operator]
+        assert all(replica.leaf_end > world.clock.date for replica in world.replicas)  # type: ignore[operator]
         assert len(state(world).retired) <= MOST_RETIRED
 
 

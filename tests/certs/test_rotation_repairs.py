@@ -171,5 +171,5 @@ async def test_a_pair_that_is_refused_leaves_the_one_before() -> None:
     world.clock.advance(6 * DAY)
     await replica.step()
     assert replica.leaf == serving
-    assert replica.rotation.leaf_end == serving.not_valid_after_utc  # type: ignore[union-attr]
+    assert replica.leaf_end == serving.not_valid_after_utc  # type: ignore[union-attr]
     assert replica.rotation.failures == 1

@@ -7,10 +7,10 @@ import pytest
 from rich.console import Console
 
 from tests.kubevirt.samples import instancetype, preference, vm
+from tests.lookups import among
 from webhook.admission.redaction import redact
 from webhook.cli.expand_explain import Explanation, _text
 from webhook.kubevirt.go_json.origins import Origin, leaves
-from webhook.kubevirt.lookup import among
 from webhook.kubevirt.vm import creation
 
 BOTH = vm(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.lookups import among
 from webhook.errors import InputError
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.defaults import vmi_spec
@@ -15,7 +16,6 @@ from webhook.kubevirt.go_json.pruning import is_known, replace_fields
 from webhook.kubevirt.go_json.structs import EMPTY, STRING, List, OrNull, Struct, Value, decode, encode
 from webhook.kubevirt.instancetype import revision
 from webhook.kubevirt.instancetype.conflict import Rejection
-from webhook.kubevirt.lookup import among
 from webhook.kubevirt.rules import NEWEST, Rules, rules_of
 from webhook.kubevirt.webhooks import instancetype_admitter, vm_admitter, vmi_mutator
 from webhook.releases.release import release_of

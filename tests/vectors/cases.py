@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
+from tests.lookups import among
 from webhook.errors import InputError
 from webhook.kubevirt.config import AMD64, ClusterConfig
-from webhook.kubevirt.lookup import Get, among
+from webhook.kubevirt.lookup import Get
 from webhook.kubevirt.rules import NEWEST, Rules, rules_of
 from webhook.releases.release import release_of
 from webhook.releases.version import parse_version

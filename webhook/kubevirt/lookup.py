@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.conflict import NotFound, Rejection
@@ -44,20 +44,3 @@ def not_found(kind: str, name: str) -> NotFound:
 def already_exists(kind: str, name: str) -> Rejection:
     """That an object of a kind is there already, in the API server's words."""
     return Rejection(f'{_PLURALS[kind]} "{name}" already exists')
-
-
-def among(objects: Iterable[Any]) -> Get:
-    """Look-ups in a collection of plain objects; among several with one name, the last counts.
-
-    Args:
-        objects: plain JSON, each with its ``kind``.
-    """
-    known = {}
-    for item in objects:
-        metadata = item.get("metadata") or {}
-        known[item.get("kind"), metadata.get("namespace") or "", metadata.get("name")] = item
-
-    def get(kind: str, namespace: str, name: str) -> Json | None:
-        return known.get((kind, namespace, name))
-
-    return get

@@ -7,7 +7,6 @@ that of the registry's token server.
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 import time
 from collections import OrderedDict
@@ -264,8 +263,3 @@ def _error_of(status: int) -> RegistryError:
     if status >= 500:
         return RegistryError("unavailable", f"the registry answered {status}")
     return RegistryError("invalid", f"the registry answered {status}")
-
-
-async def close_all(clients: Mapping[str, RegistryClient]) -> None:
-    """End the connections to all registries."""
-    await asyncio.gather(*(client.close() for client in clients.values()))

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.kubevirt.malformed_objects import WHOLE, anything, deep, replaced
 from tests.kubevirt.samples import instancetype, preference, vm
+from tests.lookups import among
 from webhook.errors import InputError
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.expand import expand
-from webhook.kubevirt.lookup import among
 from webhook.kubevirt.vm import creation, vmi
 from webhook.kubevirt.vm.sync import run
 from webhook.kubevirt.webhooks import instancetype_admitter, vmi_mutator

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tests.kubevirt.samples import vm
+from tests.lookups import among
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.instancetype.infer import Ignorable, infer
-from webhook.kubevirt.lookup import among
 from webhook.kubevirt.vm.manifest import read_vm
 
 PREFIX = "instancetype.kubevirt.io/default-"

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from tests.kubevirt.samples import instancetype, preference, revision, vm
+from tests.lookups import among
 from webhook.errors import InputError
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.conflict import NotFound, Rejection
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.lookup import among
 from webhook.kubevirt.vm.manifest import read_vm
 
 OBJECTS = [

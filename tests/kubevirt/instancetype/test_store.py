@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from tests.kubevirt.samples import instancetype, revision
+from tests.lookups import among
 from webhook.kubevirt.instancetype.conflict import NotFound, Rejection
 from webhook.kubevirt.instancetype.store import Store
-from webhook.kubevirt.lookup import among
 
 KIND = "ControllerRevision"
 

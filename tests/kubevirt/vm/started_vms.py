@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tests.kubevirt.samples import instancetype, preference, revision, vm
+from tests.lookups import among
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.lookup import among
 from webhook.kubevirt.vm import sync
 from webhook.kubevirt.webhooks import vmi_mutator
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from tests.kubevirt.samples import instancetype, preference, revision, vm
+from tests.lookups import among
 from tests.vectors.cases import read
 from tests.vectors.files import FILE
 from tests.vectors.stages import uuids
 from webhook.errors import InputError
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin, leaves
-from webhook.kubevirt.lookup import among
 from webhook.kubevirt.vm import creation
 from webhook.kubevirt.vm.creation import Created, CreationDenied, Named, Stage
 

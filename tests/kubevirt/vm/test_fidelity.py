@@ -8,6 +8,7 @@ import pytest
 
 from tests.kubevirt.samples import vm
 from tests.kubevirt.vm.started_vms import CAPTURED, VOLUMES, running, started
+from tests.lookups import among
 from tests.vectors.cases import read
 from webhook import names
 from webhook.errors import InputError
@@ -15,7 +16,7 @@ from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.conflict import Rejection
-from webhook.kubevirt.lookup import Get, among
+from webhook.kubevirt.lookup import Get
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.vm.fidelity import Incomparable, differences, revisions
 from webhook.kubevirt.vm.sync import Round

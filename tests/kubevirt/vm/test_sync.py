@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tests.kubevirt.samples import instancetype, preference, revision, vm
+from tests.lookups import among
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.conflict import Conflicts, Crash, Rejection
-from webhook.kubevirt.lookup import among
 from webhook.kubevirt.vm.sync import Synced, run
 from webhook.kubevirt.vm.vmi import Built
 

@@ -5,12 +5,12 @@ from copy import deepcopy
 import pytest
 
 from tests.kubevirt.samples import instancetype, preference, vm
+from tests.lookups import among
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin, Origins
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.conflict import Conflicts
 from webhook.kubevirt.instancetype.expand import expand
-from webhook.kubevirt.lookup import among
 from webhook.kubevirt.vm.vmi import build, explain
 from webhook.kubevirt.webhooks.vmi_mutator import create
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tests.kubevirt.samples import instancetype, preference, vm
+from tests.lookups import among
 from tests.vectors.cases import read
 from tests.vectors.stages import uuids
 from webhook.errors import InputError
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.conflict import Crash, Rejection
-from webhook.kubevirt.lookup import among
 from webhook.kubevirt.vm.manifest import read_vm
 from webhook.kubevirt.webhooks.vm_admitter import VmAdmission, mutate, objection, validate
 

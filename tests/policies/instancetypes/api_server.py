@@ -15,12 +15,12 @@ import msgspec
 
 from tests import builders
 from tests.builders import AVAILABLE, Json, known, review
+from tests.lookups import among
 from tests.owners import merge_patch
 from tests.policies.instancetypes.world import instancetype, preference
 from webhook.admission.patch import operations
 from webhook.facts import Facts, Key, ListKey, ObjectKey, SchedulerKey
 from webhook.kubevirt.config import DEFAULTS
-from webhook.kubevirt.lookup import among
 from webhook.kubevirt.webhooks import vm_admitter
 from webhook.policies.common.ownership import LAST_APPLIED
 from webhook.review.endpoints import BY_PATH

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Json
+from tests.lookups import among
 from tests.policies.instancetypes.world import (
     applied,
     decide,
@@ -16,7 +17,6 @@ from tests.policies.instancetypes.world import (
     preference,
     vm,
 )
-from webhook.kubevirt.lookup import among
 from webhook.kubevirt.webhooks import vm_admitter
 
 _NAMES = st.sampled_from(["u1.small", "u1.large", "odd"])
