@@ -68,7 +68,7 @@ def pods(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSett
         if injected_value != chosen and not _is_only_by_webhook(chosen, settings):
             return skip(messages.foreign_scheduler(chosen))
         return _keep_or_fall_back(chosen, namespace, facts, settings)
-    return _inject_pod(pod, owner, namespace, facts, settings)
+    return _inject_pod(pod, owner, injected_value, namespace, facts, settings)
 
 
 def _skip_foreign_pod(request: Request[Pod], facts: Facts, settings: SchedulingSettings) -> Decision | None:
@@ -104,8 +104,14 @@ def _reason_unavailable(name: str, namespace: str, facts: Facts, settings: Sched
 
 
 def _inject_pod(
-    pod: Pod, owner: OwnerReference, namespace: str, facts: Facts, settings: SchedulingSettings
+    pod: Pod,
+    owner: OwnerReference,
+    injected_value: str | None,
+    namespace: str,
+    facts: Facts,
+    settings: SchedulingSettings,
 ) -> Decision:
+    """The decision on a pod with the default scheduler; its annotation names what was injected before, if anything."""
     name = settings.scheduler_name
     rejection = _unfit(name, namespace, facts, settings)
     if rejection:
@@ -122,10 +128,9 @@ def _inject_pod(
     if chosen == names.DEFAULT_SCHEDULER:
         return skip(messages.owner_chose_default(where))
     if chosen:
-        if chosen == pod.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION) or _is_only_by_webhook(chosen, settings):
+        if chosen == injected_value or _is_only_by_webhook(chosen, settings):
             return skip(messages.already_fell_back(chosen))
         return skip(messages.rewritten(where, chosen))
-    injected_value = pod.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION)
     if injected_value and _reason_unavailable(injected_value, namespace, facts, settings) is not None:
         return skip(messages.already_fell_back(injected_value))
     return _write(pod, name, messages.injected(where), _POD_SCHEDULER, _INJECTED_ANNOTATION)
