@@ -13,14 +13,13 @@ from typing import Final
 import msgspec
 
 from bench.index.cluster import IndexReview, nodes, reviews
-from webhook.placement.eligibility import eligibility, reasons
+from webhook.placement.eligibility import reasons
 from webhook.placement.index import NodeIndex
 from webhook.placement.node import Node
 from webhook.placement.requirement import UnmetRequirement
 
 # What the project promises at 5,000 nodes, in ms.
 AIM_REVIEW: Final = 0.5
-AIM_MATRIX: Final = 50.0
 AIM_UPDATE: Final = 0.1
 # Of quick operations many make one sample, or the clock would be what is measured.
 _SAMPLE_SECONDS: Final = 0.02
@@ -104,17 +103,10 @@ def _of_review(review: IndexReview, index: NodeIndex, cluster: list[Node], plan:
             classes.update(why)
         return eligible, classes.total()
 
-    def matrix() -> dict[str, tuple[UnmetRequirement, ...]]:
-        return index.review(review.requirements).matrix()
-
-    def matrix_plainly() -> dict[str, tuple[UnmetRequirement, ...]]:
-        return eligibility(review.requirements, cluster)
-
-    if counted() != counted_plainly() or matrix() != matrix_plainly():
+    if counted() != counted_plainly():
         raise DisagreementError(f"{review.name}: the index answers otherwise than looking at each node")
     size = f"{review.name} ({len(review.requirements)} requirements)"
     yield Figure(f"{size}: count and classes", *_in_turns(counted, counted_plainly, plan), AIM_REVIEW)
-    yield Figure(f"{size}: all reasons of all nodes", *_in_turns(matrix, matrix_plainly, plan), AIM_MATRIX)
 
 
 def _of_updates(index: NodeIndex, cluster: list[Node], plan: IndexPlan) -> Iterator[Figure]:

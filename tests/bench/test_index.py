@@ -43,7 +43,7 @@ def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--nodes", "60", "--rounds", "1", "--markdown", "--json", str(file)]) == 0
 
     figures = json.loads(file.read_text())["figures"]
-    assert [figure["aim"] for figure in figures] == [0.5, 50, 0.5, 50, 0.1, 0.1]
+    assert [figure["aim"] for figure in figures] == [0.5, 0.5, 0.1, 0.1]
     assert all(figure["index"] > 0 and figure["other"] > 0 for figure in figures)
     printed = capsys.readouterr().out
     assert printed.count("\n| ") == 1 + len(figures)

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from tests.placement.node_by_node import eligibility
 from webhook.kubevirt.config import DEFAULTS
 from webhook.placement import constraints, demand
-from webhook.placement.eligibility import eligibility
 from webhook.placement.index import NodeIndex
 from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.node import Node

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from tests.placement.node_by_node import eligibility
 from webhook.placement import constraints
-from webhook.placement.eligibility import eligibility
 from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.migrations import Migration
 from webhook.placement.node import Node

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.placement.node_by_node import reasons_by_node
 from webhook.placement import requirement
 from webhook.placement.allocation import Allocatable, Reachable
 from webhook.placement.expression import Expression, Term
@@ -56,7 +57,7 @@ def test_nodes_on_which_a_volume_cannot_be_used() -> None:
 
     verdict = NodeIndex(nodes).review((local,))
     assert verdict.names() == ["n1"]
-    assert verdict.matrix() == {each.name: local.reasons(each) for each in nodes}
+    assert reasons_by_node(verdict, nodes) == {each.name: local.reasons(each) for each in nodes}
     assert '"root"' in local.clause
     assert "zone=b" in local.reasons(nodes[1])[0].has
     assert "root" in local.lacking

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.hosts import FEATURE, HOST_MODEL, INTEL, MODEL, NAMED, OBSOLETE, VENDOR, asked
+from tests.placement.node_by_node import eligibility
 from tests.placement.samples import (
     HOST,
     affinity,
@@ -26,7 +27,7 @@ from tests.placement.samples import vmi as a_vmi
 from webhook.kubevirt.config import DEFAULTS
 from webhook.placement.affinity import Placed
 from webhook.placement.constraints import gaps, of, own
-from webhook.placement.eligibility import eligibility, reasons
+from webhook.placement.eligibility import reasons
 from webhook.placement.expression import Expression
 from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.migrations import Migration

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.placement.node_by_node import eligibility
 from tests.placement.samples import (
     HOST,
     NAMES,
@@ -28,7 +29,6 @@ from webhook.placement.contradictions import (
     contradictions,
     kept_by_kubevirt,
 )
-from webhook.placement.eligibility import eligibility
 from webhook.placement.expression import Expression
 from webhook.placement.migrations import Migration
 from webhook.placement.node import Node

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+from tests.placement.node_by_node import eligibility
 from tests.placement.samples import affinity, expression, expressions, node, vmi
 from webhook.placement.constraints import of
-from webhook.placement.eligibility import eligibility, reasons
+from webhook.placement.eligibility import reasons
 from webhook.placement.migrations import Migration
 
 SCHEDULABLE = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/Westmere": "true"}

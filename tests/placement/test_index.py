@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.placement.node_by_node import eligibility, reasons_by_node
 from tests.placement.samples import HOST, NAMES, clusters, node, nodes, requests, selectors, thorough, vmi, vmis
 from webhook.placement.allocation import Allocatable
 from webhook.placement.constraints import of, own
-from webhook.placement.eligibility import eligibility
 from webhook.placement.expression import Expression, Term
 from webhook.placement.index import NodeIndex
 from webhook.placement.levels import Levels
@@ -26,7 +26,7 @@ def agree(index: NodeIndex, requirements: Requirements, cluster: list[Node]) -> 
     """The index gives what looking at each node gives, in all its forms."""
     plain = eligibility(requirements, cluster)
     verdict = index.review(requirements)
-    assert verdict.matrix() == plain
+    assert reasons_by_node(verdict, cluster) == plain
     assert verdict.total == len(cluster)
     assert verdict.names() == sorted(name for name, reasons in plain.items() if not reasons)
     assert verdict.count == len(verdict.names())
@@ -169,14 +169,15 @@ def test_a_heartbeat_touches_only_the_amounts_that_changed(monkeypatch: pytest.M
 
 
 def test_a_verdict_stays_as_it_was() -> None:
-    index = NodeIndex([node("n1", {"zone": "b"}), node("n2", {"zone": "a"})])
+    before = [node("n1", {"zone": "b"}), node("n2", {"zone": "a"})]
+    index = NodeIndex(before)
     verdict = index.review(ZONE_B)
     index.put(node("n1", {"zone": "a"}))
     index.remove("n2")
     index.put(node("n3", {"zone": "b"}))
 
     assert (verdict.names(), verdict.total) == (["n1"], 2)
-    (reason,) = verdict.matrix()["n2"]
+    (reason,) = reasons_by_node(verdict, before)["n2"]
     assert reason.requirement == ZONE_B[0]
     assert "zone=a" in reason.has
 

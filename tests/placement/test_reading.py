@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.placement.node_by_node import eligibility, reasons_by_node
 from tests.placement.samples import KEYS, untimed
 from webhook.errors import InputError
 from webhook.placement.affinity import Placed
 from webhook.placement.constraints import own
 from webhook.placement.contradictions import contradictions
-from webhook.placement.eligibility import eligibility
 from webhook.placement.index import NodeIndex
 from webhook.placement.node import Node
 from webhook.placement.reading import read
@@ -53,7 +53,7 @@ def test_garbage_ends_with_an_answer_or_a_sentence(affinity: Any, tolerations: A
         assert rejection.what
         return
     answer = eligibility(requirements, NODES)
-    assert NodeIndex(NODES).review(requirements).matrix() == answer
+    assert reasons_by_node(NodeIndex(NODES).review(requirements), NODES) == answer
     assert all(str(reason) for reasons in answer.values() for reason in reasons)
     assert all(str(each) for each in contradictions(requirements))
 

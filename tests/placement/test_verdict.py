@@ -6,6 +6,7 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.placement.node_by_node import reasons_by_node
 from tests.placement.samples import clusters, node, selectors, untimed, vmi, vmis
 from webhook.placement.constraints import of
 from webhook.placement.index import NodeIndex
@@ -67,7 +68,6 @@ def test_without_nodes() -> None:
     assert (verdict.total, verdict.count, verdict.failures, verdict.names()) == (0, 0, (), [])
     assert verdict.openings() == ()
     assert verdict.groups() == ()
-    assert verdict.matrix() == {}
 
 
 @untimed
@@ -97,14 +97,14 @@ def test_an_opening_is_what_dropping_the_requirement_brings(vm: Vmi, added: Any,
 def test_a_node_is_in_the_one_group_of_its_reasons(vm: Vmi, added: Any, cluster: list[Node], few: int) -> None:
     verdict = NodeIndex(cluster).review(of(vm, Migration.adding(added)))
     groups, names = verdict.groups(), verdict.names()
-    matrix = verdict.matrix()
+    matrix = reasons_by_node(verdict, cluster)
 
     assert sorted(name for group in groups for name in verdict.names(group)) == sorted(matrix)
     assert len({group.failures for group in groups}) == len(groups)
     assert all(described(group) == told(matrix[name]) for group in groups for name in verdict.names(group))
     # However many count as a few.
     with patch("webhook.placement.verdict._FEW", few):
-        assert (verdict.groups(), verdict.names(), verdict.matrix()) == (groups, names, matrix)
+        assert (verdict.groups(), verdict.names(), reasons_by_node(verdict, cluster)) == (groups, names, matrix)
 
 
 def test_every_node_may_have_a_taint_of_its_own() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.placement.node_by_node import eligibility
 from tests.vectors.cases import VectorCase
 from webhook.errors import InputError
 from webhook.placement.affinity import Placed
 from webhook.placement.constraints import own
-from webhook.placement.eligibility import eligibility
 from webhook.placement.index import NodeIndex
 from webhook.placement.node import Node
 from webhook.placement.reading import read

@@ -11,6 +11,7 @@ import jsonpatch
 import msgspec
 
 from tests.builders import CONTROLLER, installed, known
+from tests.placement.node_by_node import eligibility
 from tests.vectors.cases import Json, VectorCase
 from webhook.admission.patch import operations
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
@@ -19,7 +20,6 @@ from webhook.placement.affinity import Placed
 from webhook.placement.allocation import Allocatable
 from webhook.placement.constraints import own
 from webhook.placement.contradictions import kept_by_kubevirt, without_dropped
-from webhook.placement.eligibility import eligibility
 from webhook.placement.index import NodeIndex
 from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
 from webhook.placement.migrations import MIGRATIONS, Migration

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, TypeAlias, cast
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
 
 import msgspec
 
 from webhook.placement.bits import positions, select
 from webhook.placement.node import Node, Taint
-from webhook.placement.requirement import Label, OneOf, Requirement, UnmetRequirement, Untainted
+from webhook.placement.requirement import Requirement
 from webhook.work import spend
 
 # Sets of so few nodes are gone through one by one: where every node has a taint of its own there are thousands.
@@ -158,19 +158,6 @@ class Verdict:
             rest ^= nodes
         return [*parts.items(), ((), rest)] if rest else [*parts.items()]
 
-    def matrix(self) -> dict[str, tuple[UnmetRequirement, ...]]:
-        """All reasons of every node by its name, as `eligibility` gives them; none: it is eligible."""
-        rows: list[list[UnmetRequirement]] = [[] for _ in self._nodes]
-        for failure in self.failures:
-            failing: Iterable[tuple[Node | None, list[UnmetRequirement]]]
-            if failure.count > _FEW:
-                failing = select(failure.nodes, zip(self._nodes, rows, strict=True))
-            else:
-                failing = ((self._nodes[position], rows[position]) for position in positions(failure.nodes))
-            # Only positions that are taken fail anything.
-            _write(failure, cast("Iterable[tuple[Node, list[UnmetRequirement]]]", failing))
-        return {node.name: tuple(row) for node, row in zip(self._nodes, rows, strict=True) if node}
-
 
 def _split(part: _Part, indices: Sequence[int], failing: int) -> Iterator[_Part]:
     failed, nodes = part
@@ -179,34 +166,3 @@ def _split(part: _Part, indices: Sequence[int], failing: int) -> Iterator[_Part]
         yield (*failed, *indices), inside
     if outside := nodes ^ inside:
         yield failed, outside
-
-
-def _write(failure: Failure, failing: Iterable[tuple[Node, list[UnmetRequirement]]]) -> None:
-    """Append a failure's reason to the rows of the nodes that fail it; equal ones are one object."""
-    requirement = failure.requirement
-    match requirement:
-        case Label():
-            key = requirement.expression.key
-            by_value: dict[str | None, UnmetRequirement] = {}
-            for node, row in failing:
-                value = node.labels.get(key)
-                reason = by_value.get(value)
-                if reason is None:
-                    reason = by_value[value] = requirement.reason(value)
-                row.append(reason)
-        case OneOf():
-            keys = requirement.keys
-            by_values: dict[tuple[str | None, ...], UnmetRequirement] = {}
-            for node, row in failing:
-                values = tuple(map(node.labels.get, keys))
-                reason = by_values.get(values)
-                if reason is None:
-                    reason = by_values[values] = requirement.reason(values)
-                row.append(reason)
-        case Untainted() if failure.taint:
-            reason = requirement.reason(failure.taint)
-            for _, row in failing:
-                row.append(reason)
-        case _:
-            for node, row in failing:
-                row.extend(requirement.reasons(node))
