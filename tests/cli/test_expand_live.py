@@ -14,6 +14,7 @@ from tests.cli.expanding import BOTH, KUBEVIRT, MATCHED, expand
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.kubevirt.samples import instancetype, preference, vm
 from webhook.cluster.objects import RESOURCES
+from webhook.kubevirt.definitions import DEFINITIONS, NAMES
 from webhook.kubevirt.resources import KUBEVIRTS
 
 
@@ -76,7 +77,8 @@ class TestLive:
         assert vmi["spec"]["domain"]["cpu"]["model"] == "Haswell"
         assert len(asked) == len(set(asked)), "nothing is asked twice"
         revisions = [path for path in asked if "controllerrevisions" in path]
-        assert {*asked} == {*paths, KUBEVIRTS.path(), *revisions}
+        definitions = {DEFINITIONS.path("", name) for name in NAMES.values()}
+        assert {*asked} == {*paths, KUBEVIRTS.path(), *definitions, *revisions}
 
     async def test_the_file_comes_first(self, tmp_path: Path) -> None:
         async with self.cluster(tmp_path) as (server, ask):
@@ -85,7 +87,7 @@ class TestLive:
             asked = [item.path for item in server.asked]
 
         assert yaml.safe_load(result.stdout)["spec"]["domain"]["cpu"]["sockets"] == 2
-        assert all("controllerrevisions" in path for path in asked)
+        assert all("controllerrevisions" in path or "customresourcedefinitions" in path for path in asked)
 
     async def test_what_may_not_be_read(self, tmp_path: Path) -> None:
         async with self.cluster(tmp_path) as (server, ask):

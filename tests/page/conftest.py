@@ -79,7 +79,8 @@ def examples() -> Iterator[Any]:
         yield document.value
 
 
-@pytest.fixture(scope="session")
+# While Playwright runs, its thread has a running event loop, which no other test of the same process could have then.
+@pytest.fixture(scope="module")
 def window() -> Iterator[Browser]:
     """Chromium."""
     try:
@@ -107,7 +108,7 @@ def axe() -> Callable[[Page], list[str]]:
     return lambda page: chromium.violations(page, source)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, window: Browser) -> Iterator[Site]:
     """The server, with the decisions about the examples."""
     folder = tmp_path_factory.mktemp("serve")

@@ -65,7 +65,7 @@ async def test_announced_bodies_take_nothing_before_they_come(start: Start) -> N
 
 
 async def test_everyday_bodies_have_a_limit_too(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "Budget", lambda: BodyBudget(4 * EVERYDAY))
+    monkeypatch.setattr(app, "BodyBudget", lambda: BodyBudget(4 * EVERYDAY))
     cluster = SlowCluster(known(vmi()), peeked=set())
     server = await start(cluster, max_in_flight=1)
     body = BODY + b" " * (EVERYDAY - len(BODY))

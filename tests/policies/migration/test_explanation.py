@@ -203,7 +203,7 @@ def test_one_node_with_all_reasons() -> None:
     fitting = explained({"zone": "a"}, node="node-a2")
     assert fitting.node
     assert (fitting.node.eligible, fitting.node.reasons, fitting.favourable) == (True, (), True)
-    with pytest.raises(NotThere, match="no node n9"):
+    with pytest.raises(NotThere, match="n9 does not exist"):
         explained(node="n9")
 
 
