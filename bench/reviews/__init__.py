@@ -6,7 +6,7 @@ the other, and ratios are taken within a round before their median is.
 
 What runs:
 
-* kubevirt-webhook (``ours``), with look-ups, metrics and audit lines on;
+* kubevirt-webhook (``ours``), with lookups, metrics and audit lines on;
 * ``plain``: Go, net/http and encoding/json, the API's full types;
 * ``partial``: the same with only the needed fields, the best that Go's standard library does;
 * ``controllerruntime``: Go, as kubebuilder teaches it;

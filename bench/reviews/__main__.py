@@ -105,7 +105,8 @@ def _measured(options: argparse.Namespace) -> ReviewsReport:
         "Go": ", ".join(f"{name} {version}".removeprefix("Go ") for name, version in built.versions.items())
         + (f"; needed fields only: GOEXPERIMENT={golang.FASTER_JSON}" if built.faster_json else ""),
         "Method": f"median of interleaved rounds ({rounds} of {pressure.seconds:g} s each); TLS 1.3 with a P-256 key, "
-        "HTTP/1.1 keep-alive; ours with look-ups, metrics and an audit line for each review, the others without",
+        "HTTP/1.1 keep-alive; kubevirt-webhook with lookups, metrics and an audit line for each review, the others "
+        "without",
     }
     return ReviewsReport(plan, outcome, machine)
 

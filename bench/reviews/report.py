@@ -34,7 +34,7 @@ _AIMS: Final = {
 }
 
 _HEADER: Final = (
-    *("Review", "Server", "CPU µs", "x ours", "Reviews/s"),
+    *("Review", "Server", "CPU µs", "ratio", "Reviews/s"),
     *(f"{quantile} ms @{concurrency}" for concurrency in (_BUSY, _ALONE) for quantile in ("p50", "p99")),
     "RSS MB",
 )
