@@ -58,7 +58,7 @@ class _Node(msgspec.Struct, gc=False):
 
 
 class SentNames(Protocol):
-    """The names of nodes in a request; `webhook.layers.pods.SentNames` reads them only when they are iterated."""
+    """The names of nodes in a request; `webhook.layers.pods.NodeNames` decodes them only when they are iterated."""
 
     def __len__(self) -> int: ...
 

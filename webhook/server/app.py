@@ -182,7 +182,7 @@ class App:
 
     def _crash_answer(self, path: str, error: Exception) -> Answer:
         self._traffic.on_crash(path, error)
-        return Answer.text(500, "kubevirt-webhook has a bug that this request met; its log says more")
+        return Answer.text(500, "internal error; see the kubevirt-webhook log")
 
 
 def _unfit(request: HttpRequest) -> Answer | None:

@@ -53,7 +53,7 @@ def token_of(request: web.BaseRequest) -> str:
     token = token.strip()
     if scheme.lower() != "bearer" or not token or not token.isascii():
         raise RequestDenied(
-            401, "there is no token; send Authorization: Bearer TOKEN", **{"WWW-Authenticate": "Bearer"}
+            401, "the request has no token; send Authorization: Bearer TOKEN", **{"WWW-Authenticate": "Bearer"}
         )
     return token
 

@@ -133,7 +133,7 @@ class Explainer:
             response = _error(503, f"the answer is not known now: {error.why}", **{"Retry-After": "5"})
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
             self._traffic.on_crash(PATH, error)
-            response = _error(500, "kubevirt-webhook has a bug that this request met; its log says more")
+            response = _error(500, "internal error; see the kubevirt-webhook log")
         finally:
             self.in_flight -= 1
         self._traffic.on_explained(response.status)

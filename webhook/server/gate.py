@@ -59,7 +59,7 @@ class Gate:
     async def _authorize(self, token: str) -> RequestDenied | None:
         """Why the API server says no; None: it says yes."""
         if self._asking >= MAX_IN_FLIGHT:
-            raise RequestDenied(429, f"{MAX_IN_FLIGHT} tokens are being looked at; try again", **{"Retry-After": "1"})
+            raise RequestDenied(429, f"{MAX_IN_FLIGHT} tokens are being reviewed; try again", **{"Retry-After": "1"})
         self._asking += 1
         deadline = asyncio.get_running_loop().time() + _DEADLINE_SECONDS
         facts = Facts(peek=self._cluster.peek)
@@ -74,4 +74,4 @@ class Gate:
     def _check(self, token: str, facts: Facts) -> None:
         user = user_of(token, facts)
         right = {f"get {self._path}": accounts.access_to_path(user, "get", self._path)}
-        authorize(user, right, facts, shown="which is what this is")
+        authorize(user, right, facts, shown="which this listener requires")

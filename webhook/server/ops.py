@@ -95,7 +95,7 @@ class Metrics:
     def on_crash(self, path: str, error: BaseException) -> None:
         """Count and log an exception that reached the edge."""
         self._panics[path,] += 1
-        self._log("request met a bug", path, error)
+        self._log("internal error while a request was answered", path, error)
 
     def on_explained(self, status: int) -> None:
         """Count a request for an explanation."""

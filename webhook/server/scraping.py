@@ -65,7 +65,7 @@ class Scraping:
             return _text(503, f"who asks is not known now: {error.why}", **{"Retry-After": "5"})
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
             self._traffic.on_crash(METRICS_PATH, error)
-            return _text(500, "kubevirt-webhook has a bug that this request met; its log says more")
+            return _text(500, "internal error; see the kubevirt-webhook log")
         finally:
             self.in_flight -= 1
 

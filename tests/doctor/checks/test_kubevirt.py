@@ -137,7 +137,7 @@ class TestFields:
 
         assert (finding.verdict, finding.code) == ("ok", "fields-differ")
         assert "preferredVideoType" in finding.found
-        assert finding.found.endswith("not: preferredSubdomain")
+        assert finding.found.endswith("lack preferredSubdomain")
 
     async def test_of_an_unknown_release_nothing_can_differ(self, world: DoctorWorld) -> None:
         world.kubevirt(version="devel")

@@ -92,9 +92,9 @@ async def _check_fields(installation: Installation, kubevirt: KubeVirt, subject:
         fewer |= release.unknown_fields(kind) - table
     if not more and not fewer:
         return []
-    parts = [("more", more), ("not", fewer)]
-    listed = "; ".join(f"{which}: {abbreviate(sorted(paths))}" for which, paths in parts if paths)
-    what = f"the CustomResourceDefinitions know other fields than KubeVirt {release} does; {listed}"
+    parts = [("also have", more), ("lack", fewer)]
+    listed = ", and ".join(f"{verb} {abbreviate(sorted(paths))}" for verb, paths in parts if paths)
+    what = f"compared with KubeVirt {release}, the CustomResourceDefinitions {listed}"
     return [Finding(CHECK, "fields-differ", subject, "ok", what)]
 
 

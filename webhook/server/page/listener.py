@@ -121,7 +121,7 @@ class PageHandler:
             return await self._problem(503, f"the answer is not known now: {error.why}", **{"Retry-After": "5"})
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
             self._traffic.on_crash(PATH, error)
-            return _plain(500, "kubevirt-webhook has a bug that this request met; its log says more")
+            return _plain(500, "internal error; see the kubevirt-webhook log")
         finally:
             self.in_flight -= 1
 

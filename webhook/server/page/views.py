@@ -24,7 +24,6 @@ from webhook.server.page.placement import Places
 from webhook.server.page.query import REFRESH_SECONDS, PageQuery
 from webhook.server.page.recorder import DecisionRecorder
 from webhook.settings.snapshot import Settings
-from webhook.text import duration
 
 PATH: Final = "/page"
 _FEW_ROWS: Final = 8
@@ -231,8 +230,7 @@ class PageViews:
             ("Schedulers", [row for row in rows if row.kind == "scheduler"]),
             ("Certificates", [row for row in rows if row.kind != "scheduler"]),
         ]
-        shown = duration(round(window(self._history.since, time.time()) / 60) * 60)
-        minutes = round(float(shown.removesuffix("s")) / 60)
+        minutes = round(window(self._history.since, time.time()) / 60)
         text = f"{minutes // 60} hours" if minutes >= 120 else f"{minutes} minutes"
         values = {"sections": sections, "window": f"The bars show the last {text}; what is gray was not looked at."}
         return _live("health.html", f"{PATH}/health", query, values)
