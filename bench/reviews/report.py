@@ -44,6 +44,9 @@ _LEGEND: Final = (
 )
 _LEFT: Final = 2  # The first columns are words; the others are figures.
 
+# Of the machine, what the README names; its page has the rest.
+_SHOWN: Final = ("Machine", "Python", "Go")
+
 _METRICS: Final = ("cpu_us", "rps", "p50_us", "p99_us", "max_us", "rss_mb", "client_share")
 
 
@@ -170,9 +173,12 @@ class ReviewsReport:
                 row = [name, title, cpu, ratio, rps, f"{p50} / {p99}", rss]
                 rows.append(_bold(row) if title == TITLES[OURS] else row)
         table = [f"| {' | '.join(row)} |" for row in rows]
-        clauses = "; ".join(self._ratios[key].clause for key in _AIMS if key in self._ratios)
-        machine = "; ".join(self._machine.values())
-        prose = textwrap.fill(f"{clauses[:1].upper()}{clauses[1:]}. {machine}.", 120, break_on_hyphens=False)
+        sentences = [self._ratios[key].clause for key in _AIMS if key in self._ratios]
+        sentences.append(
+            "; ".join(f"{name}: {value.partition(',')[0]}" for name, value in self._machine.items() if name in _SHOWN)
+        )
+        text = " ".join(f"{sentence[:1].upper()}{sentence[1:]}." for sentence in sentences)
+        prose = textwrap.fill(text, 120, break_on_hyphens=False)
         return "\n".join([*table, "", prose]) + "\n"
 
     def write_json(self, path: Path) -> None:
