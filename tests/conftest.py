@@ -54,7 +54,5 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    if measuring.is_measured(item):
-        return (yield)
-    with measuring.unmeasured():
+    with measuring.measuring(item):
         return (yield)

@@ -21,6 +21,8 @@ TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 # The variable through which coverage measures the Python programs that a test starts.
 OF_CHILDREN = "COVERAGE_PROCESS_CONFIG"
+# The modules whose programs run code that no test of this process reaches: `serve` and `demo`, from start to end.
+WITH_CHILDREN = frozenset({TESTS / "cli" / "test_serve.py", TESTS / "cli" / "test_demo.py"})
 
 
 def is_measured(item: pytest.Item) -> bool:
@@ -34,6 +36,24 @@ def mirrors_source(path: Path) -> bool:
         return False
     first = path.relative_to(TESTS).parts[0].removeprefix("test_")
     return first == "certs" or (ROOT / "webhook" / first).exists()
+
+
+def measuring(item: pytest.Item) -> contextlib.AbstractContextManager[None]:
+    """The context in which a test runs."""
+    if not is_measured(item):
+        return unmeasured()
+    return contextlib.nullcontext() if item.path in WITH_CHILDREN else _childless()
+
+
+@contextlib.contextmanager
+def _childless() -> Iterator[None]:
+    """The programs that are started are not measured."""
+    of_children = os.environ.pop(OF_CHILDREN, None)
+    try:
+        yield
+    finally:
+        if of_children is not None:
+            os.environ[OF_CHILDREN] = of_children
 
 
 @contextlib.contextmanager

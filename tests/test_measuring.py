@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.measuring import ROOT, is_measured, mirrors_source
+from tests.measuring import ROOT, WITH_CHILDREN, is_measured, mirrors_source
 
 PROGRAM = """
 import importlib.util, json, os, pathlib, sys
@@ -57,6 +57,10 @@ def test_without_a_measurement_nothing_is_imported() -> None:
 def test_a_test_that_draws_its_inputs_is_not_measured(request: pytest.FixtureRequest, drawn: None) -> None:
     assert drawn is None
     assert not is_measured(request.node)
+
+
+def test_files_whose_programs_are_measured_exist() -> None:
+    assert [path for path in WITH_CHILDREN if not (path.exists() and mirrors_source(path))] == []
 
 
 @pytest.mark.parametrize(
