@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from hack.controlplane.build import version_of
 from tests.e2e.support.commands import LOOPBACK
 from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.objects import CONFLICT, CRDS
@@ -64,8 +65,7 @@ class RunningKubeVirt:
         self.plane = plane
         self.nodes = PlayedNodes(plane, ZONES)
         self._configuration = configuration
-        # The directory of a build is called by its version.
-        self.version: Final = binaries.name
+        self.version: Final = version_of(binaries)
         self.release: Final = _release(self.version)
         self._port = free_port()
         shown = subprocess.run([binaries / "virt-operator-objects", NAMESPACE], check=True, capture_output=True)
