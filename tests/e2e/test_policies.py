@@ -20,12 +20,13 @@ from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDE
 from webhook.settings.file import parse
 
 from .conftest import OwnPlane
+from .support import versions
 from .support.access import Access
 from .support.kube import Json, Kube, KubeError, KubeObject, eventually
 from .support.objects import install_crds
 from .support.workloads import MARK, MIGRATIONS, VMIS, scheduler_of, vm, vmi_of
 
-pytestmark = pytest.mark.kubernetes("1.36", "MutatingAdmissionPolicy of version v1")
+pytestmark = pytest.mark.kubernetes(versions.MUTATING_POLICIES)
 
 SETTINGS: Json = {
     "schedulers": {"kubevirt": {"guard": "off"}, "batch": {"guard": "off"}},
