@@ -8,17 +8,12 @@ build while the others wait for it.
 
 The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`` beside this file, and older ones in
 ``k8s-1.34/go.mod``, ``kubevirt-1.8/go.mod`` and so on; their go.sum files pin every byte that is compiled, and
-``-mod=readonly`` keeps the build from changing either. Standard library only: CI runs this before anything is
-installed.
+``-mod=readonly`` keeps the build from changing either. Standard library only: CI installs nothing before.
 
-``--descheduler`` builds the upstream descheduler of ``descheduler/go.mod``, and ``--helm`` builds Helm of
-``helm/go.mod``, which installs the chart in tests. ``--cert-manager`` builds cert-manager's controllers out of its
-library, since its own commands are in modules that no proxy has.
-``--scheduler-plugins`` builds the kube-scheduler of ``scheduler-plugins/go.mod``, whose plugins the load-aware
-configurations run.
-
-``--kubernetes 1.34`` builds the control plane of an older minor version, with the same etcd. Its kube-scheduler also
-runs beside the API server of the newest one, so that two versions of the scheduler are compared on the same API server.
+``--cert-manager`` builds cert-manager's controllers out of its library, since its own commands are in modules that no
+proxy has. ``--scheduler-plugins`` builds the kube-scheduler whose plugins the load-aware configurations run.
+``--kubernetes 1.34`` builds the control plane of an older minor version, with the same etcd; its kube-scheduler also
+runs beside the newest API server.
 
 Exit codes: 0 built or found (the directory is the last line of output), 1 the build failed, 2 usage, 69 there is
 nothing to build with: the last line on standard error is the reason.
@@ -130,6 +125,12 @@ def _kubernetes_ldflags(version: str) -> str:
     return " ".join(["-s -w", *(f"-X {package}.{name}={value}" for name, value in stamps.items())])
 
 
+def _plugins_ldflags(_version: str) -> str:
+    """Stamps the version of Kubernetes: with that of the plugins the scheduler ends at its start."""
+    built = "replace k8s.io/kubernetes => k8s.io/kubernetes"
+    return _kubernetes_ldflags(_required(HERE / PLUGINS / "go.mod", built))
+
+
 def _helm_ldflags(version: str) -> str:
     """Stamps the version, and that of Kubernetes for which charts are rendered without a cluster; else it is 1.20."""
     minor = _required(HERE / "helm" / "go.mod", "k8s.io/client-go").split(".")[1]
@@ -168,7 +169,7 @@ SCHEDULER_PLUGINS = Bundle(
     PLUGINS,
     f"kube-scheduler with {PLUGINS}",
     "about three minutes",
-    (ToolModule(PLUGINS, f"sigs.k8s.io/{PLUGINS}", ("kube-scheduler",), "kube-scheduler", _kubernetes_ldflags),),
+    (ToolModule(PLUGINS, f"sigs.k8s.io/{PLUGINS}", ("kube-scheduler",), "kube-scheduler", _plugins_ldflags),),
 )
 CERT_MANAGER_TOOLS = ("cert-manager-controller", "cert-manager-cainjector")
 CERT_MANAGER = Bundle(

@@ -79,3 +79,11 @@ def test_what_the_linker_writes_counts() -> None:
 def test_the_directory_of_a_build_says_its_version() -> None:
     for release, bundle in build.kubevirt_releases().items():
         assert build.version_of(located(bundle)) == f"v{release}"
+
+
+def test_a_scheduler_with_plugins_says_the_version_of_kubernetes() -> None:
+    (scheduler,) = build.SCHEDULER_PLUGINS.parts
+    assert scheduler.version.startswith("v0.")
+    assert "gitVersion=v1." in scheduler.ldflags(scheduler.version)
+    # The linked one, which takes the place of the one that the plugins require.
+    assert "=> k8s.io/kubernetes v1" in (build.HERE / build.PLUGINS / "go.mod").read_text()
