@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,26 +16,27 @@ from webhook.releases import fields
 from webhook.runtime.events import ServerEvent
 
 from .conftest import NewWebhook, OwnPlane
-from .support.kube import Json, Kube, KubeError, KubeObject, eventually
+from .support.kube import Json, eventually
 from .support.objects import CRDS
-from .support.pki import ADMIN
 from .support.plane import CRD_BUNDLE, ControlPlane
 from .support.tenant import Tenant
-from .support.webhook_server import DOMAIN, INSTANCETYPES, WebhookServer
-from .support.workloads import INSTANCETYPES as SIZES
-from .support.workloads import PREFERENCES, VMIS, VMS, instancetype, preference, vm, vmi_of
+from .support.updates_under_load import (
+    CHOSEN,
+    Stored,
+    fill,
+    have_answers,
+    interface_of,
+    load,
+    offer,
+    put_interface,
+    put_release,
+    stored,
+    with_steps,
+)
+from .support.workloads import vm, vmi_of
 
-KUBEVIRTS = "kubevirt.io/v1/kubevirts"
 METRIC = "kubevirt_webhook_kubevirt_release"
-CHOSEN = f"{DOMAIN}/preference"
-# KubeVirt 1.9 adds a panic device, since 1.8 it knows the member of tlbflush, and all releases know the subdomain.
-WISHES = {
-    "devices": {"preferredPanicDeviceModel": "isa"},
-    "features": {"preferredHyperv": {"tlbflush": {"direct": {}}}},
-    "preferredSubdomain": "guests",
-}
 OF_1_7, OF_1_8, OF_1_9 = (False, False), (False, True), (True, True)
-REVIEWERS, ENOUGH = 4, 10
 # Of each step of an update, and of the way back: the version that is installed, and the one that will be.
 STEPS = (
     ("v1.8.4", "v1.8.4"),
@@ -53,25 +51,6 @@ STEPS = (
 )
 # The older one of the two.
 COUNTING = ("v1.8.4", "v1.8.4", "v1.9.0", "v1.7.4", "v1.7.4", "v1.6.6", "v1.6.6", "v1.6.6", "v1.8.4")
-# What KubeVirt makes the interface of VMs that name none, at every other step: it tells the steps apart.
-INTERFACES = ("bridge", "masquerade")
-
-
-@dataclass(frozen=True)
-class Stored:
-    """What the API server says to a bare VMI and to a VM whose memory its instancetype sizes too, in whole.
-
-    Attributes:
-        vmi: the stored VMI, as JSON; releases since 1.7 differ in it.
-        vm: the stored VM, as JSON, or why there is none; 1.6 differs in it from the others.
-    """
-
-    vmi: str
-    vm: str
-
-
-# The interface of the last step that the server knew, and its answers.
-Answers = list[tuple[str, Stored]]
 
 
 @pytest.fixture(scope="module")
@@ -93,27 +72,6 @@ def tenant(plane: ControlPlane, new_webhook: NewWebhook) -> Tenant:
     return made
 
 
-def offer(server: WebhookServer) -> Tenant:
-    """A namespace of a server, with a preference and an instancetype that releases follow in their own ways."""
-    made = Tenant.new(server, "enforce", [INSTANCETYPES])
-    made.owner.create(PREFERENCES, preference("linux", **WISHES), made.namespace)
-    made.owner.create(SIZES, instancetype("small", cluster=False), made.namespace)
-    return made
-
-
-def put_release(plane: ControlPlane, observed: str, target: str = "") -> None:
-    """What KubeVirt's operator writes into its object."""
-    status = {"phase": "Deployed", "observedKubeVirtVersion": observed, "targetKubeVirtVersion": target or observed}
-    plane.admin.patch(KUBEVIRTS, "kubevirt", {"status": status}, "kubevirt", subresource="status")
-
-
-def fill(tenant: Tenant, owner: Kube) -> KubeObject:
-    """A bare VMI as the API server would store it."""
-    bare = vmi_of(vm("probe"))
-    bare["metadata"]["annotations"] = {CHOSEN: "VirtualMachinePreference/linux"}
-    return owner.create(VMIS, bare, tenant.namespace, dryRun="All")
-
-
 def answer(tenant: Tenant) -> tuple[bool, bool]:
     """What tells the releases apart: the panic device, and the member of tlbflush."""
     domain = fill(tenant, tenant.owner)["spec"]["domain"]
@@ -123,79 +81,6 @@ def answer(tenant: Tenant) -> tuple[bool, bool]:
 
 def wait_for(tenant: Tenant, expected: tuple[bool, bool]) -> None:
     eventually(lambda: answer(tenant) == expected, what="the rules of another release")
-
-
-def put_step(plane: ControlPlane, number: int) -> None:
-    """What KubeVirt's operator writes at a step, and after it what tells it from the steps beside it."""
-    put_release(plane, *STEPS[number])
-    network = {"defaultNetworkInterface": interface_of(number)}
-    change = {"spec": {"configuration": {"network": network}}}
-    plane.admin.patch(KUBEVIRTS, "kubevirt", change, "kubevirt")
-
-
-def interface_of(number: int) -> str:
-    return INTERFACES[number % len(INTERFACES)]
-
-
-def stored(tenant: Tenant, owner: Kube) -> tuple[str, Stored]:
-    """The interface of the last step that the server knew, and what is stored but for that."""
-    sized = vm("probe", instancetype={"kind": "VirtualMachineInstancetype", "name": "small"})
-    sized["spec"]["template"]["spec"]["domain"]["memory"] = {"hugepages": {"pageSize": "2Mi"}}
-    try:
-        answered = comparable(owner.create(VMS, sized, tenant.namespace, dryRun="All"))
-    except KubeError as error:
-        answered = f"{error.status} {error.message}"
-    vmi = fill(tenant, owner)
-    (interface,) = vmi["spec"]["domain"]["devices"].pop("interfaces")
-    (kind,) = interface.keys() & set(INTERFACES)
-    return kind, Stored(comparable(vmi), answered)
-
-
-def comparable(obj: KubeObject) -> str:
-    """All of an object that is not the API server's own."""
-    metadata = {name: obj["metadata"].get(name) for name in ("labels", "annotations")}
-    return json.dumps({"metadata": metadata, "spec": obj["spec"]}, sort_keys=True)
-
-
-@contextmanager
-def load(tenant: Tenant) -> Iterator[list[Answers]]:
-    """Reviewers without a pause; of each it lists the answers in their order."""
-    reviewers: list[Answers] = [[] for _ in range(REVIEWERS)]
-    over = threading.Event()
-    wrong: list[BaseException] = []
-
-    def review(answers: Answers) -> None:
-        owner = tenant.server.access.kube(*ADMIN)
-        try:
-            while not over.is_set():
-                answers.append(stored(tenant, owner))
-        except BaseException as error:
-            wrong.append(error)
-
-    threads = [threading.Thread(target=review, args=[answers]) for answers in reviewers]
-    for thread in threads:
-        thread.start()
-    try:
-        yield reviewers
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
-    assert wrong == []
-
-
-def have_answers(reviewers: list[Answers], number: int) -> bool:
-    """Whether each reviewer has some answers of a server that knows a step."""
-    kinds = [[kind for kind, _ in answers[-ENOUGH:]] for answers in reviewers]
-    return all(each == [interface_of(number)] * ENOUGH for each in kinds)
-
-
-def with_steps(answers: Answers) -> Iterator[tuple[int, Stored]]:
-    """One reviewer's answers, with the last step that the server knew: the interface changes from step to step."""
-    number = 0
-    for kind, answer in answers:
-        number += kind != interface_of(number)
-        yield number, answer
 
 
 def references(new_webhook: NewWebhook, plane: ControlPlane) -> list[Stored]:
@@ -213,7 +98,8 @@ def test_an_update_and_the_way_back_are_followed_under_load(
     plane: ControlPlane, tenant: Tenant, new_webhook: NewWebhook
 ) -> None:
     """Every answer is wholly one release's: the former's until the update is done, then the next one's for good."""
-    put_step(plane, 0)
+    put_release(plane, *STEPS[0])
+    put_interface(plane, 0)
     expected = references(new_webhook, plane)
     eventually(
         lambda: stored(tenant, tenant.owner) == (interface_of(0), expected[0]), what="the first step to be known"
@@ -221,7 +107,8 @@ def test_an_update_and_the_way_back_are_followed_under_load(
 
     with load(tenant) as reviewers:
         for number in range(len(STEPS)):
-            put_step(plane, number)
+            put_release(plane, *STEPS[number])
+            put_interface(plane, number)
             eventually(partial(have_answers, reviewers, number), what=f"answers of step {number}")
 
     for answers in reviewers:
