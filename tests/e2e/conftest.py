@@ -99,7 +99,7 @@ class NewTenant(Protocol):
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "e2e: needs a real Kubernetes control plane (hack/controlplane/build.py)")
     config.addinivalue_line("markers", "namespace_labels(labels): labels of the namespace fixture's namespace")
-    config.addinivalue_line("markers", "kubernetes(since, lacking): the first minor version of Kubernetes that has it")
+    config.addinivalue_line("markers", "kubernetes(feature, ...): needs these of tests/e2e/support/versions.py")
 
 
 @pytest.hookimpl(wrapper=True)
