@@ -11,7 +11,8 @@ The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`
 installed.
 
 ``--descheduler`` builds the upstream descheduler of ``descheduler/go.mod``, and ``--helm`` builds Helm of
-``helm/go.mod``, which installs the chart in tests. ``--cert-manager`` builds cert-manager's controllers out of its
+``helm/go.mod``, which installs the chart in tests. ``--krew`` builds krew and the validator of its index, for the tests
+of the kubectl plugin. ``--cert-manager`` builds cert-manager's controllers out of its
 library, since its own commands are in modules that no proxy has.
 ``--scheduler-plugins`` builds the kube-scheduler of ``scheduler-plugins/go.mod``, whose plugins the load-aware
 configurations run.
@@ -144,6 +145,12 @@ DESCHEDULER = Bundle(
 HELM = Bundle(
     "helm", "Helm", "about two minutes", (ToolModule("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),)
 )
+KREW = Bundle(
+    "krew",
+    "krew",
+    "half a minute",
+    (ToolModule("krew", "sigs.k8s.io/krew", ("krew", "validate-krew-manifest")),),
+)
 PLUGINS = "scheduler-plugins"
 SCHEDULER_PLUGINS = Bundle(
     PLUGINS,
@@ -165,7 +172,7 @@ NODE = Bundle(
     (ToolModule("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
 )
 # An option each, of the same name.
-ALONE = (DESCHEDULER, SCHEDULER_PLUGINS, HELM, NODE, CERT_MANAGER)
+ALONE = (DESCHEDULER, SCHEDULER_PLUGINS, HELM, KREW, NODE, CERT_MANAGER)
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
 
