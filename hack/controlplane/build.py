@@ -10,8 +10,9 @@ The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`
 ``k8s-1.34/go.mod``, ``kubevirt-1.8/go.mod`` and so on; their go.sum files pin every byte that is compiled, and
 ``-mod=readonly`` keeps the build from changing either. Standard library only: CI installs nothing before.
 
-``--cert-manager`` builds cert-manager's controllers out of its library, since its own commands are in modules that no
-proxy has. ``--scheduler-plugins`` builds the kube-scheduler whose plugins the load-aware configurations run.
+``--krew`` builds krew and the validator of its index, for the tests of the kubectl plugin. ``--cert-manager`` builds
+cert-manager's controllers out of its library, since its own commands are in modules that no proxy has.
+``--scheduler-plugins`` builds the kube-scheduler whose plugins the load-aware configurations run.
 ``--kubernetes 1.34`` builds the control plane of an older minor version, with the same etcd; its kube-scheduler also
 runs beside the newest API server.
 
@@ -164,6 +165,12 @@ DESCHEDULER = Bundle(
 HELM = Bundle(
     "helm", "Helm", "about two minutes", (ToolModule("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),)
 )
+KREW = Bundle(
+    "krew",
+    "krew",
+    "half a minute",
+    (ToolModule("krew", "sigs.k8s.io/krew", ("krew", "validate-krew-manifest")),),
+)
 PLUGINS = "scheduler-plugins"
 SCHEDULER_PLUGINS = Bundle(
     PLUGINS,
@@ -185,7 +192,7 @@ NODE = Bundle(
     (ToolModule("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
 )
 # An option each, of the same name.
-ALONE = (DESCHEDULER, SCHEDULER_PLUGINS, HELM, NODE, CERT_MANAGER)
+ALONE = (DESCHEDULER, SCHEDULER_PLUGINS, HELM, KREW, NODE, CERT_MANAGER)
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
 
