@@ -10,11 +10,11 @@ The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`
 ``-mod=readonly`` keeps the build from changing either. Standard library only: CI runs this before anything is
 installed.
 
-``--descheduler`` builds the upstream descheduler of ``descheduler/go.mod``, and ``--helm`` builds Helm of
-``helm/go.mod``, which installs the chart in tests. ``--cert-manager`` builds cert-manager's controllers out of its
-library, since its own commands are in modules that no proxy has.
-``--scheduler-plugins`` builds the kube-scheduler of ``scheduler-plugins/go.mod``, whose plugins the load-aware
-configurations run.
+``--descheduler`` builds the upstream descheduler of ``descheduler/go.mod``, ``--metrics-server`` metrics-server of
+``metrics-server/go.mod``, and ``--helm`` builds Helm of ``helm/go.mod``, which installs the chart in tests.
+``--cert-manager`` builds cert-manager's controllers out of its library, since its own commands are in modules that no
+proxy has. ``--scheduler-plugins`` builds the kube-scheduler of ``scheduler-plugins/go.mod``, whose plugins the
+load-aware configurations run.
 
 ``--kubernetes 1.34`` builds the control plane of an older minor version, with the same etcd. Its kube-scheduler also
 runs beside the API server of the newest one, so that two versions of the scheduler are compared on the same API server.
@@ -158,6 +158,12 @@ CERT_MANAGER = Bundle(
     "about three minutes",
     (ToolModule("cert-manager", "github.com/cert-manager/cert-manager", CERT_MANAGER_TOOLS, data=("deploy/crds",)),),
 )
+METRICS_SERVER = Bundle(
+    "metrics-server",
+    "metrics-server",
+    "about two minutes",
+    (ToolModule("metrics-server", "sigs.k8s.io/metrics-server", ("metrics-server",), "metrics-server"),),
+)
 NODE = Bundle(
     "node",
     "Kubernetes node",
@@ -165,7 +171,7 @@ NODE = Bundle(
     (ToolModule("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
 )
 # An option each, of the same name.
-ALONE = (DESCHEDULER, SCHEDULER_PLUGINS, HELM, NODE, CERT_MANAGER)
+ALONE = (DESCHEDULER, SCHEDULER_PLUGINS, HELM, NODE, CERT_MANAGER, METRICS_SERVER)
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
 

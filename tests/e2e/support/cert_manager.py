@@ -20,7 +20,7 @@ PROGRAMS = ("cert-manager-controller", "cert-manager-cainjector")
 
 
 def is_built() -> bool:
-    """Whether it can be run; `hack/controlplane/build.py --cert-manager` builds it."""
+    """Whether it can be run; `make e2e-node` builds it."""
     return location(os.environ, bundle=CERT_MANAGER).is_dir()
 
 
