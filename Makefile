@@ -187,9 +187,8 @@ node: $(READY) ## Start a real node with the image of the Dockerfile, and leave 
 	@$(BIN)/python -m hack.node
 
 .PHONY: e2e-node
-e2e-node: $(READY) ## Run the tests on a real node: kubelets, containerd, kube-proxy and the image
-	@for each in helm cert-manager metrics-server; do $(BIN)/python hack/controlplane/build.py --$$each >/dev/null; done
-	@$(BIN)/python -m hack.node $(BIN)/python -m pytest -p no:cacheprovider tests/node $(TESTS)
+e2e-node: $(READY) ## Run the tests on a real node with the image; PART="install helm" takes some of them
+	@$(BIN)/python -m hack.node $(BIN)/python -m pytest -p no:cacheprovider $(if $(PART),$(PART:%=tests/node/test_%.py),tests/node) $(TESTS)
 
 .PHONY: lock
 lock: $(READY) ## Resolve the dependencies anew

@@ -21,6 +21,8 @@ from hack.node import image, packages
 from hack.node.requirements import missing
 
 ROOT = Path(__file__).resolve().parents[2]
+# What tests run beside the program.
+NEIGHBOURS = (build.HELM, build.CERT_MANAGER, build.METRICS_SERVER, build.DESCHEDULER)
 CGROUPS = Path("/sys/fs/cgroup")
 NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc")
 
@@ -38,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         binaries = build.ensure(os.environ)
         node = build.ensure(os.environ, bundle=build.NODE)
+        for neighbour in NEIGHBOURS if command else ():
+            build.ensure(os.environ, bundle=neighbour)
         with locked(cache):
             usr = packages.ensure(cache)
             images = image.ensure(cache, usr)
