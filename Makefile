@@ -190,6 +190,10 @@ node: $(READY) ## Start a real node with the image of the Dockerfile, and leave 
 e2e-node: $(READY) ## Run the tests on a real node with the image; PART="install helm" takes some of them
 	@$(BIN)/python -m hack.node $(BIN)/python -m pytest -p no:cacheprovider $(if $(PART),$(PART:%=tests/node/test_%.py),tests/node) $(TESTS)
 
+.PHONY: node-gate
+node-gate: $(READY) ## Run the shortest test on a real node where the machine can, and only if it has not passed for this image
+	@$(BIN)/python -m hack.node.gate
+
 .PHONY: lock
 lock: $(READY) ## Resolve the dependencies anew
 	@$(BIN)/python hack/lock.py

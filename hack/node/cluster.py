@@ -15,7 +15,7 @@ from tests.e2e.support.access import Access
 from tests.e2e.support.kube import Kube, KubeError, eventually
 from tests.e2e.support.objects import install_crds
 from tests.e2e.support.pki import ADMIN, KUBE_SCHEDULER, Identity
-from tests.e2e.support.processes import Process
+from tests.e2e.support.processes import Process, StartError, tail
 
 SERVICES: Final = "10.0.0.0/24"
 API_SERVER: Final = "10.0.0.1"
@@ -229,7 +229,11 @@ class NodeCluster:
         self._start_server("kube-proxy", self._proxy(), lambda: True)
         for node in self._nodes:
             node.start()
-        eventually(lambda: self._ready_nodes() == len(self._nodes), what="the nodes to be ready", timeout=120)
+        try:
+            eventually(lambda: self._ready_nodes() == len(self._nodes), what="the nodes to be ready", timeout=120)
+        except AssertionError as error:
+            logs = self.directory / "logs"
+            raise StartError(f"{error}; the end of {logs / 'kubelet-1.log'}:\n{tail(logs / 'kubelet-1.log')}") from None
 
     def _start_server(self, name: str, command: Sequence[str], ready: Callable[[], bool]) -> None:
         process = self.process(name, command)

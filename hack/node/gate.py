@@ -1,65 +1,85 @@
-"""Whether CI runs the tests on a node for a change: ``python -m hack.node.gate`` prints why not, with exit status 1.
+"""The part of `.ci/run` that needs a real node: ``python -m hack.node.gate``.
 
-They take minutes, so they are for machines that can run a node and have its parts, and for changes of what they touch.
+It runs where the machine can run a node and has its parts, and where these sources have not passed yet. A machine that
+turns out to be unable to is no failure of a change: whatever is skipped is said in one line.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from hack.controlplane import build
+from hack.node.__main__ import main as run_node
 from hack.node.requirements import missing
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT: Final = Path(__file__).resolve().parents[2]
 # What the tests on a node are about, and hardly any other test.
-TOUCHED = (
-    *("Dockerfile", ".dockerignore", "README.md", "requirements-image.lock", "requirements-build.lock"),
-    *("charts/", "hack/image/", "hack/node/", "manifests/", "tests/node/", "webhook/install/"),
+SOURCES: Final = (
+    *("Dockerfile", ".dockerignore", "requirements-image.lock", "requirements-build.lock"),
+    *("hack/image", "hack/node", "manifests", "tests/node"),
+    *("certs", "webhook/install", "webhook/k8s/client", "webhook/runtime"),
 )
-BUNDLES = (build.CONTROL_PLANE, build.NODE, build.HELM, build.CERT_MANAGER, build.METRICS_SERVER)
+TESTS: Final = ("tests/node/test_image.py", "tests/node/test_smoke.py")
+SKIPPED: Final = "skipped: "
 
 
-def reason_to_skip(environ: Mapping[str, str]) -> str:
-    """Why the tests are not run, for people; empty: they are."""
+def reason_to_skip(environ: Mapping[str, str], digest: str) -> str:
+    """Why the tests are not run, for people; empty: they are.
+
+    Args:
+        environ: the environment variables.
+        digest: of the sources.
+    """
     if reason := missing():
         return reason
-    cache = build.cache_root(environ)
-    if (
-        any(not build.location(environ, bundle=bundle).is_dir() for bundle in BUNDLES)
-        or not (cache / "node-parts" / "images" / "kubevirt-webhook.tar").exists()
-    ):
-        return "skipped: its parts are not built yet on this machine; make e2e-node builds them"
-    base = environ.get("CI_BASE") or merged_before()
-    if not base:
-        return "skipped: it is not known what changed; name a commit with CI_BASE"
-    changed = _git("diff", "--name-only", base, "HEAD")
-    if changed is None:
-        return f"skipped: there is no commit {base}"
-    if not any(name.startswith(TOUCHED) for name in changed.splitlines()):
-        return f"skipped: nothing that it is about has changed since {base[:12]}"
+    built = [build.location(environ, bundle=bundle).is_dir() for bundle in (build.CONTROL_PLANE, build.NODE)]
+    if not all(built) or not (place(environ) / "images" / "kubevirt-webhook.tar").exists():
+        return f"{SKIPPED}the parts of a node are not built on this machine; make e2e-node builds them"
+    if mark(environ).exists() and mark(environ).read_text() == digest:
+        return f"{SKIPPED}it has passed here with the same image sources, manifests and tests"
     return ""
 
 
-def merged_before() -> str:
-    """The commit that the change is compared with: of the main branch, else the one before; empty: there is none."""
-    head, main = _git("rev-parse", "HEAD"), _git("merge-base", "HEAD", "origin/main")
-    return main if main and main != head else _git("rev-parse", "--verify", "--quiet", "HEAD^") or ""
+def place(environ: Mapping[str, str]) -> Path:
+    """Where the parts of a node are."""
+    return build.cache_root(environ) / "node-parts"
 
 
-def _git(*arguments: str) -> str | None:
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-    return None if done.returncode else done.stdout.strip()
+def mark(environ: Mapping[str, str]) -> Path:
+    """The file with the digest of the sources that passed last."""
+    return place(environ) / "passed"
 
 
-def main() -> int:
-    """Print the reason; returns 0 where the tests are to be run."""
-    reason = reason_to_skip(os.environ)
-    print(reason or "run")
-    return 1 if reason else 0
+def sources_digest(root: Path = ROOT) -> str:
+    """The digest of what the tests are about: names and contents of the files that git lists."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *SOURCES]
+    listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+    found = hashlib.sha256()
+    for name in sorted(filter(None, listed.split("\0"))):
+        if (root / name).is_file():
+            found.update(f"{name}\0{hashlib.sha256((root / name).read_bytes()).hexdigest()}\0".encode())
+    return found.hexdigest()
+
+
+def main(tests: Sequence[str] = TESTS) -> int:
+    """Run the tests, or say why not; returns the exit status, which is 0 also where they are skipped."""
+    digest = sources_digest()
+    reason = reason_to_skip(os.environ, digest)
+    if not reason:
+        status = run_node([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *tests], neighbours=())
+        if status != build.EX_UNAVAILABLE:
+            if status == 0:
+                mark(os.environ).write_text(digest)
+            return status
+        reason = f"{SKIPPED}this machine could not start a node; the line above says why"
+    print(f"node: {reason}")
+    return 0
 
 
 if __name__ == "__main__":
