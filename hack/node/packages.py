@@ -11,8 +11,8 @@ from hack import debian
 # Programs, and the libraries of theirs that a minimal installation lacks.
 PACKAGES = (
     *("containerd", "runc", "containernetworking-plugins", "nftables", "buildah", "mmdebstrap"),
-    *("golang-github-containers-common", "libassuan0", "libdevmapper1.02.1", "libgpgme11", "libjansson4", "libmnl0"),
-    *("libnftables1", "libnftnl11", "libseccomp2"),
+    *("golang-github-containers-common", "libassuan0|libassuan9", "libdevmapper1.02.1"),
+    *("libgpgme11|libgpgme11t64", "libjansson4", "libmnl0", "libnftables1", "libnftnl11", "libseccomp2"),
 )
 
 
