@@ -281,6 +281,7 @@ def test_parts_can_be_left_out(helm: Helm) -> None:
     ({"image": IMAGE, "settings": {"migration": {"collision": "no"}}}, "/settings/migration/collision"),
     ({"image": IMAGE, "settings": {"webhooks": {"service": {"name": "other"}}}}, "/settings/webhooks/service/name"),
     ({"image": IMAGE, "settings": {"server": {"listen": "0.0.0.0:9443"}}}, "/settings/server/listen"),
+    ({"image": IMAGE, "settings": {"schedulers": {"It's": {"guard": "off"}}}}, "/settings/schedulers"),
     ({"image": IMAGE, "settings": None}, "settings"),
 ])  # fmt: skip
 def test_mistakes_are_refused_before_anything_is_installed(helm: Helm, values: dict[str, Any], part: str) -> None:
