@@ -16,7 +16,7 @@ NOTHING: dict[str, str] = {}
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The modules that are built, to change."""
     copy = shutil.copytree(bundles.HERE, tmp_path / "modules")
-    monkeypatch.setattr(build, "HERE", copy)
+    monkeypatch.setattr(bundles, "HERE", copy)
     return copy
 
 
