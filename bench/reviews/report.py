@@ -87,9 +87,16 @@ class Ratio:
         return None if self.aim is None else self.median >= self.aim
 
     def __str__(self) -> str:
-        spread = "" if self.low == self.high else f", {self.low:.1f} to {self.high:.1f} in the rounds"
+        spread = "" if self.low == self.high else f", {self._range} in the rounds"
         aim = "" if self.aim is None else f"; the aim is 1/{self.aim:g}: {'met' if self.met else 'NOT met'}"
         return f"{self.clause}{spread}{aim}"
+
+    @property
+    def _range(self) -> str:
+        """Of all rounds, the same way around as the median."""
+        if self.median >= 1:
+            return f"1/{self.low:.1f} to 1/{self.high:.1f}"
+        return f"{1 / self.high:.2f} to {1 / self.low:.2f} times"
 
     @property
     def clause(self) -> str:
