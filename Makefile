@@ -45,7 +45,8 @@ binaries: $(READY)
 	@$(BIN)/python hack/controlplane/build.py >/dev/null || echo "make: no control plane; the end-to-end tests will be skipped"
 	@$(BIN)/python hack/controlplane/build.py --helm >/dev/null || echo "make: no Helm; tests of the chart cannot run"
 
-# More workers than a small machine has cores: tests on a control plane mostly wait.
+# More workers than a small machine has cores: tests on a control plane mostly wait. Coverage is measured of what mirrors
+# the source and draws no inputs (tests/measuring.py); the rest runs at full speed.
 .PHONY: test
 test: binaries ## Run all tests, on a real control plane too
 	@rm -f .coverage .coverage.*

@@ -1,23 +1,20 @@
 #!/usr/bin/env python3
-"""Builds what the end-to-end tests run, once for each version, into a cache: control planes of Kubernetes and KubeVirt.
+"""Builds what the end-to-end tests run, once, into a cache: control planes of Kubernetes and KubeVirt.
 
 Compiling takes minutes, so a finished build is kept and shared: by later runs, by every worktree and by parallel test
-workers. Two things make that safe: a build appears under its final name by one rename (a directory of that name is
-complete, always), and a file lock lets one process build while the others wait for it.
+workers. Three things make that safe: the name of a build has a digest of everything here that it is made of; it
+appears under that name by one rename (a directory of that name is complete, always); and a file lock lets one process
+build while the others wait for it.
 
 The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`` beside this file, and older ones in
 ``k8s-1.34/go.mod``, ``kubevirt-1.8/go.mod`` and so on; their go.sum files pin every byte that is compiled, and
-``-mod=readonly`` keeps the build from changing either. Standard library only: CI runs this before anything is
-installed.
+``-mod=readonly`` keeps the build from changing either. Standard library only: CI installs nothing before.
 
-``--descheduler`` builds the upstream descheduler of ``descheduler/go.mod``, ``--metrics-server`` metrics-server of
-``metrics-server/go.mod``, and ``--helm`` builds Helm of ``helm/go.mod``, which installs the chart in tests.
-``--cert-manager`` builds cert-manager's controllers out of its library, since its own commands are in modules that no
-proxy has. ``--scheduler-plugins`` builds the kube-scheduler of ``scheduler-plugins/go.mod``, whose plugins the
-load-aware configurations run.
-
-``--kubernetes 1.34`` builds the control plane of an older minor version, with the same etcd. Its kube-scheduler also
-runs beside the API server of the newest one, so that two versions of the scheduler are compared on the same API server.
+``--krew`` builds krew and the validator of its index, for the tests of the kubectl plugin. ``--cert-manager`` builds
+cert-manager's controllers out of its library, since its own commands are in modules that no proxy has.
+``--scheduler-plugins`` builds the kube-scheduler whose plugins the load-aware configurations run.
+``--kubernetes 1.34`` builds the control plane of an older minor version, with the same etcd; its kube-scheduler also
+runs beside the newest API server.
 
 Exit codes: 0 built or found (the directory is the last line of output), 1 the build failed, 2 usage, 69 there is
 nothing to build with: the last line on standard error is the reason.
@@ -28,6 +25,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -78,6 +76,17 @@ class ToolModule:
         """The version that the module's ``go.mod`` requires."""
         return _required(HERE / self.module / "go.mod", self.requires)
 
+    def sources(self) -> Iterator[bytes]:
+        """All that decides what is built: flags, and the files of the module and of those it takes from beside it."""
+        yield self.ldflags(self.version).encode()
+        module = HERE / self.module
+        beside = re.findall(r"=> (\.\.?/\S+)", (module / "go.mod").read_text())
+        for directory in (module, *((module / path).resolve() for path in beside)):
+            for file in sorted(directory.rglob("[!.]*")):
+                if file.is_file():
+                    content = file.read_bytes()
+                    yield f"{directory.name}/{file.relative_to(directory)} {len(content)}\n".encode() + content
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -98,9 +107,15 @@ class Bundle:
 
     @property
     def version(self) -> str:
-        """The versions of all parts, which name the directory in the cache."""
+        """The versions of all parts."""
         first, *others = self.parts
         return "-".join([first.version, *(f"{part.module}{part.version}" for part in others)])
+
+    @property
+    def directory(self) -> str:
+        """What its build is called in the cache; a build of other sources is called otherwise."""
+        digest = hashlib.sha256(b"\n".join(chunk for part in self.parts for chunk in part.sources()))
+        return f"{self.version}-{digest.hexdigest()[:12]}"
 
 
 def _kubernetes_ldflags(version: str) -> str:
@@ -109,6 +124,12 @@ def _kubernetes_ldflags(version: str) -> str:
     package = "k8s.io/component-base/version"
     stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
     return " ".join(["-s -w", *(f"-X {package}.{name}={value}" for name, value in stamps.items())])
+
+
+def _plugins_ldflags(_version: str) -> str:
+    """Stamps the version of Kubernetes: with that of the plugins the scheduler ends at its start."""
+    built = "replace k8s.io/kubernetes => k8s.io/kubernetes"
+    return _kubernetes_ldflags(_required(HERE / PLUGINS / "go.mod", built))
 
 
 def _helm_ldflags(version: str) -> str:
@@ -144,12 +165,18 @@ DESCHEDULER = Bundle(
 HELM = Bundle(
     "helm", "Helm", "about two minutes", (ToolModule("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),)
 )
+KREW = Bundle(
+    "krew",
+    "krew",
+    "half a minute",
+    (ToolModule("krew", "sigs.k8s.io/krew", ("krew", "validate-krew-manifest")),),
+)
 PLUGINS = "scheduler-plugins"
 SCHEDULER_PLUGINS = Bundle(
     PLUGINS,
     f"kube-scheduler with {PLUGINS}",
     "about three minutes",
-    (ToolModule(PLUGINS, f"sigs.k8s.io/{PLUGINS}", ("kube-scheduler",), "kube-scheduler", _kubernetes_ldflags),),
+    (ToolModule(PLUGINS, f"sigs.k8s.io/{PLUGINS}", ("kube-scheduler",), "kube-scheduler", _plugins_ldflags),),
 )
 CERT_MANAGER_TOOLS = ("cert-manager-controller", "cert-manager-cainjector")
 CERT_MANAGER = Bundle(
@@ -171,7 +198,7 @@ NODE = Bundle(
     (ToolModule("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
 )
 # An option each, of the same name.
-ALONE = (DESCHEDULER, SCHEDULER_PLUGINS, HELM, NODE, CERT_MANAGER, METRICS_SERVER)
+ALONE = (DESCHEDULER, SCHEDULER_PLUGINS, HELM, KREW, NODE, CERT_MANAGER, METRICS_SERVER)
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
 
@@ -223,7 +250,12 @@ def _assets(environ: Mapping[str, str], bundle: Bundle) -> Path | None:
 
 def location(environ: Mapping[str, str], cache: Path | None = None, bundle: Bundle = CONTROL_PLANE) -> Path:
     """Where the binaries are, or will be once they are built."""
-    return _assets(environ, bundle) or (cache or cache_root(environ)).resolve() / bundle.name / bundle.version
+    return _assets(environ, bundle) or (cache or cache_root(environ)).resolve() / bundle.name / bundle.directory
+
+
+def version_of(directory: Path) -> str:
+    """The version of what was built into a directory, such as v1.9.0; of several parts those of all."""
+    return directory.name.rpartition("-")[0]
 
 
 def ensure(environ: Mapping[str, str], cache: Path | None = None, bundle: Bundle = CONTROL_PLANE) -> Path:
@@ -281,44 +313,30 @@ def _build(go: str, bundle: Bundle, directory: Path, environ: Mapping[str, str])
 def _go_build(go: str, module: Path, output: Path | str, ldflags: str, environ: Mapping[str, str]) -> None:
     """Builds the commands that ``module`` lists as tools."""
     options = ["-mod=readonly", "-trimpath", "-buildvcs=false", f"-ldflags={ldflags}"]
-    try:
-        done = subprocess.run(
-            [go, "build", *options, "-o", str(output), "tool"],
-            cwd=module,
-            env=_go_environment(environ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-    except OSError as error:
-        raise BuildError(f"{go} could not be started: {error.strerror}; check the Go installation") from error
+    done = _run_go([go, "build", *options, "-o", str(output), "tool"], module, environ)
     if done.returncode:
-        tail = "\n".join(f"  {line}" for line in done.stdout.strip().splitlines()[-LOG_TAIL:])
+        tail = "\n".join(f"  {line}" for line in (done.stdout + done.stderr).strip().splitlines()[-LOG_TAIL:])
         raise BuildError(f"'go build' of the tools in {module / 'go.mod'} failed; its last lines:\n{tail}")
 
 
 def _module_directory(go: str, part: ToolModule, environ: Mapping[str, str]) -> Path:
     """Where Go keeps the module that a part requires; the build has fetched it."""
-    done = subprocess.run(
-        [go, "list", "-m", "-f", "{{.Dir}}", part.requires],
-        cwd=HERE / part.module,
-        env=_go_environment(environ),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = _run_go([go, "list", "-m", "-f", "{{.Dir}}", part.requires], HERE / part.module, environ)
     if done.returncode:
         raise BuildError(f"'go list -m {part.requires}' failed: {done.stderr.strip()}")
     return Path(done.stdout.strip())
 
 
-def _go_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The caller's environment, for a build for this machine, of these modules alone, without a C compiler."""
+def _run_go(command: Sequence[str], module: Path, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Runs Go for this machine, on one module alone, without a C compiler."""
     kept = {name: value for name, value in environ.items() if name not in {"GOOS", "GOARCH"}}
-    return {**kept, "CGO_ENABLED": "0", "GOWORK": "off"}
+    own = {**kept, "CGO_ENABLED": "0", "GOWORK": "off"}
+    try:
+        return subprocess.run(
+            command, cwd=module, env=own, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        raise BuildError(f"{command[0]} could not be started: {error.strerror}; check the Go installation") from error
 
 
 def _say(message: str) -> None:

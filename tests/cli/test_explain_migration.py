@@ -41,7 +41,8 @@ def test_a_migration_that_kubevirt_would_send_elsewhere(golden: Callable[[str], 
 
     assert result.exit_code == 1
     golden(result.output)
-    assert "Contradiction" not in result.output, "the first line has said it"
+    contradictions = re.findall("Contradiction: .*(?:\n.*[^.])*", result.output)
+    assert ["volume" in each for each in contradictions] == [True], "the first line has said the other"
 
 
 def documented() -> list[tuple[str, str]]:
@@ -118,7 +119,8 @@ def test_whatever_is_asked_is_answered(vm: str, selector: str, name: str) -> Non
 
 
 def directory(tmp_path: Path, *objects: Any) -> Path:
-    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump_all(objects))
+    # JSON is YAML, and of thousands of nodes it is written in no time.
+    (tmp_path / "cluster.yaml").write_text("\n---\n".join(map(json.dumps, objects)))
     return tmp_path
 
 

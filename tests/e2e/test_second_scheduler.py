@@ -159,7 +159,7 @@ def test_two_replicas_place_pods_one_after_the_other(
 def test_every_right_is_used_and_none_is_missing(
     cluster: ControlPlane, log: AuditLog, tmp_path: Path, kube_scheduler: Path, version: str
 ) -> None:
-    binary, is_newest = kube_scheduler, not version and not versions.OLDER
+    binary, is_newest = kube_scheduler, not version and versions.DEVICES_AS_RESOURCES.is_there
     if version:
         binary = build.location({}, build.cache_root(os.environ), build.older_control_plane(version)) / "kube-scheduler"
         if not binary.exists():

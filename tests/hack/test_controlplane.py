@@ -1,7 +1,27 @@
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
+import pytest
+
 from hack.controlplane import build
 from webhook.releases.version import KNOWN, parse_version
+
+EARLIER = "1.8.4"
+NOTHING: dict[str, str] = {}
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The modules that are built, to change."""
+    copy = shutil.copytree(build.HERE, tmp_path / "modules")
+    monkeypatch.setattr(build, "HERE", copy)
+    return copy
+
+
+def located(bundle: build.Bundle) -> Path:
+    return build.location(NOTHING, Path("/cache"), bundle)
 
 
 def test_the_releases_of_kubevirt_that_can_be_built() -> None:
@@ -11,4 +31,59 @@ def test_the_releases_of_kubevirt_that_can_be_built() -> None:
     # The behavior of each release is known; of some lines only an early patch release can be had as a module.
     assert {release.line for release in map(parse_version, releases) if release} == {known.line for known in KNOWN}
     # Each has a directory of its own in the cache.
-    assert len({bundle.version for bundle in releases.values()}) == len(releases) > 1
+    assert len({located(bundle) for bundle in releases.values()}) == len(releases) > 1
+
+
+@pytest.mark.parametrize(
+    ("release", "file"),
+    [
+        ("1.9.0", "kubevirt/virt-operator-objects/main.go"),
+        ("1.9.0", "kubevirt/virt-template/api/core/core.go"),
+        ("1.9.0", "kubevirt/go.sum"),
+        (EARLIER, "kubevirt-1.8/virt-operator-objects/release.go"),
+        # Its go.mod takes these in the place of a module that no proxy has.
+        (EARLIER, "kubevirt/virt-template/api/core/core.go"),
+    ],
+)
+def test_a_build_of_other_sources_is_never_taken(modules: Path, release: str, file: str) -> None:
+    bundle, other = build.kubevirt_releases()[release], build.HELM
+    before, kept = located(bundle), located(other)
+    source = (modules / file).read_bytes()
+
+    (modules / file).write_bytes(source + b"\n")
+    assert located(bundle) != before
+    assert located(other) == kept
+
+    (modules / file).write_bytes(source)
+    assert located(bundle) == before
+
+
+def test_a_file_that_is_new_counts_and_one_of_an_editor_does_not(modules: Path) -> None:
+    before = located(build.KUBEVIRT)
+    own = modules / "kubevirt" / "virt-operator-objects"
+
+    (own / ".main.go.swp").touch()
+    assert located(build.KUBEVIRT) == before
+    (own / "more.go").touch()
+    assert located(build.KUBEVIRT) != before
+
+
+def test_what_the_linker_writes_counts() -> None:
+    before = located(build.CONTROL_PLANE)
+    stamped = build.ToolModule("k8s", "k8s.io/kubernetes", build.KUBERNETES, ldflags=lambda _version: "-s")
+    changed = build.Bundle("controlplane", "", "", (stamped, build.ETCD))
+    assert changed.version == build.CONTROL_PLANE.version
+    assert located(changed) != before
+
+
+def test_the_directory_of_a_build_says_its_version() -> None:
+    for release, bundle in build.kubevirt_releases().items():
+        assert build.version_of(located(bundle)) == f"v{release}"
+
+
+def test_a_scheduler_with_plugins_says_the_version_of_kubernetes() -> None:
+    (scheduler,) = build.SCHEDULER_PLUGINS.parts
+    assert scheduler.version.startswith("v0.")
+    assert "gitVersion=v1." in scheduler.ldflags(scheduler.version)
+    # The linked one, which takes the place of the one that the plugins require.
+    assert "=> k8s.io/kubernetes v1" in (build.HERE / build.PLUGINS / "go.mod").read_text()
