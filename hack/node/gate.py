@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from hack.controlplane import build
+from hack.controlplane import build, bundles
 from hack.node.__main__ import main as run_node
 from hack.node.requirements import missing
 
@@ -38,7 +38,7 @@ def reason_to_skip(environ: Mapping[str, str], digest: str) -> str:
     """
     if reason := missing():
         return reason
-    built = [build.location(environ, bundle=bundle).is_dir() for bundle in (build.CONTROL_PLANE, build.NODE)]
+    built = [build.location(environ, bundle=bundle).is_dir() for bundle in (bundles.CONTROL_PLANE, bundles.NODE)]
     if not all(built) or not (place(environ) / "images" / "kubevirt-webhook.tar").exists():
         return f"{SKIPPED}the parts of a node are not built on this machine; make e2e-node builds them"
     if mark(environ).exists() and mark(environ).read_text() == digest:

@@ -18,7 +18,8 @@ import pytest
 import yaml
 
 from hack import plugin
-from hack.controlplane.build import KREW, UnavailableError, ensure
+from hack.controlplane.build import UnavailableError, ensure
+from hack.controlplane.bundles import KREW
 from webhook import __version__
 from webhook.cli.main import main
 
@@ -26,7 +27,7 @@ from webhook.cli.main import main
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
     """Serves files without a line for each."""
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *args: object) -> None:
         pass
 
 

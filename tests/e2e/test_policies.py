@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane import build
+from hack.controlplane import bundles
 from webhook import names
 from webhook.install.policies import policies
 from webhook.placement import syntax
@@ -36,7 +36,7 @@ RIGHT = "rbac.authorization.k8s.io"
 OWNER = "owner"
 
 
-@pytest.fixture(scope="module", params=["", *build.kubevirt_releases()], ids=lambda release: release or "minimal")
+@pytest.fixture(scope="module", params=["", *bundles.kubevirt_releases()], ids=lambda release: release or "minimal")
 def plane(module_plane: OwnPlane, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Access:
     """One with the policies and a namespace for each mode, and one whose scheduler is another.
 

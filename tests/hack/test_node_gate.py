@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.controlplane import build
+from hack.controlplane import build, bundles
 from hack.node import gate
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +20,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
     environ = {"KUBEVIRT_WEBHOOK_CACHE": str(tmp_path)}
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     monkeypatch.setenv("KUBEVIRT_WEBHOOK_CACHE", str(tmp_path))
-    for bundle in (build.CONTROL_PLANE, build.NODE):
+    for bundle in (bundles.CONTROL_PLANE, bundles.NODE):
         build.location(environ, bundle=bundle).mkdir(parents=True)
     (gate.place(environ) / "images").mkdir(parents=True)
     (gate.place(environ) / "images" / "kubevirt-webhook.tar").touch()

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.controlplane.build import DESCHEDULER, location
+from hack.controlplane.build import location
+from hack.controlplane.bundles import DESCHEDULER
 from hack.node.cluster import PAUSE
 from tests.e2e.support.kube import Json, KubeObject, eventually
 from tests.e2e.support.manifests import MANIFESTS

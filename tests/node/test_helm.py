@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane.build import HELM, location
+from hack.controlplane.build import location
+from hack.controlplane.bundles import HELM
 from tests.e2e.support.helm import CHART, Helm
 
 from .support import IMAGE, NAMESPACE, SETTINGS, UPGRADED, NodeInstallation, NodeReviews

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hack.controlplane.build import METRICS_SERVER, location
+from hack.controlplane.build import location
+from hack.controlplane.bundles import METRICS_SERVER
 from hack.node.cluster import NodeCluster
 from tests.e2e.support.kube import Json, KubeError, eventually
 from tests.e2e.support.pki import ADMIN

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hack.controlplane.build import HELM, location
+from hack.controlplane.build import location
+from hack.controlplane.bundles import HELM
 from hack.node.cluster import NAME, digest_of
 from tests.e2e.support import readme
 from tests.e2e.support.kube import eventually

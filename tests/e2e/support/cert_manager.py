@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import yaml
 
-from hack.controlplane.build import CERT_MANAGER, location
+from hack.controlplane.build import location
+from hack.controlplane.bundles import CERT_MANAGER
 
 from .access import Access
 from .kube import Json, KubeError, eventually

@@ -1,4 +1,4 @@
-"""Reviews without a pause while KubeVirt is updated, told apart by the steps of the update that the server knew."""
+"""Reviews without a pause while KubeVirt is updated, by the steps of the update that the server knew."""
 
 from __future__ import annotations
 
