@@ -233,7 +233,8 @@ class PageViews:
         ]
         minutes = round(window(self._history.since, time.time()) / 60)
         text = f"{minutes // 60} hours" if minutes >= 120 else f"{minutes} minutes"
-        values = {"sections": sections, "window": f"The bars show the last {text}; what is gray was not looked at."}
+        window_text = f"The bars show the last {text}. Gray: before this replica checked."
+        values = {"sections": sections, "window": window_text, "begin": f"{text} ago"}
         return _live("health.html", f"{PATH}/health", query, values)
 
     def _health_rows(self) -> list[HealthRow]:
