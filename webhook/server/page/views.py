@@ -233,7 +233,7 @@ class PageViews:
         ]
         minutes = round(window(self._history.since, time.time()) / 60)
         text = f"{minutes // 60} hours" if minutes >= 120 else f"{minutes} minutes"
-        window_text = f"The bars show the last {text}. Gray: before this replica checked."
+        window_text = f"The bars show the last {text}. Gray: not checked by this replica."
         values = {"sections": sections, "window": window_text, "begin": f"{text} ago"}
         return _live("health.html", f"{PATH}/health", query, values)
 
