@@ -55,7 +55,7 @@ _BODIES: Final[Mapping[str, bytes]] = {
     "mutate/scheduling/virtualmachines": (_REVIEWS / "data/vm.json").read_bytes(),
     "mutate/scheduling/virtualmachineinstances": (_CAPTURES / "vmi-create-owned-by-vm.json").read_bytes(),
     "mutate/scheduling/pods": (_REVIEWS / "data/pod.json").read_bytes(),
-    "mutate/migration/virtualmachineinstancemigrations": (_CAPTURES / "migration-create.json").read_bytes(),
+    "mutate/migration/virtualmachineinstancemigrations": (_REVIEWS / "data/drain.json").read_bytes(),
     "mutate/migration/pods": (_CAPTURES / "pod-create-migration-target.json").read_bytes(),
     "mutate/eviction/pods": (_CAPTURES / "pod-eviction.json").read_bytes(),
     "validate/migration/virtualmachineinstancemigrations": (_REVIEWS / "data/migration.json").read_bytes(),

@@ -1,4 +1,4 @@
-"""The component cert-manager beside the real cert-manager."""
+"""The component cert-manager beside the real cert-manager; in `make e2e-node` replicas serve with what it issues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INJECTED = {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/{NAMESPACE}"}
 def certified(module_plane: OwnPlane) -> Iterator[Access]:
     """A control plane with cert-manager, and the component's objects."""
     if not cert_manager.is_built():
-        pytest.skip("cert-manager is not built; hack/controlplane/build.py --cert-manager builds it")
+        pytest.skip("cert-manager is not built; make e2e-node builds it")
     plane = module_plane()
     with cert_manager.running(plane):
         ensure_namespace(plane.admin, NAMESPACE)

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from webhook import names
+from webhook.placement.volumes import CLAIMS, VOLUMES
 from webhook.policies.migration.virtualmachineinstancemigrations import PIN_RESOURCE, PIN_VERB
 from webhook.server.page.views import PATH
 
@@ -62,6 +63,17 @@ def test_pull_secrets_are_read_by_name_in_one_namespace() -> None:
     )
     assert granted(role) == {("", "secrets", "get")}
     assert all(rule["resourceNames"] for rule in role["rules"])
+
+
+def test_volumes_are_only_read_by_name() -> None:
+    """As the placement of a VM reads them: it lists no claims, and no Secret comes with a volume."""
+    role, binding = yaml.safe_load_all((DIRECTORY / "volumes.yaml").read_text())
+
+    assert granted(role) == {(each.group, each.plural, "get") for each in (CLAIMS, VOLUMES)}
+    assert (binding["roleRef"]["name"], binding["subjects"][0]["name"]) == (
+        role["metadata"]["name"],
+        "kubevirt-webhook",
+    )
 
 
 def test_no_role_says_everything() -> None:

@@ -292,6 +292,8 @@ async def test_who_may_see_it_gets_it(behind: Behind, golden: Callable[[str], No
     specs = [json.loads(asked.body)["spec"] for asked in behind.server.requests(RIGHTS)]
     assert {(spec["user"], *spec["groups"]) for spec in specs} == {("alice", "devs")}
     assert sorted((spec["resourceAttributes"] for spec in specs), key=str) == [
+        {"verb": "get", "group": "", "resource": "persistentvolumeclaims", "namespace": "demo"},
+        {"verb": "get", "group": "", "resource": "persistentvolumes"},
         {
             "verb": "get",
             "group": "kubevirt.io",
@@ -302,6 +304,14 @@ async def test_who_may_see_it_gets_it(behind: Behind, golden: Callable[[str], No
         {"verb": "list", "group": "", "resource": "nodes"},
     ]
     assert behind.server.requests("/api/v1/namespaces/demo/persistentvolumeclaims/data") == []
+
+
+async def test_who_may_see_volumes_is_sent_only_where_they_are_reached(behind: Behind) -> None:
+    behind.knows("alice", may=("nodes", "virtualmachineinstances", "persistentvolumeclaims", "persistentvolumes"))
+    status, answer = await behind.asking.get(f"{PATH}?namespace=demo&name=web01", **BEARER)
+
+    assert (status, answer["eligible"]["names"], answer["gaps"]) == (200, ["node-a2"], [])
+    assert ["node-b1"] in [each["nodes"]["names"] for each in answer["reasons"] if each["origin"] == "volumes"]
 
 
 async def test_a_token_is_asked_about_every_time(behind: Behind) -> None:
@@ -388,7 +398,7 @@ async def test_rights_are_asked_of_the_user(behind: Behind) -> None:
     behind.server.answer(TOKENS, lambda _: web.json_response({"status": status}, status=201))
     behind.knows("bob")
     await behind.asking.get(**BEARER)
-    (spec, _) = (json.loads(asked.body)["spec"] for asked in behind.server.requests(RIGHTS))
+    (spec, *_) = (json.loads(asked.body)["spec"] for asked in behind.server.requests(RIGHTS))
 
     assert {key: spec[key] for key in ("user", "uid", "groups", "extra")} == {
         "user": "bob",

@@ -24,10 +24,11 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError, quote
 from webhook.facts import Facts
 from webhook.placement import syntax
+from webhook.placement.volumes import CLAIMS, VOLUMES
 from webhook.policies.common import accounts
-from webhook.policies.common.required_facts import Unreadable
+from webhook.policies.common.required_facts import Unreadable, read
 from webhook.policies.migration.answer import MigrationExplanation
-from webhook.policies.migration.explanation import NotThere, explain
+from webhook.policies.migration.explanation import SERVER, NotThere, ReadPermissions, explain
 from webhook.review.replay import replay
 from webhook.server.bearer import RequestDenied, authorize, require_loopback_host, token_of, user_of
 from webhook.server.guests import Guests, TooManyRequests, turn
@@ -154,10 +155,11 @@ class Explainer:
         deadline = asyncio.get_running_loop().time() + DEADLINE
         user = await self._evaluate(lambda facts: user_of(token, facts), deadline) if token else None
         asked = question(query)
+        reader = SERVER
         if user:
-            await self._evaluate(lambda facts: authorize_question(user, asked, facts), deadline)
+            reader = await self._evaluate(lambda facts: authorize_question(user, asked, facts), deadline)
         return await self._evaluate(
-            lambda facts: explain(asked.namespace, asked.name, asked.added, facts, node=asked.node, deputy=True),
+            lambda facts: explain(asked.namespace, asked.name, asked.added, facts, node=asked.node, reader=reader),
             deadline,
         )
 
@@ -199,7 +201,7 @@ async def explaining(
         await finish(runner, lambda: explainer.in_flight, seconds)
 
 
-def authorize_question(user: UserInfo, asked: ExplainRequest, facts: Facts) -> None:
+def authorize_question(user: UserInfo, asked: ExplainRequest, facts: Facts) -> ReadPermissions:
     """Check that a user may see what an explanation shows: the VMI and the nodes.
 
     Args:
@@ -207,18 +209,31 @@ def authorize_question(user: UserInfo, asked: ExplainRequest, facts: Facts) -> N
         asked: the question.
         facts: the facts of the request.
 
+    Returns:
+        How the facts are to be read: with the VM's volumes if the user may get claims and volumes.
+
     Raises:
         RequestDenied: a permission is missing.
         Unreadable: whether the user has one is not known now.
     """
-    vmis = "virtualmachineinstances"
+    vmis, claims, volumes = "virtualmachineinstances", CLAIMS.plural, VOLUMES.plural
     rights = {
         f"get {vmis}.{names.KUBEVIRT_GROUP} in {asked.namespace}": accounts.access(
             user, "get", names.KUBEVIRT_GROUP, vmis, asked.namespace, asked.name
         ),
         "list nodes": accounts.access(user, "list", "", "nodes"),
     }
+    # Any claim, since the question does not say which ones the VM has.
+    optional = {
+        f"get {claims} in {asked.namespace}": accounts.access(user, "get", "", claims, asked.namespace),
+        f"get {volumes}": accounts.access(user, "get", "", volumes),
+    }
+    facts.need(*rights.values(), *optional.values())
     authorize(user, rights, facts, shown="which the answer would show")
+    for right, key in optional.items():
+        if not read(facts, key, "what the bearer of this token may do"):
+            return msgspec.structs.replace(SERVER, without_volumes=f"{user.username} may not {right}")
+    return SERVER
 
 
 def _error(status: int, sentence: str, **headers: str) -> web.Response:

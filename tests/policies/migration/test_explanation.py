@@ -34,7 +34,7 @@ from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration import explanation
 from webhook.policies.migration.answer import SCHEMA, MigrationExplanation
-from webhook.policies.migration.explanation import NotThere, explain, few
+from webhook.policies.migration.explanation import SERVER, NotThere, explain, few
 
 
 def test_where_a_vm_may_go(golden: Callable[[str], None]) -> None:
@@ -282,7 +282,7 @@ def test_not_knowing_is_no_answer(key: Key[Any]) -> None:
 
 def test_the_vm_is_left_alone_as_well(golden: Callable[[str], None]) -> None:
     with pytest.raises(NotThere) as refused:
-        explain("demo", "web01", {}, Facts.of({VMI: None}), deputy=True)
+        explain("demo", "web01", {}, Facts.of({VMI: None}), reader=SERVER)
     golden(str(refused.value))
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.policies.migration.explaining import CLAIMED, explained, stored
 from tests.policies.migration.world import (
     vmi,
 )
 from webhook.errors import Unavailable
-from webhook.facts import ObjectKey
-from webhook.placement.volumes import VOLUMES
+from webhook.facts import Key, ObjectKey
+from webhook.placement.volumes import CLAIMS, VOLUMES, Claim
+from webhook.policies.migration.explanation import MAX_CLAIMS, ReadPermissions
 
 
 def test_volumes_that_only_some_nodes_reach() -> None:
@@ -35,11 +38,27 @@ def test_volumes_beside_the_launcher_pod_do_not_bind_it() -> None:
     assert "1/2" in note
 
 
-def test_volumes_are_left_alone_where_nobody_has_checked_the_right() -> None:
-    answer = explained(found=vmi(volumes=CLAIMED), deputy=True)
+def test_volumes_are_left_alone_where_the_reader_may_not_see_them() -> None:
+    answer = explained(found=vmi(volumes=CLAIMED), reader=ReadPermissions(without_volumes="alice may not"))
 
-    assert len(answer.gaps) == 1
+    (gap,) = answer.gaps
+    assert gap.endswith("alice may not")
 
 
-def test_volumes_do_not_matter_where_no_node_is_eligible() -> None:
-    assert explained({"zone": "c"}, vmi(volumes=CLAIMED)).notes == ()
+def test_volumes_count_where_no_node_is_eligible_too() -> None:
+    answer = explained({"zone": "c"}, vmi(volumes=CLAIMED), more=stored("a"))
+
+    (reason,) = (reason for reason in answer.reasons if reason.origin == "volumes")
+    assert reason.nodes.names == ["node-b1", "node-b2"]
+    # Without the selector, the volumes still keep the VM in its zone.
+    assert [opening.nodes.names for opening in answer.openings] == [["node-a2"]]
+    assert answer.notes == ()
+
+
+def test_a_vm_with_thousands_of_volumes_has_some_read_and_the_rest_reported() -> None:
+    claims = [{"name": f"v{n}", "persistentVolumeClaim": {"claimName": f"c{n}"}} for n in range(3000)]
+    given: dict[Key[Any], object] = {ObjectKey(CLAIMS, "demo", f"c{n}"): Claim() for n in range(MAX_CLAIMS)}
+    answer = explained(found=vmi(volumes=claims), more=given)
+
+    (gap,) = answer.gaps
+    assert f"{3000 - MAX_CLAIMS} more volumes" in gap

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.policies.migration.world import facts, node
+from tests.policies.migration.explaining import CLAIMED, stored
+from tests.policies.migration.world import facts, node, vmi
 from webhook.facts import Facts, NodesKey
 from webhook.placement.index import NodeIndex
 from webhook.placement.node import Node
-from webhook.policies.migration.explanation import NotThere, explain
+from webhook.policies.migration.explanation import SERVER, NotThere, explain
 from webhook.policies.migration.matrix import MAX_COLUMNS, PlacementMatrix, matrix
 
 
@@ -31,7 +32,7 @@ def test_eligible_nodes_come_first_and_cells_say_what_a_node_has() -> None:
 @pytest.mark.parametrize("added", [{}, {"zone": "b"}, {"zone": "nowhere"}, {"kubernetes.io/arch": "arm64"}])
 def test_the_matrix_and_the_explanation_agree(added: dict[str, str]) -> None:
     found = shown(added)
-    answer = explain("demo", "web01", added, Facts.of(facts()), deputy=True)
+    answer = explain("demo", "web01", added, Facts.of(facts()), reader=SERVER)
 
     assert found.explanation == answer
     assert sorted(row.node for row in found.rows if not row.unmet) == answer.eligible.names
@@ -50,6 +51,18 @@ def test_parts_are_parts_of_the_whole(first: int, count: int) -> None:
 
 def test_selectors_are_those_of_the_vm_without_what_is_added() -> None:
     assert shown({"zone": "nowhere"}).selectors == shown().selectors != ()
+
+
+def test_volumes_are_requirements_as_in_the_explanation() -> None:
+    """Those of the command: both say of every node the same, and no selector leads away from the disks."""
+    world = facts(vmi(volumes=CLAIMED)) | stored("a")
+    found = matrix("demo", "web01", {"zone": "b"}, Facts.of(world))
+
+    assert found.explanation == explain("demo", "web01", {"zone": "b"}, Facts.of(world))
+    place = [column.origin for column in found.columns].index("volumes")
+    assert {row.node for row in found.rows if row.cells[place]} == {"node-b1", "node-b2"}
+    assert not any(row.unmet == 0 for row in found.rows)
+    assert not any((each.key, each.value) == ("zone", "b") for each in found.selectors)
 
 
 def test_a_vm_or_node_that_is_not_there() -> None:

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from tests.builders import installed
+from tests.policies.migration.explaining import CLAIMED, stored
+from tests.policies.migration.world import facts, vmi
 from tests.server.page.samples import HOSTILE, Opened, labeled, record
 from tests.waiting import until
 from webhook.admission.decision import Change, Reason
 from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
-from webhook.facts import AccessKey, Key, KubeVirtKey, NamespaceKey, SchedulerHealth, SchedulerKey, TokenKey
+from webhook.facts import AccessKey, Key, KubeVirtKey, NamespaceKey, ObjectKey, SchedulerHealth, SchedulerKey, TokenKey
+from webhook.placement.volumes import CLAIMS, VOLUMES
 from webhook.policies.common import accounts
 from webhook.server.page.listener import HEADERS, MAX_IN_FLIGHT
 from webhook.server.page.overview import NamespaceTable
@@ -23,6 +26,8 @@ ALICE = UserInfo("alice", "u1", [], {})
 MAY = accounts.access_to_path(ALICE, "get", "/page")
 VMI = accounts.access(ALICE, "get", "kubevirt.io", "virtualmachineinstances", "demo", "web01")
 NODES = accounts.access(ALICE, "list", "", "nodes")
+CLAIM_RIGHT = accounts.access(ALICE, "get", "", "persistentvolumeclaims", "demo")
+VOLUME_RIGHT = accounts.access(ALICE, "get", "", "persistentvolumes")
 MATRIX = "/page/placement?namespace=demo&name=web01"
 PATHS = ["/page", "/page/decisions", "/page/decisions/1", "/page/health", "/page/reasons", "/page/placement", MATRIX]
 PATHS += ["/page/reasons/scheduler-injected", f"{MATRIX}&to=zone%3Db&node=node-a1", "/page/style.css", "/page/icon.svg"]
@@ -30,7 +35,9 @@ PATHS += ["/page/reasons/scheduler-injected", f"{MATRIX}&to=zone%3Db&node=node-a
 
 def signed_in(**answers: Any) -> dict[Key[Any], object]:
     known: dict[Key[Any], object] = {TokenKey("GOOD"): ALICE, TokenKey("BAD"): None, MAY: True, VMI: True, NODES: True}
+    known |= {CLAIM_RIGHT: True, VOLUME_RIGHT: True}
     keys: dict[str, Key[Any]] = {"may": MAY, "vmi": VMI, "nodes": NODES, "token": TokenKey("GOOD")}
+    keys |= {"claims": CLAIM_RIGHT, "volumes": VOLUME_RIGHT}
     return known | {keys[name]: answer for name, answer in answers.items()}
 
 
@@ -85,6 +92,39 @@ async def test_the_matrix_takes_what_it_shows(page: Opened, missing: str) -> Non
     status, text = await opened.get(MATRIX, token="GOOD")
     assert status == 403
     assert "node-a2" not in text
+
+
+def claimed() -> dict[Key[Any], object]:
+    """The VM with a disk that only the nodes of zone a reach."""
+    return facts(vmi(volumes=CLAIMED)) | stored("a")
+
+
+async def test_the_matrix_knows_which_nodes_reach_the_disks(page: Opened) -> None:
+    opened = await page(claimed())
+    _, text = await opened.get(MATRIX)
+
+    assert "olume &#34;data&#34; is only available" in text
+    assert "Not evaluated" not in text
+
+
+@pytest.mark.parametrize("missing", ["claims", "volumes"])
+async def test_disks_are_not_looked_at_for_who_may_not_see_them(page: Opened, missing: str) -> None:
+    opened = await page(claimed() | signed_in(), "0.0.0.0:0")
+    assert "Not evaluated" not in (await opened.get(MATRIX, token="GOOD"))[1]
+
+    opened = await page(claimed() | signed_in(**{missing: False}), "0.0.0.0:0")
+    status, text = await opened.get(MATRIX, token="GOOD")
+    assert (status, "Not evaluated" in text) == (200, True)
+    assert not any(isinstance(key, ObjectKey) and key.resource in (CLAIMS, VOLUMES) for key in opened.cluster.reads)
+
+
+async def test_the_page_says_what_it_may_not_read_itself(page: Opened) -> None:
+    denied = {key: Unavailable("403") for key in stored("a")}
+    status, text = await (await page(claimed() | denied)).get(MATRIX)
+
+    assert status == 200
+    assert "Not evaluated" in text
+    assert "node-b1" in text
 
 
 # -- what --------------------------------------------------------------------------------------------------------------

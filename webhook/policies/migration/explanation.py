@@ -6,6 +6,7 @@ It is made of the same requirements by which the webhooks deny and enforce, so a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -40,14 +41,35 @@ from webhook.policies.migration.answer import (
     ReasonReport,
     Why,
 )
+from webhook.text import pluralize
 
 _FEW: Final = 5
+# Of one VM, whose owner writes the list: the server reads them for anyone who looks at the page.
+MAX_CLAIMS: Final = 64
 # Without a condition, or with Unknown, KubeVirt tries.
 _MIGRATABLE: Final = "LiveMigratable"
 
 
 class NotThere(InputError):  # noqa: N818 - the object does not exist
     """There is no such VM, VMI or node, or the VM does not run, so that there is nothing to explain."""
+
+
+class ReadPermissions(msgspec.Struct, frozen=True):
+    """With whose permissions the facts of an explanation are read.
+
+    Attributes:
+        reads_vms: the VM itself is read, which distinguishes a stopped VM from a missing one.
+        without_volumes: why the VM's claims and volumes must not be read, as a clause; empty: they are read.
+    """
+
+    reads_vms: bool = True
+    without_volumes: str = ""
+
+
+# The requester's own permissions: a command, with its kubeconfig.
+REQUESTER: Final = ReadPermissions()
+# The server's permissions. Where the requester is known, theirs have been checked for the VMI, nodes and volumes.
+SERVER: Final = ReadPermissions(reads_vms=False)
 
 
 class _VmStatus(View, frozen=True):
@@ -62,7 +84,13 @@ _VMS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMa
 
 
 def explain(
-    namespace: str, name: str, added: Mapping[str, str], facts: Facts, *, node: str = "", deputy: bool = False
+    namespace: str,
+    name: str,
+    added: Mapping[str, str],
+    facts: Facts,
+    *,
+    node: str = "",
+    reader: ReadPermissions = REQUESTER,
 ) -> MigrationExplanation:
     """What a migration of a VM with an added selector would come to now.
 
@@ -72,15 +100,14 @@ def explain(
         added: the selector, whose syntax has been checked.
         facts: the facts of the request.
         node: a node to explain in full; empty: none.
-        deputy: facts are read with other permissions than the requester's, which have been checked for the VMI and the
-            nodes only: neither the VM nor its volumes are read.
+        reader: with whose permissions facts are read.
 
     Raises:
         NotThere: there is nothing to explain.
         Unreadable: something that it depends on cannot be read.
         NotRead: a fact has not been read yet.
     """
-    asked = subject(namespace, name, added, facts, deputy=deputy)
+    asked = subject(namespace, name, added, facts, reader=reader)
     vmi, target, nodes, verdict = asked.vmi, asked.target, asked.nodes, asked.verdict
     conflicts = tuple(
         ContradictionReport(str(each), tuple(_why(item) for item in each.requirements), each.is_dropped)
@@ -133,7 +160,7 @@ class MigrationSubject(msgspec.Struct, frozen=True):
 
 
 def subject(
-    namespace: str, name: str, added: Mapping[str, str], facts: Facts, *, deputy: bool = False
+    namespace: str, name: str, added: Mapping[str, str], facts: Facts, *, reader: ReadPermissions = REQUESTER
 ) -> MigrationSubject:
     """A VM, its migration with an added selector, and the nodes, put together.
 
@@ -142,19 +169,19 @@ def subject(
         name: the VM's name.
         added: the selector, whose syntax has been checked.
         facts: the facts of the request.
-        deputy: as for `explain`.
+        reader: as for `explain`.
 
     Raises:
         NotThere: there is nothing to explain.
         Unreadable: something that it depends on cannot be read.
         NotRead: a fact has not been read yet.
     """
-    vmi = _running_vmi(namespace, name, facts, deputy=deputy)
+    vmi = _running_vmi(namespace, name, facts, reader)
     facts.need(NodesKey(), KubeVirtKey())
     target = migration_targets.of(vmi, namespace, facts, Migration.adding(dict(added), receives=vmi.waits_for_source))
     nodes = read(facts, NodesKey(), "the nodes")
     assert nodes is not None
-    target, hotplugged = _with_volumes(target, namespace, nodes, facts, deputy=deputy)
+    target, hotplugged = _with_volumes(target, namespace, facts, reader)
     return MigrationSubject(vmi, target, hotplugged, nodes, nodes.review(target.requirements))
 
 
@@ -166,12 +193,12 @@ def few(listed: Iterable[str], most: int = _FEW) -> str:
     return f"{', '.join(every[:most])} and {len(every) - most} more"
 
 
-def _running_vmi(namespace: str, name: str, facts: Facts, *, deputy: bool) -> Vmi:
+def _running_vmi(namespace: str, name: str, facts: Facts, reader: ReadPermissions) -> Vmi:
     vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
     if vmi and not vmi.has_ended:
         return vmi
     vm: _Vm | Unavailable | None = Unavailable("not looked at")
-    if not deputy:
+    if reader.reads_vms:
         vm = facts.get(ObjectKey(_VMS, namespace, name))
     if isinstance(vm, _Vm):
         state = vm.status.printable_status if vm.status else None
@@ -307,17 +334,21 @@ def _explain_node(name: str, target: Target, nodes: NodeIndex) -> OneNode:
 
 
 def _with_volumes(
-    target: Target, namespace: str, nodes: NodeIndex, facts: Facts, *, deputy: bool
+    target: Target, namespace: str, facts: Facts, reader: ReadPermissions
 ) -> tuple[Target, dict[str, PersistentVolume]]:
     """The target with what its volumes require of nodes, and the PersistentVolumes of hotplugged ones.
 
-    They are read only where they could still make a difference.
+    They are read even if no node is eligible: advice that opens a node must not send the VM away from its disks.
     """
     claims = _claims(target.vmi)
-    if not claims or not nodes.review(target.requirements).count:
+    if not claims:
         return target, {}
-    if deputy:
-        return _add_gap(target, "which nodes reach the VM's volumes was not looked up"), {}
+    if reader.without_volumes:
+        return _add_gap(target, f"which nodes reach the VM's volumes was not looked up: {reader.without_volumes}"), {}
+    if len(claims) > MAX_CLAIMS:
+        more = pluralize(len(claims) - MAX_CLAIMS, "more volume")
+        target = _add_gap(target, f"which nodes reach {more} of the VM was not looked up: {MAX_CLAIMS} is the limit")
+        claims = dict(islice(claims.items(), MAX_CLAIMS))
     try:
         bound = _bound_volumes(claims, namespace, facts)
     except Unreadable as error:
@@ -328,8 +359,8 @@ def _with_volumes(
         for name, volume in bound.items()
         if volume.terms and name not in hotplugged
     )
-    more = msgspec.structs.replace(target, requirements=(*target.requirements, *required))
-    return more, {name: volume for name, volume in bound.items() if name in hotplugged}
+    target = msgspec.structs.replace(target, requirements=(*target.requirements, *required))
+    return target, {name: volume for name, volume in bound.items() if name in hotplugged}
 
 
 def _add_gap(target: Target, gap: str) -> Target:

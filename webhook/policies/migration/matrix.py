@@ -13,7 +13,7 @@ from webhook.placement.node import Node
 from webhook.placement.selectors import SuggestedSelector, suggestions
 from webhook.placement.verdict import Failure, Group, Verdict
 from webhook.policies.migration.answer import MigrationExplanation
-from webhook.policies.migration.explanation import MigrationSubject, explain, subject
+from webhook.policies.migration.explanation import SERVER, MigrationSubject, ReadPermissions, explain, subject
 from webhook.work import spend
 
 # Where every node has a taint of its own there are thousands.
@@ -79,8 +79,9 @@ def matrix(  # noqa: PLR0913 - a question, and which part of the answer
     node: str = "",
     first: int = 0,
     count: int = 50,
+    reader: ReadPermissions = SERVER,
 ) -> PlacementMatrix:
-    """The matrix of a VM's migration with an added selector; facts are read as for a deputy (`explain`).
+    """The matrix of a VM's migration with an added selector.
 
     Args:
         namespace: the VM's namespace.
@@ -90,20 +91,21 @@ def matrix(  # noqa: PLR0913 - a question, and which part of the answer
         node: a node to explain in full; empty: none.
         first: the place of the first row.
         count: how many rows.
+        reader: with whose permissions facts are read.
 
     Raises:
         NotThere: there is nothing to explain.
         Unreadable: something that it depends on cannot be read.
         NotRead: a fact has not been read yet.
     """
-    asked = subject(namespace, name, added, facts, deputy=True)
+    asked = subject(namespace, name, added, facts, reader=reader)
     verdict = asked.verdict
     failures = sorted(verdict.failures, key=lambda failure: -failure.count)
     shown = failures[:MAX_COLUMNS]
     unmet = {failure.requirement for failure in failures}
     met = [each.clause for each in asked.target.requirements if each not in unmet]
     return PlacementMatrix(
-        explanation=explain(namespace, name, added, facts, node=node, deputy=True),
+        explanation=explain(namespace, name, added, facts, node=node, reader=reader),
         columns=tuple(_column(failure) for failure in shown),
         more_columns=len(failures) - len(shown),
         met=tuple(dict.fromkeys(met))[:_MAX_MET],

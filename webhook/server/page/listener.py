@@ -22,6 +22,7 @@ from webhook.cluster.source import BrowsableCluster
 from webhook.errors import InputError
 from webhook.facts import Facts
 from webhook.policies.common.required_facts import Unreadable
+from webhook.policies.migration.explanation import SERVER, ReadPermissions
 from webhook.review.replay import replay
 from webhook.server.bearer import RequestDenied, require_loopback_host, token_of, user_of
 from webhook.server.explain import DEADLINE, ExplainRequest, authorize_question
@@ -144,9 +145,8 @@ class PageHandler:
         if path == "/":
             return web.Response(status=302, headers=HEADERS | {"Location": PATH})
 
-        async def permit(asked: ExplainRequest) -> None:
-            if token:
-                await self._permit(token, asked)
+        async def permit(asked: ExplainRequest) -> ReadPermissions:
+            return await self._permit(token, asked) if token else SERVER
 
         is_below = path == PATH or path.startswith(f"{PATH}/")
         answer = await self._views.show(path, query, permit) if is_below else None
@@ -154,13 +154,13 @@ class PageHandler:
             raise RequestDenied(404, "there is nothing at this address, or the decision is no longer kept")
         return await self._rendered(answer, here=_here(path))
 
-    async def _permit(self, token: str, asked: ExplainRequest) -> None:
+    async def _permit(self, token: str, asked: ExplainRequest) -> ReadPermissions:
         deadline = asyncio.get_running_loop().time() + DEADLINE
 
-        def check(facts: Facts) -> None:
-            authorize_question(user_of(token, facts), asked, facts)
+        def check(facts: Facts) -> ReadPermissions:
+            return authorize_question(user_of(token, facts), asked, facts)
 
-        await replay(check, self._cluster, Facts(peek=self._cluster.peek), deadline, PATH)
+        return await replay(check, self._cluster, Facts(peek=self._cluster.peek), deadline, PATH)
 
     async def _rendered(self, answer: PageAnswer, *, here: str, **headers: str) -> web.Response:
         values: dict[str, Any] = {**answer.values, "site": {**self._site, "here": here}}

@@ -10,7 +10,7 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError
 from webhook.facts import Facts
 from webhook.placement import syntax
-from webhook.policies.migration.explanation import NotThere, few
+from webhook.policies.migration.explanation import NotThere, ReadPermissions, few
 from webhook.policies.migration.matrix import PlacementMatrix, matrix
 from webhook.review.replay import replay
 from webhook.server.explain import DEADLINE, ExplainRequest
@@ -31,14 +31,14 @@ class Places:
         self._cluster: Final = cluster
 
     async def show(
-        self, path: str, query: PageQuery, permit: Callable[[ExplainRequest], Awaitable[None]]
+        self, path: str, query: PageQuery, permit: Callable[[ExplainRequest], Awaitable[ReadPermissions]]
     ) -> tuple[str, dict[str, Any], int]:
         """The template, its values and the HTTP status.
 
         Args:
             path: the path of this page.
             query: the parameters of the request.
-            permit: checks whether the sender may ask about a VM.
+            permit: checks whether the sender may ask about a VM; returns how facts are read.
 
         Raises:
             Unreadable: something is not known now.
@@ -50,8 +50,8 @@ class Places:
             return _TEMPLATE, values, 200
         try:
             question = _question(query)
-            await permit(question)
-            it = await self._matrix(question, query.number("first"))
+            reader = await permit(question)
+            it = await self._matrix(question, query.number("first"), reader)
         except NotThere as error:
             return _TEMPLATE, {**values, "problem": str(error)}, 404
         except InputError as error:
@@ -69,9 +69,10 @@ class Places:
         more = {"it": it, "selectors": links, "without": without, "pager": links_to_rows}
         return _TEMPLATE, values | more, 200
 
-    async def _matrix(self, asked: ExplainRequest, first: int) -> PlacementMatrix:
+    async def _matrix(self, asked: ExplainRequest, first: int, reader: ReadPermissions) -> PlacementMatrix:
         def decide(facts: Facts) -> PlacementMatrix:
-            return matrix(*(asked.namespace, asked.name, asked.added, facts), node=asked.node, first=first, count=ROWS)
+            subject = (asked.namespace, asked.name, asked.added, facts)
+            return matrix(*subject, node=asked.node, first=first, count=ROWS, reader=reader)
 
         deadline = asyncio.get_running_loop().time() + DEADLINE
         return await replay(decide, self._cluster, Facts(peek=self._cluster.peek), deadline, "the question")

@@ -13,6 +13,7 @@ from webhook.admission.audit import Label
 from webhook.admission.decision import MAX_MESSAGE
 from webhook.cluster.source import BrowsableCluster
 from webhook.errors import InputError
+from webhook.policies.migration.explanation import ReadPermissions
 from webhook.reasons import MEANINGS
 from webhook.server.explain import ExplainRequest
 from webhook.server.page.decisions import CAPACITY, NAMESPACE_CAPACITY, ShownDecision
@@ -51,7 +52,7 @@ _PLACE_PARAMETERS: Final = ("namespace", "name", "to", "node", "first")
 _BAD: Final = ("denied", "error", "would-deny")
 
 # Checks that the sender may ask; raises what the listener answers.
-Permit = Callable[[ExplainRequest], Awaitable[None]]
+Permit = Callable[[ExplainRequest], Awaitable[ReadPermissions]]
 
 
 class PageAnswer(msgspec.Struct, frozen=True):
