@@ -10,7 +10,6 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,8 +133,8 @@ class NodeInstallation(Access):
         return {pod["spec"]["containers"][0]["image"] for pod in self.pods()}
 
 
-def kustomization(directory: Path, *components: str, settings: Json = SETTINGS, patches: Sequence[Json] = ()) -> str:
-    """A kustomization of an admin, which names the image, settings, components and patches; returns its directory."""
+def kustomization(directory: Path, *components: str, settings: Json = SETTINGS) -> str:
+    """A kustomization of an admin, which names the image, settings and components; returns its directory."""
     (directory / "settings.yaml").write_text(json.dumps(settings))
     name, _, tag = IMAGE.rpartition(":")
     above = os.path.relpath(MANIFESTS, directory.resolve())
@@ -148,7 +147,6 @@ def kustomization(directory: Path, *components: str, settings: Json = SETTINGS, 
             {"name": NAMESPACE, "namespace": NAMESPACE, "behavior": "replace", "files": ["settings.yaml"]}
         ],
         "generatorOptions": {"disableNameSuffixHash": True},
-        "patches": [{"patch": json.dumps(patch)} for patch in patches],
         "images": [{"name": "kubevirt-webhook", "newName": name, "newTag": tag}],
     }
     (directory / "kustomization.yaml").write_text(json.dumps(content))
