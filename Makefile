@@ -32,9 +32,9 @@ $(READY): requirements-dev.lock pyproject.toml
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# What only runs the program needs a third of the packages; the first decision comes sooner. A complete one does, too.
+# To run the program takes a third of the packages, so the first decision comes sooner; a complete environment does, too.
 $(RUNS): requirements.lock requirements-build.lock pyproject.toml
-	@if [ ! -f $(READY) ]; then $(MAKE) --no-print-directory light; fi
+	@$(MAKE) --silent --no-print-directory $(if $(wildcard $(READY)),$(READY),light)
 	@touch $@
 
 .PHONY: light
