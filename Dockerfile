@@ -2,11 +2,12 @@
 ARG BASE=python:3.13-slim-bookworm
 
 # Build: wheels for every locked dependency, checked against its hash, and the project's own. No compiler: all of them are wheels.
+# The lock names all that is installed (`--no-deps`), also where a package asks for more, which no command imports.
 FROM ${BASE} AS build
 WORKDIR /src
 COPY requirements-image.lock requirements-build.lock ./
 RUN python -m venv /app \
- && /app/bin/pip install --no-cache-dir --no-compile --only-binary :all: --require-hashes -r requirements-image.lock
+ && /app/bin/pip install --no-cache-dir --no-compile --no-deps --only-binary :all: --require-hashes -r requirements-image.lock
 RUN python -m venv /build \
  && /build/bin/pip install --no-cache-dir --only-binary :all: --require-hashes -r requirements-build.lock
 COPY hack/image/assemble.py ./hack/image/

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hack.controlplane import build
+from hack.controlplane import build, bundles
 from tests.e2e.support.commands import HeldLease
 from tests.e2e.support.kube import Kube, eventually
 from tests.e2e.support.plane import ControlPlane
@@ -58,7 +58,7 @@ def main() -> int:
         binaries = build.ensure(os.environ)
         scheduler = binaries
         if options.kubernetes:
-            scheduler = build.ensure(os.environ, bundle=build.older_control_plane(options.kubernetes))
+            scheduler = build.ensure(os.environ, bundle=bundles.older_control_plane(options.kubernetes))
         with (
             tempfile.TemporaryDirectory(prefix="balanced-allocation-") as directory,
             AllocationPlane(Path(directory), binaries, scheduler / "kube-scheduler") as plane,
@@ -67,7 +67,7 @@ def main() -> int:
     except build.UnavailableError as reason:
         print(f"balanced_allocation: {reason}", file=sys.stderr)
         return 2
-    except (build.BuildError, StartError, AssertionError) as error:
+    except (bundles.BuildError, StartError, AssertionError) as error:
         print(f"balanced_allocation: {error}", file=sys.stderr)
         return 1
     return 0
@@ -91,8 +91,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--kubernetes",
         metavar="VERSION",
-        choices=build.older_versions(),
-        help=f"the kube-scheduler of another version ({', '.join(build.older_versions())})",
+        choices=bundles.older_versions(),
+        help=f"the kube-scheduler of another version ({', '.join(bundles.older_versions())})",
     )
     parser.add_argument("--nodes", metavar="N", type=int, default=10, help="nodes (default: 10)")
     parser.add_argument("--pods", metavar="N", type=int, default=40, help="pods (default: 40)")

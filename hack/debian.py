@@ -6,6 +6,7 @@ Packages are downloaded and unpacked; nothing is installed, so it takes no root.
 from __future__ import annotations
 
 import fcntl
+import re
 import shutil
 import subprocess
 import tempfile
@@ -47,7 +48,7 @@ def unpack(packages: Sequence[str], home: Path) -> None:
     """Download packages, and put what they hold into a directory, which appears complete or not at all.
 
     Args:
-        packages: their names.
+        packages: their names; releases that name one differently have it after ``|``.
         home: the directory; one that is there is replaced.
 
     Raises:
@@ -74,18 +75,33 @@ def _download(packages: Sequence[str], directory: Path) -> list[Path]:
         (directory / part).mkdir(parents=True)
     own = [f"Dir::State::lists={directory / 'lists'}", f"Dir::Cache={directory / 'cache'}", "APT::Sandbox::User=root"]
     options = [argument for option in own for argument in ("-o", option)]
-    attempts = (["download", *packages],), ([*options, "update"], [*options, "download", *packages])
     last = ""
-    for commands in attempts:
-        for arguments in commands:
-            done = subprocess.run(
-                ["apt-get", "-q", *arguments], cwd=directory, capture_output=True, text=True, check=False
-            )
-            last = (done.stderr.strip().splitlines() or [last])[-1]
-        found = [sorted(directory.glob(f"{package}_*.deb")) for package in packages]
+
+    def run(*arguments: str) -> None:
+        nonlocal last
+        done = subprocess.run(["apt-get", "-q", *arguments], cwd=directory, capture_output=True, text=True, check=False)
+        last = (done.stderr.strip().splitlines() or [last])[-1]
+
+    for lists in ([], options):
+        if lists:
+            run(*lists, "update")
+        names = [_name(package, lists) for package in packages]
+        run(*lists, "download", *names)
+        found = [sorted(directory.glob(f"{name}_*.deb")) for name in names]
         if all(found):
             return [archives[-1] for archives in found]
     raise MissingError(f"not installed: {', '.join(packages)}, and apt-get cannot download all of them ({last})")
+
+
+def _name(package: str, options: Sequence[str]) -> str:
+    """The name that a package has in this release, of the alternatives; the first one if none is known."""
+    alternatives = package.split("|")
+    for name in alternatives if len(alternatives) > 1 else ():
+        command = ["apt-cache", *options, "policy", name]
+        known = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        if re.search(r"Candidate: (?!\(none\))", known):
+            return name
+    return alternatives[0]
 
 
 @contextmanager

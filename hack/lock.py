@@ -14,7 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,17 +32,19 @@ COMMON = [
 PROJECT_FILE = "pyproject.toml"
 DOCS = ["--group=docs", "-o", "requirements-docs.lock"]
 PROJECT = "kubevirt-webhook (pyproject.toml"
-# A pod has a service account. The client for kubeconfigs is 48 MB.
-NOT_IN_IMAGE = ("kubernetes-asyncio",)
+# A pod has a service account. The client for kubeconfigs is 48 MB. Rich needs the others, 9 MB, for source code and
+# Markdown on terminals, which no command prints.
+NOT_IN_IMAGE = ("kubernetes-asyncio", "markdown-it-py", "pygments")
 _ENTRY = re.compile(r"^(?P<name>[a-z0-9-]+)==(?:.*\n)(?:[ ]+.*\n)*", re.MULTILINE)
 
 
-def part(lock: str, wanted: Callable[[str, str], bool]) -> str:
+def part(lock: str, wanted: Callable[[str, str], bool], without: Sequence[str] = ()) -> str:
     """The part of a lock file that some of its direct dependencies need.
 
     Args:
         lock: the content of the lock file, with comments that name what requires an entry.
         wanted: whether a direct dependency is wanted, by its name and what requires it in ``pyproject.toml``.
+        without: what is left out whatever requires it.
     """
     entries = {match["name"]: match[0] for match in _ENTRY.finditer(lock)}
     requirers = {name: re.findall(r"^ +#(?: via)? +(\S.*)$", entry, re.MULTILINE) for name, entry in entries.items()}
@@ -51,7 +53,7 @@ def part(lock: str, wanted: Callable[[str, str], bool]) -> str:
         more = {
             name
             for name, by in requirers.items()
-            if any(one in kept or (one.startswith(PROJECT) and wanted(name, one)) for one in by)
+            if name not in without and any(one in kept or (one.startswith(PROJECT) and wanted(name, one)) for one in by)
         }
         if more == kept:
             return "".join(entry for name, entry in entries.items() if name in kept)
@@ -60,7 +62,7 @@ def part(lock: str, wanted: Callable[[str, str], bool]) -> str:
 
 def image_part(lock: str) -> str:
     """The part of `requirements.lock` that the image has."""
-    return part(lock, lambda name, _: name not in NOT_IN_IMAGE)
+    return part(lock, lambda _name, _by: True, NOT_IN_IMAGE)
 
 
 def build_part(lock: str) -> str:

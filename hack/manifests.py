@@ -115,7 +115,7 @@ def _render_scheduler(kubectl: Path, variant: Variant) -> None:
 
 def main() -> None:
     """Write all files that are made of others."""
-    binaries = Path(_output(sys.executable, "hack/controlplane/build.py").strip())
+    binaries = Path(_output(sys.executable, "-m", "hack.controlplane.build").strip())
     for overlay in sorted((MANIFESTS / "overlays").iterdir()):
         settings = f"--config={overlay / 'settings.yaml'}"
         printed = _output(sys.executable, "-m", "webhook", "manifests", "webhooks", settings)

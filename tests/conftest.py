@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from tests import golden_files
+from tests import golden_files, measuring
 
 # A slow machine is not a bug: no test asserts how long something takes.
 settings.register_profile("unhurried", deadline=None)
@@ -44,3 +44,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not {"golden", "golden_catalogue"}.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("golden")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    with measuring.collecting():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    with measuring.measuring(item):
+        return (yield)

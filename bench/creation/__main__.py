@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from bench.options import at_least
-from hack.controlplane import build
+from hack.controlplane import build, bundles
 from tests.e2e.kubevirt.conftest import CONFIGURATION, SETTINGS
 from tests.e2e.kubevirt.control_plane import RunningKubeVirt, aggregation
 from tests.e2e.kubevirt.cost import create
@@ -37,7 +37,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         _measure(options.vms, options.warm_up, options.pause)
-    except (build.UnavailableError, build.BuildError, StartError, KubeError, OSError, AssertionError) as error:
+    except (build.UnavailableError, bundles.BuildError, StartError, KubeError, OSError, AssertionError) as error:
         print(f"bench.creation: {error}", file=sys.stderr)
         return 1
     return 0
@@ -46,7 +46,7 @@ def main() -> int:
 def _measure(vms: int, warm_up: int, pause: float) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        binaries, kubevirt_binaries = build.ensure(os.environ), build.ensure(os.environ, bundle=build.KUBEVIRT)
+        binaries, kubevirt_binaries = build.ensure(os.environ), build.ensure(os.environ, bundle=bundles.KUBEVIRT)
         log, front = AuditLog(directory, ACCOUNT.user), Pki(directory / "front")
         plane = ControlPlane(
             directory / "plane",

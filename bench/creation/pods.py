@@ -28,7 +28,7 @@ from bench.placement import launcher, profiles, webhook
 from bench.placement.client import SchedulingClient, SchedulingRequest
 from bench.placement.errors import PlacementError
 from bench.placement.plane import BenchPlane
-from hack.controlplane import build
+from hack.controlplane import build, bundles
 from tests.e2e.support.kube import KubeError
 from tests.e2e.support.processes import StartError
 
@@ -75,7 +75,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         return _measure(options.rate, options.seconds)
-    except (build.UnavailableError, build.BuildError, StartError, KubeError, PlacementError, OSError) as error:
+    except (build.UnavailableError, bundles.BuildError, StartError, KubeError, PlacementError, OSError) as error:
         print(f"bench.creation.pods: {error}", file=sys.stderr)
         return 1
 

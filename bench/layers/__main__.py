@@ -15,7 +15,7 @@ from bench.layers.measure import LayersFigures, LayersSize, measure
 from bench.layers.report import chart, markdown, write_json
 from bench.options import at_least, writable
 from bench.placement.errors import PlacementError
-from hack.controlplane import build
+from hack.controlplane import build, bundles
 from hack.debian import MissingError
 from tests.e2e.support.kube import KubeError
 from tests.e2e.support.processes import StartError
@@ -30,7 +30,7 @@ def main() -> int:
         figures = {} if options.cost_only else _measured(size, options.cases)
     except (MissingError, build.UnavailableError) as error:
         return _failed(str(error), 2)
-    except (PlacementError, StartError, KubeError, OSError, AssertionError, build.BuildError) as error:
+    except (PlacementError, StartError, KubeError, OSError, AssertionError, bundles.BuildError) as error:
         return _failed(str(error), 1)
     costs = [measure_cost(nodes, options.requests) for nodes in (20, 5000)]
     print(markdown(figures, costs), end="")

@@ -19,7 +19,7 @@ from bench.placement.errors import PlacementError, PlacementToolError
 from bench.placement.report import PlacementReport
 from bench.placement.rows import ROWS, PlacementRow
 from bench.placement.table import PlacementPlan, measure
-from hack.controlplane import build
+from hack.controlplane import build, bundles
 from tests.e2e.support.kube import KubeError
 from tests.e2e.support.processes import StartError
 
@@ -132,7 +132,7 @@ def _measured(plan: PlacementPlan) -> PlacementReport:
         binaries = build.ensure(os.environ)
     except build.UnavailableError as reason:
         raise PlacementToolError(str(reason)) from None
-    except build.BuildError as error:
+    except bundles.BuildError as error:
         raise PlacementError(str(error)) from None
     with tempfile.TemporaryDirectory(prefix="bench-placement-") as directory:
         return PlacementReport(plan, measure(plan, binaries, Path(directory), _say))

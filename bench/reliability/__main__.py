@@ -13,7 +13,7 @@ from typing import NoReturn
 from bench.reliability import floods, memory, rollouts
 from bench.reliability.errors import ReliabilityError, ReliabilityToolError
 from bench.reliability.outcome import ReliabilityOutcome, machine, table
-from hack.controlplane import build
+from hack.controlplane import build, bundles
 from tests.e2e.support.kube import KubeError
 from tests.e2e.support.processes import StartError
 
@@ -71,7 +71,7 @@ def _run(name: str, scale: float) -> ReliabilityOutcome:
         binaries = build.ensure(os.environ)
     except build.UnavailableError as reason:
         raise ReliabilityToolError(str(reason)) from None
-    except build.BuildError as error:
+    except bundles.BuildError as error:
         raise ReliabilityError(str(error)) from None
     return rollouts.ROLLOUTS[name](binaries, scale)
 

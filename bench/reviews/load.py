@@ -18,6 +18,23 @@ CLIENT_LIMIT: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True)
+class ReviewArrival:
+    """How reviews arrive: with a fixed number in flight, or at a fixed rate whatever the answers do.
+
+    Attributes:
+        title: what tables call it.
+        in_flight: reviews in flight; 0: they come at a rate.
+        per_second: reviews per second; 0: each begins when another one has its answer.
+        burst: how many of them come at the same moment.
+    """
+
+    title: str
+    in_flight: int = 0
+    per_second: int = 0
+    burst: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Pressure:
     """How long each server is measured.
 
@@ -36,6 +53,7 @@ class Sample:
 
     Attributes:
         sent: reviews that were answered, the warm-up's among them.
+        arrival: the title of how reviews arrived.
         cpu_us: CPU time of the server for one review, in microseconds.
         rps: reviews per second.
         client_share: of its core, used by the load client.
@@ -43,7 +61,7 @@ class Sample:
 
     server: str
     payload: str
-    concurrency: int
+    arrival: str
     round: int
     sent: int
     cpu_us: float
@@ -70,7 +88,7 @@ class LoadClient:
     core: int | None
     pressure: Pressure
 
-    def press(self, running: RunningServer, payload: Payload, concurrency: int, round_: int) -> Sample:
+    def press(self, running: RunningServer, payload: Payload, arrival: ReviewArrival, round_: int) -> Sample:
         """Put load on a server.
 
         Raises:
@@ -82,7 +100,9 @@ class LoadClient:
             f"-url={running.server.url(payload)}",
             f"-body={payload.file}",
             f"-ca={self.certificate.certificate}",
-            f"-concurrency={concurrency}",
+            f"-concurrency={arrival.in_flight}",
+            f"-rate={arrival.per_second}",
+            f"-burst={arrival.burst}",
             f"-duration={self.pressure.seconds}s",
             f"-warmup={self.pressure.warmup}s",
             f"-pid={running.pid}",
@@ -96,15 +116,15 @@ class LoadClient:
         if seen["errors"]:
             total = seen["errors"] + seen["count"] + seen["warmup"]
             raise BenchError(
-                f"{title} gave {seen['errors']} wrong answers of {total} to the {payload.name} review with "
-                f"{concurrency} in flight; the first: {seen['first_error']}"
+                f"{title} gave {seen['errors']} wrong answers of {total} to the {payload.name} review, "
+                f"{arrival.title}; the first: {seen['first_error']}"
             )
         if not seen["count"]:
             raise BenchError(f"{title} answered no {payload.name} review within {self.pressure.seconds:g} s")
         return Sample(
             server=running.server.key,
             payload=payload.name,
-            concurrency=concurrency,
+            arrival=arrival.title,
             round=round_,
             sent=seen["count"] + seen["warmup"],
             cpu_us=seen["server_cpu_seconds"] / seen["count"] * 1e6,

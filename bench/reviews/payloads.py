@@ -1,4 +1,8 @@
-"""The reviews that are sent, recorded from a real API server, and what a right answer does to their objects."""
+"""The reviews that are sent, and what a right answer does to their objects.
+
+They were recorded from a real API server; the migration of a drain is one of these, with the object and the sender that
+KubeVirt's evacuation controller has.
+"""
 
 from __future__ import annotations
 
@@ -119,5 +123,7 @@ VM: Final = Payload(
     },
 )
 MIGRATION: Final = Payload("migration")
+# Without a selector: what KubeVirt itself creates for each VM of a node that is drained.
+DRAIN: Final = Payload("drain")
 
-PAYLOADS: Final = (POD, VM, MIGRATION)
+PAYLOADS: Final = (POD, VM, MIGRATION, DRAIN)

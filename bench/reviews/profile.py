@@ -21,7 +21,7 @@ from bench.reviews import certificate, golang, host, interpreter
 from bench.reviews.errors import BenchError
 from bench.reviews.load import LoadClient, Pressure
 from bench.reviews.payloads import MIGRATION, PAYLOADS, POD, VM
-from bench.reviews.rounds import CONCURRENCIES
+from bench.reviews.rounds import BUSY
 from bench.reviews.servers import OURS, ROOT, Pythons, lineup, started
 
 PICTURE: Final = "docs/images/review-time.svg"
@@ -37,7 +37,7 @@ Parts = Mapping[str, float]
 def main() -> int:
     """Measure, print and draw; the exit code is 1 where a server failed, 2 where the machine lacks something."""
     try:
-        measured = {payload.name: _measured(payload.name) for payload in PAYLOADS}
+        measured = {payload.name: _measured(payload.name) for payload in (POD, VM, MIGRATION)}
     except BenchError as error:
         print(f"bench.reviews.profile: {error}", file=sys.stderr)
         return error.exit_code
@@ -63,7 +63,7 @@ def _measured(name: str) -> Parts:
         with started(servers, cores.server, pair, directory) as (running,):
             time.sleep(0.5)
             os.kill(running.pid, signal.SIGUSR2)
-            sample = client.press(running, payload, CONCURRENCIES[-1], 1)
+            sample = client.press(running, payload, BUSY, 1)
         seen: dict[str, int] = json.loads(samples.read_text())
     total = sum(seen.values()) or 1
     return {part: sample.cpu_us * count / total for part, count in sorted(seen.items(), key=lambda each: -each[1])}

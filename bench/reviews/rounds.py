@@ -11,12 +11,22 @@ from typing import Final
 from bench.reviews import certificate
 from bench.reviews.golang import BuiltServers
 from bench.reviews.host import Cores
-from bench.reviews.load import LoadClient, Pressure, Sample
-from bench.reviews.payloads import PAYLOADS, Payload
+from bench.reviews.load import LoadClient, Pressure, ReviewArrival, Sample
+from bench.reviews.payloads import PAYLOADS, POD, Payload
 from bench.reviews.servers import Pythons, RunningServer, lineup, started
 
 # One review at a time shows how fast an answer can be; sixteen show what a core can do.
-CONCURRENCIES: Final = (1, 16)
+ALONE: Final = ReviewArrival("1 in flight", in_flight=1)
+BUSY: Final = ReviewArrival("16 in flight", in_flight=16)
+# A busy cluster's, which leaves the slowest server a little of its core; and VMs of a node that all start at once.
+STEADY: Final = ReviewArrival("500 a second", per_second=500)
+BURSTS: Final = ReviewArrival("bursts of 64", per_second=256, burst=64)
+_ARRIVALS: Final = {POD.name: (ALONE, BUSY, STEADY, BURSTS)}
+
+
+def arrivals(payload: Payload) -> tuple[ReviewArrival, ...]:
+    """How the reviews of a payload arrive."""
+    return _ARRIVALS.get(payload.name, (ALONE, BUSY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +45,7 @@ class ReviewsPlan:
     @property
     def seconds(self) -> float:
         """About how long it takes, with the starts of servers and load client."""
-        loads = self.rounds * len(PAYLOADS) * len(CONCURRENCIES) * len(self.servers)
+        loads = self.rounds * sum(len(arrivals(payload)) for payload in PAYLOADS) * len(self.servers)
         return loads * (self.pressure.seconds + self.pressure.warmup + 0.05) + self.rounds * 3
 
 
@@ -90,9 +100,9 @@ class Bench:
         with started(servers, self.cores.server, pair, directory) as all_running:
             for payload in PAYLOADS:
                 able = [running for running in all_running if _serves(running, payload, outcome)]
-                for concurrency in CONCURRENCIES:
+                for arrival in arrivals(payload):
                     for running in able:
-                        sample = client.press(running, payload, concurrency, round_)
+                        sample = client.press(running, payload, arrival, round_)
                         outcome.samples.append(sample)
                         outcome.reviews[sample.server] += sample.sent
         for running in all_running:

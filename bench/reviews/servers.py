@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from bench.reviews.certificate import Certificate
 from bench.reviews.errors import BenchError, last_line
 from bench.reviews.host import pinned
-from bench.reviews.payloads import MIGRATION, POD, VM, Payload
+from bench.reviews.payloads import DRAIN, MIGRATION, POD, VM, Payload
 
 OURS: Final = "ours"
 NEWER: Final = "newer"
@@ -45,12 +45,14 @@ OUR_PATHS: Final = {
     POD.name: "/mutate/scheduling/pods/enforce",
     VM.name: "/mutate/scheduling/virtualmachines/enforce",
     MIGRATION.name: "/validate/migration/virtualmachineinstancemigrations/enforce",
+    DRAIN.name: "/mutate/migration/virtualmachineinstancemigrations/enforce",
 }
 # As in go/internal/names.
 _OTHER_PATHS: Final = {
     POD.name: "/mutate/pods",
     VM.name: "/mutate/virtualmachines",
     MIGRATION.name: "/validate/migrations",
+    DRAIN.name: "/validate/migrations",
 }
 
 

@@ -12,7 +12,7 @@ from hack.chart.write import CHART, generated
 
 def main() -> None:
     """Write all files, and remove those that are not generated any more."""
-    build = [sys.executable, "hack/controlplane/build.py"]
+    build = [sys.executable, "-m", "hack.controlplane.build"]
     binaries = Path(subprocess.run(build, check=True, capture_output=True, text=True, cwd=ROOT).stdout.strip())
     files = generated(binaries / "kubectl")
     for old in (CHART / "templates").glob("*.yaml"):

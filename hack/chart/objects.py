@@ -31,8 +31,8 @@ KNOBS: Final = (
     *("podDisruptionBudget", "parity", "events", "unenforced", "policyReports", "explain", "metrics"),
     *("page", "layers"),
 )
-# The component of each knob that stands for permissions.
-_RIGHTS: Final = {
+# The component of each knob that adds permissions.
+_PERMISSIONS: Final = {
     **{name: name for name in ("parity", "events", "unenforced", "explain", "metrics", "page")},
     "policyReports": "policyreports",
 }
@@ -94,7 +94,7 @@ class ChartSource:
             if made["kind"] == "NetworkPolicy" and knobs["callers"]:
                 made = restrict_callers(made, [_BLOCK])
             yield made
-        for knob, component in _RIGHTS.items():
+        for knob, component in _PERMISSIONS.items():
             if knobs[knob]:
                 yield from (one.value for one in read_documents(MANIFESTS / "components" / component / "rbac.yaml"))
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from webhook.install.plan import DIGEST_ANNOTATION
 from webhook.settings.file import schema as settings_schema
 
 _MAP: Final = {"type": "object", "additionalProperties": {"type": "string"}}
+# The selectors' label, and the annotations that the chart writes itself: a mapping cannot have a key twice.
+_LABELS: Final = {**_MAP, "propertyNames": {"not": {"const": "app.kubernetes.io/name"}}}
+_ANNOTATIONS: Final = {
+    **_MAP,
+    "propertyNames": {"not": {"enum": [DIGEST_ANNOTATION, "kubectl.kubernetes.io/default-container"]}},
+}
 _LIST: Final = {"type": "array", "items": {"type": "object"}}
 _BOOLEAN: Final = {"type": "boolean"}
 # What the manifests fix, as `install` checks it.
@@ -22,7 +29,8 @@ _FIXED: Final[dict[str, dict[str, Any]]] = {
 
 
 def _object(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": False, "properties": properties}
+    # All have defaults; a value that is null removes them.
+    return {"type": "object", "additionalProperties": False, "required": [*properties], "properties": properties}
 
 
 def _text(description: str, **more: Any) -> dict[str, Any]:
@@ -45,12 +53,10 @@ def schema() -> dict[str, Any]:
         digest=_text("Digest of the image; it wins over the tag.", pattern="^(sha256:[0-9a-f]{64})?$"),
         pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]},
     )
-    return {
+    result = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$defs": definitions,
         **_object(
-            # Helm's own: values for charts that contain this one.
-            **{"global": {"type": "object"}},
             image=image,
             imagePullSecrets=_LIST,
             replicas={"type": "integer", "minimum": 1},
@@ -59,13 +65,18 @@ def schema() -> dict[str, Any]:
             tolerations=_LIST,
             affinity={"type": "object"},
             topologySpreadConstraints=_LIST,
-            commonLabels=_MAP,
-            podLabels=_MAP,
-            podAnnotations=_MAP,
+            commonLabels=_LABELS,
+            podLabels=_LABELS,
+            podAnnotations=_ANNOTATIONS,
             openshift=_BOOLEAN,
             certificates={"enum": ["managed", "cert-manager"]},
-            networkPolicy=_object(enabled=_BOOLEAN, callers={"type": "array", "items": _text("A CIDR block.")}),
-            podDisruptionBudget=_object(enabled=_BOOLEAN, maxUnavailable={"type": ["integer", "string"]}),
+            networkPolicy=_object(
+                enabled=_BOOLEAN,
+                callers={"type": "array", "items": _text("A CIDR block.", pattern="^[0-9a-fA-F:.]+/[0-9]{1,3}$")},
+            ),
+            podDisruptionBudget=_object(
+                enabled=_BOOLEAN, maxUnavailable={"type": ["integer", "string"], "pattern": "^[0-9]+%$"}
+            ),
             autoscaling=_object(
                 enabled=_BOOLEAN,
                 minReplicas={"type": "integer", "minimum": 1},
@@ -74,11 +85,14 @@ def schema() -> dict[str, Any]:
             ),
             monitoring=_object(
                 enabled=_BOOLEAN,
-                labels=_MAP,
+                labels=_LABELS,
                 interval=_text("Of scrapes.", pattern="^[0-9]+[smh]$"),
                 runbookUrl=_text("Where the sections of docs/runbooks.md are.", pattern="^https?://[^\\s'\"#{}]+$"),
             ),
-            dashboard=_object(enabled=_BOOLEAN, labels=_MAP),
+            dashboard=_object(enabled=_BOOLEAN, labels=_LABELS),
             settings=settings,
         ),
     }
+    # Helm's own: values for charts that contain this one.
+    result["properties"]["global"] = {"type": "object"}
+    return result

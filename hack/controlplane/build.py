@@ -1,24 +1,20 @@
 #!/usr/bin/env python3
-"""Builds what the end-to-end tests run, once for each version, into a cache: control planes of Kubernetes and KubeVirt.
+"""Builds what the end-to-end tests run, once, into a cache: control planes of Kubernetes and KubeVirt.
 
 Compiling takes minutes, so a finished build is kept and shared: by later runs, by every worktree and by parallel test
-workers. Two things make that safe: a build appears under its final name by one rename (a directory of that name is
-complete, always), and a file lock lets one process build while the others wait for it.
+workers. Three things make that safe: the name of a build has a digest of everything here that it is made of; it
+appears under that name by one rename (a directory of that name is complete, always); and a file lock lets one process
+build while the others wait for it.
 
 The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`` beside this file, and older ones in
 ``k8s-1.34/go.mod``, ``kubevirt-1.8/go.mod`` and so on; their go.sum files pin every byte that is compiled, and
-``-mod=readonly`` keeps the build from changing either. Standard library only: CI runs this before anything is
-installed.
+``-mod=readonly`` keeps the build from changing either. Standard library only: CI installs nothing before.
 
-``--descheduler`` builds the upstream descheduler of ``descheduler/go.mod``, and ``--helm`` builds Helm of
-``helm/go.mod``, which installs the chart in tests. ``--krew`` builds krew and the validator of its index, for the tests
-of the kubectl plugin. ``--cert-manager`` builds cert-manager's controllers out of its
-library, since its own commands are in modules that no proxy has.
-``--scheduler-plugins`` builds the kube-scheduler of ``scheduler-plugins/go.mod``, whose plugins the load-aware
-configurations run.
-
-``--kubernetes 1.34`` builds the control plane of an older minor version, with the same etcd. Its kube-scheduler also
-runs beside the API server of the newest one, so that two versions of the scheduler are compared on the same API server.
+``--krew`` builds krew and the validator of its index, for the tests of the kubectl plugin, and ``--metrics-server``
+metrics-server. ``--cert-manager`` builds cert-manager's controllers out of its library, since its own commands are in
+modules that no proxy has. ``--scheduler-plugins`` builds the kube-scheduler whose plugins the load-aware configurations
+run. ``--kubernetes 1.34`` builds the control plane of an older minor version, with the same etcd; its kube-scheduler
+also runs beside the newest API server.
 
 Exit codes: 0 built or found (the directory is the last line of output), 1 the build failed, 2 usage, 69 there is
 nothing to build with: the last line on standard error is the reason.
@@ -30,181 +26,31 @@ import argparse
 import contextlib
 import fcntl
 import os
-import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+from hack.controlplane.bundles import (
+    ALONE,
+    CONTROL_PLANE,
+    HERE,
+    BuildError,
+    Bundle,
+    ToolModule,
+    kubevirt_releases,
+    older_control_plane,
+    older_versions,
+)
 
 EX_UNAVAILABLE = 69  # sysexits.h: "a support program or file does not exist"
 
-HERE = Path(__file__).resolve().parent
-KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
-OLDER = "k8s-"
 LOG_TAIL = 15
 
 
 class UnavailableError(Exception):
     """There is neither a build, nor one of the user's own, nor Go to make one: a reason to skip, not to fail."""
-
-
-class BuildError(Exception):
-    """Go was there and could not build: a reason to fail."""
-
-
-@dataclass(frozen=True)
-class ToolModule:
-    """A module beside this file whose tools are built.
-
-    Attributes:
-        module: its directory.
-        requires: the module that it builds tools of.
-        binaries: what comes of it.
-        output: the name of its one binary; empty where Go is to name each after its package.
-        ldflags: what the linker writes into the binaries, by the module's version.
-        data: directories of the module that are needed beside the binaries.
-    """
-
-    module: str
-    requires: str
-    binaries: tuple[str, ...]
-    output: str = ""
-    ldflags: Callable[[str], str] = lambda _version: "-s -w"
-    data: tuple[str, ...] = ()
-
-    @property
-    def version(self) -> str:
-        """The version that the module's ``go.mod`` requires."""
-        return _required(HERE / self.module / "go.mod", self.requires)
-
-
-@dataclass(frozen=True)
-class Bundle:
-    """What is built together, into one directory of the cache.
-
-    Attributes:
-        name: of the directory that holds a directory for each version.
-        title: for people.
-        takes: how long, for people.
-        assets: what makes a directory in KUBEBUILDER_ASSETS do instead; empty: nothing does.
-    """
-
-    name: str
-    title: str
-    takes: str
-    parts: tuple[ToolModule, ...]
-    assets: tuple[str, ...] = ()
-
-    @property
-    def version(self) -> str:
-        """The versions of all parts, which name the directory in the cache."""
-        first, *others = self.parts
-        return "-".join([first.version, *(f"{part.module}{part.version}" for part in others)])
-
-
-def _kubernetes_ldflags(version: str) -> str:
-    """Stamps the version: without it the server says v0.0.0, and clients treat it as too old for everything."""
-    major, minor, _ = version.removeprefix("v").split(".", 2)
-    package = "k8s.io/component-base/version"
-    stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
-    return " ".join(["-s -w", *(f"-X {package}.{name}={value}" for name, value in stamps.items())])
-
-
-def _helm_ldflags(version: str) -> str:
-    """Stamps the version, and that of Kubernetes for which charts are rendered without a cluster; else it is 1.20."""
-    minor = _required(HERE / "helm" / "go.mod", "k8s.io/client-go").split(".")[1]
-    package = "helm.sh/helm/v3"
-    stamps = {
-        f"{package}/internal/version.version": version,
-        f"{package}/pkg/chartutil.k8sVersionMajor": "1",
-        f"{package}/pkg/chartutil.k8sVersionMinor": minor,
-        f"{package}/pkg/lint/rules.k8sVersionMajor": "1",
-        f"{package}/pkg/lint/rules.k8sVersionMinor": minor,
-    }
-    return " ".join(["-s -w", *(f"-X {name}={value}" for name, value in stamps.items())])
-
-
-ETCD = ToolModule("etcd", "go.etcd.io/etcd/server/v3", ("etcd",), output="etcd")
-
-
-def _control_plane(module: str, assets: tuple[str, ...] = ()) -> Bundle:
-    kubernetes = ToolModule(module, "k8s.io/kubernetes", KUBERNETES, ldflags=_kubernetes_ldflags)
-    return Bundle("controlplane", "Kubernetes control plane", "about four minutes", (kubernetes, ETCD), assets)
-
-
-# setup-envtest's directories hold these (and kubectl), never a scheduler or a controller manager.
-CONTROL_PLANE = _control_plane("k8s", assets=("kube-apiserver", "etcd"))
-DESCHEDULER = Bundle(
-    "descheduler",
-    "descheduler",
-    "about two minutes",
-    (ToolModule("descheduler", "sigs.k8s.io/descheduler", ("descheduler",), output="descheduler"),),
-)
-HELM = Bundle(
-    "helm", "Helm", "about two minutes", (ToolModule("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),)
-)
-KREW = Bundle(
-    "krew",
-    "krew",
-    "half a minute",
-    (ToolModule("krew", "sigs.k8s.io/krew", ("krew", "validate-krew-manifest")),),
-)
-PLUGINS = "scheduler-plugins"
-SCHEDULER_PLUGINS = Bundle(
-    PLUGINS,
-    f"kube-scheduler with {PLUGINS}",
-    "about three minutes",
-    (ToolModule(PLUGINS, f"sigs.k8s.io/{PLUGINS}", ("kube-scheduler",), "kube-scheduler", _kubernetes_ldflags),),
-)
-CERT_MANAGER_TOOLS = ("cert-manager-controller", "cert-manager-cainjector")
-CERT_MANAGER = Bundle(
-    "cert-manager",
-    "cert-manager",
-    "about three minutes",
-    (ToolModule("cert-manager", "github.com/cert-manager/cert-manager", CERT_MANAGER_TOOLS, data=("deploy/crds",)),),
-)
-NODE = Bundle(
-    "node",
-    "Kubernetes node",
-    "about two minutes",
-    (ToolModule("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
-)
-# An option each, of the same name.
-ALONE = (DESCHEDULER, SCHEDULER_PLUGINS, HELM, KREW, NODE, CERT_MANAGER)
-KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
-
-
-def _kubevirt(module: str) -> Bundle:
-    part = ToolModule(module, "kubevirt.io/kubevirt", KUBEVIRT_BINARIES)
-    return Bundle("kubevirt", "KubeVirt control plane", "about three minutes", (part,))
-
-
-KUBEVIRT = _kubevirt("kubevirt")
-
-
-def kubevirt_releases() -> dict[str, Bundle]:
-    """The releases of KubeVirt that can be built, such as 1.8.4, the newest first."""
-    bundles = [KUBEVIRT, *(_kubevirt(module.parent.name) for module in sorted(HERE.glob("kubevirt-*/go.mod")))]
-    return {bundle.parts[0].version.removeprefix("v"): bundle for bundle in bundles}
-
-
-def older_versions() -> list[str]:
-    """The minor versions of Kubernetes, besides the newest one, whose control planes can be built."""
-    return sorted(module.parent.name.removeprefix(OLDER) for module in HERE.glob(f"{OLDER}*/go.mod"))
-
-
-def older_control_plane(minor: str) -> Bundle:
-    """The control plane of a minor version that ``older_versions`` lists, such as 1.34."""
-    return _control_plane(f"{OLDER}{minor}")
-
-
-def _required(go_mod: Path, module: str) -> str:
-    found = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", go_mod.read_text(), re.MULTILINE)
-    if found is None:
-        raise BuildError(f"{go_mod}: no version of {module} is required there; run 'go get {module}@VERSION' beside it")
-    return found[1]
 
 
 def cache_root(environ: Mapping[str, str]) -> Path:
@@ -224,7 +70,12 @@ def _assets(environ: Mapping[str, str], bundle: Bundle) -> Path | None:
 
 def location(environ: Mapping[str, str], cache: Path | None = None, bundle: Bundle = CONTROL_PLANE) -> Path:
     """Where the binaries are, or will be once they are built."""
-    return _assets(environ, bundle) or (cache or cache_root(environ)).resolve() / bundle.name / bundle.version
+    return _assets(environ, bundle) or (cache or cache_root(environ)).resolve() / bundle.name / bundle.directory
+
+
+def version_of(directory: Path) -> str:
+    """The version of what was built into a directory, such as v1.9.0; of several parts those of all."""
+    return directory.name.rpartition("-")[0]
 
 
 def ensure(environ: Mapping[str, str], cache: Path | None = None, bundle: Bundle = CONTROL_PLANE) -> Path:
@@ -282,44 +133,30 @@ def _build(go: str, bundle: Bundle, directory: Path, environ: Mapping[str, str])
 def _go_build(go: str, module: Path, output: Path | str, ldflags: str, environ: Mapping[str, str]) -> None:
     """Builds the commands that ``module`` lists as tools."""
     options = ["-mod=readonly", "-trimpath", "-buildvcs=false", f"-ldflags={ldflags}"]
-    try:
-        done = subprocess.run(
-            [go, "build", *options, "-o", str(output), "tool"],
-            cwd=module,
-            env=_go_environment(environ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-    except OSError as error:
-        raise BuildError(f"{go} could not be started: {error.strerror}; check the Go installation") from error
+    done = _run_go([go, "build", *options, "-o", str(output), "tool"], module, environ)
     if done.returncode:
-        tail = "\n".join(f"  {line}" for line in done.stdout.strip().splitlines()[-LOG_TAIL:])
+        tail = "\n".join(f"  {line}" for line in (done.stdout + done.stderr).strip().splitlines()[-LOG_TAIL:])
         raise BuildError(f"'go build' of the tools in {module / 'go.mod'} failed; its last lines:\n{tail}")
 
 
 def _module_directory(go: str, part: ToolModule, environ: Mapping[str, str]) -> Path:
     """Where Go keeps the module that a part requires; the build has fetched it."""
-    done = subprocess.run(
-        [go, "list", "-m", "-f", "{{.Dir}}", part.requires],
-        cwd=HERE / part.module,
-        env=_go_environment(environ),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = _run_go([go, "list", "-m", "-f", "{{.Dir}}", part.requires], HERE / part.module, environ)
     if done.returncode:
         raise BuildError(f"'go list -m {part.requires}' failed: {done.stderr.strip()}")
     return Path(done.stdout.strip())
 
 
-def _go_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The caller's environment, for a build for this machine, of these modules alone, without a C compiler."""
+def _run_go(command: Sequence[str], module: Path, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Runs Go for this machine, on one module alone, without a C compiler."""
     kept = {name: value for name, value in environ.items() if name not in {"GOOS", "GOARCH"}}
-    return {**kept, "CGO_ENABLED": "0", "GOWORK": "off"}
+    own = {**kept, "CGO_ENABLED": "0", "GOWORK": "off"}
+    try:
+        return subprocess.run(
+            command, cwd=module, env=own, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        raise BuildError(f"{command[0]} could not be started: {error.strerror}; check the Go installation") from error
 
 
 def _say(message: str) -> None:
@@ -328,7 +165,7 @@ def _say(message: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="build.py",
+        prog="python -m hack.controlplane.build",
         description="Build what the end-to-end tests run; the last line is its directory.",
     )
     what = parser.add_mutually_exclusive_group()

@@ -18,10 +18,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 USER = 65532
-# Parts of the standard library that no server imports.
+# Parts of the standard library that no command imports: for tests, terminals, desktops and databases. With their
+# extension modules, the libraries of those are left out, too.
 LEFT_OUT = (
-    *("ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages", "test", "tkinter", "turtledemo", "venv"),
-    *("turtle.py", "__pycache__", "__phello__"),
+    *("ensurepip", "idlelib", "lib2to3", "pydoc.py", "pydoc_data", "site-packages", "venv", "xmlrpc"),
+    *("test", "unittest", "doctest.py", "_test*", "_ctypes_test*", "_xxtestfuzz*", "xxlimited*", "xxsubtype*"),
+    *("_pyrepl", "curses", "_curses*", "readline*", "tkinter", "_tkinter*", "turtle.py", "turtledemo"),
+    *("dbm", "_dbm*", "_gdbm*", "sqlite3", "_sqlite3*", "__phello__"),
 )
 FILES = {
     "etc/passwd": f"root:x:0:0:root:/:/nonexistent\nwebhook:x:{USER}:{USER}:kubevirt-webhook:/:/nonexistent\n",
@@ -46,7 +49,7 @@ def assemble(root: Path, environment: Path) -> None:
     prefix = Path(sys.base_prefix)
     library = prefix / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}"
     target = _under(root, library)
-    ignore = shutil.ignore_patterns(*LEFT_OUT, "config-*", "_tkinter*", "*.a")
+    ignore = shutil.ignore_patterns(*LEFT_OUT, "__pycache__", "config-*", "*.a")
     shutil.copytree(library, target, ignore=ignore, symlinks=True)
     interpreter = Path(sys.executable).resolve()
     _copy(root, interpreter)

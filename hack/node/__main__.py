@@ -16,17 +16,23 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hack.controlplane import build
+from hack.controlplane import build, bundles
 from hack.node import image, packages
-from hack.node.requirements import missing
+from hack.node.requirements import NAMESPACES, missing
 
 ROOT = Path(__file__).resolve().parents[2]
+# What tests run beside the program.
+NEIGHBOURS = (bundles.HELM, bundles.CERT_MANAGER, bundles.METRICS_SERVER, bundles.DESCHEDULER)
 CGROUPS = Path("/sys/fs/cgroup")
-NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the node; returns the exit status of the command."""
+def main(arguments: Sequence[str] | None = None, neighbours: Sequence[bundles.Bundle] = NEIGHBOURS) -> int:
+    """Run the node; returns the exit status of the command, or 69 where this machine cannot run one.
+
+    Args:
+        arguments: the command line; None: the program's own.
+        neighbours: what is built for the command.
+    """
     parser = argparse.ArgumentParser(prog="python -m hack.node", description="Run a node, or a command beside it.")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="command to run (default: wait for Ctrl-C)")
     command = parser.parse_args(arguments).command
@@ -37,13 +43,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cache.mkdir(parents=True, exist_ok=True)
     try:
         binaries = build.ensure(os.environ)
-        node = build.ensure(os.environ, bundle=build.NODE)
+        node = build.ensure(os.environ, bundle=bundles.NODE)
+        for neighbour in neighbours if command else ():
+            build.ensure(os.environ, bundle=neighbour)
         with locked(cache):
             usr = packages.ensure(cache)
             images = image.ensure(cache, usr)
-    except (build.UnavailableError, build.BuildError, packages.PreparationError) as error:
+    except (build.UnavailableError, bundles.BuildError, packages.PreparationError) as error:
         print(f"node: {error}", file=sys.stderr)
-        return 1
+        # Everything else is the machine's: packages, interpreters and modules that it does not have.
+        return 1 if isinstance(error, image.ImageError) else build.EX_UNAVAILABLE
     with directory() as place:
         environ = {
             **os.environ,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,16 +15,17 @@ from tests.e2e.support.access import Access
 from tests.e2e.support.kube import Kube, KubeError, eventually
 from tests.e2e.support.objects import install_crds
 from tests.e2e.support.pki import ADMIN, KUBE_SCHEDULER, Identity
-from tests.e2e.support.processes import Process
+from tests.e2e.support.processes import Process, StartError, tail
 
 SERVICES: Final = "10.0.0.0/24"
 API_SERVER: Final = "10.0.0.1"
-IMAGE: Final = "localhost/kubevirt-webhook:one"
+NAME: Final = "localhost/kubevirt-webhook"
+IMAGE: Final = f"{NAME}:one"
 # Another name of the same bytes: a rollout as an upgrade makes one.
-UPGRADED: Final = "localhost/kubevirt-webhook:two"
+UPGRADED: Final = f"{NAME}:two"
 PAUSE: Final = "localhost/pause:1"
 # Starts, and never becomes ready.
-BROKEN: Final = "localhost/kubevirt-webhook:broken"
+BROKEN: Final = f"{NAME}:broken"
 CONTAINERD: Final = """version = 2
 root = "{root}"
 state = "{state}"
@@ -68,6 +70,7 @@ class ClusterNode:
         for archive in sorted(images.glob("*.tar")):
             self._ctr("images", "import", str(archive))
         self._ctr("images", "tag", IMAGE, UPGRADED)
+        self._ctr("images", "tag", IMAGE, f"{NAME}@{digest_of(images / 'kubevirt-webhook.tar')}")
         self._ctr("images", "tag", PAUSE, BROKEN)
 
     def start(self) -> None:
@@ -137,6 +140,8 @@ class ClusterNode:
             "podLogsDir": str(self._place / "logs"),
             "resolvConf": "",
             "serializeImagePulls": False,
+            # Changed Secrets and ConfigMaps are in the pods after this; by default it is a minute.
+            "syncFrequency": "10s",
             "volumePluginDir": str(self._place / "plugins"),
         }
         file = self._place / "kubelet.json"
@@ -224,7 +229,11 @@ class NodeCluster:
         self._start_server("kube-proxy", self._proxy(), lambda: True)
         for node in self._nodes:
             node.start()
-        eventually(lambda: self._ready_nodes() == len(self._nodes), what="the nodes to be ready", timeout=120)
+        try:
+            eventually(lambda: self._ready_nodes() == len(self._nodes), what="the nodes to be ready", timeout=120)
+        except AssertionError as error:
+            logs = self.directory / "logs"
+            raise StartError(f"{error}; the end of {logs / 'kubelet-1.log'}:\n{tail(logs / 'kubelet-1.log')}") from None
 
     def _start_server(self, name: str, command: Sequence[str], ready: Callable[[], bool]) -> None:
         process = self.process(name, command)
@@ -256,7 +265,7 @@ class NodeCluster:
         pki = self.access.pki
         names = ("kubernetes", "kubernetes.default.svc", "localhost", "127.0.0.1", API_SERVER, self.ADDRESSES[0])
         serving, accounts = pki.serving("api-server", names), pki.service_account_key
-        kubelet = pki.client("kube-apiserver", ("system:masters",))
+        kubelet, front = pki.client("kube-apiserver", ("system:masters",)), pki.client("front-proxy", ())
         return [
             str(self.binaries / "kube-apiserver"),
             "--etcd-servers=http://127.0.0.1:2379",
@@ -273,6 +282,14 @@ class NodeCluster:
             f"--service-account-key-file={accounts}",
             f"--service-account-signing-key-file={accounts}",
             "--service-account-issuer=https://kubernetes.default.svc",
+            # Servers behind the API server, such as metrics-server, know it by this certificate.
+            f"--requestheader-client-ca-file={pki.ca}",
+            "--requestheader-allowed-names=front-proxy",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={front}",
+            f"--proxy-client-key-file={front}",
             "--authorization-mode=Node,RBAC",
             "--allow-privileged=true",
             "--shutdown-delay-duration=0",
@@ -311,6 +328,14 @@ class NodeCluster:
         file = self.directory / "kube-proxy.json"
         file.write_text(json.dumps(configuration))
         return [str(self.kubelet / "kube-proxy"), f"--config={file}"]
+
+
+def digest_of(archive: Path) -> str:
+    """The digest of the image in an OCI archive: by it a registry would name the same bytes."""
+    with tarfile.open(archive) as opened:
+        index = opened.extractfile("index.json")
+        assert index
+        return str(json.load(index)["manifests"][0]["digest"])
 
 
 def make_cgroups(name: str, root: Path = Path("/sys/fs/cgroup")) -> None:

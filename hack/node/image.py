@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -46,6 +47,14 @@ func main() {
 """
 POLICY = {"default": [{"type": "insecureAcceptAnything"}]}
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+# How pip says that it reaches no registry.
+UNREACHABLE = re.compile("connection broken|name resolution|Network is unreachable|timed out")
+
+
+class ImageError(PreparationError):
+    """The Dockerfile cannot be built, whatever machine it is."""
 
 
 def ensure(cache: Path, usr: Path) -> Path:
@@ -122,7 +131,12 @@ class _Builder:
                     shutil.copy2(ROOT / file, context / file, follow_symlinks=False)
             volumes = (f"{AUTHORITIES}:{AUTHORITIES}:ro", f"{self._cache / 'pip.conf'}:/etc/pip.conf:ro")
             arguments = ("--build-arg", f"BASE={BASE}", "--build-arg", "VERSION=e2e")
-            self._build(f"{NAME}:one", context, *(f"--volume={one}" for one in volumes), *arguments)
+            try:
+                self._build(f"{NAME}:one", context, *(f"--volume={one}" for one in volumes), *arguments)
+            except PreparationError as error:
+                if UNREACHABLE.search(error.output):
+                    raise
+                raise ImageError(str(error), error.output) from error
         self._push(f"{NAME}:one", archive)
 
     def _build(self, tag: str, context: Path, *options: str) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from hack.controlplane.build import EX_UNAVAILABLE
 from hack.node.cluster import NodeCluster
 from tests.e2e.support.processes import StartError
 
@@ -27,7 +28,7 @@ There, for example:
 
 
 def main() -> int:
-    """Start the cluster and run the command; returns its exit status."""
+    """Start the cluster and run the command; returns its exit status, or 69 where the cluster does not start."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     place = Path(os.environ["NODE_DIRECTORY"])
@@ -38,7 +39,7 @@ def main() -> int:
             return _run(cluster, sys.argv[1:])
     except (StartError, subprocess.CalledProcessError) as error:
         print(f"node: {error}", file=sys.stderr)
-        return 1
+        return EX_UNAVAILABLE
     except KeyboardInterrupt:
         print("\nnode: all gone")
         return 130

@@ -11,13 +11,22 @@ from hack import debian
 # Programs, and the libraries of theirs that a minimal installation lacks.
 PACKAGES = (
     *("containerd", "runc", "containernetworking-plugins", "nftables", "buildah", "mmdebstrap"),
-    *("golang-github-containers-common", "libassuan0", "libdevmapper1.02.1", "libgpgme11", "libjansson4", "libmnl0"),
-    *("libnftables1", "libnftnl11", "libseccomp2"),
+    *("golang-github-containers-common", "libassuan0|libassuan9", "libdevmapper1.02.1"),
+    *("libgpgme11|libgpgme11t64", "libjansson4", "libmnl0", "libnftables1", "libnftnl11", "libseccomp2"),
 )
 
 
 class PreparationError(Exception):
-    """A part of the node could not be prepared: a sentence for people."""
+    """A part of the node could not be prepared on this machine.
+
+    Args:
+        sentence: for people.
+        output: all that the program printed which failed; empty: none did.
+    """
+
+    def __init__(self, sentence: str, output: str = "") -> None:
+        super().__init__(sentence)
+        self.output = output
 
 
 def ensure(cache: Path) -> Path:
@@ -45,5 +54,6 @@ def run(*command: str, cwd: Path | None = None) -> str:
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
         tail = (done.stderr or done.stdout).strip().splitlines()[-5:]
-        raise PreparationError(f"{' '.join(command[:2])} failed:\n  " + "\n  ".join(tail))
+        output = f"{done.stdout}\n{done.stderr}"
+        raise PreparationError(f"{' '.join(command[:2])} failed:\n  " + "\n  ".join(tail), output)
     return done.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +18,13 @@ PROGRAMS = {
     "perl": "perl, for mmdebstrap",
 }
 MEMORY_BYTES = 3 * 1024**3
+NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc")
+# What containers of this machine, even with root in them, are often not allowed.
+PROBES = (
+    (("unshare", *NAMESPACES, "true"), "namespaces"),
+    (("unshare", "--mount", "mount", "-t", "overlay", "overlay", "-o", "lowerdir=/usr:/etc", "/mnt"), "overlay mounts"),
+    (("unshare", "--net", "ip", "link", "add", "name", "one", "type", "veth", "peer", "name", "two"), "virtual links"),
+)
 
 
 def missing() -> str:
@@ -35,4 +43,9 @@ def missing() -> str:
     available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if available < MEMORY_BYTES:
         return "skipped: a node needs 3 GiB of memory"
+    for command, what in PROBES:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        if done.returncode:
+            why = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
+            return f"skipped: this machine does not let root make {what} ({why})"
     return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -44,11 +45,24 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
+def _given_epoch() -> int | None:
+    """The time that the environment sets, in seconds since 1970; None: it sets none."""
+    given = os.environ.get("SOURCE_DATE_EPOCH")
+    if given and not (given.isascii() and given.isdigit()):
+        raise ReleaseError(f'SOURCE_DATE_EPOCH is "{given}", not a number of seconds since 1970; correct or unset it')
+    return int(given) if given else None
+
+
+def without_credentials(uri: str) -> str:
+    """The address of a repository as it may be published: pipelines often clone with a token in it."""
+    return re.sub(r"^(\w+://)[^/@]*@", r"\1", uri)
+
+
 def _make(options: argparse.Namespace) -> None:
     version = check_version(options.version)
     if versions(ROOT) != expected(version):
-        given = os.environ.get("SOURCE_DATE_EPOCH")
-        moment = datetime.fromtimestamp(int(given), UTC) if given else datetime.now(UTC)
+        given = _given_epoch()
+        moment = datetime.fromtimestamp(given, UTC) if given else datetime.now(UTC)
         changed = prepare(ROOT, version, moment.strftime("%Y-%m-%d"))
         print(f"prepared {version} in {', '.join(changed)}")
         print(f'read the changes, commit them, tag the commit with "git tag -s v{version}", and run this again')
@@ -57,8 +71,8 @@ def _make(options: argparse.Namespace) -> None:
         raise ReleaseError("the working tree differs from HEAD; commit or take back the changes first")
     commit = _git("rev-parse", "HEAD").decode().strip()
     # The commit's own time, so that everyone who builds it gets the same bytes.
-    epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct"))
-    source = options.source or f"git+{_git('remote', 'get-url', 'origin').decode().strip()}"
+    epoch = _given_epoch() or int(_git("log", "-1", "--format=%ct"))
+    source = options.source or f"git+{without_credentials(_git('remote', 'get-url', 'origin').decode().strip())}"
     image = parse_image(options.image) if options.image else None
     release = ReleaseBuild(version, epoch, (source, commit), image, options.archive, options.builder)
     with tempfile.TemporaryDirectory() as directory:
@@ -78,7 +92,7 @@ def main(given: Sequence[str] | None = None) -> int:
     """Make a release; returns the exit status."""
     try:
         _make(_arguments(given))
-    except ReleaseError as error:
+    except (ReleaseError, OSError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 2
     return 0

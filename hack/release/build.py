@@ -77,7 +77,9 @@ def _distributions(tree: Path, release: ReleaseBuild) -> dict[str, bytes]:
         command = [sys.executable, "-m", "hatchling", "build", "-d", directory]
         done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise ReleaseError(f"hatchling could not build: {done.stderr.strip().splitlines()[-1]}")
+            raise ReleaseError(
+                f"hatchling could not build: {(done.stderr.strip() or 'no reason given').splitlines()[-1]}"
+            )
         return {file.name: file.read_bytes() for file in sorted(Path(directory).iterdir())}
 
 
@@ -90,7 +92,7 @@ def _deployables(tree: Path, release: ReleaseBuild, image: ReleaseImage) -> dict
         if file.is_file()
     }
     values = "kubevirt-webhook/values.yaml"
-    contents[values] = _with_image(contents[values].decode(), image).encode()
+    contents[values] = with_image(contents[values].decode(), image).encode()
     name = f"kubevirt-webhook-{chart_version(release.version)}.tgz"
     files = {name: tar_gz(contents, release.epoch)}
     for overlay in OVERLAYS:
@@ -110,9 +112,14 @@ def _deployables(tree: Path, release: ReleaseBuild, image: ReleaseImage) -> dict
     return files
 
 
-def _with_image(values: str, image: ReleaseImage) -> str:
-    changed = values.replace('repository: ""', f"repository: {image.repository}", 1)
-    changed = changed.replace('digest: ""', f"digest: {image.digest}", 1)
-    if changed.count(image.digest) != 1 or changed.count(image.repository) != 1:
-        raise ReleaseError("the chart's values have no empty image.repository and image.digest")
-    return changed
+def with_image(values: str, image: ReleaseImage) -> str:
+    """The chart's values with an image as default.
+
+    Raises:
+        ReleaseError: they have no place for it.
+    """
+    for key, value in (("repository", image.repository), ("digest", image.digest)):
+        values, count = re.subn(rf'(?m)^  {key}: ""$', f'  {key}: "{value}"', values)
+        if count != 1:
+            raise ReleaseError(f"the chart's values have {count} empty image.{key}; there must be one")
+    return values

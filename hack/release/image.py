@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from hack.release.mistake import ReleaseError
 
-_REFERENCE: Final = re.compile(r"(?P<repository>[^@\s:]+(?::\d+/[^@\s:]+)?)@(?P<digest>sha256:[0-9a-f]{64})")
+_REFERENCE: Final = re.compile(r"(?P<repository>[\w.-]+(?::\d+)?(?:/[\w.-]+)*)@(?P<digest>sha256:[0-9a-f]{64})")
 _METADATA: Final = re.compile(r"(?:.*/)?[^/]+\.dist-info/METADATA")
 _LIBRARY: Final = re.compile(r"(?:.*/)?(?:lib[^/]+\.so[^/]*|ld-linux[^/]*|python3\.\d+)")
 

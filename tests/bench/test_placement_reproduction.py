@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hack import balanced_allocation
-from hack.controlplane import build
+from hack.controlplane import build, bundles
 
 POD = (0.105 / 64, 450 / (256 * 1024))
 
@@ -36,9 +36,9 @@ def test_scores_are_read_from_the_log() -> None:
     ]
 
 
-@pytest.mark.parametrize("minor", build.older_versions())
+@pytest.mark.parametrize("minor", bundles.older_versions())
 def test_an_older_control_plane_is_pinned(minor: str) -> None:
-    bundle = build.older_control_plane(minor)
+    bundle = bundles.older_control_plane(minor)
 
     assert bundle.version.startswith(f"v{minor}.")
     assert build.location({"HOME": "/h", "KUBEVIRT_WEBHOOK_CACHE": "/cache"}, bundle=bundle).parts[-2:] == (
@@ -48,4 +48,4 @@ def test_an_older_control_plane_is_pinned(minor: str) -> None:
 
 
 def test_there_are_older_control_planes() -> None:
-    assert build.older_versions() == ["1.34", "1.35"]
+    assert bundles.older_versions() == ["1.34", "1.35"]

@@ -11,8 +11,9 @@ import pytest
 from bench.reviews import published, sources
 from bench.reviews.load import Pressure, Sample
 from bench.reviews.payloads import PAYLOADS
+from bench.reviews.ratios import Ratio
 from bench.reviews.report import ReviewsReport
-from bench.reviews.rounds import CONCURRENCIES, ReviewsOutcome, ReviewsPlan
+from bench.reviews.rounds import BUSY, STEADY, ReviewsOutcome, ReviewsPlan, arrivals
 from bench.reviews.servers import TITLES
 from webhook.placement.migrations import Migration, MigrationSpec
 
@@ -114,13 +115,25 @@ def test_the_pages_have_a_place_for_the_figures() -> None:
     assert published.faults({**record, "sources": {}}, {}) == []
 
 
+@pytest.mark.parametrize(
+    ("ratio", "shares"),
+    [
+        (Ratio("plain", "pod", BUSY.title, 3.4, 2.9, 3.5, 4.5), ["1/3.4 of", "1/3.5 to 1/2.9", "1/4.5: NOT met"]),
+        (Ratio("partial", "pod", BUSY.title, 0.8, 0.5, 1.25, None), ["1.25 times", "0.80 to 2.00"]),
+        (Ratio("plain", "pod", STEADY.title, 2.5, 2.5, 2.5, 2.5), ["p99", "1/2.5 of", "1/2.5: met"]),
+    ],
+)
+def test_a_ratio_its_range_and_its_aim_read_in_one_direction(ratio: Ratio, shares: list[str]) -> None:
+    assert [share for share in shares if share not in str(ratio)] == []
+
+
 def _report() -> ReviewsReport:
     servers, rounds = ["ours", "plain"], 3
     samples = [
-        _sample(server, payload.name, concurrency, round_)
+        _sample(server, payload.name, arrival.title, round_)
         for round_ in range(rounds)
         for payload in PAYLOADS
-        for concurrency in CONCURRENCIES
+        for arrival in arrivals(payload)
         for server in servers
     ]
     return ReviewsReport(
@@ -128,6 +141,6 @@ def _report() -> ReviewsReport:
     )
 
 
-def _sample(server: str, payload: str, concurrency: int, round_: int) -> Sample:
+def _sample(server: str, payload: str, arrival: str, round_: int) -> Sample:
     cpu = 100.0 if server == "ours" else 300.0
-    return Sample(server, payload, concurrency, round_, 1000, cpu, 5000.0, 1000.0, 2000.0, 3000.0, 60.0, 0.5)
+    return Sample(server, payload, arrival, round_, 1000, cpu, 5000.0, 1000.0, 2000.0, 3000.0, 60.0, 0.5)

@@ -27,6 +27,7 @@ from certs.source import Pair, self_signed
 from tests.admission.audit_schema import STRICT
 from tests.waiting import PATIENCE
 from webhook.admission.lines import DROPPING, WRITING_AGAIN
+from webhook.cli.main import main
 from webhook.errors import InputError
 from webhook.k8s.yaml_documents import read_documents
 from webhook.runtime.events import ServerEvent
@@ -198,22 +199,36 @@ def test_settings_are_followed(tmp_path: Path, pair: Pair) -> None:
 
 
 def rejection(*arguments: str) -> str:
+    """Of a process."""
     command = [sys.executable, "-m", "webhook", "serve", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 2, done.stderr
-    sentences = [line for line in done.stderr.splitlines() if not line.startswith("{")]
-    assert len(sentences) == 1, done.stderr
+    return sentence_of(done.returncode, done.stderr)
+
+
+def rejection_here(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Of the same command in this process, which needs no second to import all of it."""
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", *arguments])
+    return sentence_of(ended.value.code, capfd.readouterr().err)
+
+
+def sentence_of(status: object, said: str) -> str:
+    assert status == 2, said
+    sentences = [line for line in said.splitlines() if not line.startswith("{")]
+    assert len(sentences) == 1, said
     return sentences[0]
 
 
-def test_refusals_at_the_start(tmp_path: Path, pair: Pair, golden: Callable[[str], None]) -> None:
+def test_refusals_at_the_start(
+    tmp_path: Path, pair: Pair, golden: Callable[[str], None], capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "other").write_bytes(self_signed(["localhost"]).key)
     (tmp_path / "kubeconfig").write_text("nonsense: [")
     (tmp_path / "settings.yaml").write_text("schedulers: {kubevirt: {guard: leese a/b}}")
     crt = str(tmp_path / "crt")
 
     def check(named: str, *options: str) -> None:
-        sentence = rejection(*options)
+        sentence = rejection_here(capfd, *options)
         assert named in sentence
         golden(re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", sentence.replace(str(tmp_path), "DIR")))
 
@@ -229,6 +244,7 @@ def test_refusals_at_the_start(tmp_path: Path, pair: Pair, golden: Callable[[str
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         check(address, *FILES, "--listen", address, "--ops-listen", "127.0.0.1:0")
         check(address, *FILES, "--ops-listen", address)
+        assert rejection(*FILES, "--ops-listen", address) == rejection_here(capfd, *FILES, "--ops-listen", address)
 
 
 @pytest.mark.parametrize(
@@ -287,6 +303,7 @@ def test_a_signal_ends_a_start_that_hangs(tmp_path: Path) -> None:
             plugin_pid := subprocess.run(["pgrep", "-P", str(process.pid), "sleep"], capture_output=True).stdout
         ):
             assert process.poll() is None
+            time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=PATIENCE)
 

@@ -24,7 +24,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from hack.controlplane.build import HELM, UnavailableError, ensure
+from hack.controlplane.build import UnavailableError, ensure
+from hack.controlplane.bundles import HELM
 
 from .support import order, shared, sizes, versions
 from .support.access import Access
@@ -34,10 +35,8 @@ from .support.processes import StartError
 from .support.tenant import Tenant
 from .support.webhook_server import INSTANCETYPES, MIGRATION, SCHEDULING, WebhookServer, install
 
-BUILD = Path(__file__).resolve().parents[2] / "hack" / "controlplane" / "build.py"
+BUILD = (sys.executable, "-m", "hack.controlplane.build")
 EX_UNAVAILABLE = 69
-# The variable through which coverage measures Python subprocesses.
-MEASURED = "COVERAGE_PROCESS_CONFIG"
 # The schedulers of the server that most tests share: the plane's own, one that is unavailable, one that is unavailable
 # and that no owner ever chooses, and one without a health check.
 SCHEDULERS = {
@@ -99,9 +98,9 @@ class NewTenant(Protocol):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "e2e: needs a real Kubernetes control plane (hack/controlplane/build.py)")
+    config.addinivalue_line("markers", "e2e: needs a real Kubernetes control plane (make binaries)")
     config.addinivalue_line("markers", "namespace_labels(labels): labels of the namespace fixture's namespace")
-    config.addinivalue_line("markers", "kubernetes(since, lacking): the first minor version of Kubernetes that has it")
+    config.addinivalue_line("markers", "kubernetes(feature, ...): needs these of tests/e2e/support/versions.py")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -115,18 +114,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1:
         items[:] = order.dealt(items, ours, workers)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol() -> Iterator[None]:
-    """Children of these tests are not measured, which takes them half as much time again: coverage is a matter of the
-    tests that need no control plane."""
-    measured = os.environ.pop(MEASURED, None)
-    try:
-        return (yield)
-    finally:
-        if measured is not None:
-            os.environ[MEASURED] = measured
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -147,7 +134,7 @@ def _build(config: pytest.Config) -> Path | Missing:
 def _run_build() -> Path | Missing:
     """Runs the build, its progress going to the terminal as it comes."""
     said = ""
-    command = [sys.executable, str(BUILD), *(["--kubernetes", versions.OLDER] if versions.OLDER else [])]
+    command = [*BUILD, *(["--kubernetes", versions.OLDER] if versions.OLDER else [])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as build:
         assert build.stderr is not None
         assert build.stdout is not None

@@ -1,9 +1,8 @@
-"""hack/controlplane/build.py, with a compiler that only pretends: one build for all, whole or not at all."""
+"""`hack.controlplane.build`, with a compiler that only pretends: one build for all, whole or not at all."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -43,7 +42,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def start(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-W", "error", str(BUILD), *arguments]
+    command = [BUILD[0], "-W", "error", *BUILD[1:], *arguments]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -281,7 +281,14 @@ def test_parts_can_be_left_out(helm: Helm) -> None:
     ({"image": IMAGE, "settings": {"migration": {"collision": "no"}}}, "/settings/migration/collision"),
     ({"image": IMAGE, "settings": {"webhooks": {"service": {"name": "other"}}}}, "/settings/webhooks/service/name"),
     ({"image": IMAGE, "settings": {"server": {"listen": "0.0.0.0:9443"}}}, "/settings/server/listen"),
+    ({"image": IMAGE, "settings": {"schedulers": {"It's": {"guard": "off"}}}}, "/settings/schedulers"),
     ({"image": IMAGE, "settings": None}, "settings"),
+    ({"image": IMAGE, "networkPolicy": None}, "missing property 'networkPolicy'"),
+    ({"image": IMAGE, "networkPolicy": {"callers": ["10.0.0.1"]}}, "/networkPolicy/callers/0"),
+    ({"image": IMAGE, "podDisruptionBudget": {"maxUnavailable": "half"}}, "/podDisruptionBudget/maxUnavailable"),
+    ({"image": IMAGE, "commonLabels": {"app.kubernetes.io/name": "x"}}, "invalid propertyName 'app.kubernetes"),
+    ({"image": IMAGE, "podAnnotations": {"kubectl.kubernetes.io/default-container": "x"}}, "invalid propertyName"),
+    ({"image": IMAGE, "autoscaling": {"enabled": True, "minReplicas": 7}}, "autoscaling.minReplicas is larger"),
 ])  # fmt: skip
 def test_mistakes_are_refused_before_anything_is_installed(helm: Helm, values: dict[str, Any], part: str) -> None:
     assert part in helm.refusal(values)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,25 +16,41 @@ from webhook.releases import fields
 from webhook.runtime.events import ServerEvent
 
 from .conftest import NewWebhook, OwnPlane
-from .support.kube import Json, Kube, KubeObject, eventually
+from .support.kube import Json, eventually
 from .support.objects import CRDS
-from .support.pki import ADMIN
 from .support.plane import CRD_BUNDLE, ControlPlane
 from .support.tenant import Tenant
-from .support.webhook_server import DOMAIN, INSTANCETYPES
-from .support.workloads import PREFERENCES, VMIS, preference, vm, vmi_of
+from .support.updates_under_load import (
+    CHOSEN,
+    Stored,
+    fill,
+    have_answers,
+    interface_of,
+    load,
+    offer,
+    put_interface,
+    put_release,
+    stored,
+    with_steps,
+)
+from .support.workloads import vm, vmi_of
 
-KUBEVIRTS = "kubevirt.io/v1/kubevirts"
 METRIC = "kubevirt_webhook_kubevirt_release"
-CHOSEN = f"{DOMAIN}/preference"
-# KubeVirt 1.9 adds a panic device, since 1.8 it knows the member of tlbflush, and all releases know the subdomain.
-WISHES = {
-    "devices": {"preferredPanicDeviceModel": "isa"},
-    "features": {"preferredHyperv": {"tlbflush": {"direct": {}}}},
-    "preferredSubdomain": "guests",
-}
 OF_1_7, OF_1_8, OF_1_9 = (False, False), (False, True), (True, True)
-REVIEWERS = 4
+# Of each step of an update, and of the way back: the version that is installed, and the one that will be.
+STEPS = (
+    ("v1.8.4", "v1.8.4"),
+    ("v1.8.4", "v1.9.0"),
+    ("v1.9.0", "v1.9.0"),
+    ("v1.9.0", "v1.7.4"),
+    ("v1.7.4", "v1.7.4"),
+    ("v1.7.4", "v1.6.6"),
+    ("v1.6.6", "v1.6.6"),
+    ("v1.6.6", "v1.8.4"),
+    ("v1.8.4", "v1.8.4"),
+)
+# The older one of the two.
+COUNTING = ("v1.8.4", "v1.8.4", "v1.9.0", "v1.7.4", "v1.7.4", "v1.6.6", "v1.6.6", "v1.6.6", "v1.8.4")
 
 
 @pytest.fixture(scope="module")
@@ -53,28 +67,14 @@ def tenant(plane: ControlPlane, new_webhook: NewWebhook) -> Tenant:
     server = new_webhook({"schedulers": {}})
     assert server.validates
     put_release(plane, "v1.8.4")
-    made = Tenant.new(server, "enforce", [INSTANCETYPES])
-    made.owner.create(PREFERENCES, preference("linux", **WISHES), made.namespace)
+    made = offer(server)
     wait_for(made, OF_1_8)
     return made
 
 
-def put_release(plane: ControlPlane, observed: str, target: str = "") -> None:
-    """What KubeVirt's operator writes into its object."""
-    status = {"phase": "Deployed", "observedKubeVirtVersion": observed, "targetKubeVirtVersion": target or observed}
-    plane.admin.patch(KUBEVIRTS, "kubevirt", {"status": status}, "kubevirt", subresource="status")
-
-
-def fill(tenant: Tenant, owner: Kube | None = None) -> KubeObject:
-    """A bare VMI as the API server would store it."""
-    bare = vmi_of(vm("probe"))
-    bare["metadata"]["annotations"] = {CHOSEN: "VirtualMachinePreference/linux"}
-    return (owner or tenant.owner).create(VMIS, bare, tenant.namespace, dryRun="All")
-
-
-def answer(tenant: Tenant, owner: Kube | None = None) -> tuple[bool, bool]:
+def answer(tenant: Tenant) -> tuple[bool, bool]:
     """What tells the releases apart: the panic device, and the member of tlbflush."""
-    domain = fill(tenant, owner)["spec"]["domain"]
+    domain = fill(tenant, tenant.owner)["spec"]["domain"]
     flush: Json = domain.get("features", {}).get("hyperv", {}).get("tlbflush", {})
     return bool(domain["devices"].get("panicDevices")), "direct" in flush
 
@@ -83,60 +83,44 @@ def wait_for(tenant: Tenant, expected: tuple[bool, bool]) -> None:
     eventually(lambda: answer(tenant) == expected, what="the rules of another release")
 
 
-def is_longer(answers: list[tuple[bool, bool]], length: int) -> bool:
-    return len(answers) > length
+def references(new_webhook: NewWebhook, plane: ControlPlane) -> list[Stored]:
+    """For each step what a server answers that knows one release alone: no switch can have left anything in it."""
+    found = {}
+    for release in dict.fromkeys(COUNTING):
+        server = new_webhook({"schedulers": {}, "kubevirt": {"version": release}})
+        assert server.validates
+        found[release] = stored(offer(server), plane.admin)[1]
+    assert len(set(found.values())) == len(found), "these reviews do not tell the releases apart"
+    return [found[release] for release in COUNTING]
 
 
-@contextmanager
-def load(tenant: Tenant) -> Iterator[list[tuple[bool, bool]]]:
-    """Reviews without a pause, whose answers it lists in their order."""
-    answers: list[tuple[bool, bool]] = []
-    over = threading.Event()
-    wrong: list[BaseException] = []
-
-    def review() -> None:
-        owner = tenant.server.access.kube(*ADMIN)
-        try:
-            while not over.is_set():
-                answers.append(answer(tenant, owner))
-        except BaseException as error:
-            wrong.append(error)
-
-    threads = [threading.Thread(target=review) for _ in range(REVIEWERS)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield answers
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
-    assert wrong == []
-
-
-def test_an_update_and_the_way_back_are_followed_under_load(plane: ControlPlane, tenant: Tenant) -> None:
-    """Every answer is one release's: the former's until the update is done, then the next one's."""
-    steps = (
-        ("v1.8.4", "v1.9.0", OF_1_8),
-        ("v1.9.0", "", OF_1_9),
-        ("v1.9.0", "v1.7.4", OF_1_7),
-        ("v1.7.4", "", OF_1_7),
-        ("v1.7.4", "v1.8.4", OF_1_7),
-        ("v1.8.4", "", OF_1_8),
+def test_an_update_and_the_way_back_are_followed_under_load(
+    plane: ControlPlane, tenant: Tenant, new_webhook: NewWebhook
+) -> None:
+    """Every answer is wholly one release's: the former's until the update is done, then the next one's for good."""
+    put_release(plane, *STEPS[0])
+    put_interface(plane, 0)
+    expected = references(new_webhook, plane)
+    eventually(
+        lambda: stored(tenant, tenant.owner) == (interface_of(0), expected[0]), what="the first step to be known"
     )
-    former = OF_1_8
-    with load(tenant) as answers:
-        for observed, target, expected in steps:
-            since = len(answers)
-            put_release(plane, observed, target)
-            wait_for(tenant, expected)
-            until = len(answers)
-            eventually(partial(is_longer, answers, until + 40), what="more reviews")
-            assert set(answers[since:]) <= {former, expected}
-            # A review that was under way when the release changed may end after one that came later.
-            assert set(answers[until + REVIEWERS :]) == {expected}
-            former = expected
-    assert len(answers) > 200
+
+    with load(tenant) as reviewers:
+        for number in range(len(STEPS)):
+            put_release(plane, *STEPS[number])
+            put_interface(plane, number)
+            eventually(partial(have_answers, reviewers, number), what=f"answers of step {number}")
+
+    for answers in reviewers:
+        before = 0
+        for number, answer in with_steps(answers):
+            # The interface is written after the versions, so those of the next step may count already.
+            assert answer.vmi in {each.vmi for each in expected[number : number + 2]}
+            # The VM was admitted before the VMI that shows the step.
+            assert answer.vm in {each.vm for each in expected[before : number + 2]}
+            before = number
+        # A server that went back to a former step would make them more.
+        assert before == len(STEPS) - 1
     assert len(tenant.server.events(ServerEvent.API_SERVER_READ)) == 1, "it was restarted"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.controlplane import build
+from hack.controlplane import build, bundles
 from hack.debian import MissingError
 from webhook.cli.data import directory
 from webhook.scheduler.variants import CONFIGURATION_KEY, LOAD_AWARE, Variant, configuration
@@ -43,7 +43,7 @@ EXPECTED = {"load-aware": {"node-2": 6}, "load-aware-pack": {"node-1": 4, "node-
 def binary() -> Path:
     """The kube-scheduler of scheduler-plugins."""
     try:
-        return build.ensure(os.environ, bundle=build.SCHEDULER_PLUGINS) / "kube-scheduler"
+        return build.ensure(os.environ, bundle=bundles.SCHEDULER_PLUGINS) / "kube-scheduler"
     except build.UnavailableError as reason:
         pytest.skip(str(reason))
 

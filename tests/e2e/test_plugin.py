@@ -18,7 +18,8 @@ import pytest
 import yaml
 
 from hack import plugin
-from hack.controlplane.build import KREW, UnavailableError, ensure
+from hack.controlplane.build import UnavailableError, ensure
+from hack.controlplane.bundles import KREW
 from webhook import __version__
 from webhook.cli.main import main
 

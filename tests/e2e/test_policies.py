@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import subprocess
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hack.controlplane import build
+from hack.controlplane import bundles
 from webhook import names
 from webhook.install.policies import policies
 from webhook.placement import syntax
@@ -20,12 +17,14 @@ from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDE
 from webhook.settings.file import parse
 
 from .conftest import OwnPlane
+from .support import versions
 from .support.access import Access
 from .support.kube import Json, Kube, KubeError, KubeObject, eventually
 from .support.objects import install_crds
+from .support.shipped import definitions
 from .support.workloads import MARK, MIGRATIONS, VMIS, scheduler_of, vm, vmi_of
 
-pytestmark = pytest.mark.kubernetes("1.36", "MutatingAdmissionPolicy of version v1")
+pytestmark = pytest.mark.kubernetes(versions.MUTATING_POLICIES)
 
 SETTINGS: Json = {
     "schedulers": {"kubevirt": {"guard": "off"}, "batch": {"guard": "off"}},
@@ -35,10 +34,9 @@ SETTINGS: Json = {
 MODES = ("enforce", "warn", "audit", "off")
 RIGHT = "rbac.authorization.k8s.io"
 OWNER = "owner"
-BINARY = "virt-operator-objects"
 
 
-@pytest.fixture(scope="module", params=["", *build.kubevirt_releases()], ids=lambda release: release or "minimal")
+@pytest.fixture(scope="module", params=["", *bundles.kubevirt_releases()], ids=lambda release: release or "minimal")
 def plane(module_plane: OwnPlane, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Access:
     """One with the policies and a namespace for each mode, and one whose scheduler is another.
 
@@ -73,16 +71,6 @@ def plane(module_plane: OwnPlane, request: pytest.FixtureRequest, tmp_path_facto
 @pytest.fixture
 def kube(plane: Access) -> Kube:
     return plane.kube(OWNER)
-
-
-def definitions(release: str, bundle: Path) -> Path:
-    """The definitions of a release of KubeVirt, where it has been built."""
-    binary = build.location({}, build.cache_root(os.environ), build.kubevirt_releases()[release]) / BINARY
-    if not binary.exists():
-        pytest.skip(f"KubeVirt {release} is not built: hack/controlplane/build.py --kubevirt {release}")
-    shown = subprocess.run([binary, "kubevirt"], check=True, capture_output=True)
-    bundle.write_text(json.dumps({"items": json.loads(shown.stdout)["customresourcedefinitions"]}))
-    return bundle
 
 
 def namespace(kube: Kube, name: str, labels: Mapping[str, str], annotations: Mapping[str, str] | None = None) -> None:

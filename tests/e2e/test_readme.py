@@ -1,4 +1,4 @@
-"""README's three ways to install, run as they stand there."""
+"""README's three ways to install, run as they stand there; `make e2e-node` runs them with kubelets and the image."""
 
 from __future__ import annotations
 

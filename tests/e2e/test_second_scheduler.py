@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.controlplane import build
+from hack.controlplane import build, bundles
 from webhook.scheduler.variants import CONFIGURATION_KEY, VARIANTS, Variant, configuration
 
 from .conftest import OwnPlane
@@ -155,15 +155,19 @@ def test_two_replicas_place_pods_one_after_the_other(
         second.kill()
 
 
-@pytest.mark.parametrize("version", ["", *build.older_versions()])
+@pytest.mark.parametrize("version", ["", *bundles.older_versions()])
 def test_every_right_is_used_and_none_is_missing(
     cluster: ControlPlane, log: AuditLog, tmp_path: Path, kube_scheduler: Path, version: str
 ) -> None:
-    binary, is_newest = kube_scheduler, not version and not versions.OLDER
+    binary, is_newest = kube_scheduler, not version and versions.DEVICES_AS_RESOURCES.is_there
     if version:
-        binary = build.location({}, build.cache_root(os.environ), build.older_control_plane(version)) / "kube-scheduler"
+        binary = (
+            build.location({}, build.cache_root(os.environ), bundles.older_control_plane(version)) / "kube-scheduler"
+        )
         if not binary.exists():
-            pytest.skip(f"kube-scheduler {version} is not built: hack/controlplane/build.py --kubernetes {version}")
+            pytest.skip(
+                f"kube-scheduler {version} is not built: python -m hack.controlplane.build --kubernetes {version}"
+            )
     replica = SchedulerReplica(cluster, tmp_path, "replica", binary)
     try:
         replica.start()

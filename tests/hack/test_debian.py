@@ -85,6 +85,23 @@ def test_of_several_packages_none_is_left_out(monkeypatch: pytest.MonkeyPatch, t
     assert list(home.iterdir()) == []
 
 
+@pytest.mark.parametrize(("known", "taken"), [("tool", "tool"), ("toolt64", "toolt64"), ("", "tool")])
+def test_a_package_has_another_name_in_another_release(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: Path, known: str, taken: str
+) -> None:
+    environ = machine(monkeypatch, tmp_path)
+    apt_get, apt_cache = (tmp_path / "bin" / name for name in ("apt-get", "apt-cache"))
+    apt_get.write_text(f'#!/bin/sh\necho "$*" >> {log}\nfor name; do :; done\ntouch "$name"_1_amd64.deb\n')
+    answer = f'[ "$name" = "{known}" ] && echo "  Candidate: 1.0" || echo "  Candidate: (none)"'
+    apt_cache.write_text(f"#!/bin/sh\nfor name; do :; done\n{answer}\n")
+    apt_cache.chmod(0o755)
+    home = Path(environ["KUBEVIRT_WEBHOOK_CACHE"])
+    home.mkdir()
+
+    debian.unpack(["tool|toolt64"], home / "it")
+    assert log.read_text().split()[-1] == taken
+
+
 def test_a_machine_without_apt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 

@@ -8,10 +8,30 @@ from pathlib import Path
 
 import pytest
 
+from hack import lock
 from hack.image import assemble, base
 
 ROOT = Path(__file__).parents[2]
 DIGEST = f"sha256:{'0' * 63}1"
+# Prints the modules of the program that cannot be imported in the image.
+IMPORTS = """
+import importlib, pkgutil, sys
+from fnmatch import fnmatch
+patterns = sys.argv[1].split(",")
+class LeftOut:
+    def find_spec(self, name, path=None, target=None):
+        if any(fnmatch(name.partition(".")[0], pattern) for pattern in patterns):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, LeftOut())
+import certs, webhook
+for package in (certs, webhook):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if not module.name.endswith("__main__"):
+            try:
+                importlib.import_module(module.name)
+            except ModuleNotFoundError as error:
+                print(module.name, error)
+"""
 LDD = """\
 \tlinux-vdso.so.1 (0x00007ffd)
 \tlibssl.so.3 => /lib/x86_64-linux-gnu/libssl.so.3 (0x00007f01)
@@ -95,6 +115,16 @@ class TestAssemble:
         with pytest.raises(SystemExit, match="could be compiled"):
             assemble.compile_all(tmp_path, tmp_path)
         capsys.readouterr()
+
+    def test_no_module_imports_what_is_left_out_but_the_one_that_reads_kubeconfigs(self) -> None:
+        packages = [name.replace("-", "_").removesuffix("_py") for name in lock.NOT_IN_IMAGE]
+        left_out = [*(name.removesuffix(".py") for name in assemble.LEFT_OUT), *packages]
+
+        done = subprocess.run(
+            [sys.executable, "-c", IMPORTS, ",".join(left_out)], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+
+        assert done.stdout.splitlines() == ["webhook.k8s.client.kubeconfig kubernetes_asyncio"]
 
     def test_it_needs_nothing_but_the_standard_library(self) -> None:
         """It runs in the build stage, where this project is not installed."""

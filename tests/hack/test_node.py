@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from hack.controlplane import build
 from hack.node import __main__ as program
-from hack.node import packages, requirements
+from hack.node import image, packages, requirements
 from hack.node.cluster import make_cgroups
 
 ROOT = Path(__file__).parents[2]
@@ -17,7 +18,14 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(
     ("fault", "word"),
-    [("platform", "Linux"), ("user", "root"), ("program", "unshare"), ("memory", "3 GiB"), ("", "")],
+    [
+        ("platform", "Linux"),
+        ("user", "root"),
+        ("program", "unshare"),
+        ("memory", "3 GiB"),
+        ("probe", "not permitted"),
+        ("", ""),
+    ],
 )
 def test_what_is_missing_is_one_line(fault: str, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin" if fault == "platform" else "linux")
@@ -26,6 +34,10 @@ def test_what_is_missing_is_one_line(fault: str, word: str, monkeypatch: pytest.
     monkeypatch.setattr(shutil, "which", lambda name: None if fault == "program" and name == "unshare" else name)
     monkeypatch.setattr(Path, "read_text", lambda _: "nodev\toverlay\n")
     monkeypatch.setattr(Path, "iterdir", lambda _: iter([Path("memory")]))
+    why = "Operation not\npermitted" if fault == "probe" else ""
+    monkeypatch.setattr(
+        subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], int(fault == "probe"), "", why)
+    )
 
     said = requirements.missing()
 
@@ -42,6 +54,28 @@ def test_a_machine_that_cannot_run_it_is_told_and_nothing_is_begun(
 
     assert program.main([]) == build.EX_UNAVAILABLE
     assert capsys.readouterr().err == "node: skipped: it has no root\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (build.UnavailableError("no Go"), build.EX_UNAVAILABLE),
+        (packages.PreparationError("no packages"), build.EX_UNAVAILABLE),
+        (image.ImageError("no such file", "COPY x"), 1),
+    ],
+)
+def test_only_a_dockerfile_that_cannot_be_built_is_a_failure(
+    error: Exception, status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setenv("KUBEVIRT_WEBHOOK_CACHE", str(tmp_path))
+    monkeypatch.setattr(program, "missing", lambda: "")
+    monkeypatch.setattr(build, "ensure", fail)
+
+    assert program.main([]) == status
+    assert capsys.readouterr().err == f"node: {error}\n"
 
 
 def test_what_fails_on_the_way_is_told_with_its_last_lines() -> None:

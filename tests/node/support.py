@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hack.node.cluster import NodeCluster
 from tests.e2e.support.access import Access
 from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
+from tests.e2e.support.manifests import MANIFESTS
 from tests.e2e.support.objects import ensure_namespace
 from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.repeated import Repeated
@@ -22,13 +27,17 @@ PLACE = "NODE_DIRECTORY"
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "kubevirt-webhook"
 DEPLOYMENT = ("apps/v1/deployments", NAMESPACE, NAMESPACE)
+CONFIGURATIONS = tuple(
+    (f"admissionregistration.k8s.io/v1/{kind}webhookconfigurations", name)
+    for kind, name in (("mutating", NAMESPACE), ("mutating", f"zz-{NAMESPACE}"), ("validating", NAMESPACE))
+)
 SHOP = "shop"
 LABEL = "kubevirt-webhook.github.io/scheduling"
 IMAGE = "localhost/kubevirt-webhook:one"
 UPGRADED = "localhost/kubevirt-webhook:two"
 BROKEN = "localhost/kubevirt-webhook:broken"
 MISSING = "localhost/kubevirt-webhook:missing"
-SETTINGS = {
+SETTINGS: Json = {
     "kubevirt": {"namespace": "kubevirt"},
     "schedulers": {"kubevirt": {"guard": "off"}},
     "server": {"drainSeconds": 5},
@@ -92,9 +101,58 @@ class NodeInstallation(Access):
 
         eventually(are_ready, what=f"{number} replicas to be ready", timeout=120)
 
+    def apply(self, directory: str) -> None:
+        """Apply a kustomization; returns once the rollout is complete, and fails with what the pods say."""
+        self.kubectl("apply", "--server-side", "-k", directory, timeout=100)
+        where = ("-n", NAMESPACE)
+        done = self.kubectl(
+            *where, "rollout", "status", f"deployment/{NAMESPACE}", "--timeout=130s", check=False, timeout=140
+        )
+        assert done.returncode == 0, done.stderr + self.kubectl(*where, "describe", "pods", check=False).stdout
+
+    def is_trusted(self) -> bool:
+        """Whether all webhook configurations exist, and all of their entries have a caBundle."""
+        entries = [entry for where in CONFIGURATIONS for entry in self.admin.get(*where)["webhooks"]]
+        return all(entry["clientConfig"].get("caBundle") for entry in entries)
+
+    def logs(self, word: str) -> list[str]:
+        """The lines with a word in the logs of the replicas."""
+        found = (
+            self.kubectl("-n", NAMESPACE, "logs", pod["metadata"]["name"], check=False).stdout for pod in self.pods()
+        )
+        return [line for log in found for line in log.splitlines() if word in line]
+
+    def remove_everything(self) -> None:
+        """Delete what was installed, by whatever tool; nothing calls replicas before they end."""
+        for kind in ("mutating", "validating"):
+            names = (NAMESPACE, f"zz-{NAMESPACE}")
+            self.kubectl("delete", f"{kind}webhookconfiguration", *names, "--ignore-not-found")
+        self.run("uninstall")
+
     def images(self) -> set[str]:
         """The images of the replicas."""
         return {pod["spec"]["containers"][0]["image"] for pod in self.pods()}
+
+
+def kustomization(directory: Path, *components: str, settings: Json = SETTINGS, patches: Sequence[Json] = ()) -> str:
+    """A kustomization of an admin, which names the image, settings, components and patches; returns its directory."""
+    (directory / "settings.yaml").write_text(json.dumps(settings))
+    name, _, tag = IMAGE.rpartition(":")
+    above = os.path.relpath(MANIFESTS, directory.resolve())
+    content = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [f"{above}/overlays/kubernetes"],
+        "components": [f"{above}/components/{component}" for component in components],
+        "configMapGenerator": [
+            {"name": NAMESPACE, "namespace": NAMESPACE, "behavior": "replace", "files": ["settings.yaml"]}
+        ],
+        "generatorOptions": {"disableNameSuffixHash": True},
+        "patches": [{"patch": json.dumps(patch)} for patch in patches],
+        "images": [{"name": "kubevirt-webhook", "newName": name, "newTag": tag}],
+    }
+    (directory / "kustomization.yaml").write_text(json.dumps(content))
+    return str(directory)
 
 
 class NodeReviews(Repeated):
@@ -160,6 +218,22 @@ def interrupt(process: subprocess.Popen[str]) -> int:
 def environment() -> dict[str, str]:
     """That of a program whose output is read as it comes."""
     return {**os.environ, "PYTHONUNBUFFERED": "1"}
+
+
+def accepts(address: str, port: int) -> bool:
+    """Whether something listens there."""
+    with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=5):
+        return True
+    return False
+
+
+def served_certificate(address: str) -> bytes:
+    """The certificate, as DER, that a replica serves with at the address of its pod."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with socket.create_connection((address, 8443), timeout=5) as raw, context.wrap_socket(raw) as connection:
+        return connection.getpeercert(binary_form=True) or b""
 
 
 def condition_reasons(live: Json) -> set[Any]:

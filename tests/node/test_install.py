@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from .support import (
     NodeReviews,
     environment,
     interrupt,
+    kustomization,
 )
 
 
@@ -123,24 +123,14 @@ def test_a_namespace_that_does_not_go_is_told_with_its_cause(installed: NodeInst
 
 def test_with_kustomize(node: NodeInstallation, tmp_path: Path) -> None:
     node.run("uninstall")
-    name, _, tag = IMAGE.rpartition(":")
-    content = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": [os.path.relpath(ROOT / "manifests" / "overlays" / "kubernetes", tmp_path.resolve())],
-        "images": [{"name": "kubevirt-webhook", "newName": name, "newTag": tag}],
-    }
-    (tmp_path / "kustomization.yaml").write_text(json.dumps(content))
-    node.kubectl("apply", "--server-side", "-k", str(tmp_path))
-    node.kubectl("-n", NAMESPACE, "rollout", "status", "deployment/kubevirt-webhook", "--timeout=90s", timeout=100)
+    directory = kustomization(tmp_path)
+    node.apply(directory)
 
     assert node.images() == {IMAGE}
     bundles = "jsonpath={.webhooks[*].clientConfig.caBundle}"
     kind = "validatingwebhookconfiguration"
     assert eventually(lambda: node.kubectl("get", kind, NAMESPACE, "-o", bundles).stdout, what="caBundles")
-    for resource, names in (("mutating", (NAMESPACE, f"zz-{NAMESPACE}")), ("validating", (NAMESPACE,))):
-        node.kubectl("delete", f"{resource}webhookconfiguration", *names)
-    node.kubectl("delete", "-k", str(tmp_path), "--ignore-not-found", timeout=120)
+    node.remove_everything()
 
 
 def test_without_an_image_of_ones_own_no_registry_is_asked(node: NodeInstallation) -> None:

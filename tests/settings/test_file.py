@@ -249,6 +249,7 @@ class TestSchema:
             {"x": 1},
             {"webhooks": {"timeoutSeconds": 4}},
             {"schedulers": {"a": {"guard": "lease a"}}},
+            {"schedulers": {"it's": {"guard": "off"}}},
             {"excludedNamespaces": ["A"]},
         ],
     )

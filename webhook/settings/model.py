@@ -240,6 +240,7 @@ class SettingsModel(Section):
     schedulers: dict[DeclaredName, Scheduler] = Field(
         default={"kubevirt": Scheduler(guard="lease kubevirt-scheduler/kubevirt-scheduler")},
         description="The schedulers, by name, whose names kubevirt-webhook may set.",
+        json_schema_extra={"additionalProperties": False},
     )
     scheduling: SchedulingModel = Field(default=SchedulingModel(), description=SchedulingModel.__doc__)
     instancetypes: InstancetypesModel = Field(default=InstancetypesModel(), description=InstancetypesModel.__doc__)

@@ -16,6 +16,9 @@
 {{- if ne .Release.Namespace "kubevirt-webhook" }}
 {{- fail (printf "the release's namespace is %s, but all objects are in kubevirt-webhook; use --namespace kubevirt-webhook" .Release.Namespace) }}
 {{- end }}
+{{- if and .Values.autoscaling.enabled (gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) }}
+{{- fail "autoscaling.minReplicas is larger than autoscaling.maxReplicas; correct one of them" }}
+{{- end }}
 {{- if and .Values.openshift (not (dig "kubevirt" "namespace" "" .Values.settings)) }}
 {{- fail "settings.kubevirt.namespace is missing, and no webhook must match that namespace; set it to openshift-cnv, or where KubeVirt runs" }}
 {{- end }}

@@ -90,6 +90,14 @@ def server(real: RunningKubeVirt, tmp_path_factory: pytest.TempPathFactory) -> I
         yield server
 
 
+@pytest.fixture(autouse=True)
+def emptied(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No test's VMs keep room on the nodes from those of the next ones."""
+    yield
+    if "real" in request.fixturenames:
+        request.getfixturevalue("real").empty()
+
+
 @pytest.fixture
 def new_place(real: RunningKubeVirt, server: WebhookServer) -> NewPlace:
     def make(annotations: Mapping[str, str]) -> Place:

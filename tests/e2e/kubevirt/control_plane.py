@@ -14,13 +14,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from hack.controlplane.build import version_of
 from tests.e2e.support.commands import LOOPBACK
 from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.objects import CONFLICT, CRDS
 from tests.e2e.support.pki import KUBEVIRT_APISERVER, KUBEVIRT_CONTROLLER, Pki
 from tests.e2e.support.plane import ControlPlane
 from tests.e2e.support.processes import Process, free_port
-from tests.e2e.support.workloads import VMS, vm
+from tests.e2e.support.workloads import PODS, VMIS, VMS, vm
 from webhook.releases.release import Release, release_of
 from webhook.releases.version import parse_version
 
@@ -31,6 +32,7 @@ KUBEVIRTS = "kubevirt.io/v1/kubevirts"
 SERVICE = "virt-api.kubevirt.svc"
 FRONT_PROXY = "front-proxy"
 POOL = "VirtualMachinePool"
+REPLICA_SETS = "kubevirt.io/v1/virtualmachineinstancereplicasets"
 API_SERVICES = "apiregistration.k8s.io/v1/apiservices"
 ZONES = {"node-1": "a", "node-2": "a", "node-3": "b", "node-4": "b"}
 
@@ -64,8 +66,7 @@ class RunningKubeVirt:
         self.plane = plane
         self.nodes = PlayedNodes(plane, ZONES)
         self._configuration = configuration
-        # The directory of a build is called by its version.
-        self.version: Final = binaries.name
+        self.version: Final = version_of(binaries)
         self.release: Final = _release(self.version)
         self._port = free_port()
         shown = subprocess.run([binaries / "virt-operator-objects", NAMESPACE], check=True, capture_output=True)
@@ -124,6 +125,16 @@ class RunningKubeVirt:
         """Changes the KubeVirt object's ``spec.configuration``."""
         change = {"spec": {"configuration": changed}}
         self.plane.admin.patch(KUBEVIRTS, "kubevirt", change, NAMESPACE)
+
+    def empty(self) -> None:
+        """Deletes all VMs, and what would make others of them; they end a moment later."""
+        for resource in (self.pools, REPLICA_SETS, VMS, VMIS):
+            for namespace in {found["metadata"]["namespace"] for found in self.plane.admin.list(resource)}:
+                self.plane.admin.delete_all(resource, namespace)
+
+    def is_empty(self) -> bool:
+        """Whether no VM is on any node, nor about to be."""
+        return not self.plane.admin.list(VMIS) and not self.plane.admin.list(PODS)
 
     def call(self, namespace: str, vm: str, what: str, body: Mapping[str, Any] | None = None) -> str:
         """What `virtctl` does to a VM (``start``, ``stop``, ``migrate``): empty, or what the user reads."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.controlplane import build
+from hack.controlplane import build, bundles
 from tests.e2e.support.audited import AuditLog
 from tests.e2e.support.kube import Json, eventually
 from tests.e2e.support.messages import parse
@@ -37,7 +37,7 @@ ENOUGH = 4
 
 @pytest.fixture(scope="session")
 def descheduler() -> Path:
-    found = build.location({}, build.cache_root(os.environ), build.DESCHEDULER) / "descheduler"
+    found = build.location({}, build.cache_root(os.environ), bundles.DESCHEDULER) / "descheduler"
     if not found.exists():
         pytest.skip("the descheduler isn't built; run make kubevirt")
     return found

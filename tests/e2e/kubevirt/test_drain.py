@@ -92,6 +92,7 @@ def outcome(place: Place, vm: VmPlan) -> str:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_is_foretold_of_a_drain_is_what_happens(apart: Place, seed: int) -> None:
     place, dice = apart, random.Random(seed)
+    eventually(place.real.is_empty, what="the VMs of other tests to end", timeout=60)
     # Pending target pods take turns away from the others, for five minutes each.
     place.real.configure(migrations={"parallelMigrationsPerCluster": 20, "parallelOutboundMigrationsPerNode": 20})
     wanted = [*CERTAIN, *(wish(dice) for _ in range(4))]

@@ -16,13 +16,12 @@ from tests.e2e.support.workloads import VMIS, VMS
 from webhook.kubevirt.vm import fidelity
 
 from .conftest import NewPlace
-from .control_plane import POOL
+from .control_plane import POOL, REPLICA_SETS
 from .place import DEFAULTS, Place, annotations_left, differences, made
 
 pytestmark = pytest.mark.kubevirt
 
 EXPANDED = DEFAULTS | {f"{DOMAIN}/expand-instancetypes": "true"}
-REPLICA_SETS = "kubevirt.io/v1/virtualmachineinstancereplicasets"
 SMALL = {"name": "u1.small"}
 FEDORA = {"name": "fedora"}
 ROOTED: Json = {

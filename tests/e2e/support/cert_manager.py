@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import yaml
 
-from hack.controlplane.build import CERT_MANAGER, location
+from hack.controlplane.build import location
+from hack.controlplane.bundles import CERT_MANAGER
 
 from .access import Access
 from .kube import Json, KubeError, eventually
@@ -20,7 +21,7 @@ PROGRAMS = ("cert-manager-controller", "cert-manager-cainjector")
 
 
 def is_built() -> bool:
-    """Whether it can be run; `hack/controlplane/build.py --cert-manager` builds it."""
+    """Whether it can be run; `make e2e-node` builds it."""
     return location(os.environ, bundle=CERT_MANAGER).is_dir()
 
 

@@ -23,6 +23,8 @@ from webhook.k8s.nesting import MAX_LEVELS
 T = TypeVar("T")
 # Only a broken test waits to the end.
 PATIENCE = 60.0
+# Most of what tests wait for comes at once; what takes seconds should not be asked for twenty times in each of them.
+FIRST_PAUSE, LAST_PAUSE = 0.02, 0.25
 Json: TypeAlias = dict[str, Any]
 PatchType = Literal["json", "merge", "strategic", "apply"]
 
@@ -264,6 +266,7 @@ def eventually(check: Callable[[], T | None], *, what: str, timeout: float = PAT
     """What ``check`` returns, once that is true; errors of the API server and failed connections count as not yet."""
     deadline = time.monotonic() + timeout
     last: Exception | None = None
+    pause = FIRST_PAUSE
     while time.monotonic() < deadline:
         try:
             if found := check():
@@ -271,5 +274,6 @@ def eventually(check: Callable[[], T | None], *, what: str, timeout: float = PAT
             last = None
         except (KubeError, OSError) as error:
             last = error
-        time.sleep(0.05)
+        time.sleep(pause)
+        pause = min(pause * 1.5, LAST_PAUSE)
     raise AssertionError(f"waited {timeout:.0f} seconds for {what}" + (f"; last error: {last}" if last else ""))

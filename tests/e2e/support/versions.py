@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
 import pytest
 
@@ -10,18 +11,38 @@ import pytest
 OLDER = os.environ.get("KUBERNETES", "")
 
 
-def is_since(minor: str) -> bool:
-    """Whether the version under test is at least this one."""
-    return not OLDER or _key(OLDER) >= _key(minor)
+@dataclass(frozen=True)
+class KubernetesFeature:
+    """Something that tests need and that older versions lack.
+
+    Attributes:
+        since: the first minor version that has it, without any feature gate.
+        what: for people.
+    """
+
+    since: str
+    what: str
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the version under test has it."""
+        return not OLDER or _key(OLDER) >= _key(self.since)
+
+    @property
+    def why(self) -> str:
+        """Why what needs it cannot run."""
+        return f"Kubernetes {OLDER} has no {self.what}, which came with {self.since}"
+
+
+MUTATING_POLICIES = KubernetesFeature("1.36", "MutatingAdmissionPolicy of version v1")
+DEVICES_AS_RESOURCES = KubernetesFeature("1.36", "devices that a pod requests as an extended resource")
+BALANCE_BY_CHANGE = KubernetesFeature("1.36", "NodeResourcesBalancedAllocation that scores what a pod changes")
 
 
 def lack(item: pytest.Item) -> str:
     """Why a test cannot run on this version, by its ``kubernetes`` mark; empty: it can."""
-    for mark in item.iter_markers("kubernetes"):
-        since, lacking = mark.args
-        if not is_since(since):
-            return f"Kubernetes {OLDER} has no {lacking}, which came with {since}"
-    return ""
+    needed = [feature for mark in item.iter_markers("kubernetes") for feature in mark.args]
+    return next((feature.why for feature in needed if not feature.is_there), "")
 
 
 def _key(minor: str) -> tuple[int, ...]:

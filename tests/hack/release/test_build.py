@@ -17,7 +17,7 @@ import yaml
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from hack.release.build import CHECKSUMS, PROVENANCE, ReleaseBuild, build
+from hack.release.build import CHECKSUMS, PROVENANCE, ReleaseBuild, build, with_image
 from hack.release.image import ReleaseImage
 from hack.release.mistake import ReleaseError
 from hack.release.version import CHANGELOG, prepare
@@ -138,6 +138,19 @@ def test_the_chart_has_the_version_and_the_image(files: dict[str, bytes], archiv
     assert (about["version"], about["appVersion"]) == (VERSION, VERSION)
     assert values["image"]["repository"] == archive[1].repository
     assert values["image"]["digest"] == archive[1].digest
+
+
+@pytest.mark.parametrize("repository", ["kubevirt-webhook", "a", "registry.example:5000/team/kubevirt-webhook"])
+def test_the_chart_takes_every_repository(repository: str) -> None:
+    image = ReleaseImage(repository, f"sha256:{'a' * 64}")
+    values = (ROOT / "charts" / "kubevirt-webhook" / "values.yaml").read_text()
+
+    changed = with_image(values, image)
+
+    before, after = yaml.safe_load(values), yaml.safe_load(changed)
+    assert after == {**before, "image": {**before["image"], "repository": repository, "digest": image.digest}}
+    with pytest.raises(ReleaseError):
+        with_image(changed, image)
 
 
 def test_the_wheel_has_the_version_and_the_manifests(files: dict[str, bytes]) -> None:

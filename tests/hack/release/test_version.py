@@ -51,7 +51,7 @@ def test_images_are_named_by_digest() -> None:
     digest = f"sha256:{'a' * 64}"
 
     assert str(parse_image(f"registry.example:5000/a/b@{digest}")) == f"registry.example:5000/a/b@{digest}"
-    for wrong in ("a/b:1", f"a/b:1@{digest}", f"@{digest}", "a/b@sha256:1"):
+    for wrong in ("a/b:1", f"a/b:1@{digest}", f"@{digest}", "a/b@sha256:1", f"a b@{digest}", f"a/b/@{digest}"):
         with pytest.raises(ReleaseError):
             parse_image(wrong)
 

@@ -1,9 +1,9 @@
 // Command load sends one AdmissionReview again and again, as kube-apiserver does, and checks every answer.
 //
 // It speaks HTTP/1.1 over TLS through net/http with a pool of 25 idle connections, which is what the API server's
-// webhook client comes to, and keeps a fixed number of reviews in flight: a closed loop, so latencies at more than one
-// in flight are mostly queueing. It only talks to the loopback interface and stops by itself. The result is one JSON
-// object on standard output.
+// webhook client comes to. Either it keeps a fixed number of reviews in flight, a closed loop, so latencies at more than
+// one in flight are mostly queueing; or it sends them at a fixed rate, singly or in bursts, whether or not the answers
+// keep up. It only talks to the loopback interface and stops by itself. The result is one JSON object on standard output.
 package main
 
 import (
@@ -29,6 +29,9 @@ import (
 // idleConnections is the API server's own limit for one webhook.
 const idleConnections = 25
 
+// unanswered is how many reviews that come at a rate may wait: a server that falls so far behind is not measured.
+const unanswered = 1000
+
 // result is what the benchmark reads.
 type result struct {
 	Count      int     `json:"count"`       // Right answers in the measured time.
@@ -53,6 +56,13 @@ type target struct {
 	patch  bool
 }
 
+// arrival is how reviews come.
+type arrival struct {
+	concurrency int           // Reviews in flight; 0: they come at a rate.
+	burst       int           // Reviews that come at the same moment.
+	pause       time.Duration // From one such moment to the next.
+}
+
 // outcome is what one worker saw.
 type outcome struct {
 	latencies []time.Duration
@@ -71,15 +81,25 @@ func run() error {
 	address := flag.String("url", "", "endpoint, on the loopback interface")
 	body := flag.String("body", "", "file with the review")
 	ca := flag.String("ca", "", "PEM file that the server's certificate is checked against")
-	concurrency := flag.Int("concurrency", 1, "reviews in flight, at most 25")
+	concurrency := flag.Int("concurrency", 1, "reviews in flight, at most 25; 0: use -rate")
+	rate := flag.Int("rate", 0, "reviews per second")
+	burst := flag.Int("burst", 1, "how many of them come at the same moment")
 	duration := flag.Duration("duration", 2*time.Second, "measured time")
 	warmup := flag.Duration("warmup", 400*time.Millisecond, "time before it, not measured")
 	pid := flag.Int("pid", 0, "process ID of the server")
 	patch := flag.Bool("patch", false, "a right answer has a patch; otherwise it has none")
 	flag.Parse()
 
-	if *concurrency < 1 || *concurrency > idleConnections {
-		return fmt.Errorf("-concurrency must be 1 to %d, not %d", idleConnections, *concurrency)
+	how := arrival{concurrency: *concurrency, burst: *burst}
+	switch {
+	case *concurrency < 0 || *concurrency > idleConnections:
+		return fmt.Errorf("-concurrency must be 0 to %d, not %d", idleConnections, *concurrency)
+	case (*concurrency > 0) == (*rate > 0):
+		return errors.New("-concurrency or -rate must be above 0, and only one of them")
+	case *burst < 1 || *burst > unanswered:
+		return fmt.Errorf("-burst must be 1 to %d, not %d", unanswered, *burst)
+	case *rate > 0:
+		how.pause = time.Second * time.Duration(*burst) / time.Duration(*rate)
 	}
 	if *duration <= 0 || *duration+*warmup > time.Minute {
 		return errors.New("-duration and -warmup must stay within a minute")
@@ -94,11 +114,11 @@ func run() error {
 		return fmt.Errorf("the CPU time of process %d can't be read: %w", *pid, err)
 	}
 
-	warm := to.press(*concurrency, *warmup)
+	warm := to.send(how, *warmup)
 	serverBefore, _ := cpuSeconds(serverClock)
 	ownBefore, _ := cpuSeconds(ownClock)
 	start := time.Now()
-	seen := to.press(*concurrency, *duration)
+	seen := to.send(how, *duration)
 	seconds := time.Since(start).Seconds()
 	ownAfter, _ := cpuSeconds(ownClock)
 	serverAfter, err := cpuSeconds(serverClock)
@@ -166,6 +186,52 @@ func newTarget(address, body, ca string, patch bool) (*target, error) {
 		uid:    sent.Request.UID,
 		patch:  patch,
 	}, nil
+}
+
+// send lets reviews come for that long, and waits for the last answer.
+func (t *target) send(how arrival, duration time.Duration) outcome {
+	if how.concurrency > 0 {
+		return t.press(how.concurrency, duration)
+	}
+	return t.pour(how, duration)
+}
+
+// pour sends bursts of reviews, a pause apart.
+func (t *target) pour(how arrival, duration time.Duration) outcome {
+	var (
+		all     outcome
+		lock    sync.Mutex
+		waiting sync.WaitGroup
+		open    int
+	)
+	begin := time.Now()
+	for moment := begin; moment.Before(begin.Add(duration)); moment = moment.Add(how.pause) {
+		time.Sleep(time.Until(moment))
+		lock.Lock()
+		if open += how.burst; open > unanswered {
+			all.fail(fmt.Errorf("%d reviews have no answer yet: the server does not keep up", open))
+			lock.Unlock()
+			break
+		}
+		lock.Unlock()
+		for range how.burst {
+			start := time.Now()
+			waiting.Go(func() {
+				err := t.ask()
+				took := time.Since(start)
+				lock.Lock()
+				defer lock.Unlock()
+				open--
+				if err != nil {
+					all.fail(err)
+					return
+				}
+				all.latencies = append(all.latencies, took)
+			})
+		}
+	}
+	waiting.Wait()
+	return all
 }
 
 // press keeps that many reviews in flight for that long.

@@ -1,0 +1,96 @@
+"""The component cert-manager beside the real cert-manager: it issues, its cainjector trusts, replicas follow both."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from tests.e2e.support import cert_manager
+from tests.e2e.support.kube import eventually
+
+from .support import CONFIGURATIONS, NAMESPACE, NodeInstallation, NodeReviews, kustomization, served_certificate
+
+SERVING = "kubevirt-webhook-serving"
+
+
+@pytest.fixture(scope="module")
+def issuer(node: NodeInstallation) -> Iterator[None]:
+    """The kinds and the controllers of cert-manager."""
+    with cert_manager.running(node):
+        yield
+
+
+@pytest.fixture
+def certified(node: NodeInstallation, issuer: None, tmp_path: Path) -> Iterator[NodeInstallation]:
+    """An installation by kustomize whose certificates are cert-manager's."""
+    node.run("uninstall")
+    node.apply(kustomization(tmp_path, "cert-manager"))
+    node.wait_ready()
+    node.offer_namespace()
+    yield node
+    node.remove_everything()
+
+
+def content(node: NodeInstallation) -> dict[str, bytes]:
+    """The Secret that cert-manager writes."""
+    data = node.admin.get("v1/secrets", SERVING, NAMESPACE)["data"]
+    return {key: base64.b64decode(value) for key, value in data.items()}
+
+
+def leaf(node: NodeInstallation) -> bytes:
+    """The certificate in it, as DER."""
+    return x509.load_pem_x509_certificates(content(node)["tls.crt"])[0].public_bytes(Encoding.DER)
+
+
+def bundles(node: NodeInstallation) -> set[bytes]:
+    """The CAs that the API server trusts, over all entries."""
+    entries = [entry for where in CONFIGURATIONS for entry in node.admin.get(*where)["webhooks"]]
+    return {base64.b64decode(entry["clientConfig"].get("caBundle") or "") for entry in entries}
+
+
+def served(node: NodeInstallation) -> set[bytes]:
+    """The certificates that the replicas serve with."""
+    return {served_certificate(pod["status"]["podIP"]) for pod in node.ready_pods()}
+
+
+def follow(node: NodeInstallation, before: bytes) -> None:
+    """Wait until all replicas serve with the new certificate."""
+    assert leaf(node) != before
+    eventually(lambda: served(node) == {leaf(node)}, what="replicas to serve with the new certificate", timeout=150)
+    # cainjector adds a new CA to the former one.
+    eventually(
+        lambda: all(content(node)["ca.crt"].strip() in bundle for bundle in bundles(node)),
+        what="caBundles to have the CA",
+        timeout=60,
+    )
+
+
+def test_issued_trusted_and_rotated_without_a_request_that_is_denied(certified: NodeInstallation) -> None:
+    node = certified
+    assert bundles(node) == {content(node)["ca.crt"]}
+    assert served(node) == {leaf(node)}
+    # The replicas need, and have, no permission for Secrets.
+    account = f"--as=system:serviceaccount:{NAMESPACE}:{NAMESPACE}"
+    for verb in ("get", "list", "create"):
+        answer = node.kubectl("auth", "can-i", verb, "secrets", "-n", NAMESPACE, account, check=False)
+        assert answer.stdout.strip() == "no"
+
+    with NodeReviews(node) as load:
+        load.more()
+        before = leaf(node)
+        cert_manager.renew(node, NAMESPACE, NAMESPACE)
+        follow(node, before)
+        load.more()
+
+        # A new CA signs with the key of before: what it signed then is trusted meanwhile.
+        before = leaf(node)
+        cert_manager.renew(node, "kubevirt-webhook-ca", NAMESPACE)
+        cert_manager.renew(node, NAMESPACE, NAMESPACE)
+        follow(node, before)
+        load.more()
+    assert (load.denied, load.unchanged) == ([], 0)

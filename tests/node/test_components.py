@@ -1,0 +1,76 @@
+"""Every component of the manifests on a node: replicas with it become ready, and serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.support.kube import eventually
+from tests.e2e.support.manifests import MANIFESTS
+
+from .support import NAMESPACE, ROOT, SETTINGS, NodeInstallation, accepts, kustomization
+
+# Those for cert-manager have tests of their own; and kinds of the Prometheus operator are not served here.
+ELSEWHERE = {"cert-manager", "metrics-monitoring-cert-manager"}
+FOREIGN = {"monitoring", "metrics-monitoring"}
+NATIVE = sorted({each.name for each in (MANIFESTS / "components").iterdir()} - ELSEWHERE - FOREIGN)
+LAYERS_CA = "/etc/kubevirt-webhook-layers/ca.crt"
+# What switches on what the components permit.
+WITH_ALL: dict[str, Any] = {
+    **SETTINGS,
+    "events": "on",
+    "explain": {"listen": "0.0.0.0:8090"},
+    "metrics": {"listen": "0.0.0.0:8444"},
+    "page": {"listen": "0.0.0.0:8091"},
+    "layers": {"listen": "0.0.0.0:8446", "clientCaFile": LAYERS_CA, "clientNames": ["system:kube-scheduler"]},
+    "instancetypes": {"parity": {"sample": 5}},
+    "unenforced": {"everyMinutes": 1, "policyReports": True},
+}
+
+
+@pytest.fixture
+def empty(node: NodeInstallation) -> Iterator[NodeInstallation]:
+    """The cluster without an installation, before and after."""
+    node.run("uninstall")
+    yield node
+    node.remove_everything()
+
+
+def test_all_of_them_together(empty: NodeInstallation, tmp_path: Path) -> None:
+    node = empty
+    for definition in yaml.safe_load_all((ROOT / "tests" / "e2e" / "policyreports.yaml").read_text()):
+        node.admin.apply(definition)
+    node.admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    secret = {"metadata": {"name": "kubevirt-webhook-layers"}, "stringData": {"ca.crt": node.pki.ca.read_text()}}
+    node.admin.create("v1/secrets", secret, NAMESPACE)
+
+    directory = kustomization(tmp_path, *NATIVE, settings=WITH_ALL)
+    node.apply(directory)
+    node.wait_ready()
+    node.offer_namespace()
+
+    # Every port of the Service leads to replicas that listen there.
+    ports = {port["name"] for port in node.admin.get("v1/services", NAMESPACE, NAMESPACE)["spec"]["ports"]}
+    assert {"explain", "layers", "metrics", "page"} <= ports
+    for pod in node.ready_pods():
+        for port in (8443, 8090, 8091, 8444, 8446):
+            assert accepts(pod["status"]["podIP"], port), port
+    assert node.logs("forbidden") == []
+    eventually(
+        lambda: node.admin.get("autoscaling/v2/horizontalpodautoscalers", NAMESPACE, NAMESPACE)["status"],
+        what="the autoscaler to have looked at the Deployment",
+    )
+
+
+def test_those_for_the_prometheus_operator_are_refused_whole_without_its_kinds(
+    empty: NodeInstallation, tmp_path: Path
+) -> None:
+    directory = kustomization(tmp_path, "metrics", "monitoring", "metrics-monitoring")
+    done = empty.kubectl("apply", "--server-side", "-k", directory, check=False, timeout=100)
+
+    assert done.returncode != 0
+    assert 'no matches for kind "ServiceMonitor"' in done.stderr

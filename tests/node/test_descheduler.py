@@ -1,0 +1,118 @@
+"""The upstream descheduler on a node: what it would evict in vain goes on running, and it evicts what can move."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack.controlplane.build import location
+from hack.controlplane.bundles import DESCHEDULER
+from hack.node.cluster import PAUSE
+from tests.e2e.support.kube import Json, KubeObject, eventually
+from tests.e2e.support.manifests import MANIFESTS
+from tests.e2e.support.objects import NODE_LABELS, ensure_namespace
+from tests.e2e.support.pki import ADMIN
+from tests.e2e.support.processes import Process, free_port
+from tests.e2e.support.workloads import PODS, VMIS, launcher_of, vm, vmi_of
+
+from .support import NodeInstallation
+
+POLICY = MANIFESTS / "descheduler" / "upstream" / "policy.yaml"
+NAMESPACE = "evicted"
+LABEL = "kubevirt-webhook.github.io/eviction"
+KVM = "devices.kubevirt.io/kvm"
+NOWHERE = {"example.com/zone": "nowhere"}
+DENIED = "[no-eligible-node]"
+
+
+@pytest.fixture
+def nodes(installed: NodeInstallation) -> NodeInstallation:
+    """Both nodes as KubeVirt's labeller and device plugins leave them."""
+    for name in ("node-1", "node-2"):
+        installed.admin.patch("v1/nodes", name, {"metadata": {"labels": dict(NODE_LABELS)}})
+        capacity = {"status": {"capacity": dict.fromkeys((KVM, "devices.kubevirt.io/tun"), "100")}}
+        installed.admin.patch("v1/nodes", name, capacity, subresource="status")
+    ensure_namespace(installed.admin, NAMESPACE)
+    installed.admin.patch("v1/namespaces", NAMESPACE, {"metadata": {"labels": {LABEL: "enforce"}}})
+    return installed
+
+
+def run(node: NodeInstallation, name: str, **spec: object) -> KubeObject:
+    """A VM at work on the first node, whose launcher pod a kubelet runs; keywords go into its VMI's spec."""
+    manifest = vmi_of(vm(name))
+    domain: Json = {"devices": {}, "cpu": {"model": "host-passthrough"}, "machine": {"type": "q35"}}
+    manifest["spec"] |= {"architecture": "amd64", "domain": domain, "evictionStrategy": "LiveMigrate"} | spec
+    vmi = node.admin.create(VMIS, manifest, NAMESPACE)
+    pod = launcher_of(vmi)
+    pod["metadata"]["name"] = f"virt-launcher-{name}"
+    container = {"name": "compute", "image": PAUSE, "imagePullPolicy": "Never"}
+    pod["spec"] |= {"nodeName": "node-1", "nodeSelector": {}, "readinessGates": [], "containers": [container]}
+    pod["spec"]["terminationGracePeriodSeconds"] = 1
+    node.admin.create(PODS, pod, NAMESPACE)
+    conditions = [{"type": "LiveMigratable", "status": "True"}]
+    status = {"phase": "Running", "nodeName": "node-1", "conditions": conditions}
+    return node.admin.patch(VMIS, name, {"status": status}, NAMESPACE)
+
+
+def running(node: NodeInstallation) -> dict[str, str]:
+    """The container ids of the launcher pods that kubelets run, by name."""
+    found = {}
+    for pod in node.admin.list(PODS, NAMESPACE):
+        for one in pod["status"].get("containerStatuses", ()):
+            if "running" in one["state"] and "deletionTimestamp" not in pod["metadata"]:
+                found[pod["metadata"]["name"]] = one["containerID"]
+    return found
+
+
+@pytest.fixture
+def descheduler(nodes: NodeInstallation, tmp_path: Path) -> Iterator[Process]:
+    """The shipped policy, with a plugin that evicts every VM: two idle nodes are not out of balance."""
+    policy = yaml.safe_load(POLICY.read_text())
+    (profile,) = policy["profiles"]
+    evictor = profile["pluginConfig"][0]
+    evictor["args"]["namespaceLabelSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
+    every = {"name": "PodLifeTime", "args": {"maxPodLifeTimeSeconds": 1}}
+    profile |= {"pluginConfig": [evictor, every], "plugins": {"deschedule": {"enabled": [every["name"]]}}}
+    file = tmp_path / "policy.yaml"
+    file.write_text(yaml.safe_dump(policy))
+    command = [
+        str(location(os.environ, bundle=DESCHEDULER) / "descheduler"),
+        f"--policy-config-file={file}",
+        f"--kubeconfig={nodes.kubeconfig_for(*ADMIN)}",
+        "--descheduling-interval=3s",
+        f"--secure-port={free_port()}",
+        "--bind-address=127.0.0.1",
+        f"--cert-dir={tmp_path}",
+        "--feature-gates=EvictionsInBackground=true",
+        "--v=3",
+    ]
+    process = Process("descheduler", command, tmp_path / "descheduler.log")
+    yield process
+    process.kill()
+    nodes.kubectl("delete", "namespace", NAMESPACE, "--timeout=60s", timeout=70)
+
+
+def test_a_vm_that_cannot_move_goes_on_running_and_another_is_evicted(
+    nodes: NodeInstallation, descheduler: Process
+) -> None:
+    run(nodes, "stuck", nodeSelector=NOWHERE)
+    run(nodes, "free")
+    eventually(lambda: len(running(nodes)) == 2, what="kubelets to run the launcher pods")
+    before = running(nodes)
+
+    descheduler.start()
+    eventually(lambda: "virt-launcher-free" not in running(nodes), what="the VM that can move to be evicted")
+    eventually(lambda: descheduler.log.read_text().count(DENIED) >= 3, what="evictions to be denied")
+
+    assert running(nodes) == {"virt-launcher-stuck": before["virt-launcher-stuck"]}
+    lines = [line for line in descheduler.log.read_text().splitlines() if DENIED in line]
+    assert all("virt-launcher-stuck" in line for line in lines)
+    # A drain evicts it all the same.
+    descheduler.stop()
+    nodes.kubectl("drain", "node-1", "--pod-selector=kubevirt.io", "--force", "--timeout=60s", timeout=70)
+    nodes.kubectl("uncordon", "node-1")
+    assert running(nodes) == {}

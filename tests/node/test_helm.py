@@ -1,0 +1,58 @@
+"""The chart on a node, by the real Helm: installed, upgraded, rolled back and uninstalled while VMs are created."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.controlplane.build import location
+from hack.controlplane.bundles import HELM
+from tests.e2e.support.helm import CHART, Helm
+
+from .support import IMAGE, NAMESPACE, SETTINGS, UPGRADED, NodeInstallation, NodeReviews
+
+RELEASE = "kubevirt-webhook"
+WAIT = ("--wait", "--timeout=120s")
+
+
+def values(image: str) -> dict[str, Any]:
+    """What the chart is given for an image."""
+    repository, _, tag = image.rpartition(":")
+    return {"image": {"repository": repository, "tag": tag}, "settings": SETTINGS}
+
+
+@pytest.fixture
+def helm(node: NodeInstallation, tmp_path: Path) -> Iterator[Helm]:
+    node.run("uninstall")
+    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+    node.admin.create("v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": restricted}})
+    found = Helm(
+        location(os.environ, bundle=HELM) / "helm", tmp_path, node.kubeconfig_for("admin", ("system:masters",))
+    )
+    yield found
+    found.run("uninstall", RELEASE, "--ignore-not-found")
+    node.run("uninstall")
+
+
+def test_installed_upgraded_rolled_back_and_uninstalled_under_load(node: NodeInstallation, helm: Helm) -> None:
+    helm.run("install", RELEASE, CHART, *WAIT, values=values(IMAGE))
+    node.wait_ready()
+    node.offer_namespace()
+    with NodeReviews(node) as load:
+        helm.run("upgrade", RELEASE, CHART, *WAIT, values=values(UPGRADED))
+        node.wait_ready()
+        assert node.images() == {UPGRADED}
+        load.more()
+        helm.run("rollback", RELEASE, "1", *WAIT)
+        node.wait_ready()
+        assert node.images() == {IMAGE}
+        load.more()
+        assert (load.denied, load.unchanged) == ([], 0)
+
+        helm.run("uninstall", RELEASE)
+        load.more()
+        assert load.denied == []

@@ -1,0 +1,114 @@
+"""The component autoscaling beside the real metrics-server: the autoscaler reads what the replicas use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.controlplane.build import location
+from hack.controlplane.bundles import METRICS_SERVER
+from hack.node.cluster import NodeCluster
+from tests.e2e.support.kube import Json, KubeError, eventually
+from tests.e2e.support.pki import ADMIN
+from tests.e2e.support.processes import Process
+
+from .support import NAMESPACE, NodeInstallation, accepts, kustomization
+
+PORT = 10443
+AUTOSCALERS = "autoscaling/v2/horizontalpodautoscalers"
+METRICS = f"/apis/metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/pods"
+SYSTEM = "kube-system"
+SERVICE: Json = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"name": "metrics-server", "namespace": SYSTEM},
+    "spec": {"ports": [{"name": "https", "port": 443, "targetPort": PORT, "protocol": "TCP"}]},
+}
+SLICE: Json = {
+    "apiVersion": "discovery.k8s.io/v1",
+    "kind": "EndpointSlice",
+    "metadata": {
+        "name": "metrics-server",
+        "namespace": SYSTEM,
+        "labels": {"kubernetes.io/service-name": "metrics-server"},
+    },
+    "addressType": "IPv4",
+    "ports": [{"name": "https", "port": PORT, "protocol": "TCP"}],
+    "endpoints": [{"addresses": [NodeCluster.ADDRESSES[0]], "conditions": {"ready": True}}],
+}
+API: Json = {
+    "apiVersion": "apiregistration.k8s.io/v1",
+    "kind": "APIService",
+    "metadata": {"name": "v1beta1.metrics.k8s.io"},
+    "spec": {
+        "group": "metrics.k8s.io",
+        "version": "v1beta1",
+        "service": {"name": "metrics-server", "namespace": SYSTEM},
+        "insecureSkipTLSVerify": True,
+        "groupPriorityMinimum": 100,
+        "versionPriority": 100,
+    },
+}
+
+
+@pytest.fixture
+def metrics_server(node: NodeInstallation) -> Iterator[None]:
+    """metrics-server, which scrapes the kubelets."""
+    kubeconfig = node.kubeconfig_for(*ADMIN)
+    command = [
+        str(location(os.environ, bundle=METRICS_SERVER) / "metrics-server"),
+        *(f"--{name}kubeconfig={kubeconfig}" for name in ("", "authentication-", "authorization-")),
+        f"--secure-port={PORT}",
+        f"--cert-dir={node.directory / 'metrics-server'}",
+        "--metric-resolution=10s",
+        "--kubelet-request-timeout=5s",
+        "--kubelet-insecure-tls",
+        "--kubelet-preferred-address-types=InternalIP",
+        "--kubelet-use-node-status-port",
+    ]
+    process = Process("metrics-server", command, node.directory / "logs" / "metrics-server.log")
+    process.start()
+    process.wait_ready(lambda: accepts(NodeCluster.ADDRESSES[0], PORT))
+    for manifest in (SERVICE, SLICE, API):
+        node.admin.apply(manifest)
+    yield
+    # An API whose server is gone would keep namespaces from being deleted.
+    node.admin.delete("apiregistration.k8s.io/v1/apiservices", "v1beta1.metrics.k8s.io")
+    process.kill()
+
+
+def measured(node: NodeInstallation) -> list[Json]:
+    """What metrics-server says of the replicas."""
+    try:
+        found: list[Json] = node.admin.request("GET", METRICS)["items"]
+    except KubeError:
+        return []
+    return found
+
+
+def autoscaler_sees(node: NodeInstallation) -> Json | None:
+    """The average CPU, once the autoscaler has it."""
+    status = node.admin.get(AUTOSCALERS, NAMESPACE, NAMESPACE).get("status", {})
+    active = {"type": "ScalingActive", "status": "True"}.items()
+    if not any(active <= condition.items() for condition in status.get("conditions", ())):
+        return None
+    (metric,) = status["currentMetrics"]
+    current: Json = metric["resource"]["current"]
+    return current
+
+
+def test_the_autoscaler_reads_what_replicas_use(node: NodeInstallation, metrics_server: None, tmp_path: Path) -> None:
+    node.run("uninstall")
+    try:
+        node.apply(kustomization(tmp_path, "autoscaling"))
+        node.wait_ready()
+        eventually(lambda: len(measured(node)) == 2, what="metrics of both replicas", timeout=90)
+        current = eventually(lambda: autoscaler_sees(node), what="the autoscaler to read metrics", timeout=150)
+        assert "averageValue" in current
+        # Idle replicas are not scaled beyond the least number.
+        assert node.admin.get(AUTOSCALERS, NAMESPACE, NAMESPACE)["status"]["desiredReplicas"] == 2
+    finally:
+        node.remove_everything()

@@ -1,0 +1,106 @@
+"""The listeners that only `kubectl port-forward` reaches: the page on its loopback address, and the ops listener."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from http.client import HTTPConnection
+
+import pytest
+
+from tests.e2e.support.kube import eventually
+from tests.e2e.support.pki import ADMIN
+
+from .support import IMAGE, NAMESPACE, ROOT, SETTINGS, SHOP, NodeInstallation, accepts
+
+PAGE = (ROOT / "docs" / "page.md").read_text()
+PORT = 8091
+OPS = 8080
+
+
+@pytest.fixture(scope="module")
+def with_page(node: NodeInstallation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeInstallation]:
+    """An installation with the page as its documentation switches it on; without it afterwards."""
+    (line,) = re.findall(r"^page: .*$", PAGE, re.MULTILINE)
+    settings = tmp_path_factory.mktemp("page") / "settings.yaml"
+    settings.write_text(f"{line}\n" + "".join(f"{name}: {json.dumps(part)}\n" for name, part in SETTINGS.items()))
+    node.run("install", f"--config={settings}", f"--image={IMAGE}")
+    node.wait_ready()
+    node.offer_namespace()
+    yield node
+    node.install()
+
+
+@contextlib.contextmanager
+def forwarded(node: NodeInstallation, command: list[str], port: int) -> Iterator[None]:
+    """`kubectl port-forward` while the context is open."""
+    words = [str(node.binaries / "kubectl"), f"--kubeconfig={node.kubeconfig_for(*ADMIN)}", *command]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            eventually(lambda: accepts("127.0.0.1", port), what="kubectl to forward")
+            yield
+        finally:
+            process.terminate()
+
+
+def get(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, str]:
+    """Status and text of an answer."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", path, headers={"Host": f"{host}:{port}"})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_the_page_is_forwarded_by_the_documented_command(with_page: NodeInstallation) -> None:
+    (command,) = re.findall(r"^\$ kubectl (.* port-forward deployment/\S+ \S+)$", PAGE, re.MULTILINE)
+    with forwarded(with_page, command.split(), PORT):
+        status, overview = get(PORT, "/page")
+        assert status == 200
+        assert "<!doctype html>" in overview.lower()
+
+        def has_decisions() -> bool:
+            with_page.try_vm()
+            return SHOP in get(PORT, "/page/decisions")[1]
+
+        # The API server sends each review to any of the replicas; kubectl chose one of them.
+        eventually(has_decisions, what="a decision on the page of this replica")
+        # A web site that gave its own name this address reads nothing.
+        status, text = get(PORT, "/page/decisions", host="evil.example")
+        assert status >= 400
+        assert SHOP not in text
+
+
+def test_the_page_is_on_no_other_address(with_page: NodeInstallation) -> None:
+    for pod in with_page.ready_pods():
+        assert not accepts(pod["status"]["podIP"], PORT)
+        assert accepts(pod["status"]["podIP"], OPS)
+    service = with_page.admin.get("v1/services", NAMESPACE, NAMESPACE)
+    assert PORT not in {port["port"] for port in service["spec"]["ports"]}
+
+
+def test_who_may_not_forward_ports_does_not_reach_it(with_page: NodeInstallation) -> None:
+    pod = with_page.ready_pods()[0]["metadata"]["name"]
+    done = with_page.kubectl(
+        "-n", NAMESPACE, "port-forward", f"pod/{pod}", f"{PORT}:{PORT}", user="mallory", groups=(), check=False
+    )
+    assert done.returncode != 0
+    assert "Forbidden" in done.stderr
+
+
+def test_the_ops_listener_is_forwarded(with_page: NodeInstallation) -> None:
+    for pod in with_page.ready_pods():
+        where = ["-n", NAMESPACE, "port-forward", f"pod/{pod['metadata']['name']}", f"18080:{OPS}"]
+        with forwarded(with_page, where, 18080):
+            assert get(18080, "/healthz")[0] == 200
+            assert get(18080, "/readyz")[0] == 200
+            status, metrics = get(18080, "/metrics")
+            assert status == 200
+            assert "kubevirt_webhook_" in metrics
+            # Anyone can read this listener, so the page is not on it.
+            assert get(18080, "/page")[0] == 404
