@@ -7,6 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+RUNS := $(VENV)/.runs
 # Wheels come from wherever pip is configured to look; every file is checked against the lock's hashes.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
@@ -17,25 +18,41 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
+define make_environment
+@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing; install Python 3.11 or newer, or set PYTHON="; exit 1; }
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; set PYTHON= to a newer one"; exit 1; }
+@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "make: $(PYTHON) has no venv; on Debian install python3-venv, or set PYTHON="; exit 1; }
+@echo "setting up $(VENV) (once)"
+@$(PYTHON) -m venv --clear $(VENV)
+endef
+
 $(READY): requirements-dev.lock pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing; install Python 3.11 or newer, or set PYTHON="; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; set PYTHON= to a newer one"; exit 1; }
-	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "make: $(PYTHON) has no venv; on Debian install python3-venv, or set PYTHON="; exit 1; }
-	@echo "setting up $(VENV) (once)"
-	@$(PYTHON) -m venv --clear $(VENV)
+	$(make_environment)
 	@$(PIP) install --require-hashes -r requirements-dev.lock
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# To run the program takes a third of the packages, so the first decision comes sooner; a complete environment does, too.
+$(RUNS): requirements.lock requirements-build.lock pyproject.toml
+	@$(MAKE) --silent --no-print-directory $(if $(wildcard $(READY)),$(READY),light)
+	@touch $@
+
+.PHONY: light
+light:
+	$(make_environment)
+	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --require-hashes -r requirements-build.lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
 
 .PHONY: setup
 setup: $(READY) ## Make the environment that all other targets use
 
 .PHONY: run
-run: $(READY) ## Start the real server over an example cluster, ask it, show the answers
+run: $(RUNS) ## Start the real server over an example cluster, ask it, show the answers
 	@$(BIN)/kubevirt-webhook demo
 
 .PHONY: serve
-serve: $(READY) ## Keep the server running over the example cluster
+serve: $(RUNS) ## Keep the server running over the example cluster
 	@$(BIN)/kubevirt-webhook serve --cluster-from examples/cluster --config examples/settings.yaml \
 	  --listen 127.0.0.1:8443 --ops-listen 127.0.0.1:8080 --page-listen 127.0.0.1:8091
 
