@@ -54,7 +54,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_finish() -> None:
-    """Ten thousand tests stay until the end, so no search for garbage, of which some tests ask for many, visits them."""
+    """Ten thousand tests stay until the end, so no search for garbage, which some tests often ask for, visits them."""
     gc.collect()
     gc.freeze()
 
