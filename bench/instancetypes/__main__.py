@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _print(figures: list[InstancetypesFigures], rounds: int, reviews: int) -> None:
     table = Table(box=SIMPLE_HEAD)
-    for title in ("Review", "ours, CPU µs", "usual, CPU µs", "x ours", "range"):
+    for title in ("Review", "ours, CPU µs", "goal", "usual, CPU µs", "x ours", "range"):
         table.add_column(title, justify="left" if title == "Review" else "right", no_wrap=True)
     for one in figures:
         table.add_row(*one.row())

@@ -27,12 +27,14 @@ class InstancetypesCase:
         plural: of the object's kind.
         object: as the API server sends it, with what kubectl and the API server add to what people write.
         body: the review.
+        goal: CPU µs that it may take.
     """
 
     name: str
     plural: str
     object: dict[str, Any]
     body: bytes
+    goal: float
 
     @property
     def path(self) -> str:
@@ -40,18 +42,18 @@ class InstancetypesCase:
         return f"/mutate/{names.INSTANCETYPES}/{self.plural}/enforce"
 
     @classmethod
-    def of(cls, name: str, plural: str, file: str) -> InstancetypesCase:
+    def of(cls, name: str, plural: str, file: str, goal: float) -> InstancetypesCase:
         """The CREATE of an object in a YAML file."""
         written = yaml.safe_load((HERE / "objects" / file).read_text())
         sent = _applied(written)
-        return cls(name, plural, sent, json.dumps(_review(plural, sent)).encode())
+        return cls(name, plural, sent, json.dumps(_review(plural, sent)).encode(), goal)
 
 
 def cases() -> tuple[InstancetypesCase, ...]:
     """All of them."""
     return (
-        InstancetypesCase.of("VM, defaults injected", "virtualmachines", "vm.yaml"),
-        InstancetypesCase.of("VMI, filled", "virtualmachineinstances", "vmi.yaml"),
+        InstancetypesCase.of("VM, defaults injected", "virtualmachines", "vm.yaml", 180.0),
+        InstancetypesCase.of("VMI, filled", "virtualmachineinstances", "vmi.yaml", 250.0),
     )
 
 

@@ -36,6 +36,8 @@ PARTS: Final = {
     "webhook.server.ops": "metrics",
     "webhook.server.tallies": "metrics",
     "webhook.server.connection": "connection",
+    "webhook.server.connections": "connection",
+    "webhook.server.heads": "connection",
     "webhook.server.app": "connection",
     "aiohttp": "connection",
     "yarl": "connection",

@@ -32,7 +32,7 @@ def test_another_object_is_no_figure(ways: Ways, monkeypatch: pytest.MonkeyPatch
     vm, vmi = cases()
     other = msgspec.json.decode(vmi.body)
     other["request"]["object"]["spec"]["hostname"] = "other"
-    changed = InstancetypesCase(vmi.name, vmi.plural, vmi.object, msgspec.json.encode(other))
+    changed = InstancetypesCase(vmi.name, vmi.plural, vmi.object, msgspec.json.encode(other), vmi.goal)
     monkeypatch.setattr(ways, "usual", lambda *_: b'{"response": {"allowed": true}}')
 
     with pytest.raises(BenchError, match="the usual way leaves the object alone, so nothing was measured"):
@@ -41,7 +41,7 @@ def test_another_object_is_no_figure(ways: Ways, monkeypatch: pytest.MonkeyPatch
     smaller = vmi.object["spec"]["domain"]["devices"]["disks"][:1]
     other["request"]["object"]["spec"]["domain"]["devices"]["disks"] = smaller
     other["request"]["object"]["spec"]["volumes"] = vmi.object["spec"]["volumes"][:1]
-    fewer = InstancetypesCase(vmi.name, vmi.plural, vmi.object, msgspec.json.encode(other))
+    fewer = InstancetypesCase(vmi.name, vmi.plural, vmi.object, msgspec.json.encode(other), vmi.goal)
     both = ways.ours(changed, 1), ways.usual(fewer, 1)
     monkeypatch.setattr(ways, "ours", lambda *_: both[0])
     monkeypatch.setattr(ways, "usual", lambda *_: both[1])
@@ -50,10 +50,10 @@ def test_another_object_is_no_figure(ways: Ways, monkeypatch: pytest.MonkeyPatch
 
 
 def test_ratios_are_of_rounds() -> None:
-    figures = InstancetypesFigures("VM", ours=(100.0, 200.0, 100.0), usual=(300.0, 400.0, 500.0))
+    figures = InstancetypesFigures("VM", 90.0, ours=(100.0, 200.0, 100.0), usual=(300.0, 400.0, 500.0))
 
     assert figures.ratios == (2.0, 3.0, 5.0)
-    assert figures.row() == ("VM", "100", "400", "3.0", "2.0-5.0")
+    assert figures.row() == ("VM", "100", "90", "400", "3.0", "2.0-5.0")
 
 
 def test_a_quick_run_prints_both(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -205,6 +206,20 @@ def test_a_dry_run_shows_the_same_and_leaves_nothing(tenant: Tenant) -> None:
     assert tenant.owner.list(PODS, tenant.namespace) == []
     (line,) = tenant.audit()
     assert (line["decision"], line["dryRun"]) == ("patched", True)
+
+
+def test_the_api_server_sends_one_head_but_for_the_length(tenant: Tenant) -> None:
+    """What makes it worth remembering a head (docs/adr/0019)."""
+    with Labeller(tenant.server.access, tenant.namespace) as other:
+        for size in (1, 100, 1000):
+            pod = launcher_pod("sized")
+            pod["metadata"]["labels"] = {"app": "sized"}
+            pod["metadata"]["annotations"] = {"size": "x" * size}
+            tenant.server.access.admin.create(PODS, pod, tenant.namespace, dryRun="All")
+    lengths = {found[1] for head in other.heads if (found := re.search(r"\nContent-Length: (\d+)\n", head))}
+
+    assert len(lengths) >= 3
+    assert len({re.sub(r"Content-Length: \d+", "", head) for head in other.heads}) == 1, other.heads
 
 
 def test_a_later_webhook_makes_us_look_again_and_we_add_nothing(tenant: Tenant) -> None:

@@ -23,7 +23,7 @@ from tests.server.lifetimes import now_and_life
 from webhook import names
 from webhook.facts import NamespaceKey
 from webhook.k8s.views import Namespace, ObjectMeta
-from webhook.server.connection import JITTER, LIFETIME, Connections
+from webhook.server.connections import JITTER, LIFETIME, Connections
 from webhook.server.lifecycle import drain, listen, split_address
 from webhook.server.tls import ReloadableTLSContext
 

@@ -8,7 +8,7 @@ from aiohttp import web
 from certs.authority import Authority
 from certs.source import Pair, self_signed
 from tests.server.lifetimes import now_and_life
-from webhook.server.connection import Connections
+from webhook.server.connections import Connections
 from webhook.server.lifecycle import listen
 from webhook.server.probe import probe
 from webhook.server.tls import ReloadableTLSContext

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, Protocol
 
 import msgspec
@@ -154,14 +155,13 @@ def timestamp(wall: float) -> str:
     if not 0 <= micros < 10**6:
         # Before 1970, and where the rounding reaches the next second.
         return datetime.fromtimestamp(wall, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    if _SECOND.get("at") != second:
-        # A busy server writes thousands of records within one.
-        _SECOND.update(at=second, text=datetime.fromtimestamp(second, UTC).isoformat()[:-6])
-    return f"{_SECOND['text']}.{micros:06}Z"
+    return f"{_second(second)}.{micros:06}Z"
 
 
-# The last second of a record, and how it is written.
-_SECOND: Final[dict[str, Any]] = {}
+@lru_cache(maxsize=1)
+def _second(wall: int) -> str:
+    """A whole second, of which a busy server writes thousands of records."""
+    return datetime.fromtimestamp(wall, UTC).isoformat()[:-6]
 
 
 class Sink(Protocol):

@@ -95,7 +95,7 @@ class SpanObserver:
         request = _request.get()
         if request is None:
             return None
-        found = request.message.headers
+        found = request.head.headers
         carrier = {name: found[name] for name in _HEADERS if name in found}
         return self._propagator.extract(carrier) if carrier else None
 

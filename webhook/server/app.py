@@ -15,7 +15,7 @@ from webhook.errors import InputError
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Reviewer
 from webhook.server.budget import EVERYDAY, BodyBudget, NoRoom, Share
-from webhook.server.connection import Connections
+from webhook.server.connections import Connections
 from webhook.server.exchange import Answer, HttpRequest
 from webhook.server.turns import Turns, namespace_of
 
@@ -91,19 +91,18 @@ class App:
 
     def answer_at_once(self, request: HttpRequest) -> Answer | None:
         """The answer to a review that needs nothing but what is in memory; None: it takes `answer`."""
-        message, connection = request.message, request.connection
-        path = message.path.partition("?")[0]
+        head, connection, body = request.head, request.connection, request.body
+        path = head.path
         endpoint = self._endpoints.get(path)
-        headers = message.headers
         if (
             endpoint is None
+            or body is None
             or connection.rejection
-            or message.method != "POST"
-            or headers.get("Content-Type") != "application/json"
-            or "Content-Encoding" in headers
+            or head.method != "POST"
+            or head.content_type != "application/json"
+            or head.is_encoded
         ):
             return None
-        body = request.body = request.payload.read_nowait()
         # It takes neither bytes nor a turn for good: no other request is evaluated before it is done. Where nothing is
         # in flight, there are enough of both.
         if self.in_flight and not (self.bodies.has_room(len(body)) and self._turns.is_free(self._key(body))):
@@ -121,7 +120,7 @@ class App:
 
     async def answer(self, request: HttpRequest) -> Answer:
         """The answer to any request; no exception but a cancellation leaves."""
-        path, _, query = request.message.path.partition("?")
+        path, query = request.head.path, request.head.query
         endpoint = self._endpoints.get(path)
         if endpoint is None:
             return Answer.text(
@@ -187,13 +186,13 @@ class App:
 
 def _unfit(request: HttpRequest) -> Answer | None:
     """Why the head of a request cannot belong to a review."""
-    message, headers = request.message, request.message.headers
-    if message.method != "POST":
-        return Answer.text(405, f"{message.method} is not answered here; POST an AdmissionReview", b"Allow: POST\r\n")
-    content_type = headers.get("Content-Type", "none")
-    if content_type.partition(";")[0].strip().lower() != "application/json":
-        return Answer.text(415, f"the content type is {content_type[:100]}; send application/json")
-    if "Content-Encoding" in headers:
+    head = request.head
+    if head.method != "POST":
+        return Answer.text(405, f"{head.method} is not answered here; POST an AdmissionReview", b"Allow: POST\r\n")
+    if head.content_type.partition(";")[0].strip().lower() != "application/json":
+        content_type = head.content_type[:100] or "none"
+        return Answer.text(415, f"the content type is {content_type}; send application/json")
+    if head.is_encoded:
         return Answer.text(415, "the body is encoded; send JSON as it is")
     return None
 
@@ -206,14 +205,11 @@ async def _body(request: HttpRequest, deadline: float, share: Share) -> bytes:
         NoRoom: there was none for it.
         BodyTooLarge: it is larger than `MAX_BODY`.
     """
-    payload = request.payload
     announced = MAX_BODY if request.announced is None else request.announced
     if announced > MAX_BODY:
         raise BodyTooLarge
-    if request.body is None and payload.is_eof():
-        # As good as always: the API server sends head and body together.
-        request.body = payload.read_nowait()
     if request.body is not None:
+        # As good as always: the API server sends head and body together.
         await share.take(len(request.body))
         return request.body
     # A large one takes all at once: two of them, half read, could wait for each other. Everyday ones take what has
@@ -224,7 +220,7 @@ async def _body(request: HttpRequest, deadline: float, share: Share) -> bytes:
     pieces: list[bytes] = []
     size = 0
     async with asyncio.timeout_at(deadline):
-        while piece := await payload.readany():
+        while piece := await request.read():
             size += len(piece)
             if size > MAX_BODY:
                 raise BodyTooLarge

@@ -1,19 +1,18 @@
 """Connections of clients that send reviews: HTTP/1.1, one POST and one answer after the other, until one side ends it.
 
 aiohttp's parser, which is C, and its flow control, without its server: that makes a task, a request and a response with
-their headers for each review, which together cost more than the review. What can be answered from memory is answered
-at once, where its bytes arrive; a task is made only for what has to wait. Requests that come before the last answer
-has been given wait in the parser and in the kernel's buffers.
+their headers for each review, which together cost more than the review. The parser gets heads, and bodies in chunks; a
+body whose length the head says is the next so many bytes. What can be answered from memory is answered at once, where
+its bytes arrive; a task is made only for what has to wait. What comes before the last answer has been given waits, and
+soon in the kernel's buffers.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import StreamReader, web
 from aiohttp.base_protocol import BaseProtocol
@@ -22,13 +21,12 @@ from aiohttp.tcp_helpers import tcp_keepalive
 
 from webhook.server.budget import EVERYDAY
 from webhook.server.exchange import Answer, HttpRequest
+from webhook.server.heads import END, MAX_HEAD, KnownHead, parse_head
 from webhook.server.tls import client_name
 
-# A client keeps its connections to the replicas that were there when it made them: recycled by age, they spread over
-# those that are there now. A handshake in five minutes costs no client much.
-LIFETIME: Final = 300.0
-# So that connections that began together don't end together.
-JITTER: Final = 0.2
+if TYPE_CHECKING:
+    from webhook.server.connections import Connections
+
 # How long a client may leave answers lying before it gets no more of them.
 STALLED: Final = 10.0
 # How long to read on where the answer came before the end of the body: a client that still writes reads it only then.
@@ -47,7 +45,7 @@ class Connection(BaseProtocol):
         server: the server that it belongs to.
         closes_at: on the clock of `time.monotonic`, in seconds; an answer after this time is the last one.
         generation: how often the server had recycled its connections when the handshake began; see
-            `Connections.recycle`.
+            `webhook.server.connections.Connections.recycle`.
 
     Attributes:
         rejection: the answer to every request; empty: the client may send reviews.
@@ -56,31 +54,26 @@ class Connection(BaseProtocol):
     """
 
     __slots__ = (
-        *("_ahead", "_clock", "_idle_until", "_is_last", "_patience", "_request", "_server", "_task", "_timer"),
-        *("closes_at", "generation", "rejection", "verified"),
+        *("_ahead", "_clock", "_idle_until", "_is_last", "_known", "_missing", "_patience", "_pieces", "_request"),
+        *("_server", "_task", "_timer", "closes_at", "generation", "rejection", "verified"),
     )
 
     def __init__(self, server: Connections, closes_at: float, generation: int) -> None:
-        loop = asyncio.get_running_loop()
-        # One message at a time: what a client sends ahead stays in the parser.
-        parser = HttpRequestParser(
-            self,
-            loop,
-            _BUFFER_BYTES,
-            payload_exception=web.RequestPayloadError,
-            auto_decompress=False,
-            max_msg_queue_size=1,
-        )
-        super().__init__(loop, parser)
+        super().__init__(asyncio.get_running_loop())
         self._server = server
         # uvloop's own clock stands still within a turn of the loop, and knows milliseconds alone.
         self._clock = time.monotonic
         self._idle_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._request: HttpRequest | None = None
+        # Of its body: what has come, as long as no task reads it, and how many bytes have not.
+        self._pieces: list[bytes] = []
+        self._missing = 0
         self._task: asyncio.Task[None] | None = None
         self._patience: asyncio.TimerHandle | None = None
+        # What comes behind a request, or the beginning of a head.
         self._ahead = b""
+        self._known: KnownHead | None = None
         self._is_last = False
         self.closes_at = closes_at
         self.generation = generation
@@ -117,7 +110,7 @@ class Connection(BaseProtocol):
         for timer in (self._timer, self._patience):
             if timer:
                 timer.cancel()
-        if self._request:
+        if self._request and self._request.payload:
             self._request.payload.set_exception(ConnectionResetError("the client has gone"))
         if not self._task:
             self._server.remove(self)
@@ -125,10 +118,18 @@ class Connection(BaseProtocol):
     def eof_received(self) -> None:
         """Who writes no more gets no more either: TLS has no half of a connection."""
 
+    def pause_reading(self) -> None:
+        """Called where a task reads a body more slowly than it comes."""
+        if self._parser:
+            super().pause_reading()
+        else:
+            self._reading_paused = True
+            self._pause_transport_reading()
+
     def resume_reading(self, resume_parser: bool = True) -> None:
         """Called for every piece of a body; seldom is there anything to resume."""
         if self._reading_paused:
-            super().resume_reading(resume_parser)
+            super().resume_reading(resume_parser and self._parser is not None)
 
     def data_received(self, data: bytes, *, at_once: bool = True) -> None:
         """Take bytes; at most one request comes of them.
@@ -138,52 +139,122 @@ class Connection(BaseProtocol):
             at_once: whether the request may be answered without a task.
         """
         request = self._request
-        if request and request.payload.is_eof():
-            if data:
-                self._ahead += data
-                self._pause_reading_for_buffer()
+        if request is None:
+            if not self._is_last:
+                self._take_head(self._ahead + data if self._ahead else data, at_once=at_once)
+        elif self._missing:
+            self._take_piece(request, data)
+        elif self._parser:
+            self._take_chunks(request, data)
+        elif data:
+            self._keep_ahead(self._ahead + data)
+
+    def _take_head(self, data: bytes, *, at_once: bool) -> None:
+        """Begin the request whose head is in the bytes, if all of it is."""
+        known = self._known
+        found = known and known.body(data)
+        if known and found:
+            head, (begin, length) = known.head, found
+        else:
+            begin = data.find(END, 0, MAX_HEAD) + len(END)
+            if begin < len(END):
+                self._ahead = data
+                if len(data) > MAX_HEAD:
+                    self._reject(HttpProcessingError(message=f"its head is longer than {MAX_HEAD} bytes"))
+                return
+            try:
+                head = parse_head(data[:begin], self, self._loop)
+                if head.length is None:
+                    self._begin_chunks(data, HttpRequest(head, None, self, self._clock()))
+                    return
+            except HttpProcessingError as error:
+                self._reject(error)
+                return
+            length = head.length
+            self._known = KnownHead(data[:begin], head)
+        end = begin + length
+        self._ahead = b""
+        if len(data) > end:
+            self._keep_ahead(data[end:])
+        self._is_last = head.is_last
+        self._request = request = HttpRequest(head, length, self, self._clock())
+        self._missing = max(end - len(data), 0)
+        if self._missing:
+            self._pieces = [data[begin:]]
+            if at_once and length < EVERYDAY and not self._paused:
+                self._patience = self._loop.call_later(_PATIENCE, self._start)
+                return
+        else:
+            request.body = data[begin:end]
+            if at_once and not self._paused:
+                self._answer_at_once(request)
+                return
+        self._start()
+
+    def _take_piece(self, request: HttpRequest, data: bytes) -> None:
+        """Take more of a body, and keep what is behind it."""
+        missing = self._missing
+        if len(data) > missing:
+            self._keep_ahead(data[missing:])
+            data = data[:missing]
+        self._missing = missing = missing - len(data)
+        if request.payload:
+            request.payload.feed_data(data)
+            if not missing:
+                request.payload.feed_eof()
             return
-        if self._parser is None or (self._is_last and not request):
-            # The last answer has been given.
+        self._pieces.append(data)
+        if not missing:
+            request.body = b"".join(self._pieces)
+            if self._patience:
+                self._patience.cancel()
+            self._answer_at_once(request)
+
+    def _begin_chunks(self, data: bytes, request: HttpRequest) -> None:
+        """Begin a request with a body in chunks, which the parser takes apart; it is the connection's last one.
+
+        Raises:
+            HttpProcessingError: the chunks are not HTTP.
+        """
+        # One message at a time, and no other one, so that nothing gathers in the parser.
+        parser = HttpRequestParser(
+            *(self, self._loop, _BUFFER_BYTES),
+            payload_exception=web.RequestPayloadError,
+            auto_decompress=False,
+            max_msg_queue_size=1,
+        )
+        self._is_last = True
+        self._ahead = b""
+        self._request, self._parser = request, parser
+        ((_, request.payload),) = parser.feed_data(data)[0]
+        self._start()
+
+    def _take_chunks(self, request: HttpRequest, data: bytes) -> None:
+        """Take more of a body in chunks; what is behind it is not read."""
+        if request.is_complete or self._parser is None:
             return
         try:
-            messages, _, _ = self._parser.feed_data(data)
+            self._parser.feed_data(data)
         except HttpProcessingError as error:
             self._reject(error)
-            return
-        for message, payload in messages:
-            self._begin(HttpRequest(message, payload, self, self._clock()), at_once=at_once)
-            return
-        if self._patience and request and request.payload.is_eof():
-            self._patience.cancel()
-            self._answer_at_once(request)
+
+    def _keep_ahead(self, data: bytes) -> None:
+        """Keep what comes behind a request, and read no more of it."""
+        self._ahead = data
+        self._pause_reading_for_buffer()
 
     def _reject(self, error: HttpProcessingError) -> None:
         """Answer bytes that are not HTTP."""
         self._is_last = True
-        if self._request:
+        if self._request and self._request.payload:
             self._request.payload.set_exception(web.RequestPayloadError(error.message))
             return
+        self._request = None
         said = error.message.partition("\n")[0][:200].rstrip(": ")
         if self.transport:
             answer = Answer.text(400, f"the request is not valid HTTP/1.1: {said}")
             self.transport.write(answer.head(is_last=True) + answer.body)
             self.transport.close()
-
-    def _begin(self, request: HttpRequest, *, at_once: bool) -> None:
-        message = request.message
-        if message.should_close or message.upgrade or message.method == "CONNECT":
-            # No protocol that a client may want to upgrade to is supported.
-            self._is_last = True
-        self._request = request
-        if not at_once or self._paused:
-            self._start()
-        elif request.payload.is_eof():
-            self._answer_at_once(request)
-        elif (request.announced or EVERYDAY) < EVERYDAY:
-            self._patience = self._loop.call_later(_PATIENCE, self._start)
-        else:
-            self._start()
 
     def _answer_at_once(self, request: HttpRequest) -> None:
         """Answer without a task, if that can be."""
@@ -199,8 +270,15 @@ class Connection(BaseProtocol):
     def _start(self) -> None:
         """Let a task answer the request."""
         self._patience = None
-        if self._request:
-            self._task = self._loop.create_task(self._answer(self._request))
+        request = self._request
+        if request is None:
+            return
+        if self._missing:
+            request.payload = StreamReader(self, _BUFFER_BYTES, loop=self._loop)
+            for piece in self._pieces:
+                request.payload.feed_data(piece)
+        self._pieces = []
+        self._task = self._loop.create_task(self._answer(request))
 
     async def _answer(self, request: HttpRequest) -> None:
         """Answer a request that has to wait for something."""
@@ -209,9 +287,9 @@ class Connection(BaseProtocol):
                 return
             answer = await self._server.handler(request)
             # What is left of a body that was denied would be read as the next request.
-            self._is_last = self._is_last or not request.payload.is_eof()
+            self._is_last = self._is_last or not request.is_complete
             self._write(answer, request)
-            if not request.payload.is_eof():
+            if request.payload and not request.is_complete:
                 await _read_on(request.payload)
         finally:
             self._request = self._task = None
@@ -221,15 +299,16 @@ class Connection(BaseProtocol):
 
     def _go_on(self) -> None:
         """Look at what the client has sent ahead."""
-        if self._is_last or self._parser is None:
+        if self._is_last:
             self._close_if_last()
             return
-        self._parser.message_consumed()
-        ahead, self._ahead = self._ahead, b""
-        # In a task: a client that sends ahead must not keep the others waiting for all of it.
-        self.data_received(ahead, at_once=False)
-        # Not before the parser has done with what it had, or a client could fill the memory with requests.
-        if self._buffer_paused and not (self._request and self._request.payload.is_eof()):
+        # Of a body that was not read.
+        self.resume_reading()
+        if self._ahead:
+            # In a task: a client that sends ahead must not keep the others waiting for all of it.
+            self.data_received(b"", at_once=False)
+        # Not before all of it is answered, or a client could fill the memory with requests.
+        if self._buffer_paused and (self._request is None or self._missing):
             self._resume_reading_for_buffer()
 
     def _write(self, answer: Answer, request: HttpRequest) -> None:
@@ -240,7 +319,7 @@ class Connection(BaseProtocol):
         self._is_last = self._is_last or now >= self.closes_at
         self._idle_until = now + self._server.keep_alive
         head = answer.head(is_last=self._is_last)
-        self.transport.write(head if request.message.method == "HEAD" else head + answer.body)
+        self.transport.write(head if request.head.method == "HEAD" else head + answer.body)
 
     def _close_if_last(self) -> None:
         if self._is_last and self.transport is not None:
@@ -292,82 +371,3 @@ async def _read_on(payload: StreamReader) -> None:
         async with asyncio.timeout(LINGER):
             while not payload.is_eof():
                 await payload.readany()
-
-
-class Connections(web.Server):
-    """All connections of a listener, as an aiohttp server that runners can start and stop.
-
-    Args:
-        handler: answers a request that may have to wait.
-        at_once: answers a request whose body has arrived, without waiting; None: it has to wait.
-        clients: names that a client's certificate may have; empty: no certificate is needed.
-        lifetime: life of a connection, in seconds, give or take `JITTER`.
-        jitter: picks a random number between two bounds.
-        keep_alive: seconds after which an idle connection is closed.
-    """
-
-    def __init__(
-        self,
-        handler: Callable[[Any], Awaitable[Any]],
-        at_once: Callable[[HttpRequest], Answer | None] = lambda _: None,
-        *,
-        clients: Collection[str] = (),
-        lifetime: float = LIFETIME,
-        jitter: Callable[[float, float], float] = random.uniform,
-        keep_alive: float = 120.0,
-    ) -> None:
-        super().__init__(handler)
-        self.handler: Final = handler
-        self.at_once: Final = at_once
-        self.clients: Final = clients
-        self.keep_alive: Final = keep_alive
-        self._lifetime = lifetime
-        self._generation = 0
-        self._jitter: Final = jitter
-        self._open: Final[dict[Connection, None]] = {}
-
-    def __call__(self) -> Connection:  # type: ignore[override] # it is the transport's protocol all the same
-        """The protocol of a new connection."""
-        age = self._lifetime * self._jitter(1 - JITTER, 1 + JITTER)
-        return Connection(self, time.monotonic() + age, self._generation)
-
-    @property
-    def connections(self) -> list[Connection]:  # type: ignore[override] # the same
-        """Those that are open, or on which a review still goes on."""
-        return list(self._open)
-
-    def add(self, connection: Connection) -> None:
-        """A connection has been made."""
-        self._open[connection] = None
-        if connection.generation != self._generation:
-            connection.closes_at = 0.0
-
-    def remove(self, connection: Connection) -> None:
-        """A connection is gone, and its last review too."""
-        self._open.pop(connection, None)
-
-    def recycle(self) -> None:
-        """Let every connection that is open, or in its handshake, end with its next answer."""
-        self._generation += 1
-        for connection in self.connections:
-            connection.closes_at = 0.0
-
-    def drain(self) -> None:
-        """Let every connection, also those to come, end with its next answer."""
-        self._lifetime = 0.0
-        self.recycle()
-
-    def pre_shutdown(self) -> None:
-        """Close the idle connections at once, and the others after their answer."""
-        for connection in self.connections:
-            connection.retire()
-
-    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - aiohttp's name
-        """Give requests their time, and end those that take longer."""
-        self.pre_shutdown()
-        tasks = [connection.task for connection in self.connections if connection.task]
-        if tasks:
-            await asyncio.wait(tasks, timeout=timeout)
-        for connection in self.connections:
-            connection.cancel()
-        self._open.clear()

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 from aiohttp import StreamReader
-from aiohttp.http import RawRequestMessage
 
+from webhook.server.heads import Head
 from webhook.text import visible
 
 _JSON: Final = b"Content-Type: application/json\r\n"
@@ -52,25 +52,34 @@ class HttpRequest(msgspec.Struct):
     """One request, whose body may still be on its way.
 
     Attributes:
-        message: the head.
-        payload: the stream of the body.
+        announced: bytes that the body is going to have; None for chunks, which have no length beforehand.
         connection: its `webhook.server.connection.Connection`.
         start: when its head had arrived, on the clock of `time.monotonic`, which is the loop's, in seconds.
         end: when its answer was written, on the same clock; 0.0: not yet.
-        body: the body, as far as it has been read.
+        body: the whole body, if it has been read.
+        payload: the stream of a body that a task reads; None: there is none.
         begun: a review of it that has to wait for look-ups.
     """
 
-    message: RawRequestMessage
-    payload: StreamReader
+    head: Head
+    announced: int | None
     connection: Any
     start: float
     end: float = 0.0
     body: bytes | None = None
+    payload: StreamReader | None = None
     begun: Any = None
 
     @property
-    def announced(self) -> int | None:
-        """Bytes that the body is going to have; None for chunks, which have no length beforehand."""
-        length = self.message.headers.get("Content-Length")
-        return None if length is None else int(length)
+    def is_complete(self) -> bool:
+        """Whether the whole body has arrived."""
+        return self.payload is None or self.payload.is_eof()
+
+    async def read(self) -> bytes:
+        """The next piece of the body, as large as what has arrived; empty at its end.
+
+        Raises:
+            ConnectionError: the client has gone.
+            RequestPayloadError: what came is not HTTP.
+        """
+        return await self.payload.readany() if self.payload else b""

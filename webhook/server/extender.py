@@ -22,7 +22,7 @@ from webhook.layers.manifests import Layer
 from webhook.layers.pods import ScoredPod, decode_arguments
 from webhook.layers.references import ImageReference, parse_reference
 from webhook.registry.fetch_queue import PullScope
-from webhook.server.connection import Connections
+from webhook.server.connections import Connections
 from webhook.server.exchange import Answer, HttpRequest
 from webhook.server.lifecycle import finish, listen
 
@@ -110,9 +110,9 @@ class Extender:
 
     def answer_at_once(self, request: HttpRequest) -> Answer | None:
         """The answer to a request that has arrived whole; None: it takes `answer`."""
-        if self._error_of(request):
+        if request.body is None or self._error_of(request):
             return None
-        return self._answer(request.payload.read_nowait())
+        return self._answer(request.body)
 
     async def answer(self, request: HttpRequest) -> Answer:
         """The answer to any request; no exception but a cancellation leaves."""
@@ -188,17 +188,17 @@ class Extender:
 
     def _error_of(self, request: HttpRequest) -> ExtenderError | None:
         """Why the head of a request cannot belong to one of kube-scheduler's."""
-        message = request.message
+        head = request.head
         if request.connection.rejection:
             return ExtenderError(
                 403, "the client has no certificate of layers.clientNames; see tlsConfig of the extender"
             )
-        if message.path.partition("?")[0] != PATH:
+        if head.path != PATH:
             prefix, _, verb = PATH.rpartition("/")
             return ExtenderError(404, f"nothing is served at this path; set urlPrefix to {prefix}, verb {verb}")
-        if message.method != "POST":
+        if head.method != "POST":
             return ExtenderError(405, "use POST")
-        if "Content-Encoding" in message.headers:
+        if head.is_encoded:
             return ExtenderError(415, "the body is encoded; send JSON as it is")
         if (request.announced or 0) > MAX_BODY_BYTES:
             limit = MAX_BODY_BYTES // 1024 // 1024
@@ -235,11 +235,13 @@ async def _body(request: HttpRequest) -> bytes:
     Raises:
         ExtenderError: it is too large, or did not arrive in time.
     """
+    if request.body is not None:
+        return request.body
     pieces: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(_ARRIVAL_SECONDS):
-            while piece := await request.payload.readany():
+            while piece := await request.read():
                 size += len(piece)
                 if size > MAX_BODY_BYTES:
                     raise ExtenderError(413, "the body is too large; set nodeCacheCapable: true for the extender")

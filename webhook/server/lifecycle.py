@@ -10,7 +10,7 @@ from collections.abc import Callable
 from aiohttp import web
 
 from webhook.errors import InputError
-from webhook.server.connection import Connections
+from webhook.server.connections import Connections
 
 
 def split_address(address: str) -> tuple[str, int]:

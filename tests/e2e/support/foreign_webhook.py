@@ -39,6 +39,7 @@ class ForeignWebhook:
         self._name = f"zzz-{secrets.token_hex(4)}"
         self._path = CONFIGURATIONS[0 if self.kind.startswith("Mutating") else 1]
         self._called = False
+        self.heads: list[str] = []
 
     def answer(self, request: Json) -> Json:
         """The response to a request, without its uid."""
@@ -53,6 +54,7 @@ class ForeignWebhook:
 
         class ForeignHandler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
+                webhook.heads.append(f"{self.requestline}\n{self.headers}")
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 answer = json.dumps(webhook._review(json.loads(body))).encode()
                 self.send_response(200)

@@ -16,7 +16,7 @@ from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.conflict import Crash, Rejection
 from webhook.kubevirt.vm.manifest import read_vm
-from webhook.kubevirt.webhooks.vm_admitter import VmAdmission, mutate, objection, validate
+from webhook.kubevirt.webhooks.vm_admitter import VmAdmission, mutate, objection, remember_specs, validate
 
 FILE = Path(__file__).parents[2] / "data" / "instancetypes.jsonl.gz"
 ARM = {"template.kubevirt.io/architecture": "arm64"}
@@ -202,6 +202,7 @@ def test_an_objection_is_what_the_two_webhooks_say_one_after_the_other() -> None
     seen = {None: 0, Rejection: 0, Crash: 0}
     for case in (case for case in read(FILE) if "vm" in case.given):
         vm, get, configuration = copy.deepcopy(case.given["vm"]), case.get, case.configuration
+        find = remember_specs(get, configuration.rules)
         try:
             changed = mutate(vm, get, str, configuration)
             message = (changed if changed.vm is None else validate(changed.vm, get, configuration)).message
@@ -209,10 +210,10 @@ def test_an_objection_is_what_the_two_webhooks_say_one_after_the_other() -> None
             message = crash.what
         except InputError as error:
             with pytest.raises(InputError, match=f"^{re.escape(str(error))}$"):
-                objection(read_vm(vm), get, configuration)
+                objection(read_vm(vm), get, configuration, find)
             continue
 
-        rejection = objection(read_vm(vm), get, configuration)
+        rejection = objection(read_vm(vm), get, configuration, find)
 
         assert (rejection.what if rejection else "") == message
         seen[type(rejection) if rejection else None] += 1

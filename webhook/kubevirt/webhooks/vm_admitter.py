@@ -31,7 +31,7 @@ from webhook.releases.capabilities import (
 )
 
 # The spec of what a decoded VM names; None where it is missing.
-_Find = Callable[[Matcher, Json], Json | None]
+Find = Callable[[Matcher, Json], Json | None]
 
 _ARCHITECTURE_LABEL: Final = "template.kubevirt.io/architecture"
 
@@ -100,7 +100,7 @@ def amend(  # noqa: PLR0913 - the arguments of KubeVirt's own function
     configuration: ClusterConfig,
     old: Json | None = None,
     note: Note = ignore,
-    find: _Find | None = None,
+    find: Find | None = None,
 ) -> VmAdmission:
     """What KubeVirt's mutating webhook makes of a decoded VM, which is changed.
 
@@ -133,7 +133,7 @@ def amend(  # noqa: PLR0913 - the arguments of KubeVirt's own function
     except Rejection as rejection:
         return VmAdmission(400, rejection.what)
     template = vm["spec"]["template"]
-    _prefer(vm, (find or _remember_specs(get, rules))(PREFERENCE_MATCHER, vm))
+    _prefer(vm, (find or remember_specs(get, rules))(PREFERENCE_MATCHER, vm))
     note(Origin.PREFERENCE)
     if old is None:
         firmware = template["spec"]["domain"].setdefault("firmware", {})
@@ -157,10 +157,14 @@ def _fill_kinds(vm: Json) -> None:
             vm["spec"][matcher.field].setdefault("kind", matcher.cluster.lower())
 
 
-def _remember_specs(get: Get, rules: Rules) -> _Find:
+def remember_specs(get: Get, rules: Rules) -> Find:
     """Finds the specs of what a VM names, each once: nothing in a webhook changes matchers that are there.
 
     KubeVirt only logs what is missing, and goes on without it.
+
+    Args:
+        get: looks up instancetypes, preferences and revisions.
+        rules: the rules of the cluster's release of KubeVirt.
     """
     specs: dict[Matcher, Json | None] = {}
 
@@ -236,7 +240,7 @@ def validate(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> VmAd
     return replace(answer, vm=encode(rules.types.vm, scratch)) if answer.is_allowed else answer
 
 
-def evaluate(vm: Json, get: Get, configuration: ClusterConfig, find: _Find | None = None) -> VmAdmission:
+def evaluate(vm: Json, get: Get, configuration: ClusterConfig, find: Find | None = None) -> VmAdmission:
     """What KubeVirt's validating webhook answers to a decoded VM, which is changed.
 
     Args:
@@ -253,7 +257,7 @@ def evaluate(vm: Json, get: Get, configuration: ClusterConfig, find: _Find | Non
         InputError: an instancetype, preference or revision is malformed.
     """
     rules = configuration.rules
-    find = find or _remember_specs(get, rules)
+    find = find or remember_specs(get, rules)
     specs = [find(matcher, vm) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
     template = vm["spec"]["template"]
     annotations = template["metadata"].setdefault("annotations", {})
@@ -272,13 +276,14 @@ def evaluate(vm: Json, get: Get, configuration: ClusterConfig, find: _Find | Non
     return VmAdmission() if cause is None else deny([cause])
 
 
-def objection(vm: Json, get: Get, configuration: ClusterConfig) -> Rejection | None:
+def objection(vm: Json, get: Get, configuration: ClusterConfig, find: Find) -> Rejection | None:
     """What KubeVirt's two webhooks, one after the other, have against the creation of a VM.
 
     Args:
         vm: decoded.
         get: looks up objects: preferences, revisions, and whatever inference needs.
         configuration: the cluster's.
+        find: looks up what a matcher names, and remembers it.
 
     Returns:
         The denial, a `Crash` where KubeVirt would crash; None for none.
@@ -287,7 +292,7 @@ def objection(vm: Json, get: Get, configuration: ClusterConfig) -> Rejection | N
         InputError: an object is malformed.
     """
     rules = configuration.rules
-    changed, find = copy_json(vm), _remember_specs(get, rules)
+    changed = copy_json(vm)
     try:
         answer = amend(changed, get, str, configuration, find=find)
         if answer.is_allowed:

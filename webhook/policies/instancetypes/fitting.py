@@ -164,11 +164,12 @@ def objection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Rejection
         vm = {**vm, "spec": {field: value for field, value in spec.items() if field not in inferred}}
     lookups.passed_over = False
     configuration = lookups.configuration()
-    rejection = vm_admitter.objection(vm, lookups.get, configuration)
+    find = vm_admitter.remember_specs(lookups.get, configuration.rules)
+    rejection = vm_admitter.objection(vm, lookups.get, configuration, find)
     if rejection is not None:
         return rejection
-    requires = preference_of(vm, lookups).get("requirements", {}) if added and lookups.passed_over else {}
-    if "architecture" in requires:
+    preference = find(PREFERENCE_MATCHER, vm) if added and lookups.passed_over else None
+    if preference and "architecture" in preference.get("requirements", {}):
         return Rejection(messages.architecture_conflict())
     return None
 

@@ -1,0 +1,184 @@
+"""Heads that are parsed, and those that need not be, for they have been."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http import HttpProcessingError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.server.raw_requests import BODY, head
+from tests.server.test_pieces import REQUEST, PieceCase
+from webhook.server import connection
+from webhook.server.heads import MAX_HEAD, Head, KnownHead, parse_head
+
+# As Go's client writes it.
+GO = (
+    b"POST /mutate/scheduling/pods/enforce?timeout=10s HTTP/1.1\r\nHost: webhook.demo.svc:443\r\n"
+    b"User-Agent: kube-apiserver-admission\r\nContent-Length: 11613\r\nAccept: application/json, */*\r\n"
+    b"Content-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
+)
+
+
+def parsed(data: bytes) -> Head:
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        return parse_head(data, BaseProtocol(loop), loop)
+
+
+def test_what_a_head_says() -> None:
+    said = parsed(GO)
+
+    assert (said.method, said.path, said.query) == ("POST", "/mutate/scheduling/pods/enforce", "timeout=10s")
+    assert (said.length, said.content_type, said.is_encoded, said.is_last) == (11613, "application/json", False, False)
+
+
+@pytest.mark.parametrize(
+    ("data", "length", "is_last"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 0, False),
+        (b"\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", 0, False),
+        (b"POST / HTTP/1.0\r\nContent-Length: 3\r\n\r\n", 3, True),
+        (b"POST / HTTP/1.1\r\nHost: x\r\ncontent-length: 003 \r\n\r\n", 3, False),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", None, False),
+        (b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n", 0, True),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", 0, True),
+    ],
+)
+def test_how_a_body_is_bounded(data: bytes, length: int | None, is_last: bool) -> None:
+    said = parsed(data)
+
+    assert (said.length, said.is_last) == (length, is_last)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\r\n\r\n",
+        # What others may take for the end of a head must not be inside of one.
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\n\nabc\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\nabc\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\rabc\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nA: b\r\n Content-Length: 3\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\ncontent-length: 3\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: +3\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3, 3\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: \r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length : 3\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\n",
+    ],
+)
+def test_what_is_not_a_head(data: bytes) -> None:
+    with pytest.raises(HttpProcessingError):
+        parsed(data)
+
+
+@given(length=st.integers(0, 999_999_999), zeros=st.integers(0, 3), body=st.binary(max_size=20))
+def test_a_known_head_says_of_a_length_what_the_parser_says(length: int, zeros: int, body: bytes) -> None:
+    known = KnownHead(GO, parsed(GO))
+    other = GO.replace(b"11613", b"0" * zeros + str(length).encode())
+    found = known.body(other + body)
+
+    if len(str(length)) + zeros <= 9:
+        assert found == (len(other), length)
+    said = parsed(other)
+    assert said.length == length
+    assert (said.method, said.path, said.query, said.headers.get("Host")) == (
+        *(known.head.method, known.head.path, known.head.query),
+        known.head.headers.get("Host"),
+    )
+
+
+@given(at=st.integers(0, len(GO) - 1), with_=st.binary(max_size=3), removed=st.integers(0, 3))
+def test_where_a_known_head_is_found_the_parser_finds_the_same(at: int, with_: bytes, removed: int) -> None:
+    known = KnownHead(GO, parsed(GO))
+    changed = GO[:at] + with_ + GO[at + removed :]
+    found = known.body(changed + BODY)
+
+    if found:
+        begin, length = found
+        assert changed[:begin].endswith(b"\r\n\r\n")
+        assert parsed(changed[:begin]).length == length
+        assert parsed(changed[:begin]).path == known.head.path
+
+
+@pytest.mark.parametrize("digits", [b"", b"-1", b"+1", b"1 ", b"0x1", b"1_0", b"\xd9\xa1", b"1" * 10, b"1\r\nX: y"])
+def test_only_digits_are_a_length(digits: bytes) -> None:
+    assert KnownHead(GO, parsed(GO)).body(GO.replace(b"11613", digits)) is None
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: 1"])
+def test_without_a_length_no_head_is_known_again(data: bytes) -> None:
+    known = KnownHead(data, parsed(GO))
+
+    assert known.body(data) is None
+
+
+async def test_a_head_that_comes_again_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads: list[bytes] = []
+
+    def counting(data: bytes, protocol: BaseProtocol, loop: asyncio.AbstractEventLoop) -> Head:
+        heads.append(data)
+        return parse_head(data, protocol, loop)
+
+    monkeypatch.setattr(connection, "parse_head", counting)
+    case = PieceCase()
+    for request in (REQUEST, REQUEST, head(0), REQUEST, head(0, "/other"), REQUEST):
+        case.connection.data_received(request)
+
+    assert case.transport.answers == 6
+    assert heads == [head(len(BODY)), head(0, "/other"), head(len(BODY))]
+
+
+async def test_nothing_is_known_of_a_head_that_was_rejected() -> None:
+    case = PieceCase()
+    case.connection.data_received(REQUEST)
+    case.connection.data_received(head(len(BODY)).replace(b"\r\n\r\n", b"\r\nContent-Length: 5\r\n\r\n") + BODY)
+    case.connection.data_received(REQUEST)
+
+    assert case.transport.answers == 1
+    assert b"HTTP/1.1 400 Bad Request\r\n" in case.transport.written
+    assert case.transport.closed
+
+
+@pytest.mark.parametrize("size", [1, 1000, 4 * MAX_HEAD])
+async def test_a_head_without_an_end_has_a_limit(size: int) -> None:
+    case = PieceCase()
+    endless = b"POST / HTTP/1.1\r\n" + b"A: b\r\n" * MAX_HEAD
+    taken = 0
+    for start in range(0, 2 * MAX_HEAD, size):
+        if case.transport.closed:
+            break
+        case.connection.data_received(endless[start : start + size])
+        taken = start + size
+
+    assert case.transport.closed
+    assert taken <= MAX_HEAD + size
+    assert b"HTTP/1.1 400 Bad Request\r\n" in case.transport.written
+
+
+async def test_a_body_that_nobody_wants_to_read_does_not_stop_the_next_request() -> None:
+    """What is behind its flow control is read on, however much of it there is."""
+    case = PieceCase()
+    case.at_once = False
+    case.release.set()
+    body = b" " * 1_000_000
+    data = head(len(body)) + body
+    case.connection.data_received(data[:-1])
+    assert not case.transport.reads
+    case.connection.data_received(data[-1:])
+    async with asyncio.timeout(10):
+        while case.connection.task:
+            await asyncio.sleep(0)
+
+    assert case.transport.answers == 1
+    assert case.transport.reads
+    case.connection.data_received(REQUEST)
+    async with asyncio.timeout(10):
+        while case.transport.answers < 2:
+            await asyncio.sleep(0)
