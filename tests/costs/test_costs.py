@@ -13,21 +13,27 @@ from tests.costs.modules import imported
 from webhook.review.endpoints import BY_PATH
 
 
-def test_no_review_calls_more_functions_than_it_did() -> None:
-    then, now = table.committed()["calls"], table.calls()
+@pytest.fixture(scope="module")
+def now() -> dict[str, dict[str, int]]:
+    """The current counts."""
+    return table.calls()
+
+
+def test_no_review_calls_more_functions_than_it_did(now: dict[str, dict[str, int]]) -> None:
+    then = table.committed()["calls"]
     assert now.keys() == then.keys() == BY_PATH.keys(), table.AGAIN
 
     grown = {path: said for path in now if (said := table.growth(now[path], then[path]))}
     assert not grown, "\n".join(f"{path}: {said}" for path, said in grown.items())
 
 
-def test_counting_twice_gives_the_same_figures() -> None:
-    assert table.calls() == table.calls()
+def test_counting_twice_gives_the_same_figures(now: dict[str, dict[str, int]]) -> None:
+    assert table.calls() == now
 
 
 @pytest.mark.skipif(table.version() != table.committed()["python"], reason="another Python counts otherwise")
-def test_what_became_cheaper_is_in_the_table() -> None:
-    then, now = table.committed()["calls"], table.calls()
+def test_what_became_cheaper_is_in_the_table(now: dict[str, dict[str, int]]) -> None:
+    then = table.committed()["calls"]
 
     assert not [path for path in now if table.shrunk(now[path], then[path])], f"run {table.AGAIN}"
 
