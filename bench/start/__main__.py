@@ -13,7 +13,8 @@ from bench.reliability.errors import ReliabilityError
 from bench.reviews import certificate, host
 from bench.start.measure import Start, help_seconds, start
 
-_HEADER = ("nodes", "namespaces", "ready s", "CPU s", "idle MB", "peak MB", "longest wait ms", "listed again ms")
+_TURNS = ("longest turn ms", "its CPU ms", "listed again ms", "its CPU ms")
+_HEADER = ("nodes", "namespaces", "ready s", "CPU s", "idle MB", "peak MB", *_TURNS)
 
 
 def main() -> int:

@@ -18,10 +18,11 @@ from typing import Final, NamedTuple
 from bench.reliability.errors import ReliabilityError
 from bench.reviews.certificate import Certificate
 from bench.reviews.host import Cores, pinned
+from bench.start.turns import read
 from tests.e2e.support.processes import free_port
 
 _PATIENCE: Final = 120.0
-_PAUSE: Final = 0.001
+_PAUSE: Final = 0.005
 # How long to look on after it is ready, and after lists are read again.
 _IDLE_SECONDS: Final = 3.0
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -35,16 +36,20 @@ class Start(NamedTuple):
         cpu: seconds of CPU until then.
         idle: MB resident some seconds later.
         peak: the most that ever was, in MB.
-        stall: the longest wait of a request meanwhile, in ms.
-        again: the same while all lists are read again.
+        late: the longest turn of the event loop from when it listens until then, in ms by the clock.
+        busy: the longest, in ms of CPU.
+        late_again: as `late`, while all lists are read again.
+        busy_again: as `busy`, while all lists are read again.
     """
 
     ready: float
     cpu: float
     idle: float
     peak: float
-    stall: float
-    again: float
+    late: float
+    busy: float
+    late_again: float
+    busy_again: float
 
 
 def help_seconds(times: int) -> tuple[float, float]:
@@ -66,17 +71,18 @@ def start(nodes: int, namespaces: int, pair: Certificate, cores: Cores, director
         (account / "token").write_text("token")
         (account / "ca.crt").write_bytes(pair.certificate.read_bytes())
         environment = {**os.environ, "KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
-        with _replica({**environment, "BENCH_SERVICE_ACCOUNT": str(account)}, pair, cores) as (process, ops, begun):
-            watch = _Watch(ops, process)
-            watch.until(lambda status: status == 200)
-            ready, cpu = time.perf_counter() - begun, _cpu(process.pid)
-            watch.during(_IDLE_SECONDS)
-            stall, idle = watch.longest, _memory(process.pid, "VmRSS")
-            watch.longest = 0.0
+        environment |= {"BENCH_SERVICE_ACCOUNT": str(account), "BENCH_TURNS": str(directory / "turns")}
+        with _replica(environment, pair, cores) as (process, ops, begun):
+            listens = _wait(ops, process, lambda status: status != 0)
+            ready = _wait(ops, process, lambda status: status == 200)
+            cpu = _cpu(process.pid)
+            time.sleep(_IDLE_SECONDS)
+            idle, listed = _memory(process.pid, "VmRSS"), time.monotonic()
             cluster.send_signal(signal.SIGUSR1)
-            watch.during(_IDLE_SECONDS + ready)
-            watch.close()
-            return Start(ready, cpu, idle, _memory(process.pid, "VmHWM"), stall * 1000, watch.longest * 1000)
+            time.sleep(_IDLE_SECONDS + ready - begun)
+            first = _longest(directory / "turns", listens, listed)
+            again = _longest(directory / "turns", listed, time.monotonic())
+            return Start(ready - begun, cpu, idle, _memory(process.pid, "VmHWM"), *first, *again)
 
 
 @contextmanager
@@ -107,7 +113,7 @@ def _replica(
         *(f"--listen=127.0.0.1:{port}", f"--ops-listen=127.0.0.1:{ops}"),
         *(f"--tls-cert={pair.certificate}", f"--tls-key={pair.key}"),
     ]
-    begun = time.perf_counter()
+    begun = time.monotonic()
     with pinned(cores.server):
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -120,41 +126,33 @@ def _replica(
             process.kill()
 
 
-class _Watch:
-    """Asks a replica all the time, and notes how long an answer takes."""
+def _wait(ops: int, process: subprocess.Popen[bytes], is_enough: Callable[[int], bool]) -> float:
+    """When the status of its readiness was enough, on the monotonic clock; 0 while it does not listen."""
+    deadline = time.monotonic() + _PATIENCE
+    while not is_enough(_status(ops)):
+        if time.monotonic() > deadline or process.poll() is not None:
+            raise ReliabilityError("the server did not become ready")
+        time.sleep(_PAUSE)
+    return time.monotonic()
 
-    def __init__(self, ops: int, process: subprocess.Popen[bytes]) -> None:
-        self.longest = 0.0
-        self._ops = ops
-        self._process = process
-        self._connection = http.client.HTTPConnection("127.0.0.1", ops, timeout=_PATIENCE)
 
-    def close(self) -> None:
-        self._connection.close()
+def _status(ops: int) -> int:
+    # A connection of its own for each request: the server makes the second one on a connection wait.
+    connection = http.client.HTTPConnection("127.0.0.1", ops, timeout=_PATIENCE)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return 0
+    finally:
+        connection.close()
 
-    def until(self, enough: Callable[[int], bool]) -> None:
-        deadline = time.monotonic() + _PATIENCE
-        while not enough(self._ask()):
-            if time.monotonic() > deadline or self._process.poll() is not None:
-                raise ReliabilityError("the server did not become ready")
-            time.sleep(_PAUSE)
 
-    def during(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        self.until(lambda _: time.monotonic() > end)
-
-    def _ask(self) -> int:
-        """The status of its readiness; 0: it does not listen yet."""
-        begun = time.perf_counter()
-        try:
-            self._connection.request("GET", "/readyz")
-            response = self._connection.getresponse()
-            response.read()
-        except (OSError, http.client.HTTPException):
-            self._connection.close()
-            return 0
-        self.longest = max(self.longest, time.perf_counter() - begun)
-        return response.status
+def _longest(path: Path, since: float, until: float) -> tuple[float, float]:
+    """The longest turn by the clock and by CPU, in ms."""
+    turns = read(path, since, until)
+    longest = (max((turn.late for turn in turns), default=0.0), max((turn.cpu for turn in turns), default=0.0))
+    return longest[0] * 1000, longest[1] * 1000
 
 
 def _cpu(pid: int) -> float:
