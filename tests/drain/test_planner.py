@@ -105,6 +105,15 @@ class TestEvictions:
 
         assert len(of(plan(known, ["a"]), "web").notes) == notes
 
+    def test_vms_that_may_reserve_the_same_volume_stay_apart(self) -> None:
+        vms = [vm("web", "a", evictionStrategy="LiveMigrate"), vm("db", "b", evictionStrategy="LiveMigrate")]
+        for vmi, pod in vms:
+            vmi["spec"]["domain"]["devices"] = {"disks": [{"name": "lun", "lun": {"reservation": True}}]}
+            pod["metadata"]["labels"]["pr.kubevirt.io/claim-uid"] = ""
+
+        assert of(plan(snapshot(NODES, vms), ["a"]), "web").candidates == ("c",)
+        assert of(plan(snapshot(NODES[:2], vms), ["a"]), "web").code == "no-eligible-node"
+
     @pytest.mark.parametrize("limit", ["parallelMigrationsPerCluster", "parallelOutboundMigrationsPerNode"])
     def test_no_migrations_at_all(self, limit: str) -> None:
         assert only(limits={limit: 0}).code == "no-migrations"

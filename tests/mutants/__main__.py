@@ -37,6 +37,7 @@ STAGES = {
         "tests/releases",
         "tests/placement/test_releases.py",
         "tests/policies/common/test_migration_targets.py",
+        "tests/policies/common/test_reservations.py",
     ],
 }
 _COPIED = (
@@ -55,8 +56,9 @@ class MutantCopy:
         self._root = root
         for part in _COPIED:
             shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
-        for file in ("tests/__init__.py", "tests/builders.py"):
-            shutil.copy(ROOT / file, root / file)
+        # What the tests share: a list of names would miss the next one.
+        for file in (ROOT / "tests").glob("*.py"):
+            shutil.copy(file, root / "tests" / file.name)
         # The plugins of the project's own settings cost more time than these tests.
         (root / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\npythonpath = .\n")
         self._changes = itertools.count(int(time.time()))

@@ -43,6 +43,7 @@ UNMET: Final[tuple[tuple[Requirement, Node], ...]] = (
     *((Label(origin, ZONE), node("n1", {"zone": "a"})) for origin in ORIGINS),
     (Label(requirement.VM, ZONE), node("n1")),
     (Label(requirement.SOURCE_NODE, Expression(HOST, "NotIn", ("far-away",))), node("far-away")),
+    (Label(requirement.RESERVATION, Expression(HOST, "NotIn", ("host-1",))), node("n1", {HOST: "host-1"})),
     (OneOf(requirement.AFFINITY, (ZONE_TERM,)), node("n1", {"zone": "b"})),
     (OneOf(requirement.AFFINITY, (NAME_TERM,)), node("n1")),
     (OneOf(requirement.AFFINITY, ()), node("n1")),

@@ -95,7 +95,10 @@ class World:
             case NamespaceKey():
                 return self.namespaces.get(key.name)
             case ListKey() if key.resource is LAUNCHER_PODS:
-                uid = key.label.partition("=")[2]
+                name, _, uid = key.label.partition("=")
+                if name != CREATED_BY:
+                    found = (pod for pods in self.launchers.values() for pod in pods if pod.meta.label(name) == uid)
+                    return tuple(pod for pod in found if pod.meta.namespace == key.namespace)
                 return tuple(pod for pod in self.launchers.get(uid, ()) if pod.meta.namespace == key.namespace)
             case ObjectKey() if key.resource is MIGRATIONS:
                 return self.migrations.get((key.namespace, key.name))

@@ -14,6 +14,9 @@ from webhook.placement.resources import Listed
 # Of a target pod, which keeps them when the migration is over: the migration's UID, a label, and name, an annotation.
 JOB_UID: Final = "kubevirt.io/migrationJobUID"
 JOB_NAME: Final = "kubevirt.io/migrationJobName"
+# Labels of pods whose VMs may reserve a LUN, each with the UID of its claim; any user can write more into a pod.
+_RESERVATION: Final = "pr.kubevirt.io/"
+MOST_RESERVATIONS: Final = 8
 
 
 class LauncherPodSpec(Placed, frozen=True):
@@ -56,6 +59,12 @@ class LauncherPod(Object, frozen=True):
         return (self.spec.node_selector if self.spec else None) or {}
 
     @property
+    def reservations(self) -> tuple[str, ...]:
+        """The labels of the LUNs that the VM may reserve, sorted; at most `MOST_RESERVATIONS`."""
+        found = sorted(each for each in self.meta.labels or () if each.startswith(_RESERVATION))
+        return tuple(found[:MOST_RESERVATIONS])
+
+    @property
     def is_over(self) -> bool:
         """Whether all containers of the pod have ended, so that it no longer takes anything of its node."""
         return self.phase in ENDED_PHASES
@@ -70,7 +79,7 @@ def _reduce_pod(pod: LauncherPod) -> LauncherPod | None:
         name=meta.name,
         namespace=meta.namespace,
         uid=meta.uid,
-        labels=entries_of(meta.labels, JOB_UID),
+        labels=entries_of(meta.labels, JOB_UID, *pod.reservations),
         annotations=entries_of(meta.annotations, JOB_NAME),
         owner_references=[owner],
         creation_timestamp=meta.creation_timestamp,

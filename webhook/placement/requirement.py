@@ -29,6 +29,7 @@ RESOURCES: Final = "resources"
 RUNTIME_CLASS: Final = "runtime class"
 NAMESPACE: Final = "namespace"
 VOLUMES: Final = "volumes"
+RESERVATION: Final = "reservation"
 
 _CLAUSES: Final[Mapping[str, str]] = {
     ADDED: "addedNodeSelector requires {}",
@@ -43,6 +44,7 @@ _CLAUSES: Final[Mapping[str, str]] = {
     SOURCE_NODE: "the migration must leave the node that the VM comes from",
     RUNTIME_CLASS: "the RuntimeClass of the VM's pod requires {}",
     NAMESPACE: "the namespace's node selector requires {}",
+    RESERVATION: "VMs that may reserve the same volume must run on different nodes",
 }
 
 
@@ -57,6 +59,7 @@ _BY: Final[Mapping[str, str]] = {
     SOURCE_NODE: "where the VM comes from",
     RUNTIME_CLASS: "required by the RuntimeClass of the VM's pod",
     NAMESPACE: "required by the namespace's node selector",
+    RESERVATION: "where another VM reserves the same volume",
 }
 
 
@@ -113,7 +116,7 @@ class Label(Requirement, frozen=True, gc=False):
     def lacking(self) -> str:
         """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
         by = _BY[self.origin]
-        return by if self.origin == SOURCE_NODE else f"{self.expression.lacking} ({by})"
+        return by if self.origin in (SOURCE_NODE, RESERVATION) else f"{self.expression.lacking} ({by})"
 
     def reason(self, value: str | None) -> UnmetRequirement:
         """Why a node with this value of the label does not meet the requirement; None: it lacks the label."""

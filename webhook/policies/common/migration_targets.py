@@ -17,9 +17,10 @@ from webhook.placement.migrations import MIGRATIONS, NO_MIGRATION, Migration
 from webhook.placement.podadmission import RUNTIME_CLASSES, RuntimeClass
 from webhook.placement.requirement import Label, Requirements
 from webhook.placement.verdict import Verdict
-from webhook.placement.vmis import VMIS, PlacedVmiSpec, Vmi
+from webhook.placement.vmis import VMIS, Vmi
+from webhook.policies.common import reservations
 from webhook.policies.common.required_facts import read, read_configuration
-from webhook.releases.capabilities import HOLDS_MIGRATIONS_BACK, SEPARATES_PERSISTENT_RESERVATIONS
+from webhook.releases.capabilities import HOLDS_MIGRATIONS_BACK
 
 JOB_UID: Final = launcher_pods.JOB_UID
 JOB_NAME: Final = launcher_pods.JOB_NAME
@@ -111,6 +112,7 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
     pod = _present_pod(vmi, here, namespace, facts)
     added_before = _previously_added(pod, namespace, facts) if pod else {}
     plugins = _plugins(vmi, pod, added_before, namespace, configuration, facts)
+    apart = reservations.keep_apart(vmi, pod, namespace, nodes, configuration, facts)
     requested = demand.of(vmi, pod, node, configuration)
     return Target(
         vmi,
@@ -122,7 +124,7 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
             source_node=node,
             configuration=configuration,
             requests=requested.requests,
-            admitted=plugins.labels,
+            admitted=(*plugins.labels, *apart.labels),
             tolerations=plugins.tolerations,
         ),
         (
@@ -130,20 +132,14 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
             *_of_release(vmi, configuration),
             *requested.gaps,
             *plugins.gaps,
+            *apart.gaps,
         ),
     )
 
 
 def _of_release(vmi: Vmi, configuration: ClusterConfig) -> list[str]:
     """What this release of KubeVirt does beside choosing nodes, as clauses."""
-    gaps = [f"KubeVirt holds the VM's migrations back {term}" for term in holding_back(vmi, configuration)]
-    spec = vmi.spec or PlacedVmiSpec()
-    devices = spec.domain.devices if spec.domain else None
-    if devices and devices.reserves_persistently and configuration.release.has(SEPARATES_PERSISTENT_RESERVATIONS):
-        gaps.append(
-            "KubeVirt keeps VMs with the same persistent reservation on different nodes, which is not evaluated here"
-        )
-    return gaps
+    return [f"KubeVirt holds the VM's migrations back {term}" for term in holding_back(vmi, configuration)]
 
 
 class _Plugins(msgspec.Struct, frozen=True):

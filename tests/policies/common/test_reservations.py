@@ -1,0 +1,104 @@
+"""VMs with the same persistent reservation, which KubeVirt keeps on different nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.builders import Json, installed
+from webhook.errors import Unavailable
+from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey
+from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.rules import rules_of
+from webhook.placement.index import NodeIndex
+from webhook.placement.launcher_pods import LAUNCHER_PODS, MOST_RESERVATIONS, LauncherPod
+from webhook.placement.node import HOSTNAME, Node
+from webhook.placement.requirement import RESERVATION
+from webhook.placement.vmis import Vmi
+from webhook.policies.common import migration_targets
+from webhook.policies.common.migration_targets import Target
+from webhook.releases.release import release_of
+from webhook.releases.version import parse_version
+
+CLAIM = "pr.kubevirt.io/claim-uid"
+OWN = ListKey(LAUNCHER_PODS, "demo", "kubevirt.io/created-by=web")
+SHARED = ListKey(LAUNCHER_PODS, "demo", f"{CLAIM}=")
+
+
+def node(name: str) -> Node:
+    return Node.read({"metadata": {"name": name, "labels": {HOSTNAME: f"host-{name}"}}})
+
+
+def pod(on: str, uid: str = "web", phase: str = "Running", labels: Json | None = None) -> LauncherPod:
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": uid, "uid": uid}
+    meta = {"name": f"p-{uid}", "labels": labels or {CLAIM: ""}, "ownerReferences": [owner | {"controller": True}]}
+    whole = {"metadata": meta, "spec": {"nodeName": on}, "status": {"phase": phase}}
+    found = msgspec.convert(whole, LauncherPod)
+    # As lists have it.
+    assert LAUNCHER_PODS.keep
+    return LAUNCHER_PODS.keep(found) or found
+
+
+def target(others: object, own: LauncherPod | None = None, version: str = "1.9", *, reserves: bool = True) -> Target:
+    """The target of a VM on node a, with pods that have the label of its claim."""
+    parsed = parse_version(version)
+    assert parsed
+    vmi = {
+        "metadata": {"name": "web", "namespace": "demo", "uid": "web"},
+        "spec": {"domain": {"devices": {"disks": [{"lun": {"reservation": reserves}}]}}},
+        "status": {"nodeName": "a"},
+    }
+    known: dict[Key[Any], object] = {
+        NodesKey(): NodeIndex([node("a"), node("b"), node("c")]),
+        KubeVirtKey(): installed(ClusterConfig(rules=rules_of(release_of(parsed)))),
+        OWN: (own or pod("a"),),
+        SHARED: others,
+    }
+    return migration_targets.of(msgspec.convert(vmi, Vmi), "demo", Facts.of(known))
+
+
+def excluded(found: Target) -> list[str]:
+    """The nodes that are ruled out by a reservation."""
+    index = [node("a"), node("b"), node("c")]
+    mine = [each for each in found.requirements if each.origin == RESERVATION]
+    return [each.name for each in index if any(asked.reasons(each) for asked in mine)]
+
+
+def gaps(found: Target) -> list[str]:
+    return [each for each in found.gaps if "persistent reservation" in each]
+
+
+@pytest.mark.parametrize(("version", "nodes"), [("1.8", []), ("1.9", ["b"])])
+def test_the_nodes_of_other_vms_with_the_claim(version: str, nodes: list[str]) -> None:
+    found = target((pod("a"), pod("b", "other")), version=version)
+
+    assert (excluded(found), gaps(found)) == (nodes, [])
+
+
+def test_a_vm_that_reserves_nothing_shares_its_nodes() -> None:
+    assert excluded(target((pod("b", "other"),), reserves=False)) == []
+
+
+def test_neither_pods_without_a_node_nor_those_that_have_ended_count() -> None:
+    assert excluded(target((pod("", "waiting"), pod("b", "ended", "Succeeded"), pod("gone", "lost")))) == []
+
+
+def test_a_pod_of_an_older_release_shows_no_reservation() -> None:
+    found = target((pod("b", "other"),), pod("a", labels={"app": "x"}))
+
+    assert (excluded(found), len(gaps(found))) == ([], 1)
+
+
+def test_pods_that_cannot_be_read_are_a_gap() -> None:
+    found = target(Unavailable("too many"))
+
+    assert (excluded(found), len(gaps(found))) == ([], 1)
+
+
+def test_many_labels_are_not_all_looked_up() -> None:
+    """Any user who may create pods in the namespace can write them, and each is a request to the API server."""
+    found = pod("a", labels={f"pr.kubevirt.io/{number:03}": "" for number in range(500)})
+
+    assert len(found.reservations) == len(found.meta.labels or {}) == MOST_RESERVATIONS
