@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # What tests run beside the program.
 NEIGHBOURS = (bundles.HELM, bundles.CERT_MANAGER, bundles.METRICS_SERVER, bundles.DESCHEDULER)
 CGROUPS = Path("/sys/fs/cgroup")
+REMOVALS = 50
 
 
 def main(arguments: Sequence[str] | None = None, neighbours: Sequence[bundles.Bundle] = NEIGHBOURS) -> int:
@@ -87,14 +89,23 @@ def directory() -> Iterator[Path]:
         try:
             yield place
         finally:
-            remove_cgroups(place.name)
+            # After an interruption the last processes may still be ending, and a cgroup with a process stays.
+            for _ in range(REMOVALS):
+                remove_cgroups(place.name)
+                if not cgroups(place.name):
+                    break
+                time.sleep(0.2)
+
+
+def cgroups(name: str, root: Path = CGROUPS) -> list[Path]:
+    """The cgroups of a node, the outermost of each hierarchy."""
+    return [top for top in (root / name, *root.glob(f"*/{name}")) if top.is_dir()]
 
 
 def remove_cgroups(name: str, root: Path = CGROUPS) -> None:
     """Remove the cgroups of a node from every hierarchy, the innermost first; whose processes have ended."""
-    for top in (root / name, *root.glob(f"*/{name}")):
-        below = [Path(each) for each, _, _ in os.walk(top, topdown=False)] if top.is_dir() else []
-        for each in below:
+    for top in cgroups(name, root):
+        for each in [Path(each) for each, _, _ in os.walk(top, topdown=False)]:
             with contextlib.suppress(OSError):
                 each.rmdir()
 
