@@ -89,10 +89,10 @@ messages: $(READY) ## Write docs/messages.md, which explains every reason code
 	@$(BIN)/python -m hack.messages
 
 .PHONY: kubevirt
-kubevirt: binaries ## Build a real KubeVirt, and run the tests beside it; KUBEVIRT=1.8.4 takes another release
+kubevirt: binaries ## Build a real KubeVirt, and run the tests beside it; KUBEVIRT=1.8.4, KUBERNETES=1.34 take others
 	@$(BIN)/python -m hack.controlplane.build --kubevirt $(KUBEVIRT) >/dev/null
 	@$(BIN)/python -m hack.controlplane.build --descheduler >/dev/null
-	@E2E_REQUIRED=1 KUBEVIRT=$(KUBEVIRT) $(BIN)/python -m pytest -m kubevirt tests/e2e/kubevirt
+	@E2E_REQUIRED=1 KUBEVIRT=$(KUBEVIRT) KUBERNETES=$(KUBERNETES) $(BIN)/python -m pytest -m kubevirt tests/e2e/kubevirt
 
 .PHONY: lint
 lint: $(READY) ## Check style, types and the layers of the import graph

@@ -26,8 +26,8 @@ WITH_CHILDREN = frozenset({TESTS / "cli" / "test_serve.py", TESTS / "cli" / "tes
 
 
 def is_measured(item: pytest.Item) -> bool:
-    """Whether a test mirrors the source, and has the same inputs each time."""
-    return mirrors_source(item.path) and not item.get_closest_marker("hypothesis")
+    """Whether a test mirrors the source, has the same inputs each time, and is no repetition of the others."""
+    return mirrors_source(item.path) and not any(map(item.get_closest_marker, ("hypothesis", "repeats")))
 
 
 def mirrors_source(path: Path) -> bool:

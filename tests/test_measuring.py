@@ -56,6 +56,13 @@ def test_without_a_measurement_nothing_is_imported() -> None:
 @given(st.none())
 def test_a_test_that_draws_its_inputs_is_not_measured(request: pytest.FixtureRequest, drawn: None) -> None:
     assert drawn is None
+    request.node.path = ROOT / "tests" / "placement" / "test_taints.py"
+    assert not is_measured(request.node)
+
+
+@pytest.mark.repeats
+def test_a_test_that_repeats_others_is_not_measured(request: pytest.FixtureRequest) -> None:
+    request.node.path = ROOT / "tests" / "placement" / "test_taints.py"
     assert not is_measured(request.node)
 
 

@@ -255,6 +255,10 @@ EVICTION: Final[Examples] = {
     eviction.not_migratable: (("shop/web",),),
     eviction.already_evacuating: (("shop/web",),),
     eviction.name_too_long: ((str(migration_targets.name_problem("v" * 64)),),),
+    eviction.held_back: (
+        (("while its backup runs",),),
+        (("while its backup runs", "until its utility volumes are detached"),),
+    ),
     eviction.blackout: (("Fri, Sat from 22:00 to 12:01 UTC",),),
     eviction.cool_down: ((300, 1, 60, 240), (600, 2, 60, 540)),
     eviction.too_many: ((3, 2, "namespace shop"), (1, 1, "the cluster")),

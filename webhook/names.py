@@ -149,6 +149,7 @@ class Code:
     COOL_DOWN: Final = "cool-down"
     TOO_MANY_EVACUATIONS: Final = "too-many-evacuations"
     NAME_TOO_LONG: Final = "name-too-long"
+    HELD_BACK: Final = "migration-held-back"
 
     # Eviction: why it was allowed, beside nodes-eligible.
     WILL_STOP: Final = "vm-will-stop"

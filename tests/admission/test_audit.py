@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, ValidationError
 
-from tests.admission.audit_schema import STRICT, valid
+from tests.admission.audit_schema import STRICT, describe, valid
 from tests.admission.records import record
 from webhook.admission.audit import (
     SCHEMA,
@@ -71,7 +71,20 @@ def test_the_kinds_of_records_are_told_apart() -> None:
     ],
 )
 def test_what_is_no_record(change: dict[str, Any]) -> None:
-    assert not STRICT.is_valid(valid(record()) | change)
+    line = valid(record()) | change
+
+    assert not STRICT.is_valid(line)
+    with pytest.raises(ValidationError):
+        describe(line)
+
+
+@pytest.mark.parametrize("missing", ["time", "uid", "durationMs", "user"])
+def test_a_record_without_a_field_is_none(missing: str) -> None:
+    line = valid(record())
+    del line[missing]
+
+    with pytest.raises(ValidationError):
+        describe(line)
 
 
 def test_the_documented_schema_is_the_one_that_we_print() -> None:

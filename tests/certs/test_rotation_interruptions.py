@@ -16,6 +16,8 @@ from tests.certs.edits import EDITS, without_key
 from tests.certs.memory import ENTRIES, HOST, NAMES, CertsWorld, Killed, RotatingReplica
 from tests.certs.rotating import DAY, settled, state, trusted
 
+pytestmark = pytest.mark.repeats
+
 
 async def test_a_sleeper_cannot_undo_what_others_did() -> None:
     """A replica that falls asleep at any call, for as long as a whole rotation takes, and then goes on."""

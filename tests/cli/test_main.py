@@ -133,7 +133,9 @@ def test_an_output_is_chosen_the_same_way_everywhere() -> None:
 def test_every_help_fits_80_columns(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 
-    assert max(map(len, run(*command.split(), "--help").output.splitlines())) <= 80
+    lines = run(*command.split(), "--help").output.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines if line.endswith("...") and not line.startswith("Usage:")], "a cut sentence"
 
 
 @pytest.mark.parametrize(
@@ -223,8 +225,9 @@ def test_a_reader_that_has_enough_is_no_refusal() -> None:
     assert done.stderr == ""
 
 
-def test_a_full_disk_is_one_sentence(golden: Callable[[str], None]) -> None:
-    command = f"{sys.executable} -m webhook config schema > /dev/full"
+@pytest.mark.parametrize("words", ["config schema", "--help", "--version", "explain --help"])
+def test_a_full_disk_is_one_sentence(words: str, golden: Callable[[str], None]) -> None:
+    command = f"{sys.executable} -m webhook {words} > /dev/full"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
 
     assert done.returncode == 2

@@ -35,6 +35,8 @@ from webhook.kubevirt.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 from webhook.settings.snapshot import SchedulerHealthSettings
 
+pytestmark = pytest.mark.repeats
+
 
 def configuration(case: Any) -> Any:
     """KubeVirt's configuration as policies read it."""

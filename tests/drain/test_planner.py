@@ -16,6 +16,10 @@ from webhook.drain import planner, report
 from webhook.drain.planner import plan
 from webhook.drain.report import CODES, DrainPlan, VmPlan
 from webhook.errors import InputError
+from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.rules import rules_of
+from webhook.releases.release import release_of
+from webhook.releases.version import parse_version
 from webhook.work import Work
 
 NODES = [node("a"), node("b"), node("c")]
@@ -87,6 +91,19 @@ class TestEvictions:
         assert only(migrations=[migration("not a label!", "Failed")]).code == "migrates"
         unfinished = only(migrations=[migration("b", "Running")])
         assert (unfinished.code, len(unfinished.notes)) == ("migrates", 1)
+
+    @pytest.mark.parametrize(("release", "notes"), [("1.7", 0), ("1.8", 1)])
+    def test_a_backup_since_kubevirt_1_8(self, release: str, notes: int) -> None:
+        version = parse_version(release)
+        assert version
+        vmi, pod = vm("web", "a")
+        vmi["status"]["changedBlockTracking"] = {"backupStatus": {"backupName": "nightly"}}
+        known = snapshot(NODES, [(vmi, pod)])
+        known = msgspec.structs.replace(
+            known, kubevirt=ClusterConfig(eviction_strategy="LiveMigrate", rules=rules_of(release_of(version)))
+        )
+
+        assert len(of(plan(known, ["a"]), "web").notes) == notes
 
     @pytest.mark.parametrize("limit", ["parallelMigrationsPerCluster", "parallelOutboundMigrationsPerNode"])
     def test_no_migrations_at_all(self, limit: str) -> None:

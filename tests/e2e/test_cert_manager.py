@@ -44,6 +44,13 @@ def certificates(access: Access) -> tuple[x509.Certificate, x509.Certificate] | 
     return None
 
 
+def bundles(access: Access) -> list[list[x509.Certificate]]:
+    """The CAs that the API server trusts, for each configuration."""
+    entries = [access.admin.get(resource, "x")["webhooks"][0] for resource in CONFIGURATIONS]
+    found = [base64.b64decode(one["clientConfig"].get("caBundle", "")) for one in entries]
+    return [x509.load_pem_x509_certificates(pem) if pem else [] for pem in found]
+
+
 def test_the_ca_is_in_every_entry(certified: Access) -> None:
     found = certificates(certified)
     assert found
@@ -57,15 +64,7 @@ def test_the_ca_is_in_every_entry(certified: Access) -> None:
     for resource in CONFIGURATIONS:
         certified.admin.create(resource, {"metadata": {"name": "x", "annotations": INJECTED}, "webhooks": [entry]})
 
-    def bundles() -> list[x509.Certificate]:
-        entries = [certified.admin.get(resource, "x")["webhooks"][0] for resource in CONFIGURATIONS]
-        return [
-            x509.load_pem_x509_certificate(base64.b64decode(one["clientConfig"]["caBundle"]))
-            for one in entries
-            if "caBundle" in one["clientConfig"]
-        ]
-
-    eventually(lambda: bundles() == [found[1]] * len(CONFIGURATIONS), what="cainjector to write the CA")
+    eventually(lambda: bundles(certified) == [[found[1]]] * len(CONFIGURATIONS), what="cainjector to write the CA")
 
 
 def test_a_new_ca_trusts_what_the_former_one_has_signed(certified: Access) -> None:
@@ -82,3 +81,15 @@ def test_a_new_ca_trusts_what_the_former_one_has_signed(certified: Access) -> No
     before[0].verify_directly_issued_by(after[1])
     after[0].verify_directly_issued_by(after[1])
     after[0].verify_directly_issued_by(before[1])
+    # cainjector adds the new CA to the former one.
+    eventually(lambda: all(after[1] in bundle for bundle in bundles(certified)), what="cainjector to write the new CA")
+
+    def is_alone() -> bool:
+        for resource, bundle in zip(CONFIGURATIONS, bundles(certified), strict=True):
+            if before[1] in bundle:
+                remove = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
+                certified.admin.patch(resource, "x", remove, kind="json")
+        return bundles(certified) == [[after[1]]] * len(CONFIGURATIONS)
+
+    # A former CA whose key has leaked is trusted until it is removed; a cainjector that is late writes it once more.
+    eventually(is_alone, what="cainjector to write the present CA alone")

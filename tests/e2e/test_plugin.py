@@ -24,10 +24,10 @@ from webhook import __version__
 from webhook.cli.main import main
 
 
-class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    """Serves files without a line for each."""
+class PublishingHandler(http.server.SimpleHTTPRequestHandler):
+    """Serves files without a line of log for each."""
 
-    def log_message(self, *args: object) -> None:
+    def log_request(self, code: object = "-", size: object = "-") -> None:
         pass
 
 
@@ -71,7 +71,7 @@ def krew(binaries: Path) -> Path:
 @pytest.fixture(scope="module")
 def published(krew: Path, binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PublishedPlugin]:
     folder = tmp_path_factory.mktemp("krew")
-    handler = functools.partial(QuietHandler, directory=str(folder))
+    handler = functools.partial(PublishingHandler, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_address[1]}"

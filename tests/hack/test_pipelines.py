@@ -87,6 +87,14 @@ def _steps(pipeline: str) -> list[str]:
     return ["\n".join(job["script"]) for job in content.values() if isinstance(job, dict) and "script" in job]
 
 
+@pytest.mark.parametrize("pipeline", PIPELINES[1:])
+def test_a_release_is_tested_on_a_node_and_scanned_before_it_is_signed(pipeline: str) -> None:
+    text = (ROOT / pipeline).read_text()
+    assert "make e2e-node" in text
+    assert re.search(r"files/image\.cdx\.json.*cosign sign ", text, re.DOTALL)
+    assert "fail-build: true" in text or "--fail-on" in text
+
+
 def test_pipelines_name_no_registry() -> None:
     for pipeline in PIPELINES:
         assert not re.search(r"\b[a-z0-9-]+\.(?:io|com|org|dev)/", (ROOT / pipeline).read_text())

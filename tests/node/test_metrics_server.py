@@ -15,7 +15,7 @@ from tests.e2e.support.kube import Json, KubeError, eventually
 from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.processes import Process
 
-from .support import NAMESPACE, NodeInstallation, kustomization
+from .support import NAMESPACE, NodeInstallation, accepts, kustomization
 
 PORT = 10443
 AUTOSCALERS = "autoscaling/v2/horizontalpodautoscalers"
@@ -64,12 +64,14 @@ def metrics_server(node: NodeInstallation) -> Iterator[None]:
         f"--secure-port={PORT}",
         f"--cert-dir={node.directory / 'metrics-server'}",
         "--metric-resolution=10s",
+        "--kubelet-request-timeout=5s",
         "--kubelet-insecure-tls",
         "--kubelet-preferred-address-types=InternalIP",
         "--kubelet-use-node-status-port",
     ]
     process = Process("metrics-server", command, node.directory / "logs" / "metrics-server.log")
     process.start()
+    process.wait_ready(lambda: accepts(NodeCluster.ADDRESSES[0], PORT))
     for manifest in (SERVICE, SLICE, API):
         node.admin.apply(manifest)
     yield

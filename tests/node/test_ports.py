@@ -8,7 +8,6 @@ import re
 import subprocess
 from collections.abc import Iterator
 from http.client import HTTPConnection
-from pathlib import Path
 
 import pytest
 
@@ -22,11 +21,11 @@ PORT = 8091
 OPS = 8080
 
 
-@pytest.fixture
-def with_page(node: NodeInstallation, tmp_path: Path) -> Iterator[NodeInstallation]:
+@pytest.fixture(scope="module")
+def with_page(node: NodeInstallation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeInstallation]:
     """An installation with the page as its documentation switches it on; without it afterwards."""
     (line,) = re.findall(r"^page: .*$", PAGE, re.MULTILINE)
-    settings = tmp_path / "settings.yaml"
+    settings = tmp_path_factory.mktemp("page") / "settings.yaml"
     settings.write_text(f"{line}\n" + "".join(f"{name}: {json.dumps(part)}\n" for name, part in SETTINGS.items()))
     node.run("install", f"--config={settings}", f"--image={IMAGE}")
     node.wait_ready()
@@ -94,14 +93,14 @@ def test_who_may_not_forward_ports_does_not_reach_it(with_page: NodeInstallation
     assert "Forbidden" in done.stderr
 
 
-def test_the_ops_listener_is_forwarded(installed: NodeInstallation) -> None:
-    for pod in installed.ready_pods():
+def test_the_ops_listener_is_forwarded(with_page: NodeInstallation) -> None:
+    for pod in with_page.ready_pods():
         where = ["-n", NAMESPACE, "port-forward", f"pod/{pod['metadata']['name']}", f"18080:{OPS}"]
-        with forwarded(installed, where, 18080):
+        with forwarded(with_page, where, 18080):
             assert get(18080, "/healthz")[0] == 200
             assert get(18080, "/readyz")[0] == 200
             status, metrics = get(18080, "/metrics")
             assert status == 200
             assert "kubevirt_webhook_" in metrics
-            # Without TLS, there is nothing that names what VM owners have.
+            # Anyone can read this listener, so the page is not on it.
             assert get(18080, "/page")[0] == 404

@@ -80,9 +80,9 @@ def examples() -> Iterator[Any]:
 
 
 # While Playwright runs, its thread has a running event loop, which no other test of the same process could have then.
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def window() -> Iterator[Browser]:
-    """Chromium."""
+    """Chromium, one for all files here: it ends before a test elsewhere begins."""
     try:
         path = chromium.browser()
     except chromium.BrowserMissingError as error:

@@ -86,7 +86,7 @@ def test_health_over_time(site: Site) -> None:
     batch = page.get_by_role("article", name="Scheduler batch")
     expect(batch).to_contain_text("unavailable since")
     expect(batch.get_by_role("img")).to_have_accessible_name(re.compile("unavailable now"))
-    expect(page.get_by_role("article", name="Certificate serving")).to_contain_text("expires")
+    expect(page.get_by_role("article", name="Certificate serving")).to_contain_text("Expires")
 
 
 def test_pages_of_decisions(site: Site) -> None:

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.placement.node_by_node import eligibility, reasons_by_node
 from tests.placement.samples import HOST, NAMES, clusters, node, nodes, requests, selectors, thorough, vmi, vmis
 from webhook.placement.allocation import Allocatable
+from webhook.placement.bits import union
 from webhook.placement.constraints import of, own
 from webhook.placement.expression import Expression, Term
 from webhook.placement.index import NodeIndex
@@ -83,11 +84,11 @@ class Updates(RuleBasedStateMachine):
         fresh = NodeIndex(self.nodes.values())
         for kept, new in (
             (self.index._values, fresh._values),
-            (self.index._labelled, fresh._labelled),
             (self.index._taints, fresh._taints),
             (self.index._levels, fresh._levels),
         ):
             assert kept.keys() == new.keys()
+        assert self.index._labelled == {key: union(self.index._values[key].values()) for key in self.index._labelled}
         assert {key: values.keys() for key, values in self.index._values.items()} == {
             key: values.keys() for key, values in fresh._values.items()
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Callable
+from itertools import count, cycle
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,11 +36,31 @@ def test_of_what_is_no_mapping() -> None:
     assert repr(Labels({"a": "b"})) == "Labels({'a': 'b'})"
 
 
-def test_a_thousand_nodes_take_a_third_of_what_dictionaries_take() -> None:
+def test_a_thousand_nodes_take_a_tenth_of_what_dictionaries_take() -> None:
     keys = [f"key-{number}" for number in range(120)]
-    written = dict.fromkeys(keys, "value")
+    hosts = map(str, count())
 
-    assert _bytes_of(lambda: Labels(written)) * 2 < _bytes_of(lambda: dict(written))
+    def written() -> dict[str, str]:
+        return dict.fromkeys(keys, "value") | {"key-7": next(hosts)}
+
+    assert _bytes_of(lambda: Labels(written())) * 10 < _bytes_of(written)
+
+
+def test_nodes_with_other_values_take_no_more_than_a_third() -> None:
+    keys = [f"key-{number}" for number in range(120)]
+    values = cycle([dict.fromkeys(keys, value) for value in "abcd"])
+
+    assert _bytes_of(lambda: Labels(next(values))) * 3 < _bytes_of(lambda: dict(next(values)))
+
+
+def test_values_are_those_of_each_node() -> None:
+    usual = {f"key-{number}": "value" for number in range(20)}
+    first, second, third = (Labels(usual | own) for own in ({}, {"key-3": "x"}, dict.fromkeys(list(usual)[:9], "y")))
+
+    assert [each["key-3"] for each in (first, second, third)] == ["value", "x", "y"]
+    assert [each.get("key-9") for each in (first, second, third)] == ["value"] * 3
+    assert (first == second, second == third, second == Labels(usual | {"key-3": "x"})) == (False, False, True)
+    assert dict(third) == third.as_dict() == usual | dict.fromkeys(list(usual)[:9], "y")
 
 
 def _bytes_of(make: Callable[[], object]) -> int:

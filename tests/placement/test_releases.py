@@ -10,12 +10,14 @@ from tests.placement.samples import node
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.rules import rules_of
 from webhook.placement import constraints, demand
+from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.reading import read
 from webhook.placement.requirement import VENDOR, Label
 from webhook.placement.vmis import Vmi
 from webhook.releases.release import release_of
 from webhook.releases.version import parse_version
 
+TDX, IOMMUFD = "devices.kubevirt.io/tdx", "devices.kubevirt.io/iommufd"
 INTEL = "cpu-vendor.node.kubevirt.io/Intel"
 
 
@@ -77,6 +79,28 @@ def test_the_device_of_iommufd(version: str, gates: tuple[str, ...], requested: 
     wanted = demand.of(vmi(), configuration=kubevirt(version, *gates)).requests
 
     assert wanted.get("devices.kubevirt.io/iommufd", 0) == requested
+
+
+@pytest.mark.parametrize(
+    ("version", "gates", "devices"), [("1.8", (), set()), ("1.9", (), {TDX}), ("1.9", ("IOMMUFD",), {TDX, IOMMUFD})]
+)
+def test_devices_that_the_present_pod_got_by_other_settings(
+    version: str, gates: tuple[str, ...], devices: set[str]
+) -> None:
+    """A pod of a newer KubeVirt, or from before a gate was closed: the target pod is made by what counts now."""
+    resources = {"requests": {"memory": "2Gi", TDX: "1", IOMMUFD: "1"}}
+    pod = read(LauncherPod, {"spec": {"containers": [{"name": "compute", "resources": resources}]}}, "")
+
+    wanted = demand.of(vmi({"launchSecurity": {"tdx": {}}}), pod, configuration=kubevirt(version, *gates)).requests
+
+    assert wanted.keys() & {TDX, IOMMUFD} == devices
+
+
+def test_a_device_that_the_owner_requests_stays() -> None:
+    own = {"requests": {IOMMUFD: "1"}}
+    pod = read(LauncherPod, {"spec": {"containers": [{"name": "compute", "resources": own}]}}, "")
+
+    assert IOMMUFD in demand.of(vmi({"resources": own}), pod, configuration=kubevirt("1.9")).requests
 
 
 @pytest.mark.parametrize(("version", "requested"), [("1.7", 2**30), ("1.8", 2**30 + 2**20)])

@@ -16,6 +16,7 @@ from webhook.releases.version import KNOWN, NEWEST, Version, parse_version
         ("1.8.99", (1, 8, 99)),
         ("v1.9.0-rc.1", (1, 9, 0)),
         ("v1.8.4-12-g0123abc", (1, 8, 4)),
+        ("v1.6.2_build.7", (1, 6, 2)),
         ("1.10", (1, 10, 0)),
         ("1.5", (1, 5, 0)),
         ("4.20", (1, 6, 6)),

@@ -15,6 +15,8 @@ from webhook import names
 from webhook.names import Code
 from webhook.review.endpoints import BY_PATH
 
+pytestmark = pytest.mark.repeats
+
 # -- objects that can't be read ----------------------------------------------------------------------------------------
 
 

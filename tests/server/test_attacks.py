@@ -24,6 +24,8 @@ from webhook.server import app, connection
 from webhook.server.app import MAX_BODY
 from webhook.server.budget import EVERYDAY, LANE, BodyBudget
 
+pytestmark = pytest.mark.repeats
+
 VMS = "/mutate/scheduling/virtualmachines/enforce"
 
 

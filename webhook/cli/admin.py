@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from webhook.cli import write
+from webhook.cli.groups import CommandGroup
 from webhook.cli.options import config_option, url_option
 
 _CONFIG = config_option("the built-in defaults")
@@ -20,7 +21,7 @@ def _settings(config_file: Path | None) -> Any:
     return load(config_file) if config_file else default_settings()
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def manifests() -> None:
     """Print objects that the cluster needs to call kubevirt-webhook, as YAML for `kubectl apply -f -`."""
 
@@ -51,7 +52,7 @@ def policies(config_file: Path | None) -> None:
     write.data(dump(rendered.policies(_settings(config_file))))
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def audit() -> None:
     """Describe the audit lines."""
 
@@ -66,7 +67,7 @@ def audit_schema() -> None:
     write.data(json.dumps(record_schema(), indent=2))
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def config() -> None:
     """Show, check or describe the settings."""
 

@@ -9,9 +9,10 @@ from webhook.cli.explain_migration import migration
 from webhook.cli.explain_reason import reason
 from webhook.cli.explain_spread import spread
 from webhook.cli.explain_vm import vm
+from webhook.cli.groups import CommandGroup
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def explain() -> None:
     """Explain a reason code, or what kubevirt-webhook, KubeVirt, or a drain would do. This changes nothing."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from webhook import __version__
+from webhook.cli.groups import CommandGroup
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -40,9 +41,10 @@ _COMMANDS: Final = {
 
 # 128 + SIGINT, as shells report it.
 _INTERRUPTED: Final = 130
+_INVALID: Final = 2
 
 
-class Lazy(click.Group):
+class Lazy(CommandGroup):
     """A group that lists its commands without importing them."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
@@ -53,7 +55,12 @@ class Lazy(click.Group):
         for number, name in enumerate(("stdin", "stdout", "stderr")):
             if getattr(sys, name) is None:
                 setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
-        return super().main(*args, **kwargs)
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            # Of --help and --version, which are written before a command is invoked.
+            _report(error)
+            sys.exit(_INVALID)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order in which a new user needs them."""
@@ -86,10 +93,9 @@ class Lazy(click.Group):
         found = [(name, text) for name, (_, text) in _COMMANDS.items() if name.startswith(incomplete)]
         return [CompletionItem(name, help=text) for name, text in found] or super().shell_complete(ctx, incomplete)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The command table of ``--help``."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+    def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """The table's own sentences, without importing the commands."""
+        return [(name, text) for name, (_, text) in _COMMANDS.items()]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command. Invalid input ends in one sentence and exit status 2, Ctrl-C in exit status 130."""
@@ -100,7 +106,7 @@ class Lazy(click.Group):
             return super().invoke(ctx)
         except InputError as error:
             write.error(f"Error: {error}")
-            ctx.exit(2)
+            ctx.exit(_INVALID)
         except KeyboardInterrupt:
             ctx.exit(_INTERRUPTED)
         except click.Abort as error:
@@ -115,11 +121,18 @@ class Lazy(click.Group):
         except TimeoutError:
             # A TimeoutError of asyncio has no text, and none says what did not answer. It is an OSError, too.
             write.error("Error: the request timed out; check that the API server can be reached")
-            ctx.exit(2)
+            ctx.exit(_INVALID)
         except OSError as error:
-            reason = error.strerror or str(error) or type(error).__name__
-            write.error(f"Error: {error.filename or 'standard output'}: {reason}")
-            ctx.exit(2)
+            _report(error)
+            ctx.exit(_INVALID)
+
+
+def _report(error: OSError) -> None:
+    """Write which file, or the standard output, cannot be used, and why."""
+    from webhook.cli import write
+
+    reason = error.strerror or str(error) or type(error).__name__
+    write.error(f"Error: {error.filename or 'standard output'}: {reason}")
 
 
 @click.group(

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from webhook.cli import data, given, write
+from webhook.cli.groups import CommandGroup
 from webhook.cli.options import output_option
 from webhook.errors import InputError
 from webhook.k8s.yaml_builder import Document, format_path
@@ -23,7 +24,7 @@ from webhook.text import pluralize
 _COLORS: Final = {"error": "red", "warning": "yellow"}
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def scheduler() -> None:
     """Check a kube-scheduler configuration for VMs, or print one."""
 

@@ -54,8 +54,11 @@ def serve(**options: Any) -> None:
 
     import uvloop
 
-    from webhook.runtime.options import Options
-    from webhook.runtime.serve import run
+    from webhook.runtime.system_authorities import without_system_authorities
+
+    with without_system_authorities():
+        from webhook.runtime.options import Options
+        from webhook.runtime.serve import run
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(Options(**options)))

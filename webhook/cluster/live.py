@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar, cast
@@ -367,14 +368,19 @@ class LiveCluster(Cluster):
 
 
 def _reduce_namespace(namespace: Namespace) -> Namespace | None:
-    """What is kept of a namespace: only this server's labels and annotations, since users may write others."""
+    """What is kept of a namespace: only this server's labels and annotations, since users may write others.
+
+    Texts are interned, because thousands of namespaces share them.
+    """
     labels, annotations = (
-        {key: value for key, value in (written or {}).items() if key.startswith(_PREFIX)}
+        {sys.intern(key): sys.intern(value) for key, value in (written or {}).items() if key.startswith(_PREFIX)}
         for written in (namespace.meta.labels, namespace.meta.annotations)
     )
     if sum(len(key) + len(value) for key, value in annotations.items()) > _NAMESPACE_BYTES:
         return None
-    return Namespace(metadata=ObjectMeta(name=namespace.meta.name, labels=labels, annotations=annotations))
+    return Namespace(
+        metadata=ObjectMeta(name=namespace.meta.name, labels=labels or None, annotations=annotations or None)
+    )
 
 
 def _pods_of(scheduler: str) -> str:

@@ -78,7 +78,8 @@ class WatchedNodes:
 
     def _trim(self, view: nodes.NodeView) -> nodes.NodeView:
         reported = self._reports.reduce(view) if self._reports else None
-        return _TrimmedNode(metadata=ObjectMeta(name=view.meta.name), kept=Node.of(view), reported=reported)
+        node = Node.of(view)
+        return _TrimmedNode(metadata=ObjectMeta(name=node.name), kept=node, reported=reported)
 
     def _on_change(self, old: nodes.NodeView | None, new: nodes.NodeView | None) -> None:
         if new is not None:

@@ -6,7 +6,7 @@ where virt-api lets an eviction through.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -120,7 +120,8 @@ def _migrate(vmi: Vmi, world: World) -> Fate:
                 name = each.meta.name or ""
                 reason = f"migration {name} never ends ({problem}), and KubeVirt begins no other; delete it"
                 return Fate(report.BLOCKS, report.MIGRATION_STUCK, reason)
-    return Fate(report.MOVES, report.MIGRATES, notes=tuple(_notes(vmi, unfinished)))
+    terms = migration_targets.holding_back(vmi, kubevirt)
+    return Fate(report.MOVES, report.MIGRATES, notes=tuple(_notes(terms, unfinished)))
 
 
 def _label_problem(key: str, value: str) -> str:
@@ -132,8 +133,8 @@ def _label_problem(key: str, value: str) -> str:
     return ""
 
 
-def _notes(vmi: Vmi, unfinished: list[Migration]) -> Iterator[str]:
+def _notes(terms: Sequence[str], unfinished: list[Migration]) -> Iterator[str]:
     for each in unfinished:
         yield f"migration {each.meta.name or ''} of it has not ended; it is evacuated afterwards"
-    if vmi.is_backed_up:
+    if migration_targets.DURING_BACKUP in terms:
         yield "its backup runs, which holds migrations back, or which the evacuation ends"

@@ -15,7 +15,7 @@ from webhook import names
 from webhook.errors import InputError
 from webhook.install.layer_volumes import with_layers
 from webhook.install.registration import Manifest, configurations
-from webhook.k8s.yaml_documents import read_documents
+from webhook.install.shipped import shipped
 from webhook.settings.address import is_loopback
 from webhook.settings.file import parse
 from webhook.settings.snapshot import Settings
@@ -152,8 +152,8 @@ def rights(directory: Path, settings: Settings) -> tuple[tuple[Manifest, ...], t
     wanted: list[Manifest] = []
     others: list[Manifest] = []
     for component, needed in _NEEDED.items():
-        documents = read_documents(directory / "components" / component / "rbac.yaml")
-        (wanted if needed(settings) else others).extend(document.value for document in documents)
+        objects = shipped(directory / "components" / component / "rbac.yaml")
+        (wanted if needed(settings) else others).extend(objects)
     return tuple(wanted), tuple(others)
 
 
@@ -171,7 +171,7 @@ def everything(directory: Path) -> tuple[Manifest, ...]:
 
 
 def _render(directory: Path, overlay: Overlay) -> Sequence[Manifest]:
-    return [deepcopy(document.value) for document in read_documents(directory / "rendered" / f"{overlay}.yaml")]
+    return shipped(directory / "rendered" / f"{overlay}.yaml")
 
 
 def _plural(kind: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from copy import deepcopy
 from pathlib import Path
 from typing import Final
 
@@ -13,8 +12,8 @@ import msgspec
 from webhook import names
 from webhook.errors import InputError, quote
 from webhook.install.registration import Manifest
+from webhook.install.shipped import shipped
 from webhook.k8s.client.api import ApiConnectionError, Requests
-from webhook.k8s.yaml_documents import read_documents
 from webhook.scheduler.variants import CONFIGURATION_KEY, LOAD_AWARE, VARIANTS, Variant, configuration
 
 # The schedulerName of the shipped profile.
@@ -82,7 +81,7 @@ def objects(directory: Path, wanted: Wanted | None = None, *, is_openshift: bool
         InputError: the variant has no use for the Prometheus.
     """
     variant: Variant = wanted.variant if wanted else "spread"
-    found = [deepcopy(one.value) for one in read_documents(directory / "rendered" / f"scheduler-{variant}.yaml")]
+    found = shipped(directory / "rendered" / f"scheduler-{variant}.yaml")
     others = [one for one in found if one["kind"] != "Deployment"]
     (deployment,) = (one for one in found if one["kind"] == "Deployment")
     if wanted is None:

@@ -84,6 +84,23 @@ def parse_documents(source: str | bytes, where: str) -> Iterator[Document]:
         raise join_mistakes(builder.mistakes.values())
 
 
+def is_deep(source: str | bytes) -> bool:
+    """Whether YAML has more than `MAX_DEPTH` levels of collections: PyYAML's own parser takes the square of them.
+
+    Raises:
+        yaml.YAMLError: it is no YAML.
+    """
+    levels = 0
+    for event in yaml.parse(source, Loader=_LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            levels += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            levels -= 1
+        if levels > MAX_DEPTH:
+            return True
+    return False
+
+
 def objects_in(document: Document) -> Iterator[Document]:
     """The Kubernetes objects of a document: itself, or the items of a ``List`` or ``...List``, nested ones too.
 

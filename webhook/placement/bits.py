@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import reduce
 from itertools import compress
+from operator import or_
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -14,6 +16,11 @@ _TRUTH: Final = bytes.maketrans(b"01", b"\x00\x01")
 def select(bits: int, items: Iterable[T]) -> Iterator[T]:
     """The items whose position is in the set."""
     return compress(items, bin(bits)[:1:-1].encode().translate(_TRUTH))
+
+
+def union(sets: Iterable[int]) -> int:
+    """The members of any of the sets."""
+    return reduce(or_, sets, 0)
 
 
 def positions(bits: int) -> Iterator[int]:

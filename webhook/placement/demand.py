@@ -29,6 +29,8 @@ _COMPUTE: Final = "compute"
 _KUBEVIRT_DEVICES: Final = "devices.kubevirt.io/"
 _TDX: Final = f"{_KUBEVIRT_DEVICES}tdx"
 _IOMMUFD: Final = f"{_KUBEVIRT_DEVICES}iommufd"
+# What KubeVirt's release and gates of now decide: the present pod may have been made by others.
+_BY_SETTINGS: Final = frozenset({_TDX, _IOMMUFD})
 # On pods of KubeVirt 1.9, and before where the feature gate VmiMemoryOverheadReport is open.
 _OVERHEAD: Final = "kubevirt.io/memory-overhead-bytes"
 _NANOS: Final = 10**9
@@ -63,7 +65,11 @@ def of(
         return _within_bounds(_count_units(_render_requests(vmi, {}, None, configuration)), [])
     present = _total(pod.spec, None)
     compute = next((each.requests for each in pod.spec.containers if each and each.name == _COMPUTE), {})
-    wanted = _total(pod.spec, {**compute, **_render_requests(vmi, compute, pod, configuration)})
+    rendered = _render_requests(vmi, compute, pod, configuration)
+    if not compute.keys().isdisjoint(_BY_SETTINGS):
+        own = (vmi.domain.resources or GuestResources()).requests or {}
+        compute = {name: amount for name, amount in compute.items() if name not in _BY_SETTINGS or name in own}
+    wanted = _total(pod.spec, {**compute, **rendered})
     amounts, gaps = _count_units(wanted), []
     again = _Again(vmi)
     for resource, shown in _count_units(present).items():

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from webhook.placement.allocation import Allocatable
+from webhook.placement.bits import union
 from webhook.placement.expression import (
     DOES_NOT_EXIST,
     EXISTS,
@@ -65,7 +66,7 @@ class NodeIndex:
         self._free: list[int] = []
         self._all = 0
         self._values: dict[str, dict[str, int]] = {}  # label, value -> nodes
-        self._labelled: dict[str, int] = {}  # label -> nodes
+        self._labelled: dict[str, int] = {}  # label -> nodes, for labels that were asked for
         self._thresholds: dict[str, Thresholds] = {}  # label -> its values sorted; least recently used first
         self._taints: dict[Taint, int] = {}
         self._unschedulable = 0
@@ -158,9 +159,10 @@ class NodeIndex:
         return position
 
     def _change(self, bit: int, old: Node | None, new: Node | None) -> None:
-        before, after = old.labels if old else _NO_LABELS, new.labels if new else _NO_LABELS
-        if before != after:
-            self._change_labels(bit, before, after)
+        if old is None:
+            self._add_labels(bit, plain(new.labels) if new else _NO_LABELS)
+        elif new is None or old.labels != new.labels:
+            self._change_labels(bit, plain(old.labels), plain(new.labels) if new else _NO_LABELS)
         had, has = old.taints if old else (), new.taints if new else ()
         for taint in {*had} ^ {*has}:
             _flip(self._taints, taint, bit)
@@ -184,29 +186,26 @@ class NodeIndex:
                 del self._levels[resource]
 
     def _change_labels(self, bit: int, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        before, after = plain(before), plain(after)
-        if not before:
-            self._add_labels(bit, after)
-            return
         for key, value in before.items() ^ after.items():
             self._thresholds.pop(key, None)
             values = self._values.setdefault(key, {})
             _flip(values, value, bit)
             if not values:
                 del self._values[key]
-        for key in before.keys() ^ after.keys():
+        for key in self._labelled.keys() & (before.keys() ^ after.keys()):
             _flip(self._labelled, key, bit)
 
     def _add_labels(self, bit: int, labels: Mapping[str, str]) -> None:
         """Those of a node that is new: at the start, all of them are."""
         for key in self._thresholds.keys() & labels.keys():
             del self._thresholds[key]
+        for key in self._labelled.keys() & labels.keys():
+            self._labelled[key] |= bit
         for key, value in labels.items():
             values = self._values.get(key)
             if values is None:
                 values = self._values[key] = {}
             values[value] = values.get(value, 0) | bit
-            self._labelled[key] = self._labelled.get(key, 0) | bit
 
     def _failing_nodes(self, requirement: Requirement) -> int:
         """The nodes that a requirement keeps out, whatever their taints."""
@@ -259,9 +258,9 @@ class NodeIndex:
     def _nodes_accepting(self, expression: Expression) -> int:
         key, operator = expression.key, expression.operator
         if operator == EXISTS:
-            return self._labelled.get(key, 0)
+            return self._nodes_labelled(key)
         if operator == DOES_NOT_EXIST:
-            return self._all ^ self._labelled.get(key, 0)
+            return self._all ^ self._nodes_labelled(key)
         values = self._values.get(key, _NO_VALUES)
         nodes = 0
         if operator in {IN, NOT_IN}:
@@ -273,6 +272,13 @@ class NodeIndex:
             return nodes if operator == IN else self._all ^ nodes
         bound = integer(expression.values[0])
         return 0 if bound is None else self._sorted_values(key, values).beyond(operator, bound)
+
+    def _nodes_labelled(self, key: str) -> int:
+        """The nodes that have a label, whatever its value; known from the first time on that it is asked for."""
+        known = self._labelled.get(key)
+        if known is None and key in self._values:
+            known = self._labelled[key] = union(self._values[key].values())
+        return known or 0
 
     def _sorted_values(self, key: str, values: Mapping[str, int]) -> Thresholds:
         """The values of a label, sorted; kept until the label changes on any node."""

@@ -61,7 +61,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         Raises:
             InputError: it has no name.
         """
-        name = view.meta.name
+        # Nearly always it is also the value of a label.
+        name = sys.intern(view.meta.name or "")
         if not name:
             raise InputError("has no name", "a node's metadata")
         spec = view.spec or nodes.NodeSpec()

@@ -34,6 +34,13 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         " no migration.",
         "Give the VM a name of at most 63 characters.",
     ),
+    Code.HELD_BACK: Meaning(
+        (EVICTION,),
+        "denied",
+        "KubeVirt, since 1.8, holds the VM's migrations back while a backup of it runs or utility volumes are"
+        " attached.",
+        "Retry after the backup.",
+    ),
     Code.WILL_STOP: Meaning(
         (EVICTION,),
         "allowed",

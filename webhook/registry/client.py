@@ -87,7 +87,7 @@ class RegistryClient:
                 limit=_CONNECTIONS,
                 resolver=CheckedResolver(settings.addresses, own),
                 use_dns_cache=False,
-                ssl=tls or True,
+                ssl=tls or ssl.create_default_context(),
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             # A body that is small on the wire must not become large here.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-# What stands behind the numbers (a pre-release, a commit) never changes the rules here.
-_WRITTEN: Final = re.compile(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:[-+][0-9A-Za-z.+-]{0,200})?")
+# What stands behind the numbers (a pre-release, a commit, a vendor's build) never changes the rules here.
+_WRITTEN: Final = re.compile(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:[-+_][0-9A-Za-z._+-]{0,200})?")
 
 
 class Version(NamedTuple):

@@ -28,7 +28,7 @@ from webhook.placement.volumes import CLAIMS, VOLUMES
 from webhook.policies.common import accounts
 from webhook.policies.common.required_facts import Unreadable, read
 from webhook.policies.migration.answer import MigrationExplanation
-from webhook.policies.migration.explanation import SERVER, NotThere, ReadPermissions, explain
+from webhook.policies.migration.explanation import SERVER, FactPermissions, NotThere, explain
 from webhook.review.replay import replay
 from webhook.server.bearer import RequestDenied, authorize, require_loopback_host, token_of, user_of
 from webhook.server.guests import Guests, TooManyRequests, turn
@@ -201,7 +201,7 @@ async def explaining(
         await finish(runner, lambda: explainer.in_flight, seconds)
 
 
-def authorize_question(user: UserInfo, asked: ExplainRequest, facts: Facts) -> ReadPermissions:
+def authorize_question(user: UserInfo, asked: ExplainRequest, facts: Facts) -> FactPermissions:
     """Check that a user may see what an explanation shows: the VMI and the nodes.
 
     Args:

@@ -10,6 +10,8 @@ from webhook.doctor.spread.estimate import Conditions, estimate
 from webhook.doctor.spread.hosts import GuestDemand, Host, VmGuest
 from webhook.doctor.spread.inventory import Inventory
 
+pytestmark = pytest.mark.repeats
+
 VERSION = (1, 36)
 
 

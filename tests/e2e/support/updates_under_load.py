@@ -24,7 +24,7 @@ WISHES = {
     "features": {"preferredHyperv": {"tlbflush": {"direct": {}}}},
     "preferredSubdomain": "guests",
 }
-REVIEWERS, ENOUGH = 4, 10
+REVIEWERS, ENOUGH = 4, 6
 # What KubeVirt makes the interface of VMs that name none, at every other step: it tells the steps apart.
 INTERFACES = ("bridge", "masquerade")
 

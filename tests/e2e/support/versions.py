@@ -36,6 +36,7 @@ class KubernetesFeature:
 
 MUTATING_POLICIES = KubernetesFeature("1.36", "MutatingAdmissionPolicy of version v1")
 DEVICES_AS_RESOURCES = KubernetesFeature("1.36", "devices that a pod requests as an extended resource")
+BALANCE_BY_CHANGE = KubernetesFeature("1.36", "NodeResourcesBalancedAllocation that scores what a pod changes")
 
 
 def lack(item: pytest.Item) -> str:

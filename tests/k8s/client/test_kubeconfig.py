@@ -86,6 +86,18 @@ class TestKubeconfig:
         assert caught.value.where == str(file)
         assert "\n" not in str(caught.value)
 
+    @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 300 + "1" + "}" * 300])
+    async def test_depth_is_found_before_it_is_parsed(
+        self, tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]
+    ) -> None:
+        """By a parser that takes the square of it."""
+        file = tmp_path / "config"
+        file.write_text(text)
+        monkeypatch.setattr("webhook.k8s.client.kubeconfig.yaml.safe_load", None)
+        with pytest.raises(InputError) as caught:
+            await connect(str(file))
+        golden(caught.value.what)
+
     async def test_that_is_not_there(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         with pytest.raises(InputError) as caught:
             await connect(str(tmp_path / "missing"))

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from tests.cluster.fake_apiserver import DEEP, FakeApiServer, running
 from webhook.k8s.client.api import LARGEST_ANSWER_BYTES, ApiError, TooLargeError
-from webhook.k8s.client.list_pages import PAGE_BYTES, pages
+from webhook.k8s.client.list_pages import PAGE_BYTES, decode_items, pages
 from webhook.k8s.client.resources import PODS
 from webhook.k8s.client.transport import KubernetesTransport, connect
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
@@ -111,3 +111,12 @@ class TestDepth:
 
         with pytest.raises(msgspec.DecodeError):
             await names_of(transport, PODS)
+
+
+async def test_an_object_that_only_its_own_decoder_finds_too_deep_hides_no_other() -> None:
+    deep = msgspec.Raw(b'{"metadata": {"name": "deep"}, "x": %s1%s}' % (b"[" * 20_000, b"]" * 20_000))
+    flat = msgspec.Raw(b'{"metadata": {"name": "flat"}}')
+
+    items = await decode_items([deep, flat], msgspec.json.Decoder(PODS.view).decode)
+
+    assert [item.meta.name for item in items] == ["deep", "flat"]

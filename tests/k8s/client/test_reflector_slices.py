@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.k8s.client.reflected import PATH
@@ -30,6 +32,7 @@ async def test_a_list_is_reported_in_slices(tmp_path: Path) -> None:
             on_change=turns.changed,
             timing=Timing(page_limit=10, slice=4),
         )
+        reflector._decode_view = turns.decoding(reflector._decode_view)
         watching = [asyncio.create_task(task) for task in (reflector.run(), turns.count())]
         await until(lambda: reflector.has_synced)
         for task in watching:
@@ -40,6 +43,7 @@ async def test_a_list_is_reported_in_slices(tmp_path: Path) -> None:
     assert [name for _, name in turns.reports] == sorted(names)
     assert max(Counter(turn for turn, _ in turns.reports).values()) <= 4
     assert max(Counter(turn for turn, _ in turns.reductions).values()) <= 4
+    assert max(Counter(turns.decoded).values()) <= 4
     assert [asked.query["limit"] for asked in server.requests(PATH, "get")][:3] == ["10"] * 3
 
 
@@ -48,6 +52,7 @@ class LoopTurns:
 
     def __init__(self) -> None:
         self.turn = 0
+        self.decoded: list[int] = []
         self.reductions: list[tuple[int, str | None]] = []
         self.reports: list[tuple[int, str | None]] = []
 
@@ -55,6 +60,13 @@ class LoopTurns:
         while True:
             self.turn += 1
             await asyncio.sleep(0)
+
+    def decoding(self, decode: Callable[[Any], Namespace]) -> Callable[[Any], Namespace]:
+        def noted(item: Any) -> Namespace:
+            self.decoded.append(self.turn)
+            return decode(item)
+
+        return noted
 
     def reduced(self, view: Namespace) -> Namespace:
         self.reductions.append((self.turn, view.meta.name))

@@ -11,7 +11,7 @@ from tests.policies.migration.world import (
 from webhook.errors import Unavailable
 from webhook.facts import Key, ObjectKey
 from webhook.placement.volumes import CLAIMS, VOLUMES, Claim
-from webhook.policies.migration.explanation import MAX_CLAIMS, ReadPermissions
+from webhook.policies.migration.explanation import MAX_CLAIMS, FactPermissions
 
 
 def test_volumes_that_only_some_nodes_reach() -> None:
@@ -39,7 +39,7 @@ def test_volumes_beside_the_launcher_pod_do_not_bind_it() -> None:
 
 
 def test_volumes_are_left_alone_where_the_reader_may_not_see_them() -> None:
-    answer = explained(found=vmi(volumes=CLAIMED), reader=ReadPermissions(without_volumes="alice may not"))
+    answer = explained(found=vmi(volumes=CLAIMED), reader=FactPermissions(without_volumes="alice may not"))
 
     (gap,) = answer.gaps
     assert gap.endswith("alice may not")

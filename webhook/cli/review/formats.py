@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 import click
 
+from webhook.cli.review.remedies import remedies
 from webhook.cli.review.result import Result
 from webhook.cli.review.summary import Summary
 from webhook.cli.show import change_line, console, safe
@@ -90,6 +91,7 @@ class Text:
                 lines.append(self._line("  ", text))
             lines += [self._line("    ", change_line(change)) for change in evaluation["changes"]]
         lines += [self._line("  ", f"warning: {warning}", fg="yellow") for warning in result.warnings]
+        lines += [self._line("  ", text) for text in remedies(result)]
         return "".join(f"{line}\n" for line in lines)
 
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
+from webhook.cli.review.remedies import remedies_of
 from webhook.cli.review.result import Result
 from webhook.cli.review.sarif import place_of
 from webhook.cli.review.summary import Summary
 from webhook.errors import InputError
-from webhook.reasons import MEANINGS
 from webhook.text import visible
 
 _COMMANDS: Final = {"denied": "error", "unevaluated": "error", "warned": "warning"}
-_CODE: Final = re.compile(r"\[([a-z-]+)\]$", re.MULTILINE)
 _WORDS: Final = {"denied": "denied", "unevaluated": "not evaluated", "warned": "warning"}
 
 
@@ -34,19 +32,14 @@ class Github:
         text = "\n".join(lines) + code
         made = f" of {result.origin}" if result.origin else ""
         title = f"{result.title}{made}: {_WORDS[result.severity]}"
-        return command(_COMMANDS[result.severity], result.file, result.line, title, "\n".join([text, *_remedies(text)]))
+        return command(
+            _COMMANDS[result.severity], result.file, result.line, title, "\n".join([text, *remedies_of(text)])
+        )
 
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """One command a line."""
         bad = [command("error", *place_of(each), "bad input", str(each)) for each in mistakes]
         return "".join(f"{each}\n" for each in (*fragments, *bad))
-
-
-def _remedies(text: str) -> Iterator[str]:
-    """What to do about each code that a line of the text ends in."""
-    for code in dict.fromkeys(_CODE.findall(text)):
-        if code in MEANINGS and MEANINGS[code].remedy:
-            yield f"What to do: {MEANINGS[code].remedy}"
 
 
 def command(name: str, file: str, line: int, title: str, text: str) -> str:

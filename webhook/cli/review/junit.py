@@ -9,6 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 import msgspec
 
+from webhook.cli.review.remedies import remedies
 from webhook.cli.review.result import Result
 from webhook.cli.review.summary import Summary
 from webhook.errors import InputError
@@ -98,7 +99,9 @@ class Junit:
         elif result.decision == "skipped":
             outcome = "skipped"
         reasons = [f"{reason['text']} [{reason['code']}]" for reason in result.reasons]
-        details = "\n".join([f"{result.source}: {result.summary}", *reasons])
+        # A denial holds the text of the reason for it.
+        others = [text for text in reasons if text not in result.summary]
+        details = "\n".join([f"{result.source}: {result.summary}", *remedies(result), *others])
         made = f" of {result.origin}" if result.origin else ""
         return JUnitCase(
             result.file,

@@ -14,7 +14,7 @@ from webhook.doctor.support.reader import SECONDS
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey
 from webhook.install import plan
-from webhook.k8s.yaml_documents import read_documents
+from webhook.install.shipped import shipped
 from webhook.text import pluralize
 
 CHECK: Final = "rights"
@@ -71,9 +71,9 @@ def _key(namespace: str, verb: str, group: str, resource: str, inside: bool, nam
 
 
 def _roles(installation: Installation) -> Iterator[dict[str, Any]]:
-    usual = read_documents(installation.manifests / "rendered" / "kubernetes.yaml")
+    usual = shipped(installation.manifests / "rendered" / "kubernetes.yaml")
     optional, _ = plan.rights(installation.manifests, installation.settings)
-    for manifest in (*(document.value for document in usual), *optional):
+    for manifest in (*usual, *optional):
         if manifest["kind"] in ("ClusterRole", "Role"):
             yield manifest
 

@@ -19,6 +19,8 @@ from kubernetes_asyncio.client import Configuration
 from webhook.errors import InputError
 from webhook.inputs import read_file
 from webhook.k8s.client.credentials import Credentials, CredentialsError
+from webhook.k8s.yaml_builder import TOO_DEEP_TEXT
+from webhook.k8s.yaml_documents import is_deep
 
 _MAX_KUBECONFIG_BYTES: Final = 4 * 1024 * 1024
 # Between two readings of a kubeconfig because its token was denied.
@@ -121,7 +123,7 @@ def _check(path: str) -> None:
     context = False
     for file in files:
         try:
-            document = yaml.safe_load(read_file(Path(file).expanduser(), _MAX_KUBECONFIG_BYTES))
+            document = _document(file)
         except InputError as error:
             raise InputError(f"the kubeconfig {error.what}", file, "name another with --kubeconfig") from error
         except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -131,6 +133,13 @@ def _check(path: str) -> None:
         context = context or bool(document.get("current-context"))
     if not context:
         raise InputError("the kubeconfig has no current context", files[0], "run kubectl config use-context NAME")
+
+
+def _document(file: str) -> Any:
+    text = read_file(Path(file).expanduser(), _MAX_KUBECONFIG_BYTES)
+    if is_deep(text):
+        raise InputError(TOO_DEEP_TEXT, file)
+    return yaml.safe_load(text)
 
 
 def _sentence(error: BaseException) -> str:

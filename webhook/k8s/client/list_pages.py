@@ -7,8 +7,9 @@ objects.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -28,6 +29,8 @@ _SHRINK: Final = 4
 _FILL: Final = 0.5
 # Of a list: one more in an object than are read, so that it still counts as too deep.
 _LEVELS: Final = MAX_LEVELS + 3
+# The list and its items are two levels.
+_ITEM_LEVELS: Final = _LEVELS - 2
 
 
 class ListMeta(View, frozen=True):
@@ -38,9 +41,16 @@ class ListMeta(View, frozen=True):
     continue_: str | None = msgspec.field(default=None, name="continue")
 
 
-class _RawPage(View, frozen=True):
+class RawPage(View, frozen=True):
+    """A part of a list, its objects not yet decoded; the last one continues nowhere."""
+
     metadata: ListMeta | None = None
     items: list[msgspec.Raw] | None = None
+
+    @property
+    def meta(self) -> ListMeta:
+        """The page's ``metadata``; an empty one where the API server sent none."""
+        return self.metadata or ListMeta()
 
 
 class Page(View, Generic[V], frozen=True):
@@ -52,7 +62,6 @@ class Page(View, Generic[V], frozen=True):
 
     metadata: ListMeta | None = None
     items: list[V] | None = None
-    sizes: list[int] | None = None
     size: int = 0
 
     @property
@@ -61,7 +70,7 @@ class Page(View, Generic[V], frozen=True):
         return self.metadata or ListMeta()
 
 
-_decode_raw: Final = msgspec.json.Decoder(_RawPage).decode
+_decode_raw: Final = msgspec.json.Decoder(RawPage).decode
 
 
 async def pages(
@@ -90,6 +99,24 @@ async def pages(
         msgspec.DecodeError, UnicodeDecodeError: it cannot be decoded.
     """
     decode = msgspec.json.Decoder(resource.view).decode
+    async with aclosing(raw_pages(transport, resource, namespace, query, limit=limit, seconds=seconds)) as listed:
+        async for size, page in listed:
+            items = await decode_items(page.items or [], decode)
+            yield Page(page.metadata, items, size)
+            # What is kept of a page is little of it, and the next one needs the memory.
+            del page, items
+
+
+async def raw_pages(
+    transport: Transport,
+    resource: Resource[V],
+    namespace: str = "",
+    query: Mapping[str, str] = NO_QUERY,
+    *,
+    limit: int,
+    seconds: float,
+) -> AsyncGenerator[tuple[int, RawPage], None]:
+    """As `pages`, for who decodes the objects in slices: the bytes of each page, and the page."""
     path, asked, fits = resource.path(namespace), dict(query), limit
     while True:
         asked["limit"] = str(fits)
@@ -98,7 +125,7 @@ async def pages(
                 status, body = await transport.get(path, asked, most=PAGE_BYTES if fits > 1 else LARGEST_ANSWER_BYTES)
             if status != 200:
                 raise ApiError(status, body)
-            page: Page[V] = _decode(body, decode)
+            page = _decode_raw(body)
         except TooLargeError:
             if fits == 1:
                 raise
@@ -106,23 +133,31 @@ async def pages(
             continue
         except RecursionError:
             # One object that is nested too deeply must hide no other, and nothing that is read lies so deep.
-            page = _decode(await asyncio.to_thread(flatten, body, _LEVELS), decode)
+            page = _decode_raw(await asyncio.to_thread(flatten, body, _LEVELS))
+        token, fits, size = page.meta.continue_, _next(limit, fits, page, len(body)), len(body)
         del body
-        yield page
-        if not page.meta.continue_:
+        yield size, page
+        del page
+        if not token:
             return
-        asked["continue"] = page.meta.continue_
-        fits = _next(limit, fits, page)
+        asked["continue"] = token
 
 
-def _decode(body: bytes, decode: Any) -> Page[Any]:
-    raw = _decode_raw(body)
-    items = raw.items or []
-    return Page(raw.metadata, [decode(item) for item in items], [len(memoryview(item)) for item in items], len(body))
+async def decode_items(items: Sequence[msgspec.Raw], decode: Callable[[bytes | msgspec.Raw], V]) -> list[V]:
+    """Decode objects of a page.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError: one of them cannot be decoded.
+    """
+    try:
+        return [decode(item) for item in items]
+    except RecursionError:
+        flat = await asyncio.to_thread(lambda: [flatten(bytes(item), _ITEM_LEVELS) for item in items])
+        return [decode(item) for item in flat]
 
 
-def _next(limit: int, fits: int, page: Page[Any]) -> int:
+def _next(limit: int, fits: int, page: RawPage, size: int) -> int:
     """How many objects the next page may have, by the size of those before."""
     count = len(page.items or ()) or 1
-    average = max(1, page.size // count)
+    average = max(1, size // count)
     return max(1, min(limit, fits * 2, int(PAGE_BYTES * _FILL) // average))

@@ -21,7 +21,7 @@ import msgspec
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import LARGEST_ANSWER_BYTES, ApiConnectionError, ApiError, Forbidden, Transport, explain
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.k8s.client.list_pages import ListMeta, Page, pages
+from webhook.k8s.client.list_pages import ListMeta, decode_items, raw_pages
 from webhook.k8s.client.object_store import CountLimitedStore, ObjectName, ObjectStore, report_changes
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.client.status import decode_status
@@ -210,7 +210,7 @@ class Reflector(Generic[V]):
     async def _list(self) -> None:
         fresh = self._make_store()
         version = ""
-        listed = pages(
+        listed = raw_pages(
             self._transport,
             self.resource,
             self._namespace,
@@ -219,11 +219,12 @@ class Reflector(Generic[V]):
             seconds=self._timing.list_timeout,
         )
         async with aclosing(listed):
-            async for page in listed:
+            async for _, page in listed:
                 self._record_contact()
-                await self._pace(self._take(fresh, page))
+                await self._take(fresh, page.items or [])
                 version = page.meta.resource_version or ""
-                await asyncio.sleep(0)
+                # Before the next one is requested, which needs the memory.
+                del page
         await self._replace(fresh)
         self._version = version
 
@@ -286,10 +287,13 @@ class Reflector(Generic[V]):
         if meta and meta.resource_version:
             self._version = meta.resource_version
 
-    def _take(self, fresh: ObjectStore[V], page: Page[V]) -> Iterator[None]:
-        for view, size in zip(page.items or (), page.sizes or (), strict=True):
-            self._put(fresh, view, size)
-            yield
+    async def _take(self, fresh: ObjectStore[V], items: list[msgspec.Raw]) -> None:
+        """Decode and reduce objects, slice by slice, with a turn for other tasks after each: a view is large."""
+        for start in range(0, len(items), self._timing.slice):
+            part = items[start : start + self._timing.slice]
+            for item, view in zip(part, await decode_items(part, self._decode_view), strict=True):
+                self._put(fresh, view, len(memoryview(item)))
+            await asyncio.sleep(0)
 
     def _drop(self, name: ObjectName) -> None:
         old = self._store.drop(name)

@@ -129,8 +129,15 @@ def _request_memory(domain: Json, overcommit: int) -> None:
     except InputError:
         return
     if guest.value > 0:
-        share = guest if overcommit == _NO_OVERCOMMIT else Quantity.of(guest.value * 100 // overcommit, guest.format)
+        share = guest if overcommit == _NO_OVERCOMMIT else Quantity.of(_share(guest.value, overcommit), guest.format)
         resources.setdefault("requests", {})["memory"] = Computed(share)
+
+
+def _share(guest: int, overcommit: int) -> int:
+    """The request, in bytes, as int64 in Go: the product wraps around, and the division drops the fraction."""
+    product = quantity.int64(guest * 100)
+    share = abs(product) // overcommit
+    return share if product >= 0 else -share
 
 
 def _memory(domain: Json) -> None:

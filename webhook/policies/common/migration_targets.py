@@ -24,6 +24,9 @@ from webhook.releases.capabilities import HOLDS_MIGRATIONS_BACK, SEPARATES_PERSI
 JOB_UID: Final = launcher_pods.JOB_UID
 JOB_NAME: Final = launcher_pods.JOB_NAME
 
+# One of the terms for which KubeVirt holds migrations back.
+DURING_BACKUP: Final = "while its backup runs"
+
 _NODES: Final = NodesKey()
 _CREATED_BY: Final = "kubevirt.io/created-by"
 
@@ -61,6 +64,20 @@ def name_problem(name: str) -> str | None:
     if problem is None:
         return None
     return f"KubeVirt cannot migrate this VM: it labels migrations with the VM's name, which {problem}"
+
+
+def holding_back(vmi: Vmi, configuration: ClusterConfig) -> tuple[str, ...]:
+    """How long KubeVirt lets migrations of a VM wait that it has created, as clauses; empty: not at all.
+
+    Args:
+        vmi: the VMI that migrates.
+        configuration: the cluster's configuration of KubeVirt.
+    """
+    if not configuration.release.has(HOLDS_MIGRATIONS_BACK):
+        return ()
+    volumes = vmi.spec.utility_volumes if vmi.spec else None
+    terms = ((DURING_BACKUP, vmi.is_backed_up), ("until its utility volumes are detached", bool(volumes)))
+    return tuple([term for term, counts in terms if counts])
 
 
 def find(namespace: str, name: str, facts: Facts, migration: Migration = NO_MIGRATION) -> Target | None:
@@ -119,13 +136,8 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
 
 def _of_release(vmi: Vmi, configuration: ClusterConfig) -> list[str]:
     """What this release of KubeVirt does beside choosing nodes, as clauses."""
-    gaps = []
+    gaps = [f"KubeVirt holds the VM's migrations back {term}" for term in holding_back(vmi, configuration)]
     spec = vmi.spec or PlacedVmiSpec()
-    if configuration.release.has(HOLDS_MIGRATIONS_BACK):
-        if vmi.is_backed_up:
-            gaps.append("KubeVirt holds the VM's migrations back while its backup runs")
-        if spec.utility_volumes:
-            gaps.append("KubeVirt holds the VM's migrations back until its utility volumes are detached")
     devices = spec.domain.devices if spec.domain else None
     if devices and devices.reserves_persistently and configuration.release.has(SEPARATES_PERSISTENT_RESERVATIONS):
         gaps.append(

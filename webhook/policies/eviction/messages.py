@@ -93,6 +93,16 @@ def name_too_long(text: str) -> Reason:
     return Reason(Code.NAME_TOO_LONG, text)
 
 
+def held_back(terms: Iterable[str]) -> Reason:
+    """KubeVirt would create a migration, and let it wait.
+
+    Args:
+        terms: how long, clauses.
+    """
+    text = f"KubeVirt holds migrations of this VM back {' and '.join(terms)}; retry afterwards"
+    return Reason(Code.HELD_BACK, text)
+
+
 def blackout(window: str) -> Reason:
     """The settings forbid evictions now.
 

@@ -127,6 +127,8 @@ def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings
     too_soon = pace.blackout(settings.blackouts, facts.now) or pace.cool_down(own, facts.now, settings)
     if too_soon:
         return _deny(too_soon)
+    if terms := migration_targets.holding_back(vmi, read_configuration(facts) or DEFAULTS):
+        return _deny(messages.held_back(terms))
     capped, doubt = _reached_cap(namespace, facts, settings)
     return _deny(capped) if capped else _add_doubt(_evaluate_placement(vmi, namespace, facts), doubt)
 

@@ -54,7 +54,7 @@ class NotThere(InputError):  # noqa: N818 - the object does not exist
     """There is no such VM, VMI or node, or the VM does not run, so that there is nothing to explain."""
 
 
-class ReadPermissions(msgspec.Struct, frozen=True):
+class FactPermissions(msgspec.Struct, frozen=True):
     """With whose permissions the facts of an explanation are read.
 
     Attributes:
@@ -67,9 +67,9 @@ class ReadPermissions(msgspec.Struct, frozen=True):
 
 
 # The requester's own permissions: a command, with its kubeconfig.
-REQUESTER: Final = ReadPermissions()
+REQUESTER: Final = FactPermissions()
 # The server's permissions. Where the requester is known, theirs have been checked for the VMI, nodes and volumes.
-SERVER: Final = ReadPermissions(reads_vms=False)
+SERVER: Final = FactPermissions(reads_vms=False)
 
 
 class _VmStatus(View, frozen=True):
@@ -90,7 +90,7 @@ def explain(
     facts: Facts,
     *,
     node: str = "",
-    reader: ReadPermissions = REQUESTER,
+    reader: FactPermissions = REQUESTER,
 ) -> MigrationExplanation:
     """What a migration of a VM with an added selector would come to now.
 
@@ -160,7 +160,7 @@ class MigrationSubject(msgspec.Struct, frozen=True):
 
 
 def subject(
-    namespace: str, name: str, added: Mapping[str, str], facts: Facts, *, reader: ReadPermissions = REQUESTER
+    namespace: str, name: str, added: Mapping[str, str], facts: Facts, *, reader: FactPermissions = REQUESTER
 ) -> MigrationSubject:
     """A VM, its migration with an added selector, and the nodes, put together.
 
@@ -193,7 +193,7 @@ def few(listed: Iterable[str], most: int = _FEW) -> str:
     return f"{', '.join(every[:most])} and {len(every) - most} more"
 
 
-def _running_vmi(namespace: str, name: str, facts: Facts, reader: ReadPermissions) -> Vmi:
+def _running_vmi(namespace: str, name: str, facts: Facts, reader: FactPermissions) -> Vmi:
     vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
     if vmi and not vmi.has_ended:
         return vmi
@@ -334,7 +334,7 @@ def _explain_node(name: str, target: Target, nodes: NodeIndex) -> OneNode:
 
 
 def _with_volumes(
-    target: Target, namespace: str, facts: Facts, reader: ReadPermissions
+    target: Target, namespace: str, facts: Facts, reader: FactPermissions
 ) -> tuple[Target, dict[str, PersistentVolume]]:
     """The target with what its volumes require of nodes, and the PersistentVolumes of hotplugged ones.
 

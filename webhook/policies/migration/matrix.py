@@ -13,7 +13,7 @@ from webhook.placement.node import Node
 from webhook.placement.selectors import SuggestedSelector, suggestions
 from webhook.placement.verdict import Failure, Group, Verdict
 from webhook.policies.migration.answer import MigrationExplanation
-from webhook.policies.migration.explanation import SERVER, MigrationSubject, ReadPermissions, explain, subject
+from webhook.policies.migration.explanation import SERVER, FactPermissions, MigrationSubject, explain, subject
 from webhook.work import spend
 
 # Where every node has a taint of its own there are thousands.
@@ -79,7 +79,7 @@ def matrix(  # noqa: PLR0913 - a question, and which part of the answer
     node: str = "",
     first: int = 0,
     count: int = 50,
-    reader: ReadPermissions = SERVER,
+    reader: FactPermissions = SERVER,
 ) -> PlacementMatrix:
     """The matrix of a VM's migration with an added selector.
 

@@ -22,7 +22,7 @@ from webhook.cluster.source import BrowsableCluster
 from webhook.errors import InputError
 from webhook.facts import Facts
 from webhook.policies.common.required_facts import Unreadable
-from webhook.policies.migration.explanation import SERVER, ReadPermissions
+from webhook.policies.migration.explanation import SERVER, FactPermissions
 from webhook.review.replay import replay
 from webhook.server.bearer import RequestDenied, require_loopback_host, token_of, user_of
 from webhook.server.explain import DEADLINE, ExplainRequest, authorize_question
@@ -145,7 +145,7 @@ class PageHandler:
         if path == "/":
             return web.Response(status=302, headers=HEADERS | {"Location": PATH})
 
-        async def permit(asked: ExplainRequest) -> ReadPermissions:
+        async def permit(asked: ExplainRequest) -> FactPermissions:
             return await self._permit(token, asked) if token else SERVER
 
         is_below = path == PATH or path.startswith(f"{PATH}/")
@@ -154,10 +154,10 @@ class PageHandler:
             raise RequestDenied(404, "there is nothing at this address, or the decision is no longer kept")
         return await self._rendered(answer, here=_here(path))
 
-    async def _permit(self, token: str, asked: ExplainRequest) -> ReadPermissions:
+    async def _permit(self, token: str, asked: ExplainRequest) -> FactPermissions:
         deadline = asyncio.get_running_loop().time() + DEADLINE
 
-        def check(facts: Facts) -> ReadPermissions:
+        def check(facts: Facts) -> FactPermissions:
             return authorize_question(user_of(token, facts), asked, facts)
 
         return await replay(check, self._cluster, Facts(peek=self._cluster.peek), deadline, PATH)

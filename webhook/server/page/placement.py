@@ -10,7 +10,7 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError
 from webhook.facts import Facts
 from webhook.placement import syntax
-from webhook.policies.migration.explanation import NotThere, ReadPermissions, few
+from webhook.policies.migration.explanation import FactPermissions, NotThere, few
 from webhook.policies.migration.matrix import PlacementMatrix, matrix
 from webhook.review.replay import replay
 from webhook.server.explain import DEADLINE, ExplainRequest
@@ -31,7 +31,7 @@ class Places:
         self._cluster: Final = cluster
 
     async def show(
-        self, path: str, query: PageQuery, permit: Callable[[ExplainRequest], Awaitable[ReadPermissions]]
+        self, path: str, query: PageQuery, permit: Callable[[ExplainRequest], Awaitable[FactPermissions]]
     ) -> tuple[str, dict[str, Any], int]:
         """The template, its values and the HTTP status.
 
@@ -69,7 +69,7 @@ class Places:
         more = {"it": it, "selectors": links, "without": without, "pager": links_to_rows}
         return _TEMPLATE, values | more, 200
 
-    async def _matrix(self, asked: ExplainRequest, first: int, reader: ReadPermissions) -> PlacementMatrix:
+    async def _matrix(self, asked: ExplainRequest, first: int, reader: FactPermissions) -> PlacementMatrix:
         def decide(facts: Facts) -> PlacementMatrix:
             subject = (asked.namespace, asked.name, asked.added, facts)
             return matrix(*subject, node=asked.node, first=first, count=ROWS, reader=reader)

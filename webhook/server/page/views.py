@@ -13,7 +13,7 @@ from webhook.admission.audit import Label
 from webhook.admission.decision import MAX_MESSAGE
 from webhook.cluster.source import BrowsableCluster
 from webhook.errors import InputError
-from webhook.policies.migration.explanation import ReadPermissions
+from webhook.policies.migration.explanation import FactPermissions
 from webhook.reasons import MEANINGS
 from webhook.server.explain import ExplainRequest
 from webhook.server.page.decisions import CAPACITY, NAMESPACE_CAPACITY, ShownDecision
@@ -52,7 +52,7 @@ _PLACE_PARAMETERS: Final = ("namespace", "name", "to", "node", "first")
 _BAD: Final = ("denied", "error", "would-deny")
 
 # Checks that the sender may ask; raises what the listener answers.
-Permit = Callable[[ExplainRequest], Awaitable[ReadPermissions]]
+Permit = Callable[[ExplainRequest], Awaitable[FactPermissions]]
 
 
 class PageAnswer(msgspec.Struct, frozen=True):
@@ -233,7 +233,8 @@ class PageViews:
         ]
         minutes = round(window(self._history.since, time.time()) / 60)
         text = f"{minutes // 60} hours" if minutes >= 120 else f"{minutes} minutes"
-        values = {"sections": sections, "window": f"The bars show the last {text}; what is gray was not looked at."}
+        window_text = f"The bars show the last {text}. Gray: not checked by this replica."
+        values = {"sections": sections, "window": window_text, "begin": f"{text} ago"}
         return _live("health.html", f"{PATH}/health", query, values)
 
     def _health_rows(self) -> list[HealthRow]:
