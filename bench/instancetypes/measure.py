@@ -40,7 +40,7 @@ class InstancetypesFigures:
     """CPU per review in microseconds, round by round.
 
     Attributes:
-        goal: of our median.
+        goal: of the median of kubevirt-webhook.
     """
 
     case: str

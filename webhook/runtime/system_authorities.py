@@ -16,7 +16,7 @@ def without_system_authorities() -> Iterator[None]:
     """Import aiohttp without the system's CAs.
 
     It reads them twice while it is imported, for connections that name no CAs: an eighth of a server's start, and 2 MB
-    as long as it runs. The server names the CAs of each connection, and one that does not would so verify nobody.
+    as long as it runs. The server names the CAs of each connection, and one that does not would accept no server.
     """
     before = {name: os.environ.get(name) for name in _VARIABLES}
     os.environ.update(dict.fromkeys(_VARIABLES, os.devnull))

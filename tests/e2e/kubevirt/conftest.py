@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
-from tests.e2e.conftest import BUILD
+from hack.controlplane.build import location
+from hack.controlplane.bundles import kubevirt_releases
 from tests.e2e.support.audited import AuditLog
 from tests.e2e.support.commands import (
     DEFAULT_SCHEDULER,
@@ -51,9 +50,8 @@ class NewPlace(Protocol):
 def kubevirt_binaries(binaries: Path) -> Path:
     """The directory of KubeVirt's binaries; to build them takes minutes, so it is not done in passing."""
     assert binaries
-    release = os.environ.get("KUBEVIRT")
-    command = [sys.executable, str(BUILD), "--kubevirt", *([release] if release else []), "--print"]
-    directory = Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+    releases = kubevirt_releases()
+    directory = location(os.environ, bundle=releases[os.environ.get("KUBEVIRT") or next(iter(releases))])
     if not directory.is_dir():
         pytest.skip("KubeVirt isn't built; run make kubevirt")
     return directory
