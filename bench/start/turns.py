@@ -42,14 +42,15 @@ def noting(make: Callable[[], asyncio.AbstractEventLoop], path: Path) -> Callabl
 
     def make_noting() -> asyncio.AbstractEventLoop:
         loop = make()
-        file = path.open("w", buffering=1)
+        path.write_text("")
         last = [time.monotonic(), time.thread_time()]
 
         def tick() -> None:
             now, cpu = time.monotonic(), time.thread_time()
             turn = Turn(now, now - last[0] - _TICK_SECONDS, cpu - last[1])
             if max(turn.late, turn.cpu) >= _NOTED_SECONDS:
-                file.write(f"{turn.end:.4f} {turn.late:.4f} {turn.cpu:.4f}\n")
+                with path.open("a") as file:
+                    file.write(f"{turn.end:.4f} {turn.late:.4f} {turn.cpu:.4f}\n")
             last[:] = now, cpu
             loop.call_later(_TICK_SECONDS, tick)
 

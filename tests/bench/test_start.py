@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
+from bench.start import turns
 from bench.start.__main__ import main
 
 
@@ -30,3 +34,21 @@ def test_what_can_not_be_run(
     with pytest.raises(SystemExit, match="2"):
         main()
     assert "usage:" in capsys.readouterr().err
+
+
+def test_a_long_turn_of_the_event_loop_is_noted(tmp_path: Path) -> None:
+    file = tmp_path / "turns"
+
+    async def stall() -> tuple[float, float]:
+        await asyncio.sleep(0)
+        begin = time.monotonic()
+        time.sleep(0.02)
+        end = time.monotonic()
+        await asyncio.sleep(0.005)
+        return begin, end
+
+    with asyncio.Runner(loop_factory=turns.noting(asyncio.new_event_loop, file)) as runner:
+        begin, end = runner.run(stall())
+
+    assert turns.read(file, begin, float("inf"))
+    assert turns.read(file, end + 60, float("inf")) == []
