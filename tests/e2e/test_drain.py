@@ -146,26 +146,44 @@ class DrainCluster:
         pod["spec"]["topologySpreadConstraints"] = spread
         return pod
 
-    def plan(self, nodes: Sequence[str]) -> DrainPlan:
+    def plan(self, nodes: Sequence[str], *, rolling: bool = False) -> DrainPlan:
         """The plan of kubevirt-webhook."""
         snapshot = asyncio.run(from_cluster(self.plane.kubeconfig_for("admin", ["system:masters"])))
-        found = plan(snapshot, nodes)
+        found = plan(snapshot, nodes, rolling=rolling)
         assert not found.gaps
-        assert not any(vm.gaps for vm in found.steps[0].vms)
+        assert not any(vm.gaps for step in found.steps for vm in step.vms)
         return found
+
+    def on(self, nodes: Sequence[str]) -> set[str]:
+        """The VMs that run on nodes now."""
+        return {name for name, vmi in self.vmis.items() if vmi["status"]["nodeName"] in nodes}
+
+    def move(self, name: str, node: str) -> None:
+        """Migrate a VM as KubeVirt does: a target pod that the scheduler puts there, then the source pod ends."""
+        pod = self._created_target(name, node)
+        assert self._looked_at(pod) == node, (name, node, self.vmis[name]["spec"])
+        self.leave(name)
+        self.kube.patch(PODS, pod, {"status": {"phase": "Running"}}, SPACE, subresource="status")
+        status = {"status": {"nodeName": node}}
+        self.vmis[name] = self.plane.kubevirt_controller.patch(VMIS, name, status, SPACE)
+        self.sources[name] = self.kube.get(PODS, pod, SPACE)
 
     @contextmanager
     def target(self, name: str, node: str = "") -> Iterator[str]:
         """The target pod of a VM, and where the scheduler puts it; with a node, the pod requires that node."""
+        made = self._created_target(name, node)
+        yield self._looked_at(made)
+        self.kube.delete(PODS, made, SPACE, gracePeriodSeconds="0")
+
+    def _created_target(self, name: str, node: str) -> str:
         vmi, source = self.vmis[name], self.sources[name]
         migration = {"metadata": {"uid": f"job-{name}", "name": f"job-{name}"}, "spec": {}}
         pod = self._dressed(target_of(vmi, migration, source, self.nodes[vmi["status"]["nodeName"]]), name)
         if node:
             term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
             pod["spec"]["affinity"]["nodeAffinity"] = {REQUIRED: {"nodeSelectorTerms": [term]}}
-        made = self.kube.create(PODS, pod, SPACE)["metadata"]["name"]
-        yield self._looked_at(made)
-        self.kube.delete(PODS, made, SPACE, gracePeriodSeconds="0")
+        made: str = self.kube.create(PODS, pod, SPACE)["metadata"]["name"]
+        return made
 
     def _looked_at(self, name: str) -> str:
         def look() -> KubeObject | None:
@@ -189,16 +207,25 @@ class DrainCluster:
         for node in nodes:
             self.kube.patch("v1/nodes", node, {"spec": {"unschedulable": True}})
 
+    def uncordon(self, nodes: Sequence[str]) -> None:
+        """As a node comes back."""
+        for node in nodes:
+            self.kube.patch("v1/nodes", node, {"spec": {"unschedulable": None}})
 
-@pytest.mark.parametrize("seed", [1, 2, 5])
-def test_what_is_foretold_is_what_the_scheduler_does(own_plane: OwnPlane, seed: int) -> None:
-    dice = DrainDice(seed)
-    plane = own_plane()
+
+def _with_kubevirt(plane: ControlPlane) -> None:
     plane.admin.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
     plane.admin.create(KUBEVIRTS, KUBEVIRT, "kubevirt")
     # Settings count from when the operator has taken them up.
     deployed = {"status": {"phase": "Deployed", "defaultArchitecture": "amd64"}}
     plane.admin.patch(KUBEVIRTS, "kubevirt", deployed, "kubevirt", subresource="status")
+
+
+@pytest.mark.parametrize("seed", [1, 2, 5])
+def test_what_is_foretold_is_what_the_scheduler_does(own_plane: OwnPlane, seed: int) -> None:
+    dice = DrainDice(seed)
+    plane = own_plane()
+    _with_kubevirt(plane)
     cluster = DrainCluster(plane, dice, vms=18)
     drained = NODES[:2]
     found = cluster.plan(drained)
@@ -223,6 +250,34 @@ def test_what_is_foretold_is_what_the_scheduler_does(own_plane: OwnPlane, seed: 
     # Not to be content with VMs that fit nowhere, or everywhere.
     assert any(0 < len(vm.candidates) < len(NODES) - len(drained) for vm in vms)
     assert 0 < found.blocks < len(vms)
+
+
+@pytest.mark.parametrize("seed", [3, 7])
+def test_a_rolling_upgrade_goes_as_foretold(own_plane: OwnPlane, seed: int) -> None:
+    """Node after node: every VM that moves goes where the plan has it, and the scheduler finds none for the others."""
+    dice = DrainDice(seed)
+    plane = own_plane()
+    _with_kubevirt(plane)
+    cluster = DrainCluster(plane, dice, vms=12)
+    found = cluster.plan(NODES, rolling=True)
+    plane.start_scheduler("default")
+
+    assert [step.nodes for step in found.steps] == [(node,) for node in sorted(NODES)]
+    moved: list[str] = []
+    for step in found.steps:
+        cluster.cordon(step.nodes)
+        assert {vm.name for vm in step.vms} == cluster.on(step.nodes), "the plan follows the VMs that have moved"
+        for vm in sorted(step.vms, key=lambda vm: vm.turn):
+            if vm.outcome == MOVES:
+                cluster.move(vm.name, vm.to)
+                moved.append(vm.name)
+        for vm in step.vms:
+            if vm.outcome == BLOCKS:
+                with cluster.target(vm.name) as chosen:
+                    assert not chosen, vm
+        cluster.uncordon(step.nodes)
+    # Not to be content with VMs that move once, or never.
+    assert len(moved) == found.moves > len(set(moved))
 
 
 def _goes_to(cluster: DrainCluster, vm: VmPlan, node: str) -> bool:
