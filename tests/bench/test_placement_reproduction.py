@@ -41,10 +41,8 @@ def test_an_older_control_plane_is_pinned(minor: str) -> None:
     bundle = bundles.older_control_plane(minor)
 
     assert bundle.version.startswith(f"v{minor}.")
-    assert build.location({"HOME": "/h", "KUBEVIRT_WEBHOOK_CACHE": "/cache"}, bundle=bundle).parts[-2:] == (
-        "controlplane",
-        bundle.version,
-    )
+    directory = build.location({"HOME": "/h", "KUBEVIRT_WEBHOOK_CACHE": "/cache"}, bundle=bundle)
+    assert (directory.parent.name, build.version_of(directory)) == ("controlplane", bundle.version)
 
 
 def test_there_are_older_control_planes() -> None:
