@@ -39,7 +39,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         "denied",
         "KubeVirt, since 1.8, holds the VM's migrations back while a backup of it runs or utility volumes are"
         " attached.",
-        "Retry after the backup.",
+        "Retry when the backup has ended and the utility volumes are detached.",
     ),
     Code.WILL_STOP: Meaning(
         (EVICTION,),
