@@ -277,11 +277,12 @@ async def test_what_does_not_go_is_told(world: InstalledWorld, golden: Callable[
     [
         (409, {"message": '"gitops":\n- .spec.replicas'}),
         (403, {"message": "forbidden"}),
+        (403, {"message": 'pods "x" is forbidden: exceeded quota: q'}),
         (422, b"nonsense"),
         (500, {}),
         None,
     ],
-    ids=["conflict", "forbidden", "no status", "no message", "no answer"],
+    ids=["conflict", "forbidden", "quota", "no status", "no message", "no answer"],
 )
 async def test_refusals_are_one_sentence(
     world: InstalledWorld, answer: tuple[int, Any] | None, golden: Callable[[str], None]

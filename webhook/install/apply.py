@@ -330,6 +330,8 @@ class Installer:
             return InputError(what, title(manifest), fix)
         if status == 409 and verb == "patch":
             fix = "let only one tool install it, or overwrite its fields with --force-conflicts"
+        elif error.is_of_admission:
+            fix = "change what denies it, or let it through there, and run the command again to continue"
         elif status in (401, 403):
             fix = f"use an account that is permitted to {verb} it"
         what = f"the API server answered status {status}: {error.text}"

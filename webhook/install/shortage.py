@@ -10,7 +10,8 @@ import msgspec
 from webhook.install.plan import title
 from webhook.install.registration import Manifest
 from webhook.install.stages import uncallable
-from webhook.k8s.startup import StartingPod, StartProblem, worst_problem
+from webhook.k8s.startup import StartingPod, StartProblem, denied_pods, worst_problem
+from webhook.k8s.views import Condition
 from webhook.text import pluralize, shorten
 
 _AGAIN: Final = "run the command again to continue"
@@ -94,15 +95,14 @@ def describe_termination(namespace: Manifest) -> tuple[str, str]:
 
 
 def _explain(what: str, look: str, status: dict[str, Any], problem: StartProblem | None) -> Shortage:
-    conditions = {one.get("type"): one for one in status.get("conditions") or ()}
-    denied, progress = conditions.get("ReplicaFailure", {}), conditions.get("Progressing", {})
-    command = look
+    conditions = msgspec.convert(status.get("conditions") or (), tuple[Condition, ...])
+    denied, command = denied_pods(conditions), look
     if problem:
         what, command = f"{what}; {problem.text}", problem.command
-    elif denied.get("status") == "True":
-        what = f"{what}; {denied.get('reason', '')}: {_short(denied.get('message', ''))}"
+    elif denied:
+        what = f"{what}; {denied}"
     meanwhile = "; the replicas that are ready serve requests meanwhile" if status.get("availableReplicas") else ""
-    late = progress.get("reason") == "ProgressDeadlineExceeded"
+    late = any(condition.reason == "ProgressDeadlineExceeded" for condition in conditions)
     failed = late or bool(problem and problem.final)
     return Shortage(what, f'"{command}" shows more; repair the cause, and {_AGAIN}{meanwhile}', failed)
 
