@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from webhook.k8s.startup import StartingPod, denied_pods, worst_problem
+from webhook.k8s.startup import PodWarning, StartingPod, denied_pods, explain_by_events, worst_problem
 from webhook.k8s.views import Condition
 
 NOT_READY = {"type": "Ready", "status": "False"}
@@ -110,3 +110,20 @@ def test_pods_that_cannot_be_created_are_told_with_the_reason() -> None:
 
     assert denied_pods([progress, quota]) == "FailedCreate: exceeded quota: q"
     assert denied_pods([progress, over]) == ""
+
+
+def test_events_tell_why_a_container_is_not_created() -> None:
+    creating = worst_problem([pod(**waiting("ContainerCreating"))])
+    crashing = worst_problem([pod(**container(CRASHED))])
+    warnings = [
+        PodWarning("FailedMount", "secret not found", "2026-01-02T00:00:00Z"),
+        PodWarning("FailedCreatePodSandBox", "no network", "2026-01-01T00:00:00Z"),
+        PodWarning("MissingClusterDNS", "no DNS", "2026-01-03T00:00:00Z"),
+    ]
+
+    assert creating
+    assert crashing
+    explained = explain_by_events(creating, warnings)
+    assert (explained.text, explained.failed) == ("Pod p: ContainerCreating: FailedMount: secret not found", True)
+    assert explain_by_events(creating, warnings[2:]) == creating
+    assert explain_by_events(crashing, warnings) == crashing

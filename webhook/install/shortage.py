@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -10,7 +9,7 @@ import msgspec
 from webhook.install.plan import title
 from webhook.install.registration import Manifest
 from webhook.install.stages import uncallable
-from webhook.k8s.startup import StartingPod, StartProblem, denied_pods, worst_problem
+from webhook.k8s.startup import StartProblem, denied_pods
 from webhook.k8s.views import Condition
 from webhook.text import pluralize, shorten
 
@@ -32,20 +31,22 @@ class Shortage(msgspec.Struct, frozen=True):
         what: the thing as a clause.
         fix: what to do once the wait for it has ended.
         failed: waiting longer does not help.
+        late: the Deployment controller has given up; the rollout goes on if the cause is repaired.
     """
 
     what: str
     fix: str
     failed: bool = False
+    late: bool = False
 
 
-def replica_shortage(manifest: Manifest, live: Manifest | None, pods: Iterable[StartingPod]) -> Shortage | None:
+def replica_shortage(manifest: Manifest, live: Manifest | None, problem: StartProblem | None) -> Shortage | None:
     """What a Deployment's roll-out lacks; None: all replicas are new and ready.
 
     Args:
         manifest: the Deployment as planned.
         live: the Deployment as it is; None: it does not exist.
-        pods: the pods of the Deployment.
+        problem: why its pods do not start, as far as it is known.
     """
     name = title(manifest)
     if live is None:
@@ -61,7 +62,7 @@ def replica_shortage(manifest: Manifest, live: Manifest | None, pods: Iterable[S
         return None
     ready = f"{counts[2]}/{replicas} replicas are ready"
     what = f"{name}: {ready}, {counts[1]}/{replicas} are updated, {counts[0]} exist"
-    return _explain(what, look, status, worst_problem(pods))
+    return _explain(what, look, status, problem)
 
 
 def caller_shortage(manifest: Manifest, live: Manifest | None) -> Shortage | None:
@@ -103,8 +104,8 @@ def _explain(what: str, look: str, status: dict[str, Any], problem: StartProblem
         what = f"{what}; {denied}"
     meanwhile = "; the replicas that are ready serve requests meanwhile" if status.get("availableReplicas") else ""
     late = any(condition.reason == "ProgressDeadlineExceeded" for condition in conditions)
-    failed = late or bool(problem and problem.final)
-    return Shortage(what, f'"{command}" shows more; repair the cause, and {_AGAIN}{meanwhile}', failed)
+    fix = f'"{command}" shows more; repair the cause, and {_AGAIN}{meanwhile}'
+    return Shortage(what, fix, failed=bool(problem and problem.final), late=late)
 
 
 def _remaining(live: Manifest) -> str:

@@ -64,6 +64,18 @@ class StartingPod(Object, frozen=True):
     status: StartingStatus = StartingStatus()
 
 
+class PodWarning(View, frozen=True):
+    """An Event (core/v1) of type Warning about a pod.
+
+    Attributes:
+        last_timestamp: when it happened last; RFC 3339.
+    """
+
+    reason: str | None = None
+    message: str | None = None
+    last_timestamp: str | None = None
+
+
 class StartProblem(msgspec.Struct, frozen=True):
     """Why a pod is not ready.
 
@@ -103,6 +115,21 @@ def worst_problem(pods: Iterable[StartingPod]) -> StartProblem | None:
     newest_first = sorted(pods, key=lambda pod: pod.meta.creation_timestamp or "", reverse=True)
     problems = [problem for pod in newest_first if (problem := _problem(pod))]
     return min(problems, key=lambda problem: (not problem.final, not problem.failed), default=None)
+
+
+def explain_by_events(problem: StartProblem, warnings: Iterable[PodWarning]) -> StartProblem:
+    """A problem with what its pod's Events say, where no container has a reason yet: a missing Secret, or no network.
+
+    Args:
+        problem: the problem of a pod.
+        warnings: the Events about that pod.
+    """
+    failures = [one for one in warnings if (one.reason or "").startswith("Failed")]
+    if problem.failed or problem.reason not in _STARTING or not failures:
+        return problem
+    last = max(failures, key=lambda one: one.last_timestamp or "")
+    message = _short(f"{last.reason}: {last.message or ''}")
+    return msgspec.structs.replace(problem, message=message, failed=True)
 
 
 def denied_pods(conditions: Iterable[Condition]) -> str:
