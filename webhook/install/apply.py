@@ -18,6 +18,7 @@ from webhook.install.shortage import (
     deletion_shortage,
     describe_termination,
     is_terminating,
+    no_answer,
     replica_shortage,
 )
 from webhook.install.stages import stage
@@ -93,7 +94,7 @@ class Installer:
         try:
             status, _ = await self._api.request("GET", f"/apis/{group}", seconds=_SECONDS)
         except ApiConnectionError as error:
-            raise InputError(error.why, "the cluster", "run the command again once the API server answers") from None
+            raise no_answer(error) from None
         return status == 200
 
     async def changes(self, plan: Plan) -> list[PlannedChange]:

@@ -6,9 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
+from webhook.errors import InputError
 from webhook.install.plan import title
 from webhook.install.registration import Manifest
 from webhook.install.stages import uncallable
+from webhook.k8s.client.api import ApiConnectionError
 from webhook.k8s.startup import StartProblem, denied_pods
 from webhook.k8s.views import Condition
 from webhook.text import pluralize, shorten
@@ -93,6 +95,12 @@ def describe_termination(namespace: Manifest) -> tuple[str, str]:
     """What is wrong with an installation into a namespace that is being deleted, and what to do."""
     what = "the namespace is being deleted, so nothing can be created in it"
     return what, f'wait until it is gone, and run the command again; "{_command(namespace)}" shows what it waits for'
+
+
+def no_answer(error: ApiConnectionError) -> InputError:
+    """What to say where the API server gives no answer to the first question of a run."""
+    fix = "check the server in the kubeconfig and its CA, and run the command again once it answers"
+    return InputError(error.why, "the cluster", fix)
 
 
 def _explain(what: str, look: str, status: dict[str, Any], problem: StartProblem | None) -> Shortage:
