@@ -1,7 +1,7 @@
 """The data with which control planes start: made once by a real API server, and copied for each.
 
 An API server that finds an empty etcd makes hundreds of objects before it is ready, and serves KubeVirt's kinds only
-seconds after it was told of them, for their schemas cost it more than all else of its start. So the first plane of a
+seconds after it gets their definitions, since it makes more of their schemas than of all else. So the first plane of a
 kind leaves what its etcd then holds in the project's cache, and the others begin with a copy.
 """
 
@@ -30,7 +30,7 @@ BLOCK = 1 << 18
 
 
 def prepare(binaries: Path, definitions: Sequence[Json], make: Callable[[], Path]) -> Path:
-    """The directory with the data, made now where nobody has yet; nothing changes it afterwards.
+    """The directory with the data, made now if it is not there; nothing changes it afterwards.
 
     Args:
         binaries: of the control plane.
