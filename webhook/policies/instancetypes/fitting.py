@@ -9,7 +9,7 @@ import msgspec
 
 from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason
 from webhook.k8s.views import Unstructured
-from webhook.kubevirt.go_json.structs import Json, decode
+from webhook.kubevirt.go_json.structs import Json, share
 from webhook.kubevirt.instancetype import cpu_topology
 from webhook.kubevirt.instancetype.conflict import Crash, Rejection
 from webhook.kubevirt.instancetype.cpu_topology import Topology
@@ -90,22 +90,23 @@ class Findings:
         return Decision(tuple(self.reasons), tuple(changes), warnings=tuple(self.warnings), notes=notes or {})
 
 
-def plain_vm(vm: Unstructured, namespace: str, status: dict[str, Any]) -> Json:
-    """A VM as plain JSON for KubeVirt's rules.
+def plain_object(whole: Unstructured, namespace: str, status: dict[str, Any]) -> Json:
+    """A VM or VMI as plain JSON for KubeVirt's rules.
 
     Args:
-        vm: the VM as it was sent.
-        namespace: the request's namespace, which counts even where the VM names none.
+        whole: the object as it was sent.
+        namespace: the request's namespace, which counts even where the object names none.
         status: the status for the rules, whatever the sender claims.
     """
-    plain = vm.plain()
-    return {**plain, "metadata": {**plain["metadata"], "namespace": namespace}, "spec": vm.spec or {}, "status": status}
+    plain = whole.plain()
+    metadata = {name: value for name, value in plain["metadata"].items() if value is not None}
+    return {**plain, "metadata": {**metadata, "namespace": namespace}, "spec": whole.spec or {}, "status": status}
 
 
 def with_defaults(vm: Json, defaults: Sequence[Default]) -> Json:
-    """A decoded VM with defaults in it."""
+    """A VM, decoded or as `share_vm` returns it, with defaults in it."""
     matchers = {
-        default.matcher.field: decode(MATCHER, default.value, f"spec.{default.matcher.field}") for default in defaults
+        default.matcher.field: share(MATCHER, default.value, f"spec.{default.matcher.field}") for default in defaults
     }
     return {**vm, "spec": vm["spec"] | matchers}
 
@@ -114,7 +115,7 @@ def fit_defaults(vm: Json, defaults: Sequence[Default], lookups: Lookups) -> Fit
     """Both defaults if KubeVirt would accept them, else the instancetype alone, else the preference alone.
 
     Args:
-        vm: decoded, without the defaults.
+        vm: the VM as `share_vm` returns it, without the defaults.
         defaults: the defaults that the VM lacks, the instancetype first.
         lookups: the look-ups of the review.
 
@@ -136,7 +137,7 @@ def objection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Rejection
     """What KubeVirt's webhooks would have against a VM, as far as it can be known without inferring.
 
     Args:
-        vm: decoded.
+        vm: the VM as `share_vm` returns it.
         added: the defaults among its matchers.
         lookups: the look-ups of the review.
 

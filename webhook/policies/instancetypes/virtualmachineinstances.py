@@ -32,6 +32,7 @@ from webhook.names import Code
 from webhook.policies.common import messages as common
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import messages, owner
+from webhook.policies.instancetypes.fitting import plain_object
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
 from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS
 from webhook.settings.snapshot import InstancetypeSettings
@@ -191,8 +192,7 @@ def _fit(
     Both, else without a default: the instancetype alone, else the preference alone. What the owner's annotations name
     is never left out for the sake of a default.
     """
-    plain = vmi.plain()
-    plain = {**plain, "metadata": {**plain["metadata"], "namespace": namespace}, "status": {}}
+    plain = plain_object(vmi, namespace, {})
     asked = [matcher for matcher in existing if references[matcher][0].asked]
     alone = [[matcher] for matcher in existing if len(existing) > 1 and asked in ([], [matcher])]
     rejections: dict[tuple[Matcher, ...], Rejection] = {}

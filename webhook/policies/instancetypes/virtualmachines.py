@@ -19,7 +19,7 @@ from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS
 from webhook.kubevirt.instancetype.reference import SpecReference
 from webhook.kubevirt.preference import apply as apply_preference
 from webhook.kubevirt.views import UnstructuredVm
-from webhook.kubevirt.vm.manifest import read_vm
+from webhook.kubevirt.vm.manifest import read_vm, share_vm
 from webhook.kubevirt.vm.size import size_field
 from webhook.names import Code
 from webhook.policies.common import messages as common
@@ -31,7 +31,7 @@ from webhook.policies.instancetypes.fitting import (
     deny_crash,
     fit_defaults,
     objection,
-    plain_vm,
+    plain_object,
     preference_of,
     with_defaults,
 )
@@ -73,8 +73,8 @@ def virtualmachines(
 def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, settings: InstancetypeSettings) -> Decision:
     findings = Findings()
     # The status of an object to be created is what its sender claims; the API server drops it.
-    candidate = plain_vm(vm, namespace, {})
-    read = read_vm(candidate, lookups.rules)
+    candidate = plain_object(vm, namespace, {})
+    read = share_vm(candidate, lookups.rules)
     spec = read["spec"]
     wanted: dict[Matcher, SpecReference] = {}
     if owner.has_opted_out(vm):
@@ -207,7 +207,7 @@ def _expand(
         findings.note(messages.not_expanded_inferred(), warn=True)
         return None
     namespace, read = candidate["metadata"]["namespace"], read_vm(candidate, lookups.rules)
-    rejection = objection(read, (), lookups)
+    rejection = objection(share_vm(candidate, lookups.rules), (), lookups)
     why_not = rejection.what if rejection else owner.reason_forbidden(read, namespace, lookups, settings)
     if why_not:
         findings.note(messages.not_expanded(why_not))
