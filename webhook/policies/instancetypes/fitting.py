@@ -14,6 +14,7 @@ from webhook.kubevirt.instancetype import cpu_topology
 from webhook.kubevirt.instancetype.conflict import Crash, Rejection
 from webhook.kubevirt.instancetype.cpu_topology import Topology
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.instancetype.reference import SpecReference
 from webhook.kubevirt.types.machines import MATCHER
 from webhook.kubevirt.webhooks import vm_admitter
 from webhook.names import Code
@@ -33,6 +34,11 @@ class Default(msgspec.Struct, frozen=True):
     matcher: Matcher
     value: Json
     injected_value: str
+
+    @classmethod
+    def of(cls, matcher: Matcher, named: SpecReference) -> Default:
+        """The default that names an object."""
+        return cls(matcher, named.matcher(), str(named))
 
     def changes(self, reason: str) -> tuple[Change, ...]:
         """What writes it into a VM that has none."""
@@ -87,7 +93,8 @@ class Findings:
 
     def decision(self, *, changes: Sequence[Change] = (), notes: dict[str, str] | None = None) -> Decision:
         """The decision that rests on these findings."""
-        return Decision(tuple(self.reasons), tuple(changes), warnings=tuple(self.warnings), notes=notes or {})
+        made = changes if isinstance(changes, tuple) else tuple(changes)
+        return Decision(tuple(self.reasons), made, warnings=tuple(self.warnings), notes=notes or {})
 
 
 def plain_object(whole: Unstructured, namespace: str, status: dict[str, Any]) -> Json:

@@ -7,7 +7,6 @@ warning.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -159,7 +158,7 @@ def _fill(
     said = {matcher.field: str(existing[matcher][0]) for matcher in fitting}
     return Decision(
         (messages.applied(said),),
-        tuple(_changes(vmi, filled, said)),
+        _changes(vmi, filled, said),
         warnings=tuple(warnings),
         notes=said,
     )
@@ -241,12 +240,15 @@ def _denial(rejection: Rejection) -> Denial:
     )
 
 
-def _changes(vmi: Unstructured, filled: Filled, said: dict[str, str]) -> Iterator[Change]:
-    yield from changes(("spec",), vmi.spec, filled.before["spec"], filled.after["spec"], Code.APPLIED)
+def _changes(vmi: Unstructured, filled: Filled, said: dict[str, str]) -> tuple[Change, ...]:
+    written = changes(("spec",), vmi.spec, filled.before["spec"], filled.after["spec"], Code.APPLIED)
     path, given = ("metadata", "annotations"), vmi.meta.annotations or {}
     annotations = filled.after["metadata"].get("annotations", {}) | {
         INJECTED_ANNOTATIONS[field]: injected_value for field, injected_value in said.items()
     }
-    for key, value in annotations.items():
-        if given.get(key) != value:
-            yield Change((*path, key), given.get(key), value, Code.APPLIED)
+    recorded = [
+        Change((*path, key), given.get(key), value, Code.APPLIED)
+        for key, value in annotations.items()
+        if given.get(key) != value
+    ]
+    return *written, *recorded

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 
 from webhook import names
-from webhook.admission.decision import Decision, Reason, skip
+from webhook.admission.decision import Decision, Reason, RepeatedChanges, skip
 from webhook.admission.difference import changes
 from webhook.admission.wire import Request
 from webhook.errors import InputError
@@ -93,7 +94,7 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
         findings.note(messages.sized(why_not or "", matcher.field))
         del wanted[matcher]
     defaults = [
-        Default(matcher, named.matcher(), str(named))
+        Default.of(matcher, named)
         for matcher, named in wanted.items()
         if _exists(matcher, named, namespace, lookups, findings)
     ]
@@ -111,8 +112,20 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
         findings.reasons.insert(0, messages.defaults_injected(given))
     elif not findings.reasons:
         findings.note(messages.no_defaults())
-    made = [change for default in chosen for change in default.changes(Code.DEFAULTS_INJECTED)]
+    made = _injections(tuple([(default.matcher, default.injected_value) for default in chosen]))
     return findings.decision(changes=made, notes={default.matcher.field: default.injected_value for default in chosen})
+
+
+# A namespace's VMs get the same defaults one after the other.
+@lru_cache(maxsize=64)
+def _injections(given: tuple[tuple[Matcher, str], ...]) -> RepeatedChanges:
+    """What writes defaults into a VM that has none of these.
+
+    Args:
+        given: for each matcher the value of its annotation.
+    """
+    defaults = [Default.of(matcher, SpecReference(*text.split("/", 1))) for matcher, text in given]
+    return RepeatedChanges(change for default in defaults for change in default.changes(Code.DEFAULTS_INJECTED))
 
 
 def _named_references(spec: Json) -> Iterator[SpecReference]:
