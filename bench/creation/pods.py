@@ -34,17 +34,23 @@ _HEADER: Final = (
     *("calls", "mean ms", "p50 ms of calls", "p99 ms of calls"),
 )
 # The namespaces, each named after what is called for its objects.
-_PLACES: Final[Mapping[str, Mapping[str, str]]] = {"none": {}, "empty": empty.LABELS, "ours": webhook.LABELS}
-_OURS: Final = "ours"
+_PLACES: Final[Mapping[str, Mapping[str, str]]] = {
+    "none": {},
+    "empty": empty.LABELS,
+    "kubevirt-webhook": webhook.LABELS,
+}
+_OURS: Final = "kubevirt-webhook"
 
 
 class CreatedKind(NamedTuple):
     """A kind of objects that are created.
 
     Attributes:
-        api: the place of its API.
-        body: one of them, by its namespace and the VMI there.
-        scheduler: the scheduler that one has.
+        title: how the table calls one.
+        api: where its API is in the API server.
+        resource: its plural name.
+        body: an object, of a VMI.
+        scheduler: the scheduler of an object.
     """
 
     title: str
@@ -55,7 +61,7 @@ class CreatedKind(NamedTuple):
 
 
 def _vm(vmi: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A VM whose VMI would be that one."""
+    """A VM with the spec of a VMI."""
     return {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachine",
@@ -132,7 +138,7 @@ def _check(kind: CreatedKind, place: str) -> Callable[[Mapping[str, Any]], bool]
 
 @contextmanager
 def _called(plane: BenchPlane, binary: Path) -> Iterator[None]:
-    """Both servers that the API server calls, and the scheduler that ours injects, without whose Lease it would not."""
+    """Both servers that the API server calls, and the injected scheduler, without whose Lease none is injected."""
     plane.start_profiles()
     with empty.serving(plane, binary), webhook.serving(plane):
         yield
