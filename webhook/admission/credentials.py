@@ -43,6 +43,8 @@ _SCHEMES: Final = ("bearer", "basic", "digest", "negotiate", "aws4-hmac-sha256")
 _KEY: Final = re.compile(r"[A-Za-z0-9_.-]+\Z")
 # A name as Kubernetes has them: nothing to look at, but for two vendors' tokens that could be one.
 _NAME: Final = re.compile(r"(?!glpat-|xox)[a-z0-9.-]{0,253}")
+# The same, so short that no search for it has to be counted.
+is_short_name: Final = re.compile(r"(?!glpat-|xox)[a-z0-9.-]{0,63}").fullmatch
 _LONG: Final = re.compile(r"[A-Za-z0-9+/_=-]{20}")
 # All that `_SHAPE` and `_BASE64` can match, but for what has a sign.
 _LONG_WORD: Final = re.compile(r"[A-Za-z0-9+/_=.~-]{19,}+")
