@@ -194,7 +194,12 @@ async def test_a_second_run_goes_on_with_a_roll_out_whose_cause_was_repaired(wor
     installer = Installer(world.api, repaired, clock=FakeClock())
     assert await installer.changes(planned()) == []
     await installer.wait(planned())
+    assert await installer.shortage(planned()) == ""
 
+    # Nor is a run at fault that was stopped before the rollout was complete, and has other objects to change.
+    world.api.objects[DEPLOYMENT]["status"] = {"replicas": 3, "updatedReplicas": 1, "conditions": late}
+    del world.api.objects[FIRST]
+    await installer.install(planned())
     assert await installer.shortage(planned()) == ""
 
 

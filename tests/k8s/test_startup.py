@@ -96,11 +96,13 @@ def test_a_failed_start_is_told_before_a_slow_one_and_the_newest_pod_first() -> 
 
 
 def test_messages_are_one_line_of_a_bounded_length() -> None:
-    problem = worst_problem([pod(**waiting("ErrImagePull", "a\n b" + "x" * 100_000))])
+    problem = worst_problem([pod(**waiting("ErrImagePull", "a\n b" + "x" * 100_000 + ": 401 Unauthorized"))])
 
     assert problem
     assert "\n" not in problem.text
     assert len(problem.text) < 400
+    # An error of a kubelet quotes its causes, the last of them at the end.
+    assert problem.text.endswith(": 401 Unauthorized")
 
 
 def test_pods_that_cannot_be_created_are_told_with_the_reason() -> None:

@@ -35,7 +35,7 @@ CREDENTIAL: Final = "authentication.kubernetes.io/credential-id"
 POD: Final = "replica"
 # One VMI for every two seconds until the first token has expired, and some that are read with its successor.
 RESERVED: Final = 20
-NUMBER: Final = 340 + RESERVED
+NUMBER: Final = 340 + RESERVED + 1
 SOURCES: Final[list[Json]] = [
     {"serviceAccountToken": {"path": "token", "expirationSeconds": LIFETIME_SECONDS}},
     {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
@@ -71,6 +71,7 @@ class ShortLived(Repeated):
         self.failed: list[Json] = []
         self._address = ""
         self._vmis: list[Json] = []
+        self._probe: Json = {}
 
     def __enter__(self) -> Self:
         admin = self._node.admin
@@ -78,6 +79,7 @@ class ShortLived(Repeated):
         # From before the namespace opted in: only who reads a VMI can say that its launcher pod may be changed, and
         # what was read once is remembered.
         self._vmis = [admin.create(VMIS, vmi_of(vm(f"vm-{number}")), AUDITED) for number in range(NUMBER)]
+        self._probe = self._vmis.pop()
         admin.patch("v1/namespaces", AUDITED, {"metadata": {"labels": {LABEL: "enforce"}}})
         for obj in (*_rights(), _settings(), _pod()):
             admin.apply(obj)
@@ -149,7 +151,7 @@ class ShortLived(Repeated):
         if not all(one["ready"] for one in status.get("containerStatuses", [{"ready": False}])):
             return False
         self._address = status["podIP"]
-        return _is_changed(self._ask(self._vmis[0]))
+        return _is_changed(self._ask(self._probe))
 
     def _ask(self, vmi: Json) -> Json:
         asked = json.dumps(review({**launcher_of(vmi), "kind": "Pod"}, namespace=AUDITED))

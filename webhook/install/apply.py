@@ -131,8 +131,9 @@ class Installer:
             InputError: the API server denies a request, or the replicas do not become ready in time. What was done is
                 kept; the next `install` continues.
         """
-        for manifest in (*plan.before, *plan.scheduler):
+        for manifest in plan.before:
             await self._apply_and_report(manifest)
+        is_scheduler_new = any([await self._apply_and_report(manifest) for manifest in plan.scheduler])
         if not wait:
             for manifest in (plan.deployment, *plan.configurations):
                 await self._apply_and_report(manifest)
@@ -143,14 +144,14 @@ class Installer:
                 if live is None or _names(between) != _names(live):
                     await self._apply(between)
                     self._report(f"{title(manifest)}: prepared (not called yet)")
-            await self._apply_and_report(plan.deployment)
-            await self._wait_for_callers(plan)
+            is_new = await self._apply_and_report(plan.deployment)
+            await self._wait_for_callers(plan, is_changed=is_new)
             for manifest in plan.configurations:
                 await self._apply_and_report(manifest)
         for manifest in plan.unwanted:
             await self._delete(manifest)
         if wait:
-            await self._wait_for_scheduler(plan)
+            await self._wait_for_scheduler(plan, is_changed=is_scheduler_new)
 
     async def wait(self, plan: Plan) -> None:
         """Wait until all replicas are new and ready, the API server can verify them, and the second scheduler runs.
@@ -207,11 +208,14 @@ class Installer:
         for manifest in objects:
             await self._until(partial(self._deletion_shortage, manifest))
 
-    async def _apply_and_report(self, manifest: Manifest) -> None:
+    async def _apply_and_report(self, manifest: Manifest) -> bool:
+        """Create or change an object; returns whether it differs from before."""
         live = await self.get(manifest)
         after = await self._apply(manifest)
-        if live is None or _comparable(live) != _comparable(after):
+        is_changed = live is None or _comparable(live) != _comparable(after)
+        if is_changed:
             self._report(f"{title(manifest)}: {'created' if live is None else 'changed'}")
+        return is_changed
 
     async def _delete(self, manifest: Manifest) -> None:
         live = await self.get(manifest)
@@ -238,12 +242,12 @@ class Installer:
             return manifest
         return self._object(manifest, "patch", status, body)
 
-    async def _wait_for_callers(self, plan: Plan, *, is_changed: bool = True) -> None:
+    async def _wait_for_callers(self, plan: Plan, *, is_changed: bool) -> None:
         await self._until(partial(self._replica_shortage, plan.deployment), is_changed=is_changed)
         for manifest in plan.configurations:
             await self._until(partial(self._caller_shortage, manifest))
 
-    async def _wait_for_scheduler(self, plan: Plan, *, is_changed: bool = True) -> None:
+    async def _wait_for_scheduler(self, plan: Plan, *, is_changed: bool) -> None:
         # Last, since no webhook depends on it: while it does not run, VMs are given to the default scheduler.
         for manifest in _deployments(plan.scheduler):
             await self._until(partial(self._replica_shortage, manifest), is_changed=is_changed)

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from webhook.k8s.views import Condition, Object, View
-from webhook.text import shorten
+from webhook.text import shorten_middle
 
 _MESSAGE_CHARACTERS: Final = 300
 # Waiting reasons of a container whose start has not failed.
@@ -189,4 +189,4 @@ def _describe_problem(
 
 
 def _short(message: str | None) -> str:
-    return shorten(" ".join((message or "").split()).rstrip("."), _MESSAGE_CHARACTERS)
+    return shorten_middle(" ".join((message or "").split()).rstrip("."), _MESSAGE_CHARACTERS)
