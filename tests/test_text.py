@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.text import duration, pluralize, shorten, visible, visible_json, visible_lines
+from webhook.text import duration, pluralize, shorten, shorten_middle, visible, visible_json, visible_lines
 
 INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 # Default_Ignorable_Code_Point beyond those categories (Unicode, DerivedCoreProperties.txt).
@@ -66,6 +66,9 @@ def test_json_keeps_its_meaning(text: str) -> None:
 def test_a_long_text_is_cut() -> None:
     assert shorten("abcd", 4) == "abcd"
     assert shorten("abcde", 4) == "abc…"
+    assert shorten_middle("abcdef", 6) == "abcdef"
+    assert shorten_middle("abcdefg", 6) == "ab…efg"
+    assert shorten_middle("abcdefgh", 5) == "a…fgh"
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,15 @@ def shorten(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
+def shorten_middle(text: str, length: int) -> str:
+    """The text, or its start and its end around an ellipsis, of at most ``length`` characters.
+
+    For errors that quote their causes: the last cause is at the end.
+    """
+    start = length // 3
+    return text if len(text) <= length else f"{text[:start]}…{text[start + 1 - length :]}"
+
+
 def duration(seconds: float) -> str:
     """A duration as Kubernetes writes it: ``3s``, ``1.5s``, ``50ms``."""
     return f"{max(seconds, 0) * 1000:.0f}ms" if seconds < 1 else f"{seconds:.1f}".removesuffix(".0") + "s"

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from tests.e2e.support.access import Access
 from tests.e2e.support.kube import Kube, KubeError, eventually
-from tests.e2e.support.objects import install_crds
+from tests.e2e.support.objects import install_crds, kubevirt_crds
 from tests.e2e.support.pki import ADMIN, KUBE_SCHEDULER, Identity
 from tests.e2e.support.processes import Process, StartError, tail
 
@@ -26,6 +26,9 @@ UPGRADED: Final = f"{NAME}:two"
 PAUSE: Final = "localhost/pause:1"
 # Starts, and never becomes ready.
 BROKEN: Final = f"{NAME}:broken"
+# The namespace of the service accounts whose requests are recorded, one a line, with the token's id.
+AUDITED: Final = "tokens"
+AUDIT_LOG: Final = "logs/audit.jsonl"
 CONTAINERD: Final = """version = 2
 root = "{root}"
 state = "{state}"
@@ -135,6 +138,9 @@ class ClusterNode:
             "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
             "failCgroupV1": False,
             "failSwapOn": False,
+            # By default, images that no pod runs are deleted when the machine's disk is fuller than 85 percent, and no
+            # registry has them again. Nothing is deleted at 100.
+            "imageGCHighThresholdPercent": 100,
             "makeIPTablesUtilChains": False,
             "nodeStatusUpdateFrequency": "2s",
             "podLogsDir": str(self._place / "logs"),
@@ -223,7 +229,7 @@ class NodeCluster:
         self._start_server("etcd", self._etcd(), lambda: True)
         admin = self.access.admin
         self._start_server("kube-apiserver", self._apiserver(), lambda: _says_ok(admin))
-        install_crds(admin, Path(os.environ["KUBEVIRT_CRDS"]) if os.environ.get("KUBEVIRT_CRDS") else None)
+        install_crds(admin, kubevirt_crds())
         self._start_server("kube-controller-manager", self._controller_manager(), lambda: True)
         self._start_server("kube-scheduler", self._scheduler(), lambda: True)
         self._start_server("kube-proxy", self._proxy(), lambda: True)
@@ -293,7 +299,27 @@ class NodeCluster:
             "--authorization-mode=Node,RBAC",
             "--allow-privileged=true",
             "--shutdown-delay-duration=0",
+            f"--audit-policy-file={self._audit_policy()}",
+            f"--audit-log-path={self.directory / AUDIT_LOG}",
         ]
+
+    def _audit_policy(self) -> Path:
+        """What is recorded in `AUDIT_LOG`: answers to accounts of one namespace, and to unknown senders."""
+        file = self.directory / "audit-policy.json"
+        accounts, others = [f"system:serviceaccounts:{AUDITED}"], ["system:authenticated", "system:unauthenticated"]
+        policy = {
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived"],
+            "rules": [
+                {"level": "Metadata", "userGroups": accounts},
+                {"level": "None", "userGroups": others},
+                # The sender of a token that is not accepted has no group at all.
+                {"level": "Metadata"},
+            ],
+        }
+        file.write_text(json.dumps(policy))
+        return file
 
     def _controller_manager(self) -> list[str]:
         pki = self.access.pki

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.looks import CANARY, LOOKS
@@ -153,6 +153,9 @@ _FRAGMENTS = st.sampled_from(
 
 
 @given(st.lists(_FRAGMENTS, max_size=6))
+@example(["ya29.", "xoxb-" + "d" * 16])
+@example(["web.", "xoxb-" + "d" * 16])
+@example(["sk-live-" + "d" * 16])
 def test_a_sentence_is_passed_over_only_where_nothing_in_it_would_be_hidden(pieces: list[str]) -> None:
     text = "".join(pieces)
 

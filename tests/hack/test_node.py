@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 
 from hack.controlplane import build
 from hack.node import __main__ as program
-from hack.node import image, packages, requirements
+from hack.node import cluster, image, packages, requirements
 from hack.node.cluster import make_cgroups
 
 ROOT = Path(__file__).parents[2]
@@ -105,6 +106,18 @@ def test_cgroups_are_made_in_every_hierarchy_and_removed(version: int, tmp_path:
 
     assert not any((hierarchy / "node-x").exists() for hierarchy in hierarchies)
     assert other.is_dir()
+
+
+def test_no_kubelet_deletes_an_image_because_the_machines_disk_is_full(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("BINARIES", "KUBELET", "IMAGES"):
+        monkeypatch.setenv(f"NODE_{name}", str(tmp_path))
+    monkeypatch.setattr(cluster, "make_cgroups", lambda _: None)
+    nodes = cluster.NodeCluster(tmp_path).nodes
+
+    written = [json.loads((tmp_path / name / "kubelet.json").read_text()) for name in nodes]
+    assert [one["imageGCHighThresholdPercent"] for one in written] == [100, 100]
 
 
 def test_the_nodes_directory_is_removed_whatever_happens() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,16 @@ def test_a_pipeline_runs_what_there_is(pipeline: str) -> None:
     options = set(re.findall(r"(--(?:image|archive|source|builder|output))\b", text))
     # Else they would end the program before it looks at the version.
     assert main(["no-version", *(f"{option}=x" for option in options)]) == 2
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_a_shell_parses_every_script(pipeline: str) -> None:
+    # The expressions of GitHub are replaced before a shell reads the script.
+    for script in scripts(pipeline):
+        done = subprocess.run(
+            ["bash", "-n"], input=re.sub(r"\$\{\{.*?\}\}", "x", script), capture_output=True, text=True
+        )
+        assert (done.returncode, done.stderr) == (0, ""), script
 
 
 def test_both_pipelines_make_the_same_release() -> None:

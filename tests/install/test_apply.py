@@ -181,6 +181,45 @@ async def test_a_second_run_waits_for_a_roll_out_that_hangs(
     assert "2/2 replicas are ready" in await world.installer.shortage(planned())
 
 
+async def test_a_second_run_goes_on_with_a_roll_out_whose_cause_was_repaired(world: InstalledWorld) -> None:
+    await world.installer.install(planned())
+    healthy = world.api.objects[DEPLOYMENT]["status"]
+    late = [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]
+    world.api.objects[DEPLOYMENT]["status"] = {"replicas": 3, "updatedReplicas": 1, "conditions": late}
+
+    def repaired(line: str) -> None:
+        if line.startswith("waiting: "):
+            world.api.objects[DEPLOYMENT]["status"] = healthy
+
+    installer = Installer(world.api, repaired, clock=FakeClock())
+    assert await installer.changes(planned()) == []
+    await installer.wait(planned())
+    assert await installer.shortage(planned()) == ""
+
+    # Nor is a run at fault that was stopped before the rollout was complete, and has other objects to change.
+    world.api.objects[DEPLOYMENT]["status"] = {"replicas": 3, "updatedReplicas": 1, "conditions": late}
+    del world.api.objects[FIRST]
+    await installer.install(planned())
+    assert await installer.shortage(planned()) == ""
+
+
+async def test_a_pod_without_a_waiting_reason_is_explained_by_its_events(world: InstalledWorld) -> None:
+    world.replicas.serve = False
+    creating = {**pod("new", {"reason": "ContainerCreating"}), "apiVersion": "v1", "kind": "Pod"}
+    world.api.put("/api/v1/namespaces/kubevirt-webhook/pods/new", creating)
+    mount = {"reason": "FailedMount", "message": 'secret "gone" not found', "lastTimestamp": "2026-01-02T00:00:00Z"}
+    world.api.put("/api/v1/namespaces/kubevirt-webhook/events/a", mount)
+    with pytest.raises(InputError) as caught:
+        await world.installer.install(planned())
+
+    assert 'Pod new: ContainerCreating: FailedMount: secret "gone" not found' in caught.value.what
+    assert "describe pod new" in caught.value.fix
+
+    # Events only explain, too.
+    world.api.answers["GET", "/events"] = 403, {}
+    assert "Pod new: ContainerCreating;" in await world.installer.shortage(planned())
+
+
 async def test_an_image_name_that_is_invalid_is_not_waited_for(world: InstalledWorld) -> None:
     world.replicas.serve = False
     world.api.put("/api/v1/namespaces/kubevirt-webhook/pods/new", pod("new", {"reason": "InvalidImageName"}))
@@ -277,11 +316,12 @@ async def test_what_does_not_go_is_told(world: InstalledWorld, golden: Callable[
     [
         (409, {"message": '"gitops":\n- .spec.replicas'}),
         (403, {"message": "forbidden"}),
+        (403, {"message": "exceeded quota: q"}),
         (422, b"nonsense"),
         (500, {}),
         None,
     ],
-    ids=["conflict", "forbidden", "no status", "no message", "no answer"],
+    ids=["conflict", "forbidden", "quota", "no status", "no message", "no answer"],
 )
 async def test_refusals_are_one_sentence(
     world: InstalledWorld, answer: tuple[int, Any] | None, golden: Callable[[str], None]

@@ -6,7 +6,6 @@ import pytest
 
 from tests.install.manifests import planned
 from webhook.install.shortage import caller_shortage, deletion_shortage, replica_shortage
-from webhook.k8s.startup import StartingPod
 
 DEPLOYMENT = planned().deployment
 
@@ -25,25 +24,25 @@ def condition(kind: str, status: str, reason: str, message: str = "") -> dict[st
 
 
 def test_a_complete_roll_out_lacks_nothing() -> None:
-    assert replica_shortage(DEPLOYMENT, live((2, 2, 2)), []) is None
+    assert replica_shortage(DEPLOYMENT, live((2, 2, 2)), None) is None
 
 
 def test_replicas_that_were_scaled_down_by_others_count_as_they_are() -> None:
     none = live((0, 0, 0))
     none["spec"]["replicas"] = 0
 
-    assert replica_shortage(DEPLOYMENT, none, []) is None
+    assert replica_shortage(DEPLOYMENT, none, None) is None
 
 
 def test_a_deployment_that_somebody_deleted_is_missing() -> None:
-    found = replica_shortage(DEPLOYMENT, None, [])
+    found = replica_shortage(DEPLOYMENT, None, None)
 
     assert found
     assert "does not exist" in found.what
 
 
 def test_counts_of_an_older_generation_say_nothing() -> None:
-    found = replica_shortage(DEPLOYMENT, live((2, 2, 2), observedGeneration=1), [])
+    found = replica_shortage(DEPLOYMENT, live((2, 2, 2), observedGeneration=1), None)
 
     assert found
     assert "has not started" in found.what
@@ -53,7 +52,7 @@ def test_counts_of_an_older_generation_say_nothing() -> None:
 def test_pods_that_the_api_server_denies_are_told_with_its_reason() -> None:
     why = 'pods "kubevirt-webhook-" is forbidden: violates PodSecurity'
     found = replica_shortage(
-        DEPLOYMENT, live((0, 0, 0), **condition("ReplicaFailure", "True", "FailedCreate", why)), []
+        DEPLOYMENT, live((0, 0, 0), **condition("ReplicaFailure", "True", "FailedCreate", why)), None
     )
 
     assert found
@@ -63,17 +62,17 @@ def test_pods_that_the_api_server_denies_are_told_with_its_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("conditions", "failed"),
+    ("conditions", "late"),
     [
         (condition("Progressing", "True", "ReplicaSetUpdated"), False),
         (condition("Progressing", "False", "ProgressDeadlineExceeded"), True),
     ],
 )
-def test_waiting_ends_when_the_deployment_controller_gives_up(conditions: dict[str, Any], failed: bool) -> None:
-    found = replica_shortage(DEPLOYMENT, live(**conditions), [StartingPod()])
+def test_waiting_ends_when_the_deployment_controller_gives_up(conditions: dict[str, Any], late: bool) -> None:
+    found = replica_shortage(DEPLOYMENT, live(**conditions), None)
 
     assert found
-    assert found.failed is failed
+    assert (found.late, found.failed) == (late, False)
 
 
 @pytest.mark.parametrize(

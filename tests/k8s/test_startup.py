@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from webhook.k8s.startup import StartingPod, worst_problem
+from webhook.k8s.startup import PodWarning, StartingPod, denied_pods, explain_by_events, worst_problem
+from webhook.k8s.views import Condition
 
 NOT_READY = {"type": "Ready", "status": "False"}
 
@@ -26,6 +27,7 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
 UNSCHEDULABLE = {
     "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2"}]
 }
+NEVER_RAN = {"terminated": {"reason": "StartError", "exitCode": 128, "message": "exec: /nope: no such file"}}
 CRASHED = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
 
 
@@ -44,6 +46,13 @@ CRASHED = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
             True,
             "logs p --previous",
         ),
+        (container(NEVER_RAN), "StartError: exec: /nope: no such file", True, "describe pod p"),
+        (
+            container({"waiting": {"reason": "CrashLoopBackOff"}}, lastState=NEVER_RAN),
+            "StartError: exec: /nope: no such file",
+            True,
+            "describe pod p",
+        ),
         ({"phase": "Pending"}, "Pending", False, "describe pod p"),
     ],
 )
@@ -53,7 +62,7 @@ def test_the_reason_is_the_kubelets_or_the_schedulers(
     problem = worst_problem([pod(**status)])
 
     assert problem
-    assert (problem.reason, problem.failed, problem.command) == (reason, failed, f"kubectl -n n {command}")
+    assert (problem.failed, problem.command) == (failed, f"kubectl -n n {command}")
     assert problem.text.startswith(f"Pod p: {reason}")
 
 
@@ -87,8 +96,36 @@ def test_a_failed_start_is_told_before_a_slow_one_and_the_newest_pod_first() -> 
 
 
 def test_messages_are_one_line_of_a_bounded_length() -> None:
-    problem = worst_problem([pod(**waiting("ErrImagePull", "a\n b" + "x" * 100_000))])
+    problem = worst_problem([pod(**waiting("ErrImagePull", "a\n b" + "x" * 100_000 + ": 401 Unauthorized"))])
 
     assert problem
     assert "\n" not in problem.text
     assert len(problem.text) < 400
+    # An error of a kubelet quotes its causes, the last of them at the end.
+    assert problem.text.endswith(": 401 Unauthorized")
+
+
+def test_pods_that_cannot_be_created_are_told_with_the_reason() -> None:
+    quota = Condition("ReplicaFailure", "True", "FailedCreate", "exceeded quota: q.")
+    over = Condition("ReplicaFailure", "False", "FailedCreate", "exceeded quota: q")
+    progress = Condition("Progressing", "True", "ReplicaSetUpdated", "it progresses")
+
+    assert denied_pods([progress, quota]) == "FailedCreate: exceeded quota: q"
+    assert denied_pods([progress, over]) == ""
+
+
+def test_events_tell_why_a_container_is_not_created() -> None:
+    creating = worst_problem([pod(**waiting("ContainerCreating"))])
+    crashing = worst_problem([pod(**container(CRASHED))])
+    warnings = [
+        PodWarning("FailedMount", "secret not found", "2026-01-02T00:00:00Z"),
+        PodWarning("FailedCreatePodSandBox", "no network", "2026-01-01T00:00:00Z"),
+        PodWarning("MissingClusterDNS", "no DNS", "2026-01-03T00:00:00Z"),
+    ]
+
+    assert creating
+    assert crashing
+    explained = explain_by_events(creating, warnings)
+    assert (explained.text, explained.failed) == ("Pod p: ContainerCreating: FailedMount: secret not found", True)
+    assert explain_by_events(creating, warnings[2:]) == creating
+    assert explain_by_events(crashing, warnings) == crashing

@@ -8,15 +8,33 @@ from pathlib import Path
 
 import pytest
 
+from .short_lived import ShortLived
 from .support import PLACE, NodeInstallation, NodeReviews
 
 collect_ignore_glob = [] if PLACE in os.environ else ["test_*.py"]
+# Started before all other tests, and looked at after them: a token lives longer than most of the others take.
+LAST = "test_tokens.py"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what waits for a token's end behind all others."""
+    items.sort(key=lambda item: item.path.name == LAST)
 
 
 @pytest.fixture(scope="session")
 def node() -> NodeInstallation:
     """The cluster, and the program as its admin runs it."""
     return NodeInstallation(Path(os.environ[PLACE]), Path(os.environ["NODE_BINARIES"]))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def short_lived(request: pytest.FixtureRequest, node: NodeInstallation) -> Iterator[ShortLived | None]:
+    """A replica whose token expires during the tests, and reviews that it answers all the time."""
+    if not any(item.path.name == LAST for item in request.session.items):
+        yield None
+        return
+    with ShortLived(node) as running:
+        yield running
 
 
 @pytest.fixture

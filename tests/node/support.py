@@ -43,6 +43,8 @@ SETTINGS: Json = {
 }
 SELECTOR = f"app.kubernetes.io/name={NAMESPACE}"
 USER = 65532
+# Of a replica beside the installation, which no API server calls.
+SELF_SIGNED = "--tls=self-signed"
 
 
 class NodeInstallation(Access):
@@ -187,16 +189,22 @@ class NodeReviews(Repeated):
         eventually(lambda: self.created >= before + number, what="VMs to be created", timeout=120)
 
 
-def servers() -> list[int]:
-    """The process ids of the replicas' programs, as this PID namespace counts them."""
+def servers(tls: str = "") -> list[int]:
+    """The process ids of the replicas' programs, as this PID namespace counts them.
+
+    Args:
+        tls: only those that are started with this option; empty: all but those with `SELF_SIGNED`, which are not of an
+            installation.
+    """
     found = []
     for place in Path("/proc").iterdir():
         if place.name.isdigit():
             try:
-                words = (place / "cmdline").read_bytes().split(b"\0")
+                words = (place / "cmdline").read_text().split("\0")
             except OSError:
                 continue
-            if b"/app/bin/kubevirt-webhook" in words[:2] and b"serve" in words:
+            chosen = tls in words if tls else SELF_SIGNED not in words
+            if "/app/bin/kubevirt-webhook" in words[:2] and "serve" in words and chosen:
                 found.append(int(place.name))
     return found
 

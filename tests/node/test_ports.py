@@ -64,14 +64,23 @@ def test_the_page_is_forwarded_by_the_documented_command(with_page: NodeInstalla
         assert status == 200
         assert "<!doctype html>" in overview.lower()
 
-        def has_decisions() -> bool:
-            with_page.try_vm()
-            return SHOP in get(PORT, "/page/decisions")[1]
 
-        # The API server sends each review to any of the replicas; kubectl chose one of them.
-        eventually(has_decisions, what="a decision on the page of this replica")
+def test_the_pages_show_decisions_to_no_web_site(with_page: NodeInstallation) -> None:
+    with contextlib.ExitStack() as pages:
+        ports = []
+        for number, pod in enumerate(with_page.ready_pods(), PORT + 1):
+            where = ["-n", NAMESPACE, "port-forward", f"pod/{pod['metadata']['name']}", f"{number}:{PORT}"]
+            pages.enter_context(forwarded(with_page, where, number))
+            ports.append(number)
+
+        def shown() -> list[int]:
+            with_page.try_vm()
+            return [port for port in ports if SHOP in get(port, "/page/decisions")[1]]
+
+        # The API server keeps its connections, so all reviews may go to one of the replicas.
+        port = eventually(shown, what="a decision on the page of a replica")[0]
         # A web site that gave its own name this address reads nothing.
-        status, text = get(PORT, "/page/decisions", host="evil.example")
+        status, text = get(port, "/page/decisions", host="evil.example")
         assert status >= 400
         assert SHOP not in text
 

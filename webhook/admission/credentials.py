@@ -41,10 +41,12 @@ _ANNOUNCES: Final = (
 )
 _SCHEMES: Final = ("bearer", "basic", "digest", "negotiate", "aws4-hmac-sha256")
 _KEY: Final = re.compile(r"[A-Za-z0-9_.-]+\Z")
-# A name as Kubernetes has them: nothing to look at, but for two vendors' tokens that could be one.
-_NAME: Final = re.compile(r"(?!glpat-|xox)[a-z0-9.-]{0,253}")
+# Vendors' tokens that could be, or end, a name as Kubernetes has them.
+_TOKENS: Final = r"(?:glpat-|xox|ya29\.|sk-live|sk-test|sk-proj|sk-ant)"
+# A name as Kubernetes has them: nothing to look at.
+_NAME: Final = re.compile(rf"(?!.*{_TOKENS})[a-z0-9.-]{{0,253}}")
 # The same, so short that no search for it has to be counted.
-is_short_name: Final = re.compile(r"(?!glpat-|xox)[a-z0-9.-]{0,63}").fullmatch
+is_short_name: Final = re.compile(rf"(?!.*{_TOKENS})[a-z0-9.-]{{0,63}}").fullmatch
 _LONG: Final = re.compile(r"[A-Za-z0-9+/_=-]{20}")
 # All that `_SHAPE` and `_BASE64` can match, but for what has a sign.
 _LONG_WORD: Final = re.compile(r"[A-Za-z0-9+/_=.~-]{19,}+")

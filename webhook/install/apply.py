@@ -18,21 +18,20 @@ from webhook.install.shortage import (
     deletion_shortage,
     describe_termination,
     is_terminating,
+    no_answer,
     replica_shortage,
 )
 from webhook.install.stages import stage
+from webhook.install.starting import start_problem
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.status import decode_status
-from webhook.k8s.startup import StartingPod
 
 FIELD_MANAGER: Final = "kubevirt-webhook-install"
 
 _APPLY: Final = "application/apply-patch+yaml"
 _SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 1.0
-# Pods of the Deployment that are looked at for why a roll-out does not end.
-_PODS: Final = 100
 # Fields that the API server writes into every object.
 _WRITTEN: Final = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
 _REVISION: Final = "deployment.kubernetes.io/revision"
@@ -49,10 +48,6 @@ class PlannedChange(msgspec.Struct, frozen=True):
     title: str
     before: Manifest | None
     after: Manifest | None
-
-
-class _PodList(msgspec.Struct):
-    items: list[StartingPod] | None = None
 
 
 class Installer:
@@ -99,7 +94,7 @@ class Installer:
         try:
             status, _ = await self._api.request("GET", f"/apis/{group}", seconds=_SECONDS)
         except ApiConnectionError as error:
-            raise InputError(error.why, "the cluster", "run the command again once the API server answers") from None
+            raise no_answer(error) from None
         return status == 200
 
     async def changes(self, plan: Plan) -> list[PlannedChange]:
@@ -136,8 +131,9 @@ class Installer:
             InputError: the API server denies a request, or the replicas do not become ready in time. What was done is
                 kept; the next `install` continues.
         """
-        for manifest in (*plan.before, *plan.scheduler):
+        for manifest in plan.before:
             await self._apply_and_report(manifest)
+        is_scheduler_new = any([await self._apply_and_report(manifest) for manifest in plan.scheduler])
         if not wait:
             for manifest in (plan.deployment, *plan.configurations):
                 await self._apply_and_report(manifest)
@@ -148,14 +144,14 @@ class Installer:
                 if live is None or _names(between) != _names(live):
                     await self._apply(between)
                     self._report(f"{title(manifest)}: prepared (not called yet)")
-            await self._apply_and_report(plan.deployment)
-            await self._wait_for_callers(plan)
+            is_new = await self._apply_and_report(plan.deployment)
+            await self._wait_for_callers(plan, is_changed=is_new)
             for manifest in plan.configurations:
                 await self._apply_and_report(manifest)
         for manifest in plan.unwanted:
             await self._delete(manifest)
         if wait:
-            await self._wait_for_scheduler(plan)
+            await self._wait_for_scheduler(plan, is_changed=is_scheduler_new)
 
     async def wait(self, plan: Plan) -> None:
         """Wait until all replicas are new and ready, the API server can verify them, and the second scheduler runs.
@@ -166,8 +162,8 @@ class Installer:
         Raises:
             InputError: the replicas do not become ready, or are given no caBundle, in time.
         """
-        await self._wait_for_callers(plan)
-        await self._wait_for_scheduler(plan)
+        await self._wait_for_callers(plan, is_changed=False)
+        await self._wait_for_scheduler(plan, is_changed=False)
 
     async def shortage(self, plan: Plan) -> str:
         """What the roll-out of an installation lacks at this moment; empty: it is complete.
@@ -212,11 +208,14 @@ class Installer:
         for manifest in objects:
             await self._until(partial(self._deletion_shortage, manifest))
 
-    async def _apply_and_report(self, manifest: Manifest) -> None:
+    async def _apply_and_report(self, manifest: Manifest) -> bool:
+        """Create or change an object; returns whether it differs from before."""
         live = await self.get(manifest)
         after = await self._apply(manifest)
-        if live is None or _comparable(live) != _comparable(after):
+        is_changed = live is None or _comparable(live) != _comparable(after)
+        if is_changed:
             self._report(f"{title(manifest)}: {'created' if live is None else 'changed'}")
+        return is_changed
 
     async def _delete(self, manifest: Manifest) -> None:
         live = await self.get(manifest)
@@ -243,15 +242,15 @@ class Installer:
             return manifest
         return self._object(manifest, "patch", status, body)
 
-    async def _wait_for_callers(self, plan: Plan) -> None:
-        await self._until(partial(self._replica_shortage, plan.deployment))
+    async def _wait_for_callers(self, plan: Plan, *, is_changed: bool) -> None:
+        await self._until(partial(self._replica_shortage, plan.deployment), is_changed=is_changed)
         for manifest in plan.configurations:
             await self._until(partial(self._caller_shortage, manifest))
 
-    async def _wait_for_scheduler(self, plan: Plan) -> None:
+    async def _wait_for_scheduler(self, plan: Plan, *, is_changed: bool) -> None:
         # Last, since no webhook depends on it: while it does not run, VMs are given to the default scheduler.
         for manifest in _deployments(plan.scheduler):
-            await self._until(partial(self._replica_shortage, manifest))
+            await self._until(partial(self._replica_shortage, manifest), is_changed=is_changed)
 
     async def _check_namespace(self, plan: Plan) -> None:
         """Find out whether the namespace is being deleted.
@@ -266,20 +265,8 @@ class Installer:
 
     async def _replica_shortage(self, manifest: Manifest) -> Shortage | None:
         live = await self.get(manifest)
-        found = replica_shortage(manifest, live, ())
-        return replica_shortage(manifest, live, await self._pods(manifest)) if found else None
-
-    async def _pods(self, manifest: Manifest) -> list[StartingPod]:
-        """The pods of a Deployment; none if they cannot be read, since they only explain."""
-        metadata, labels = manifest["metadata"], manifest["spec"]["selector"]["matchLabels"]
-        selector = ",".join(f"{key}={value}" for key, value in labels.items())
-        pods = {"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": metadata["namespace"], "name": ""}}
-        query = {"labelSelector": selector, "limit": str(_PODS)}
-        try:
-            status, body = await self._api.request("GET", path(pods, collection=True), query, seconds=_SECONDS)
-            return (msgspec.json.decode(body, type=_PodList).items or []) if status == 200 else []
-        except (ApiConnectionError, msgspec.MsgspecError):
-            return []
+        found = replica_shortage(manifest, live, None)
+        return replica_shortage(manifest, live, await start_problem(self._api, manifest)) if found else None
 
     async def _caller_shortage(self, manifest: Manifest) -> Shortage | None:
         return caller_shortage(manifest, await self.get(manifest))
@@ -287,15 +274,19 @@ class Installer:
     async def _deletion_shortage(self, manifest: Manifest) -> Shortage | None:
         return deletion_shortage(manifest, await self.get(manifest))
 
-    async def _until(self, lack: Callable[[], Awaitable[Shortage | None]]) -> None:
+    async def _until(self, lack: Callable[[], Awaitable[Shortage | None]], *, is_changed: bool = True) -> None:
         """Poll until nothing is lacking.
+
+        Args:
+            lack: what is lacking at this moment.
+            is_changed: this run has begun the rollout. Otherwise it may be late because of what was repaired since.
 
         Raises:
             InputError: something is lacking at the time limit, or waiting does not help.
         """
         deadline, reported = self._clock.now() + self._seconds, set[str]()
         while lacking := await lack():
-            if lacking.failed:
+            if lacking.failed or (lacking.late and is_changed):
                 raise InputError(f"the rollout failed: {lacking.what}", fix=lacking.fix)
             if self._clock.now() >= deadline:
                 raise InputError(f"timed out after {self._seconds:.0f}s: {lacking.what}", fix=lacking.fix)
@@ -330,6 +321,8 @@ class Installer:
             return InputError(what, title(manifest), fix)
         if status == 409 and verb == "patch":
             fix = "let only one tool install it, or overwrite its fields with --force-conflicts"
+        elif error.is_of_admission:
+            fix = "change what denies it, or let it through there, and run the command again to continue"
         elif status in (401, 403):
             fix = f"use an account that is permitted to {verb} it"
         what = f"the API server answered status {status}: {error.text}"

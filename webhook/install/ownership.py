@@ -143,5 +143,7 @@ def _unite(into: dict[str, Any], fields: Mapping[str, Any]) -> None:
 
 
 def _denial(where: str, status: int, body: bytes) -> InputError:
-    fix = "use an account that is permitted to get and patch it" if status in (401, 403) else "run the command again"
-    return InputError(f"the API server answered status {status}: {decode_status(body).text}", where, fix)
+    error = decode_status(body)
+    is_of_account = status in (401, 403) and not error.is_of_admission
+    fix = "use an account that is permitted to get and patch it" if is_of_account else "run the command again"
+    return InputError(f"the API server answered status {status}: {error.text}", where, fix)

@@ -291,7 +291,9 @@ class Registration:
             fix = "stop the server that registered it, delete it, or use another name with --register-as"
             raise InputError("already exists", f"{manifest['kind']} {name}", fix)
         if status != 201:
-            fix = "use an account that is permitted to create webhook configurations" if status in (401, 403) else ""
-            what = f"the API server answered status {status}: {decode_status(body).text}"
+            answer = decode_status(body)
+            is_of_account = status in (401, 403) and not answer.is_of_admission
+            fix = "use an account that is permitted to create webhook configurations" if is_of_account else ""
+            what = f"the API server answered status {status}: {answer.text}"
             raise InputError(what, f"{manifest['kind']} {name}", fix)
         self._created.append((path, msgspec.json.decode(body, type=_Created).metadata.uid))

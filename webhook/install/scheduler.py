@@ -13,6 +13,7 @@ from webhook import names
 from webhook.errors import InputError, quote
 from webhook.install.registration import Manifest
 from webhook.install.shipped import shipped
+from webhook.install.shortage import no_answer
 from webhook.k8s.client.api import ApiConnectionError, Requests
 from webhook.scheduler.variants import CONFIGURATION_KEY, LOAD_AWARE, VARIANTS, Variant, configuration
 
@@ -183,7 +184,7 @@ async def _get(api: Requests, path: str, query: dict[str, str]) -> bytes:
     try:
         status, body = await api.request("GET", path, query, seconds=_SECONDS)
     except ApiConnectionError as error:
-        raise InputError(error.why, "the cluster", "run the command again once the API server answers") from None
+        raise no_answer(error) from None
     return body if status == 200 else b""
 
 

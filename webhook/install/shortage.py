@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
+from webhook.errors import InputError
 from webhook.install.plan import title
 from webhook.install.registration import Manifest
 from webhook.install.stages import uncallable
-from webhook.k8s.startup import StartingPod, StartProblem, worst_problem
+from webhook.k8s.client.api import ApiConnectionError
+from webhook.k8s.startup import StartProblem, denied_pods
+from webhook.k8s.views import Condition
 from webhook.text import pluralize, shorten
 
 _AGAIN: Final = "run the command again to continue"
@@ -31,20 +33,22 @@ class Shortage(msgspec.Struct, frozen=True):
         what: the thing as a clause.
         fix: what to do once the wait for it has ended.
         failed: waiting longer does not help.
+        late: the Deployment controller has given up; the rollout goes on if the cause is repaired.
     """
 
     what: str
     fix: str
     failed: bool = False
+    late: bool = False
 
 
-def replica_shortage(manifest: Manifest, live: Manifest | None, pods: Iterable[StartingPod]) -> Shortage | None:
+def replica_shortage(manifest: Manifest, live: Manifest | None, problem: StartProblem | None) -> Shortage | None:
     """What a Deployment's roll-out lacks; None: all replicas are new and ready.
 
     Args:
         manifest: the Deployment as planned.
         live: the Deployment as it is; None: it does not exist.
-        pods: the pods of the Deployment.
+        problem: why its pods do not start, as far as it is known.
     """
     name = title(manifest)
     if live is None:
@@ -60,7 +64,7 @@ def replica_shortage(manifest: Manifest, live: Manifest | None, pods: Iterable[S
         return None
     ready = f"{counts[2]}/{replicas} replicas are ready"
     what = f"{name}: {ready}, {counts[1]}/{replicas} are updated, {counts[0]} exist"
-    return _explain(what, look, status, worst_problem(pods))
+    return _explain(what, look, status, problem)
 
 
 def caller_shortage(manifest: Manifest, live: Manifest | None) -> Shortage | None:
@@ -93,18 +97,23 @@ def describe_termination(namespace: Manifest) -> tuple[str, str]:
     return what, f'wait until it is gone, and run the command again; "{_command(namespace)}" shows what it waits for'
 
 
+def no_answer(error: ApiConnectionError) -> InputError:
+    """What to say where the API server gives no answer to the first question of a run."""
+    fix = "check the server in the kubeconfig and its CA, and run the command again once it answers"
+    return InputError(error.why, "the cluster", fix)
+
+
 def _explain(what: str, look: str, status: dict[str, Any], problem: StartProblem | None) -> Shortage:
-    conditions = {one.get("type"): one for one in status.get("conditions") or ()}
-    denied, progress = conditions.get("ReplicaFailure", {}), conditions.get("Progressing", {})
-    command = look
+    conditions = msgspec.convert(status.get("conditions") or (), tuple[Condition, ...])
+    denied, command = denied_pods(conditions), look
     if problem:
         what, command = f"{what}; {problem.text}", problem.command
-    elif denied.get("status") == "True":
-        what = f"{what}; {denied.get('reason', '')}: {_short(denied.get('message', ''))}"
+    elif denied:
+        what = f"{what}; {denied}"
     meanwhile = "; the replicas that are ready serve requests meanwhile" if status.get("availableReplicas") else ""
-    late = progress.get("reason") == "ProgressDeadlineExceeded"
-    failed = late or bool(problem and problem.final)
-    return Shortage(what, f'"{command}" shows more; repair the cause, and {_AGAIN}{meanwhile}', failed)
+    late = any(condition.reason == "ProgressDeadlineExceeded" for condition in conditions)
+    fix = f'"{command}" shows more; repair the cause, and {_AGAIN}{meanwhile}'
+    return Shortage(what, fix, failed=bool(problem and problem.final), late=late)
 
 
 def _remaining(live: Manifest) -> str:

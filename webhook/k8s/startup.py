@@ -1,4 +1,4 @@
-"""Why a pod of a Deployment is not ready, in the words of the scheduler and the kubelet."""
+"""Why a pod of a Deployment is not ready or cannot be created, in the words of Kubernetes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Final
 import msgspec
 
 from webhook.k8s.views import Condition, Object, View
-from webhook.text import shorten
+from webhook.text import shorten_middle
 
 _MESSAGE_CHARACTERS: Final = 300
 # Waiting reasons of a container whose start has not failed.
 _STARTING: Final = ("ContainerCreating", "PodInitializing")
 # Waiting reasons that no retry of the kubelet mends.
 _FINAL: Final = ("InvalidImageName", "ErrImageNeverPull")
+# Why a container ended that has not run: it has no log.
+_NEVER_RAN: Final = ("StartError", "ContainerCannotRun")
 _OVER: Final = ("Succeeded", "Failed")
 
 
@@ -29,6 +31,7 @@ class TerminatedState(View, frozen=True):
     """``state.terminated`` or ``lastState.terminated`` of a container."""
 
     reason: str | None = None
+    message: str | None = None
     exit_code: int | None = None
 
 
@@ -59,6 +62,18 @@ class StartingPod(Object, frozen=True):
     """A Pod (core/v1), as far as it shows why it is not ready."""
 
     status: StartingStatus = StartingStatus()
+
+
+class PodWarning(View, frozen=True):
+    """An Event (core/v1) of type Warning about a pod.
+
+    Attributes:
+        last_timestamp: when it happened last; RFC 3339.
+    """
+
+    reason: str | None = None
+    message: str | None = None
+    last_timestamp: str | None = None
 
 
 class StartProblem(msgspec.Struct, frozen=True):
@@ -102,6 +117,31 @@ def worst_problem(pods: Iterable[StartingPod]) -> StartProblem | None:
     return min(problems, key=lambda problem: (not problem.final, not problem.failed), default=None)
 
 
+def explain_by_events(problem: StartProblem, warnings: Iterable[PodWarning]) -> StartProblem:
+    """A problem with what its pod's Events say, where no container has a reason yet: a missing Secret, or no network.
+
+    Args:
+        problem: the problem of a pod.
+        warnings: the Events about that pod.
+    """
+    failures = [one for one in warnings if (one.reason or "").startswith("Failed")]
+    if problem.failed or problem.reason not in _STARTING or not failures:
+        return problem
+    last = max(failures, key=lambda one: one.last_timestamp or "")
+    message = _short(f"{last.reason}: {last.message or ''}")
+    return msgspec.structs.replace(problem, message=message, failed=True)
+
+
+def denied_pods(conditions: Iterable[Condition]) -> str:
+    """Why pods of a Deployment cannot be created, such as a quota, as ``REASON: MESSAGE``; empty: they can.
+
+    Args:
+        conditions: the conditions of the Deployment.
+    """
+    found = (one for one in conditions if one.type == "ReplicaFailure" and one.status == "True")
+    return "; ".join(f"{one.reason or ''}: {_short(one.message)}" for one in found)
+
+
 def _problem(pod: StartingPod) -> StartProblem | None:
     status = pod.status
     if pod.meta.deletion_timestamp or status.phase in _OVER:
@@ -121,6 +161,8 @@ def _container_problem(pod: StartingPod, containers: Sequence[ContainerStatus]) 
         ended = state.terminated or before.terminated
         if ended:
             reason = state.waiting.reason if state.waiting else ended.reason
+            if ended.reason in _NEVER_RAN:
+                return _describe_problem(pod, ended.reason, ended.message, failed=True)
             message = f"the container ended with status {ended.exit_code} ({ended.reason})"
             return _describe_problem(pod, reason, message, failed=True, log="--previous")
         if state.waiting and state.waiting.reason not in _STARTING:
@@ -139,8 +181,12 @@ def _describe_problem(
         namespace=namespace,
         pod=name,
         reason=reason or "",
-        message=shorten(" ".join((message or "").split()), _MESSAGE_CHARACTERS),
+        message=_short(message),
         failed=failed,
         final=reason in _FINAL,
         command=f"kubectl -n {namespace} {verb}",
     )
+
+
+def _short(message: str | None) -> str:
+    return shorten_middle(" ".join((message or "").split()).rstrip("."), _MESSAGE_CHARACTERS)

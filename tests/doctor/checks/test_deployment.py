@@ -55,6 +55,19 @@ async def test_a_pod_that_does_not_start_is_named(world: DoctorWorld, ready: int
     assert f"kubectl -n {NS} describe pod {NS}-c" in finding.todo
 
 
+@pytest.mark.parametrize(("ready", "code"), [(0, "none-ready"), (2, "rollout-stuck")])
+async def test_pods_that_cannot_be_created_are_told_with_the_reason(world: DoctorWorld, ready: int, code: str) -> None:
+    world.deployment(replicas=3, ready=ready)
+    quota = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota: q"}
+    world.server.held(views.DEPLOYMENTS)[NS, NS]["status"]["conditions"] = [quota]
+
+    (finding,) = [one for one in await world.run(check) if one.verdict == "failure"]
+
+    assert (finding.subject, finding.code) == (SUBJECT, code)
+    assert "FailedCreate: exceeded quota: q" in finding.found
+    assert f"kubectl -n {NS} describe deployment {NS}" in finding.todo
+
+
 async def test_a_roll_out_under_way_is_no_failure(world: DoctorWorld) -> None:
     world.deployment(replicas=3, ready=2, progress="ReplicaSetUpdated")
 

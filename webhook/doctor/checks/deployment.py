@@ -10,7 +10,7 @@ from webhook.doctor.support.installation import NAME, Installation
 from webhook.doctor.support.views import BUDGETS, FLOW, PODS, Deployment, InstalledPod
 from webhook.errors import Unavailable
 from webhook.k8s.client.resources import Resource
-from webhook.k8s.startup import StartProblem, worst_problem
+from webhook.k8s.startup import StartProblem, denied_pods, worst_problem
 from webhook.k8s.views import Object
 from webhook.text import pluralize
 
@@ -49,8 +49,12 @@ async def _check_deployment(installation: Installation, pods: _Pods) -> list[Fin
 def _check_replicas(subject: str, live: Deployment, problem: StartProblem | None) -> Finding:
     wanted = 1 if live.spec.replicas is None else live.spec.replicas
     ready, updated = live.status.ready_replicas or 0, live.status.updated_replicas or 0
-    why = f": {problem.text}" if problem else ""
-    look = f'repair the cause, which "{problem.command}" shows' if problem else "check its pods and their log"
+    denied = denied_pods(live.status.conditions or ())
+    why = f": {problem.text if problem else denied}" if problem or denied else ""
+    look = "check its pods and their log"
+    if why:
+        command = problem.command if problem else f"kubectl -n {live.meta.namespace} describe deployment {NAME}"
+        look = f'repair the cause, which "{command}" shows'
     if not ready:
         what = f"0/{wanted} replicas are ready, so no request is evaluated{why}"
         return Finding(CHECK, "none-ready", subject, "failure", what, look)
@@ -68,7 +72,9 @@ def _check_replicas(subject: str, live: Deployment, problem: StartProblem | None
 
 
 def _is_stuck(live: Deployment, problem: StartProblem | None) -> bool:
-    """Whether a pod has failed to start, or the Deployment controller has given up."""
+    """Whether a pod has failed to start or cannot be created, or the Deployment controller has given up."""
+    if denied_pods(live.status.conditions or ()):
+        return True
     late = any(condition.reason == "ProgressDeadlineExceeded" for condition in live.status.conditions or ())
     return late or bool(problem and problem.failed)
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
 
 from webhook.k8s.views import View
+
+# What admission denies, another account may not do either: quotas, LimitRanges, policies and webhooks.
+_ADMISSION: Final = re.compile(
+    r"(exceeded|failed) quota: | denied (the )?request: | usage per (Container|Pod) is |violates PodSecurity"
+)
 
 
 class StatusCause(View, frozen=True):
@@ -33,6 +39,11 @@ class ApiStatus(View, frozen=True):
     def text(self) -> str:
         """The message on one line. It may quote an object, so it is for the one who sent that object."""
         return " ".join((self.message or "").split()) or "no message"
+
+    @property
+    def is_of_admission(self) -> bool:
+        """Whether the object itself is denied; otherwise a status 403 is about the account that sent it."""
+        return bool(_ADMISSION.search(self.text))
 
     @property
     def is_of_terminating_namespace(self) -> bool:
