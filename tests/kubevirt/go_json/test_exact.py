@@ -17,9 +17,10 @@ from tests.vectors.cases import Json, read
 from webhook.errors import InputError
 from webhook.k8s import quantity
 from webhook.k8s.quantity import Computed
-from webhook.kubevirt.go_json.exact import LEFT_OUT, NEVER, QUANTITY, check_of
+from webhook.kubevirt.go_json.containers import List
+from webhook.kubevirt.go_json.exact import NEVER, QUANTITY, check_of
 from webhook.kubevirt.go_json.limits import MAX_KEYS
-from webhook.kubevirt.go_json.structs import Struct, decode, encode, share
+from webhook.kubevirt.go_json.structs import STRING, Struct, Value, decode, encode, share, share_changes
 from webhook.kubevirt.rules import NEWEST
 from webhook.kubevirt.types.core import AFFINITY, METADATA
 from webhook.kubevirt.types.devices import DEVICES
@@ -107,6 +108,43 @@ def test_both_ways_write_the_same(shape: Struct, value: Any) -> None:
     written(shape, value)
 
 
+def test_what_was_left_out_is_written() -> None:
+    inner = Struct(name=STRING, rest=Value(Struct(size=STRING), left_out=True))
+    shape = Struct(one=inner, many=List(inner), always=Value(inner))
+    given: Json = {"one": {"name": "a"}, "many": [{"name": "b"}], "always": {"rest": {}}}
+
+    assert written(shape, given) == {
+        "one": {"name": "a", "rest": {}},
+        "many": [{"name": "b", "rest": {}}],
+        "always": {"rest": {}},
+    }
+    assert share(shape, given)["always"] is given["always"]
+
+
+def test_a_spec_without_resources_shares_all_else() -> None:
+    given: Json = {"domain": {"devices": {"disks": DISKS}}, "networks": [{"name": "a", "pod": {}}]}
+    answer = share(VMI_SPEC, given)
+
+    assert answer == {**given, "domain": {**given["domain"], "resources": {}}}
+    assert answer["domain"]["devices"] is given["domain"]["devices"]
+
+
+def test_what_was_made_of_a_written_object_is_written_where_it_changed() -> None:
+    before = share(VMI_SPEC, {"domain": {"devices": {}}, "hostname": "a", "nodeSelector": {"a": "b"}, "dnsPolicy": "c"})
+    changed = {
+        **before,
+        "hostname": "",
+        "nodeSelector": {},
+        "subdomain": "d",
+        "domain": {**before["domain"], "cpu": {}},
+    }
+
+    assert share_changes(VMI_SPEC, changed, before) == encode(VMI_SPEC, changed)
+    assert share_changes(VMI_SPEC, before, before) == before
+    with pytest.raises(InputError, match=r"^spec\.domain\.cpu: "):
+        share_changes(VMI_SPEC, {**before, "domain": {"cpu": 1}}, before, "spec")
+
+
 def test_what_was_computed_becomes_plain_text() -> None:
     """Where KubeVirt's steps compute an amount it is written, however short it is."""
     amount = Computed("3Gi")
@@ -135,7 +173,6 @@ def test_quantities_that_are_canonical_at_a_glance_are() -> None:
 
 def test_nothing_is_recognized_without_a_type() -> None:
     assert check_of(NEVER) is None
-    assert check_of(LEFT_OUT) is None
 
 
 def test_both_ways_write_what_kubevirt_was_given() -> None:

@@ -31,7 +31,9 @@ class List:
     @cached_property
     def exact(self) -> Any:
         """The type of the lists that are written as they stand."""
-        return list_type(self.item.exact, self.limit)
+        # What is left out of an item is not written by those who look at whole lists.
+        is_complete = not (isinstance(self.item, Struct) and self.item.completed)
+        return list_type(self.item.exact if is_complete else NEVER, self.limit)
 
     @cached_property
     def _check(self) -> Check | None:

@@ -17,8 +17,6 @@ import msgspec
 # Instead of a type: no value is left as it is without a closer look. Where such a member is there, the struct around it
 # is looked at field by field.
 NEVER: Final = object()
-# The same, for what people leave out and KubeVirt writes. Structs around it are always looked at field by field.
-LEFT_OUT: Final = object()
 
 # Amounts that are canonical at a glance: too short to be written with a larger suffix.
 QUANTITY: Final = Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]{0,2}([mkMGT]|[KMGT]i)?\Z")]
@@ -26,19 +24,12 @@ QUANTITY: Final = Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]{0,2}([mkMGT]
 Check = Callable[[Any], object]
 
 
-def is_type(exact: Any) -> bool:
-    """Whether it is a type, and not one of the two markers."""
-    return exact is not NEVER and exact is not LEFT_OUT
-
-
 def struct_type(members: Mapping[str, tuple[Any, bool]]) -> Any:
-    """The type of the objects with these members, each left as it is, and no other; or `NEVER`, or `LEFT_OUT`.
+    """The type of the objects with these members, each left as it is, and no other; or `NEVER`.
 
     Args:
         members: by name the type of the values that are left as they are, and whether there has to be one.
     """
-    if any(exact is LEFT_OUT for exact, _ in members.values()):
-        return LEFT_OUT
     fields: list[Any] = []
     for name, (exact, required) in members.items():
         if exact is not NEVER:
@@ -49,25 +40,23 @@ def struct_type(members: Mapping[str, tuple[Any, bool]]) -> Any:
 
 
 def list_type(item: Any, limit: int) -> Any:
-    """The type of the lists of such items that are left as they are, or the items' marker.
+    """The type of the lists of such items that are left as they are, or `NEVER`.
 
     Args:
         item: the type of the items that are left as they are.
         limit: the number of items that a list may have.
     """
-    return (
-        Annotated[GenericAlias(list, (item,)), msgspec.Meta(min_length=1, max_length=limit)] if is_type(item) else item
-    )
+    return _bounded(GenericAlias(list, (item,)), limit) if item is not NEVER else item
 
 
 def map_type(item: Any, limit: int) -> Any:
-    """The type of the objects with free keys and such values that are left as they are, or the values' marker.
+    """The type of the objects with free keys and such values that are left as they are, or `NEVER`.
 
     Args:
         item: the type of the values that are left as they are.
         limit: the number of keys that an object may have.
     """
-    return _bounded(GenericAlias(dict, (str, item)), limit) if is_type(item) else item
+    return _bounded(GenericAlias(dict, (str, item)), limit) if item is not NEVER else item
 
 
 def _bounded(alias: Any, limit: int) -> Any:
@@ -77,7 +66,7 @@ def _bounded(alias: Any, limit: int) -> Any:
 
 def check_of(exact: Any) -> Check | None:
     """What raises `msgspec.ValidationError` for each value that is not left as it is; None: no value is."""
-    if not is_type(exact):
+    if exact is NEVER:
         return None
     if isinstance(exact, type) and issubclass(exact, msgspec.Struct):
         return partial(msgspec.convert, type=exact)

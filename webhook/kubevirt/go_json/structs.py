@@ -12,14 +12,14 @@ always (no ``omitempty``: written even when it was absent).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Final, Protocol
 
 from msgspec import Meta, ValidationError, to_builtins
 
 from webhook.errors import InputError
-from webhook.kubevirt.go_json.exact import LEFT_OUT, Check, check_of, is_type, struct_type
+from webhook.kubevirt.go_json.exact import NEVER, Check, check_of, struct_type
 from webhook.kubevirt.go_json.limits import MAX_VALUES, is_too_large
 from webhook.kubevirt.go_json.scalar import OMITTED, Amount, Scalar, WholeNumber
 from webhook.kubevirt.go_json.scalars import (
@@ -74,7 +74,9 @@ class Struct:
     @cached_property
     def exact(self) -> Any:
         """The type of the objects that are written as they stand."""
-        return struct_type({name: (shape.exact, is_required(shape)) for name, shape in self.fields.items()})
+        return struct_type(
+            {name: (shape.exact, is_required(shape) and not is_left_out(shape)) for name, shape in self.fields.items()}
+        )
 
     @cached_property
     def _check(self) -> Check | None:
@@ -93,9 +95,50 @@ class Struct:
             except ValidationError:
                 pass
             else:
-                same: Json = value
-                return same
+                return self.complete(value) if self.completed else value
         return self.take(value, live, shared=True)
+
+    def share_changes(self, value: Json, before: Json) -> Json:
+        """What `share` returns of an object that was made of one which it returned before.
+
+        Args:
+            value: the object, with every member that is always written.
+            before: what it was made of; a member that is the same object was written then.
+
+        Raises:
+            WrongValue: as of `take`.
+            TooComplex: as of `take`.
+        """
+        changed = {name: item for name, item in value.items() if before.get(name) is not item}
+        written = self.take(changed, False, shared=True)
+        return {
+            name: written[name] if name in changed else item
+            for name, item in value.items()
+            if name not in changed or name in written
+        }
+
+    @cached_property
+    def completed(self) -> Sequence[tuple[str, Struct]]:
+        """The members that people leave out, and those in which there are such."""
+        inner = ((name, shape.shape if isinstance(shape, Value) else shape) for name, shape in self.fields.items())
+        return [
+            (name, shape)
+            for name, shape in inner
+            if isinstance(shape, Struct) and (is_left_out(self.fields[name]) or shape.completed)
+        ]
+
+    def complete(self, value: Json) -> Json:
+        """An object of the type `exact` with what was left out: itself where that is nothing."""
+        made = {}
+        for name, shape in self.completed:
+            item = value.get(name)
+            if item is not None:
+                whole = shape.complete(item)
+                if whole is not item:
+                    made[name] = whole
+            elif is_left_out(self.fields[name]):
+                made[name] = shape.take({}, False)
+        return {**value, **made} if made else value
 
     def take(self, value: Any, live: bool, *, shared: bool = False) -> Json:
         """A copy of an object with the known fields, and with those that Go writes without a value.
@@ -141,7 +184,7 @@ class Value:
 
     Args:
         shape: the struct.
-        left_out: people leave it out, so that the struct around it is hardly ever written as it stands.
+        left_out: people leave it out, so that a struct without it is written as it stands but for that.
     """
 
     def __init__(self, shape: Struct, *, left_out: bool = False) -> None:
@@ -151,7 +194,7 @@ class Value:
     @property
     def exact(self) -> Any:
         """That of the struct."""
-        return LEFT_OUT if self.left_out else self.shape.exact
+        return self.shape.exact
 
     def take(self, value: Any, live: bool) -> Json:
         """A copy of the struct, as `Struct.take` makes it.
@@ -185,7 +228,7 @@ class OrNull:
     def exact(self) -> Any:
         """That of the value, or null."""
         exact = self.shape.exact
-        return exact | None if is_type(exact) else exact
+        return exact if exact is NEVER else exact | None
 
     def take(self, value: Any, live: bool) -> Any:
         """A copy of the value; an empty list instead of ``OMITTED``.
@@ -202,6 +245,11 @@ class OrNull:
     def absent(self, live: bool) -> None:
         """None, which is written as null."""
         return None  # noqa: RET501 - a value, not the lack of one
+
+
+def is_left_out(shape: Shape) -> bool:
+    """Whether people leave out what is always written."""
+    return isinstance(shape, Value) and shape.left_out
 
 
 def is_required(shape: Shape) -> bool:
@@ -281,6 +329,21 @@ def share(shape: Struct, value: Any, where: str = "") -> Json:
         InputError: a value is of the wrong kind or absurdly large.
     """
     return _take(shape.share, value, where, live=False)
+
+
+def share_changes(shape: Struct, value: Json, before: Json, where: str = "") -> Json:
+    """What `share` returns of an object that was made of one which it returned before.
+
+    Args:
+        shape: the object's type.
+        value: the object, with every member that is always written.
+        before: what it was made of; a member that is the same object was written then.
+        where: the object's place, for messages.
+
+    Raises:
+        InputError: a value is of the wrong kind or absurdly large.
+    """
+    return _take(lambda changed, _: shape.share_changes(changed, before), value, where, live=False)
 
 
 def check_size(value: Any, where: str = "") -> None:

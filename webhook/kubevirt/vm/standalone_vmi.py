@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from webhook.k8s import quantity
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.defaults import vmi_spec
 from webhook.kubevirt.go_json.remembered import decode_remembered
-from webhook.kubevirt.go_json.structs import Json, check_size, copy_written, share
+from webhook.kubevirt.go_json.structs import Json, Struct, Value, check_size, copy_written, share, share_changes
 from webhook.kubevirt.instancetype import apply as apply_instancetype
 from webhook.kubevirt.instancetype import cpu_topology
 from webhook.kubevirt.instancetype.apply import TEMPLATE_BASE, VMI_BASE
@@ -77,7 +77,7 @@ def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configu
     if conflicts:
         raise Conflicts(conflicts).in_vmi()
     _check(wanted[0], wanted[1], spec, configuration)
-    return Filled(before, share(shape, changed))
+    return Filled(before, _write(shape, changed, before))
 
 
 def _copy(vmi: Json) -> Json:
@@ -88,6 +88,13 @@ def _copy(vmi: Json) -> Json:
         "metadata": {**metadata, "annotations": dict(metadata.get("annotations", {}))},
         "spec": {**spec, "domain": copy_written(spec["domain"])},
     }
+
+
+def _write(shape: Struct, changed: Json, before: Json) -> Json:
+    """The VMI as KubeVirt writes it, of which only annotations and spec can be others than before."""
+    parts = {name: cast("Value", shape.fields[name]).shape for name in ("metadata", "spec")}
+    written = {name: share_changes(part, changed[name], before[name], name) for name, part in parts.items()}
+    return {**before, **written}
 
 
 def _spec(matcher: Matcher, objects: Mapping[Matcher, tuple[SpecReference, Any]], rules: Rules) -> Json | None:
