@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from .kube import Json
+from .manifests import parse
 from .processes import ROOT
 
 CHART = ROOT / "charts" / "kubevirt-webhook"
@@ -52,7 +51,7 @@ class Helm:
         """The objects of the chart."""
         given = {"image": IMAGE, **(values or {})}
         made = self.run("template", "kubevirt-webhook", CHART, values=given)
-        return [document for document in yaml.safe_load_all(made) if document]
+        return [document for document in parse(made) if document]
 
     def refusal(self, values: Mapping[str, Any]) -> str:
         """Why the chart is not rendered."""
