@@ -38,7 +38,7 @@ class AllocationPlane(ControlPlane):
 
     def __init__(self, directory: Path, binaries: Path, scheduler: Path) -> None:
         flags = ["--disable-admission-plugins=TaintNodesByCondition"]
-        super().__init__(directory, binaries, crds=False, apiserver_flags=flags)
+        super().__init__(directory, binaries, definitions=(), apiserver_flags=flags)
         self._scheduler = scheduler
 
     @property

@@ -141,7 +141,7 @@ def _kubevirt_lab(directory: Path, binaries: Path, kubevirt: Path) -> Iterator[s
     """The plane with a KubeVirt that works, and the text to print about it."""
     front = Pki(directory / "front")
     plane = ControlPlane(
-        directory / "plane", binaries, controller_manager=True, crds=False, apiserver_flags=aggregation(front)
+        directory / "plane", binaries, controller_manager=True, definitions=(), apiserver_flags=aggregation(front)
     )
     with (
         plane,

@@ -49,8 +49,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    with measuring.collecting():
-        return (yield)
+    gc.disable()  # of what comes to be meanwhile, next to nothing goes
+    try:
+        with measuring.collecting():
+            return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES
-from webhook.kubevirt.go_json.structs import List, Map, OrNull, Shape, Struct, Value
+from webhook.kubevirt.go_json.containers import List, Map
+from webhook.kubevirt.go_json.structs import OrNull, Shape, Struct, Value
 from webhook.kubevirt.types import instancetypes, machines
 from webhook.releases import fields
 

@@ -52,7 +52,7 @@ def _measure(vms: int, warm_up: int, pause: float) -> None:
             directory / "plane",
             binaries,
             controller_manager=True,
-            crds=False,
+            definitions=(),
             apiserver_flags=[*aggregation(front), *log.flags],
         )
         with plane, RunningKubeVirt(plane, kubevirt_binaries, CONFIGURATION) as kubevirt:

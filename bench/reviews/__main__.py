@@ -11,6 +11,7 @@ from bench.options import writable
 from bench.reviews import golang, host, interpreter, published
 from bench.reviews.errors import BenchError
 from bench.reviews.load import Pressure
+from bench.reviews.payloads import NAMES
 from bench.reviews.report import ReviewsReport
 from bench.reviews.rounds import Bench, ReviewsPlan
 from bench.reviews.servers import NEWER, ROOT, TITLES, Pythons
@@ -105,8 +106,8 @@ def _measured(options: argparse.Namespace) -> ReviewsReport:
         "Go": ", ".join(f"{name} {version}".removeprefix("Go ") for name, version in built.versions.items())
         + (f"; needed fields only: GOEXPERIMENT={golang.FASTER_JSON}" if built.faster_json else ""),
         "Method": f"median of interleaved rounds ({rounds} of {pressure.seconds:g} s each); TLS 1.3 with a P-256 key, "
-        "HTTP/1.1 keep-alive; kubevirt-webhook with lookups, metrics and an audit line for each review, the others "
-        "without",
+        f"HTTP/1.1 keep-alive; pods of {NAMES:,} VMs by turns, all of which kubevirt-webhook holds; it does lookups, "
+        "metrics and an audit line for each review, the others do not",
     }
     return ReviewsReport(plan, outcome, machine)
 

@@ -58,7 +58,7 @@ def build(cache: Path) -> BuiltServers:
     binaries.mkdir(parents=True, exist_ok=True)
     # The repository's state says nothing about these programs, and reading it can fail.
     command = [go, "build", "-trimpath", "-buildvcs=false", "-o", f"{binaries}{os.sep}"]
-    packages = ["./plain", "./controllerruntime", "./load"]
+    packages = ["./plain", "./controllerruntime", "./empty", "./load"]
     run("building the Go servers", [*command, *packages], cwd=SOURCES, environment=plain)
     run(
         "building the Go server `partial`", [*command, "./partial"], cwd=SOURCES, environment=faster if known else plain

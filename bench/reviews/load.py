@@ -10,7 +10,7 @@ from typing import Final
 from bench.reviews.certificate import Certificate
 from bench.reviews.errors import BenchError, run
 from bench.reviews.host import pinned
-from bench.reviews.payloads import Payload
+from bench.reviews.payloads import NAMES, Payload
 from bench.reviews.servers import RunningServer
 
 # Above this share of its core, the load client is what limits the requests per second.
@@ -107,6 +107,8 @@ class LoadClient:
             f"-warmup={self.pressure.warmup}s",
             f"-pid={running.pid}",
             f"-patch={'true' if payload.written else 'false'}",
+            f"-varied={payload.varied}",
+            f"-names={NAMES}",
         ]
         with pinned(self.core):
             # The client gives up on an answer after 10 s, in the warm-up and in the measured time.

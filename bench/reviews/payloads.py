@@ -31,10 +31,12 @@ class Payload:
     Attributes:
         name: what it is about, and its file's name.
         written: the values that a right answer writes into the object, by path; empty: it must not patch.
+        varied: a name in it, which is another one each time, `NAMES` by turns; empty: it is sent as it is.
     """
 
     name: str
     written: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    varied: str = ""
 
     @property
     def file(self) -> Path:
@@ -113,6 +115,7 @@ def _lost(expected: Any, found: Any, where: str) -> str:
 POD: Final = Payload(
     "pod",
     {("spec", "schedulerName"): _SCHEDULER, ("metadata", "annotations", _INJECTED_ANNOTATION): _SCHEDULER},
+    varied="pool-0",
 )
 VM: Final = Payload(
     "vm",
@@ -126,4 +129,6 @@ MIGRATION: Final = Payload("migration")
 # Without a selector: what KubeVirt itself creates for each VM of a node that is drained.
 DRAIN: Final = Payload("drain")
 
+# More than any memory of the latest texts holds: no cluster sends the same pod again.
+NAMES: Final = 1500
 PAYLOADS: Final = (POD, VM, MIGRATION, DRAIN)

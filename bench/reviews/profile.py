@@ -58,7 +58,7 @@ def _measured(name: str) -> Parts:
         directory = Path(place)
         pair, samples = certificate.make(directory), directory / "samples.json"
         os.environ["BENCH_SAMPLES"] = str(samples)
-        servers = lineup([OURS], Pythons(python), built.binaries, pair, module="bench.reviews.sampled")
+        servers = lineup([OURS], Pythons(python), built.binaries, pair, directory, module="bench.reviews.sampled")
         client = LoadClient(built.binaries / "load", pair, cores.load, _PRESSURE)
         with started(servers, cores.server, pair, directory) as (running,):
             time.sleep(0.5)

@@ -96,7 +96,7 @@ class Bench:
         first = (round_ - 1) % len(self.plan.servers)
         # Another one goes first each time, so that none always follows the same neighbor's caches and heat.
         keys = [*self.plan.servers[first:], *self.plan.servers[:first]]
-        servers = lineup(keys, self.pythons, self.built.binaries, pair)
+        servers = lineup(keys, self.pythons, self.built.binaries, pair, directory)
         with started(servers, self.cores.server, pair, directory) as all_running:
             for payload in PAYLOADS:
                 able = [running for running in all_running if _serves(running, payload, outcome)]

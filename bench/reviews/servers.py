@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -18,10 +20,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+import yaml
+
 from bench.reviews.certificate import Certificate
 from bench.reviews.errors import BenchError, last_line
 from bench.reviews.host import pinned
-from bench.reviews.payloads import DRAIN, MIGRATION, POD, VM, Payload
+from bench.reviews.payloads import DRAIN, MIGRATION, NAMES, POD, VM, Payload
 
 OURS: Final = "ours"
 NEWER: Final = "newer"
@@ -100,18 +104,34 @@ class ReviewsServer:
 
 
 def lineup(
-    keys: Sequence[str], pythons: Pythons, binaries: Path, certificate: Certificate, *, module: str = _PROGRAM
+    keys: Sequence[str],
+    pythons: Pythons,
+    binaries: Path,
+    certificate: Certificate,
+    directory: Path,
+    *,
+    module: str = _PROGRAM,
 ) -> list[ReviewsServer]:
-    """The servers named by ``keys``, each on free ports; ``module`` is the program of kubevirt-webhook's own."""
+    """The servers named by ``keys``, each on free ports.
+
+    Args:
+        keys: of `TITLES`.
+        pythons: the interpreters of the Python servers.
+        binaries: the directory of the Go servers.
+        certificate: of all of them.
+        directory: where the cluster is written that kubevirt-webhook reads.
+        module: the program of kubevirt-webhook's own.
+    """
+    cluster = _write_cluster(directory / "cluster")
     *ports, ops, newer_ops = _free_ports(len(keys) + 2)
     python = pythons.chosen
     servers = []
     for key, port in zip(keys, ports, strict=True):
         if key == OURS:
-            servers.append(_ours(key, (python, module), (port, ops), certificate))
+            servers.append(_ours(key, (python, module), (port, ops), certificate, cluster))
         elif key == NEWER:
             assert pythons.newer is not None
-            servers.append(_ours(key, (pythons.newer, module), (port, newer_ops), certificate))
+            servers.append(_ours(key, (pythons.newer, module), (port, newer_ops), certificate, cluster))
         elif key == "naive":
             servers.append(_other(key, (str(python), "-m", "bench.reviews.naive"), port, certificate))
         else:
@@ -119,11 +139,24 @@ def lineup(
     return servers
 
 
-def _ours(key: str, program: tuple[Path, str], ports: tuple[int, int], certificate: Certificate) -> ReviewsServer:
+def _write_cluster(directory: Path) -> Path:
+    """The cluster of the reviews, and the VMIs of all the names that are sent."""
+    shutil.copytree(_HERE / "cluster", directory)
+    documents = yaml.safe_load_all((directory / "machines.yaml").read_bytes())
+    (owner,) = (each for each in documents if each["metadata"]["name"] == POD.varied)
+    owner["metadata"]["labels"] = {}
+    many = [{**owner, "metadata": {**owner["metadata"], "name": f"p{number:05}"}} for number in range(NAMES)]
+    (directory / "owners.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": many}))
+    return directory
+
+
+def _ours(
+    key: str, program: tuple[Path, str], ports: tuple[int, int], certificate: Certificate, cluster: Path
+) -> ReviewsServer:
     port, ops = ports
     argv = (
         *(str(program[0]), "-m", program[1], "serve"),
-        *("--cluster-from", str(_HERE / "cluster")),
+        *("--cluster-from", str(cluster)),
         *("--config", str(_HERE / "settings.yaml")),
         *("--listen", f"127.0.0.1:{port}"),
         *("--ops-listen", f"127.0.0.1:{ops}"),

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from tests.e2e.support.access import Access
 from tests.e2e.support.kube import Kube, KubeError, eventually
-from tests.e2e.support.objects import install_crds
+from tests.e2e.support.objects import install_crds, kubevirt_crds
 from tests.e2e.support.pki import ADMIN, KUBE_SCHEDULER, Identity
 from tests.e2e.support.processes import Process, StartError, tail
 
@@ -229,7 +229,7 @@ class NodeCluster:
         self._start_server("etcd", self._etcd(), lambda: True)
         admin = self.access.admin
         self._start_server("kube-apiserver", self._apiserver(), lambda: _says_ok(admin))
-        install_crds(admin, Path(os.environ["KUBEVIRT_CRDS"]) if os.environ.get("KUBEVIRT_CRDS") else None)
+        install_crds(admin, kubevirt_crds())
         self._start_server("kube-controller-manager", self._controller_manager(), lambda: True)
         self._start_server("kube-scheduler", self._scheduler(), lambda: True)
         self._start_server("kube-proxy", self._proxy(), lambda: True)

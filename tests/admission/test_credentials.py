@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.looks import CANARY, LOOKS
@@ -116,6 +116,50 @@ def test_what_is_hidden_stays_hidden_at_every_further_edge(pieces: list[str]) ->
     for scrubber in (scrub, scrub_prose):
         once = scrubber(text)
         assert scrubber(once).count("<redacted>") >= once.count("<redacted>")
+
+
+# Of what credentials are made of, and of words of sentences, some long enough to be one.
+_FRAGMENTS = st.sampled_from(
+    [
+        *(
+            "ghp_" + "a1" * 9,
+            "hf_" + "b" * 16,
+            "SG." + "c" * 16,
+            "xoxb-" + "d" * 16,
+            "npm_",
+            "glpat-",
+            "ya29.",
+            "sha256~",
+        ),
+        *(
+            "VirtualMachineInstance",
+            "demo/web-1",
+            "virt-launcher-" + "x" * 20,
+            "é",
+            "A" * 19,
+            "A" * 20,
+            "A" * 70,
+            "=",
+            "~",
+        ),
+        *(
+            b64encode(b"password: hunter2").decode(),
+            b64encode(b"x" * 30).decode(),
+            b64encode(b"token=abc" * 9).decode(),
+        ),
+        *(" ", " ", '"', "-", "_", ".", "/", ": ", "\n", "signature: x", "is set", "\\"),
+    ]
+)
+
+
+@given(st.lists(_FRAGMENTS, max_size=6))
+@example(["ya29.", "xoxb-" + "d" * 16])
+@example(["web.", "xoxb-" + "d" * 16])
+@example(["sk-live-" + "d" * 16])
+def test_a_sentence_is_passed_over_only_where_nothing_in_it_would_be_hidden(pieces: list[str]) -> None:
+    text = "".join(pieces)
+
+    assert scrub_prose(text) == credentials._Scrubber(text, prose=True).scrub()
 
 
 HOSTILE = [

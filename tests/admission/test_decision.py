@@ -17,6 +17,8 @@ from webhook.admission.decision import (
     Denial,
     FieldCause,
     Reason,
+    RepeatedChanges,
+    redact_changes,
     skip,
 )
 from webhook.names import Mode
@@ -168,3 +170,14 @@ def test_of_a_long_value_the_length_is_shown(value: object, golden: Callable[[st
     assert len(shown.old) < 100
     golden(shown.old)
     assert (shown.path, shown.new) == (("spec", "volumes"), None)
+
+
+def test_what_others_may_read_of_repeated_changes_is_made_once() -> None:
+    secret = Change(("metadata", "annotations", "password"), None, "hunter2hunter2", "r")
+    repeated = RepeatedChanges((CHANGE, secret))
+
+    shown = redact_changes(repeated)
+
+    assert shown == redact_changes((CHANGE, secret)) == (CHANGE.redact(), secret.redact())
+    assert "hunter2hunter2" not in str(shown)
+    assert redact_changes(repeated) is shown

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.admission import patch
-from webhook.admission.decision import Change
+from webhook.admission.decision import Change, RepeatedChanges
 from webhook.admission.patch import operations, pointer, render
 from webhook.k8s.json_path import ABSENT, lookup
 from webhook.k8s.pods import Pod
@@ -115,3 +115,32 @@ def test_keys_that_tenants_make_up_are_not_kept() -> None:
 
 def test_no_changes_no_patch() -> None:
     assert render({}, []) is None
+
+
+_PARENTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"metadata": None},
+    {"metadata": {}},
+    {"metadata": {"annotations": {}}, "spec": {}},
+    {"spec": {"x": 1}},
+)
+
+
+def test_repeated_changes_become_the_patch_of_the_object_at_hand() -> None:
+    written = [
+        Change(("spec", "schedulerName"), None, "kubevirt", "r"),
+        Change(("metadata", "annotations", "a"), None, "kubevirt", "r"),
+        Change(("metadata", "annotations", "b"), None, "kubevirt", "r"),
+    ]
+    repeated = RepeatedChanges(written)
+
+    for _ in range(2):
+        for root in _PARENTS:
+            assert render(root, repeated) == render(root, written)
+    assert len(repeated.patches) == len(_PARENTS) - 1, "one for each shape: to have null is to have nothing"
+
+
+def test_repeated_changes_that_change_nothing_make_no_patch() -> None:
+    same = RepeatedChanges([Change(("spec", "schedulerName"), "kubevirt", "kubevirt", "r")])
+
+    assert [render({"spec": {"schedulerName": "kubevirt"}}, same) for _ in range(2)] == [None, None]

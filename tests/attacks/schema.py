@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import inspect
 
 from webhook.k8s.views import Unstructured
-from webhook.kubevirt.go_json import scalar, structs
+from webhook.kubevirt.go_json import containers, scalar, structs
 from webhook.kubevirt.types import core
 
 
@@ -124,11 +124,11 @@ def of_shape(given: Any) -> Node:
         return Fields({name: of_shape(each) for name, each in given.fields.items()})
     if isinstance(given, structs.Value | structs.OrNull):
         return of_shape(given.shape)
-    if isinstance(given, structs.List):
+    if isinstance(given, containers.List):
         return Items(of_shape(given.item))
-    if isinstance(given, structs.Map):
+    if isinstance(given, containers.Map):
         return SchemaEntries(of_shape(given._item))
-    assert isinstance(given, structs.Free), given
+    assert isinstance(given, containers.Free), given
     return Items(SchemaEntries(TEXT))
 
 

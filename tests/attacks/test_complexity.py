@@ -22,6 +22,7 @@ from tests.attacks.worlds import WORLDS
 from webhook.admission import credentials, redaction, wire
 from webhook.facts import Facts, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, VmiKey
 from webhook.k8s.views import Unstructured, View
+from webhook.kubevirt.go_json import remembered
 from webhook.placement import bits, verdict
 from webhook.placement.expression import Expression
 from webhook.placement.requirement import ADDED, Label
@@ -42,7 +43,7 @@ each_kind = pytest.mark.parametrize("alike", [False, True], ids=["different", "a
 
 @pytest.fixture(autouse=True)
 def _without_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left out for small reviews, or remembered of short texts, would look like growth where it ends."""
+    """What is left out for small reviews, or remembered of what is short, would look like growth where it ends."""
     reading: Any = credentials._scrub_prose.__wrapped__
 
     def uncached(text: str) -> str:
@@ -51,6 +52,7 @@ def _without_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
     uncached.__wrapped__ = reading  # type: ignore[attr-defined]
     monkeypatch.setattr(credentials, "_scrub_prose", uncached)
     monkeypatch.setattr(wire, "_may_be_deep", lambda _: True)
+    monkeypatch.setattr(remembered, "MAX_BYTES", 0)
 
 
 def lines(world: AttackWorld, places: Iterable[tuple[str, Path]], count: int, *, alike: bool) -> Cost:

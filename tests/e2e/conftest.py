@@ -34,6 +34,7 @@ from .support.plane import ControlPlane
 from .support.processes import StartError
 from .support.tenant import Tenant
 from .support.webhook_server import INSTANCETYPES, MIGRATION, SCHEDULING, WebhookServer, install
+from .support.workloads import MIGRATIONS, PODS, VMIS, VMS
 
 BUILD = (sys.executable, "-m", "hack.controlplane.build")
 EX_UNAVAILABLE = 69
@@ -65,7 +66,7 @@ class OwnPlane(Protocol):
 
 
 class NewNamespace(Protocol):
-    """Makes a namespace that is emptied and deleted after the test, and returns its name."""
+    """Makes a namespace that is emptied after the test, and returns its name."""
 
     def __call__(
         self, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
@@ -234,7 +235,7 @@ def new_namespace(plane: Access) -> Iterator[NewNamespace]:
 
     yield make
     for name in made:
-        _remove_namespace(plane.admin, name)
+        _empty_namespace(plane.admin, name)
 
 
 @pytest.fixture
@@ -350,11 +351,15 @@ def moving(new_tenant: NewTenant) -> Tenant:
     return new_tenant(policies=[MIGRATION])
 
 
-def _remove_namespace(kube: Kube, name: str) -> None:
-    """Deletes a namespace without waiting; its pods at once, since no kubelet is there to end them gracefully."""
-    kube.delete_all("v1/pods", name, gracePeriodSeconds="0")
-    with contextlib.suppress(KubeError):  # the test may have deleted it itself
-        kube.delete("v1/namespaces", name)
+def _empty_namespace(kube: Kube, name: str) -> None:
+    """Deletes what others could meet, without waiting; pods at once, since no kubelet is there to end them gracefully.
+
+    The namespace itself stays: to delete one costs the API server and its controllers as much as a dozen tests do, for
+    they look for objects of each kind that there is.
+    """
+    for resource in (MIGRATIONS, VMS, VMIS, PODS):  # owners first, or their controllers could make more
+        with contextlib.suppress(KubeError):  # the test may have deleted it itself
+            kube.delete_all(resource, name, gracePeriodSeconds="0")
 
 
 @pytest.fixture(scope="session")

@@ -51,9 +51,9 @@ def bundles(access: Access) -> list[list[x509.Certificate]]:
     return [x509.load_pem_x509_certificates(pem) if pem else [] for pem in found]
 
 
-def test_the_ca_is_in_every_entry(certified: Access) -> None:
-    found = certificates(certified)
-    assert found
+@pytest.fixture(scope="module")
+def injected(certified: Access) -> Access:
+    """Configurations into which cainjector writes the CA."""
     client = {"service": {"name": NAMESPACE, "namespace": NAMESPACE, "path": "/none"}}
     entry = {
         "name": "none.example.org",
@@ -63,33 +63,41 @@ def test_the_ca_is_in_every_entry(certified: Access) -> None:
     }
     for resource in CONFIGURATIONS:
         certified.admin.create(resource, {"metadata": {"name": "x", "annotations": INJECTED}, "webhooks": [entry]})
+    return certified
 
-    eventually(lambda: bundles(certified) == [[found[1]]] * len(CONFIGURATIONS), what="cainjector to write the CA")
+
+def test_the_ca_is_in_every_entry(injected: Access) -> None:
+    def is_alone() -> bool:
+        found = certificates(injected)
+        assert found
+        return bundles(injected) == [[found[1]]] * len(CONFIGURATIONS)
+
+    eventually(is_alone, what="cainjector to write the CA")
 
 
-def test_a_new_ca_trusts_what_the_former_one_has_signed(certified: Access) -> None:
+def test_a_new_ca_trusts_what_the_former_one_has_signed(injected: Access) -> None:
     """Replicas serve with the former certificate until kubelets bring the next one: the caBundle is new at once."""
-    before = certificates(certified)
+    before = certificates(injected)
     assert before
 
-    cert_manager.renew(certified, "kubevirt-webhook-ca", NAMESPACE)
-    cert_manager.renew(certified, NAMESPACE, NAMESPACE)
+    cert_manager.renew(injected, "kubevirt-webhook-ca", NAMESPACE)
+    cert_manager.renew(injected, NAMESPACE, NAMESPACE)
 
-    after = certificates(certified)
+    after = certificates(injected)
     assert after
     assert after[1] != before[1]
     before[0].verify_directly_issued_by(after[1])
     after[0].verify_directly_issued_by(after[1])
     after[0].verify_directly_issued_by(before[1])
     # cainjector adds the new CA to the former one.
-    eventually(lambda: all(after[1] in bundle for bundle in bundles(certified)), what="cainjector to write the new CA")
+    eventually(lambda: all(after[1] in bundle for bundle in bundles(injected)), what="cainjector to write the new CA")
 
     def is_alone() -> bool:
-        for resource, bundle in zip(CONFIGURATIONS, bundles(certified), strict=True):
+        for resource, bundle in zip(CONFIGURATIONS, bundles(injected), strict=True):
             if before[1] in bundle:
                 remove = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
-                certified.admin.patch(resource, "x", remove, kind="json")
-        return bundles(certified) == [[after[1]]] * len(CONFIGURATIONS)
+                injected.admin.patch(resource, "x", remove, kind="json")
+        return bundles(injected) == [[after[1]]] * len(CONFIGURATIONS)
 
     # A former CA whose key has leaked is trusted until it is removed; a cainjector that is late writes it once more.
     eventually(is_alone, what="cainjector to write the present CA alone")

@@ -61,6 +61,12 @@ def new_installation(tmp_path: Path) -> Iterator[NewInstallation]:
         yield make
 
 
+class CalmReviews(SteadyReviews):
+    """Some dozens in each second: without a pause they would take the processor from the rotations that they watch."""
+
+    PAUSE_SECONDS = 0.02
+
+
 def clear(kube: Kube) -> None:
     """Removes the installed objects, once no replica restores them."""
     for resource in CONFIGURATIONS:
@@ -106,7 +112,7 @@ def test_rotation_healing_and_gitops_under_load(cluster: Access, new_installatio
     for _ in range(2):
         installed.start()
     tenant = installed.tenant()
-    with SteadyReviews(tenant) as load:
+    with CalmReviews(tenant) as load:
         ca = installed.secret()["data"]["ca.crt"]
         installed.rotate()
         # A GitOps tool at work meanwhile: entries reordered, others than the load's taken away and put back.
@@ -199,7 +205,7 @@ def test_drain_under_load(cluster: Access, new_installation: NewInstallation) ->
     installed.apply()
     for _ in range(2):
         installed.start()
-    with SteadyReviews(installed.tenant()) as load:
+    with CalmReviews(installed.tenant()) as load:
         for _ in range(2):
             old = installed.replicas[0]
             installed.start()

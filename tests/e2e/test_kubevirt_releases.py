@@ -17,8 +17,8 @@ from webhook.runtime.events import ServerEvent
 
 from .conftest import NewWebhook, OwnPlane
 from .support.kube import Json, eventually
-from .support.objects import CRDS
-from .support.plane import CRD_BUNDLE, ControlPlane
+from .support.objects import CRDS, crds
+from .support.plane import ControlPlane
 from .support.tenant import Tenant
 from .support.updates_under_load import (
     CHOSEN,
@@ -56,9 +56,7 @@ COUNTING = ("v1.8.4", "v1.8.4", "v1.9.0", "v1.7.4", "v1.7.4", "v1.6.6", "v1.6.6"
 @pytest.fixture(scope="module")
 def plane(module_plane: OwnPlane) -> ControlPlane:
     """A control plane whose KubeVirt these tests may change. Its definitions list no fields: releases decide alone."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(CRD_BUNDLE, raising=False)
-        return module_plane()
+    return module_plane(definitions=crds())
 
 
 @pytest.fixture

@@ -39,10 +39,7 @@ WISH = {"spec": {"devices": {"preferredVideoType": "vga"}}}
 @pytest.fixture
 def plane(own_plane: OwnPlane, tmp_path: Path) -> ControlPlane:
     """A control plane with the definitions of the former release."""
-    bundle = definitions(FORMER, tmp_path / "former.json")
-    started = own_plane(crds=False)
-    install_crds(started.admin, bundle)
-    return started
+    return own_plane(definitions=crds(definitions(FORMER, tmp_path / "former.json")))
 
 
 def define(plane: ControlPlane, bundle: Path) -> None:
@@ -51,7 +48,7 @@ def define(plane: ControlPlane, bundle: Path) -> None:
         name, spec = definition["metadata"]["name"], definition["spec"]
         if any(found["metadata"]["name"] == name for found in plane.admin.list(CRDS)):
             plane.admin.patch(CRDS, name, {"spec": {"versions": spec["versions"]}})
-    install_crds(plane.admin, bundle)
+    install_crds(plane.admin, crds(bundle))
 
 
 def answer_of(release: str, new_webhook: NewWebhook) -> Stored:

@@ -194,7 +194,7 @@ def test_owned_objects_are_collected(schedulers: Access, namespace: str) -> None
 
 
 def test_apiserver_restarts_with_its_data(own_plane: OwnPlane) -> None:
-    plane = own_plane(crds=False)
+    plane = own_plane(definitions=())
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}}
     plane.admin.create("v1/configmaps", config, "default")
 
@@ -208,7 +208,7 @@ def test_apiserver_restarts_with_its_data(own_plane: OwnPlane) -> None:
 
 @pytest.mark.usefixtures("kube_scheduler")
 def test_a_scheduler_stops_and_another_takes_over(own_plane: OwnPlane) -> None:
-    plane = own_plane(crds=False)
+    plane = own_plane(definitions=())
     lease = HeldLease("schedulers", "kubevirt", seconds=6)
     make_node(plane.admin, "node-a")
     plane.start_scheduler("first", KUBEVIRT_SCHEDULER, lease=lease)
@@ -226,7 +226,7 @@ def test_servers_die_with_a_killed_test_run(binaries: Path, tmp_path: Path) -> N
     program = f"""
 import pathlib, time
 from {__package__}.support.plane import ControlPlane
-plane = ControlPlane(pathlib.Path({str(tmp_path / "plane")!r}), pathlib.Path({str(binaries)!r}), crds=False)
+plane = ControlPlane(pathlib.Path({str(tmp_path / "plane")!r}), pathlib.Path({str(binaries)!r}), definitions=())
 plane.start()
 print(plane._etcd.pid, plane._apiserver.pid, flush=True)
 time.sleep(600)

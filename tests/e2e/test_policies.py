@@ -20,7 +20,7 @@ from .conftest import OwnPlane
 from .support import versions
 from .support.access import Access
 from .support.kube import Json, Kube, KubeError, KubeObject, eventually
-from .support.objects import install_crds
+from .support.objects import crds
 from .support.shipped import definitions
 from .support.workloads import MARK, MIGRATIONS, VMIS, scheduler_of, vm, vmi_of
 
@@ -42,10 +42,9 @@ def plane(module_plane: OwnPlane, request: pytest.FixtureRequest, tmp_path_facto
 
     The policies know the types of KubeVirt's kinds where KubeVirt's definitions tell them, so these count.
     """
-    started = module_plane(crds=False)
-    admin = started.admin
     bundle = tmp_path_factory.mktemp("crds") / "crds.json"
-    install_crds(admin, definitions(request.param, bundle) if request.param else None)
+    started = module_plane(definitions=crds(definitions(request.param, bundle) if request.param else None))
+    admin = started.admin
     for mode in MODES:
         labels = {names.policy_label(policy): mode for policy in (names.SCHEDULING, names.MIGRATION)}
         namespace(admin, mode, labels)

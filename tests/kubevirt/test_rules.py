@@ -12,8 +12,17 @@ from tests.lookups import among
 from webhook.errors import InputError
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.defaults import vmi_spec
+from webhook.kubevirt.go_json.containers import List
 from webhook.kubevirt.go_json.pruning import is_known, replace_fields
-from webhook.kubevirt.go_json.structs import EMPTY, STRING, List, OrNull, Struct, Value, decode, encode
+from webhook.kubevirt.go_json.structs import (
+    EMPTY,
+    STRING,
+    OrNull,
+    Struct,
+    Value,
+    decode,
+    encode,
+)
 from webhook.kubevirt.instancetype import revision
 from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.rules import NEWEST, Rules, rules_of

@@ -237,8 +237,8 @@ REFUSAL = of(
         ),
     ],
 )
-SHAPE = of(
-    "go_json/structs",
+CONTAINER = of(
+    "go_json/containers",
     [
         (
             "read, an empty map differs from none",
@@ -246,10 +246,15 @@ SHAPE = of(
             "return taken if taken else OMITTED",
         ),
         ("written, an empty map is dropped", "return taken if taken or live else OMITTED", "return taken"),
+    ],
+)
+SHAPE = of(
+    "go_json/structs",
+    [
         (
             "unknown fields are dropped",
             "if item is None or (field := known.get(name)) is None:",
-            "if item is None or (field := known.get(name, (FREE.take, None))) is None:",
+            "if item is None or (field := known.get(name, (lambda item, live: item, None))) is None:",
         ),
         (
             "structs that are no pointers are always there",
@@ -268,4 +273,4 @@ SCALAR = of(
         ),
     ],
 )
-MUTANTS = [*MATCHER, *INFER, *ADMISSION, *SYNC, *REVISION, *EXPAND, *OBJECTS, *REFUSAL, *SHAPE, *SCALAR]
+MUTANTS = [*MATCHER, *INFER, *ADMISSION, *SYNC, *REVISION, *EXPAND, *OBJECTS, *REFUSAL, *CONTAINER, *SHAPE, *SCALAR]

@@ -10,7 +10,7 @@ from itertools import count, cycle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.placement.labels import Labels, plain
+from webhook.placement.labels import Labels, plain, starting_with
 
 TEXTS = st.text("abc", max_size=2)
 
@@ -29,6 +29,17 @@ def test_as_a_dictionary(one: dict[str, str], other: dict[str, str], key: str) -
     assert labels == Labels(one) == one
     assert (labels == Labels(other)) == (labels == other) == (one == other)
     assert labels == Labels(dict(reversed(one.items())))
+
+
+@given(st.dictionaries(TEXTS, TEXTS), st.lists(TEXTS, max_size=3))
+def test_labels_with_a_prefix(one: dict[str, str], prefixes: list[str]) -> None:
+    labels = (Labels(one), Labels(dict.fromkeys(one, "x")), one)
+
+    for prefix in prefixes * 2:
+        for each in labels:
+            found = starting_with(each, prefix, "x/")
+            those = sorted(item for item in each.items() if item[0].startswith(prefix))
+            assert list(found.items()) == [(f"x/{key[len(prefix) :]}", value) for key, value in those]
 
 
 def test_of_what_is_no_mapping() -> None:

@@ -19,6 +19,8 @@ HIDDEN: Final = "<redacted>"
 
 # What was made of a text of so many characters is remembered.
 SHORT: Final = 512
+# Of a word of so many characters is remembered whether it may be a credential: the name of a kind is not.
+_MAX_WORD: Final = 64
 # A longer text with anything suspicious in it is hidden as a whole.
 MAX_TEXT: Final = 64 * 1024
 
@@ -28,7 +30,7 @@ _SIGNS: Final = (
     *("#cloud-", "#ignition", "ignition", "ssh_auth", "chpasswd", "administratorpassword", "useraccounts", "autologon"),
     *("passw", "passphrase", "pwd", "rootpw", "token", "secret", "apikey", "api_key", "api-key"),
     *("accesskey", "access_key", "access-key", "privatekey", "private_key", "private-key", "presharedkey", "key-data"),
-    *("credential", "authorization", "cookie", "akia", "asia"),
+    *("credential", "authorization", "cookie", "signature", "akia", "asia"),
 )
 # The end of a name that announces a secret, without a plural's s.
 _ANNOUNCES: Final = (
@@ -39,9 +41,15 @@ _ANNOUNCES: Final = (
 )
 _SCHEMES: Final = ("bearer", "basic", "digest", "negotiate", "aws4-hmac-sha256")
 _KEY: Final = re.compile(r"[A-Za-z0-9_.-]+\Z")
-# A name as Kubernetes has them: nothing to look at, but for two vendors' tokens that could be one.
-_NAME: Final = re.compile(r"(?!glpat-|xox)[a-z0-9.-]{0,253}")
+# Vendors' tokens that could be, or end, a name as Kubernetes has them.
+_TOKENS: Final = r"(?:glpat-|xox|ya29\.|sk-live|sk-test|sk-proj|sk-ant)"
+# A name as Kubernetes has them: nothing to look at.
+_NAME: Final = re.compile(rf"(?!.*{_TOKENS})[a-z0-9.-]{{0,253}}")
+# The same, so short that no search for it has to be counted.
+is_short_name: Final = re.compile(rf"(?!.*{_TOKENS})[a-z0-9.-]{{0,63}}").fullmatch
 _LONG: Final = re.compile(r"[A-Za-z0-9+/_=-]{20}")
+# All that `_SHAPE` and `_BASE64` can match, but for what has a sign.
+_LONG_WORD: Final = re.compile(r"[A-Za-z0-9+/_=.~-]{19,}+")
 _WORD: Final = re.compile(r"[^\s\"'`<>,;{}()\[\]|\\]++")
 _ASSIGNS: Final = re.compile(r"[\"'`\\ \t]{0,8}[:=]")
 _SPACE: Final = re.compile(r"[\s\"'`\\]*+")
@@ -73,7 +81,7 @@ _SHAPE: Final = re.compile(
 
 @lru_cache(maxsize=1024)
 def _scrub_prose(text: str) -> str:
-    return _Scrubber(text, prose=True).scrub() if _is_suspicious(text) else text
+    return _Scrubber(text, prose=True).scrub() if _may_need_scrubbing(text) else text
 
 
 def scrub_prose(text: str) -> str:
@@ -118,12 +126,26 @@ def is_secret_flag(text: str) -> bool:
 
 
 def _is_suspicious(text: str) -> bool:
+    return _has_sign(text) or _LONG.search(text) is not None
+
+
+def _may_need_scrubbing(text: str) -> bool:
+    """As `_is_suspicious`, but a long word counts only if it is a credential by itself.
+
+    A sentence nearly always has a long word: the name of a kind.
+    """
+    if _has_sign(text):
+        return True
+    return any(len(word) > _MAX_WORD or _may_be_credential(word) for word in _LONG_WORD.findall(text))
+
+
+def _has_sign(text: str) -> bool:
     lower = text.lower()
     # A loop, since a generator takes a call for each sign, and most texts have none.
-    for sign in _SIGNS:
+    for sign in _SIGNS:  # noqa: SIM110 - for that reason
         if sign in lower:
             return True
-    return _LONG.search(text) is not None
+    return False
 
 
 def _announces(name: str) -> bool:
@@ -242,6 +264,12 @@ def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
 
 def _is_port(text: str, colon: int, end: int) -> bool:
     return colon + 1 == end or _PORT.fullmatch(text, colon, end) is not None
+
+
+@lru_cache(maxsize=512)
+def _may_be_credential(word: str) -> bool:
+    """Whether a word that stands in no sentence would be taken for a credential."""
+    return _SHAPE.search(word) is not None or any(_is_encoded(part, 0) for part in _BASE64.findall(word))
 
 
 def _is_encoded(text: str, depth: int) -> bool:

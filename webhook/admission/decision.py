@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -85,6 +85,31 @@ def _redact_value(path: tuple[str, ...], value: Any) -> Any:
             # What is nested too deeply is cut where secrets are looked for.
             return redact_at(path, value)
     return redact_at(path, value) if size <= MAX_SHOWN_BYTES else f"<{size} bytes, too long to show>"
+
+
+class RepeatedChanges(tuple[Change, ...]):  # noqa: SLOT001 - Python knows no slots for what is as long as its items
+    """Changes that a policy makes alike in many objects: what follows from them alone is made once.
+
+    The policy that makes them keeps them. None holds a value of a tenant's, so their number is limited.
+
+    Attributes:
+        patches: what `webhook.admission.patch.render` has made of them, by how much of each path an object has.
+    """
+
+    patches: dict[tuple[int, ...], bytes]
+
+    def __init__(self, _changes: Iterable[Change]) -> None:
+        self.patches = {}
+
+    @cached_property
+    def redacted(self) -> Sequence[Change]:
+        """The changes as others may read them."""
+        return tuple(map(Change.redact, self))
+
+
+def redact_changes(changes: tuple[Change, ...]) -> Sequence[Change]:
+    """Changes as others may read them, without secrets."""
+    return changes.redacted if isinstance(changes, RepeatedChanges) else tuple(map(Change.redact, changes))
 
 
 class FieldCause(msgspec.Struct, frozen=True):

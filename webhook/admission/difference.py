@@ -7,7 +7,6 @@ of it (``after``), and only the difference is applied to the object as its owner
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from webhook.admission.decision import Change
@@ -20,6 +19,9 @@ def overlay(original: Any, before: Any, after: Any) -> Any:
     """
     if before == after:
         return original
+    if original is before:
+        # The owner wrote it as it was read.
+        return after
     if isinstance(after, dict):
         old = original if isinstance(original, dict) else {}
         read = before if isinstance(before, dict) else {}
@@ -38,7 +40,7 @@ def overlay(original: Any, before: Any, after: Any) -> Any:
 
 def changes(
     path: tuple[str, ...], original: Any, before: dict[str, Any], after: dict[str, Any], reason: str
-) -> Iterator[Change]:
+) -> list[Change]:
     """The difference as changes of members of objects, lists as a whole.
 
     Args:
@@ -48,19 +50,16 @@ def changes(
         after: what it made of it.
         reason: the code that all changes carry.
     """
-    old = _object(original)
-    for key in before:
-        if key not in after and old.get(key) is not None:
-            yield Change((*path, key), old[key], None, reason)
+    old = original if isinstance(original, dict) else {}
+    result = [
+        Change((*path, key), old[key], None, reason) for key in before if key not in after and old.get(key) is not None
+    ]
     for key, value in after.items():
         if key in before and before[key] == value:
             continue
         there, inner = old.get(key), before.get(key)
         if isinstance(value, dict) and isinstance(there, dict):
-            yield from changes((*path, key), there, _object(inner), value, reason)
+            result += changes((*path, key), there, inner if isinstance(inner, dict) else {}, value, reason)
         else:
-            yield Change((*path, key), there, overlay(there, inner, value), reason)
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+            result.append(Change((*path, key), there, overlay(there, inner, value), reason))
+    return result

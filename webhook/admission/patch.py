@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from webhook.admission.decision import Change
+from webhook.admission.decision import Change, RepeatedChanges
 from webhook.k8s.json_path import count_present
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -59,9 +59,19 @@ def operations(root: object, changes: Sequence[Change]) -> list[Operation]:
     Raises:
         TypeError: a change leads through a value that is not an object; that is a policy's bug.
     """
+    return _operations(changes, _present(root, changes))
+
+
+def _present(root: object, changes: Sequence[Change]) -> tuple[int, ...]:
+    """All that an operation depends on beside its change: how much of the path an object has, where it has no value."""
+    return tuple([count_present(root, change.path) if change.old is None else 0 for change in changes])
+
+
+def _operations(changes: Sequence[Change], present: Sequence[int]) -> list[Operation]:
+    """The operations for all objects that have as much of each path."""
     made: set[tuple[str, ...]] = set()
     result: list[Operation] = []
-    for change in changes:
+    for change, there in zip(changes, present, strict=True):
         path, value = change.path, change.new
         if change.old == value:
             continue
@@ -72,7 +82,6 @@ def operations(root: object, changes: Sequence[Change]) -> list[Operation]:
         depth = len(path) - 1
         if change.old is None:
             # The deepest parent that exists, or that an earlier operation has made, takes the rest as one value.
-            there = count_present(root, path)
             while depth > there and path[:depth] not in made:
                 value = {path[depth]: value}
                 made.add(path[:depth])
@@ -83,5 +92,12 @@ def operations(root: object, changes: Sequence[Change]) -> list[Operation]:
 
 def render(root: object, changes: Sequence[Change]) -> bytes | None:
     """The JSON patch of `operations`, or None if there is nothing to change."""
-    result = operations(root, changes)
-    return _encode(result) if result else None
+    if not isinstance(changes, RepeatedChanges):
+        result = operations(root, changes)
+        return _encode(result) if result else None
+    present = _present(root, changes)
+    known = changes.patches.get(present)
+    if known is None:
+        result = _operations(changes, present)
+        known = changes.patches[present] = _encode(result) if result else b""
+    return known or None

@@ -16,7 +16,7 @@ from math import inf
 from typing import Any, Final
 
 from webhook import names
-from webhook.admission.credentials import HIDDEN, is_secret_flag, scrub
+from webhook.admission.credentials import HIDDEN, is_secret_flag, is_short_name, scrub
 
 REDACTED: Final = "<redacted; --show-secrets shows it>"
 
@@ -164,19 +164,24 @@ class _Walk:
         return items if is_same else shown
 
     def _redact_dict(self, entries: dict[str, Any], depth: int, header: bool) -> dict[str, Any]:
-        secret, value_too = entries.get("kind") == "Secret", _logs_in(entries, header)
+        secret = entries.get("kind") == "Secret"
+        value_too = "value" in entries and _logs_in(entries, header)
         shown: dict[str, Any] = {}
+        is_same = True
         for key, item in entries.items():
+            shown_key = key
             if item and (key in _SECRET or (secret and key == "data") or (value_too and key == "value")):
-                shown[key] = REDACTED
+                shown_item: Any = REDACTED
             elif key in _FREE and isinstance(item, dict):
-                shown[key] = self.free(item, depth + 1) if depth < MAX_DEPTH else TOO_DEEP
+                shown_item = self.free(item, depth + 1) if depth < MAX_DEPTH else TOO_DEEP
             else:
-                # Most keys are short, and many values are numbers: no call for those.
+                # Most keys are short, and many values are numbers, names, or nothing: no call for those.
                 shown_key = key if len(key) < _SHORT_KEY else self.text(key)
-                is_plain = type(item) in _PLAIN
-                shown[shown_key] = item if is_plain else self.value(item, depth + 1, headers=key == "httpHeaders")
-        return _keep_if_same(entries, shown)
+                is_plain = not item or type(item) in _PLAIN or (type(item) is str and is_short_name(item))
+                shown_item = item if is_plain else self.value(item, depth + 1, headers=key == "httpHeaders")
+            is_same = is_same and shown_item is item and shown_key is key
+            shown[shown_key] = shown_item
+        return entries if is_same else shown
 
 
 def _keep_if_same(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

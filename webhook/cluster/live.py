@@ -244,12 +244,9 @@ class LiveCluster(Cluster):
 
     def peek(self, key: Key[Any]) -> object:
         """The answer if it can be given at once from memory, else `webhook.facts.NOT_READ`. Never waits."""
-        if isinstance(key, VmiKey):
-            vmi = self._vmis.get(key.uid)
-            if vmi is None or (vmi.meta.namespace, vmi.meta.name) != (key.namespace, key.name):
-                return NOT_READ
-            self._vmis.move_to_end(key.uid)
-            return vmi
+        # What nearly every review reads comes first.
+        if isinstance(key, KubeVirtKey):
+            return _not_listed(self._kubevirts) or self._installs.read(self._kubevirts)
         if isinstance(key, NamespaceKey):
             # One that the copy lacks may have been created a moment ago.
             namespace = None if key.fresh or not self._namespaces.has_synced else self._namespaces.get(key.name)
@@ -257,8 +254,12 @@ class LiveCluster(Cluster):
         if isinstance(key, SchedulerKey):
             guard = self._monitors.get(key.name)
             return guard.health(key.namespace) if guard else None
-        if isinstance(key, KubeVirtKey):
-            return _not_listed(self._kubevirts) or self._installs.read(self._kubevirts)
+        if isinstance(key, VmiKey):
+            vmi = self._vmis.get(key.uid)
+            if vmi is None or (vmi.meta.namespace, vmi.meta.name) != (key.namespace, key.name):
+                return NOT_READ
+            self._vmis.move_to_end(key.uid)
+            return vmi
         if isinstance(key, NodesKey):
             return _not_listed(self._nodes.copy) or self._nodes.index
         if isinstance(key, ObjectKey | ListKey):

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 ABSENT: Final = object()
 
 
-@cache
-def _attributes(view: type[msgspec.Struct]) -> dict[str, str]:
-    return {field.encode_name: field.name for field in msgspec.structs.fields(view)}
+# For each class of views that a path has led through: how its attributes are called, by their JSON names.
+_ATTRIBUTES: Final[dict[type, dict[str, str]]] = {}
 
 
-def _other(value: object, segment: str, path: Sequence[str]) -> object:
-    """The child of what is neither a view nor a dict."""
+def _child(value: object, segment: str, path: Sequence[str]) -> object:
+    """The child of what is neither a dict nor of a known class of views."""
+    if isinstance(value, msgspec.Struct):
+        names = {field.encode_name: field.name for field in msgspec.structs.fields(value)}
+        _ATTRIBUTES[type(value)] = names
+        return getattr(value, names[segment])
     if isinstance(value, Mapping):
         return value.get(segment)
     raise TypeError(f"{'/'.join(path)}: a {type(value).__name__} stands where an object should")
@@ -33,14 +35,17 @@ def lookup(root: object, path: Sequence[str]) -> object:
         KeyError: a view does not know a field of this name: a bug.
         TypeError: the path leads through a value that is not an object.
     """
-    value = root
+    value: Any = root
     for segment in path:
-        if isinstance(value, msgspec.Struct):
-            value = getattr(value, _attributes(type(value))[segment])
+        kind = type(value)
+        if kind is dict:
+            value = value.get(segment)
+        elif kind in _ATTRIBUTES:
+            value = getattr(value, _ATTRIBUTES[kind][segment])
         elif value is None:
             return ABSENT
         else:
-            value = value.get(segment) if type(value) is dict else _other(value, segment, path)
+            value = _child(value, segment, path)
     return ABSENT if value is None else value
 
 
@@ -54,12 +59,17 @@ def count_present(root: object, path: Sequence[str]) -> int:
     Raises:
         TypeError: the path leads through a value that is neither an object nor null.
     """
-    value = root
-    for depth, segment in enumerate(path):
-        if isinstance(value, msgspec.Struct):
-            value = getattr(value, _attributes(type(value))[segment])
+    value: Any = root
+    depth = 0
+    for segment in path:
+        kind = type(value)
+        if kind is dict:
+            value = value.get(segment)
+        elif kind in _ATTRIBUTES:
+            value = getattr(value, _ATTRIBUTES[kind][segment])
         else:
-            value = value.get(segment) if type(value) is dict else _other(value, segment, path)
+            value = _child(value, segment, path)
         if value is None:
             return depth
-    return len(path)
+        depth += 1
+    return depth

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from webhook.k8s import quantity
 from webhook.k8s.quantity import Quantity
+from webhook.kubevirt.go_json.containers import List
 from webhook.kubevirt.go_json.origins import Origin
 from webhook.kubevirt.go_json.structs import (
     BOOL,
@@ -23,7 +24,6 @@ from webhook.kubevirt.go_json.structs import (
     UINT32,
     UINT32_POINTER,
     Json,
-    List,
     Struct,
     encode,
 )

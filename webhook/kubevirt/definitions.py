@@ -10,7 +10,14 @@ import msgspec
 from webhook import names
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object
-from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct, Value, is_required
+from webhook.kubevirt.go_json.containers import List
+from webhook.kubevirt.go_json.structs import (
+    OrNull,
+    Shape,
+    Struct,
+    Value,
+    is_required,
+)
 from webhook.kubevirt.types import instancetypes, machines
 from webhook.releases import fields
 from webhook.releases.definitions import DefinedFields, Definitions, table_paths

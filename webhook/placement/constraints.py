@@ -15,7 +15,7 @@ from webhook.placement import generated, requirement, resources
 from webhook.placement.affinity import Placed, Toleration
 from webhook.placement.allocation import Allocatable
 from webhook.placement.expression import DOES_NOT_EXIST, IN, NOT_IN, Expression, Term
-from webhook.placement.labels import plain
+from webhook.placement.labels import starting_with
 from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.migrations import NO_MIGRATION, Migration
 from webhook.placement.node import HOSTNAME, NO_EXECUTE, Node
@@ -78,7 +78,7 @@ def of(  # noqa: PLR0913 - what a target pod is made from, each with a default
     spec, added = vmi.spec or _NO_SPEC, migration.added_selector
     # Of the node that the VM comes from; from another cluster only those that say what its CPU is.
     source = (vmi.source_state.node_selectors or {}) if receives else {}
-    labels = source if receives else plain(source_node.labels) if source_node else {}
+    labels: Mapping[str, str] = source if receives else source_node.labels if source_node else {}
     asked = len(pod) + len(added) + len(spec.node_selector or ()) + len(vmi.cpu.features or ()) + len(source)
     # An upper bound: each one is built, compared and looked up.
     spend(_LABEL_STEPS * asked, "labels that are required of nodes")
@@ -226,10 +226,10 @@ def _vendor(known: Mapping[str, object], labels: Mapping[str, str]) -> list[Requ
         known: the keys that KubeVirt, its settings, the VM or the migration already set.
         labels: the labels of the node that the VM comes from.
     """
-    vendors = [key for key in labels if key.startswith(generated.CPU_VENDOR)]
+    vendors = starting_with(labels, generated.CPU_VENDOR, generated.CPU_VENDOR)
     if not vendors or [key for key in known if key.startswith(generated.CPU_VENDOR)]:
         return []
-    return [Label(requirement.VENDOR, Expression(key, IN, (generated.TRUE,))) for key in sorted(vendors)]
+    return [Label(requirement.VENDOR, Expression(key, IN, (generated.TRUE,))) for key in vendors]
 
 
 def _mirrored_labels(known: Mapping[str, object], made: Mapping[str, str]) -> Iterator[Label]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.guest import NO_CPU, Cpu, FeatureState, LaunchSecurity
+from webhook.placement.labels import starting_with
 from webhook.placement.vmis import HOST_MODEL, Vmi
 from webhook.releases.capabilities import SELECTS_SNP_AND_TDX_NODES
 from webhook.releases.release import Release
@@ -100,13 +101,8 @@ def host_model(labels: Mapping[str, str]) -> dict[str, str]:
 
     Empty where the node's labels do not name its model: KubeVirt then loses the features too.
     """
-    models, features = {}, {}
-    for key in sorted(labels):
-        if key.startswith(HOST_MODEL_CPU):
-            models[CPU_MODEL_MIGRATION + key.removeprefix(HOST_MODEL_CPU)] = labels[key]
-        elif key.startswith(HOST_MODEL_FEATURES):
-            features[CPU_FEATURE + key.removeprefix(HOST_MODEL_FEATURES)] = labels[key]
-    return models | features if models else {}
+    models = starting_with(labels, HOST_MODEL_CPU, CPU_MODEL_MIGRATION)
+    return models | starting_with(labels, HOST_MODEL_FEATURES, CPU_FEATURE) if models else {}
 
 
 def is_sticky(key: str) -> bool:

@@ -24,11 +24,20 @@ class LabelKeys:
         usual: the values of the first node that has these keys.
     """
 
-    __slots__ = ("__weakref__", "places", "usual")
+    __slots__ = ("__weakref__", "places", "starting", "usual")
 
     def __init__(self, keys: tuple[str, ...], usual: tuple[str, ...]) -> None:
         self.places: Final = {sys.intern(key): place for place, key in enumerate(keys)}
         self.usual: Final = usual
+        # By prefix, and by what stands in its place; see `find_starting`.
+        self.starting: Final[dict[tuple[str, str], tuple[tuple[str, str, int], ...]]] = {}
+
+    def find_starting(self, prefix: str, instead: str) -> tuple[tuple[str, str, int], ...]:
+        """The keys with a prefix, sorted: with another prefix, as they are, and their places; remembered."""
+        found = sorted(key for key in self.places if key.startswith(prefix))
+        known = tuple((instead + key.removeprefix(prefix), key, self.places[key]) for key in found)
+        self.starting[prefix, instead] = known
+        return known
 
 
 _NO_VALUES: Final[dict[str, str]] = {}
@@ -43,9 +52,14 @@ class Labels(Mapping[str, str]):
 
     Args:
         labels: values by key; they are interned, because thousands of nodes share them.
+
+    Attributes:
+        table: the keys.
+        usual: the values by place.
+        own: those that differ, by key.
     """
 
-    __slots__ = ("_keys", "_own", "_usual")
+    __slots__ = ("own", "table", "usual")
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         keys, values = tuple(labels), tuple(map(sys.intern, labels.values()))
@@ -53,38 +67,38 @@ class Labels(Mapping[str, str]):
         if known is None:
             known = _KNOWN[keys] = LabelKeys(keys, values)
         own = dict(compress(zip(known.places, values, strict=True), map(is_not, values, known.usual)))
-        self._keys: Final = known
-        self._usual: Final = values if len(own) * _OWN_SHARE > len(values) else known.usual
-        self._own: Final = own if own and self._usual is not values else _NO_VALUES
+        self.table: Final = known
+        self.usual: Final = values if len(own) * _OWN_SHARE > len(values) else known.usual
+        self.own: Final = own if own and self.usual is not values else _NO_VALUES
 
     def __getitem__(self, key: str) -> str:
-        return self._own.get(key, self._usual[self._keys.places[key]])
+        return self.own.get(key, self.usual[self.table.places[key]])
 
     def get(self, key: str, default: T | None = None) -> str | T | None:  # type: ignore[override] # one of two forms
         """The value of a label; ``default`` where there is none."""
-        place = self._keys.places.get(key)
-        return default if place is None else self._own.get(key, self._usual[place])
+        place = self.table.places.get(key)
+        return default if place is None else self.own.get(key, self.usual[place])
 
     def __contains__(self, key: object) -> bool:
-        return key in self._keys.places
+        return key in self.table.places
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._keys.places)
+        return iter(self.table.places)
 
     def __len__(self) -> int:
-        return len(self._usual)
+        return len(self.usual)
 
     def keys(self) -> KeysView[str]:
         """The keys."""
-        return self._keys.places.keys()
+        return self.table.places.keys()
 
     def as_dict(self) -> dict[str, str]:
         """The same as a dictionary."""
-        return dict(zip(self._keys.places, self._usual, strict=True)) | self._own
+        return dict(zip(self.table.places, self.usual, strict=True)) | self.own
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Labels) and other._usual is self._usual and other._keys is self._keys:
-            return self._own == other._own
+        if isinstance(other, Labels) and other.usual is self.usual and other.table is self.table:
+            return self.own == other.own
         return isinstance(other, Mapping) and self.as_dict() == dict(other)
 
     __hash__ = None  # type: ignore[assignment] # as of a dictionary
@@ -96,3 +110,21 @@ class Labels(Mapping[str, str]):
 def plain(labels: Mapping[str, str]) -> Mapping[str, str]:
     """Labels as a dictionary, whose sets of entries are compared without a call for each of them."""
     return labels.as_dict() if isinstance(labels, Labels) else labels
+
+
+def starting_with(labels: Mapping[str, str], prefix: str, instead: str) -> dict[str, str]:
+    """The labels with a prefix, sorted.
+
+    Args:
+        labels: a node's, or those of a selector.
+        prefix: one of those that KubeVirt's rules name.
+        instead: what stands in its place in the answer.
+    """
+    if isinstance(labels, Labels):
+        # The keys are the same for all nodes of one kind.
+        known = labels.table.starting.get((prefix, instead))
+        if known is None:
+            known = labels.table.find_starting(prefix, instead)
+        own, usual = labels.own, labels.usual
+        return {key: own.get(written, usual[place]) for key, written, place in known}
+    return {instead + key.removeprefix(prefix): labels[key] for key in sorted(labels) if key.startswith(prefix)}

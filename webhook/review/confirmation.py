@@ -25,8 +25,10 @@ def with_confirmation(handler: Handler) -> Handler:
 
     def confirm(view: Any, request: Request[Any], facts: Facts, settings: Any) -> Decision:
         decision: Decision = handler(view, request, facts, settings)
+        if not (decision.denial or decision.warnings):
+            return decision
         copied: list[Key[Any]] = [*facts.copied_keys()]
-        if not copied or not (decision.denial or decision.warnings):
+        if not copied:
             return decision
         anew = [uncached_key(key) for key in copied]
         facts.need(*anew)

@@ -22,7 +22,7 @@ from webhook import names
 from webhook.admission import patch, wire
 from webhook.admission.audit import SCHEMA, AuditedObject, Label, Record, Sink, timestamp
 from webhook.admission.credentials import SHORT, scrub_prose, scrub_short
-from webhook.admission.decision import Change, Decision, Denial, Outcome, Reason
+from webhook.admission.decision import Decision, Denial, Outcome, Reason, redact_changes
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
 from webhook.facts import Facts, Key, NamespaceKey, NotRead
@@ -239,7 +239,7 @@ class Reviewer:
             verdict.mode,
             verdict.label,
             decision.reasons,
-            list(map(Change.redact, decision.changes)) if decision.changes else (),
+            redact_changes(decision.changes) if decision.changes else (),
             denial.message if denial else None,
             round(seconds * 1000, 3),
             # JSON has no infinity.

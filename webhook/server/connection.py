@@ -303,7 +303,8 @@ class Connection(BaseProtocol):
             self._close_if_last()
             return
         # Of a body that was not read.
-        self.resume_reading()
+        if self._reading_paused:
+            self.resume_reading()
         if self._ahead:
             # In a task: a client that sends ahead must not keep the others waiting for all of it.
             self.data_received(b"", at_once=False)

@@ -71,7 +71,7 @@ def real(
     directory = tmp_path_factory.mktemp("kubevirt")
     front = Pki(directory / "front")
     flags = [*aggregation(front), *audit_log.flags]
-    plane = ControlPlane(directory / "plane", binaries, controller_manager=True, crds=False, apiserver_flags=flags)
+    plane = ControlPlane(directory / "plane", binaries, controller_manager=True, definitions=(), apiserver_flags=flags)
     with plane, RunningKubeVirt(plane, kubevirt_binaries, CONFIGURATION) as kubevirt:
         plane.start_scheduler("default-scheduler", DEFAULT_SCHEDULER, lease=DEFAULT_SCHEDULER_LEASE)
         plane.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=KUBEVIRT_SCHEDULER_LEASE)

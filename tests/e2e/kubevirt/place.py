@@ -97,7 +97,7 @@ class Place:
 
     def launchers(self, name: str = "web") -> list[KubeObject]:
         """The pods of a VM, the newest last."""
-        found = [pod for pod in self.admin.list(PODS, self.namespace) if _domain(pod) == name]
+        found = [pod for pod in self.admin.list(PODS, self.namespace) if domain(pod) == name]
         return sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
     def launcher(self, name: str = "web") -> KubeObject:
@@ -133,7 +133,8 @@ def _is_unschedulable(pod: Mapping[str, Any]) -> bool:
     return any(one["type"] == "PodScheduled" and one.get("reason") == "Unschedulable" for one in conditions)
 
 
-def _domain(pod: Mapping[str, Any]) -> str | None:
+def domain(pod: Mapping[str, Any]) -> str | None:
+    """The name of the VM whose pod it is."""
     name: str | None = pod["metadata"].get("annotations", {}).get("kubevirt.io/domain")
     return name
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import select
 import ssl
+import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -59,12 +60,26 @@ class KubeError(Exception):
         self.warnings = warnings
 
 
-class Kube:
-    """One identity's access to one API server.
+class KeptConnection(http.client.HTTPSConnection):
+    """A connection for request after request, which ends with the thread or the client that has it."""
 
-    Opens a connection for each request: on loopback that costs a few milliseconds, and it makes a client that threads
-    can share and that never trips over the connections of an API server which was restarted.
-    """
+    def leave_ended(self) -> None:
+        """Closes it if the server has, as one that was restarted: the next request opens it anew.
+
+        Between two answers a server says nothing else.
+        """
+        if self.sock is not None:
+            poll = select.poll()
+            poll.register(self.sock, select.POLLIN)
+            if poll.poll(0):
+                self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Kube:
+    """One identity's access to one API server; threads can share it, for each has a connection of its own."""
 
     def __init__(self, server: str, ca: Path, client: Path, user: str, timeout: float = PATIENCE) -> None:
         self.server = server
@@ -74,6 +89,7 @@ class Kube:
         self._tls = ssl.create_default_context(cafile=str(ca))
         self._tls.load_cert_chain(client)
         self._plurals: dict[tuple[str, str], str] = {}
+        self._kept = threading.local()
 
     def __repr__(self) -> str:
         return f"Kube({self.server}, user={self.user})"
@@ -222,10 +238,22 @@ class Kube:
 
     def _send(self, method: str, url: str, body: Any, headers: Mapping[str, str]) -> tuple[int, tuple[str, ...], bytes]:
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        with closing(http.client.HTTPSConnection(self._host, context=self._tls, timeout=self._timeout)) as connection:
+        connection = self._connection()
+        try:
             connection.request(method, url, body=content, headers=dict(headers))
             response = connection.getresponse()
             return response.status, parse_warnings(response.headers.get_all("Warning", [])), response.read()
+        except BaseException:
+            connection.close()  # half of an answer may still come; the next request opens it anew
+            raise
+
+    def _connection(self) -> KeptConnection:
+        """This thread's connection. It is kept, since to open one costs both sides as much as most requests do."""
+        if not hasattr(self._kept, "connection"):
+            self._kept.connection = KeptConnection(self._host, context=self._tls, timeout=self._timeout)
+        kept: KeptConnection = self._kept.connection
+        kept.leave_ended()
+        return kept
 
     def _gone(self, resource: str, name: str, namespace: str | None) -> bool:
         try:

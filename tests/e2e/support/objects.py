@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,27 +133,38 @@ def install_rbac(kube: Kube) -> None:
         _create_once(kube, kube.resource_of(document), document)
 
 
-def install_crds(kube: Kube, bundle: Path | None = None) -> None:
-    """Installs KubeVirt's definitions, of ``bundle`` or else the minimal ones, and waits until they are served."""
-    definitions = crds(bundle)
+def install_crds(kube: Kube, definitions: Sequence[Json]) -> None:
+    """Installs definitions and waits until they are served."""
     for definition in definitions:
         _create_once(kube, CRDS, definition)
     names = {definition["metadata"]["name"] for definition in definitions}
-    eventually(lambda: names <= _established(kube), what="KubeVirt's custom resource definitions to be established")
+    eventually(lambda: names <= _established(kube), what="custom resource definitions to be established")
     # The API server serves an established definition, and lists it in discovery, a moment later.
-    told: dict[str, set[str]] = {}
     for spec in (definition["spec"] for definition in definitions):
         plural = spec["names"]["plural"]
-        versions = [f"{spec['group']}/{each['name']}" for each in spec["versions"] if each["served"]]
-        eventually(lambda: [kube.list(f"{versions[0]}/{plural}")], what=f"{plural} to be served")  # noqa: B023
-        for version in versions:
-            told.setdefault(version, set()).add(plural)
+        version = next(f"{spec['group']}/{each['name']}" for each in spec["versions"] if each["served"])
+        eventually(lambda: [kube.list(f"{version}/{plural}")], what=f"{plural} to be served")  # noqa: B023
+    wait_told(kube, definitions)
+
+
+def wait_told(kube: Kube, definitions: Sequence[Json]) -> None:
+    """Waits until the API server lists what definitions define in discovery."""
+    told: dict[str, set[str]] = {}
+    for spec in (definition["spec"] for definition in definitions):
+        for version in (each["name"] for each in spec["versions"] if each["served"]):
+            told.setdefault(f"{spec['group']}/{version}", set()).add(spec["names"]["plural"])
     for version, plurals in told.items():
         eventually(lambda: plurals <= _resources(kube, version), what=f"{version} to be told")  # noqa: B023
 
 
 def _resources(kube: Kube, version: str) -> set[str]:
     return {each["name"] for each in kube.request("GET", f"/apis/{version}")["resources"]}
+
+
+def kubevirt_crds() -> list[Json]:
+    """KubeVirt's definitions: those of the file that ``KUBEVIRT_CRDS`` names, or else the minimal ones."""
+    bundle = os.environ.get("KUBEVIRT_CRDS")
+    return crds(Path(bundle) if bundle else None)
 
 
 def crds(bundle: Path | None = None) -> list[Json]:

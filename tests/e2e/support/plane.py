@@ -6,7 +6,6 @@ import datetime as dt
 import functools
 import http.client
 import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -14,15 +13,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from . import commands
+from . import commands, prepared
 from .access import Access
 from .commands import HeldLease
-from .kube import Kube, KubeError
-from .objects import ensure_namespace, install_crds, install_rbac
+from .kube import Json, Kube, KubeError
+from .objects import ensure_namespace, install_crds, install_rbac, kubevirt_crds, wait_told
 from .pki import ADMIN, KUBE_SCHEDULER
 from .processes import Process, StartError, free_port
-
-CRD_BUNDLE = "KUBEVIRT_CRDS"
 
 
 class ControlPlane(Access):
@@ -30,6 +27,13 @@ class ControlPlane(Access):
 
     A context manager: entered, it is ready, with KubeVirt's kinds and the identities' rights; left, all of it is gone
     but the logs. Its processes die with the thread that started them.
+
+    Args:
+        directory: for its data, certificates and logs.
+        binaries: what `hack.controlplane.build` made.
+        controller_manager: whether it has one.
+        definitions: custom resource definitions; by default KubeVirt's.
+        apiserver_flags: further ones of the API server.
     """
 
     def __init__(
@@ -38,13 +42,14 @@ class ControlPlane(Access):
         binaries: Path,
         *,
         controller_manager: bool = False,
-        crds: bool = True,
+        definitions: Sequence[Json] | None = None,
         apiserver_flags: Sequence[str] = (),
     ) -> None:
         port = free_port()
         super().__init__(directory, f"https://localhost:{port}", binaries)
         self._wants_controller_manager = controller_manager
-        self._wants_crds = crds
+        self._definitions = kubevirt_crds() if definitions is None else definitions
+        self._data = directory / "etcd"
         self._serving = self.pki.serving("control-plane")
         self._etcd_port = free_port()
         self._etcd = self._process("etcd", self._etcd_command())
@@ -75,7 +80,7 @@ class ControlPlane(Access):
         for process in [*self._schedulers.values(), self._manager, self._apiserver, self._etcd]:
             process.kill()
         self._schedulers.clear()
-        shutil.rmtree(self.directory / "etcd", ignore_errors=True)
+        shutil.rmtree(self._data, ignore_errors=True)
 
     # -- the API server ------------------------------------------------------------------------------------------------
 
@@ -159,22 +164,30 @@ class ControlPlane(Access):
     # -- how it is done ------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
+        prepared.copy(prepared.prepare(self.binaries, self._definitions, self._make_data), self._data)
+        self.start_etcd()
+        self.start_apiserver()
+        wait_told(self.admin, self._definitions)
+        if self._wants_controller_manager:
+            self.start_controller_manager()
+
+    def _make_data(self) -> Path:
+        """What every plane holds from the beginning, made by this one's API server, which ends again."""
         self.start_etcd()
         self.start_apiserver()
         for namespace in ("default", "kubevirt"):
             ensure_namespace(self.admin, namespace)
         install_rbac(self.admin)
-        if self._wants_crds:
-            bundle = os.environ.get(CRD_BUNDLE)
-            install_crds(self.admin, Path(bundle) if bundle else None)
-        if self._wants_controller_manager:
-            self.start_controller_manager()
+        install_crds(self.admin, self._definitions)
+        self._apiserver.kill()
+        self.stop_etcd()
+        return self._data
 
     def _process(self, name: str, command: Sequence[str]) -> Process:
         return Process(name, command, self.directory / "logs" / f"{name}.log")
 
     def _etcd_command(self) -> list[str]:
-        return commands.etcd(self.binaries / "etcd", self.directory / "etcd", self._etcd_port, free_port())
+        return commands.etcd(self.binaries / "etcd", self._data, self._etcd_port, free_port())
 
     def _apiserver_command(self, port: int, extra: Sequence[str]) -> list[str]:
         return commands.apiserver(

@@ -18,6 +18,9 @@ TETHER = Path(__file__).with_name("tether.py")
 # Below the range from which Linux takes ports of outgoing connections: no other process gets one during a restart.
 PORTS = range(20_000, 30_000)
 LOG_TAIL = 20
+# For Go's programs: a search for garbage only at four times as much of it. An API server then takes a quarter less CPU
+# time in its first seconds, and most have no more of them.
+GARBAGE = {"GOGC": "400"}
 
 
 class StartError(Exception):
@@ -84,6 +87,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                env=GARBAGE | os.environ,
                 process_group=0,
             )
 

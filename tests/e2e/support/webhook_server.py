@@ -107,35 +107,34 @@ class WebhookServer:
     def wait_called(self) -> None:
         """Returns once the API server calls it: configurations reach it a moment after they were made."""
         self.wait_logged("webhook configurations created")
-        name = f"probe-{self.name}"
-        probe = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": self.labels()}}
-        self.access.admin.create("v1/namespaces", probe)
+        namespace = self._namespace(self.labels())
         pod = launcher_pod("probe")
 
         def called() -> bool:
-            self.access.kubevirt_controller.create("v1/pods", pod, name, dryRun="All")
+            self.access.kubevirt_controller.create("v1/pods", pod, namespace, dryRun="All")
             return bool(self.answered())
 
         eventually(called, what=f"the API server to call {self.name}")
-        self.access.admin.delete("v1/namespaces", name)
 
     @cached_property
     def validates(self) -> bool:
         """True once the API server also calls it to validate, which it may begin a moment later than to mutate."""
-        name = f"validated-{self.name}"
-        labels = self.labels("audit", [INSTANCETYPES])
-        self.access.admin.create(
-            "v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-        )
+        namespace = self._namespace(self.labels("audit", [INSTANCETYPES]))
         probe = vm("probe", instancetype={"name": "probe"})
 
         def called() -> bool:
-            self.access.admin.create(VMS, probe, name, dryRun="All")
+            self.access.admin.create(VMS, probe, namespace, dryRun="All")
             return any(line["endpoint"].startswith("/validate/") for line in self.audit())
 
         eventually(called, what=f"the API server to have {self.name} validate")
-        self.access.admin.delete("v1/namespaces", name)
         return True
+
+    def _namespace(self, labels: Mapping[str, str]) -> str:
+        """A namespace to try things in, where nothing is stored; it stays, for its deletion would cost more."""
+        metadata = {"generateName": f"probe-{self.name}-", "labels": labels}
+        probe = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+        made = self.access.admin.create("v1/namespaces", probe)
+        return str(made["metadata"]["name"])
 
     def insist(self) -> None:
         """Its registered configurations get the failure policies of installed ones, for `--register` asks for none."""

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from webhook.errors import InputError
+from webhook.k8s.quantity import Computed
 from webhook.kubevirt.go_json.limits import MAX_KEYS
-from webhook.kubevirt.go_json.structs import copy_json, decode, encode
+from webhook.kubevirt.go_json.structs import copy_json, copy_written, decode, encode
 from webhook.kubevirt.types.machines import VM, VMI_SPEC
 
 BARE: dict[str, Any] = {"domain": {"devices": {}, "resources": {}}}
@@ -128,9 +129,12 @@ def test_deep_nesting() -> None:
         decode(VM, {"status": {"x": [0] * (MAX_KEYS + 1)}})
 
 
-def test_copies_share_nothing() -> None:
-    given = {"a": [{"b": 1}]}
-    copy = copy_json(given)
+@pytest.mark.parametrize("make", [copy_json, copy_written])
+@pytest.mark.parametrize("text", ["c", Computed("c")])
+def test_copies_share_nothing(make: Callable[[Any], Any], text: str) -> None:
+    given = {"a": [{"b": 1, "c": text}]}
+    copy = make(given)
     copy["a"][0]["b"] = 2
 
-    assert given == {"a": [{"b": 1}]}
+    assert given == {"a": [{"b": 1, "c": text}]}
+    assert copy["a"][0]["c"] is text

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.vectors.cases import Json, VectorCase, read
 from tests.vectors.stages import uuids
 from webhook.errors import InputError
+from webhook.kubevirt.go_json.structs import decode, encode
 from webhook.kubevirt.instancetype.conflict import Cause, Crash, Rejection
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, Matcher
 from webhook.kubevirt.instancetype.reference import SpecReference, of_matcher
@@ -90,13 +93,22 @@ def test_the_same_as_virt_controllers() -> None:
     assert compared > 150
 
 
-def test_nothing_is_shared() -> None:
-    one = ALL[0]
-    before = copy.deepcopy((one.vmi, list(one.found.values())))
+def test_what_is_given_stays_as_it_is() -> None:
+    """What was filled shares with it whatever stays, and with what is remembered of the objects."""
+    for one in ALL:
+        given = copy.deepcopy((one.vmi, list(one.found.values())))
+        answers = []
+        for _ in range(2):
+            with suppress(Rejection):
+                answers.append(standalone_vmi.fill(one.vmi, one.found, one.case.configuration))
+        shape = one.case.configuration.rules.types.vmi
 
-    standalone_vmi.fill(one.vmi, one.found, one.case.configuration)
-
-    assert (one.vmi, list(one.found.values())) == before
+        assert (one.vmi, list(one.found.values())) == given, one.case.id
+        assert answers[:1] == answers[1:], one.case.id
+        assert not answers or answers[0].before == encode(shape, decode(shape, one.vmi)), one.case.id
+        assert not answers or answers[0].after == encode(shape, answers[0].after), one.case.id
+        # What was computed is written: msgspec would refuse it, even where it is canonical.
+        assert all(msgspec.json.encode(answer.after) for answer in answers), one.case.id
 
 
 def test_an_empty_node_selector_is_none() -> None:

@@ -185,3 +185,11 @@ def test_expansion_is_not_what_a_vmi_gets() -> None:
 
 def test_a_vm_without_matchers_is_not_expanded() -> None:
     assert expand(vm(), among([]))["spec"]["template"]["spec"] == {"domain": {"devices": {}, "resources": {}}}
+
+
+@pytest.mark.parametrize("strategy", ["Always", "WaitAsReceiver"])
+def test_a_vm_that_waits_for_one_from_elsewhere_is_a_migration_target(strategy: str) -> None:
+    annotations = build(vm(runStrategy=strategy), None, None)["metadata"]["annotations"]
+
+    assert ("kubevirt.io/create-migration-target" in annotations) == (strategy == "WaitAsReceiver")
+    assert set(annotations.values()) <= {"0", "true"}

@@ -15,7 +15,7 @@ from webhook.errors import InputError
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.conflict import Crash, Rejection
-from webhook.kubevirt.vm.manifest import read_vm
+from webhook.kubevirt.vm.manifest import share_vm
 from webhook.kubevirt.webhooks.vm_admitter import VmAdmission, mutate, objection, remember_specs, validate
 
 FILE = Path(__file__).parents[2] / "data" / "instancetypes.jsonl.gz"
@@ -210,11 +210,13 @@ def test_an_objection_is_what_the_two_webhooks_say_one_after_the_other() -> None
             message = crash.what
         except InputError as error:
             with pytest.raises(InputError, match=f"^{re.escape(str(error))}$"):
-                objection(read_vm(vm), get, configuration, find)
+                objection(share_vm(vm, configuration.rules), get, configuration, find)
             continue
 
-        rejection = objection(read_vm(vm), get, configuration, find)
+        before = copy.deepcopy(vm)
+        rejection = objection(share_vm(vm, configuration.rules), get, configuration, find)
 
+        assert vm == before
         assert (rejection.what if rejection else "") == message
         seen[type(rejection) if rejection else None] += 1
     assert min(seen.values()) > 5, seen

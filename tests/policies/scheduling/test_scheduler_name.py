@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests import builders
 from tests.builders import AVAILABLE, UNAVAILABLE, UNKNOWN, VMI_UID, Json, known, launcher_pod, review, vm, vmi
 from tests.policies.scheduling.world import ANNOTATIONS, MARK, POD_MARK_PATH, SCHEDULERS, changes, decide
+from webhook.admission.decision import RepeatedChanges
 from webhook.errors import Unavailable
 from webhook.facts import KubeVirtKey, SchedulerKey
 from webhook.kubevirt.install import KubeVirtInstall
@@ -325,3 +326,13 @@ def test_a_fallback_is_final() -> None:
     decision = decide(review(pod), known(vmi()))
 
     assert (decision.code, decision.changes) == (Code.ALREADY_FELL_BACK, ())
+
+
+def test_changes_are_kept_only_where_no_tenant_wrote_a_part_of_them() -> None:
+    usual = [decide(review(launcher_pod()), known(vmi())).changes for _ in range(2)]
+    tenants = decide(review(vm(mark="x" * 1000)), known()).changes
+
+    assert usual[0] is usual[1]
+    assert isinstance(usual[0], RepeatedChanges)
+    assert "x" * 1000 in [change.old for change in tenants]
+    assert not isinstance(tenants, RepeatedChanges)

@@ -12,13 +12,15 @@ from webhook.k8s import quantity
 from webhook.k8s.quantity import Computed, Quantity
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.origins import Note, Origin, ignore
-from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.go_json.structs import Json, copy_json
 from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.releases.capabilities import REQUESTS_GUEST_MEMORY
 
 _NETWORK: Final = "default"
 _INPUT: Final = "default-0"
 _NO_OVERCOMMIT: Final = 100
+# What a VMI's ``spec.domain`` says about its size.
+_SIZES: Final = ("cpu", "memory", "resources")
 
 
 def disks(spec: Json) -> None:
@@ -83,6 +85,20 @@ def spec_defaults(spec: Json, configuration: ClusterConfig, note: Note = ignore)
     note(configuration.origin("network_interface"))
     disks(spec)
     note(Origin.KUBEVIRT)
+
+
+def size_defaults(spec: Json, configuration: ClusterConfig) -> Json:
+    """Architecture, CPU, memory and resources of a spec as `spec_defaults` leaves them; the spec itself stays as it is.
+
+    Args:
+        spec: the spec of a VMI, decoded.
+        configuration: the cluster's settings.
+    """
+    domain = {name: copy_json(spec["domain"][name]) for name in _SIZES if name in spec["domain"]}
+    _resources(domain, configuration, ignore)
+    _memory(domain)
+    _cpu_topology(domain)
+    return {"architecture": spec.get("architecture") or configuration.default_architecture, "domain": domain}
 
 
 def machine_type(spec: Json, configuration: ClusterConfig, note: Note = ignore) -> None:
@@ -165,10 +181,17 @@ def _cpu_topology(domain: Json) -> None:
 
 
 def _pull_policies(spec: Json) -> None:
-    for volume in spec.get("volumes", ()):
-        disk = volume.get("containerDisk")
-        if disk is not None and not disk.get("imagePullPolicy"):
-            image = disk["image"]
-            # A registry's port is taken for a tag, as in KubeVirt.
-            latest = image.endswith(":latest") or not set(image) & set(":@")
-            disk["imagePullPolicy"] = "Always" if latest else "IfNotPresent"
+    volumes = spec.get("volumes", ())
+    if any("containerDisk" in volume for volume in volumes):
+        spec["volumes"] = [_with_pull_policy(volume) for volume in volumes]
+
+
+def _with_pull_policy(volume: Json) -> Json:
+    """A volume whose image has a policy; a volume without an image, or with a policy, itself."""
+    disk = volume.get("containerDisk")
+    if disk is None or disk.get("imagePullPolicy"):
+        return volume
+    image = disk["image"]
+    # A registry's port is taken for a tag, as in KubeVirt.
+    latest = image.endswith(":latest") or not set(image) & set(":@")
+    return {**volume, "containerDisk": {**disk, "imagePullPolicy": "Always" if latest else "IfNotPresent"}}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from webhook.kubevirt.go_json.scalars import WrongValue
 
 MAX_DEPTH: Final = 50
@@ -34,8 +36,19 @@ def copy_bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
     return [copy_bounded(item, depth - 1) for item in value] if type(value) is list else value
 
 
+_encode: Final = msgspec.json.Encoder().encode
+
+
 def is_too_large(value: Any) -> bool:
     """Whether plain JSON has more than `MAX_VALUES` values; counts no further."""
+    try:
+        text = _encode(value)
+        # Each value but the first of a list or object follows a comma; texts may hold such characters too.
+        if text.count(b",") + text.count(b"[") + text.count(b"{") <= MAX_VALUES:
+            return False
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        # What is no JSON, or is nested too deeply to be written at once, is counted all the same.
+        pass
     count, pending = 0, [value]
     while pending and count <= MAX_VALUES:
         item = pending.pop()

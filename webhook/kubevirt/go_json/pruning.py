@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct, Value
+from webhook.kubevirt.go_json.containers import List
+from webhook.kubevirt.go_json.structs import OrNull, Shape, Struct, Value
 
 # By field, what becomes of it or of fields below it: None removes it.
 _Tree = dict[str, Any]
@@ -34,7 +35,7 @@ def replace_fields(shape: Struct, changes: Mapping[str, Shape | None]) -> Struct
 
 def _replace_field(shape: Shape, tree: _Tree) -> Shape:
     if isinstance(shape, Value):
-        return Value(cast("Struct", _replace_field(shape.shape, tree)))
+        return Value(cast("Struct", _replace_field(shape.shape, tree)), left_out=shape.left_out)
     if isinstance(shape, OrNull):
         return OrNull(_replace_field(shape.shape, tree))
     if isinstance(shape, List):

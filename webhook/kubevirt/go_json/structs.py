@@ -4,37 +4,52 @@ KubeVirt reads every object into structs and writes it again. That drops unknown
 values, makes quantities canonical, and lets structs that are no pointers appear as ``{}``. A shape describes a type as
 far as this goes; `decode` and `encode` are the two ways of passing through it. Both return copies.
 
+`share` writes too, and copies only what changes by it.
+
 A scalar is one of three: plain (``omitempty``: its zero is as good as absent), a pointer (zero and absent differ) or
 always (no ``omitempty``: written even when it was absent).
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from functools import cached_property
+from typing import Annotated, Any, Final, Protocol
+
+from msgspec import Meta, ValidationError, to_builtins
 
 from webhook.errors import InputError
-from webhook.kubevirt.go_json.limits import MAX_ITEMS, MAX_KEYS, MAX_VALUES, copy_bounded, is_too_large
-from webhook.kubevirt.go_json.scalar import LISTED, OMITTED, Amount, Scalar, WholeNumber
+from webhook.kubevirt.go_json.exact import LEFT_OUT, Check, check_of, is_type, struct_type
+from webhook.kubevirt.go_json.limits import MAX_VALUES, is_too_large
+from webhook.kubevirt.go_json.scalar import OMITTED, Amount, Scalar, WholeNumber
 from webhook.kubevirt.go_json.scalars import (
     WrongValue,
     check_boolean,
     check_int_or_string,
-    check_quantity,
     check_string,
     kind_of,
 )
-from webhook.work import spend
 
 Json = dict[str, Any]
 
 _NESTED: Final = frozenset({dict, list})
 
 
+_Take = Callable[[Any, bool], Any]
+
+
 class Shape(Protocol):
     """A Go type as JSON sees it."""
 
+    @property
+    def exact(self) -> Any:
+        """The type of the values that are written as they stand (`webhook.kubevirt.go_json.exact`)."""
+
     def take(self, value: Any, live: bool) -> Any:
         """A copy of a value that is not null, or ``OMITTED``."""
+
+    def share(self, value: Any, live: bool) -> Any:
+        """The same as `take`, which shares with the value whatever is written as it stands."""
 
     def absent(self, live: bool) -> Any:
         """What is written where there is no value, or ``OMITTED``."""
@@ -50,17 +65,45 @@ class Struct:
     def __init__(self, **fields: Shape) -> None:
         self.fields: Final = fields
         # Every object passes here field by field: what can be known of a shape is looked up once.
-        self._known: Final = {
-            name: (
-                shape.shape.take if isinstance(shape, Value) else shape.take,
-                shape.kept if isinstance(shape, Scalar) else None,
-            )
-            for name, shape in fields.items()
-        }
+        inner = {name: shape.shape if isinstance(shape, Value) else shape for name, shape in fields.items()}
+        kept = {name: shape.kept if isinstance(shape, Scalar) else None for name, shape in fields.items()}
+        self._known: Final = {name: (shape.take, kept[name]) for name, shape in inner.items()}
+        self._shared: Final = {name: (shape.share, kept[name]) for name, shape in inner.items()}
         self._required: Final = [(name, shape) for name, shape in fields.items() if is_required(shape)]
 
-    def take(self, value: Any, live: bool) -> Json:
+    @cached_property
+    def exact(self) -> Any:
+        """The type of the objects that are written as they stand."""
+        return struct_type({name: (shape.exact, is_required(shape)) for name, shape in self.fields.items()})
+
+    @cached_property
+    def _check(self) -> Check | None:
+        return check_of(self.exact)
+
+    def share(self, value: Any, live: bool) -> Json:
+        """An object as it is written, as `take` makes it, which shares with the given one whatever stays as it is.
+
+        Raises:
+            WrongValue: as of `take`.
+            TooComplex: as of `take`.
+        """
+        if self._check is not None:
+            try:
+                self._check(value)
+            except ValidationError:
+                pass
+            else:
+                same: Json = value
+                return same
+        return self.take(value, live, shared=True)
+
+    def take(self, value: Any, live: bool, *, shared: bool = False) -> Json:
         """A copy of an object with the known fields, and with those that Go writes without a value.
+
+        Args:
+            value: plain JSON.
+            live: the object is read, not written.
+            shared: its members may share with the object what is written as it stands.
 
         Raises:
             WrongValue: the value, or one in it, is of another kind; the error holds its path.
@@ -68,7 +111,7 @@ class Struct:
         """
         if type(value) is not dict:
             raise WrongValue(f"is {kind_of(value)}, not an object")
-        known, taken = self._known, {}
+        known, taken = self._shared if shared else self._known, {}
         for name, item in value.items():
             if item is None or (field := known.get(name)) is None:
                 continue
@@ -98,10 +141,17 @@ class Value:
 
     Args:
         shape: the struct.
+        left_out: people leave it out, so that the struct around it is hardly ever written as it stands.
     """
 
-    def __init__(self, shape: Struct) -> None:
+    def __init__(self, shape: Struct, *, left_out: bool = False) -> None:
         self.shape: Final = shape
+        self.left_out: Final = left_out
+
+    @property
+    def exact(self) -> Any:
+        """That of the struct."""
+        return LEFT_OUT if self.left_out else self.shape.exact
 
     def take(self, value: Any, live: bool) -> Json:
         """A copy of the struct, as `Struct.take` makes it.
@@ -111,6 +161,10 @@ class Value:
             TooComplex: the review has no steps left for it.
         """
         return self.shape.take(value, live)
+
+    def share(self, value: Any, live: bool) -> Json:
+        """The struct, as `Struct.share` makes it."""
+        return self.shape.share(value, live)
 
     def absent(self, live: bool) -> Json:
         """The struct as Go writes it without any value."""
@@ -127,6 +181,12 @@ class OrNull:
     def __init__(self, shape: Shape) -> None:
         self.shape: Final = shape
 
+    @property
+    def exact(self) -> Any:
+        """That of the value, or null."""
+        exact = self.shape.exact
+        return exact | None if is_type(exact) else exact
+
     def take(self, value: Any, live: bool) -> Any:
         """A copy of the value; an empty list instead of ``OMITTED``.
 
@@ -137,6 +197,8 @@ class OrNull:
         taken = self.shape.take(value, live)
         return [] if taken is OMITTED else taken
 
+    share = take
+
     def absent(self, live: bool) -> None:
         """None, which is written as null."""
         return None  # noqa: RET501 - a value, not the lack of one
@@ -145,98 +207,6 @@ class OrNull:
 def is_required(shape: Shape) -> bool:
     """Whether something is written even where there is no value."""
     return shape.always if isinstance(shape, Scalar) else isinstance(shape, Value | OrNull)
-
-
-class List:
-    """A list; an empty one equals an absent one.
-
-    Args:
-        item: the type of the items; a null among structs is an empty struct.
-        limit: the number of items that a list may have.
-    """
-
-    def __init__(self, item: Shape, limit: int = MAX_ITEMS) -> None:
-        self.item: Final = item
-        self.limit: Final = limit
-
-    def take(self, value: Any, live: bool) -> Any:
-        """A copy of a list; ``OMITTED`` for an empty one.
-
-        Raises:
-            WrongValue: the value is not a list or has too many items, or an item is of another kind.
-            TooComplex: the review has no steps left for it.
-        """
-        if type(value) is not list:
-            raise WrongValue(f"is {kind_of(value)}, not a list")
-        if len(value) > self.limit:
-            raise WrongValue(f"has {len(value)} items, more than {self.limit}")
-        spend(len(value), LISTED)
-        taken = []
-        for index, item in enumerate(value):
-            try:
-                taken.append(self.item.take({} if item is None and isinstance(self.item, Struct) else item, live))
-            except WrongValue as wrong:
-                wrong.path.append(f"[{index}]")
-                raise
-        return taken or OMITTED
-
-    def absent(self, live: bool) -> Any:
-        """``OMITTED``: Go drops a list that is nil."""
-        return OMITTED
-
-
-class Map:
-    """An object with free keys. Read, an empty one differs from none; written, it is dropped.
-
-    Args:
-        item: the type of the values; a null is its zero.
-    """
-
-    def __init__(self, item: Scalar) -> None:
-        self._item = item
-
-    def take(self, value: Any, live: bool) -> Any:
-        """A copy of an object with free keys.
-
-        Raises:
-            WrongValue: the value is not an object or has too many keys, or an item is of another kind.
-            TooComplex: the review has no steps left for it.
-        """
-        if type(value) is not dict:
-            raise WrongValue(f"is {kind_of(value)}, not an object")
-        if len(value) > MAX_KEYS:
-            raise WrongValue(f"has {len(value)} keys, more than {MAX_KEYS}")
-        spend(len(value), LISTED)
-        taken = {}
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise WrongValue("has a key that is no string")
-            try:
-                taken[key] = self._item.take(self._item.zero if item is None else item, live)
-            except WrongValue as wrong:
-                wrong.path.append(f"[{key[:100]!r}]")
-                raise
-        return taken if taken or live else OMITTED
-
-    def absent(self, live: bool) -> Any:
-        """``OMITTED``: Go drops a map that is nil."""
-        return OMITTED
-
-
-class Free:
-    """A value that no rule here reads: copied, without nulls."""
-
-    def take(self, value: Any, live: bool) -> Any:
-        """A copy of the value.
-
-        Raises:
-            WrongValue: as of `copy_bounded`.
-        """
-        return copy_bounded(value)
-
-    def absent(self, live: bool) -> Any:
-        """``OMITTED``: an absent value is dropped."""
-        return OMITTED
 
 
 STRING: Final = Scalar(check_string, "", omitted=True, kept=str)
@@ -259,10 +229,12 @@ INT64_ALWAYS: Final = WholeNumber(*_int64, always=True)
 UINT64: Final = WholeNumber(*_uint64, omitted=True)
 UINT64_POINTER: Final = WholeNumber(*_uint64)
 UINT64_ALWAYS: Final = WholeNumber(*_uint64, always=True)
-QUANTITY: Final = Amount(check_quantity, "0")
-QUANTITY_ALWAYS: Final = Amount(check_quantity, "0", always=True)
-INT_OR_STRING_ALWAYS: Final = Scalar(check_int_or_string, 0, always=True)
-FREE: Final = Free()
+QUANTITY: Final = Amount()
+QUANTITY_ALWAYS: Final = Amount(always=True)
+QUANTITY_COMPUTED: Final = Amount(computed=True)
+INT_OR_STRING_ALWAYS: Final = Scalar(
+    check_int_or_string, 0, always=True, exact=Annotated[int, Meta(ge=_int32[0], le=_int32[1])] | str
+)
 EMPTY: Final = Struct()
 
 
@@ -279,9 +251,8 @@ def decode(shape: Struct, value: Any, where: str = "", *, quoting: bool = True) 
     Raises:
         InputError: a value is of the wrong kind or absurdly large.
     """
-    if is_too_large(value):
-        raise InputError(f"holds more than {MAX_VALUES} values", where)
-    return _take(shape, value, where, live=True, quoting=quoting)
+    check_size(value, where)
+    return _take(shape.take, value, where, live=True, quoting=quoting)
 
 
 def encode(shape: Struct, value: Any, where: str = "") -> Json:
@@ -295,20 +266,58 @@ def encode(shape: Struct, value: Any, where: str = "") -> Json:
     Raises:
         InputError: a value is of the wrong kind or absurdly large.
     """
-    return _take(shape, value, where, live=False)
+    return _take(shape.take, value, where, live=False)
 
 
-def _take(shape: Struct, value: Any, where: str, *, live: bool, quoting: bool = True) -> Json:
+def share(shape: Struct, value: Any, where: str = "") -> Json:
+    """What `encode` returns, which shares with the given object whatever stays as it is: neither is to be changed.
+
+    Args:
+        shape: the object's type.
+        value: plain JSON; `check_size` bounds what tenants send.
+        where: the object's place, for messages.
+
+    Raises:
+        InputError: a value is of the wrong kind or absurdly large.
+    """
+    return _take(shape.share, value, where, live=False)
+
+
+def check_size(value: Any, where: str = "") -> None:
+    """Make sure that an object is not too large to be looked at.
+
+    Args:
+        value: plain JSON.
+        where: the object's place, for messages.
+
+    Raises:
+        InputError: it is.
+    """
+    if is_too_large(value):
+        raise InputError(f"holds more than {MAX_VALUES} values", where)
+
+
+def _take(take: _Take, value: Any, where: str, *, live: bool, quoting: bool = True) -> Json:
     try:
-        return shape.take(value, live)
+        taken: Json = take(value, live)
     except WrongValue as wrong:
         path = "".join(part if quoting or not _is_key(part) else "[...]" for part in reversed(wrong.path))
         raise InputError(wrong.what, f"{where}{path}".removeprefix(".")) from None
+    return taken
 
 
 def _is_key(part: str) -> bool:
     """Whether a part of a path is the key of a `Map`, in quotes, and not a field or an index."""
     return part.startswith(("['", '["'))
+
+
+def copy_written(value: Any) -> Any:
+    """A copy of a part of what `share` returned: as `copy_json` makes it, and faster."""
+    try:
+        return to_builtins(value)
+    except TypeError:
+        # It knows no subclasses of JSON's types.
+        return copy_json(value)
 
 
 def copy_json(value: Any) -> Any:

@@ -6,6 +6,7 @@ The functions here, in `preference` and in `defaults` change the spec that they 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 from webhook.k8s import quantity
@@ -131,9 +132,14 @@ def _memory(wanted: Json, domain: Json, rules: Rules) -> list[str]:
             memory[name] = copy_json(wanted[name])
     percent = wanted.get("overcommitPercent", 0)
     if percent > 0:
-        request = quantity.overcommit(quantity.parse(wanted["guest"]), percent)
-        domain["resources"].setdefault("requests", {})["memory"] = Computed(request)
+        domain["resources"].setdefault("requests", {})["memory"] = _request(wanted["guest"], percent)
     return []
+
+
+# A few instancetypes are behind all VMs.
+@lru_cache(maxsize=256)
+def _request(guest: str, percent: int) -> Computed:
+    return Computed(quantity.overcommit(quantity.parse(guest), percent))
 
 
 def _io_threads(wanted: Json, domain: Json) -> list[str]:

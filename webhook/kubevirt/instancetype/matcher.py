@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.kubevirt.go_json.structs import Json, Struct, decode
+from webhook.kubevirt.go_json.remembered import decode_remembered
+from webhook.kubevirt.go_json.structs import Json, Struct
 from webhook.kubevirt.instancetype import revision
 from webhook.kubevirt.instancetype.conflict import Cause, Rejection
 from webhook.kubevirt.lookup import Get, get_required
@@ -19,7 +20,8 @@ from webhook.releases.capabilities import CLEARS_NAMES_BEFORE_INFERENCE, STORES_
 _FAILURE_POLICIES: Final = ("Reject", "Ignore")
 
 
-@dataclass(frozen=True, slots=True)
+# There are these two, so that one is itself and no other: most look-ups begin with its hash.
+@dataclass(frozen=True, slots=True, eq=False)
 class Matcher:
     """One of the two.
 
@@ -66,7 +68,7 @@ class Matcher:
         raise Rejection(f"got unexpected kind in {self.title}: {given}")
 
     def live(self, vm: Json, get: Get, rules: Rules = NEWEST) -> Json:
-        """The live object that a VM names, decoded, with its kind.
+        """The live object that a VM names, decoded, with its kind; not to be changed.
 
         Raises:
             Rejection: the kind is unknown or there is no such object.
@@ -75,11 +77,11 @@ class Matcher:
         kind, name = self.kind(vm), vm["spec"][self.field].get("name", "")
         namespace = vm["metadata"].get("namespace", "") if kind == self.namespaced else ""
         stored = get_required(get, kind, namespace, name)
-        decoded = decode(self.shape(rules), stored, f"{kind} {name}", quoting=False)
+        decoded = decode_remembered(self.shape(rules), stored, f"{kind} {name}")
         return {**decoded, "kind": kind}
 
     def find(self, vm: Json, get: Get, rules: Rules = NEWEST) -> Json | None:
-        """The object that counts for a VM: captured, or live; None where the VM names none.
+        """The object that counts for a VM, captured or live, not to be changed; None where the VM names none.
 
         Args:
             vm: decoded.
@@ -106,7 +108,7 @@ class Matcher:
         return self.live(vm, get, rules)
 
     def find_spec(self, vm: Json, get: Get, rules: Rules = NEWEST) -> Json | None:
-        """The ``spec`` of what `find` finds."""
+        """The ``spec`` of what `find` finds, not to be changed."""
         decoded = self.find(vm, get, rules)
         spec: Json | None = None if decoded is None else decoded["spec"]
         return spec

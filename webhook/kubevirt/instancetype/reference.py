@@ -50,7 +50,7 @@ def parse(matcher: Matcher, text: str, where: str) -> SpecReference:
         InputError: it is neither, or the kind is none of the matcher's.
     """
     kind, slash, name = text.rpartition("/")
-    if not name or max(len(kind), len(name)) > _LONGEST or (slash and not kind) or any(sign.isspace() for sign in text):
+    if not name or max(len(kind), len(name)) > _LONGEST or (slash and not kind) or text.split() != [text]:
         raise InputError(f'"{text[:60]}" is neither NAME nor KIND/NAME', where, f"name a {matcher.namespaced} so")
     return SpecReference(_kind(matcher, kind, where), name)
 

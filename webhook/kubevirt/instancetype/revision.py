@@ -9,7 +9,16 @@ import re
 from typing import Any, Final
 
 from webhook.k8s import quantity
-from webhook.kubevirt.go_json.structs import FREE, STRING, Json, Struct, Value, copy_json, decode, encode
+from webhook.kubevirt.go_json.containers import FREE
+from webhook.kubevirt.go_json.structs import (
+    STRING,
+    Json,
+    Struct,
+    Value,
+    copy_json,
+    decode,
+    encode,
+)
 from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.rules import NEWEST, Rules
 from webhook.kubevirt.types import alpha

@@ -5,6 +5,7 @@ Two fields are the exception: a preferred ACPI state and a preferred ``disableHo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from webhook.kubevirt.go_json.structs import Json, copy_json
@@ -13,7 +14,10 @@ from webhook.kubevirt.rules import NEWEST, Rules
 from webhook.releases.capabilities import ADDS_PREFERRED_PANIC_DEVICE
 
 BINDINGS: Final = ("bridge", "slirp", "masquerade", "sriov", "macvtap", "passt", "passtBinding", "binding")
-_AUTOATTACH: Final = ("GraphicsDevice", "MemBalloon", "PodInterface", "SerialConsole", "InputDevice")
+_AUTOATTACH: Final = {
+    f"preferredAutoattach{device}": f"autoattach{device}"
+    for device in ("GraphicsDevice", "MemBalloon", "PodInterface", "SerialConsole", "InputDevice")
+}
 # Only where the VMI has none. The JSON name of the last but two is KubeVirt's.
 _DEVICES: Final = {
     "preferredUseVirtioTransitional": "useVirtioTransitional",
@@ -73,6 +77,14 @@ def _fill(target: Json, name: str, value: object) -> None:
         target[name] = copy_json(value)
 
 
+def _fill_each(target: Json, names: Mapping[str, str], preferred: Json) -> None:
+    """Set what is preferred and not set, under the target's names of the preferences."""
+    # Most preferences name few of them: no call for the others.
+    for source, name in names.items():
+        if source in preferred:
+            _fill(target, name, preferred[source])
+
+
 def machine_type(preference: Json, domain: Json) -> None:
     """The preferred machine type, where the domain has none."""
     preferred = preference.get("machine", {}).get("preferredMachineType")
@@ -93,9 +105,7 @@ def autoattach(preference: Json | None, spec: Json) -> None:
 
     virt-controller applies them once more, early, because default devices depend on them.
     """
-    preferred = (preference or {}).get("devices", {})
-    for device in _AUTOATTACH:
-        _fill(spec["domain"]["devices"], f"autoattach{device}", preferred.get(f"preferredAutoattach{device}"))
+    _fill_each(spec["domain"]["devices"], _AUTOATTACH, (preference or {}).get("devices", {}))
 
 
 def storage_class(preference: Json, templates: list[Json]) -> None:
@@ -127,8 +137,7 @@ def _cpu_features(preference: Json, domain: Json) -> None:
 
 def _devices(preferred: Json, spec: Json, rules: Rules) -> None:
     devices = spec["domain"]["devices"]
-    for source, target in _DEVICES.items():
-        _fill(devices, target, preferred.get(source))
+    _fill_each(devices, _DEVICES, preferred)
     if "preferredDisableHotplug" in preferred:
         devices["disableHotplug"] = preferred["preferredDisableHotplug"]
     if "sound" in devices:
@@ -166,8 +175,7 @@ def _disk(preferred: Json, disk: Json) -> None:
         _fill(disk[kind], "bus", preferred.get(f"preferred{name}Bus"))
         return
     _fill(disk["disk"], "bus", preferred.get("preferredDiskBus"))
-    for source, target in _DISK_FIELDS.items():
-        _fill(disk, target, preferred.get(source))
+    _fill_each(disk, _DISK_FIELDS, preferred)
     # The bus that the disk has by now; the bus that KubeVirt sets by default comes later and is none of these.
     if disk["disk"].get("bus") == "virtio":
         _fill(disk, "dedicatedIOThread", preferred.get("preferredDiskDedicatedIoThread"))
@@ -186,8 +194,7 @@ def _features(preferred: Json, domain: Json) -> None:
     features = domain.setdefault("features", {})
     if "preferredAcpi" in preferred:
         features["acpi"] = copy_json(preferred["preferredAcpi"])
-    for source, target in _FEATURES.items():
-        _fill(features, target, preferred.get(source))
+    _fill_each(features, _FEATURES, preferred)
     if "preferredHyperv" in preferred:
         hyperv = features.setdefault("hyperv", {})
         for name, state in preferred["preferredHyperv"].items():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from webhook.kubevirt.go_json.containers import FREE, List, Map
 from webhook.kubevirt.go_json.structs import (
     BOOL_POINTER,
     EMPTY,
-    FREE,
     INT32,
     INT32_ALWAYS,
     INT32_POINTER,
@@ -17,8 +17,6 @@ from webhook.kubevirt.go_json.structs import (
     STRING,
     STRING_ALWAYS,
     STRING_POINTER,
-    List,
-    Map,
     OrNull,
     Struct,
     Value,

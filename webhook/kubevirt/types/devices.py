@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from webhook.kubevirt.go_json.containers import List
 from webhook.kubevirt.go_json.structs import (
     BOOL,
     BOOL_POINTER,
@@ -16,7 +17,6 @@ from webhook.kubevirt.go_json.structs import (
     STRING_POINTER,
     UINT64,
     UINT64_POINTER,
-    List,
     OrNull,
     Struct,
 )

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
+from webhook.kubevirt.go_json.containers import List, Map
 from webhook.kubevirt.go_json.structs import (
     BOOL,
     BOOL_POINTER,
     EMPTY,
     INT64_POINTER,
     QUANTITY,
+    QUANTITY_COMPUTED,
     STRING,
     STRING_ALWAYS,
     STRING_POINTER,
     UINT32,
     UINT32_POINTER,
-    List,
-    Map,
     Shape,
     Struct,
     Value,
@@ -47,8 +47,8 @@ CPU: Final = Struct(
 )
 MEMORY: Final = Struct(
     hugepages=HUGEPAGES,
-    guest=QUANTITY,
-    maxGuest=QUANTITY,
+    guest=QUANTITY_COMPUTED,
+    maxGuest=QUANTITY_COMPUTED,
     reservedOverhead=Struct(addedOverhead=QUANTITY, memLock=STRING_POINTER),
 )
 EFI: Final = Struct(secureBoot=BOOL_POINTER, persistent=BOOL_POINTER)
@@ -97,7 +97,7 @@ HYPERV: Final = Struct(
     evmcs=FEATURE_STATE,
 )
 _FEATURES: Final = Struct(
-    acpi=Value(FEATURE_STATE),
+    acpi=Value(FEATURE_STATE, left_out=True),
     apic=APIC,
     hypervPassthrough=FEATURE_STATE,
     hyperv=HYPERV,
@@ -105,10 +105,12 @@ _FEATURES: Final = Struct(
     kvm=KVM,
     pvspinlock=FEATURE_STATE,
 )
-_RESOURCE_LIST: Final = Map(QUANTITY)
+_RESOURCE_LIST: Final = Map(QUANTITY_COMPUTED)
 
 DOMAIN: Final = Struct(
-    resources=Value(Struct(requests=_RESOURCE_LIST, limits=_RESOURCE_LIST, overcommitGuestOverhead=BOOL)),
+    resources=Value(
+        Struct(requests=_RESOURCE_LIST, limits=_RESOURCE_LIST, overcommitGuestOverhead=BOOL), left_out=True
+    ),
     cpu=CPU,
     memory=MEMORY,
     machine=Struct(type=STRING_ALWAYS),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from webhook.kubevirt.go_json.containers import List
 from webhook.kubevirt.go_json.structs import (
     BOOL_POINTER,
     EMPTY,
@@ -16,7 +17,6 @@ from webhook.kubevirt.go_json.structs import (
     UINT32,
     UINT32_ALWAYS,
     UINT32_POINTER,
-    List,
     Struct,
     Value,
 )

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from webhook.kubevirt.go_json.containers import FREE, List, Map
+from webhook.kubevirt.go_json.exact import NEVER
 from webhook.kubevirt.go_json.structs import (
     BOOL,
     BOOL_POINTER,
     EMPTY,
-    FREE,
     INT64_POINTER,
     QUANTITY,
     STRING,
     STRING_ALWAYS,
     STRING_POINTER,
     UINT64_ALWAYS,
-    List,
-    Map,
     OrNull,
     Shape,
     Struct,
@@ -79,9 +78,16 @@ VMI_SPEC: Final = Struct(
 class _StatusShape(Struct):
     """A status: its own fields by their shapes, everything else copied."""
 
-    def take(self, value: object, live: bool) -> dict[str, object]:
-        taken = super().take(value, live)
+    exact: Any = NEVER
+
+    def share(self, value: object, live: bool) -> dict[str, object]:
+        return self.take(value, live)
+
+    def take(self, value: object, live: bool, *, shared: bool = False) -> dict[str, object]:
+        taken = super().take(value, live, shared=shared)
         assert isinstance(value, dict)
+        if not value:
+            return taken
         rest = {key: item for key, item in value.items() if key not in self.fields}
         return {key: item for key, item in FREE.take(rest, live).items() if item not in ("", 0, [], {})} | taken
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from webhook.kubevirt.go_json.containers import List
 from webhook.kubevirt.go_json.structs import (
     BOOL,
     BOOL_POINTER,
@@ -13,7 +14,6 @@ from webhook.kubevirt.go_json.structs import (
     STRING,
     STRING_ALWAYS,
     STRING_POINTER,
-    List,
     Struct,
 )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 _AMOUNTS: Final = ("cpu", "memory")
+# The members of a ``spec.domain`` in which a size stands.
+_SIZES: Final = ("cpu", "memory", "resources")
 
 
 def size_field(domain: Any) -> str | None:
@@ -16,6 +18,9 @@ def size_field(domain: Any) -> str | None:
     Args:
         domain: plain JSON of whatever types.
     """
+    # Most of those that are asked about say nothing at all.
+    if not isinstance(domain, dict) or not any(map(domain.get, _SIZES)):
+        return None
     cpu, memory, resources = (_member(domain, name) for name in ("cpu", "memory", "resources"))
     for name in ("sockets", "cores", "threads", "model"):
         if cpu.get(name):

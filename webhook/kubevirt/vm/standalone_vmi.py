@@ -13,7 +13,8 @@ from typing import Any
 from webhook.k8s import quantity
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.defaults import vmi_spec
-from webhook.kubevirt.go_json.structs import Json, copy_json, decode, encode
+from webhook.kubevirt.go_json.remembered import decode_remembered
+from webhook.kubevirt.go_json.structs import Json, check_size, copy_written, share
 from webhook.kubevirt.instancetype import apply as apply_instancetype
 from webhook.kubevirt.instancetype import cpu_topology
 from webhook.kubevirt.instancetype.apply import TEMPLATE_BASE, VMI_BASE
@@ -27,7 +28,7 @@ from webhook.kubevirt.rules import Rules
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A VMI as KubeVirt would write it, before and after."""
+    """A VMI as KubeVirt would write it, before and after; neither is to be changed."""
 
     before: Json
     after: Json
@@ -42,7 +43,7 @@ def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configu
         configuration: the cluster's settings.
 
     Returns:
-        New objects that share nothing with the arguments.
+        Objects that share with the VMI, and with each other, whatever stays as it is.
 
     Raises:
         Conflicts: the VMI and the instancetype set the same fields.
@@ -52,11 +53,12 @@ def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configu
     """
     rules = configuration.rules
     shape = rules.types.vmi
-    before = encode(shape, decode(shape, vmi))
+    check_size(vmi)
     # As of a VM's template, virt-controller sees what the API stores: empty maps, which would conflict, are gone.
-    read = decode(shape, before)
+    before = share(shape, vmi)
+    changed = _copy(before)
     wanted = [_spec(matcher, objects, rules) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
-    spec, annotations = read["spec"], read["metadata"].setdefault("annotations", {})
+    spec, annotations = changed["spec"], changed["metadata"]["annotations"]
     if wanted[0] is not None:
         cause = cpu_topology.check_divisible(wanted[0]["cpu"]["guest"], wanted[1])
         if cause is not None:
@@ -64,7 +66,7 @@ def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configu
         # What virt-controller applies it has captured before, in canonical form: the share of it that is requested
         # depends on that.
         memory = wanted[0]["memory"]
-        memory["guest"] = quantity.canonical(memory["guest"])
+        wanted[0] = {**wanted[0], "memory": {**memory, "guest": quantity.canonical(memory["guest"])}}
     vmi_spec.disks(spec)
     apply_preference.autoattach(wanted[1], spec)
     vmi_spec.input_device(spec)
@@ -75,21 +77,31 @@ def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configu
     if conflicts:
         raise Conflicts(conflicts).in_vmi()
     _check(wanted[0], wanted[1], spec, configuration)
-    return Filled(before, encode(shape, read))
+    return Filled(before, share(shape, changed))
+
+
+def _copy(vmi: Json) -> Json:
+    """A VMI that shares with the given one what no step changes: all but its annotations and its domain."""
+    metadata, spec = vmi["metadata"], vmi["spec"]
+    return {
+        **vmi,
+        "metadata": {**metadata, "annotations": dict(metadata.get("annotations", {}))},
+        "spec": {**spec, "domain": copy_written(spec["domain"])},
+    }
 
 
 def _spec(matcher: Matcher, objects: Mapping[Matcher, tuple[SpecReference, Any]], rules: Rules) -> Json | None:
     if matcher not in objects:
         return None
     reference, whole = objects[matcher]
-    spec: Json = decode(matcher.shape(rules), whole, str(reference))["spec"]
+    spec: Json = decode_remembered(matcher.shape(rules), whole, str(reference))["spec"]
     return spec
 
 
 def _check(wanted: Json | None, preferred: Json | None, spec: Json, configuration: ClusterConfig) -> None:
     """What the preference requires, of the spec with KubeVirt's defaults."""
-    scratch = copy_json(spec)
-    vmi_spec.spec_defaults(scratch, configuration)
-    cause = requirements.check(wanted, preferred, scratch)
+    if "requirements" not in (preferred or {}):
+        return
+    cause = requirements.check(wanted, preferred, vmi_spec.size_defaults(spec, configuration))
     if cause is not None:
         raise Cause(cause.reason, cause.what, cause.field.replace(TEMPLATE_BASE, VMI_BASE))

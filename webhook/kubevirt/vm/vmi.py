@@ -175,6 +175,8 @@ def start(vm: Json, found_preference: Json | None, configuration: ClusterConfig,
     vmi_spec.disks(spec)
     annotations = built.vmi["metadata"].setdefault("annotations", {})
     annotations["kubevirt.io/vm-generation"] = str(metadata.get("generation", 0))
+    if vm["spec"].get("runStrategy") == "WaitAsReceiver":
+        annotations["kubevirt.io/create-migration-target"] = "true"
     built.vmi["metadata"]["finalizers"] = [*built.vmi["metadata"].get("finalizers", []), _FINALIZER]
     note(Origin.KUBEVIRT)
     apply_preference.autoattach(None if found_preference is None else found_preference["spec"], spec)

@@ -9,11 +9,12 @@ import msgspec
 
 from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason
 from webhook.k8s.views import Unstructured
-from webhook.kubevirt.go_json.structs import Json, decode
+from webhook.kubevirt.go_json.structs import Json, share
 from webhook.kubevirt.instancetype import cpu_topology
 from webhook.kubevirt.instancetype.conflict import Crash, Rejection
 from webhook.kubevirt.instancetype.cpu_topology import Topology
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.instancetype.reference import SpecReference
 from webhook.kubevirt.types.machines import MATCHER
 from webhook.kubevirt.webhooks import vm_admitter
 from webhook.names import Code
@@ -33,6 +34,11 @@ class Default(msgspec.Struct, frozen=True):
     matcher: Matcher
     value: Json
     injected_value: str
+
+    @classmethod
+    def of(cls, matcher: Matcher, named: SpecReference) -> Default:
+        """The default that names an object."""
+        return cls(matcher, named.matcher(), str(named))
 
     def changes(self, reason: str) -> tuple[Change, ...]:
         """What writes it into a VM that has none."""
@@ -87,25 +93,27 @@ class Findings:
 
     def decision(self, *, changes: Sequence[Change] = (), notes: dict[str, str] | None = None) -> Decision:
         """The decision that rests on these findings."""
-        return Decision(tuple(self.reasons), tuple(changes), warnings=tuple(self.warnings), notes=notes or {})
+        made = changes if isinstance(changes, tuple) else tuple(changes)
+        return Decision(tuple(self.reasons), made, warnings=tuple(self.warnings), notes=notes or {})
 
 
-def plain_vm(vm: Unstructured, namespace: str, status: dict[str, Any]) -> Json:
-    """A VM as plain JSON for KubeVirt's rules.
+def plain_object(whole: Unstructured, namespace: str, status: dict[str, Any]) -> Json:
+    """A VM or VMI as plain JSON for KubeVirt's rules.
 
     Args:
-        vm: the VM as it was sent.
-        namespace: the request's namespace, which counts even where the VM names none.
+        whole: the object as it was sent.
+        namespace: the request's namespace, which counts even where the object names none.
         status: the status for the rules, whatever the sender claims.
     """
-    plain = vm.plain()
-    return {**plain, "metadata": {**plain["metadata"], "namespace": namespace}, "spec": vm.spec or {}, "status": status}
+    plain = whole.plain()
+    metadata = {name: value for name, value in plain["metadata"].items() if value is not None}
+    return {**plain, "metadata": {**metadata, "namespace": namespace}, "spec": whole.spec or {}, "status": status}
 
 
 def with_defaults(vm: Json, defaults: Sequence[Default]) -> Json:
-    """A decoded VM with defaults in it."""
+    """A VM, decoded or as `share_vm` returns it, with defaults in it."""
     matchers = {
-        default.matcher.field: decode(MATCHER, default.value, f"spec.{default.matcher.field}") for default in defaults
+        default.matcher.field: share(MATCHER, default.value, f"spec.{default.matcher.field}") for default in defaults
     }
     return {**vm, "spec": vm["spec"] | matchers}
 
@@ -114,7 +122,7 @@ def fit_defaults(vm: Json, defaults: Sequence[Default], lookups: Lookups) -> Fit
     """Both defaults if KubeVirt would accept them, else the instancetype alone, else the preference alone.
 
     Args:
-        vm: decoded, without the defaults.
+        vm: the VM as `share_vm` returns it, without the defaults.
         defaults: the defaults that the VM lacks, the instancetype first.
         lookups: the look-ups of the review.
 
@@ -136,7 +144,7 @@ def objection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Rejection
     """What KubeVirt's webhooks would have against a VM, as far as it can be known without inferring.
 
     Args:
-        vm: decoded.
+        vm: the VM as `share_vm` returns it.
         added: the defaults among its matchers.
         lookups: the look-ups of the review.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from webhook.facts import Facts, ListKey, ObjectKey
 from webhook.k8s.views import Unstructured
@@ -48,6 +48,8 @@ class Lookups:
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
+        self._objects: Final[dict[tuple[str, str, str], Json | None]] = {}
+        self._configuration: ClusterConfig | None = None
         self.passed_over = False
 
     def get(self, kind: str, namespace: str, name: str) -> Json | None:
@@ -64,12 +66,16 @@ class Lookups:
         if not name:
             # A matcher that is still to be inferred names nothing yet.
             return None
-        key = ObjectKey(resource, namespace if resource.namespaced else "", name)
-        stored = read(self._facts, key, f"{kind} {name}")
-        if stored is None:
-            return None
-        plain = stored.plain()
-        return plain if kind != "ControllerRevision" or _is_captured(stored, plain) else None
+        asked = kind, namespace if resource.namespaced else "", name
+        # Every rule asks for what the VM names.
+        if asked in self._objects:
+            return self._objects[asked]
+        stored = read(self._facts, ObjectKey(resource, *asked[1:]), f"{kind} {name}")
+        found = None if stored is None else stored.plain()
+        if stored and found and kind == "ControllerRevision" and not _is_captured(stored, found):
+            found = None
+        self._objects[asked] = found
+        return found
 
     def get_fresh(self, kind: str, namespace: str, name: str) -> Json | None:
         """An object from the API server itself, not from a watched copy; None where there is none.
@@ -130,10 +136,12 @@ class Lookups:
             Unreadable: the KubeVirt object cannot be read now.
             NotRead: it has not been read yet; for the Reviewer.
         """
-        configuration = read_configuration(self._facts) or DEFAULTS
-        if not configuration.rules.release.is_supported:
-            raise UnsupportedReleaseError(configuration.rules.release)
-        return configuration
+        if self._configuration is None:
+            configuration = read_configuration(self._facts) or DEFAULTS
+            if not configuration.rules.release.is_supported:
+                raise UnsupportedReleaseError(configuration.rules.release)
+            self._configuration = configuration
+        return self._configuration
 
     @property
     def rules(self) -> Rules:

@@ -25,14 +25,22 @@ from webhook.kubevirt.instancetype import reference
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.rules import Rules
 from webhook.kubevirt.views import UnstructuredVm
-from webhook.kubevirt.vm.manifest import read_vm
+from webhook.kubevirt.vm.manifest import share_vm
 from webhook.kubevirt.vm.size import has_memory, size_field
 from webhook.names import Code
 from webhook.policies.common import messages as common
 from webhook.policies.common.ownership import Manifests, writers
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import merging, messages, owner
-from webhook.policies.instancetypes.fitting import Default, Findings, Fit, deny_crash, fit_defaults, objection, plain_vm
+from webhook.policies.instancetypes.fitting import (
+    Default,
+    Findings,
+    Fit,
+    deny_crash,
+    fit_defaults,
+    objection,
+    plain_object,
+)
 from webhook.policies.instancetypes.lookups import Lookups
 from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS
 from webhook.settings.snapshot import InstancetypeSettings
@@ -104,19 +112,19 @@ class _Update(msgspec.Struct, frozen=True):
         return [slot.kept for slot in self.slots if slot.kept]
 
     def read(self, without: Sequence[Default] = ()) -> Json:
-        """The VM as it is to be, decoded, without some defaults."""
+        """The VM as it is to be, as `share_vm` returns it, without some defaults."""
         left_out = [default.matcher.field for default in without]
         spec = {field: value for field, value in self.spec.items() if field not in left_out}
         return self._read(self.vm, spec)
 
     def read_old(self) -> Json:
-        """The VM as it is stored, decoded."""
+        """The VM as it is stored, as `share_vm` returns it."""
         return self._read(self.old, self.old.spec or {})
 
     def _read(self, vm: Unstructured, spec: Json) -> Json:
         # The stored status: the API server puts it back only after mutating webhooks.
-        plain = plain_vm(vm, self.namespace, self.old.status or {})
-        return read_vm({**plain, "spec": _without_our_scheduler(vm, spec)}, self.rules)
+        plain = plain_object(vm, self.namespace, self.old.status or {})
+        return share_vm({**plain, "spec": _without_our_scheduler(vm, spec)}, self.rules)
 
 
 def evaluate_update(

@@ -7,7 +7,6 @@ warning.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +31,7 @@ from webhook.names import Code
 from webhook.policies.common import messages as common
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import messages, owner
+from webhook.policies.instancetypes.fitting import plain_object
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
 from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS
 from webhook.settings.snapshot import InstancetypeSettings
@@ -158,7 +158,7 @@ def _fill(
     said = {matcher.field: str(existing[matcher][0]) for matcher in fitting}
     return Decision(
         (messages.applied(said),),
-        tuple(_changes(vmi, filled, said)),
+        _changes(vmi, filled, said),
         warnings=tuple(warnings),
         notes=said,
     )
@@ -191,8 +191,7 @@ def _fit(
     Both, else without a default: the instancetype alone, else the preference alone. What the owner's annotations name
     is never left out for the sake of a default.
     """
-    plain = vmi.plain()
-    plain = {**plain, "metadata": {**plain["metadata"], "namespace": namespace}, "status": {}}
+    plain = plain_object(vmi, namespace, {})
     asked = [matcher for matcher in existing if references[matcher][0].asked]
     alone = [[matcher] for matcher in existing if len(existing) > 1 and asked in ([], [matcher])]
     rejections: dict[tuple[Matcher, ...], Rejection] = {}
@@ -241,12 +240,15 @@ def _denial(rejection: Rejection) -> Denial:
     )
 
 
-def _changes(vmi: Unstructured, filled: Filled, said: dict[str, str]) -> Iterator[Change]:
-    yield from changes(("spec",), vmi.spec, filled.before["spec"], filled.after["spec"], Code.APPLIED)
+def _changes(vmi: Unstructured, filled: Filled, said: dict[str, str]) -> tuple[Change, ...]:
+    written = changes(("spec",), vmi.spec, filled.before["spec"], filled.after["spec"], Code.APPLIED)
     path, given = ("metadata", "annotations"), vmi.meta.annotations or {}
     annotations = filled.after["metadata"].get("annotations", {}) | {
         INJECTED_ANNOTATIONS[field]: injected_value for field, injected_value in said.items()
     }
-    for key, value in annotations.items():
-        if given.get(key) != value:
-            yield Change((*path, key), given.get(key), value, Code.APPLIED)
+    recorded = [
+        Change((*path, key), given.get(key), value, Code.APPLIED)
+        for key, value in annotations.items()
+        if given.get(key) != value
+    ]
+    return *written, *recorded

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 
 from webhook import names
-from webhook.admission.decision import Decision, Reason, skip
+from webhook.admission.decision import Decision, Reason, RepeatedChanges, skip
 from webhook.admission.difference import changes
 from webhook.admission.wire import Request
 from webhook.errors import InputError
@@ -19,7 +20,7 @@ from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS
 from webhook.kubevirt.instancetype.reference import SpecReference
 from webhook.kubevirt.preference import apply as apply_preference
 from webhook.kubevirt.views import UnstructuredVm
-from webhook.kubevirt.vm.manifest import read_vm
+from webhook.kubevirt.vm.manifest import read_vm, share_vm
 from webhook.kubevirt.vm.size import size_field
 from webhook.names import Code
 from webhook.policies.common import messages as common
@@ -31,7 +32,7 @@ from webhook.policies.instancetypes.fitting import (
     deny_crash,
     fit_defaults,
     objection,
-    plain_vm,
+    plain_object,
     preference_of,
     with_defaults,
 )
@@ -73,8 +74,8 @@ def virtualmachines(
 def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, settings: InstancetypeSettings) -> Decision:
     findings = Findings()
     # The status of an object to be created is what its sender claims; the API server drops it.
-    candidate = plain_vm(vm, namespace, {})
-    read = read_vm(candidate, lookups.rules)
+    candidate = plain_object(vm, namespace, {})
+    read = share_vm(candidate, lookups.rules)
     spec = read["spec"]
     wanted: dict[Matcher, SpecReference] = {}
     if owner.has_opted_out(vm):
@@ -93,7 +94,7 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
         findings.note(messages.sized(why_not or "", matcher.field))
         del wanted[matcher]
     defaults = [
-        Default(matcher, named.matcher(), str(named))
+        Default.of(matcher, named)
         for matcher, named in wanted.items()
         if _exists(matcher, named, namespace, lookups, findings)
     ]
@@ -111,8 +112,20 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
         findings.reasons.insert(0, messages.defaults_injected(given))
     elif not findings.reasons:
         findings.note(messages.no_defaults())
-    made = [change for default in chosen for change in default.changes(Code.DEFAULTS_INJECTED)]
+    made = _injections(tuple([(default.matcher, default.injected_value) for default in chosen]))
     return findings.decision(changes=made, notes={default.matcher.field: default.injected_value for default in chosen})
+
+
+# A namespace's VMs get the same defaults one after the other.
+@lru_cache(maxsize=64)
+def _injections(given: tuple[tuple[Matcher, str], ...]) -> RepeatedChanges:
+    """What writes defaults into a VM that has none of these.
+
+    Args:
+        given: for each matcher the value of its annotation.
+    """
+    defaults = [Default.of(matcher, SpecReference(*text.split("/", 1))) for matcher, text in given]
+    return RepeatedChanges(change for default in defaults for change in default.changes(Code.DEFAULTS_INJECTED))
 
 
 def _named_references(spec: Json) -> Iterator[SpecReference]:
@@ -207,7 +220,7 @@ def _expand(
         findings.note(messages.not_expanded_inferred(), warn=True)
         return None
     namespace, read = candidate["metadata"]["namespace"], read_vm(candidate, lookups.rules)
-    rejection = objection(read, (), lookups)
+    rejection = objection(share_vm(candidate, lookups.rules), (), lookups)
     why_not = rejection.what if rejection else owner.reason_forbidden(read, namespace, lookups, settings)
     if why_not:
         findings.note(messages.not_expanded(why_not))

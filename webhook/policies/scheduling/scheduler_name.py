@@ -14,12 +14,13 @@ distinguished from an owner's choice in a pod.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from webhook import names
-from webhook.admission.decision import Change, Decision, Reason, skip
+from webhook.admission.decision import Change, Decision, Reason, RepeatedChanges, skip
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, ObjectKey, SchedulerHealth, SchedulerKey, VmiKey
@@ -43,6 +44,8 @@ _POD_SCHEDULER: Final = ("spec", "schedulerName")
 _VMI_SCHEDULER: Final = _POD_SCHEDULER
 _VM_SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
 _TEMPLATE_ANNOTATION: Final = ("spec", "template", *_INJECTED_ANNOTATION)
+# What most objects have at these paths: nothing, or what the API server has written into a pod.
+_USUAL: Final = frozenset((ABSENT, names.DEFAULT_SCHEDULER))
 
 
 def pods(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSettings) -> Decision:
@@ -342,9 +345,30 @@ def _instancetype_scheduler(
 
 def _write(view: Object, name: str, reason: Reason, *paths: tuple[str, ...]) -> Decision:
     """The decision to write a scheduler's name to all paths: the field and its annotations."""
-    changes = []
-    for path in paths:
-        old = lookup(view, path)
-        if old != name:
-            changes.append(Change(path, None if old is ABSENT else old, name, reason.code))
-    return Decision((reason,), tuple(changes), notes={"scheduler": name})
+    old = tuple([lookup(view, path) for path in paths])
+    changes = (_usual_changes if _USUAL.issuperset(old) else _changes)(name, reason.code, paths, old)
+    return Decision((reason,), changes, notes={"scheduler": name})
+
+
+def _changes(name: str, code: str, paths: tuple[tuple[str, ...], ...], old: tuple[object, ...]) -> tuple[Change, ...]:
+    """The changes that write a name to all paths.
+
+    Args:
+        name: the scheduler's.
+        code: the reason's.
+        paths: of the field, and of the annotations.
+        old: the value at each path; `ABSENT` for none.
+    """
+    return tuple(
+        Change(path, None if value is ABSENT else value, name, code)
+        for path, value in zip(paths, old, strict=True)
+        if value != name
+    )
+
+
+@lru_cache(maxsize=64)
+def _usual_changes(
+    name: str, code: str, paths: tuple[tuple[str, ...], ...], old: tuple[object, ...]
+) -> tuple[Change, ...]:
+    """The same where it is nothing that a tenant has written."""
+    return RepeatedChanges(_changes(name, code, paths, old))

@@ -21,6 +21,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -51,7 +52,8 @@ type result struct {
 type target struct {
 	client *http.Client
 	url    string
-	body   []byte
+	bodies [][]byte // One is sent after the other.
+	sent   atomic.Uint64
 	uid    string
 	patch  bool
 }
@@ -80,6 +82,8 @@ func main() {
 func run() error {
 	address := flag.String("url", "", "endpoint, on the loopback interface")
 	body := flag.String("body", "", "file with the review")
+	varied := flag.String("varied", "", "text of the review that is another one each time; empty: the same review is sent again")
+	names := flag.Int("names", 1, "how many other texts there are, by turns")
 	ca := flag.String("ca", "", "PEM file that the server's certificate is checked against")
 	concurrency := flag.Int("concurrency", 1, "reviews in flight, at most 25; 0: use -rate")
 	rate := flag.Int("rate", 0, "reviews per second")
@@ -105,6 +109,9 @@ func run() error {
 		return errors.New("-duration and -warmup must stay within a minute")
 	}
 	to, err := newTarget(*address, *body, *ca, *patch)
+	if err == nil && *varied != "" {
+		err = to.vary(*varied, *names)
+	}
 	if err != nil {
 		return err
 	}
@@ -182,10 +189,23 @@ func newTarget(address, body, ca string, patch bool) (*target, error) {
 	return &target{
 		client: &http.Client{Transport: transport, Timeout: 10 * time.Second},
 		url:    address,
-		body:   review,
+		bodies: [][]byte{review},
 		uid:    sent.Request.UID,
 		patch:  patch,
 	}, nil
+}
+
+// vary makes so many reviews of the one that there is: a text of six letters becomes p00000, p00001 and so on.
+func (t *target) vary(text string, names int) error {
+	review := t.bodies[0]
+	if len(text) != len("p00000") || names < 1 || names > 100_000 || !bytes.Contains(review, []byte(text)) {
+		return fmt.Errorf("-varied must be a text of six letters that the review contains, and -names 1 to 100000")
+	}
+	t.bodies = make([][]byte, names)
+	for i := range t.bodies {
+		t.bodies[i] = bytes.ReplaceAll(review, []byte(text), fmt.Appendf(nil, "p%05d", i))
+	}
+	return nil
 }
 
 // send lets reviews come for that long, and waits for the last answer.
@@ -273,7 +293,7 @@ func (o *outcome) fail(err error) {
 
 // ask sends the review once; an error says what was wrong with the answer.
 func (t *target) ask() error {
-	request, err := http.NewRequest(http.MethodPost, t.url, bytes.NewReader(t.body))
+	request, err := http.NewRequest(http.MethodPost, t.url, bytes.NewReader(t.bodies[t.sent.Add(1)%uint64(len(t.bodies))]))
 	if err != nil {
 		return err
 	}

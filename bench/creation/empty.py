@@ -1,0 +1,76 @@
+"""A webhook that looks at nothing, written in Go: what an API server pays for having a webhook at all."""
+
+from __future__ import annotations
+
+import base64
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from bench.reviews import certificate
+from tests.e2e.support.access import Access
+from tests.e2e.support.processes import Process, free_port
+
+# Of the namespaces whose pods and VMs it is called for.
+LABELS: Final = {"bench/webhook": "empty"}
+_RESOURCES: Final = (("", "pods", "/mutate/pods"), ("kubevirt.io", "virtualmachines", "/mutate/virtualmachines"))
+
+
+@contextmanager
+def serving(plane: Access, binary: Path) -> Iterator[None]:
+    """Run it for as long as the context lasts; entered, the API server calls it.
+
+    Args:
+        plane: the control plane.
+        binary: the program, from `bench.reviews.golang.build`.
+    """
+    port, pair = free_port(), certificate.make(plane.directory)
+    command = [
+        *(str(binary), "-listen", f"127.0.0.1:{port}"),
+        *("-tls-cert", str(pair.certificate), "-tls-key", str(pair.key)),
+    ]
+    process = Process("empty webhook", command, plane.directory / "logs" / "empty.log")
+    process.start()
+    try:
+        process.wait_ready(lambda: _accepts(port))
+        plane.admin.create(
+            "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", _configuration(port, pair.certificate)
+        )
+        yield
+    finally:
+        process.stop()
+
+
+def _accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _configuration(port: int, ca: Path) -> dict[str, Any]:
+    """An entry for each kind, as those of kubevirt-webhook are."""
+    bundle = base64.b64encode(ca.read_bytes()).decode()
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "empty"},
+        "webhooks": [
+            {
+                "name": f"{resource}.empty.bench",
+                "clientConfig": {"url": f"https://127.0.0.1:{port}{path}", "caBundle": bundle},
+                "rules": [
+                    {"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]}
+                ],
+                "namespaceSelector": {"matchLabels": LABELS},
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Ignore",
+                "timeoutSeconds": 3,
+            }
+            for group, resource, path in _RESOURCES
+        ],
+    }
