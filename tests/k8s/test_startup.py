@@ -121,6 +121,7 @@ def test_events_tell_why_a_container_is_not_created() -> None:
         PodWarning("FailedMount", "secret not found", "2026-01-02T00:00:00Z"),
         PodWarning("FailedCreatePodSandBox", "no network", "2026-01-01T00:00:00Z"),
         PodWarning("MissingClusterDNS", "no DNS", "2026-01-03T00:00:00Z"),
+        PodWarning("FailedScheduling", "no node", "2026-01-03T00:00:00Z"),
     ]
 
     assert creating

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
 import subprocess
 from pathlib import Path
 
 from tests.e2e.support.kube import KubeError, eventually
 from tests.e2e.support.objects import ensure_namespace
 
-from .registry import PASSWORD, PrivateRegistry
-from .registry import USER as USER_NAME
 from .support import (
     BROKEN,
     DEPLOYMENT,
@@ -126,26 +122,6 @@ def test_a_namespace_that_does_not_go_is_told_with_its_cause(installed: NodeInst
     installed.install()
 
 
-def test_a_private_registry_is_given_the_credentials_of_the_documented_account(node: NodeInstallation) -> None:
-    node.run("uninstall")
-    with PrivateRegistry(Path(os.environ["NODE_IMAGES"]) / "kubevirt-webhook.tar") as registry:
-        denied = node.install(registry.image, "--timeout=15", check=False)
-        assert denied.returncode == 2
-        assert "401" in denied.stderr
-        assert registry.denied > 0
-        node.run("uninstall")
-
-        given = {"REGISTRY": registry.address, "USER": USER_NAME, "PASSWORD": PASSWORD}
-        for words in map(shlex.split, documented("An image that needs credentials")):
-            options = [(word, *word.partition("=")) for word in words[1:]]
-            node.kubectl(*(f"{name}={given[value]}" if value in given else word for word, name, _, value in options))
-        node.install(registry.image)
-        node.wait_ready()
-        assert node.images() == {registry.image}
-        assert node.install(registry.image).stdout.endswith("\nno changes\n")
-    node.run("uninstall")
-
-
 def test_pods_that_a_quota_denies_are_told_by_installer_and_doctor(node: NodeInstallation) -> None:
     node.run("uninstall")
     ensure_namespace(node.admin, NAMESPACE)
@@ -178,15 +154,6 @@ def told_of_mounts(installed: NodeInstallation) -> str:
     """What another run says once the kubelet has tried to mount it."""
     said = installed.run("install", "--timeout=5", check=False).stderr
     return said if "FailedMount" in said else ""
-
-
-def documented(heading: str) -> list[str]:
-    """The commands of a section of the page on installing, as they stand there."""
-    page = (ROOT / "docs" / "installation.md").read_text()
-    section = page.partition(f"### {heading}\n")[2].partition("\n#")[0]
-    commands = [line.removeprefix("$ ") for line in section.splitlines() if line.startswith("$ ")]
-    assert commands
-    return commands
 
 
 def test_with_kustomize(node: NodeInstallation, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 from itertools import pairwise
 from pathlib import Path
 
@@ -109,6 +111,32 @@ def test_a_replica_that_hangs_is_taken_out_and_denies_nothing(installed: NodeIns
 
     assert load.denied == []
     assert load.unchanged <= LOST
+
+
+def test_replicas_that_the_api_server_does_not_reach_are_a_failure_of_doctor(installed: NodeInstallation) -> None:
+    installed.wait_ready()
+    assert reach(installed) == {("reachable", "ok")}
+    # As a NetworkPolicy would that denies all but the kubelets' probes.
+    table = ("table", "ip", "denied")
+    nft("add", *table)
+    try:
+        nft("add", "chain", *table[1:], "out", "{ type filter hook output priority -300 ; }")
+        nft("add", "rule", *table[1:], "out", "ip", "daddr", "10.244.0.0/16", "tcp", "dport", "8443", "drop")
+        assert reach(installed) == {("unreachable", "failure")}
+        assert len(installed.ready_pods()) == 2
+    finally:
+        nft("delete", *table)
+
+
+def reach(installed: NodeInstallation) -> set[tuple[str, str]]:
+    """The codes and verdicts of what doctor finds about connections."""
+    report = json.loads(installed.run("doctor", "-o", "json", check=False).stdout)
+    return {(one["code"], one["verdict"]) for one in report["findings"] if one["check"] == "reach"}
+
+
+def nft(*words: str) -> None:
+    """Change the packet filter of the nodes' network namespace."""
+    subprocess.run(["nft", *words], check=True)
 
 
 def test_doctor_outside_and_inside(installed: NodeInstallation) -> None:

@@ -19,6 +19,7 @@ from webhook.doctor.checks import (
     optin,
     pinning,
     pools,
+    reach,
     relabelling,
     rights,
     schedulers,
@@ -43,7 +44,7 @@ from webhook.text import pluralize
 SCHEMA: Final = 1
 
 _CHECKS: Final = (
-    *(webhooks, selectors, certificates, rights, deployment, schedulers, order),
+    *(webhooks, selectors, certificates, rights, deployment, reach, schedulers, order),
     *(kubevirt, optin, effect, pools, pinning, relabelling, nodes, spread, clocks),
 )
 _SETTINGS: Final = "settings"

@@ -17,6 +17,8 @@ _STARTING: Final = ("ContainerCreating", "PodInitializing")
 _FINAL: Final = ("InvalidImageName", "ErrImageNeverPull")
 # Why a container ended that has not run: it has no log.
 _NEVER_RAN: Final = ("StartError", "ContainerCannotRun")
+# An Event from before the pod had a node.
+_UNSCHEDULED: Final = "FailedScheduling"
 _OVER: Final = ("Succeeded", "Failed")
 
 
@@ -124,7 +126,7 @@ def explain_by_events(problem: StartProblem, warnings: Iterable[PodWarning]) -> 
         problem: the problem of a pod.
         warnings: the Events about that pod.
     """
-    failures = [one for one in warnings if (one.reason or "").startswith("Failed")]
+    failures = [one for one in warnings if (one.reason or "").startswith("Failed") and one.reason != _UNSCHEDULED]
     if problem.failed or problem.reason not in _STARTING or not failures:
         return problem
     last = max(failures, key=lambda one: one.last_timestamp or "")
