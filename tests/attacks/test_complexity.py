@@ -44,13 +44,7 @@ each_kind = pytest.mark.parametrize("alike", [False, True], ids=["different", "a
 @pytest.fixture(autouse=True)
 def _without_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left out for small reviews, or remembered of what is short, would look like growth where it ends."""
-    reading: Any = credentials._scrub_prose.__wrapped__
-
-    def uncached(text: str) -> str:
-        return str(reading(text))
-
-    uncached.__wrapped__ = reading  # type: ignore[attr-defined]
-    monkeypatch.setattr(credentials, "_scrub_prose", uncached)
+    monkeypatch.setattr(credentials, "_may_be_credential", credentials._may_be_credential.__wrapped__)
     monkeypatch.setattr(wire, "_may_be_deep", lambda _: True)
     monkeypatch.setattr(remembered, "MAX_BYTES", 0)
 

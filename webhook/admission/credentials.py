@@ -44,9 +44,9 @@ _KEY: Final = re.compile(r"[A-Za-z0-9_.-]+\Z")
 # Vendors' tokens that could be, or end, a name as Kubernetes has them.
 _TOKENS: Final = r"(?:glpat-|xox|ya29\.|sk-live|sk-test|sk-proj|sk-ant)"
 # A name as Kubernetes has them: nothing to look at.
-_NAME: Final = re.compile(rf"(?!.*{_TOKENS})[a-z0-9.-]{{0,253}}")
+_NAME: Final = re.compile(rf"(?=[a-z0-9.-]{{0,253}}\Z)(?!.*{_TOKENS})[a-z0-9.-]*")
 # The same, so short that no search for it has to be counted.
-is_short_name: Final = re.compile(rf"(?!.*{_TOKENS})[a-z0-9.-]{{0,63}}").fullmatch
+is_short_name: Final = re.compile(rf"(?=[a-z0-9.-]{{0,63}}\Z)(?!.*{_TOKENS})[a-z0-9.-]*").fullmatch
 _LONG: Final = re.compile(r"[A-Za-z0-9+/_=-]{20}")
 # All that `_SHAPE` and `_BASE64` can match, but for what has a sign.
 _LONG_WORD: Final = re.compile(r"[A-Za-z0-9+/_=.~-]{19,}+")
@@ -79,11 +79,6 @@ _SHAPE: Final = re.compile(
 )
 
 
-@lru_cache(maxsize=1024)
-def _scrub_prose(text: str) -> str:
-    return _Scrubber(text, prose=True).scrub() if _may_need_scrubbing(text) else text
-
-
 def scrub_prose(text: str) -> str:
     """A sentence of this program, which may quote what users wrote, without what looks like a credential.
 
@@ -93,7 +88,7 @@ def scrub_prose(text: str) -> str:
         return text
     if len(text) > MAX_TEXT:
         return HIDDEN if _is_suspicious(text) else text
-    return _scrub_prose(text) if len(text) <= SHORT else _scrub_prose.__wrapped__(text)
+    return _Scrubber(text, prose=True).scrub() if _may_need_scrubbing(text) else text
 
 
 def sanitize(text: str) -> str:
