@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from tests.doctor.world import NS, DoctorWorld, codes
+from webhook.doctor.checks import reach
 from webhook.doctor.checks.reach import check
 
 ASKED = f"/api/v1/namespaces/{NS}/services/https:{NS}:webhooks/proxy/healthz"
@@ -54,6 +56,27 @@ async def test_an_api_server_that_gives_no_answer(world: DoctorWorld) -> None:
     world.server.answer(ASKED, lost, times=9)
 
     assert await world.run(check) == []
+
+
+async def test_no_answer_in_time_is_a_failure_for_the_api_server_answers_all_else(
+    world: DoctorWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = asyncio.Event()
+
+    async def silent(_: Any) -> web.Response:
+        await never.wait()
+        return web.Response()
+
+    assert reach.PATIENCE > 30
+    monkeypatch.setattr(reach, "PATIENCE", 0.2)
+    world.server.answer(ASKED, silent)
+
+    try:
+        (finding,) = await world.run(check)
+    finally:
+        never.set()
+
+    assert (finding.subject, finding.verdict, finding.code) == (SUBJECT, "failure", "unreachable")
 
 
 async def test_a_server_elsewhere_is_not_behind_the_service(world: DoctorWorld) -> None:

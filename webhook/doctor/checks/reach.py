@@ -12,6 +12,8 @@ from webhook.k8s.client.api import ApiConnectionError
 from webhook.k8s.client.status import decode_status
 
 CHECK: Final = "reach"
+# In seconds. The API server itself waits 30 s for a new connection, and then gives the cause.
+PATIENCE: Final = 45.0
 _TODO: Final = (
     'run "kubevirt-webhook install --callers auto", and look for other NetworkPolicies and for firewalls between the '
     "API servers and the nodes"
@@ -36,10 +38,12 @@ async def check(installation: Installation) -> list[Finding]:
 
 async def _failure(installation: Installation, service: str) -> str | Unavailable:
     """Why the API server has no connection to a replica; empty: it has one."""
-    # The API server waits 30 s for a connection, and this program for longer.
     try:
-        status, body = await installation.reader.api.get(f"{service}/proxy/healthz")
+        status, body = await installation.reader.api.request("GET", f"{service}/proxy/healthz", seconds=PATIENCE)
     except ApiConnectionError as error:
+        if isinstance(error.__cause__, TimeoutError):
+            # Over a connection that the API server had already: it does not notice that nothing comes back.
+            return f"no answer came within {PATIENCE:g} s"
         return Unavailable(error.why)
     answer = decode_status(body)
     if not answer.reason or "remote error: tls" in answer.text:

@@ -14,6 +14,7 @@ from webhook.k8s.client.api import (
     NO_QUERY,
     READ_ERRORS,
     ApiError,
+    Requests,
     Transport,
     fetch,
     list_failure,
@@ -28,7 +29,7 @@ SECONDS: Final = 30.0
 _PAGE: Final = 500
 
 
-class TimedTransport(Transport, Protocol):
+class TimedTransport(Transport, Requests, Protocol):
     """A connection whose server's clock can be read."""
 
     async def date(self) -> float | Unavailable:
