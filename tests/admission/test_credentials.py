@@ -156,6 +156,7 @@ _FRAGMENTS = st.sampled_from(
 @example(["ya29.", "xoxb-" + "d" * 16])
 @example(["web.", "xoxb-" + "d" * 16])
 @example(["sk-live-" + "d" * 16])
+@example(["npm_", "é", b64encode(b"x" * 30).decode()])
 def test_a_sentence_is_passed_over_only_where_nothing_in_it_would_be_hidden(pieces: list[str]) -> None:
     text = "".join(pieces)
 

@@ -59,7 +59,8 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodePrometh
             NodePrometheus(tmp_path_factory.mktemp("prometheus"), nodes, list(BUSY), groups) as running,
         ):
             for rule in groups[0]["rules"]:
-                running.wait_for(f"avg_over_time({rule['record']}[15m])", BUSY)
+                # A node that seems 0.6 points less busy gets one VM more.
+                running.wait_for(f"avg_over_time({rule['record']}[15m])", BUSY, within=0.005)
             yield running
     except MissingError as reason:
         pytest.skip(str(reason))

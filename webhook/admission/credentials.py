@@ -75,7 +75,8 @@ _SHAPE: Final = re.compile(
     r"|(?:gh[pousr]_|github_pat_|glpat-|xox[abeprs]-|sk-(?:live|test|proj|ant)|[rs]k_live_|npm_|hf_|dop_v1_|AIza|ya29\."
     r"|SG\.|sha256~)[\w-]{16,}+"
     r"|(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])"
-    r")"
+    r")",
+    re.ASCII,
 )
 
 

@@ -92,6 +92,9 @@ class RepeatedChanges(tuple[Change, ...]):  # noqa: SLOT001 - Python knows no sl
 
     The policy that makes them keeps them. None holds a value of a tenant's, so their number is limited.
 
+    Args:
+        _changes: in an order in which they can be applied.
+
     Attributes:
         patches: what `webhook.admission.patch.render` has made of them, by how much of each path an object has.
     """

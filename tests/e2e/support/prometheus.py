@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 import time
 import urllib.parse
@@ -88,7 +89,8 @@ class NodePrometheus:
         self.url = f"http://{LOOPBACK}:{port}"
         # Rules of a page have the intervals of a cluster, after whose length there is a rate.
         quick = [{**group, "interval": "1s"} for group in groups]
-        (directory / "rules.json").write_text(json.dumps({"groups": quick}).replace("[5m]", "[5s]"))
+        self._rules = json.dumps({"groups": quick}).replace("[5m]", "[5s]")
+        self._rules_file = directory / "rules.json"
         jobs = [
             {
                 "job_name": f"node-exporter-{name}",
@@ -97,7 +99,7 @@ class NodePrometheus:
             }
             for name in names
         ]
-        content = {"global": {"scrape_interval": "1s"}, "rule_files": ["rules.json"], "scrape_configs": jobs}
+        content = {"global": {"scrape_interval": "1s"}, "rule_files": [self._rules_file.name], "scrape_configs": jobs}
         (directory / "prometheus.yml").write_text(json.dumps(content))
         programs = ensure("prometheus", ("prometheus", "promtool"), os.environ)
         command = [str(programs / "prometheus"), f"--config.file={directory / 'prometheus.yml'}"]
@@ -106,7 +108,10 @@ class NodePrometheus:
 
     def __enter__(self) -> Self:
         self._process.start()
-        self._process.wait_ready(lambda: bool(self.values("up == 1")))
+        # Rates of fewer scrapes than a window holds are rough, and would stay in averages: rules begin after that.
+        self._process.wait_ready(lambda: bool(self.values("count_over_time(up[5s:1s]) >= 5 and up == 1")))
+        self._rules_file.write_text(self._rules)
+        os.kill(self._process.pid, signal.SIGHUP)
         return self
 
     def __exit__(
@@ -121,11 +126,11 @@ class NodePrometheus:
             result = json.load(answer)["data"]["result"]
         return {one["metric"]["instance"]: float(one["value"][1]) for one in result}
 
-    def wait_for(self, query: str, expected: Mapping[str, float]) -> None:
-        """Return once a query has these values, to within 5 percentage points."""
+    def wait_for(self, query: str, expected: Mapping[str, float], within: float = 0.05) -> None:
+        """Return once a query has these values, each to within so much."""
 
         def is_there() -> bool:
             found = self.values(query)
-            return found.keys() == expected.keys() and all(abs(found[one] - expected[one]) < 0.05 for one in found)
+            return found.keys() == expected.keys() and all(abs(found[one] - expected[one]) < within for one in found)
 
-        eventually(is_there, what=f"{query} of all nodes")
+        eventually(is_there, what=f"{query} of all nodes", timeout=150)

@@ -107,7 +107,7 @@ def test_what_is_given_stays_as_it_is() -> None:
         assert answers[:1] == answers[1:], one.case.id
         assert not answers or answers[0].before == encode(shape, decode(shape, one.vmi)), one.case.id
         assert not answers or answers[0].after == encode(shape, answers[0].after), one.case.id
-        # What was computed is written: msgspec would refuse it, even where it is canonical.
+        # What was computed is written: msgspec would not encode it, even where it is canonical.
         assert all(msgspec.json.encode(answer.after) for answer in answers), one.case.id
 
 

@@ -23,7 +23,7 @@ _kept: Final[dict[tuple[Struct, bytes], Json]] = {}
 
 
 def decode_remembered(shape: Struct, value: Any, where: str) -> Json:
-    """What `decode` returns, shared by all who read an object of the same content, so that nobody may change it.
+    """What `decode` returns, shared by all who read an object of the same content, so that it must not be changed.
 
     Messages show no keys that people chose: the object was read on behalf of someone who may not be allowed to read it.
 
