@@ -89,6 +89,10 @@ class DirectApi:
     async def post(self, path: str, body: Any) -> tuple[int, bytes]:
         return 201, b'{"status": {"allowed": true}}'
 
+    async def request(self, method: str, path: str, *, seconds: float) -> tuple[int, bytes]:
+        assert (method, seconds > 0) == ("GET", True)
+        return await self.get(path)
+
     async def date(self) -> float:
         return time.time()
 
