@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook.errors import InputError
+from webhook.install.denials import advise
 from webhook.install.plan import CONFIGURATIONS, Plan, path, title
 from webhook.install.registration import Manifest
 from webhook.install.shortage import (
@@ -315,16 +316,14 @@ class Installer:
         return found
 
     def _denial(self, manifest: Manifest, verb: str, status: int, body: bytes) -> InputError:
-        error, fix = decode_status(body), ""
+        error = decode_status(body)
         if error.is_of_terminating_namespace:
             what, fix = describe_termination(_namespace_of(manifest))
             return InputError(what, title(manifest), fix)
         if status == 409 and verb == "patch":
             fix = "let only one tool install it, or overwrite its fields with --force-conflicts"
-        elif error.is_of_admission:
-            fix = "change what denies it, or let it through there, and run the command again to continue"
-        elif status in (401, 403):
-            fix = f"use an account that is permitted to {verb} it"
+        else:
+            fix = advise(status, error, f"{verb} it")
         what = f"the API server answered status {status}: {error.text}"
         return InputError(what, title(manifest), fix)
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook.errors import InputError
+from webhook.install.denials import advise
 from webhook.install.plan import path, title
 from webhook.install.registration import Manifest
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests
@@ -144,6 +145,5 @@ def _unite(into: dict[str, Any], fields: Mapping[str, Any]) -> None:
 
 def _denial(where: str, status: int, body: bytes) -> InputError:
     error = decode_status(body)
-    is_of_account = status in (401, 403) and not error.is_of_admission
-    fix = "use an account that is permitted to get and patch it" if is_of_account else "run the command again"
+    fix = advise(status, error, "get and patch it") or "run the command again"
     return InputError(f"the API server answered status {status}: {error.text}", where, fix)

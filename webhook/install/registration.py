@@ -19,6 +19,7 @@ from webhook import names
 from webhook.errors import InputError
 from webhook.errors import quote as quote_text
 from webhook.install.conditions import fails_closed, match_conditions
+from webhook.install.denials import advise
 from webhook.k8s.client.api import ApiConnectionError, Requests
 from webhook.k8s.client.status import decode_status
 from webhook.names import Mode, Policy
@@ -292,8 +293,7 @@ class Registration:
             raise InputError("already exists", f"{manifest['kind']} {name}", fix)
         if status != 201:
             answer = decode_status(body)
-            is_of_account = status in (401, 403) and not answer.is_of_admission
-            fix = "use an account that is permitted to create webhook configurations" if is_of_account else ""
+            fix = advise(status, answer, "create webhook configurations")
             what = f"the API server answered status {status}: {answer.text}"
             raise InputError(what, f"{manifest['kind']} {name}", fix)
         self._created.append((path, msgspec.json.decode(body, type=_Created).metadata.uid))

@@ -8,13 +8,13 @@ from urllib.parse import quote
 from webhook.doctor.support.finding import Finding
 from webhook.doctor.support.installation import Installation
 from webhook.errors import Unavailable
-from webhook.k8s.client.api import ApiConnectionError
+from webhook.k8s.client.api import ApiConnectionError, NoAnswerInTimeError
 from webhook.k8s.client.status import decode_status
 
 CHECK: Final = "reach"
 # In seconds. The API server itself waits 30 s for a new connection, and then gives the cause.
 PATIENCE: Final = 45.0
-_TODO: Final = (
+_REMEDY: Final = (
     'run "kubevirt-webhook install --callers auto", and look for other NetworkPolicies and for firewalls between the '
     "API servers and the nodes"
 )
@@ -32,7 +32,7 @@ async def check(installation: Installation) -> list[Finding]:
     subject = f"Service {namespace}/{name}"
     if why:
         what = f"the API server does not reach a replica at port webhooks, so no request is evaluated: {why}"
-        return [Finding(CHECK, "unreachable", subject, "failure", what, _TODO)]
+        return [Finding(CHECK, "unreachable", subject, "failure", what, _REMEDY)]
     return [Finding(CHECK, "reachable", subject, "ok", "the API server reaches a replica at port webhooks")]
 
 
@@ -40,10 +40,10 @@ async def _failure(installation: Installation, service: str) -> str | Unavailabl
     """Why the API server has no connection to a replica; empty: it has one."""
     try:
         status, body = await installation.reader.api.request("GET", f"{service}/proxy/healthz", seconds=PATIENCE)
+    except NoAnswerInTimeError:
+        # Over a connection that the API server had already: it does not notice that nothing comes back.
+        return f"no answer came within {PATIENCE:g} s"
     except ApiConnectionError as error:
-        if isinstance(error.__cause__, TimeoutError):
-            # Over a connection that the API server had already: it does not notice that nothing comes back.
-            return f"no answer came within {PATIENCE:g} s"
         return Unavailable(error.why)
     answer = decode_status(body)
     if not answer.reason or "remote error: tls" in answer.text:

@@ -39,6 +39,10 @@ class ApiConnectionError(Exception):
         self.why: Final = why
 
 
+class NoAnswerInTimeError(ApiConnectionError):
+    """There is a connection to the API server, and no answer came in time."""
+
+
 class TooLargeError(ApiConnectionError):
     """The answer has more bytes than the caller has room for.
 

@@ -23,6 +23,7 @@ from webhook.k8s.client.api import (
     NO_QUERY,
     ApiConnectionError,
     ApiError,
+    NoAnswerInTimeError,
     TooLargeError,
     Transport,
 )
@@ -177,7 +178,8 @@ class KubernetesTransport(Transport):
             async with await self._send(_Ask(method, path, query, timeout, body, content_type)) as response:
                 return response.status, await self._body(response, most)
         except (aiohttp.ClientError, OSError) as error:
-            raise ApiConnectionError(_clause(error)) from error
+            is_late = isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
+            raise (NoAnswerInTimeError if is_late else ApiConnectionError)(_clause(error)) from error
 
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """The body of a 200 answer in pieces of any size; the first, empty one says that it has begun.

@@ -5,17 +5,16 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Final
 
-from msgspec import ValidationError
-
-from webhook.kubevirt.go_json.exact import NEVER, Check, check_of, list_type, map_type
+from webhook.kubevirt.go_json.exact import NEVER, list_type, map_type
 from webhook.kubevirt.go_json.limits import MAX_ITEMS, MAX_KEYS, copy_bounded
+from webhook.kubevirt.go_json.recognized import Recognized
 from webhook.kubevirt.go_json.scalar import LISTED, OMITTED, Scalar
 from webhook.kubevirt.go_json.scalars import WrongValue, kind_of
 from webhook.kubevirt.go_json.structs import Shape, Struct
 from webhook.work import spend
 
 
-class List:
+class List(Recognized):
     """A list; an empty one equals an absent one.
 
     Args:
@@ -34,26 +33,6 @@ class List:
         # What is left out of an item is not written by those who look at whole lists.
         is_complete = not (isinstance(self.item, Struct) and self.item.completed)
         return list_type(self.item.exact if is_complete else NEVER, self.limit)
-
-    @cached_property
-    def _check(self) -> Check | None:
-        return check_of(self.exact)
-
-    def share(self, value: Any, live: bool) -> Any:
-        """A list as it is written, as `take` makes it, which shares whatever stays as it is.
-
-        Raises:
-            WrongValue: as of `take`.
-            TooComplex: as of `take`.
-        """
-        if self._check is not None:
-            try:
-                self._check(value)
-            except ValidationError:
-                pass
-            else:
-                return value
-        return self.take(value, live, shared=True)
 
     def take(self, value: Any, live: bool, *, shared: bool = False) -> Any:
         """A copy of a list; ``OMITTED`` for an empty one.
@@ -86,7 +65,7 @@ class List:
         return OMITTED
 
 
-class Map:
+class Map(Recognized):
     """An object with free keys. Read, an empty one differs from none; written, it is dropped.
 
     Args:
@@ -101,28 +80,13 @@ class Map:
         """The type of the objects that are written as they stand."""
         return map_type(self._item.exact, MAX_KEYS)
 
-    @cached_property
-    def _check(self) -> Check | None:
-        return check_of(self.exact)
+    def take(self, value: Any, live: bool, *, shared: bool = False) -> Any:
+        """A copy of an object with free keys; ``OMITTED`` for an empty one that is written.
 
-    def share(self, value: Any, live: bool) -> Any:
-        """An object with free keys as it is written: itself, or as `take` makes it.
-
-        Raises:
-            WrongValue: as of `take`.
-            TooComplex: as of `take`.
-        """
-        if self._check is not None:
-            try:
-                self._check(value)
-            except ValidationError:
-                pass
-            else:
-                return value
-        return self.take(value, live)
-
-    def take(self, value: Any, live: bool) -> Any:
-        """A copy of an object with free keys.
+        Args:
+            value: plain JSON.
+            live: the object is read, not written.
+            shared: its values are scalars, which need no copy either way.
 
         Raises:
             WrongValue: the value is not an object or has too many keys, or an item is of another kind.
@@ -136,7 +100,7 @@ class Map:
         taken = {}
         for key, item in value.items():
             if not isinstance(key, str):
-                raise WrongValue("has a key that is no string")
+                raise WrongValue("has a key that is not a string")
             try:
                 taken[key] = self._item.take(self._item.zero if item is None else item, live)
             except WrongValue as wrong:

@@ -16,11 +16,12 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Final, Protocol
 
-from msgspec import Meta, ValidationError, to_builtins
+from msgspec import Meta, to_builtins
 
 from webhook.errors import InputError
-from webhook.kubevirt.go_json.exact import NEVER, Check, check_of, struct_type
+from webhook.kubevirt.go_json.exact import NEVER, struct_type
 from webhook.kubevirt.go_json.limits import MAX_VALUES, is_too_large
+from webhook.kubevirt.go_json.recognized import Recognized
 from webhook.kubevirt.go_json.scalar import OMITTED, Amount, Scalar, WholeNumber
 from webhook.kubevirt.go_json.scalars import (
     WrongValue,
@@ -55,7 +56,7 @@ class Shape(Protocol):
         """What is written where there is no value, or ``OMITTED``."""
 
 
-class Struct:
+class Struct(Recognized):
     """An object with known fields; others are dropped.
 
     Args:
@@ -77,26 +78,6 @@ class Struct:
         return struct_type(
             {name: (shape.exact, is_required(shape) and not is_left_out(shape)) for name, shape in self.fields.items()}
         )
-
-    @cached_property
-    def _check(self) -> Check | None:
-        return check_of(self.exact)
-
-    def share(self, value: Any, live: bool) -> Json:
-        """An object as it is written, as `take` makes it, which shares with the given one whatever stays as it is.
-
-        Raises:
-            WrongValue: as of `take`.
-            TooComplex: as of `take`.
-        """
-        if self._check is not None:
-            try:
-                self._check(value)
-            except ValidationError:
-                pass
-            else:
-                return self.complete(value) if self.completed else value
-        return self.take(value, live, shared=True)
 
     def share_changes(self, value: Json, before: Json) -> Json:
         """What `share` returns of an object that was made of one which it returned before.
@@ -207,7 +188,8 @@ class Value:
 
     def share(self, value: Any, live: bool) -> Json:
         """The struct, as `Struct.share` makes it."""
-        return self.shape.share(value, live)
+        written: Json = self.shape.share(value, live)
+        return written
 
     def absent(self, live: bool) -> Json:
         """The struct as Go writes it without any value."""
