@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from bench.creation.called import Calls
 from bench.creation.rate import CreationRun
+from bench.creation.webhook_calls import Calls
 
 _NAME = "apiserver_admission_webhook_admission_duration_seconds"
 

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 from functools import cache
 
+import msgspec
 import pytest
 
 from tests.vectors.__main__ import failures
-from tests.vectors.cases import VectorCase, read
+from tests.vectors.cases import Json, VectorCase, read
 from tests.vectors.files import DATA, FILE, VERSIONS
 from tests.vectors.stages import STAGES
+from webhook.kubevirt.go_json import remembered
+from webhook.kubevirt.go_json.structs import Struct, decode
 from webhook.releases.version import KNOWN
 
 FILES = (FILE, DATA / "corners.jsonl.gz", *VERSIONS)
@@ -30,3 +33,16 @@ def test_every_known_release_has_answered() -> None:
     answered = {case.rules.release.version for case, _ in results() if "kubevirtVersion" in case.given}
 
     assert answered == set(KNOWN)
+
+
+def test_what_reviews_share_stays_as_it_was_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: dict[tuple[Struct, bytes], Json] = {}
+    monkeypatch.setattr(remembered, "_kept", kept)
+    monkeypatch.setattr(remembered, "MAX_OBJECTS", 10_000)
+
+    for case in read(FILE):
+        failures(case)
+
+    assert len(kept) > 100
+    for (shape, content), value in kept.items():
+        assert value == decode(shape, msgspec.msgpack.decode(content))

@@ -1,4 +1,4 @@
-"""Launcher pods and VMs at a steady rate through a real API server: ``python -m bench.creation.pods``.
+"""Launcher pods and VMs at a steady rate through a real API server: ``python -m bench.creation.steady``.
 
 Into a namespace that no webhook looks at, into one with a webhook that looks at nothing, and into one whose objects
 kubevirt-webhook writes into; its pods the longest. For each, what the client waited, and what the API server's own
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from bench.creation import empty, rate
-from bench.creation.called import Calls
+from bench.creation.webhook_calls import Calls
 from bench.options import at_least
 from bench.placement import launcher, profiles, webhook
 from bench.placement.errors import PlacementError
@@ -40,6 +40,10 @@ _PLACES: Final[Mapping[str, Mapping[str, str]]] = {
     "kubevirt-webhook": webhook.LABELS,
 }
 _OURS: Final = "kubevirt-webhook"
+# What a reader can do something about.
+_FAILURES: Final = (
+    *(build.UnavailableError, bundles.BuildError, StartError, KubeError, PlacementError, BenchError, OSError),
+)
 
 
 class CreatedKind(NamedTuple):
@@ -83,17 +87,15 @@ _VM: Final = CreatedKind(
 def main() -> int:
     """Measure and report; the exit code is 1 where an object failed or the control plane did."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench.creation.pods", description="Create launcher pods and VMs at a steady rate."
+        prog="python -m bench.creation.steady", description="Create launcher pods and VMs at a steady rate."
     )
     parser.add_argument("--rate", type=at_least(1), default=100, help="objects in a second (100)")
     parser.add_argument("--seconds", type=at_least(1), default=300, help="seconds of pods with kubevirt-webhook (300)")
     options = parser.parse_args()
     try:
         return _measure(options.rate, options.seconds)
-    except (
-        *(build.UnavailableError, bundles.BuildError, StartError, KubeError, PlacementError, BenchError, OSError),
-    ) as error:
-        print(f"bench.creation.pods: {error}", file=sys.stderr)
+    except _FAILURES as error:
+        print(f"bench.creation.steady: {error}", file=sys.stderr)
         return 1
 
 
