@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from webhook import names
 from webhook.admission.decision import (
@@ -181,3 +185,89 @@ def test_what_others_may_read_of_repeated_changes_is_made_once() -> None:
     assert shown == redact_changes((CHANGE, secret)) == (CHANGE.redact(), secret.redact())
     assert "hunter2hunter2" not in str(shown)
     assert redact_changes(repeated) is shown
+
+
+# Parts of secrets, of places for them, and of what divides words.
+PIECES = [
+    *(
+        "basic",
+        "Bearer",
+        "'",
+        "`",
+        " ",
+        "\\",
+        "\n",
+        "é",
+        ":",
+        "=",
+        "-",
+        "--token",
+        "password",
+        "?",
+        "://u:p@h",
+        "$6$a$b",
+    ),
+    *(
+        "hf_aaaaaaaaaaaaaaaa",
+        "glpat-bbbbbbbbbbbbbbbb",
+        "eyJhbGciOiJI.e30.x",
+        "AKIAIOSFODNN7EXAMPLE",
+        "ya29.aaaaaaaaaaaaaaaa",
+    ),
+    *(
+        b64encode(b"password: hunter2").decode(),
+        b64encode(b"nothing to see here").decode(),
+        "cm9vdDogeA",
+        "virtio",
+        "4Gi",
+    ),
+]
+MEMBERS = [
+    *(
+        "userData",
+        "value",
+        "name",
+        "kind",
+        "data",
+        "annotations",
+        "labels",
+        "options",
+        "httpHeaders",
+        "dhCert",
+        "bus",
+        "args",
+    ),
+    *("args", "volumeAttributes", "session", "caBundle", "example.com/ssh-key", "aLongNameOfAMemberOfAnObject", "x"),
+]
+texts = st.lists(st.sampled_from(PIECES), max_size=4).map("".join) | st.sampled_from(["Secret", "COOKIE", "X-Auth"])
+contents = st.recursive(
+    texts | st.integers(0, 9) | st.none() | st.booleans(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(MEMBERS) | texts, inner, max_size=3),
+    max_leaves=8,
+)
+paths = st.lists(st.sampled_from(["spec", "domain", "devices", *MEMBERS]), min_size=1, max_size=3).map(tuple)
+
+
+@settings(max_examples=500)
+@given(st.lists(st.builds(Change, paths, contents, contents, st.just("r")), max_size=3).map(tuple))
+def test_a_look_at_all_changes_hides_what_a_look_at_each_does(changes: tuple[Change, ...]) -> None:
+    assert redact_changes(changes) == tuple(change.redact() for change in changes)
+
+
+def test_changes_without_secrets_are_not_walked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.admission.decision.redact_at", pytest.fail)
+    disks = [
+        {"name": "root", "disk": {"bus": "virtio"}},
+        {"name": "data", "disk": {"bus": "sata"}, "serial": "data-01"},
+    ]
+    changes = (Change(("spec", "domain", "devices", "disks"), disks, disks[:1], "r"),)
+
+    assert redact_changes(changes) == changes
+
+
+@pytest.mark.parametrize("value", [{"a": "b" * 20_000}, {"a": {"a": {}}}])
+def test_changes_that_are_large_or_deep_are_looked_at_one_by_one(value: Any) -> None:
+    for _ in range(100):
+        value = {"a": value}
+
+    assert redact_changes((Change(("spec",), None, value, "r"),)) == (Change(("spec",), None, value, "r").redact(),)

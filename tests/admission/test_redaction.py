@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from webhook.admission.redaction import (
     REDACTED,
     TOO_DEEP,
     TOO_MUCH,
+    is_harmless,
     redact,
     redact_at,
 )
@@ -272,3 +275,37 @@ def test_a_text_is_searched_once_however_often_it_stands_there(monkeypatch: pyte
 
     assert redact({"nodes": groups}) == {"nodes": groups}
     assert sorted(searched) == ["outside of the zone", "without the label"]
+
+
+LONG_TEXT = b64encode(b"password: hunter2, and more").decode()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *({key: SECRET} for key in ("userData", "networkDataBase64", "caBundle", "extraHeaders", "session", "dhCert")),
+        *({key: {"ssh-x": SECRET}} for key in ("annotations", "labels", "options", "volumeAttributes")),
+        {"name": "key", "value": SECRET},
+        {"httpHeaders": [{"name": "X-Vault", "value": SECRET}]},
+        {"kind": "Secret", "data": {"x": SECRET}},
+        ["-token", SECRET],
+        {"x": LONG_TEXT},
+        *({"x": f"{LONG_TEXT[:24]}{space}{LONG_TEXT[24:]}"} for space in (" ", "\n", "\u3000")),
+        *({"x": f"basic{mark}{SECRET}{mark}{'a' * 20}"} for mark in ("'", "`", '"')),
+        {"hf_aaaaaaaaaaaaaaaaaaaaaa": 1},
+        nested(MAX_DEPTH + 1, "leaf"),
+        [1] * (MAX_VALUES + 1),
+    ],
+)
+def test_a_quick_look_passes_over_nothing_that_a_walk_hides(value: Any) -> None:
+    shown = redact_at(("spec",), value)
+
+    assert shown != value
+    assert not is_harmless(msgspec.json.encode(value).decode())
+
+
+def test_what_virtual_machines_are_made_of_takes_one_look() -> None:
+    disks = [{"name": "root", "disk": {"bus": "virtio"}, "bootOrder": 1}, {"name": "data", "serial": "data-01"}]
+    firmware = {"bootloader": {"efi": {"secureBoot": True}}, "uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223"}
+
+    assert is_harmless(msgspec.json.encode([{"disks": disks}, firmware]).decode())

@@ -89,7 +89,7 @@ def scrub_prose(text: str) -> str:
         return text
     if len(text) > MAX_TEXT:
         return HIDDEN if _is_suspicious(text) else text
-    return _Scrubber(text, prose=True).scrub() if _may_need_scrubbing(text) else text
+    return _Scrubber(text, prose=True).scrub() if may_need_scrubbing(text) else text
 
 
 def sanitize(text: str) -> str:
@@ -125,7 +125,7 @@ def _is_suspicious(text: str) -> bool:
     return _has_sign(text) or _LONG.search(text) is not None
 
 
-def _may_need_scrubbing(text: str) -> bool:
+def may_need_scrubbing(text: str) -> bool:
     """As `_is_suspicious`, but a long word counts only if it is a credential by itself.
 
     A sentence nearly always has a long word: the name of a kind.

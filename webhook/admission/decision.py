@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from webhook import messages, names
 from webhook.admission.credentials import SHORT, sanitize, sanitize_short
-from webhook.admission.redaction import redact, redact_at
+from webhook.admission.redaction import is_harmless, is_plain_place, redact, redact_at
 from webhook.names import Mode
 from webhook.text import shorten
 
@@ -70,6 +70,7 @@ class Change(msgspec.Struct, frozen=True):
 _encode: Final = msgspec.json.Encoder().encode
 
 
+_NESTED: Final = frozenset({dict, list})
 # What is written as a rule: a scheduler's name and its annotations.
 _SHORT_VALUE: Final = 100
 _redact_short: Final = lru_cache(maxsize=256)(redact_at)
@@ -112,7 +113,22 @@ class RepeatedChanges(tuple[Change, ...]):  # noqa: SLOT001 - Python knows no sl
 
 def redact_changes(changes: tuple[Change, ...]) -> Sequence[Change]:
     """Changes as others may read them, without secrets."""
-    return changes.redacted if isinstance(changes, RepeatedChanges) else tuple(map(Change.redact, changes))
+    if isinstance(changes, RepeatedChanges):
+        return changes.redacted
+    nested = [change for change in changes if type(change.new) in _NESTED or type(change.old) in _NESTED]
+    looked_at = {id(change) for change in nested if is_plain_place(change.path)}
+    if looked_at and _are_harmless([(change.old, change.new) for change in nested if id(change) in looked_at]):
+        return tuple([change if id(change) in looked_at else change.redact() for change in changes])
+    return tuple(map(Change.redact, changes))
+
+
+def _are_harmless(values: list[tuple[object, object]]) -> bool:
+    """Whether one look at all values shows that none holds a secret, instead of a walk over each."""
+    try:
+        return is_harmless(_encode(values).decode())
+    except RecursionError:
+        # What is nested too deeply is cut where secrets are looked for.
+        return False
 
 
 class FieldCause(msgspec.Struct, frozen=True):

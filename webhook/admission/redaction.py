@@ -16,7 +16,7 @@ from math import inf
 from typing import Any, Final
 
 from webhook import names
-from webhook.admission.credentials import HIDDEN, is_secret_flag, is_short_name, scrub
+from webhook.admission.credentials import HIDDEN, is_secret_flag, is_short_name, may_need_scrubbing, scrub
 
 REDACTED: Final = "<redacted; --show-secrets shows it>"
 
@@ -65,6 +65,15 @@ _HARMLESS_HEADER: Final = re.compile(
     "accept(-[a-z]+)?|host|user-agent|content-type|connection|cache-control", re.IGNORECASE
 )
 
+# What has one of these in its JSON, in lower case, takes more than a quick look: members that hold secrets, or in which
+# people write what they like, and texts in which more than JSON's own quotes divides words.
+_NEEDS_A_WALK: Final = (
+    *(f'"{member.lower()}"' for member in sorted(_SECRET | _FREE | {"httpHeaders", "value"})),
+    *(" ", "\\", "'", "`"),
+)
+# In characters of JSON: as long as no limit of a walk is reached.
+_QUICK: Final = MAX_VALUES
+
 
 def redact(value: Any) -> Any:
     """Plain JSON with every secret replaced, itself where it holds none; names and references stay readable."""
@@ -94,6 +103,27 @@ def redact_at(path: Sequence[str], value: Any, *, bounded: bool = True) -> Any:
     if key in _FREE and isinstance(value, dict):
         return walk.free(value, 0)
     return walk.value(value, 0, headers=key == "httpHeaders")
+
+
+def is_harmless(json: str) -> bool:
+    """Whether a quick look at plain JSON shows that `redact` would leave it as it is; most of it is.
+
+    Args:
+        json: encoded without spaces, as msgspec does.
+    """
+    if len(json) > _QUICK or not json.isascii() or json.count("{") + json.count("[") > MAX_DEPTH:
+        return False
+    lower = json.lower()
+    # A loop, since a generator takes a call for each mark.
+    for mark in _NEEDS_A_WALK:
+        if mark in lower:
+            return False
+    return not may_need_scrubbing(json)
+
+
+def is_plain_place(path: Sequence[str]) -> bool:
+    """Whether a value's path in an object says nothing of what it holds, so that the value alone decides."""
+    return _SECRET.isdisjoint(path) and _FREE.isdisjoint(path[-2:]) and "httpHeaders" not in path
 
 
 class _Walk:
