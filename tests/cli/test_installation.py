@@ -282,3 +282,30 @@ def test_cleanup_refuses_while_we_are_called(api: InstallMemory, golden: Callabl
     assert result.exit_code == 2
     golden(result.stderr)
     assert api.wrote == []
+
+
+def test_install_says_where_the_api_server_does_not_reach_the_replicas(
+    api: InstallMemory, golden: Callable[[str], None]
+) -> None:
+    why = "error trying to reach service: dial tcp 10.1.2.3:8443: i/o timeout"
+    api.answers["GET", "/proxy/healthz"] = (
+        503,
+        {"kind": "Status", "reason": "ServiceUnavailable", "message": why},
+    )
+    first = run("install", "--image=here:1")
+    again = run("install")
+    not_waited_for = run("install", "--no-wait")
+
+    golden(first.stderr)
+    assert first.stdout.endswith("installed\n")
+    assert again.stderr == first.stderr
+    assert not_waited_for.stderr == ""
+
+
+@pytest.mark.parametrize("answer", [(403, {"kind": "Status", "reason": "Forbidden"}), None], ids=["denied", "none"])
+def test_install_is_silent_where_it_cannot_know_whether_the_replicas_are_reached(
+    api: InstallMemory, answer: tuple[int, Any] | None
+) -> None:
+    api.answers["GET", "/proxy/healthz"] = answer
+
+    assert run("install", "--image=here:1").stderr == ""

@@ -18,7 +18,7 @@ import msgspec
 from webhook.admission.decision import Denial, FieldCause, Outcome
 from webhook.admission.envelope import Envelope, envelope
 from webhook.errors import InputError
-from webhook.k8s.nesting import MAX_LEVELS, holds_plain_json, is_too_deep
+from webhook.k8s.nesting import MAX_LEVELS, is_too_deep, plain_fields
 from webhook.k8s.pods import Eviction
 from webhook.k8s.views import Object, View
 from webhook.text import shorten, visible
@@ -112,7 +112,7 @@ class Codec(Generic[V]):
         self.view: Final = view
         self.group: Final = group
         self.kind: Final = kind
-        self._plain: Final = holds_plain_json(view)
+        self._plain: Final = plain_fields(view)
         self._typed: msgspec.json.Decoder[Review[V]] = msgspec.json.Decoder(Review[view])  # type: ignore[valid-type]
 
     def decode(self, body: bytes) -> Received[V]:
@@ -129,7 +129,7 @@ class Codec(Generic[V]):
             return self._without_objects(body, error)
         request = review.request
         asked = request if self._plain and _may_be_deep(body) else None
-        if asked is not None and (is_too_deep(asked.object) or is_too_deep(asked.old_object)):
+        if asked is not None and (self._is_too_deep(asked.object) or self._is_too_deep(asked.old_object)):
             return self._without_objects(body, RecursionError())
         kind = request.kind if request else None
         if (
@@ -144,6 +144,16 @@ class Codec(Generic[V]):
             # All as it should be; else `_validate` says what is not.
             return Received(review.api_version, request)
         return self._validate(review, None)
+
+    def _is_too_deep(self, obj: V | None) -> bool:
+        """Whether an object's plain JSON is. Without the rest of the review, most have too few brackets for it."""
+        if obj is None:
+            return False
+        try:
+            plain = _encode([getattr(obj, name) for name in self._plain])
+        except RecursionError:
+            return True
+        return _may_be_deep(plain) and is_too_deep(obj)
 
     def _without_objects(self, body: bytes, error: Exception) -> Received[V]:
         """The review, if its objects alone are what is wrong.

@@ -154,15 +154,17 @@ async def _install(options: _InstallOptions) -> None:
         for change in changes:
             _show(change, whole=options.diff)
         if not changes:
-            await _finish(installer, plan, options)
+            await _finish(api, installer, plan, options)
         elif options.dry_run:
             return
         elif confirm(f"Apply {pluralize(len(changes), 'change')} to {cluster_of(api)}?", yes=options.yes):
             await installer.install(plan, wait=options.wait)
+            if options.wait:
+                await _warn_if_unreachable(api, plan)
             write.line("installed")
 
 
-async def _finish(installer: Installer, plan: Plan, options: _InstallOptions) -> None:
+async def _finish(api: KubernetesTransport, installer: Installer, plan: Plan, options: _InstallOptions) -> None:
     """Wait for the roll-out that an earlier run began: no changes does not mean that the replicas are ready."""
     if options.dry_run:
         shortage = await installer.shortage(plan)
@@ -170,7 +172,20 @@ async def _finish(installer: Installer, plan: Plan, options: _InstallOptions) ->
             write.line(f"warning: the rollout is not complete: {shortage}", err=True)
     elif options.wait:
         await installer.wait(plan)
+        await _warn_if_unreachable(api, plan)
     write.line("no changes")
+
+
+async def _warn_if_unreachable(api: KubernetesTransport, plan: Plan) -> None:
+    """Say that ready replicas are of no use where the API server does not reach them: its requests would be skipped."""
+    from webhook.errors import Unavailable
+    from webhook.install.reach import REMEDY, why_unreachable
+
+    service = plan.service["metadata"]
+    why = await why_unreachable(api, service["namespace"], service["name"])
+    if why and not isinstance(why, Unavailable):
+        what = f"the API server does not reach the replicas, so no request is evaluated: {why}"
+        write.line(f"warning: {what}; {REMEDY}", err=True)
 
 
 async def _narrowing(

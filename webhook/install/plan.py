@@ -70,6 +70,12 @@ class Plan(msgspec.Struct, frozen=True):
         """All objects in the order in which they are created."""
         return (*self.before, *self.scheduler, self.deployment, *self.configurations)
 
+    @property
+    def service(self) -> Manifest:
+        """The Service that the webhook configurations name."""
+        (found,) = (one for one in self.before if one["kind"] == "Service")
+        return found
+
 
 def path(manifest: Manifest, *, collection: bool = False) -> str:
     """The URL path of an object, or of its collection."""

@@ -16,10 +16,15 @@ import msgspec
 MAX_LEVELS: Final = 100
 
 
-def holds_plain_json(view: type[Any]) -> bool:
-    """Whether objects decoded into a type keep parts of which the type does not say what they are."""
+def plain_fields(view: type[Any]) -> tuple[str, ...]:
+    """The fields of a view, by attribute, that keep parts of which their types do not say what they are."""
+    info: Any = msgspec.inspect.type_info(view)
+    return tuple(field.name for field in info.fields if _holds_plain_json(field.type))
+
+
+def _holds_plain_json(info: msgspec.inspect.Type) -> bool:
     seen: set[Any] = set()
-    pending: list[Any] = [msgspec.inspect.type_info(view)]
+    pending: list[Any] = [info]
     while pending:
         info = pending.pop()
         if isinstance(info, msgspec.inspect.AnyType):

@@ -7,8 +7,8 @@ import pytest
 from aiohttp import web
 
 from tests.doctor.world import NS, DoctorWorld, codes
-from webhook.doctor.checks import reach
 from webhook.doctor.checks.reach import check
+from webhook.install import reach
 
 ASKED = f"/api/v1/namespaces/{NS}/services/https:{NS}:webhooks/proxy/healthz"
 SUBJECT = f"Service {NS}/{NS}"
