@@ -287,7 +287,7 @@ def test_cleanup_refuses_while_we_are_called(api: InstallMemory, golden: Callabl
 def test_install_says_where_the_api_server_does_not_reach_the_replicas(
     api: InstallMemory, golden: Callable[[str], None]
 ) -> None:
-    why = "error trying to reach service: dial tcp 10.1.2.3:8443: i/o timeout"
+    why = "dial tcp 10.1.2.3:8443: timeout"
     api.answers["GET", "/proxy/healthz"] = (
         503,
         {"kind": "Status", "reason": "ServiceUnavailable", "message": why},
