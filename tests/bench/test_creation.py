@@ -6,8 +6,10 @@ from collections import Counter
 
 import pytest
 
+from bench.creation import steady
 from bench.creation.rate import CreationRun
 from bench.creation.webhook_calls import Calls
+from webhook.settings.file import default_settings
 
 _NAME = "apiserver_admission_webhook_admission_duration_seconds"
 
@@ -55,3 +57,10 @@ def test_what_is_slow_and_what_failed_is_in_the_row() -> None:
 
     assert run.cells() == ("102", "2 (2 429)", "2.0", "4.0", "500.0")
     assert CreationRun([], Counter({"500": 1})).cells() == ("1", "1 (1 500)", "-", "-", "-")
+
+
+def test_the_webhook_is_called_for_all_its_objects() -> None:
+    excluded = default_settings().excluded_namespaces
+
+    assert excluded.isdisjoint(map(steady.namespace_of, ("none", "empty", "kubevirt-webhook")))
+    assert "kubevirt-webhook" in excluded
