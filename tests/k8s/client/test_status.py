@@ -30,7 +30,13 @@ def test_what_another_account_may_not_do_either(message: str, is_of_admission: b
     assert decode_status(body).is_of_admission is is_of_admission
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"\xff", b"[]", b"{}"])
+def test_a_line_of_plain_text_is_the_message() -> None:
+    said = "Client sent an HTTP request to an HTTPS server."
+
+    assert decode_status(f"{said}\n".encode()).text == said
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"\xff", b"[]", b"{}", b"{", b"a\nb", b"a\x1bb", b"a" * 201])
 def test_what_is_no_status_says_nothing(body: bytes) -> None:
     status = decode_status(body)
 

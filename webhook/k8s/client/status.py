@@ -53,11 +53,27 @@ class ApiStatus(View, frozen=True):
 
 
 _decode: Final = msgspec.json.Decoder(ApiStatus).decode
+# Of a text that is no Status.
+_MAX_LINE: Final = 200
 
 
 def decode_status(body: bytes | msgspec.Raw) -> ApiStatus:
-    """The Status in the body of an answer; an empty one for anything else, such as the page of a proxy."""
+    """The Status in the body of an answer: one with a plain line as its message, an empty one for anything else.
+
+    Go answers plain text before an API server's own code runs, for example to HTTP at a port for HTTPS. A proxy answers
+    a page.
+    """
     try:
         return _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ApiStatus()
+        return ApiStatus(message=_plain_line(bytes(body)))
+
+
+def _plain_line(body: bytes) -> str | None:
+    """The line that a body is; None where it is none."""
+    try:
+        text = body.decode().strip()
+    except UnicodeDecodeError:
+        return None
+    is_line = len(text) <= _MAX_LINE and text.isprintable() and not text.startswith(("<", "{", "["))
+    return text if is_line else None
