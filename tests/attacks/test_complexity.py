@@ -19,7 +19,7 @@ from tests.attacks.counting import Cost, nonlinear, watched
 from tests.attacks.schema import Path
 from tests.attacks.world import OBJECT, AttackWorld, view
 from tests.attacks.worlds import WORLDS
-from webhook.admission import credentials, redaction, wire
+from webhook.admission import credentials, decision, redaction, wire
 from webhook.facts import Facts, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, VmiKey
 from webhook.k8s.views import Unstructured, View
 from webhook.kubevirt.go_json import remembered
@@ -46,6 +46,7 @@ def _without_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left out for small reviews, or remembered of what is short, would look like growth where it ends."""
     monkeypatch.setattr(credentials, "_may_be_credential", credentials._may_be_credential.__wrapped__)
     monkeypatch.setattr(wire, "_may_be_deep", lambda _: True)
+    monkeypatch.setattr(decision, "is_harmless", lambda _: False)
     monkeypatch.setattr(remembered, "MAX_BYTES", 0)
 
 
