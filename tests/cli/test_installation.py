@@ -14,6 +14,7 @@ from tests.install.manifests import planned
 from tests.install.memory import InstallMemory, Replicas
 from tests.install.vms import VMS, S, vm
 from webhook.cli import confirmation, installation
+from webhook.install import reach
 from webhook.k8s.client import transport
 
 CLUSTER = 'context "prod", https://prod.example:6443'
@@ -285,8 +286,9 @@ def test_cleanup_refuses_while_we_are_called(api: InstallMemory, golden: Callabl
 
 
 def test_install_says_where_the_api_server_does_not_reach_the_replicas(
-    api: InstallMemory, golden: Callable[[str], None]
+    api: InstallMemory, golden: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(reach, "PAUSE", 0.0)
     why = "dial tcp 10.1.2.3:8443: timeout"
     api.answers["GET", "/proxy/healthz"] = (
         503,

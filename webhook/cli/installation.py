@@ -184,7 +184,7 @@ async def _warn_if_unreachable(api: KubernetesTransport, plan: Plan) -> None:
     service = plan.service["metadata"]
     why = await why_unreachable(api, service["namespace"], service["name"])
     if why and not isinstance(why, Unavailable):
-        what = f"the API server does not reach the replicas, so no request is evaluated: {why}"
+        what = f"the API server does not reach a replica, so requests may not be evaluated: {why}"
         write.line(f"warning: {what}; {REMEDY}", err=True)
 
 

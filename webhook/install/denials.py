@@ -14,5 +14,5 @@ def advise(status: int, error: ApiStatus, action: str) -> str:
         action: what an account needs the permission for, for example ``get and patch it``.
     """
     if error.is_of_admission:
-        return "change what denies it, or let it through there, and run the command again to continue"
+        return "change what denies it, or let it through there, and run the command again"
     return f"use an account that is permitted to {action}" if status in (401, 403) else ""

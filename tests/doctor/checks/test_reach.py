@@ -29,8 +29,15 @@ def denial(message: str, reason: str = "ServiceUnavailable") -> dict[str, Any]:
     ids=["answer", "TLS alert", "policy that drops", "policy that rejects"],
 )
 async def test_whether_there_is_a_connection(
-    world: DoctorWorld, status: int, body: dict[str, Any] | None, verdict: str, code: str
+    world: DoctorWorld,
+    status: int,
+    body: dict[str, Any] | None,
+    verdict: str,
+    code: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(reach, "PAUSE", 0.0)
+
     def answered(_: Any) -> web.Response:
         return web.json_response(body, status=status) if body else web.Response(text="Not Found", status=status)
 
@@ -58,6 +65,23 @@ async def test_an_api_server_that_gives_no_answer(world: DoctorWorld) -> None:
     assert await world.run(check) == []
 
 
+async def test_a_rejected_connection_is_tried_again(world: DoctorWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reach, "PAUSE", 0.1)
+    refused = web.json_response(denial("dial tcp 10.1.2.3:8443: refused"), status=503)
+    answers = iter([refused, web.Response(text="ok")])
+    world.server.answer(ASKED, lambda _: next(answers), times=2)
+
+    (finding,) = await world.run(check)
+
+    assert finding.verdict == "ok"
+
+
+async def test_a_page_of_a_load_balancer_says_nothing(world: DoctorWorld) -> None:
+    world.server.answer(ASKED, lambda _: web.Response(text="no healthy upstream", status=503))
+
+    assert await world.run(check) == []
+
+
 async def test_no_answer_in_time_is_a_failure_for_the_api_server_answers_all_else(
     world: DoctorWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +93,7 @@ async def test_no_answer_in_time_is_a_failure_for_the_api_server_answers_all_els
 
     assert reach.PATIENCE > 30
     monkeypatch.setattr(reach, "PATIENCE", 0.2)
+    monkeypatch.setattr(reach, "PAUSE", 0.1)
     world.server.answer(ASKED, silent)
 
     try:

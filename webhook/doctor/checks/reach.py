@@ -23,6 +23,6 @@ async def check(installation: Installation) -> list[Finding]:
         return []  # Another check reports it: the metrics are read in the same way.
     subject = f"Service {namespace}/{name}"
     if why:
-        what = f"the API server does not reach a replica at port webhooks, so no request is evaluated: {why}"
+        what = f"the API server does not reach a replica at port webhooks, so requests may not be evaluated: {why}"
         return [Finding(CHECK, "unreachable", subject, "failure", what, REMEDY)]
     return [Finding(CHECK, "reachable", subject, "ok", "the API server reaches a replica at port webhooks")]

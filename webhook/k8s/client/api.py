@@ -40,7 +40,7 @@ class ApiConnectionError(Exception):
 
 
 class NoAnswerInTimeError(ApiConnectionError):
-    """There is a connection to the API server, and no answer came in time."""
+    """No answer came in time, and it was not the making of a connection that took too long."""
 
 
 class TooLargeError(ApiConnectionError):
