@@ -14,8 +14,9 @@ from tests.builders import Json, launcher_pod, review
 from webhook.admission.decision import Denial, FieldCause, Outcome
 from webhook.admission.wire import MAX_NOTE, Codec, GroupVersionKind, Request, encode, is_dry_run, object_name
 from webhook.errors import MAX_SENTENCE, InputError
+from webhook.k8s.nesting import MAX_LEVELS
 from webhook.k8s.pods import DeleteOptions, Eviction, Pod
-from webhook.k8s.views import ObjectMeta
+from webhook.k8s.views import ObjectMeta, Unstructured
 from webhook.kubevirt.views import VirtualMachine
 from webhook.text import visible
 
@@ -281,3 +282,18 @@ def test_object_name(request_: Request[Pod], name: str) -> None:
 )
 def test_evictions_have_two_places_for_dry_runs(request_: Request[Any], dry: bool) -> None:
     assert is_dry_run(request_) == dry
+
+
+@pytest.mark.parametrize("member", ["object", "oldObject"])
+@pytest.mark.parametrize("levels", [MAX_LEVELS - 1, MAX_LEVELS])
+def test_plain_json_has_as_many_levels_as_rules_are_made_for(member: str, levels: int) -> None:
+    """The view of the object is the first level."""
+    spec: Any = []
+    for _ in range(levels - 1):
+        spec = {"a": spec}
+    whole: Json = {"kind": "VirtualMachine", "metadata": {}}
+    asked = review(whole, **{member: {**whole, "spec": spec}})
+
+    received = Codec(Unstructured, "kubevirt.io", "VirtualMachine").decode(body(asked))
+
+    assert (received.malformed is None) is (levels < MAX_LEVELS)
