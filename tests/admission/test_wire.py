@@ -292,7 +292,8 @@ def test_plain_json_has_as_many_levels_as_rules_are_made_for(member: str, levels
     for _ in range(levels - 1):
         spec = {"a": spec}
     whole: Json = {"kind": "VirtualMachine", "metadata": {}}
-    asked = review(whole, **{member: {**whole, "spec": spec}})
+    asked = review(whole)
+    asked["request"][member] = {**whole, "spec": spec}
 
     received = Codec(Unstructured, "kubevirt.io", "VirtualMachine").decode(body(asked))
 
