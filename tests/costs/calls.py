@@ -29,6 +29,7 @@ from webhook.settings import file as settings_file
 
 ROOT: Final = Path(__file__).parents[2]
 _REVIEWS: Final = ROOT / "bench/reviews"
+CLUSTER: Final = _REVIEWS / "cluster"
 _CAPTURES: Final = ROOT / "tests/data/captures"
 # Caches are filled by the first reviews.
 _WARM_UP: Final = 5
@@ -131,15 +132,16 @@ def _failed(event: str, path: str, error: BaseException) -> None:
     raise AssertionError(f"{path}: {event}") from error
 
 
-async def counted(paths: Collection[str] = BY_PATH) -> dict[str, Counter[str]]:
+async def counted(paths: Collection[str] = BY_PATH, cluster: Path = CLUSTER) -> dict[str, Counter[str]]:
     """The calls of a review by endpoint, each by function: ``module:function``.
 
     Args:
         paths: the endpoints that are asked.
+        cluster: the manifests of the cluster, but for the instancetypes policy, which has its own.
     """
     sink = os.open(os.devnull, os.O_WRONLY)
     audit = LineWriter(Descriptor(sink))
-    servers = [_Server(cluster, audit) for cluster in (_REVIEWS / "cluster", cases.CLUSTER)]
+    servers = [_Server(directory, audit) for directory in (cluster, cases.CLUSTER)]
     # Let the connections begin.
     await asyncio.sleep(0.01)
     result = {}

@@ -6,11 +6,20 @@ that makes something cheaper needs a new table too, or a later change could make
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+import json
+import shutil
+from pathlib import Path
 
-from tests.costs import table
+import pytest
+import yaml
+
+from tests.costs import calls, table
 from tests.costs.modules import imported
 from webhook.review.endpoints import BY_PATH
+
+MIGRATIONS = "/validate/migration/virtualmachineinstancemigrations/enforce"
+NODES = 600
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +45,24 @@ def test_what_became_cheaper_is_in_the_table(now: dict[str, dict[str, int]]) -> 
     then = table.committed()["calls"]
 
     assert not [path for path in now if table.shrunk(now[path], then[path])], f"run {table.AGAIN}"
+
+
+def test_a_migration_takes_no_longer_with_more_nodes(now: dict[str, dict[str, int]], tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster"
+    shutil.copytree(calls.CLUSTER, cluster)
+    nodes = list(yaml.safe_load_all((cluster / "nodes.yaml").read_text()))
+    more = []
+    for number in range(NODES):
+        metadata = nodes[number % len(nodes)]["metadata"]
+        name = f"{metadata['name']}-{number}"
+        labels = {**metadata["labels"], "kubernetes.io/hostname": name}
+        more.append({**nodes[number % len(nodes)], "metadata": {**metadata, "name": name, "labels": labels}})
+    (cluster / "more.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": more}))
+
+    with asyncio.Runner() as runner:
+        many = runner.run(calls.counted([MIGRATIONS], cluster))
+
+    assert table.growth(many[MIGRATIONS], now[MIGRATIONS]) == ""
 
 
 def test_serve_imports_no_more_than_it_did() -> None:
