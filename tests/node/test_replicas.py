@@ -116,12 +116,13 @@ def test_a_replica_that_hangs_is_taken_out_and_denies_nothing(installed: NodeIns
 def test_replicas_that_the_api_server_does_not_reach_are_a_failure_of_doctor(installed: NodeInstallation) -> None:
     installed.wait_ready()
     assert reach(installed) == {("reachable", "ok")}
-    # As a NetworkPolicy would that denies all but the kubelets' probes.
+    replicas = ", ".join(pod["status"]["podIP"] for pod in installed.ready_pods())
+    # As a NetworkPolicy of theirs would that denies all but the kubelets' probes: other tests' replicas stay reachable.
     table = ("table", "ip", "denied")
     nft("add", *table)
     try:
         nft("add", "chain", *table[1:], "out", "{ type filter hook output priority -300 ; }")
-        nft("add", "rule", *table[1:], "out", "ip", "daddr", "10.244.0.0/16", "tcp", "dport", "8443", "drop")
+        nft("add", "rule", *table[1:], "out", "ip", "daddr", f"{{ {replicas} }}", "tcp", "dport", "8443", "drop")
         assert reach(installed) == {("unreachable", "failure")}
         assert len(installed.ready_pods()) == 2
     finally:
