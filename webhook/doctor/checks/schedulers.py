@@ -28,7 +28,7 @@ _PATIENCE: Final = DEFAULT_LEASE_SECONDS + POLL_SECONDS
 # VMIs that are read to confirm waiting pods: enough to find two namespaces with such pods.
 _CHECKS: Final = 100
 _VERDICTS: Final[dict[str, Verdict]] = {"available": "ok", "unavailable": "failure", "unknown": "unknown"}
-_TODOS: Final = {
+_REMEDIES: Final = {
     "available": "",
     "unavailable": "start it; while it is unavailable, VMs use default-scheduler",
     "unknown": "run doctor again; while this is unknown, schedulerName is not set, unless assumeAlive is true",
@@ -74,7 +74,7 @@ async def _check_health(installation: Installation, scheduler: SchedulerSettings
     is_renewed = health.state == "available" and scheduler.guard.kind == "lease"
     why = f"Lease {scheduler.guard.namespace}/{scheduler.guard.name} has not expired" if is_renewed else health.why
     code = health.state
-    return [Finding(CHECK, code, subject, _VERDICTS[health.state], f"{code}: {why}", _TODOS[health.state])]
+    return [Finding(CHECK, code, subject, _VERDICTS[health.state], f"{code}: {why}", _REMEDIES[health.state])]
 
 
 async def _evaluate_health(

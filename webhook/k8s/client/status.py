@@ -53,7 +53,7 @@ class ApiStatus(View, frozen=True):
 
 
 _decode: Final = msgspec.json.Decoder(ApiStatus).decode
-# Of a text that is no Status.
+# Of a text that is not a Status, in characters.
 _MAX_LINE: Final = 200
 
 
