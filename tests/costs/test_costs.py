@@ -16,7 +16,11 @@ import yaml
 
 from tests.costs import calls, table
 from tests.costs.modules import imported
+from webhook.cluster.files import FilesCluster
+from webhook.facts import NodesKey
+from webhook.placement.index import NodeIndex
 from webhook.review.endpoints import BY_PATH
+from webhook.settings.file import default_settings
 
 MIGRATIONS = "/validate/migration/virtualmachineinstancemigrations/enforce"
 NODES = 600
@@ -62,6 +66,9 @@ def test_a_migration_takes_no_longer_with_more_nodes(now: dict[str, dict[str, in
     with asyncio.Runner() as runner:
         many = runner.run(calls.counted([MIGRATIONS], cluster))
 
+    index = FilesCluster.load(cluster, default_settings()).peek(NodesKey())
+    assert isinstance(index, NodeIndex)
+    assert len(index) == NODES + len(nodes)
     assert table.growth(many[MIGRATIONS], now[MIGRATIONS]) == ""
 
 
