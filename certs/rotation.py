@@ -119,7 +119,7 @@ class RotationClock(Protocol):
 
 
 class Log(Protocol):
-    """A log of events with fields, such as `webhook.runtime.logs.StructuredLogger`."""
+    """A log of events with fields, such as `webhook.server.runtime.logs.StructuredLogger`."""
 
     def info(self, event: str, **fields: Any) -> Any:
         """Log an expected event."""

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/fidelity.md about releases of KubeVirt, which are made of `webhook.releases`."""
+"""Writes the tables of docs/fidelity.md about releases of KubeVirt, which are made of `webhook.kubevirt.releases`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from webhook.releases.capabilities import CAPABILITIES
-from webhook.releases.capability import Capability
-from webhook.releases.fields import FIELDS
-from webhook.releases.version import KNOWN, Version
+from webhook.kubevirt.releases.capabilities import CAPABILITIES
+from webhook.kubevirt.releases.capability import Capability
+from webhook.kubevirt.releases.fields import FIELDS
+from webhook.kubevirt.releases.version import KNOWN, Version
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs" / "fidelity.md"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from webhook.admission.reasons import MEANINGS, Meaning
 from webhook.names import EVICTION, INSTANCETYPES, MIGRATION, SCHEDULING
-from webhook.reasons import MEANINGS, Meaning
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "messages.md"
 

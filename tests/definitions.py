@@ -8,8 +8,8 @@ from typing import Any
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES
 from webhook.kubevirt.go_json.containers import List, Map
 from webhook.kubevirt.go_json.structs import OrNull, Shape, Struct, Value
+from webhook.kubevirt.releases import fields
 from webhook.kubevirt.types import instancetypes, machines
-from webhook.releases import fields
 
 Json = dict[str, Any]
 

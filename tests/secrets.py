@@ -13,12 +13,12 @@ from tests.builders import UNAVAILABLE, VMI_UID, Json, known, vmi
 from tests.policies.instancetypes import world as sizes
 from tests.review.memory import KeptInMemory, MemoryCluster
 from webhook import names
-from webhook.background.event_observer import event_of
 from webhook.errors import Unavailable
 from webhook.facts import Key, NamespaceKey, SchedulerKey, VmiKey
 from webhook.k8s.views import Namespace, ObjectMeta
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer
+from webhook.server.background.event_observer import event_of
 from webhook.settings.snapshot import InstancetypeSettings, Settings
 
 DISKS = {"devices": {"disks": [{"name": "root", "disk": {}}, {"name": "d", "disk": {}}]}}

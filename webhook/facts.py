@@ -13,13 +13,13 @@ from typing import Any, Final, Generic, Literal, TypeVar
 import msgspec
 
 from webhook.admission.wire import UserInfo
+from webhook.admission.work import Work
 from webhook.errors import Unavailable
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Namespace, Object
 from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
-from webhook.work import Work
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Object)

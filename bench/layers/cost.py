@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.layers.catalog import SEED, make_images, make_vms, pod
-from webhook.layers.index import LayerIndex
-from webhook.layers.manifests import Layer, digest_of
-from webhook.layers.references import ImageReference, parse_reference
-from webhook.registry.fetch_queue import PullScope
+from webhook.images.index import LayerIndex
+from webhook.images.manifests import Layer, digest_of
+from webhook.images.references import ImageReference, parse_reference
+from webhook.images.registry.fetch_queue import PullScope
 from webhook.server.extender import Extender
 
 _PLATFORM: Final = "linux/amd64"

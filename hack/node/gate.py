@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCES: Final = (
     *("Dockerfile", ".dockerignore", "requirements-image.lock", "requirements-build.lock"),
     *("hack/image", "hack/node", "manifests", "tests/node"),
-    *("certs", "webhook/install", "webhook/k8s/client", "webhook/runtime"),
+    *("certs", "webhook/install", "webhook/k8s/client", "webhook/server/runtime"),
 )
 TESTS: Final = ("tests/node/test_image.py", "tests/node/test_smoke.py")
 SKIPPED: Final = "skipped: "

@@ -20,6 +20,7 @@ from tests.attacks.schema import Path
 from tests.attacks.world import OBJECT, AttackWorld, view
 from tests.attacks.worlds import WORLDS
 from webhook.admission import credentials, decision, redaction, wire
+from webhook.admission.work import TooComplex, Work
 from webhook.facts import Facts, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, VmiKey
 from webhook.k8s.views import Unstructured, View
 from webhook.kubevirt.go_json import remembered
@@ -28,7 +29,6 @@ from webhook.placement.expression import Expression
 from webhook.placement.requirement import ADDED, Label
 from webhook.placement.verdict import Failure, Verdict
 from webhook.review.endpoints import ENDPOINTS
-from webhook.work import TooComplex, Work
 
 # Enough items for a square to show.
 FEW = 12

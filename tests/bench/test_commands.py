@@ -12,10 +12,10 @@ from bench.commands.__main__ import main
 from bench.commands.inputs import write_cluster, write_directory, write_file
 from tests.cli.examples import EXAMPLES
 from tests.cli.runner import run
+from webhook.admission.work import Work
 from webhook.cli.review.inputs import PART_BYTES, batches, find
 from webhook.cli.snapshot import from_files
-from webhook.drain import planner
-from webhook.work import Work
+from webhook.forecast.drain import planner
 
 
 def calls(words: list[str]) -> int:

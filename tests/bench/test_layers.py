@@ -11,8 +11,8 @@ from bench.layers.catalog import FAMILIES, CatalogImage, CatalogVm, make_images,
 from bench.layers.cost import AttemptCost, measure_cost
 from bench.layers.measure import LayersFigures, LayersSize, MeasuredNodes
 from bench.layers.report import chart, markdown, write_json
+from webhook.install.schedulers.lint import LintTarget, lint
 from webhook.k8s.yaml_builder import Document
-from webhook.scheduler.lint import LintTarget, lint
 
 FIGURES = {
     case.key: LayersFigures(1024 * (9 - number), 2048, (3, 5), (10.0, 20.0)) for number, case in enumerate(CASES)

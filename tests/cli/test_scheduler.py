@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from tests.cli.runner import run
-from tests.scheduler.configurations import configuration, profile
-from webhook.scheduler.variants import VARIANTS
+from tests.install.schedulers.configurations import configuration, profile
+from webhook.install.schedulers.variants import VARIANTS
 
 
 def written(tmp_path: Path, value: object) -> Path:

@@ -30,8 +30,8 @@ from webhook.admission.lines import DROPPING, WRITING_AGAIN
 from webhook.cli.main import main
 from webhook.errors import InputError
 from webhook.k8s.yaml_documents import read_documents
-from webhook.runtime.events import ServerEvent
-from webhook.runtime.options import Options
+from webhook.server.runtime.events import ServerEvent
+from webhook.server.runtime.options import Options
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = ["--cluster-from", str(EXAMPLES / "cluster")]

@@ -14,9 +14,9 @@ from webhook.cluster.definitions import RETRY_SECONDS
 from webhook.facts import KubeVirtKey
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES
+from webhook.kubevirt.releases import fields
+from webhook.kubevirt.releases.release import Release
 from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.releases import fields
-from webhook.releases.release import Release
 
 PREFERRED_VIDEO = "devices.preferredVideoType"
 PATHS = [DEFINITIONS.path(name=name) for name in NAMES.values()]

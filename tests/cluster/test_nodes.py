@@ -7,9 +7,9 @@ from typing import Any, cast
 import msgspec
 
 from webhook.cluster.nodes import WatchedNodes
+from webhook.images.nodes import ReportedNode
 from webhook.k8s.client.resources import NODES, Resource
 from webhook.k8s.nodes import NodeView
-from webhook.layers.nodes import ReportedNode
 
 
 class NodesReports:

@@ -9,9 +9,13 @@ from typing import Final
 
 # With what `serve` imports later on, as soon as it knows that it serves a cluster.
 _SERVE: Final = (
-    *("webhook.cli.main", "webhook.cli.serve", "uvloop", "webhook.runtime.serve", "webhook.cluster.live"),
-    *("webhook.k8s.client.transport", "webhook.background.drift.scanner", "webhook.background.drift.policy_reports"),
-    *("webhook.background.event_recorder", "webhook.background.fidelity"),
+    *("webhook.cli.main", "webhook.cli.serve", "uvloop", "webhook.server.runtime.serve", "webhook.cluster.live"),
+    *(
+        "webhook.k8s.client.transport",
+        "webhook.server.background.drift.scanner",
+        "webhook.server.background.drift.policy_reports",
+    ),
+    *("webhook.server.background.event_recorder", "webhook.server.background.fidelity"),
 )
 _PROGRAM: Final = f"""
 import json, sys

@@ -19,7 +19,7 @@ from aiohttp import web
 from certs.authority import Authority
 from tests import builders
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running, status
-from tests.scheduler.configurations import configuration
+from tests.install.schedulers.configurations import configuration
 from webhook.doctor.report import Report, examine
 from webhook.doctor.support import views
 from webhook.doctor.support.finding import Finding

@@ -12,8 +12,8 @@ import pytest
 
 from tests.definitions import definition
 from webhook.kubevirt.definitions import NAMES
-from webhook.releases import fields
-from webhook.runtime.events import ServerEvent
+from webhook.kubevirt.releases import fields
+from webhook.server.runtime.events import ServerEvent
 
 from .conftest import NewWebhook, OwnPlane
 from .support.kube import Json, eventually

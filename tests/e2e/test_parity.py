@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from webhook.admission.audit import FidelityRecord
-from webhook.background.fidelity import FidelityCheck
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.vm.sync import run
 from webhook.kubevirt.webhooks.vmi_mutator import create
+from webhook.server.background.fidelity import FidelityCheck
 from webhook.settings.snapshot import FidelitySettings
 
 from .support.access import Access

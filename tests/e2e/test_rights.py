@@ -9,11 +9,11 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.cluster.fake_apiserver import FakeClock
-from webhook.background.drift.policy_reports import Reports
-from webhook.background.event_recorder import WINDOW_SECONDS, Event, EventWriter
-from webhook.background.fidelity import FidelityCheck
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.config import DEFAULTS
+from webhook.server.background.drift.policy_reports import Reports
+from webhook.server.background.event_recorder import WINDOW_SECONDS, Event, EventWriter
+from webhook.server.background.fidelity import FidelityCheck
 from webhook.settings.snapshot import FidelitySettings
 
 from .conftest import OwnPlane

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.scheduler.configurations import configuration, profile
+from tests.install.schedulers.configurations import configuration, profile
 from webhook.cli.data import directory
-from webhook.scheduler.variants import Variant
-from webhook.scheduler.variants import configuration as configuration_for
+from webhook.install.schedulers.variants import Variant
+from webhook.install.schedulers.variants import configuration as configuration_for
 
 from .conftest import OwnPlane
 from .support.configured import create, end, node_of, start, tried

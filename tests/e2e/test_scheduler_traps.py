@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.scheduler.configurations import configuration, profile
+from tests.install.schedulers.configurations import configuration, profile
 from webhook.cli.data import directory
 
 from .conftest import OwnPlane

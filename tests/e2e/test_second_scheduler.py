@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from hack.controlplane import build, bundles
-from webhook.scheduler.variants import CONFIGURATION_KEY, VARIANTS, Variant, configuration
+from webhook.install.schedulers.variants import CONFIGURATION_KEY, VARIANTS, Variant, configuration
 
 from .conftest import OwnPlane
 from .support import manifests, second_scheduler, versions

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from hack import capabilities
-from webhook.releases.capabilities import CAPABILITIES
+from webhook.kubevirt.releases.capabilities import CAPABILITIES
 
 
 def test_each_capability_is_asked_for_in_one_place() -> None:

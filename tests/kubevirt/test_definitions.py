@@ -22,13 +22,13 @@ from webhook.kubevirt.go_json.structs import (
     Value,
     is_required,
 )
+from webhook.kubevirt.releases import fields
+from webhook.kubevirt.releases.definitions import Definitions
+from webhook.kubevirt.releases.fields import unknown_fields
+from webhook.kubevirt.releases.release import NEWEST, release_of
+from webhook.kubevirt.releases.version import KNOWN, Version
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.vm.creation import CreationDenied, from_vm, from_vmi
-from webhook.releases import fields
-from webhook.releases.definitions import Definitions
-from webhook.releases.fields import unknown_fields
-from webhook.releases.release import NEWEST, release_of
-from webhook.releases.version import KNOWN, Version
 
 PREFERRED_VIDEO = "devices.preferredVideoType"
 

@@ -10,11 +10,11 @@ import pytest
 from webhook.errors import Unavailable
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.install import InstallReader, KubeVirtInstall, find_in_use
+from webhook.kubevirt.releases.definitions import DefinedFields, Definitions
+from webhook.kubevirt.releases.fields import FIELDS, MACHINE, unknown_fields
+from webhook.kubevirt.releases.release import Release
+from webhook.kubevirt.releases.version import Version
 from webhook.kubevirt.views import KubeVirt
-from webhook.releases.definitions import DefinedFields, Definitions
-from webhook.releases.fields import FIELDS, MACHINE, unknown_fields
-from webhook.releases.release import Release
-from webhook.releases.version import Version
 
 
 def kubevirt(namespace: str = "kubevirt", phase: str | None = "Deployed", **configuration: Any) -> KubeVirt:

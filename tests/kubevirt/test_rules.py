@@ -25,10 +25,10 @@ from webhook.kubevirt.go_json.structs import (
 )
 from webhook.kubevirt.instancetype import revision
 from webhook.kubevirt.instancetype.conflict import Rejection
+from webhook.kubevirt.releases.release import release_of
+from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import NEWEST, Rules, rules_of
 from webhook.kubevirt.webhooks import instancetype_admitter, vm_admitter, vmi_mutator
-from webhook.releases.release import release_of
-from webhook.releases.version import parse_version
 
 Json = dict[str, Any]
 PCI = "kubevirt.io/pci-topology-version"

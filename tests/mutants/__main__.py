@@ -34,7 +34,7 @@ STAGES = {
         "--ignore=tests/kubevirt/go_json/test_origins.py",
     ],
     "tests of releases": [
-        "tests/releases",
+        "tests/kubevirt/releases",
         "tests/placement/test_releases.py",
         "tests/policies/common/test_migration_targets.py",
         "tests/policies/common/test_reservations.py",
@@ -42,7 +42,7 @@ STAGES = {
 }
 _COPIED = (
     *("webhook", "certs", "tests/vectors", "tests/kubevirt", "tests/k8s", "tests/data"),
-    *("tests/releases", "tests/placement", "tests/policies"),
+    *("tests/kubevirt/releases", "tests/placement", "tests/policies"),
 )
 _WORKERS = 2
 _SECONDS = 300

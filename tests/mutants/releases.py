@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.mutants.mutant import ROOT, Mutant
-from webhook.releases.capabilities import CAPABILITIES
+from webhook.kubevirt.releases.capabilities import CAPABILITIES
 
 _ASKS = re.compile(r"[\w.]+\.has\(([A-Z][A-Z0-9_]+)\)")
 

@@ -8,14 +8,14 @@ import pytest
 
 from tests.placement.samples import node
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.releases.release import release_of
+from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import rules_of
 from webhook.placement import constraints, demand
 from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.reading import read
 from webhook.placement.requirement import VENDOR, Label
 from webhook.placement.vmis import Vmi
-from webhook.releases.release import release_of
-from webhook.releases.version import parse_version
 
 TDX, IOMMUFD = "devices.kubevirt.io/tdx", "devices.kubevirt.io/iommufd"
 INTEL = "cpu-vendor.node.kubevirt.io/Intel"

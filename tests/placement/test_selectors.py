@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.placement.samples import node
+from webhook.admission.work import MAX_STEPS, TooComplex, Work
 from webhook.placement.index import NodeIndex
 from webhook.placement.selectors import suggestions
-from webhook.work import MAX_STEPS, TooComplex, Work
 
 ZONE = "topology.kubernetes.io/zone"
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tests.review.memory import MemoryCluster
+from webhook.admission.work import MAX_STEPS, spend
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, Key, NamespaceKey
 from webhook.review.replay import MAX_ROUNDS, replay
-from webhook.work import MAX_STEPS, spend
 
 NAMES = [NamespaceKey(f"n{number}") for number in range(MAX_ROUNDS + 1)]
 

@@ -12,6 +12,7 @@ from tests.review.cases import MIGRATION_PATH, VM_RULES_PATH, facts_under, raise
 from tests.review.memory import PODS, KeptInMemory, MemoryCluster, evaluate
 from webhook import names
 from webhook.admission.decision import Decision, Reason, skip
+from webhook.admission.work import MAX_STEPS, spend
 from webhook.errors import Unavailable
 from webhook.facts import (
     Facts,
@@ -21,7 +22,6 @@ from webhook.facts import (
 from webhook.names import Code
 from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.review.replay import MAX_ROUNDS
-from webhook.work import MAX_STEPS, spend
 
 
 def _validating(policy: Any) -> Endpoint:

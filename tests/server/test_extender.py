@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from webhook.layers.index import LayerIndex
-from webhook.layers.manifests import Layer
-from webhook.layers.references import ImageReference
-from webhook.registry.fetch_queue import PullScope
+from webhook.images.index import LayerIndex
+from webhook.images.manifests import Layer
+from webhook.images.references import ImageReference
+from webhook.images.registry.fetch_queue import PullScope
 from webhook.server.extender import MAX_BODY_BYTES, MAX_LAYERS, PATH, Extender, ExtenderError, extending
 
 AMD, ARM = "linux/amd64", "linux/arm64"

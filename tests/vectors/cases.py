@@ -15,9 +15,9 @@ from tests.lookups import among
 from webhook.errors import InputError
 from webhook.kubevirt.config import AMD64, ClusterConfig
 from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.releases.release import release_of
+from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import NEWEST, Rules, rules_of
-from webhook.releases.release import release_of
-from webhook.releases.version import parse_version
 
 Json = dict[str, Any]
 

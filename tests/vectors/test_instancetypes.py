@@ -11,7 +11,7 @@ from tests.vectors.files import DATA, FILE, VERSIONS
 from tests.vectors.stages import STAGES
 from webhook.kubevirt.go_json import remembered
 from webhook.kubevirt.go_json.structs import Struct, decode
-from webhook.releases.version import KNOWN
+from webhook.kubevirt.releases.version import KNOWN
 
 FILES = (FILE, DATA / "corners.jsonl.gz", *VERSIONS)
 

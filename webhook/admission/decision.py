@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from webhook import messages, names
+from webhook import names
+from webhook.admission import messages
 from webhook.admission.credentials import SHORT, sanitize, sanitize_short
 from webhook.admission.redaction import is_harmless, is_plain_place, redact, redact_at
 from webhook.names import Mode

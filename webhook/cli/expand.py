@@ -27,10 +27,10 @@ from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.conflict import Cause
 from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.releases.fields import ineffective_fields
+from webhook.kubevirt.releases.release import Release
 from webhook.kubevirt.vm import creation
 from webhook.kubevirt.vm.creation import Created, CreationDenied, Stage
-from webhook.releases.fields import ineffective_fields
-from webhook.releases.release import Release
 
 # The namespace of generated UUIDs: KubeVirt's are random, these are the same in every run.
 _UUIDS: Final = UUID("b9d2c9a6-2f0a-5d0e-8d5e-0d3c3b0f6b52")

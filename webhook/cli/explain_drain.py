@@ -18,10 +18,10 @@ from webhook.cli.options import CLUSTER_FROM, kubeconfig_option, output_option
 from webhook.cli.snapshot import SnapshotError, from_cluster, from_files
 from webhook.cli.yamltext import dump
 from webhook.cluster.selection import require_single_source
-from webhook.drain.planner import plan
-from webhook.drain.report import DrainPlan
-from webhook.drain.snapshot import Snapshot
 from webhook.errors import InputError, quote
+from webhook.forecast.drain.planner import plan
+from webhook.forecast.drain.report import DrainPlan
+from webhook.forecast.drain.snapshot import Snapshot
 from webhook.k8s.quantity import parse
 
 _BLOCKED: Final = 1

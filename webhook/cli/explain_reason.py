@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import click
 import msgspec
 
+from webhook.admission.reasons import MEANINGS, Meaning, similar
 from webhook.cli import write
 from webhook.cli.options import output_option
 from webhook.cli.paragraphs import Paragraph, print_paragraphs
 from webhook.errors import InputError, quote
-from webhook.reasons import MEANINGS, Meaning, similar
 
 _WHAT = {
     "changed": "kubevirt-webhook changed the object",

@@ -348,7 +348,7 @@ async def _connect(kubeconfig: Path | None) -> AsyncIterator[KubernetesTransport
 
 def _read(file: Path) -> str:
     from webhook.errors import InputError
-    from webhook.inputs import read_file
+    from webhook.k8s.inputs import read_file
     from webhook.settings.file import MAX_BYTES
 
     try:

@@ -8,8 +8,8 @@ from typing import Any, Final
 import click
 
 from webhook.errors import InputError, quote
-from webhook.releases.release import Release, release_of
-from webhook.releases.version import OLDEST, parse_version
+from webhook.kubevirt.releases.release import Release, release_of
+from webhook.kubevirt.releases.version import OLDEST, parse_version
 
 OPTION: Final = "--kubevirt-version"
 

@@ -13,12 +13,12 @@ from webhook.cli import data, given, write
 from webhook.cli.groups import CommandGroup
 from webhook.cli.options import output_option
 from webhook.errors import InputError
+from webhook.install.schedulers import extender
+from webhook.install.schedulers.lint import KIND, LintTarget, Problem, is_configuration
+from webhook.install.schedulers.lint import lint as find_problems
+from webhook.install.schedulers.variants import VARIANTS, Place, Variant, configuration
 from webhook.k8s.yaml_builder import Document, format_path
 from webhook.k8s.yaml_documents import parse_documents, read_documents
-from webhook.scheduler import extender
-from webhook.scheduler.lint import KIND, LintTarget, Problem, is_configuration
-from webhook.scheduler.lint import lint as find_problems
-from webhook.scheduler.variants import VARIANTS, Place, Variant, configuration
 from webhook.text import pluralize
 
 _COLORS: Final = {"error": "red", "warning": "yellow"}

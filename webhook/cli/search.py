@@ -17,10 +17,10 @@ from webhook.kubevirt.definitions import DEFINITIONS, Definition, fields_of
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.install import find_in_use
 from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.releases.definitions import Definitions
+from webhook.kubevirt.releases.release import Release
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.views import KubeVirt
-from webhook.releases.definitions import Definitions
-from webhook.releases.release import Release
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from webhook.cli import write
-from webhook.scheduler.variants import VARIANTS, Variant
+from webhook.install.schedulers.variants import VARIANTS, Variant
 
 if TYPE_CHECKING:
     from webhook.install.apply import Installer

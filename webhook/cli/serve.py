@@ -1,4 +1,4 @@
-"""`kubevirt-webhook serve`: answers admission requests; `webhook.runtime` is the server."""
+"""`kubevirt-webhook serve`: answers admission requests; `webhook.server.runtime` is the server."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def serve(**options: Any) -> None:
 
     import uvloop
 
-    from webhook.runtime.system_authorities import without_system_authorities
+    from webhook.server.runtime.system_authorities import without_system_authorities
 
     with without_system_authorities():
-        from webhook.runtime.options import Options
-        from webhook.runtime.serve import run
+        from webhook.server.runtime.options import Options
+        from webhook.server.runtime.serve import run
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(Options(**options)))

@@ -12,9 +12,9 @@ import msgspec
 from webhook.cluster.directory import describe_wrong_type
 from webhook.cluster.files import FilesCluster
 from webhook.doctor.support.reader import Reader
-from webhook.drain.snapshot import Snapshot
-from webhook.drain.views import BUDGETS, RUNNING_PODS
 from webhook.errors import InputError, Unavailable
+from webhook.forecast.drain.snapshot import Snapshot
+from webhook.forecast.drain.views import BUDGETS, RUNNING_PODS
 from webhook.k8s.client.resources import NAMESPACES, NODES, Resource
 from webhook.k8s.client.transport import connect
 from webhook.k8s.views import Object, PartialObjectMetadata

@@ -18,9 +18,9 @@ from webhook.errors import Unavailable
 from webhook.k8s.client.api import ApiConnectionError, Transport, decode, explain, fetch_body, list_failure
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object
+from webhook.kubevirt.releases.definitions import Definitions
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.views import KubeVirt
-from webhook.releases.definitions import Definitions
 
 Json = dict[str, Any]
 

@@ -12,10 +12,10 @@ import msgspec
 from webhook import names
 from webhook.errors import InputError, quote
 from webhook.install.registration import Manifest
+from webhook.install.schedulers.variants import CONFIGURATION_KEY, LOAD_AWARE, VARIANTS, Variant, configuration
 from webhook.install.shipped import shipped
 from webhook.install.shortage import no_answer
 from webhook.k8s.client.api import ApiConnectionError, Requests
-from webhook.scheduler.variants import CONFIGURATION_KEY, LOAD_AWARE, VARIANTS, Variant, configuration
 
 # The schedulerName of the shipped profile.
 PROFILE: Final = "kubevirt"

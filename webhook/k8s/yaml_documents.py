@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from webhook.errors import InputError, InputErrors
-from webhook.inputs import decompress, read_file
+from webhook.k8s.inputs import decompress, read_file
 from webhook.k8s.yaml_builder import MAX_DEPTH, TOO_DEEP_TEXT, Document, DocumentBuilder, join_mistakes
 
 # Of a file, after decompression.

@@ -27,14 +27,14 @@ from webhook.kubevirt.go_json.structs import (
     Struct,
     encode,
 )
+from webhook.kubevirt.releases import gates
+from webhook.kubevirt.releases.capabilities import CONFIGURES_S390X_MACHINE_TYPE, KNOWS_PPC64LE
+from webhook.kubevirt.releases.definitions import Definitions
+from webhook.kubevirt.releases.detection import detect
+from webhook.kubevirt.releases.release import Release, release_of
 from webhook.kubevirt.rules import NEWEST, Rules, rules_of
 from webhook.kubevirt.types.core import STRING_MAP, STRINGS
 from webhook.kubevirt.views import KubeVirt, KubeVirtStatus
-from webhook.releases import gates
-from webhook.releases.capabilities import CONFIGURES_S390X_MACHINE_TYPE, KNOWS_PPC64LE
-from webhook.releases.definitions import Definitions
-from webhook.releases.detection import detect
-from webhook.releases.release import Release, release_of
 
 _MACHINE: Final = Struct(machineType=STRING)
 _CONFIGURATION: Final = Struct(

@@ -18,9 +18,9 @@ from webhook.kubevirt.go_json.structs import (
     Value,
     is_required,
 )
+from webhook.kubevirt.releases import fields
+from webhook.kubevirt.releases.definitions import DefinedFields, Definitions, table_paths
 from webhook.kubevirt.types import instancetypes, machines
-from webhook.releases import fields
-from webhook.releases.definitions import DefinedFields, Definitions, table_paths
 
 _SHAPES: Final = {
     fields.VIRTUAL_MACHINE: machines.VM,

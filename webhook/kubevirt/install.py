@@ -8,11 +8,11 @@ from typing import Final
 
 from webhook.errors import InputError, Unavailable
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.releases.definitions import Definitions
+from webhook.kubevirt.releases.detection import declare, detect
+from webhook.kubevirt.releases.version import Version, parse_version
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.views import KubeVirt, KubeVirtStatus
-from webhook.releases.definitions import Definitions
-from webhook.releases.detection import declare, detect
-from webhook.releases.version import Version, parse_version
 
 _NOWHERE: Final[frozenset[str]] = frozenset()
 

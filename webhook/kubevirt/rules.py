@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+from webhook.kubevirt.releases import release as releases
+from webhook.kubevirt.releases.capability import Capability
+from webhook.kubevirt.releases.release import Release
 from webhook.kubevirt.types.released import Types
-from webhook.releases import release as releases
-from webhook.releases.capability import Capability
-from webhook.releases.release import Release
 
 
 class Rules:

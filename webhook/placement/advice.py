@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from webhook.admission.work import spend
 from webhook.errors import quote
 from webhook.placement.node import Node
 from webhook.placement.vmis import PlacedVmiSpec, Vmi
 from webhook.placement.volumes import PersistentVolume
-from webhook.work import spend
 
 _HARD: Final = "DoNotSchedule"
 

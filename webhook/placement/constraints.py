@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from webhook.admission.work import spend
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.releases.capabilities import REQUIRES_CPU_VENDOR
 from webhook.placement import generated, requirement, resources
 from webhook.placement.affinity import Placed, Toleration
 from webhook.placement.allocation import Allocatable
@@ -22,8 +24,6 @@ from webhook.placement.node import HOSTNAME, NO_EXECUTE, Node
 from webhook.placement.requirement import Elsewhere, Kvm, Label, OneOf, Requirement, Requirements, Uncordoned, Untainted
 from webhook.placement.syntax import SCHEDULABLE
 from webhook.placement.vmis import HOST_MODEL, PlacedVmiSpec, Vmi
-from webhook.releases.capabilities import REQUIRES_CPU_VENDOR
-from webhook.work import spend
 
 # The API server's own admission tolerates them for pods that say nothing of them (DefaultTolerationSeconds).
 _TOLERATED_BY_DEFAULT = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")

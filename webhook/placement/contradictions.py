@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from webhook.admission.work import spend
 from webhook.placement.expression import (
     DOES_NOT_EXIST,
     EXISTS,
@@ -23,7 +24,6 @@ from webhook.placement.expression import (
 from webhook.placement.generated import CPU_VENDOR
 from webhook.placement.node import HOSTNAME
 from webhook.placement.requirement import ADDED, VENDOR, Elsewhere, Label, OneOf, Requirement, Requirements
-from webhook.work import spend
 
 _Asked = tuple[Requirement, Expression]
 

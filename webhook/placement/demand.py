@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from webhook.kubevirt.config import DEFAULTS, MEMORY_OVERCOMMIT, ClusterConfig
+from webhook.kubevirt.releases.capabilities import REQUESTS_RESERVED_OVERHEAD, REQUESTS_TDX_DEVICE
 from webhook.placement import podrequests, resources
 from webhook.placement.guest import Devices, Domain, GuestResources, Memory
 from webhook.placement.launcher_pods import LauncherPod, LauncherPodSpec
@@ -23,7 +24,6 @@ from webhook.placement.node import Node
 from webhook.placement.podrequests import Nanos
 from webhook.placement.resources import CPU, HUGEPAGES, MEMORY
 from webhook.placement.vmis import PlacedVmiSpec, Vmi
-from webhook.releases.capabilities import REQUESTS_RESERVED_OVERHEAD, REQUESTS_TDX_DEVICE
 
 _COMPUTE: Final = "compute"
 _KUBEVIRT_DEVICES: Final = "devices.kubevirt.io/"

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.releases.capabilities import SELECTS_SNP_AND_TDX_NODES
+from webhook.kubevirt.releases.release import Release
 from webhook.placement.guest import NO_CPU, Cpu, FeatureState, LaunchSecurity
 from webhook.placement.labels import starting_with
 from webhook.placement.vmis import HOST_MODEL, Vmi
-from webhook.releases.capabilities import SELECTS_SNP_AND_TDX_NODES
-from webhook.releases.release import Release
 
 TRUE: Final = "true"
 ARCHITECTURE: Final = "kubernetes.io/arch"

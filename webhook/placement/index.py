@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
+from webhook.admission.work import spend
 from webhook.placement.allocation import Allocatable
 from webhook.placement.bits import union
 from webhook.placement.expression import (
@@ -41,7 +42,6 @@ from webhook.placement.requirement import (
 from webhook.placement.taints import Tolerated
 from webhook.placement.thresholds import Thresholds
 from webhook.placement.verdict import Failure, Verdict
-from webhook.work import spend
 
 T = TypeVar("T")
 

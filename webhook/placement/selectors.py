@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
+from webhook.admission.work import spend
 from webhook.placement.index import NodeIndex
 from webhook.placement.node import HOSTNAME
-from webhook.work import spend
 
 # What people choose nodes by comes first.
 _FIRST: Final = (

@@ -7,10 +7,10 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from webhook.admission.work import spend
 from webhook.placement.bits import positions, select
 from webhook.placement.node import Node, Taint
 from webhook.placement.requirement import Requirement
-from webhook.work import spend
 
 # Sets of so few nodes are gone through one by one: where every node has a taint of its own there are thousands.
 _FEW: Final = 32

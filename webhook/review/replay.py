@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from webhook.admission.work import TooComplex
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, Key, NotRead
-from webhook.work import TooComplex
 
 T = TypeVar("T")
 

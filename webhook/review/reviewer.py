@@ -24,6 +24,7 @@ from webhook.admission.audit import SCHEMA, AuditedObject, Label, Record, Sink, 
 from webhook.admission.credentials import SHORT, scrub_prose, scrub_short
 from webhook.admission.decision import Decision, Denial, Outcome, Reason, redact_changes
 from webhook.admission.wire import Received, Request
+from webhook.admission.work import TooComplex
 from webhook.cluster.source import Cluster
 from webhook.facts import Facts, Key, NamespaceKey, NotRead
 from webhook.k8s.views import Namespace
@@ -33,7 +34,6 @@ from webhook.review.endpoints import Endpoint
 from webhook.review.replay import resume
 from webhook.review.scope import Scope, Scopes
 from webhook.settings.snapshot import Settings
-from webhook.work import TooComplex
 
 
 class Evaluation(msgspec.Struct, frozen=True):

@@ -17,11 +17,11 @@ from typing import Final, Protocol
 import msgspec
 from aiohttp import web
 
-from webhook.layers.index import LayerIndex
-from webhook.layers.manifests import Layer
-from webhook.layers.pods import ScoredPod, decode_arguments
-from webhook.layers.references import ImageReference, parse_reference
-from webhook.registry.fetch_queue import PullScope
+from webhook.images.index import LayerIndex
+from webhook.images.manifests import Layer
+from webhook.images.pods import ScoredPod, decode_arguments
+from webhook.images.references import ImageReference, parse_reference
+from webhook.images.registry.fetch_queue import PullScope
 from webhook.server.connections import Connections
 from webhook.server.exchange import Answer, HttpRequest
 from webhook.server.lifecycle import finish, listen
@@ -38,7 +38,7 @@ _NOTHING: Final = b"[]"
 
 
 class KnownLayers(Protocol):
-    """The layers of images, as far as they are known; `webhook.registry.images.Images`."""
+    """The layers of images, as far as they are known; `webhook.images.registry.images.Images`."""
 
     def is_listed(self, reference: ImageReference) -> bool:
         """Whether the registry of an image may be contacted."""

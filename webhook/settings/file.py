@@ -19,7 +19,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from webhook.errors import InputError, InputErrors, quote
-from webhook.inputs import read_file
+from webhook.k8s.inputs import read_file
 from webhook.k8s.yaml_builder import Document, KeyPath, format_path
 from webhook.k8s.yaml_documents import mistakes_of, parse_documents
 from webhook.settings.model import SettingsModel

@@ -14,7 +14,7 @@ from tests import builders
 from tests.cli.examples import EXAMPLES, EXPECTED
 from tests.cli.review.test_junit import check
 from tests.cli.runner import run
-from webhook.reasons import MEANINGS
+from webhook.admission.reasons import MEANINGS
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "testing.md").read_text()

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.review.samples import HOSTILE, every, result
+from webhook.admission.reasons import MEANINGS
 from webhook.cli.review.github import Github, command
 from webhook.cli.review.summary import Summary
 from webhook.errors import InputError
-from webhook.reasons import MEANINGS
 from webhook.text import visible
 
 # As the runner reads a line: the command, its properties up to the first "::", the message.

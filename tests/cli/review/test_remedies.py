@@ -7,12 +7,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.cli.review.samples import every, result
+from webhook.admission.reasons import MEANINGS
 from webhook.cli.review.formats import Text
 from webhook.cli.review.github import Github
 from webhook.cli.review.junit import Junit
 from webhook.cli.review.remedies import remedies
 from webhook.cli.review.result import Result
-from webhook.reasons import MEANINGS
 
 CODE = "instancetype-denied"
 DENIED = result("denied", CODE, "why", message=f"kubevirt-webhook (instancetypes): why [{CODE}]")

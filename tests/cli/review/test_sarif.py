@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from tests.cli.review.samples import HOSTILE, every, result
+from webhook.admission.reasons import MEANINGS
 from webhook.cli.review.result import Result
 from webhook.cli.review.sarif import Sarif, place_of
 from webhook.cli.review.summary import Summary
 from webhook.errors import InputError
-from webhook.reasons import MEANINGS
 
 
 def written(*results: Result, mistakes: tuple[InputError, ...] = ()) -> Any:

@@ -9,8 +9,8 @@ from tests.definitions import definitions
 from tests.doctor.world import DoctorWorld, codes
 from webhook.doctor.checks.kubevirt import check
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES
+from webhook.kubevirt.releases import fields
 from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.releases import fields
 
 SUBJECT = "KubeVirt kubevirt/kubevirt"
 

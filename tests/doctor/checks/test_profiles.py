@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tests.doctor.world import PROFILE, DoctorWorld, codes
-from tests.scheduler.configurations import configuration
+from tests.install.schedulers.configurations import configuration
 from webhook.doctor.checks.profiles import check
 from webhook.doctor.support import views
 from webhook.doctor.support.finding import Finding

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.support.objects import CRDS
 from webhook.kubevirt.definitions import NAMES, Definition, fields_of
-from webhook.releases.release import release_of
+from webhook.kubevirt.releases.release import release_of
 
 from .control_plane import RunningKubeVirt
 

@@ -6,8 +6,8 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
+from webhook.install.schedulers.lint import LintTarget, lint
 from webhook.k8s.yaml_builder import Document
-from webhook.scheduler.lint import LintTarget, lint
 
 from .kube import Json, eventually
 from .objects import launcher_pod

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from tests.kubevirt.samples import instancetype
+from webhook.admission.work import Work
 from webhook.errors import InputError
 from webhook.kubevirt.go_json import remembered
 from webhook.kubevirt.go_json.remembered import MAX_BYTES, MAX_OBJECTS, decode_remembered
 from webhook.kubevirt.go_json.structs import decode
 from webhook.kubevirt.rules import NEWEST
-from webhook.work import Work
 
 SHAPE = NEWEST.types.instancetype
 

@@ -17,12 +17,12 @@ from webhook.kubevirt.go_json.origins import Origin
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.releases.release import release_of
+from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.vm.fidelity import Incomparable, differences, revisions
 from webhook.kubevirt.vm.sync import Round
 from webhook.kubevirt.webhooks import vmi_mutator
-from webhook.releases.release import release_of
-from webhook.releases.version import parse_version
 
 FILE = Path(__file__).parents[2] / "data" / "instancetypes.jsonl.gz"
 

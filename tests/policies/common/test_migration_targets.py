@@ -15,6 +15,8 @@ from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesK
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.install import KubeVirtInstall
+from webhook.kubevirt.releases.release import release_of
+from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import rules_of
 from webhook.placement import constraints, podadmission, syntax
 from webhook.placement.allocation import Allocatable
@@ -27,8 +29,6 @@ from webhook.placement.requirement import KUBEVIRT, Kvm, Label, Requirement, Unt
 from webhook.placement.vmis import VMIS, Vmi
 from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import Unreadable
-from webhook.releases.release import release_of
-from webhook.releases.version import parse_version
 
 WISH, RULE = "kubevirt.io/pool", "kubevirt.io/rule"
 PODS = ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}")

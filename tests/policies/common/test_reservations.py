@@ -11,6 +11,8 @@ from tests.builders import Json, installed
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.releases.release import release_of
+from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import rules_of
 from webhook.placement.index import NodeIndex
 from webhook.placement.launcher_pods import LAUNCHER_PODS, MOST_RESERVATIONS, LauncherPod
@@ -19,8 +21,6 @@ from webhook.placement.requirement import RESERVATION
 from webhook.placement.vmis import Vmi
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import Target
-from webhook.releases.release import release_of
-from webhook.releases.version import parse_version
 
 CLAIM = "pr.kubevirt.io/claim-uid"
 OWN = ListKey(LAUNCHER_PODS, "demo", "kubevirt.io/created-by=web")

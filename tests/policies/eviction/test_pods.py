@@ -27,6 +27,8 @@ from tests.policies.migration.world import FOO, NODES, ONE_DEVICE, node, request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.releases.release import release_of
+from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import rules_of
 from webhook.names import Code
 from webhook.placement.allocation import Allocatable
@@ -38,8 +40,6 @@ from webhook.placement.vmis import EVACUEES, VMIS, Evacuee, Vmi
 from webhook.policies.common import messages as common
 from webhook.policies.common import migration_targets
 from webhook.policies.eviction import evacuations, messages
-from webhook.releases.release import release_of
-from webhook.releases.version import parse_version
 from webhook.settings.snapshot import WEEK, Blackout
 
 ALWAYS = (Blackout("every day from 00:00 to 24:00 UTC", ((0, WEEK),)),)

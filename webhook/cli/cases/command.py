@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from webhook.admission.reasons import MEANINGS
 from webhook.cli import write
 from webhook.cli.cases.model import KIND, TestFile, is_test
 from webhook.cli.cases.model import read as read_test
@@ -20,9 +21,8 @@ from webhook.cli.options import CLUSTER_FROM, config_option, output_option
 from webhook.cli.review import junit
 from webhook.cli.review.inputs import find, read
 from webhook.errors import InputError
-from webhook.inputs import read_file
+from webhook.k8s.inputs import read_file
 from webhook.k8s.yaml_documents import MAX_BYTES, mistakes_of
-from webhook.reasons import MEANINGS
 from webhook.text import pluralize
 
 

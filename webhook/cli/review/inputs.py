@@ -12,7 +12,7 @@ import msgspec
 
 from webhook.cluster.directory import find_files
 from webhook.errors import InputError
-from webhook.inputs import read_file
+from webhook.k8s.inputs import read_file
 from webhook.k8s.yaml_builder import Document, join_mistakes
 from webhook.k8s.yaml_documents import MAX_BYTES, mistakes_of, objects_in, parse_documents, read_documents
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from webhook.admission.reasons import MEANINGS
 from webhook.cli.review.result import Result
-from webhook.reasons import MEANINGS
 
 _CODE: Final = re.compile(r"\[([a-z-]+)\]$", re.MULTILINE)
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from webhook import __version__
+from webhook.admission.reasons import MEANINGS
 from webhook.cli.review.result import Result
 from webhook.cli.review.summary import Summary
 from webhook.errors import InputError
-from webhook.reasons import MEANINGS
 from webhook.text import visible
 
 SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -14,12 +14,12 @@ from webhook.doctor.support.views import title
 from webhook.errors import InputError, Unavailable
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.install import find_in_use, versions_of
+from webhook.kubevirt.releases.detection import detect
+from webhook.kubevirt.releases.fields import unknown_fields
+from webhook.kubevirt.releases.release import Release
+from webhook.kubevirt.releases.version import NEWEST, Version, parse_version
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.views import KubeVirt, KubeVirtStatus
-from webhook.releases.detection import detect
-from webhook.releases.fields import unknown_fields
-from webhook.releases.release import Release
-from webhook.releases.version import NEWEST, Version, parse_version
 
 CHECK: Final = "kubevirt"
 

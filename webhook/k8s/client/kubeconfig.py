@@ -17,8 +17,8 @@ from kubernetes_asyncio import config
 from kubernetes_asyncio.client import Configuration
 
 from webhook.errors import InputError
-from webhook.inputs import read_file
 from webhook.k8s.client.credentials import Credentials, CredentialsError
+from webhook.k8s.inputs import read_file
 from webhook.k8s.yaml_builder import TOO_DEEP_TEXT
 from webhook.k8s.yaml_documents import is_deep
 

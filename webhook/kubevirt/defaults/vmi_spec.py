@@ -14,7 +14,7 @@ from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.origins import Note, Origin, ignore
 from webhook.kubevirt.go_json.structs import Json, copy_json
 from webhook.kubevirt.instancetype.conflict import Rejection
-from webhook.releases.capabilities import REQUESTS_GUEST_MEMORY
+from webhook.kubevirt.releases.capabilities import REQUESTS_GUEST_MEMORY
 
 _NETWORK: Final = "default"
 _INPUT: Final = "default-0"

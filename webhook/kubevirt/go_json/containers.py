@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Final
 
+from webhook.admission.work import spend
 from webhook.kubevirt.go_json.exact import NEVER, list_type, map_type
 from webhook.kubevirt.go_json.limits import MAX_ITEMS, MAX_KEYS, copy_bounded
 from webhook.kubevirt.go_json.recognized import Recognized
 from webhook.kubevirt.go_json.scalar import LISTED, OMITTED, Scalar
 from webhook.kubevirt.go_json.scalars import WrongValue, kind_of
 from webhook.kubevirt.go_json.structs import Shape, Struct
-from webhook.work import spend
 
 
 class List(Recognized):

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from webhook.admission.work import Work
 from webhook.kubevirt.go_json.structs import Json, Struct, decode
-from webhook.work import Work
 
 # Larger ones are rare, and decoded each time: tenants write instancetypes too, and all that is kept stays below 10 MB.
 MAX_BYTES: Final = 4 * 1024

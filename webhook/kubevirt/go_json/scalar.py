@@ -7,11 +7,11 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
+from webhook.admission.work import spend
 from webhook.k8s import quantity
 from webhook.kubevirt.go_json.exact import NEVER
 from webhook.kubevirt.go_json.exact import QUANTITY as EXACT_QUANTITY
 from webhook.kubevirt.go_json.scalars import check_quantity, integer_check
-from webhook.work import spend
 
 OMITTED: Final = object()
 # What uses up a review's work, for the message.

@@ -16,8 +16,8 @@ from webhook.kubevirt.go_json.structs import Json, copy_json
 from webhook.kubevirt.instancetype import cpu_topology
 from webhook.kubevirt.instancetype.conflict import Conflict
 from webhook.kubevirt.preference import apply as preferences
+from webhook.kubevirt.releases.capabilities import MEMORY_CONFLICT_PER_MEMBER
 from webhook.kubevirt.rules import NEWEST, Rules
-from webhook.releases.capabilities import MEMORY_CONFLICT_PER_MEMBER
 
 # Of a VM's template, and of a VMI.
 TEMPLATE_BASE: Final = "spec.template.spec"

@@ -12,9 +12,9 @@ from webhook.kubevirt.go_json.structs import STRING, STRING_ALWAYS, STRING_POINT
 from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.instancetype.matcher import MATCHERS, Matcher
 from webhook.kubevirt.lookup import Get, get_required
+from webhook.kubevirt.releases.capabilities import INFERS_FROM_SNAPSHOTS
 from webhook.kubevirt.rules import NEWEST, Rules
 from webhook.kubevirt.types.core import METADATA
-from webhook.releases.capabilities import INFERS_FROM_SNAPSHOTS
 
 _NAMED: Final = Struct(name=STRING, namespace=STRING)
 _SOURCE: Final = Struct(pvc=_NAMED, snapshot=_NAMED, dataSource=_NAMED)

@@ -14,8 +14,8 @@ from webhook.kubevirt.go_json.structs import Json, Struct
 from webhook.kubevirt.instancetype import revision
 from webhook.kubevirt.instancetype.conflict import Cause, Rejection
 from webhook.kubevirt.lookup import Get, get_required
+from webhook.kubevirt.releases.capabilities import CLEARS_NAMES_BEFORE_INFERENCE, STORES_MATCHERS_WITHOUT_KIND
 from webhook.kubevirt.rules import NEWEST, Rules
-from webhook.releases.capabilities import CLEARS_NAMES_BEFORE_INFERENCE, STORES_MATCHERS_WITHOUT_KIND
 
 _FAILURE_POLICIES: Final = ("Reject", "Ignore")
 

@@ -20,10 +20,10 @@ from webhook.kubevirt.go_json.structs import (
     encode,
 )
 from webhook.kubevirt.instancetype.conflict import Rejection
+from webhook.kubevirt.releases.capabilities import READS_ALPHA_REVISIONS
 from webhook.kubevirt.rules import NEWEST, Rules
 from webhook.kubevirt.types import alpha
 from webhook.kubevirt.types.core import METADATA
-from webhook.releases.capabilities import READS_ALPHA_REVISIONS
 
 PREFIX: Final = "instancetype.kubevirt.io/"
 OBJECT_NAME_LABEL: Final = f"{PREFIX}object-name"

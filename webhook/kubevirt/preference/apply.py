@@ -10,8 +10,8 @@ from typing import Final
 
 from webhook.kubevirt.go_json.structs import Json, copy_json
 from webhook.kubevirt.instancetype.conflict import Crash
+from webhook.kubevirt.releases.capabilities import ADDS_PREFERRED_PANIC_DEVICE
 from webhook.kubevirt.rules import NEWEST, Rules
-from webhook.releases.capabilities import ADDS_PREFERRED_PANIC_DEVICE
 
 BINDINGS: Final = ("bridge", "slirp", "masquerade", "sriov", "macvtap", "passt", "passtBinding", "binding")
 _AUTOATTACH: Final = {

@@ -6,10 +6,10 @@ from typing import Final
 
 from webhook.kubevirt.go_json.pruning import replace_fields
 from webhook.kubevirt.go_json.structs import STRING_POINTER, UINT64_ALWAYS, Shape, Struct
+from webhook.kubevirt.releases import fields
+from webhook.kubevirt.releases.capabilities import OMITS_EMPTY_CLAIMS, OMITS_ZERO_BLOCK_SIZES
+from webhook.kubevirt.releases.release import Release
 from webhook.kubevirt.types import instancetypes, machines
-from webhook.releases import fields
-from webhook.releases.capabilities import OMITS_EMPTY_CLAIMS, OMITS_ZERO_BLOCK_SIZES
-from webhook.releases.release import Release
 
 _DEVICES: Final = ("gpus", "hostDevices")
 _CLAIM: Final = ("claimName", "requestName")

@@ -18,13 +18,13 @@ from webhook.kubevirt.go_json.structs import Json, decode, encode
 from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.instancetype.matcher import MATCHERS
 from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.releases.release import Release, release_of
+from webhook.kubevirt.releases.version import KNOWN
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.vm.manifest import read_vm
 from webhook.kubevirt.vm.sync import Round
 from webhook.kubevirt.vm.vmi import Built
 from webhook.kubevirt.webhooks import vmi_mutator
-from webhook.releases.release import Release, release_of
-from webhook.releases.version import KNOWN
 
 _GENERATION: Final = "kubevirt.io/vm-generation"
 _PRESET: Final = "virtualmachinepreset.kubevirt.io/"

@@ -8,9 +8,9 @@ from webhook.kubevirt.go_json.structs import Json, decode
 from webhook.kubevirt.instancetype import cpu_topology
 from webhook.kubevirt.instancetype.conflict import Cause
 from webhook.kubevirt.instancetype.cpu_topology import CORES_THREADS, DEPRECATED, Topology
+from webhook.kubevirt.releases.capabilities import WARNS_OF_LAUNCH_SECURITY
 from webhook.kubevirt.rules import NEWEST, Rules
 from webhook.kubevirt.webhooks.vm_admitter import VmAdmission, deny
-from webhook.releases.capabilities import WARNS_OF_LAUNCH_SECURITY
 
 _INVALID: Final = "FieldValueInvalid"
 _OVERCOMMIT: Final = "spec.memory.overcommitPercent"

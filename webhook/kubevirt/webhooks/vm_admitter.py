@@ -21,14 +21,14 @@ from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS
 from webhook.kubevirt.lookup import Get
 from webhook.kubevirt.preference import apply as apply_preference
 from webhook.kubevirt.preference import requirements
-from webhook.kubevirt.rules import Rules
-from webhook.kubevirt.vm.manifest import read_vm
-from webhook.kubevirt.webhooks import vmi_mutator
-from webhook.releases.capabilities import (
+from webhook.kubevirt.releases.capabilities import (
     ARCHITECTURE_FROM_DATA_SOURCE,
     FILLS_MATCHER_KIND,
     WRITES_FIRMWARE_SERIAL,
 )
+from webhook.kubevirt.rules import Rules
+from webhook.kubevirt.vm.manifest import read_vm
+from webhook.kubevirt.webhooks import vmi_mutator
 
 # The spec of what a decoded VM names; None where it is missing.
 Find = Callable[[Matcher, Json], Json | None]

@@ -14,14 +14,14 @@ from webhook.kubevirt.defaults import hyperv, liveupdate, vmi_spec
 from webhook.kubevirt.go_json.origins import Note, Origin, ignore
 from webhook.kubevirt.go_json.structs import Json, decode, encode
 from webhook.kubevirt.instancetype.conflict import Rejection
-from webhook.kubevirt.rules import Rules
-from webhook.releases.capabilities import (
+from webhook.kubevirt.releases.capabilities import (
     DISABLES_SECURE_BOOT_ON_ARM64,
     PCI_TOPOLOGY_BY_ARCHITECTURE,
     PCI_TOPOLOGY_BY_MACHINE_TYPE,
     WRITES_PCI_TOPOLOGY,
     WRITES_QGS_SOCKET_PATH,
 )
+from webhook.kubevirt.rules import Rules
 
 PCI_TOPOLOGY_ANNOTATION: Final = "kubevirt.io/pci-topology-version"
 _PCI_TOPOLOGY: Final = "v3"

@@ -10,6 +10,7 @@ from webhook.errors import Unavailable, quote
 from webhook.facts import Facts, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.releases.capabilities import HOLDS_MIGRATIONS_BACK
 from webhook.placement import constraints, demand, launcher_pods, podadmission, syntax
 from webhook.placement.affinity import Toleration
 from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
@@ -20,7 +21,6 @@ from webhook.placement.verdict import Verdict
 from webhook.placement.vmis import VMIS, Vmi
 from webhook.policies.common import reservations
 from webhook.policies.common.required_facts import read, read_configuration
-from webhook.releases.capabilities import HOLDS_MIGRATIONS_BACK
 
 JOB_UID: Final = launcher_pods.JOB_UID
 JOB_NAME: Final = launcher_pods.JOB_NAME

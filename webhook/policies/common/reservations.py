@@ -13,6 +13,7 @@ import msgspec
 from webhook.errors import Unavailable
 from webhook.facts import Facts, ListKey
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.releases.capabilities import SEPARATES_PERSISTENT_RESERVATIONS
 from webhook.placement import requirement
 from webhook.placement.expression import NOT_IN, Expression
 from webhook.placement.index import NodeIndex
@@ -20,7 +21,6 @@ from webhook.placement.launcher_pods import LAUNCHER_PODS, MOST_RESERVATIONS, La
 from webhook.placement.node import HOSTNAME
 from webhook.placement.requirement import Label
 from webhook.placement.vmis import Vmi
-from webhook.releases.capabilities import SEPARATES_PERSISTENT_RESERVATIONS
 
 _APART: Final = "KubeVirt keeps VMs with the same persistent reservation on different nodes"
 

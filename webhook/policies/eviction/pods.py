@@ -14,6 +14,7 @@ from webhook.facts import Facts, ListKey, ObjectKey
 from webhook.k8s.pods import Eviction
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
+from webhook.kubevirt.releases.gates import MIGRATION_QUEUE
 from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
 from webhook.placement.migrations import MIGRATIONS, UNFINISHED, Migration
 from webhook.placement.vmis import VMIS, Vmi
@@ -22,7 +23,6 @@ from webhook.policies.common import messages as common
 from webhook.policies.common.no_eligible_node import details, no_node
 from webhook.policies.common.required_facts import Unreadable, read, read_configuration
 from webhook.policies.eviction import evacuations, messages, pace
-from webhook.releases.gates import MIGRATION_QUEUE
 from webhook.settings.snapshot import EvictionSettings
 
 # What the descheduler writes into the Evictions that it sends.

@@ -11,12 +11,12 @@ from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import provenance
 from webhook.kubevirt.instancetype.reference import SpecReference
+from webhook.kubevirt.releases.release import Release
+from webhook.kubevirt.releases.version import OLDEST
 from webhook.kubevirt.resources import PRESETS, UNSTRUCTURED
 from webhook.kubevirt.rules import Rules
 from webhook.kubevirt.vm import preset
 from webhook.policies.common.required_facts import read, read_configuration
-from webhook.releases.release import Release
-from webhook.releases.version import OLDEST
 
 
 class UnsupportedReleaseError(Exception):

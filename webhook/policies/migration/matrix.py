@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from webhook.admission.work import spend
 from webhook.facts import Facts
 from webhook.placement import requirement
 from webhook.placement.node import Node
@@ -14,7 +15,6 @@ from webhook.placement.selectors import SuggestedSelector, suggestions
 from webhook.placement.verdict import Failure, Group, Verdict
 from webhook.policies.migration.answer import MigrationExplanation
 from webhook.policies.migration.explanation import SERVER, FactPermissions, MigrationSubject, explain, subject
-from webhook.work import spend
 
 # Where every node has a taint of its own there are thousands.
 MAX_COLUMNS: Final = 12

@@ -13,6 +13,7 @@ from typing import Any, Final
 from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, skip
 from webhook.admission.wire import Request
+from webhook.admission.work import spend
 from webhook.facts import Facts, ObjectKey
 from webhook.k8s.pods import TargetPod
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
@@ -26,7 +27,6 @@ from webhook.policies.common.migration_targets import JOB_NAME, JOB_UID
 from webhook.policies.common.required_facts import Unreadable, read
 from webhook.policies.migration import messages
 from webhook.settings.snapshot import MigrationSettings
-from webhook.work import spend
 
 _TERMS: Final = (
     *("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"),

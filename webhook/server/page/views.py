@@ -8,13 +8,14 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from webhook import messages, names
+from webhook import names
+from webhook.admission import messages
 from webhook.admission.audit import Label
 from webhook.admission.decision import MAX_MESSAGE
+from webhook.admission.reasons import MEANINGS
 from webhook.cluster.source import BrowsableCluster
 from webhook.errors import InputError
 from webhook.policies.migration.explanation import FactPermissions
-from webhook.reasons import MEANINGS
 from webhook.server.explain import ExplainRequest
 from webhook.server.page.decisions import CAPACITY, NAMESPACE_CAPACITY, ShownDecision
 from webhook.server.page.health import HealthHistory

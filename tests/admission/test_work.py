@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from webhook.admission.work import MAX_STEPS, TooComplex, Work, spend
+from webhook.facts import Facts
+
+
+def test_without_a_review_nothing_is_counted() -> None:
+    spend(MAX_STEPS + 1, "terms")
+
+
+def test_the_last_step_may_be_taken(golden: Callable[[str], None]) -> None:
+    work = Work(3)
+
+    work.run(lambda: spend(3, "terms"))
+
+    assert work.spent == 3
+    with pytest.raises(TooComplex) as caught:
+        work.run(lambda: spend(1, "terms"))
+    assert (caught.value.what, caught.value.limit) == ("terms", 3)
+    golden(str(caught.value))
+
+
+def test_no_handler_of_policies_swallows_it() -> None:
+    assert not issubclass(TooComplex, Exception)
+
+
+def test_a_budget_is_present_only_while_it_runs() -> None:
+    outer, inner = Work(10), Work(10)
+
+    def nested() -> None:
+        spend(1, "terms")
+        inner.run(lambda: spend(2, "terms"))
+        spend(1, "terms")
+
+    outer.run(nested)
+    with pytest.raises(ZeroDivisionError):
+        outer.run(lambda: 1 // 0)
+    spend(100, "terms")
+
+    assert (outer.spent, inner.spent) == (2, 2)
+
+
+def test_every_review_has_a_budget_of_its_own() -> None:
+    assert Facts().work is not Facts().work
+    assert Facts().work.limit == MAX_STEPS

@@ -1,0 +1,180 @@
+"""Clusters to drain: by hand, and at random for hypothesis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from webhook.forecast.drain.snapshot import Snapshot
+from webhook.forecast.drain.views import ConstrainedPod, PodDisruptionBudget
+from webhook.k8s.nodes import NodeView
+from webhook.k8s.views import Namespace
+from webhook.kubevirt.config import ClusterConfig
+from webhook.placement.migrations import Migration
+from webhook.placement.vmis import Vmi
+from webhook.placement.volumes import Claim, PersistentVolume
+
+Json = dict[str, Any]
+
+HOST = "kubernetes.io/hostname"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+GIB = 2**30
+
+
+def node(name: str, *, memory: str = "8Gi", cpu: str = "8", cordoned: bool = False, **labels: str) -> Json:
+    base = {"kubernetes.io/arch": "amd64", HOST: name, "kubevirt.io/schedulable": "true"}
+    spec = {"unschedulable": True} if cordoned else {}
+    allocatable = {"cpu": cpu, "memory": memory, "pods": "20", "devices.kubevirt.io/kvm": "1k"}
+    return {"metadata": {"name": name, "labels": base | labels}, "spec": spec, "status": {"allocatable": allocatable}}
+
+
+def vm(
+    name: str,
+    on: str,
+    memory: str = "1Gi",
+    *,
+    cpu: str = "100m",
+    labels: Mapping[str, str] | None = None,
+    condition: Json | None = None,
+    **spec: Any,
+) -> tuple[Json, Json]:
+    """A VMI that runs, and its pod; keywords go into its spec."""
+    uid = f"uid-{name}"
+    migratable = {"type": "LiveMigratable", "status": "True"}
+    domain = {"cpu": {"model": "host-passthrough"}, "devices": {}, "memory": {"guest": memory}}
+    vmi = {
+        "metadata": {"name": name, "namespace": "shop", "uid": uid, "labels": dict(labels or {})},
+        "spec": {"architecture": "amd64", "domain": domain, **spec},
+        "status": {"phase": "Running", "nodeName": on, "conditions": [condition or migratable]},
+    }
+    requests = {"cpu": cpu, "memory": memory, "devices.kubevirt.io/kvm": "1"}
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": name, "uid": uid}
+    pod = {
+        "metadata": {
+            "name": f"virt-launcher-{name}",
+            "namespace": "shop",
+            "labels": {**(labels or {}), "kubevirt.io/created-by": uid},
+            "ownerReferences": [owner | {"controller": True}],
+        },
+        "spec": {
+            "nodeName": on,
+            "affinity": spec.get("affinity"),
+            "tolerations": spec.get("tolerations"),
+            "topologySpreadConstraints": spec.get("topologySpreadConstraints"),
+            "containers": [{"name": "compute", "resources": {"requests": requests}}],
+        },
+        "status": {"phase": "Running"},
+    }
+    return vmi, pod
+
+
+def filler(name: str, on: str, memory: str = "1Gi", *, owner: str = "ReplicaSet", **labels: str) -> Json:
+    """A pod without a VM."""
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "shop",
+            "labels": labels,
+            "ownerReferences": [{"kind": owner, "name": "owner", "uid": "o", "controller": True}],
+        },
+        "spec": {"nodeName": on, "containers": [{"name": "c", "resources": {"requests": {"memory": memory}}}]},
+        "status": {"phase": "Running"},
+    }
+
+
+def apart(key: str = HOST, **labels: str) -> Json:
+    """The affinity of a VM that keeps off pods with these labels."""
+    return {"podAntiAffinity": {REQUIRED: [{"topologyKey": key, "labelSelector": {"matchLabels": labels}}]}}
+
+
+def together(key: str = HOST, **labels: str) -> Json:
+    return {"podAffinity": {REQUIRED: [{"topologyKey": key, "labelSelector": {"matchLabels": labels}}]}}
+
+
+def budget(allowed: int, **labels: str) -> Json:
+    return {
+        "metadata": {"name": "budget", "namespace": "shop"},
+        "spec": {"selector": {"matchLabels": labels}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+
+
+def snapshot(
+    nodes: Sequence[Json],
+    vms: Sequence[tuple[Json, Json]],
+    *,
+    pods: Sequence[Json] = (),
+    strategy: str = "LiveMigrate",
+    migrations: Sequence[Json] = (),
+    budgets: Sequence[Json] = (),
+    claims: Sequence[Json] = (),
+    volumes: Sequence[Json] = (),
+    limits: Json | None = None,
+) -> Snapshot:
+    return Snapshot(
+        nodes=_views(NodeView, nodes),
+        pods=_views(ConstrainedPod, [*(pod for _, pod in vms), *pods]),
+        vmis=_views(Vmi, [vmi for vmi, _ in vms]),
+        migrations=_views(Migration, migrations),
+        namespaces=_views(Namespace, [{"metadata": {"name": "shop", "labels": {"team": "shop"}}}]),
+        budgets=_views(PodDisruptionBudget, budgets),
+        claims=_views(Claim, claims),
+        volumes=_views(PersistentVolume, volumes),
+        kubevirt=ClusterConfig.of({"migrations": limits or {}, "evictionStrategy": strategy}),
+    )
+
+
+def _views(view: Any, found: Sequence[Json]) -> tuple[Any, ...]:
+    return tuple(msgspec.convert(each, view) for each in found)
+
+
+APPS = st.sampled_from(["web", "db"])
+NAMES = [f"node-{number}" for number in range(5)]
+
+
+@st.composite
+def random_clusters(draw: st.DrawFn) -> Snapshot:
+    nodes = [
+        node(
+            name,
+            memory=draw(st.sampled_from(["2Gi", "4Gi", "6Gi"])),
+            cpu=draw(st.sampled_from(["1", "2"])),
+            cordoned=draw(st.booleans()) and draw(st.booleans()),
+            zone=draw(st.sampled_from("ab")),
+        )
+        for name in NAMES
+    ]
+    vms = [
+        vm(
+            f"vm-{number}",
+            draw(st.sampled_from(NAMES)),
+            draw(st.sampled_from(["512Mi", "1Gi", "2Gi", "3Gi"])),
+            cpu=draw(st.sampled_from(["100m", "500m"])),
+            labels={"app": draw(APPS)},
+            **draw(_specs()),
+        )
+        for number in range(draw(st.integers(1, 8)))
+    ]
+    fillers = [filler(f"pod-{number}", draw(st.sampled_from(NAMES))) for number in range(draw(st.integers(0, 3)))]
+    return snapshot(nodes, vms, pods=fillers)
+
+
+@st.composite
+def _specs(draw: st.DrawFn) -> Json:
+    spec: Json = {}
+    if draw(st.booleans()):
+        spec["nodeSelector"] = {"zone": draw(st.sampled_from("ab"))}
+    key = draw(st.sampled_from([HOST, "zone"]))
+    match draw(st.sampled_from(["free", "free", "apart", "together", "spread"])):
+        case "apart":
+            spec["affinity"] = apart(key, app=draw(APPS))
+        case "together":
+            spec["affinity"] = together(key, app=draw(APPS))
+        case "spread":
+            selector = {"matchLabels": {"app": draw(APPS)}}
+            spread = {"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+            spec["topologySpreadConstraints"] = [spread]
+    return spec

@@ -1,0 +1,111 @@
+"""The oracle for plans: a cluster in which pods move one by one, and every rule is looked at the plain way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from tests.forecast.drain.clusters import REQUIRED, Json
+from webhook.forecast.drain.snapshot import Snapshot
+from webhook.k8s.quantity import parse
+
+
+class Simulated:
+    """Pods on nodes, by name; the pods of VMs have their VMs' names.
+
+    Args:
+        snapshot: the cluster.
+        drained: nodes that are cordoned.
+    """
+
+    def __init__(self, snapshot: Snapshot, drained: Sequence[str]) -> None:
+        self.nodes: dict[str, Json] = {one.meta.name or "": msgspec.to_builtins(one) for one in snapshot.nodes}
+        self.closed = {*drained, *(name for name, one in self.nodes.items() if one["spec"].get("unschedulable"))}
+        self.specs = {one.meta.name: msgspec.to_builtins(one)["spec"] for one in snapshot.vmis}
+        self.pods: list[Json] = [msgspec.to_builtins(one) for one in snapshot.pods]
+        self.on = {one.meta.name: one.node_name for one in snapshot.vmis}
+
+    def move(self, name: str, node: str) -> None:
+        self._pod(name)["spec"]["nodeName"] = node
+        self.on[name] = node
+
+    def problem(self, name: str, node: str) -> str:
+        """Why a VM's target pod cannot be on a node beside all pods that are there; empty: it can."""
+        return next(self._problems(name, node), "")
+
+    def _pod(self, name: str) -> Json:
+        return next(pod for pod in self.pods if pod["metadata"]["name"] == f"virt-launcher-{name}")
+
+    def _problems(self, name: str, node: str) -> Iterator[str]:
+        pod, spec = self._pod(name), self.specs[name]
+        labels = self.nodes[node]["metadata"]["labels"]
+        if node in self.closed:
+            yield "closed"
+        if node == self.on[name]:
+            yield "source"
+        if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
+            yield "selector"
+        yield from self._resources(pod, node)
+        affinity = spec.get("affinity") or {}
+        for term in _terms(affinity, "podAntiAffinity"):
+            if any(self._same(term, node, other) and _means(term, other) for other in self.pods):
+                yield "anti-affinity"
+        for other in self.pods:
+            for term in _terms(other["spec"].get("affinity") or {}, "podAntiAffinity"):
+                if self._same(term, node, other) and _means(term, pod):
+                    yield "the other's anti-affinity"
+        for term in _terms(affinity, "podAffinity"):
+            near = [other for other in self.pods if _means(term, other)]
+            first = not near and _means(term, pod)
+            if not first and not any(self._same(term, node, other) for other in near):
+                yield "affinity"
+        for spread in spec.get("topologySpreadConstraints") or ():
+            yield from self._spread(spread, pod, spec, node)
+
+    def _resources(self, pod: Json, node: str) -> Iterator[str]:
+        beside = [other for other in self.pods if other["spec"]["nodeName"] == node]
+        allocatable = self.nodes[node]["status"]["allocatable"]
+        for resource in ("cpu", "memory"):
+            used = sum(_request(other, resource) for other in (*beside, pod))
+            if used > parse(allocatable[resource]).nanos:
+                yield resource
+        if len(beside) + 1 > int(allocatable["pods"]):
+            yield "pods"
+
+    def _same(self, term: Json, node: str, other: Json) -> bool:
+        """Whether another pod is in the node's domain."""
+        key = term["topologyKey"]
+        there = self.nodes[other["spec"]["nodeName"]]["metadata"]["labels"]
+        return bool(self.nodes[node]["metadata"]["labels"][key] == there[key])
+
+    def _spread(self, spread: Json, pod: Json, spec: Json, node: str) -> Iterator[str]:
+        key = spread["topologyKey"]
+        selector = spec.get("nodeSelector") or {}
+        scope = [
+            name
+            for name, one in self.nodes.items()
+            if all(one["metadata"]["labels"].get(label) == value for label, value in selector.items())
+        ]
+        counts = {self.nodes[name]["metadata"]["labels"][key]: 0 for name in scope}
+        for other in self.pods:
+            if other["spec"]["nodeName"] in scope and _means(spread, other):
+                counts[self.nodes[other["spec"]["nodeName"]]["metadata"]["labels"][key]] += 1
+        here = counts.get(self.nodes[node]["metadata"]["labels"][key], 0)
+        if here + _means(spread, pod) - min(counts.values(), default=0) > spread["maxSkew"]:
+            yield "spread"
+
+
+def _terms(affinity: Json, kind: str) -> list[Any]:
+    return (affinity.get(kind) or {}).get(REQUIRED) or []
+
+
+def _means(term: Json, pod: Json) -> bool:
+    labels = pod["metadata"].get("labels") or {}
+    return all(labels.get(key) == value for key, value in term["labelSelector"]["matchLabels"].items())
+
+
+def _request(pod: Json, resource: str) -> int:
+    containers = pod["spec"].get("containers") or ()
+    return sum(parse(str((one["resources"]["requests"] or {}).get(resource, "0"))).nanos for one in containers)

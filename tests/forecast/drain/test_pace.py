@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.forecast.drain.pace import (
+    ASSUMED_BANDWIDTH,
+    PENDING_SECONDS,
+    START_SECONDS,
+    QueuedMigration,
+    about,
+    at_most,
+    limits_of,
+)
+from webhook.forecast.drain.report import Limits
+from webhook.kubevirt.config import ClusterConfig
+from webhook.placement.migrations import Migration, MigrationStatus
+
+GIB = 2**30
+
+
+def limits(**migrations: object) -> Limits:
+    return limits_of(ClusterConfig.of({"migrations": migrations}), ())
+
+
+def test_kubevirts_own_limits() -> None:
+    found = limits()
+
+    assert (found.per_cluster, found.per_node, found.timeout_seconds_per_gib) == (5, 2, 150)
+    assert (found.bandwidth, found.bandwidth_is_assumed) == (ASSUMED_BANDWIDTH, True)
+
+
+def test_limits_of_the_configuration() -> None:
+    found = limits(
+        parallelMigrationsPerCluster=9,
+        parallelOutboundMigrationsPerNode=3,
+        bandwidthPerMigration="64Mi",
+        completionTimeoutPerGiB=800,
+    )
+
+    assert (found.per_cluster, found.per_node, found.timeout_seconds_per_gib) == (9, 3, 800)
+    assert (found.bandwidth, found.bandwidth_is_assumed) == (64 * 2**20, False)
+
+
+def test_an_assumption_never_exceeds_the_limit() -> None:
+    limited = ClusterConfig.of({"migrations": {"bandwidthPerMigration": "64Mi"}})
+
+    assert limits_of(limited, (), 2**30).bandwidth == 64 * 2**20
+    assert limits_of(limited, (), 2**20).bandwidth == 2**20
+    assert limits_of(ClusterConfig(), (), 2**20).bandwidth == 2**20
+    assert limits(bandwidthPerMigration="0").bandwidth_is_assumed
+
+
+def test_without_a_timeout_there_is_no_longest_time() -> None:
+    """live-migration-source.go: a completionTimeoutPerGiB of 0 ends no migration."""
+    jobs = [QueuedMigration("a", GIB)]
+
+    assert at_most(jobs, limits(completionTimeoutPerGiB=0)) is None
+    assert at_most([], limits(completionTimeoutPerGiB=0)) == 0
+    assert at_most(jobs, limits(completionTimeoutPerGiB=1)) == START_SECONDS + 1
+
+
+def test_unfinished_migrations_are_counted() -> None:
+    ended = Migration(status=MigrationStatus(phase="Succeeded"))
+
+    assert limits_of(ClusterConfig(), (Migration(), ended)).unfinished == 1
+
+
+@pytest.mark.parametrize(("jobs", "rounds"), [(0, 0), (1, 1), (2, 1), (3, 2), (5, 3)])
+def test_a_node_sends_two_at_a_time(jobs: int, rounds: int) -> None:
+    one = START_SECONDS + GIB // ASSUMED_BANDWIDTH
+
+    assert about([QueuedMigration("a", GIB)] * jobs, limits()) == rounds * one
+    assert at_most([QueuedMigration("a", GIB)] * jobs, limits()) == rounds * (START_SECONDS + 150)
+
+
+def test_the_cluster_sends_five_at_a_time() -> None:
+    nodes = [QueuedMigration(f"n{number}", GIB) for number in range(10)]
+
+    assert about(nodes, limits()) == 2 * about(nodes[:5], limits()) == 2 * about(nodes[:1], limits())
+
+
+def test_without_migrations_there_is_no_time() -> None:
+    assert about([QueuedMigration("a", GIB)], limits(parallelMigrationsPerCluster=0)) == 0
+
+
+JOBS = st.lists(st.builds(QueuedMigration, st.sampled_from("abc"), st.integers(0, 8 * GIB)), max_size=12)
+
+
+@given(JOBS, st.integers(1, 4), st.integers(1, 3))
+def test_no_schedule_is_shorter_than_its_work_or_longer_than_one_by_one(
+    jobs: list[QueuedMigration], per_cluster: int, per_node: int
+) -> None:
+    found = limits(parallelMigrationsPerCluster=per_cluster, parallelOutboundMigrationsPerNode=per_node)
+    each = [START_SECONDS + -(-job.memory // found.bandwidth) for job in jobs]
+    by_node: Counter[str] = Counter()
+    for job, seconds in zip(jobs, each, strict=True):
+        by_node[job.node] += seconds
+    total = about(jobs, found)
+
+    assert total <= sum(each)
+    assert total >= max(each, default=0)
+    assert total * per_cluster >= sum(each)
+    assert all(total * per_node >= seconds for seconds in by_node.values())
+
+
+def test_a_migration_without_a_node_keeps_others_waiting() -> None:
+    stuck, moving = QueuedMigration("a", GIB, is_stuck=True), QueuedMigration("a", GIB)
+
+    assert about([stuck, stuck], limits()) == 0
+    assert about([stuck, moving], limits()) == about([moving], limits())
+    assert about([stuck, stuck, moving], limits()) == PENDING_SECONDS + about([moving], limits())
+    assert about([stuck, stuck, QueuedMigration("b", GIB)], limits()) == about([moving], limits())

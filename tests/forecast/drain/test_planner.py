@@ -1,0 +1,359 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.forecast.drain import clusters
+from tests.forecast.drain.clusters import apart, budget, filler, node, snapshot, together, vm
+from tests.forecast.drain.oracle import Simulated
+from webhook.admission.work import Work
+from webhook.errors import InputError
+from webhook.forecast.drain import planner, report
+from webhook.forecast.drain.planner import plan
+from webhook.forecast.drain.report import CODES, DrainPlan, VmPlan
+from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.releases.release import release_of
+from webhook.kubevirt.releases.version import parse_version
+from webhook.kubevirt.rules import rules_of
+
+NODES = [node("a"), node("b"), node("c")]
+thorough = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+
+
+def of(found: DrainPlan, name: str) -> VmPlan:
+    (each,) = (vm for step in found.steps for vm in step.vms if vm.name == name)
+    return each
+
+
+def only(**options: Any) -> VmPlan:
+    """The plan of one VM on node a."""
+    own = {key: options.pop(key) for key in [*options] if key not in ("strategy", "migrations", "limits", "budgets")}
+    found = plan(snapshot(NODES, [vm("web", "a", **own)], **options), ["a"])
+    assert found.blocks == (found.steps[0].vms[0].outcome == report.BLOCKS)
+    return found.steps[0].vms[0]
+
+
+class TestEvictions:
+    def test_a_vm_that_can_move_moves(self) -> None:
+        found = only()
+
+        assert (found.outcome, found.code, found.eligible, found.with_room) == ("moves", "migrates", 2, 2)
+        assert found.to in found.candidates == ("b", "c")
+        assert found.turn == 1
+        assert found.memory == clusters.GIB
+
+    @pytest.mark.parametrize("own", [True, False])
+    def test_no_strategy_shuts_down(self, own: bool) -> None:
+        found = only(evictionStrategy="None") if own else only(strategy="None")
+
+        assert (found.outcome, found.code) == ("shuts-down", "strategy-none")
+
+    def test_a_budget_keeps_a_vm_from_being_shut_down(self) -> None:
+        covered = only(strategy="None", labels={"app": "x"}, budgets=[budget(0, app="x")])
+        allowed = only(strategy="None", labels={"app": "x"}, budgets=[budget(1, app="x")])
+        other = only(strategy="None", labels={"app": "x"}, budgets=[budget(0, app="y")])
+        two = only(strategy="None", labels={"app": "x"}, budgets=[budget(1, app="x"), budget(1, app="x")])
+
+        assert (covered.outcome, covered.code) == ("blocks", "disruption-budget")
+        assert (two.outcome, two.code) == ("blocks", "disruption-budget")
+        assert allowed.outcome == other.outcome == "shuts-down"
+
+    def test_a_budget_keeps_no_vm_from_moving(self) -> None:
+        assert only(labels={"app": "x"}, budgets=[budget(0, app="x")]).outcome == "moves"
+
+    @pytest.mark.parametrize(
+        ("strategy", "outcome", "code"),
+        [
+            ("LiveMigrate", "blocks", "not-migratable"),
+            ("LiveMigrateIfPossible", "shuts-down", "not-migratable-if-possible"),
+            ("External", "blocks", "external-strategy"),
+            ("Whatever", "blocks", "unknown-strategy"),
+        ],
+    )
+    def test_a_vm_that_cannot_be_migrated(self, strategy: str, outcome: str, code: str) -> None:
+        condition = {"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable"}
+        found = only(condition=condition, evictionStrategy=strategy)
+
+        assert (found.outcome, found.code) == (outcome, code)
+
+    def test_a_migration_that_never_ends(self) -> None:
+        def migration(value: str, phase: str) -> dict[str, Any]:
+            spec = {"vmiName": "web", "addedNodeSelector": {"zone": value}}
+            return {"metadata": {"name": "m", "namespace": "shop"}, "spec": spec, "status": {"phase": phase}}
+
+        assert only(migrations=[migration("not a label!", "Pending")]).code == "migration-stuck"
+        assert only(migrations=[migration("not a label!", "Failed")]).code == "migrates"
+        unfinished = only(migrations=[migration("b", "Running")])
+        assert (unfinished.code, len(unfinished.notes)) == ("migrates", 1)
+
+    @pytest.mark.parametrize(("release", "notes"), [("1.7", 0), ("1.8", 1)])
+    def test_a_backup_since_kubevirt_1_8(self, release: str, notes: int) -> None:
+        version = parse_version(release)
+        assert version
+        vmi, pod = vm("web", "a")
+        vmi["status"]["changedBlockTracking"] = {"backupStatus": {"backupName": "nightly"}}
+        known = snapshot(NODES, [(vmi, pod)])
+        known = msgspec.structs.replace(
+            known, kubevirt=ClusterConfig(eviction_strategy="LiveMigrate", rules=rules_of(release_of(version)))
+        )
+
+        assert len(of(plan(known, ["a"]), "web").notes) == notes
+
+    def test_vms_that_may_reserve_the_same_volume_stay_apart(self) -> None:
+        vms = [vm("web", "a", evictionStrategy="LiveMigrate"), vm("db", "b", evictionStrategy="LiveMigrate")]
+        for vmi, pod in vms:
+            vmi["spec"]["domain"]["devices"] = {"disks": [{"name": "lun", "lun": {"reservation": True}}]}
+            pod["metadata"]["labels"]["pr.kubevirt.io/claim-uid"] = ""
+
+        assert of(plan(snapshot(NODES, vms), ["a"]), "web").candidates == ("c",)
+        assert of(plan(snapshot(NODES[:2], vms), ["a"]), "web").code == "no-eligible-node"
+
+    @pytest.mark.parametrize("limit", ["parallelMigrationsPerCluster", "parallelOutboundMigrationsPerNode"])
+    def test_no_migrations_at_all(self, limit: str) -> None:
+        assert only(limits={limit: 0}).code == "no-migrations"
+
+    def test_migrations_that_are_aborted_at_once(self) -> None:
+        assert only(limits={"completionTimeoutPerGiB": -1}).code == "no-migrations"
+        assert only(limits={"completionTimeoutPerGiB": 0}).outcome == "moves"
+
+    def test_a_name_too_long(self) -> None:
+        found = plan(snapshot(NODES, [vm("w" * 64, "a")]), ["a"])
+
+        assert found.steps[0].vms[0].code == "name-too-long"
+
+
+class TestDrainedNodes:
+    def test_a_selector_that_no_other_node_meets(self) -> None:
+        found = plan(snapshot([node("a", zone="x"), node("b")], [vm("web", "a", nodeSelector={"zone": "x"})]), ["a"])
+
+        assert of(found, "web").code == "no-eligible-node"
+        assert [change.vms for change in found.changes] == [("shop/web",)]
+
+    def test_taints_affinity_and_volumes_count(self) -> None:
+        terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["x"]}]}]
+        volume = {"metadata": {"name": "pv"}, "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}}
+        claim = {"metadata": {"name": "data", "namespace": "shop"}, "spec": {"volumeName": "pv"}}
+        disk = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+        tainted = node("c", zone="x")
+        tainted["spec"]["taints"] = [{"key": "gpu", "effect": "NoSchedule"}]
+        nodes = [node("a", zone="x"), node("b"), tainted]
+        found = plan(snapshot(nodes, [vm("web", "a", volumes=disk)], claims=[claim], volumes=[volume]), ["a"])
+        tolerant = vm("web", "a", volumes=disk, tolerations=[{"operator": "Exists"}])
+        moves = plan(snapshot(nodes, [tolerant], claims=[claim], volumes=[volume]), ["a"])
+
+        assert of(found, "web").code == "no-eligible-node"
+        assert of(moves, "web").to == "c"
+
+    def test_requests_are_packed_against_what_is_free(self, golden: Callable[[str], None]) -> None:
+        vms = [vm(f"vm-{number}", "a", "3Gi") for number in range(4)]
+        found = plan(snapshot([node("a", memory="16Gi"), node("b"), node("c", memory="4Gi")], vms), ["a"])
+
+        assert sorted(each.to for each in found.steps[0].vms) == ["", "b", "b", "c"]
+        assert [each.code for each in found.steps[0].vms].count("no-room") == 1
+        (change,) = found.changes
+        golden(change.change)
+
+    def test_what_has_ended_takes_no_room(self) -> None:
+        ended = filler("old", "b", "8Gi")
+        ended["status"]["phase"] = "Succeeded"
+        nodes, vms = [node("a"), node("b")], [vm("web", "a", "7Gi")]
+
+        assert of(plan(snapshot(nodes, vms, pods=[ended]), ["a"]), "web").to == "b"
+        assert of(plan(snapshot(nodes, vms, pods=[filler("new", "b", "8Gi")]), ["a"]), "web").code == "no-room"
+
+    def test_a_tight_packing_is_told(self) -> None:
+        # By scores, both small ones go to the larger gap first, where the large one then has no room.
+        nodes = [node("a", memory="16Gi"), node("b", memory="4Gi"), node("c", memory="3Gi")]
+        vms = [vm("1", "a", "1Gi"), vm("2", "a", "1Gi"), vm("3", "a", "4Gi")]
+        found = plan(snapshot(nodes, vms), ["a"])
+
+        assert found.blocks == 0
+        assert of(found, "3").to == "b"
+        assert of(found, "3").code == "migrates-if-packed"
+
+    def test_all_nodes_of_a_drain_are_cordoned_at_once(self) -> None:
+        world = snapshot([node("a"), node("b")], [vm("web", "a"), vm("db", "b")])
+
+        assert plan(world, ["a"]).blocks == 0
+        assert plan(world, ["a", "b"]).blocks == 2
+        assert plan(world, ["a", "b"], rolling=True).blocks == 0
+
+
+class TestPodsOnDrainedNodes:
+    def test_anti_affinity_of_either_side(self) -> None:
+        nodes = [node("a"), node("b")]
+        mover, other = vm("web", "a", labels={"app": "x"}), vm("db", "b", labels={"app": "y"})
+        own = vm("web", "a", labels={"app": "x"}, affinity=apart(app="y"))
+        theirs = vm("db", "b", labels={"app": "y"}, affinity=apart(app="x"))
+
+        assert of(plan(snapshot(nodes, [mover, other]), ["a"]), "web").code == "migrates"
+        assert of(plan(snapshot(nodes, [own, other]), ["a"]), "web").code == "pods-apart"
+        assert of(plan(snapshot(nodes, [mover, theirs]), ["a"]), "web").code == "pods-apart"
+
+    def test_a_vm_keeps_itself_from_its_own_zone(self) -> None:
+        """Its target pod is beside the pod that it leaves, which runs until the migration is over."""
+        alone = vm("web", "a", labels={"app": "x"}, affinity=apart("zone", app="x"))
+        near = snapshot([node("a", zone="1"), node("b", zone="1")], [alone])
+        far = snapshot([node("a", zone="1"), node("b", zone="2")], [alone])
+
+        assert of(plan(near, ["a"]), "web").code == "pods-apart"
+        assert of(plan(far, ["a"]), "web").code == "migrates"
+
+    def test_affinity_to_a_pod_that_stays(self) -> None:
+        nodes = [node("a"), node("b"), node("c")]
+        mover, other = vm("web", "a", affinity=together(app="y")), vm("db", "c", labels={"app": "y"})
+
+        assert of(plan(snapshot(nodes, [mover, other]), ["a"]), "web").candidates == ("c",)
+
+    def test_two_that_are_apart_do_not_share_a_node(self) -> None:
+        vms = [vm(name, "a", labels={"app": "x"}, affinity=apart(app="x")) for name in ("1", "2", "3")]
+        found = plan(snapshot(NODES, vms), ["a"])
+
+        assert Counter(each.outcome for each in found.steps[0].vms) == {"moves": 2, "blocks": 1}
+
+    def test_pods_without_a_vm(self) -> None:
+        pods = [filler("one", "a", app="x"), filler("two", "a", app="y"), filler("logs", "a", owner="DaemonSet")]
+        found = plan(snapshot(NODES, [], pods=pods, budgets=[budget(0, app="x")]), ["a"])
+        step = found.steps[0]
+
+        assert (step.other_pods, [pod.name for pod in step.blocked_pods], found.blocks) == (2, ["one"], 1)
+
+
+class TestRolling:
+    def test_a_vm_may_move_more_than_once(self) -> None:
+        found = plan(snapshot([node("a"), node("b")], [vm("web", "a")]), [], rolling=True)
+
+        assert [step.nodes for step in found.steps] == [("a",), ("b",)]
+        assert [[each.to for each in step.vms] for step in found.steps] == [["b"], ["a"]]
+        assert (found.moves, found.blocks) == (2, 0)
+
+    def test_the_order_is_the_one_given(self) -> None:
+        found = plan(snapshot(NODES, [vm("web", "b")]), ["c", "b"], rolling=True)
+
+        assert [step.nodes for step in found.steps] == [("c",), ("b",)]
+
+    def test_a_vm_that_shut_down_is_gone(self) -> None:
+        vms = [vm("web", "a", "6Gi", evictionStrategy="None"), vm("db", "b", "6Gi")]
+        found = plan(snapshot([node("a"), node("b")], vms), [], rolling=True)
+
+        assert (found.shuts_down, found.moves, found.blocks) == (1, 1, 0)
+
+    def test_the_first_hosts_cpu_stays_required(self) -> None:
+        """A host-model VM requires the CPU of the host that it started on, wherever it has been since."""
+        cpu = "host-model-cpu.node.kubevirt.io/Skylake"
+        migration = "cpu-model-migration.node.kubevirt.io/Skylake"
+        host, like = node("a"), node("b")
+        host["metadata"]["labels"] |= {cpu: "true", migration: "true"}
+        like["metadata"]["labels"] |= {"host-model-cpu.node.kubevirt.io/Icelake": "true", migration: "true"}
+        other = node("c", memory="4Gi")
+        vmi, pod = vm("web", "a")
+        vmi["spec"]["domain"]["cpu"] = {"model": "host-model"}
+        found = plan(snapshot([host, like, other], [(vmi, pod)]), [], rolling=True)
+
+        assert [each.to for step in found.steps for each in step.vms] == ["b", "a"]
+
+
+class TestInput:
+    @pytest.mark.parametrize(("nodes", "rolling"), [(["x"], False), (["a", "a"], False), (["a", "a"], True)])
+    def test_nodes_that_cannot_be_drained(self, nodes: list[str], rolling: bool) -> None:
+        with pytest.raises(InputError):
+            plan(snapshot(NODES, []), nodes, rolling=rolling)
+
+    def test_too_much_to_plan_is_one_sentence(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(planner, "MAX_STEPS", 10)
+        with pytest.raises(InputError):
+            plan(snapshot(NODES, [vm("web", "a")]), ["a"])
+
+    def test_objects_with_nothing_in_them(self) -> None:
+        vmi, pod = vm("web", "a")
+        bare = ({"metadata": vmi["metadata"], "status": {"nodeName": "a"}}, {"metadata": pod["metadata"]})
+        found = plan(snapshot(NODES, [bare]), ["a"])
+
+        assert found.steps[0].vms[0].code == "not-migratable"
+
+
+def test_codes_are_those_of_their_outcomes() -> None:
+    assert {code for codes in CODES.values() for code in codes} == {
+        value for name, value in vars(report).items() if name.isupper() and isinstance(value, str) and "/" not in value
+    } - set(CODES)
+
+
+class TestProperties:
+    @thorough
+    @given(clusters.random_clusters(), st.lists(st.sampled_from(clusters.NAMES), min_size=1, unique=True))
+    def test_a_plan_can_be_carried_out(self, world: Any, nodes: list[str]) -> None:
+        """Step by step, no node gets more than it has, and no hard rule is broken."""
+        found = plan(world, nodes)
+        simulated = Simulated(world, nodes)
+
+        for each in sorted((each for each in found.steps[0].vms if each.turn), key=lambda each: each.turn):
+            assert simulated.problem(each.name, each.to) == ""
+            simulated.move(each.name, each.to)
+        for each in found.steps[0].vms:
+            if each.outcome == report.BLOCKS:
+                assert all(simulated.problem(each.name, name) for name in clusters.NAMES), each
+        assert {each.code for each in found.steps[0].vms} <= {code for codes in CODES.values() for code in codes}
+
+    @thorough
+    @given(clusters.random_clusters(), st.sampled_from(clusters.NAMES))
+    def test_candidates_are_all_nodes_that_fit_alone(self, world: Any, drained: str) -> None:
+        simulated = Simulated(world, [drained])
+
+        for each in plan(world, [drained]).steps[0].vms:
+            fits = [name for name in clusters.NAMES if not simulated.problem(each.name, name)]
+            assert list(each.candidates) == fits
+
+    @thorough
+    @given(clusters.random_clusters(), st.randoms(use_true_random=False))
+    def test_the_order_of_the_objects_changes_nothing(self, world: Any, order: Any) -> None:
+        def shuffled(found: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(order.sample(found, len(found)))
+
+        fields = ("nodes", "pods", "vmis")
+        other = msgspec.structs.replace(world, **{field: shuffled(getattr(world, field)) for field in fields})
+
+        assert plan(other, [clusters.NAMES[0]]) == plan(world, [clusters.NAMES[0]])
+        assert plan(other, [], rolling=True) == plan(world, [], rolling=True)
+
+    @thorough
+    @given(clusters.random_clusters(), st.sampled_from(clusters.NAMES))
+    def test_more_room_never_takes_a_candidate(self, world: Any, drained: str) -> None:
+        bigger = [msgspec.structs.replace(each, status=_doubled(each.status)) for each in world.nodes]
+        more = plan(msgspec.structs.replace(world, nodes=tuple(bigger)), [drained])
+
+        for before, after in zip(plan(world, [drained]).steps[0].vms, more.steps[0].vms, strict=True):
+            assert {*before.candidates} <= {*after.candidates}
+
+    @thorough
+    @given(clusters.random_clusters())
+    def test_a_rolling_drain_ends_where_single_ones_would(self, world: Any) -> None:
+        """Its first step is the drain of that node alone."""
+        assert plan(world, [], rolling=True).steps[0] == plan(world, [min(clusters.NAMES)]).steps[0]
+
+
+def _doubled(status: Any) -> Any:
+    amounts = {**status.allocatable, "memory": "64Gi", "cpu": "64", "pods": "200"}
+    return msgspec.structs.replace(status, allocatable=amounts)
+
+
+def test_large_clusters_take_few_steps() -> None:
+    """Steps for each VM do not grow with the nodes, so that 5,000 nodes and 10,000 VMs take seconds."""
+
+    def steps(number: int) -> int:
+        nodes = [node(f"n{index:04}", memory="64Gi") for index in range(number)]
+        vms = [
+            vm(f"vm-{index}", f"n{index % number:04}", labels={"app": f"a{index % 7}"}, affinity=apart(app="a0"))
+            for index in range(2 * number)
+        ]
+        work = Work(planner.MAX_STEPS)
+        work.run(planner._plan, snapshot(nodes, vms), [], True, None)
+        return work.spent
+
+    small, large = steps(20), steps(80)
+    assert large < 5 * small

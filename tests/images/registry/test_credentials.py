@@ -1,0 +1,137 @@
+"""Pull secrets, found as the kubelet finds them."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from base64 import b64encode
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.k8s.json_values import JSON_VALUES
+from webhook.images.registry.credentials import (
+    DOCKER_CONFIG,
+    DOCKER_CONFIG_JSON,
+    MAX_ENTRIES,
+    Keyring,
+    RegistryCredentials,
+    entries_of,
+)
+
+ANN = RegistryCredentials("ann", "secret")
+
+
+def encoded(value: Any) -> str:
+    return b64encode(json.dumps(value).encode()).decode()
+
+
+def secret(auths: Any) -> dict[str, str]:
+    return {".dockerconfigjson": encoded({"auths": auths})}
+
+
+def entry(user: str = "ann", password: str = "secret") -> dict[str, str]:
+    return {"auth": b64encode(f"{user}:{password}".encode()).decode()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        (DOCKER_CONFIG_JSON, secret({"quay.io": entry()})),
+        (DOCKER_CONFIG_JSON, secret({"quay.io": {"username": "ann", "password": "secret"}})),
+        (DOCKER_CONFIG, {".dockercfg": encoded({"quay.io": entry()})}),
+    ],
+)
+def test_both_kinds_of_pull_secrets_are_read(kind: str, data: dict[str, str]) -> None:
+    assert entries_of(kind, data) == [("quay.io", ANN)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        # No secret of another kind is read, whatever it holds.
+        ("Opaque", secret({"quay.io": entry()})),
+        ("kubernetes.io/tls", secret({"quay.io": entry()})),
+        (DOCKER_CONFIG, secret({"quay.io": entry()})),
+        (DOCKER_CONFIG_JSON, {}),
+        (DOCKER_CONFIG_JSON, {".dockerconfigjson": "%%%"}),
+        (DOCKER_CONFIG_JSON, {".dockerconfigjson": b64encode(b"[" * 100_000).decode()}),
+        (DOCKER_CONFIG_JSON, {".dockerconfigjson": encoded([])}),
+        (DOCKER_CONFIG_JSON, secret([])),
+        (DOCKER_CONFIG_JSON, secret({"quay.io": "x"})),
+        (DOCKER_CONFIG_JSON, secret({"quay.io": {"auth": "%%%"}})),
+        (DOCKER_CONFIG_JSON, secret({"quay.io": {"auth": b64encode(b"no-colon").decode()}})),
+        (DOCKER_CONFIG_JSON, secret({"quay.io": {"username": 1, "password": 2}})),
+    ],
+)
+def test_what_is_no_pull_secret_has_no_credentials(kind: str, data: dict[str, str]) -> None:
+    assert entries_of(kind, data) == []
+
+
+@given(JSON_VALUES, st.sampled_from([DOCKER_CONFIG, DOCKER_CONFIG_JSON]))
+def test_whatever_a_secret_holds_it_is_read_or_left_out(value: Any, kind: str) -> None:
+    for data in ({".dockerconfigjson": encoded(value)}, secret(value), {".dockercfg": encoded({"quay.io": value})}):
+        entries_of(kind, data)
+
+
+def test_the_number_of_entries_is_bounded() -> None:
+    many = secret({f"r{number}.example": entry() for number in range(MAX_ENTRIES * 2)})
+    assert len(entries_of(DOCKER_CONFIG_JSON, many)) == MAX_ENTRIES
+
+
+@pytest.mark.parametrize(
+    ("key", "registry", "repository", "matches"),
+    [
+        ("quay.io", "quay.io", "a/b", True),
+        ("https://quay.io", "quay.io", "a/b", True),
+        ("https://quay.io/v2/", "quay.io", "a/b", True),
+        ("https://index.docker.io/v1/", "docker.io", "library/fedora", True),
+        ("quay.io/a", "quay.io", "a/b", True),
+        ("quay.io/a", "quay.io", "ab", False),
+        ("quay.io/a/b", "quay.io", "a", False),
+        ("*.example.com", "registry.example.com", "a", True),
+        ("*.example.com", "a.b.example.com", "a", False),
+        ("*", "quay.io", "a", False),
+        ("quay.io", "quay.io:5000", "a", False),
+        ("quay.io:5000", "quay.io:5000", "a", True),
+        ("quay.io", "evil-quay.io", "a", False),
+        ("quay.io", "quay.io.evil.example", "a", False),
+        ("", "quay.io", "a", False),
+    ],
+)
+def test_credentials_are_for_the_registry_that_they_name(
+    key: str, registry: str, repository: str, matches: bool
+) -> None:
+    assert (Keyring([(key, ANN)]).find(registry, repository) == ANN) is matches
+
+
+def test_the_longest_path_counts_first() -> None:
+    bob = RegistryCredentials("bob", "other")
+    keyring = Keyring([("quay.io", ANN), ("quay.io/team/disks", bob)])
+    assert keyring.find("quay.io", "team/disks/fedora") == bob
+    assert keyring.find("quay.io", "team/x") == ANN
+
+
+def test_a_key_that_no_registry_can_match_is_not_looked_at() -> None:
+    """A pattern of this length takes seconds to prepare, and a tenant writes it."""
+    fnmatch._compile_pattern.cache_clear()  # type: ignore[attr-defined]
+    keyring = Keyring([("a*" * 10_000 + ".io", ANN)])
+    assert keyring.find("quay.io", "a") is None
+    assert fnmatch._compile_pattern.cache_info().currsize == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "entry", [{"username": "a" * 20_000, "password": "b"}, {"username": "a", "password": "b" * 20_000}]
+)
+def test_the_length_of_credentials_is_bounded(entry: dict[str, str]) -> None:
+    data = {".dockerconfigjson": b64encode(json.dumps({"auths": {"quay.io": entry}}).encode()).decode()}
+    assert entries_of("kubernetes.io/dockerconfigjson", data) == []
+
+
+def test_no_text_shows_a_password() -> None:
+    assert "secret" not in repr(ANN)
+    assert "secret" not in str([ANN])
+    assert ANN.basic() == "Basic " + b64encode(b"ann:secret").decode()
+    assert not Keyring()

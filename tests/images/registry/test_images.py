@@ -1,0 +1,350 @@
+"""Layers at once from memory, and in the background from registries."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.images.registry.fake_registry import manifest
+from webhook.images.manifests import Layer, digest_of
+from webhook.images.references import ImageReference
+from webhook.images.registry.credentials import Keyring, RegistryCredentials
+from webhook.images.registry.failure import RETRY_SECONDS, RegistryError
+from webhook.images.registry.fetch_queue import PullScope
+from webhook.images.registry.images import TAG_SECONDS, Images
+from webhook.images.registry.manifest_files import ManifestFiles
+
+AMD, ARM = "linux/amd64", "linux/arm64"
+ANN = RegistryCredentials("ann", "secret")
+L1 = (Layer(digest_of(b"L1"), 100),)
+
+
+def index(**images: bytes) -> bytes:
+    written = [
+        {"digest": digest_of(body), "size": 1, "platform": {"os": "linux", "architecture": name}}
+        for name, body in images.items()
+    ]
+    return json.dumps({"schemaVersion": 2, "manifests": written}).encode()
+
+
+def tagged(tag: str = "40", registry: str = "quay.io") -> ImageReference:
+    return ImageReference(registry, "disk", tag)
+
+
+def pinned(body: bytes) -> ImageReference:
+    return ImageReference("quay.io", "disk", "", digest_of(body))
+
+
+class ImageSource:
+    """A registry, its clock, and all requests to it."""
+
+    def __init__(self) -> None:
+        self.contents: dict[str, bytes] = {}
+        self.asked: list[tuple[str, RegistryCredentials | None]] = []
+        self.error: Exception | None = None
+        self.gate: asyncio.Event | None = None
+        self.now = 0.0
+        self.tells_digests = False
+
+    async def digest(self, reference: ImageReference, credentials: RegistryCredentials | None = None) -> str:
+        if not self.tells_digests:
+            return ""
+        return digest_of(await self.manifest(reference, credentials))
+
+    def add(self, body: bytes, tag: str = "") -> bytes:
+        self.contents[digest_of(body)] = body
+        if tag:
+            self.contents[tag] = body
+        return body
+
+    async def manifest(self, reference: ImageReference, credentials: RegistryCredentials | None = None) -> bytes:
+        self.asked.append((reference.version, credentials))
+        if self.gate:
+            await self.gate.wait()
+        if self.error:
+            raise self.error
+        if reference.version not in self.contents:
+            raise RegistryError("absent", "there is none")
+        return self.contents[reference.version]
+
+    def clock(self) -> float:
+        return self.now
+
+
+class FakeKeyrings:
+    async def keyring(self, namespace: str, names: tuple[str, ...]) -> Keyring:
+        return Keyring([("quay.io", ANN)] if (namespace, names) == ("shop", ("secret",)) else [])
+
+
+@asynccontextmanager
+async def running(
+    source: ImageSource,
+    *,
+    files: ManifestFiles | None = None,
+    on_manifest: Callable[[str], None] = lambda _: None,
+    other: ImageSource | None = None,
+) -> AsyncIterator[Images]:
+    clients = {"quay.io": source} | ({"other.example": other} if other else {})
+    images = Images(clients, files=files, keyrings=FakeKeyrings(), on_manifest=on_manifest, clock=source.clock)
+    task = asyncio.create_task(images.run())
+    try:
+        yield images
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def settle(images: Images) -> None:
+    """Wait until all that was queued has been fetched."""
+    for _ in range(1000):
+        await asyncio.sleep(0.002)
+        if not any(queue or queue._running for queue in images.queues.values()):
+            return
+    raise AssertionError("the queues do not empty")
+
+
+class TestLayers:
+    async def test_what_is_unknown_is_none_and_known_the_next_time(self) -> None:
+        source = ImageSource()
+        source.add(manifest(), "40")
+        async with running(source) as images:
+            assert images.layers(tagged(), AMD) is None
+            await settle(images)
+            assert images.layers(tagged(), AMD) == L1
+            assert images.layers(pinned(manifest()), AMD) == L1
+            assert source.asked == [("40", None)]
+
+    async def test_an_index_has_an_image_for_each_platform(self) -> None:
+        source = ImageSource()
+        one, two = source.add(manifest()), source.add(manifest({"L2": 7}))
+        whole = source.add(index(amd64=one, arm64=two), "40")
+        async with running(source) as images:
+            for _ in range(3):
+                images.layers(tagged(), AMD)
+                await settle(images)
+            assert images.layers(tagged(), AMD) == L1
+            assert images.lacking(digest_of(whole), ARM) == digest_of(two)
+            assert images.layers(tagged(), ARM) is None
+            await settle(images)
+            assert images.layers(tagged(), ARM) == (Layer(digest_of(b"L2"), 7),)
+            assert images.layers(tagged(), "linux/s390x") == ()
+
+    async def test_an_index_in_an_index_is_not_followed(self) -> None:
+        source = ImageSource()
+        inner = source.add(index(amd64=source.add(manifest())))
+        source.add(index(amd64=inner), "40")
+        async with running(source) as images:
+            for _ in range(4):
+                assert images.layers(tagged(), AMD) is None
+                await settle(images)
+        assert len(source.asked) == 2
+
+    async def test_a_registry_that_is_not_listed_is_not_contacted(self) -> None:
+        source = ImageSource()
+        async with running(source) as images:
+            reference = tagged(registry="evil.example")
+            assert not images.is_listed(reference)
+            assert images.layers(reference, AMD) is None
+            assert images.waiting == 0
+
+    async def test_a_digest_is_fetched_once(self) -> None:
+        source = ImageSource()
+        body = source.add(manifest())
+        source.gate = asyncio.Event()
+        async with running(source) as images:
+            for namespace in ("shop", "other", "third"):
+                for _ in range(100):
+                    assert images.layers(pinned(body), AMD, PullScope(namespace)) is None
+                    await asyncio.sleep(0)
+            source.gate.set()
+            await settle(images)
+            assert images.layers(pinned(body), AMD) == L1
+        assert len(source.asked) == 1
+
+    async def test_also_where_several_tags_point_to_it(self) -> None:
+        source = ImageSource()
+        source.tells_digests = True
+        body = source.add(manifest(), "40")
+        source.contents["latest"] = body
+        async with running(source) as images:
+            for reference in (tagged("40"), tagged("latest"), pinned(body)):
+                images.layers(reference, AMD, PullScope("shop"))
+            await settle(images)
+            assert images.layers(tagged("latest"), AMD) == L1
+        assert images.results["fetched"] == 1
+
+    async def test_a_tag_is_looked_at_again_and_the_old_one_counts_meanwhile(self) -> None:
+        source = ImageSource()
+        source.add(manifest(), "40")
+        async with running(source) as images:
+            images.layers(tagged(), AMD)
+            await settle(images)
+            source.add(manifest({"L2": 7}), "40")
+            assert images.layers(tagged(), AMD) == L1
+            assert images.waiting == 0
+            source.now += TAG_SECONDS
+            assert images.layers(tagged(), AMD) == L1
+            await settle(images)
+            assert images.layers(tagged(), AMD) == (Layer(digest_of(b"L2"), 7),)
+
+    async def test_a_tag_that_has_not_moved_costs_no_pull(self) -> None:
+        source = ImageSource()
+        source.tells_digests = True
+        body = source.add(manifest(), "40")
+        async with running(source) as images:
+            for _ in range(3):
+                images.layers(tagged(), AMD)
+                await settle(images)
+                assert images.layers(tagged(), AMD) == L1
+                source.now += TAG_SECONDS
+        # The first time the manifest follows; then it is there.
+        assert [version for version, _ in source.asked] == ["40", digest_of(body), "40", "40"]
+        assert images.results["fetched"] == 1
+
+    async def test_everybody_who_waits_hears_of_a_manifest(self) -> None:
+        source = ImageSource()
+        heard: list[str] = []
+        source.add(manifest(), "40")
+        async with running(source, on_manifest=heard.append) as images:
+            images.layers(tagged(), AMD)
+            await settle(images)
+        assert heard == [digest_of(manifest())]
+
+
+class TestFailures:
+    async def test_a_failure_is_remembered(self) -> None:
+        source = ImageSource()
+        async with running(source) as images:
+            for cause, seconds in RETRY_SECONDS.items():
+                source.error = RegistryError(cause, "because")
+                source.asked.clear()
+                for _ in range(5):
+                    assert images.layers(tagged(cause), AMD) is None
+                    await settle(images)
+                assert len(source.asked) == 1
+                source.now += seconds
+                images.layers(tagged(cause), AMD)
+                await settle(images)
+                assert len(source.asked) == 2
+            assert images.results == {"fetched": 0, "file": 0} | {str(cause): 2 for cause in RETRY_SECONDS}
+
+    async def test_what_is_no_manifest_is_remembered_too(self) -> None:
+        source = ImageSource()
+        source.contents["40"] = b"{}"
+        async with running(source) as images:
+            for _ in range(3):
+                assert images.layers(tagged(), AMD) is None
+                await settle(images)
+        assert len(source.asked) == 1
+        assert images.results["invalid"] == 1
+
+    async def test_a_bug_does_not_end_the_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("webhook.images.registry.images._RESTART_SECONDS", 0.0)
+        source = ImageSource()
+        source.add(manifest(), "41")
+        async with running(source) as images:
+            source.error = KeyError("bug")
+            for number in range(8):
+                images.layers(tagged(f"x{number}"), AMD)
+            await settle(images)
+            source.error = None
+            images.layers(tagged("41"), AMD)
+            await settle(images)
+            assert images.layers(tagged("41"), AMD) == L1
+
+    async def test_a_registry_that_never_answers_holds_up_its_own_alone(self) -> None:
+        hangs, works = ImageSource(), ImageSource()
+        hangs.gate = asyncio.Event()
+        body = works.add(manifest(), "40")
+        async with running(hangs, other=works) as images:
+            for number in range(50):
+                images.layers(tagged(f"x{number}"), AMD, PullScope("mallory"))
+            # A digest belongs to no namespace: the first that names it must not keep others from reading it elsewhere.
+            images.layers(pinned(body), AMD, PullScope("mallory"))
+            reference = ImageReference("other.example", "disk", "", digest_of(body))
+            assert images.layers(reference, AMD, PullScope("mallory")) is None
+            for _ in range(500):
+                await asyncio.sleep(0.002)
+                if found := images.layers(reference, AMD):
+                    break
+            assert found == L1
+
+    async def test_the_layers_that_are_kept_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """By their number, since one manifest of a tenant may have hundreds."""
+        monkeypatch.setattr("webhook.images.registry.images.MAX_LAYERS", 1000)
+        source = ImageSource()
+        bodies = [manifest({f"{image}-{layer}": 1 for layer in range(300)}) for image in range(10)]
+        async with running(source) as images:
+            for body in bodies:
+                images.layers(pinned(source.add(body)), AMD)
+                await settle(images)
+            known = [body for body in bodies if images._manifests.get(digest_of(body))]
+            assert known == bodies[-3:]
+            # An index counts by its images.
+            images.layers(pinned(source.add(index(**{f"a{number}": manifest() for number in range(200)}))), AMD)
+            await settle(images)
+            assert images._manifests.weight <= 1000
+
+    async def test_a_registry_that_answers_too_late_is_unavailable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("webhook.images.registry.images.JOB_SECONDS", 0.05)
+        source = ImageSource()
+        source.gate = asyncio.Event()
+        async with running(source) as images:
+            for number in range(6):
+                images.layers(tagged(f"x{number}"), AMD)
+            await settle(images)
+        assert images.results["unavailable"] == 6
+
+
+class TestCredentials:
+    async def test_they_are_those_of_the_pods_own_secrets(self) -> None:
+        source = ImageSource()
+        source.add(manifest(), "40")
+        async with running(source) as images:
+            images.layers(tagged(), AMD, PullScope("other", ("secret",)))
+            await settle(images)
+            images.layers(tagged(), AMD, PullScope("shop", ("secret",)))
+            await settle(images)
+        assert source.asked == [("40", None), ("40", ANN)]
+
+    async def test_the_failure_of_one_namespace_is_not_that_of_another(self) -> None:
+        source = ImageSource()
+        body = manifest()
+        async with running(source) as images:
+            source.error = RegistryError("denied", "no")
+            images.layers(pinned(body), AMD, PullScope("mallory"))
+            await settle(images)
+            source.error = None
+            source.add(body)
+            assert images.layers(pinned(body), AMD, PullScope("shop", ("secret",))) is None
+            await settle(images)
+            assert images.layers(pinned(body), AMD, PullScope("shop", ("secret",))) == L1
+        assert source.asked == [(digest_of(body), None), (digest_of(body), ANN)]
+
+    async def test_where_one_namespaces_tag_points_to_is_not_known_to_others(self) -> None:
+        source = ImageSource()
+        source.add(manifest(), "40")
+        async with running(source) as images:
+            images.layers(tagged(), AMD, PullScope("shop", ("secret",)))
+            await settle(images)
+            source.error = RegistryError("denied", "no")
+            assert images.layers(tagged(), AMD, PullScope("mallory")) is None
+            assert images.layers(tagged(), AMD, PullScope("mallory", ("secret",))) is None
+
+
+class TestLayerFiles:
+    async def test_what_was_fetched_once_is_read_from_its_file(self, tmp_path: Path) -> None:
+        source = ImageSource()
+        body = source.add(manifest())
+        for result in ("fetched", "file"):
+            async with running(source, files=ManifestFiles(tmp_path, 1_000_000)) as images:
+                assert images.layers(pinned(body), AMD) is None
+                await settle(images)
+                assert images.layers(pinned(body), AMD) == L1
+                assert images.results[result] == 1
+        assert len(source.asked) == 1

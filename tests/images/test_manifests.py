@@ -1,0 +1,111 @@
+"""Manifests and indexes, and invalid ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.k8s.json_values import JSON_VALUES
+from webhook.images.manifests import (
+    MAX_BYTES,
+    MAX_IMAGES,
+    MAX_LAYERS,
+    Index,
+    Layer,
+    Manifest,
+    ManifestError,
+    digest_of,
+    parse_manifest,
+)
+
+OCI = "application/vnd.oci.image.manifest.v1+json"
+
+
+def digest(number: int) -> str:
+    return f"sha256:{number:064x}"
+
+
+def layer(number: int, size: Any = 10) -> dict[str, Any]:
+    return {"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": digest(number), "size": size}
+
+
+def manifest(*layers: dict[str, Any], **more: Any) -> bytes:
+    document = {"schemaVersion": 2, "mediaType": OCI, "config": layer(0), "layers": list(layers), **more}
+    return json.dumps(document).encode()
+
+
+def index(*images: dict[str, Any]) -> bytes:
+    return json.dumps({"schemaVersion": 2, "manifests": list(images)}).encode()
+
+
+def image(number: int, system: str = "linux", architecture: str = "amd64", **more: str) -> dict[str, Any]:
+    return {**layer(number), "platform": {"os": system, "architecture": architecture, **more}}
+
+
+def test_an_image_has_each_layer_once() -> None:
+    found = parse_manifest(manifest(layer(1, 100), layer(2, 0), layer(1, 100)))
+    assert found == Manifest((Layer(digest(1), 100), Layer(digest(2), 0)))
+
+
+def test_an_index_has_an_image_for_each_platform() -> None:
+    found = parse_manifest(
+        index(image(1), image(2, architecture="arm64", variant="v8"), image(3), image(4, "unknown", "unknown"))
+    )
+    assert found == Index({"linux/amd64": digest(1), "linux/arm64": digest(2)})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b"\xff",
+        b'{"schemaVersion": 1, "layers": []}',
+        b'{"schemaVersion": 2}',
+        b'{"schemaVersion": 2, "layers": [], "manifests": []}',
+        b'{"schemaVersion": 2, "layers": 1}',
+        manifest({"digest": "sha256:abc", "size": 1}),
+        manifest({"digest": "../x", "size": 1}),
+        manifest(layer(1, -1)),
+        manifest(layer(1, 2**60)),
+        manifest(layer(1, 1.5)),
+        manifest(layer(1, "10")),
+        manifest(*map(layer, range(MAX_LAYERS + 1))),
+        index(*map(image, range(MAX_IMAGES + 1))),
+        index({"digest": "x", "size": 1}),
+        b"[" * 100_000,
+        b'{"schemaVersion": 2, "layers": [], "annotations": ' + b'{"a":' * 100_000,
+        b" " * (MAX_BYTES + 1),
+    ],
+)
+def test_what_is_no_manifest_is_said_to_be_none(body: bytes) -> None:
+    with pytest.raises(ManifestError):
+        parse_manifest(body)
+
+
+@given(JSON_VALUES | st.fixed_dictionaries({"schemaVersion": st.just(2), "layers": JSON_VALUES}))
+def test_whatever_json_comes_there_is_a_manifest_or_an_error(value: Any) -> None:
+    try:
+        found = parse_manifest(json.dumps(value).encode())
+    except ManifestError:
+        return
+    assert isinstance(found, Manifest | Index)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2**40)), max_size=20))
+def test_sizes_are_those_of_the_manifest(layers: list[tuple[int, int]]) -> None:
+    found = parse_manifest(manifest(*(layer(number, size) for number, size in layers)))
+    assert isinstance(found, Manifest)
+    assert {each.digest for each in found.layers} == {digest(number) for number, _ in layers}
+    assert all((int(each.digest[7:], 16), each.size) in layers for each in found.layers)
+
+
+def test_a_digest_is_that_of_the_bytes() -> None:
+    assert digest_of(b"x") == f"sha256:{hashlib.sha256(b'x').hexdigest()}"

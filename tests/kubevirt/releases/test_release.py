@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import pytest
+
+from webhook.kubevirt.releases import release as releases
+from webhook.kubevirt.releases.capabilities import CAPABILITIES
+from webhook.kubevirt.releases.capability import capability, is_reached
+from webhook.kubevirt.releases.capability import releases as written
+from webhook.kubevirt.releases.detection import detect
+from webhook.kubevirt.releases.fields import FIELDS, MACHINE, ineffective_fields, unknown_fields
+from webhook.kubevirt.releases.gates import is_open
+from webhook.kubevirt.releases.release import Release, release_of
+from webhook.kubevirt.releases.version import KNOWN, Version, parse_version
+
+
+def release(text: str) -> Release:
+    version = parse_version(text)
+    assert version
+    return release_of(version)
+
+
+@pytest.mark.parametrize(
+    ("version", "has"),
+    [
+        ("1.5.9", False),
+        ("1.6.3", False),
+        ("1.6.4", True),
+        ("1.6.6", True),
+        ("1.7.1", False),
+        ("1.7.2", True),
+        ("1.8.0", True),
+        ("1.9.0", True),
+    ],
+)
+def test_a_change_reaches_each_minor_version_in_its_own_patch_release(version: str, has: bool) -> None:
+    assert is_reached(written("1.6.4 1.7.2 1.8.0"), Version(*map(int, version.split(".")))) is has
+
+
+def test_what_ends_and_what_single_releases_lack() -> None:
+    one = capability("…", "#1", since="1.6.1", until="1.6.4 1.7.0", never="1.6.2")
+
+    having = [f"{version}" for version in (Version(1, 6, patch) for patch in range(6)) if one.is_in(version)]
+    assert having == ["1.6.1", "1.6.3"]
+    assert not one.is_in(Version(1, 7, 0))
+    assert not one.is_in(Version(1, 9, 0))
+
+
+def test_each_capability_divides_the_supported_releases() -> None:
+    """One that all releases have, or none, would be no difference."""
+    supported = [Version(1, minor, patch) for minor in range(6, 10) for patch in range(7)]
+
+    for name, each in CAPABILITIES.items():
+        assert len({each.is_in(version) for version in supported}) == 2, name
+
+
+def test_a_release_is_made_once() -> None:
+    assert release("1.7.4") is release("v1.7")
+
+
+@pytest.mark.parametrize("text", ["1.10", "1.9.7", "2.0.1"])
+def test_newer_releases_have_the_newest_rules(text: str) -> None:
+    newer = release(text)
+
+    assert newer.capabilities == releases.NEWEST.capabilities
+    assert newer.is_newer is (text != "1.9.7")
+    assert newer.is_supported
+
+
+@pytest.mark.parametrize(("text", "supported"), [("1.5.3", False), ("1.6.0", True), ("4.19.1", False)])
+def test_support(text: str, supported: bool) -> None:
+    assert release(text).is_supported is supported
+
+
+@pytest.mark.parametrize(
+    ("observed", "target", "operator", "found"),
+    [
+        ("v1.8.4", "v1.8.4", "v1.8.4", "1.8.4"),
+        # An update, and one that is taken back: the older one counts until the end.
+        ("v1.8.4", "v1.9.0", "v1.9.0", "1.8.4"),
+        ("v1.9.0", "v1.8.4", "v1.8.4", "1.8.4"),
+        ("v1.9.0", "v1.9.0", "v1.9.0", "1.9.0"),
+        # The first installation.
+        ("", "v1.7.2", "v1.7.2", "1.7.2"),
+        # A vendor's build.
+        ("sha256:0123", "sha256:0123", "v4.20.1-5", "1.6.6"),
+        ("v4.21.0", "", "v1.0.0", "1.7.4"),
+        ("", "", "", None),
+        ("devel", "devel", "devel", None),
+    ],
+)
+def test_which_release_runs(observed: str, target: str, operator: str, found: str | None) -> None:
+    detected = detect(observed, target, operator)
+
+    assert (str(detected) if detected else None) == found
+
+
+def test_each_field_is_known_from_one_of_the_releases_on() -> None:
+    for field in FIELDS:
+        assert field.since.line in {version.line for version in KNOWN[1:]}, field.path
+    assert unknown_fields(KNOWN[-1], MACHINE) == frozenset()
+    assert "serviceAccountName" in unknown_fields(KNOWN[-2], MACHINE)
+    assert len({(field.kind, field.path) for field in FIELDS}) == len(FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("version", "gate", "enabled", "disabled", "expected"),
+    [
+        ("1.9", "ImageVolume", (), (), True),
+        ("1.9", "ImageVolume", (), ("ImageVolume",), False),
+        ("1.9", "ImageVolume", ("ImageVolume",), ("ImageVolume",), True),
+        ("1.8", "ImageVolume", (), (), False),
+        ("1.8", "ImageVolume", ("ImageVolume",), (), True),
+        ("1.9", "AlignCPUs", (), (), False),
+        ("1.9", "MigrationPriorityQueue", (), ("MigrationPriorityQueue",), True),
+        ("1.8", "MigrationPriorityQueue", (), (), False),
+        ("1.10", "ImageVolume", (), (), True),
+    ],
+)
+def test_gates(version: str, gate: str, enabled: tuple[str, ...], disabled: tuple[str, ...], expected: bool) -> None:
+    assert is_open(release(version), gate, frozenset(enabled), frozenset(disabled)) is expected
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "spec", "paths"),
+    [
+        ("1.6", "VirtualMachineClusterPreference", {"preferredArchitecture": "arm64"}, ["preferredArchitecture"]),
+        ("1.7", "VirtualMachineClusterPreference", {"preferredArchitecture": "arm64"}, []),
+        ("1.8", "VirtualMachineInstance", {"networks": [{}, {"resourceClaim": {}}]}, ["networks.resourceClaim"]),
+        (
+            "1.8",
+            "VirtualMachine",
+            {"template": {"spec": {"serviceAccountName": "x"}}},
+            ["template.spec.serviceAccountName"],
+        ),
+        ("1.8", "VirtualMachine", {"template": {"spec": {"serviceAccountName": None}}}, []),
+        ("1.8", "VirtualMachine", {"template": []}, []),
+        ("1.8", "VirtualMachine", None, []),
+        ("1.6", "ControllerRevision", {"preferredArchitecture": "arm64"}, []),
+    ],
+)
+def test_fields_without_effect(version: str, kind: str, spec: object, paths: list[str]) -> None:
+    parsed = parse_version(version)
+    assert parsed
+
+    assert ineffective_fields(unknown_fields(parsed, kind), spec) == paths

@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.admission.audit_schema import valid
+from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running
+from tests.kubevirt import samples
+from tests.kubevirt.vm.started_vms import running as running_vm
+from tests.kubevirt.vm.started_vms import started
+from tests.waiting import until
+from webhook.admission.audit import FidelityRecord
+from webhook.errors import Unavailable
+from webhook.k8s.client.transport import connect
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.resources import STORED_VMIS, STORED_VMS, UNSTRUCTURED
+from webhook.server.background.fidelity import FidelityCheck
+from webhook.settings.snapshot import FidelitySettings
+
+REVISIONS = UNSTRUCTURED["ControllerRevision"]
+VMS = STORED_VMS.path()
+
+
+class FidelityCase:
+    """A fidelity check in front of a fake API server."""
+
+    def __init__(self, server: FakeApiServer, clock: FakeClock, transport: Any) -> None:
+        self.server = server
+        self.clock = clock
+        self.records: list[FidelityRecord] = []
+        self.settings = FidelitySettings(sample=5, every_seconds=600.0)
+        self.configuration: ClusterConfig | Unavailable | None = DEFAULTS
+        self.watch = FidelityCheck(
+            transport,
+            lambda: self.configuration,
+            lambda: self.settings,
+            self.records.append,
+            clock=clock,
+            chance=random.Random(7),
+        )
+
+    def put(self, name: str = "vm", **change: Any) -> None:
+        """A VM with its VMI, whose spec gets ``change``, and what it was started with."""
+        given = running_vm()
+        given["metadata"] |= {"name": name, "uid": f"uid-of-{name}"}
+        found = started(given)
+        found["metadata"]["uid"] = f"uid-of-the-vmi-{name}"
+        found["spec"] |= change
+        for resource, item in ((STORED_VMS, given), (STORED_VMIS, found)):
+            self.server.put(resource, name, "demo", **item)
+        self.capture()
+
+    def capture(self, **size: Any) -> None:
+        its = samples.instancetype(**size)
+        preferred = samples.preference(devices={"preferredDiskBus": "virtio"})
+        for name, captured, label in (("it-1", its, "u1"), ("pref-1", preferred, "linux")):
+            self.server.put(REVISIONS, name, "demo", **samples.revision(name, captured, label))
+
+
+@pytest.fixture
+async def case(tmp_path: Path) -> AsyncIterator[FidelityCase]:
+    async with running(FakeApiServer()) as server:
+        server.serve(STORED_VMS)
+        transport = await connect(server.kubeconfig(tmp_path / "kubeconfig"))
+        try:
+            yield FidelityCase(server, FakeClock(), transport)
+        finally:
+            await transport.close()
+
+
+@asynccontextmanager
+async def watching(case: FidelityCase) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(case.watch.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+# -- one round ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_vmi_that_is_as_it_should_be(case: FidelityCase) -> None:
+    case.put()
+
+    await case.watch.compare(5)
+
+    assert case.watch.checked == {"same": 1, "different": 0, "skipped": 0}
+    assert (case.watch.differing, case.records) == (0, [])
+
+
+async def test_a_vmi_that_differs_gets_a_record_without_values(case: FidelityCase) -> None:
+    case.put(hostname="SECRET", terminationGracePeriodSeconds=7)
+
+    await case.watch.compare(5)
+
+    (record,) = case.records
+    assert valid(record) == {
+        "schema": "kubevirt-webhook.github.io/audit/v1alpha1",
+        "time": record.time,
+        "uid": "uid-of-the-vmi-vm",
+        "object": {"kind": "VirtualMachine", "namespace": "demo", "name": "vm"},
+        "differences": [
+            {"path": "spec.hostname", "origin": None},
+            {"path": "spec.terminationGracePeriodSeconds", "origin": None},
+        ],
+        "count": 2,
+        "kind": "parity",
+    }
+    assert record.time.endswith("Z")
+    assert (case.watch.checked["different"], case.watch.differing) == (1, 2)
+
+
+async def test_what_differs_everywhere_is_cut_short(case: FidelityCase) -> None:
+    case.put(nodeSelector={f"key-{number}": "x" for number in range(60)})
+
+    await case.watch.compare(5)
+
+    assert (len(case.records[0].differences), case.records[0].count) == (50, 60)
+
+
+async def test_what_an_instancetype_is_now_does_not_count(case: FidelityCase) -> None:
+    case.put()
+    its = samples.instancetype(cpu={"guest": 64})
+    case.server.put(UNSTRUCTURED[its["kind"]], "u1", **its)
+
+    await case.watch.compare(5)
+
+    assert case.watch.checked["same"] == 1
+    assert not [asked for asked in case.server.asked if "instancetype.kubevirt.io" in asked.path]
+
+
+def _changed(vm: Json) -> None:
+    vm["metadata"]["generation"] = 9
+
+
+def _uncaptured(vm: Json) -> None:
+    del vm["status"]["instancetypeRef"]
+
+
+def _lost(vm: Json) -> None:
+    vm["status"]["instancetypeRef"]["controllerRevisionRef"]["name"] = "gone"
+
+
+def _malformed(vm: Json) -> None:
+    vm["spec"]["template"]["spec"]["hostname"] = 7
+
+
+@pytest.mark.parametrize("change", [_changed, _uncaptured, _lost, _malformed])
+async def test_what_can_not_be_compared_is_skipped(case: FidelityCase, change: Any) -> None:
+    case.put()
+    change(case.server.held(STORED_VMS)["demo", "vm"])
+
+    await case.watch.compare(5)
+
+    assert case.watch.checked == {"same": 0, "different": 0, "skipped": 1}
+
+
+async def test_a_vmi_that_is_gone_meanwhile_is_skipped(case: FidelityCase) -> None:
+    case.put()
+    case.server.remove(STORED_VMIS, "vm", "demo")
+
+    await case.watch.compare(5)
+
+    assert case.watch.checked["skipped"] == 1
+
+
+async def test_no_kubevirt_means_nothing_to_do(case: FidelityCase) -> None:
+    case.configuration = None
+
+    await case.watch.compare(5)
+
+    assert case.server.asked == []
+
+
+# -- the sample --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_sample_is_taken_over_all_pages_and_of_started_vms_only(case: FidelityCase) -> None:
+    for number in range(230):
+        case.server.put(STORED_VMS, f"vm-{number:03}", "demo", status={"created": number % 2 == 0})
+    drawn: Counter[str] = Counter()
+
+    for _ in range(10):
+        await case.watch.compare(5)
+    drawn.update(asked.path.rsplit("/", 1)[1] for asked in case.server.asked if asked.path.startswith("/apis/kubevirt"))
+
+    names = {name: count for name, count in drawn.items() if name.startswith("vm-")}
+    assert all(int(name[3:]) % 2 == 0 for name in names)
+    assert case.watch.checked["skipped"] == 50
+    assert any(int(name[3:]) >= 200 for name in names)
+    assert [asked.query.get("limit") for asked in case.server.requests(VMS)] == ["100"] * 30
+
+
+async def test_a_round_takes_its_time(case: FidelityCase) -> None:
+    case.put("one")
+    case.put("two")
+
+    await case.watch.compare(5)
+
+    assert case.clock.slept == [0.25] * 3
+
+
+# -- rounds ------------------------------------------------------------------------------------------------------------
+
+
+async def test_rounds_follow_the_settings(case: FidelityCase) -> None:
+    case.put()
+    case.settings = FidelitySettings(sample=0)
+    async with watching(case):
+        await until(lambda: len(case.clock.slept) > 60)
+        assert case.server.asked == []
+        case.settings = FidelitySettings(sample=1, every_seconds=60.0)
+        await until(lambda: case.watch.checked["same"] == 2)
+        began = case.clock.now()
+        await until(lambda: case.watch.checked["same"] == 3)
+        assert case.clock.now() - began < 120
+
+    assert case.watch.failed == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        (VMS, 403),
+        (VMS, 410),
+        (STORED_VMS.path("demo", "vm"), 403),
+        (STORED_VMIS.path("demo", "vm"), 500),
+        (REVISIONS.path("demo", "it-1"), 403),
+    ],
+)
+async def test_a_failure_is_a_line_and_the_next_round_begins_anew(
+    case: FidelityCase, path: str, code: int, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
+) -> None:
+    case.put()
+    case.server.fail(path, code, "Expired" if code == 410 else "")
+    async with watching(case):
+        await until(lambda: case.watch.checked["same"])
+
+    (line,) = [record for record in caplog.records if record.name == "webhook.server.background.fidelity"]
+    assert (case.watch.failed, line.levelno) == (1, logging.WARNING)
+    golden(line.getMessage())
+    assert "SECRET" not in line.getMessage()
+
+
+async def test_settings_of_kubevirt_that_can_not_be_read_end_a_round(
+    case: FidelityCase, caplog: pytest.LogCaptureFixture
+) -> None:
+    case.configuration = Unavailable("not listed yet")
+    async with watching(case):
+        await until(lambda: case.watch.failed)
+
+    assert case.configuration.why in caplog.messages[0]
+
+
+async def test_an_answer_that_is_no_list_ends_a_round(
+    case: FidelityCase, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
+) -> None:
+    case.server.put(STORED_VMS, "vm", "demo", status={"created": "SECRET"})
+    async with watching(case):
+        await until(lambda: case.watch.failed)
+
+    golden(caplog.messages[0])
+
+
+async def test_a_server_that_is_gone_ends_a_round(
+    case: FidelityCase, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
+) -> None:
+    await case.watch._transport.close()
+    async with watching(case):
+        await until(lambda: case.watch.failed)
+
+    golden(caplog.messages[0])
+
+
+async def test_a_list_that_never_comes_ends_a_round(
+    case: FidelityCase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]
+) -> None:
+    monkeypatch.setattr("webhook.server.background.fidelity._LIST_SECONDS", 0.01)
+    case.server.hang(VMS, asyncio.Event(), times=1000)
+    async with watching(case):
+        await until(lambda: case.watch.failed)
+
+    golden(caplog.messages[0])
+
+
+async def test_a_bug_ends_a_round_and_not_the_watch(
+    case: FidelityCase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.put()
+    with monkeypatch.context() as broken:
+        broken.setattr("webhook.server.background.fidelity.fidelity.revisions", lambda _: 1 / 0)
+        async with watching(case):
+            await until(lambda: case.watch.failed == 2)
+
+    assert "internal error" in caplog.messages[0]

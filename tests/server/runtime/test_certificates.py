@@ -1,0 +1,243 @@
+"""The certificate of a running server: which there is at the start, and how it follows its files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from certs.rotation import NotNow, WebhookConfiguration
+from certs.source import Pair, self_signed
+from tests import builders
+from tests.certs.memory import KeptObject
+from tests.waiting import until
+from webhook.errors import InputError
+from webhook.server.runtime import certificates as module
+from webhook.server.runtime.certificates import EXPIRY, FAILURES, MATCH, RELOADS, ROTATED, Certificates, host_of
+from webhook.server.runtime.events import ServerEvent
+from webhook.server.runtime.options import Options
+from webhook.settings.snapshot import Settings
+
+
+class CertificatesLog(KeptObject):
+    def error(self, event: str, **fields: Any) -> None:
+        self.events.append(("error", event, fields))
+
+
+def write(directory: Path, pair: Pair) -> None:
+    (directory / "crt").write_bytes(pair.certificate)
+    (directory / "key").write_bytes(pair.key)
+
+
+def settings(tmp_path: Path, **server: Any) -> Settings:
+    files = {"tls_mode": "mounted", "cert_file": str(tmp_path / "crt"), "key_file": str(tmp_path / "key")}
+    whole = builders.settings()
+    return msgspec.structs.replace(whole, server=msgspec.structs.replace(whole.server, **{**files, **server}))
+
+
+async def served(certificates: Certificates) -> bytes:
+    """The certificate of a handshake, DER."""
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+
+    async def nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            await writer.wait_closed()
+
+    async with await asyncio.start_server(nothing, "127.0.0.1", 0, ssl=certificates.listener) as server:
+        port = server.sockets[0].getsockname()[1]
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+        der: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.close()
+        await writer.wait_closed()
+    return der
+
+
+def der(pair: Pair) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(pair.certificate.decode())
+
+
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(module, "_SOON_SECONDS", 0.01)
+    monkeypatch.setattr(module, "_RESTART_SECONDS", 0.01)
+
+
+async def test_mounted_files_are_followed(tmp_path: Path, quickly: None) -> None:
+    first, second, other = (self_signed(["localhost"]) for _ in range(3))
+    write(tmp_path, first)
+    log = CertificatesLog()
+    certificates = Certificates(settings(tmp_path).server, "localhost", log)
+    following = asyncio.create_task(certificates.follow())
+    assert await served(certificates) == der(first)
+
+    (tmp_path / "key").write_bytes(other.key)
+    await until(lambda: certificates.reloads["rejected"])
+    assert await served(certificates) == der(first)
+    write(tmp_path, second)
+    await until(lambda: certificates.reloads["accepted"])
+    assert await served(certificates) == der(second)
+    following.cancel()
+
+    (refused,) = log.said(f"certificate {ServerEvent.CHANGE_INVALID}")
+    assert str(tmp_path) in refused["why"]
+    gauges = {name: read() for name, (_, read) in {**certificates.gauges(), **certificates.counters()}.items()}
+    assert gauges == {
+        EXPIRY: {"serving": second.leaf.not_valid_after_utc.timestamp()},
+        MATCH: {},
+        ROTATED: {},
+        RELOADS: {"accepted": 1, "rejected": 1},
+        FAILURES: {"": 0},
+    }
+    assert certificates.authority == second.certificate
+    assert certificates.waiting_for() == ()
+
+
+async def test_a_pair_that_openssl_refuses_stays_outside(tmp_path: Path, quickly: None) -> None:
+    pair = self_signed(["localhost"])
+    write(tmp_path, pair)
+    certificates = Certificates(settings(tmp_path).server, "localhost", CertificatesLog())
+    following = asyncio.create_task(certificates.follow())
+    (tmp_path / "crt").write_bytes(pair.certificate + b"-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n")
+    await until(lambda: certificates.reloads["rejected"])
+    following.cancel()
+
+    assert await served(certificates) == der(pair)
+
+
+async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None) -> None:
+    first, second = self_signed(["a"]), self_signed(["b"])
+    write(tmp_path, first)
+    ca = tmp_path / "ca"
+    ca.write_bytes(first.certificate)
+    log, recycled = CertificatesLog(), []
+    server = settings(tmp_path, client_ca_file=str(ca), client_names=("apiserver",)).server
+    certificates = Certificates(server, "localhost", log)
+    certificates.on_clients = lambda: recycled.append(1)
+    following = asyncio.create_task(certificates.follow())
+    for content, key in ((b"nothing", "rejected"), (b"-----BEGIN CERTIFICATE-----", "rejected")):
+        before = certificates.reloads[key]
+        ca.write_bytes(content)
+        await until(lambda key=key, before=before: certificates.reloads[key] > before)  # type: ignore[misc]
+    assert recycled == []
+    ca.write_bytes(second.certificate)
+    await until(lambda: certificates.reloads["accepted"])
+    following.cancel()
+
+    assert recycled == [1]
+    with pytest.raises(InputError, match=r"--client-ca: .* cannot be read"):
+        Certificates(
+            msgspec.structs.replace(server, client_ca_file=str(tmp_path / "none")), "localhost", CertificatesLog()
+        )
+
+
+class Told:
+    """Configurations as a test says."""
+
+    def __init__(self) -> None:
+        self.found: Mapping[str, WebhookConfiguration | None] | Exception = {}
+
+    async def read(self) -> Mapping[str, WebhookConfiguration | None]:
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+    async def write(self, name: str, version: str, bundles: Mapping[str, bytes]) -> bool:
+        raise AssertionError("mounted certificates' bundles are somebody else's")
+
+
+async def test_the_probe_tells_when_the_api_server_could_not_call_us(
+    tmp_path: Path, quickly: None, golden: Callable[[str], None]
+) -> None:
+    pair = self_signed(["localhost"])
+    write(tmp_path, pair)
+    log, bundles = CertificatesLog(), Told()
+    certificates = Certificates(settings(tmp_path).server, "localhost", log)
+
+    async def nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            await writer.wait_closed()
+
+    async with await asyncio.start_server(nothing, "127.0.0.1", 0, ssl=certificates.listener) as server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        bundles.found = NotNow("grant get on this")
+        probing = asyncio.create_task(certificates.probe(address, bundles))
+        await until(lambda: log.said(ServerEvent.NOT_CALLABLE))
+        bundles.found = {"one": WebhookConfiguration("1", {"entry": b""}), "two": None}
+        await until(lambda: len(log.said(ServerEvent.NOT_CALLABLE)) == 2)
+        assert certificates.gauges()[MATCH][1]() == {"one": 0.0, "two": 0.0}
+        bundles.found = {"one": WebhookConfiguration("1", {"entry": pair.certificate})}
+        await until(lambda: log.said(ServerEvent.CALLABLE_AGAIN))
+        probing.cancel()
+
+    first, second = log.said(ServerEvent.NOT_CALLABLE)
+    assert first == {"why": ("grant get on this",)}
+    golden("\n".join(second["why"]))
+    assert certificates.gauges()[MATCH][1]() == {"one": 1.0}
+
+
+async def test_a_bug_is_logged_and_the_work_goes_on(tmp_path: Path, quickly: None) -> None:
+    log, runs = CertificatesLog(), []
+    certificates = Certificates(settings(tmp_path, tls_mode="self-signed").server, "localhost", log)
+
+    async def work() -> None:
+        runs.append(1)
+        raise ZeroDivisionError
+
+    keeping = asyncio.create_task(certificates.keep(work))
+    await until(lambda: len(runs) >= 2)
+    keeping.cancel()
+    assert log.said("retrying")
+
+
+def test_by_which_name_the_api_server_calls_us(tmp_path: Path) -> None:
+    whole = settings(tmp_path)
+
+    assert host_of(None, whole) == f"{whole.webhooks.service_name}.{whole.webhooks.service_namespace}.svc"
+    assert host_of("https://[::1]:8443", whole) == "::1"
+
+
+@pytest.mark.parametrize(
+    ("options", "mode"),
+    [
+        (Options(), "self-signed"),
+        (Options(tls_cert=Path("c"), tls_key=Path("k")), "mounted"),
+        (Options(tls_mode="managed"), "managed"),
+    ],
+)
+def test_the_command_line_goes_before_the_settings(options: Options, mode: str) -> None:
+    server = options.apply_to(builders.settings()).server
+
+    assert server.tls_mode == mode
+    assert bool(server.cert_file) == (mode == "mounted")
+
+
+def test_the_command_line_replaces_files_of_the_settings(tmp_path: Path) -> None:
+    server = Options(tls_mode="managed", client_ca=Path("ca"), client_names=("a",)).apply_to(settings(tmp_path)).server
+
+    assert (server.tls_mode, server.cert_file, server.key_file) == ("managed", "", "")
+    assert (server.client_ca_file, server.client_names) == ("ca", ("a",))
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        (Options(tls_mode="mounted"), "--tls mounted"),
+        (Options(tls_mode="managed", cluster_from=Path("x")), "--tls"),
+        (Options(tls_mode="managed", register=True), "--tls"),
+    ],
+    ids=["mounted", "files", "register"],
+)
+def test_modes_that_can_not_be(options: Options, where: str, golden: Callable[[str], None]) -> None:
+    with pytest.raises(InputError) as caught:
+        options.apply_to(builders.settings())
+    assert caught.value.where == where
+    golden(str(caught.value))

@@ -1,0 +1,136 @@
+"""The extender of a running server, put together, and its absence."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import trustme
+from aiohttp import ClientSession, TCPConnector
+from prometheus_client import CollectorRegistry, generate_latest
+
+from certs.source import Pair
+from tests.server.runtime.test_certificates import CertificatesLog, settings
+from tests.server.test_extender import CrashingScorer, body
+from webhook.errors import InputError
+from webhook.server.runtime.certificates import Certificates
+from webhook.server.runtime.layer_switch import layer_scores
+from webhook.server.runtime.layers import open_layer_scores
+from webhook.server.runtime.options import Options
+from webhook.settings.layers_snapshot import OFF, LayersSettings, RegistrySettings
+
+ROOT = Path(__file__).resolve().parents[3]
+LOOPBACK = LayersSettings(listen="127.0.0.1:0", registries={"quay.io": RegistrySettings()})
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def certificates(tmp_path: Path, authority: trustme.CA) -> Certificates:
+    leaf = authority.issue_cert("localhost", "127.0.0.1")
+    (tmp_path / "crt").write_bytes(leaf.cert_chain_pems[0].bytes())
+    (tmp_path / "key").write_bytes(leaf.private_key_pem.bytes())
+    return Certificates(settings(tmp_path).server, "localhost", CertificatesLog())
+
+
+async def test_nothing_of_it_is_imported_while_it_is_off() -> None:
+    async with layer_scores(Options(), OFF) as scores:
+        assert scores is None
+    script = (
+        "import sys, webhook.cli.main, webhook.server.runtime.serve, webhook.cluster.live;"
+        "print([name for name in sys.modules if name.startswith(('webhook.images', 'webhook.images.registry'))"
+        " or name in ('webhook.server.extender', 'webhook.server.runtime.layers')])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+async def test_files_have_no_nodes_to_score(tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        async with layer_scores(Options(cluster_from=tmp_path), LOOPBACK):
+            pass
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        LayersSettings(listen="127.0.0.1:0", cache_directory="/nowhere"),
+        LayersSettings(listen="127.0.0.1:0", registries={"quay.io": RegistrySettings(ca_file="/nowhere")}),
+        LayersSettings(listen="127.0.0.1:0", registries={"quay.io": RegistrySettings(ca_file="/dev/null")}),
+    ],
+)
+async def test_what_cannot_be_used_is_named(settings: LayersSettings) -> None:
+    with pytest.raises(InputError) as caught:
+        async with open_layer_scores(None, settings):
+            pass
+    assert caught.value.where.startswith("layers.")
+
+
+async def test_it_listens_and_has_metrics(certificates: Certificates) -> None:
+    async with AsyncExitStack() as ends:
+        scores = await ends.enter_async_context(open_layer_scores(None, LOOPBACK))
+        assert scores.secrets is None
+        url = await ends.enter_async_context(scores.listening(LOOPBACK, certificates, CrashingScorer(), 1.0))
+        async with ClientSession() as session, session.post(f"{url}/prioritize", data=body()) as response:
+            assert await response.json() == []
+        registry = CollectorRegistry()
+        registry.register(cast("Any", scores.metrics()))
+        shown = generate_latest(registry).decode()
+        assert 'kubevirt_webhook_layers_requests_total{result="no-scores"} 1.0' in shown
+        assert 'kubevirt_webhook_layers_images{layers="unknown"} 0.0' in shown
+        assert "kubevirt_webhook_layers_queue_length 0.0" in shown
+        assert "build_info" not in shown
+
+
+async def test_clients_need_a_certificate_of_the_right_name(
+    tmp_path: Path, certificates: Certificates, authority: trustme.CA
+) -> None:
+    clients = trustme.CA()
+    (tmp_path / "clients").write_bytes(clients.cert_pem.bytes())
+    guarded = LayersSettings(
+        listen="127.0.0.1:0", client_ca_file=str(tmp_path / "clients"), client_names=("system:kube-scheduler",)
+    )
+    async with AsyncExitStack() as ends:
+        scores = await ends.enter_async_context(open_layer_scores(None, guarded))
+        url = await ends.enter_async_context(scores.listening(guarded, certificates, CrashingScorer(), 1.0))
+        assert url.startswith("https://")
+
+        async def status(name: str) -> int:
+            tls = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+            if name:
+                clients.issue_cert(common_name=name).configure_cert(tls)
+            async with (
+                ClientSession(connector=TCPConnector(ssl=tls)) as session,
+                session.post(f"{url}/prioritize", data=body()) as response,
+            ):
+                return response.status
+
+        assert [await status(name) for name in ("system:kube-scheduler", "mallory", "")] == [200, 403, 403]
+
+
+async def test_the_listener_follows_the_serving_certificate(
+    tmp_path: Path, certificates: Certificates, authority: trustme.CA
+) -> None:
+    (tmp_path / "clients").write_bytes(authority.cert_pem.bytes())
+    listener = certificates.listener_for(tmp_path / "clients", "layers.clientCaFile")
+    (other,) = certificates._others
+    assert other.listener is listener
+    leaf = authority.issue_cert("localhost")
+    before = other._parts[0]
+    certificates._use(Pair(leaf.cert_chain_pems[0].bytes(), leaf.private_key_pem.bytes()))
+    assert other._parts[0] != before
+
+
+def test_a_client_ca_that_is_none_is_named(tmp_path: Path, certificates: Certificates) -> None:
+    (tmp_path / "clients").write_text("no PEM")
+    with pytest.raises(InputError) as caught:
+        certificates.listener_for(tmp_path / "clients", "layers.clientCaFile")
+    assert caught.value.where == "layers.clientCaFile"

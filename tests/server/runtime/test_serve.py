@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tests import builders
+from tests.builders import installed
+from tests.cluster.fake_apiserver import FakeApiServer, running
+from tests.review.memory import MemoryCluster
+from tests.waiting import until
+from webhook.admission.lines import LineWriter
+from webhook.admission.output import Descriptor
+from webhook.facts import KubeVirtKey
+from webhook.kubevirt.resources import STORED_VMS
+from webhook.server.budget import BodyBudget
+from webhook.server.runtime import gauges, sources
+from webhook.server.runtime.background import Background
+from webhook.server.runtime.certificates import Certificates
+from webhook.server.runtime.options import Options
+from webhook.settings.snapshot import FidelitySettings, InstancetypeSettings, Settings
+
+CLUSTER: Any = MemoryCluster({KubeVirtKey(): installed()})
+
+
+class Following:
+    """Settings that are followed."""
+
+    def __init__(self, sample: int) -> None:
+        self.reloads = {"accepted": 0, "rejected": 0}
+        parity = FidelitySettings(sample=sample, every_seconds=0.01)
+        self._current = msgspec.structs.replace(
+            builders.settings(schedulers={}), instancetypes=InstancetypeSettings(parity=parity)
+        )
+
+    def current(self) -> Settings:
+        return self._current
+
+
+@pytest.fixture
+def audit() -> Iterator[LineWriter]:
+    sink = os.open(os.devnull, os.O_WRONLY)
+    writer = LineWriter(Descriptor(sink))
+    yield writer
+    writer.close()
+    os.close(sink)
+
+
+def scraped(audit: LineWriter, settings: Any, parity: Any) -> str:
+    class Idle:
+        in_flight = 0
+        bodies = BodyBudget()
+
+    registry = CollectorRegistry()
+    app: Any = Idle()
+    certificates = Certificates(builders.settings().server, "localhost", logging.getLogger())
+    registry.register(
+        gauges.metrics_state(app, audit, settings, CLUSTER, parity, Background(), certificates, CLUSTER.waiting_for)
+    )
+    return generate_latest(registry).decode()
+
+
+async def test_a_live_cluster_is_watched_until_the_end(
+    tmp_path: Path, audit: LineWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhook.server.background.fidelity._TICK_SECONDS", 0.01)
+    settings: Any = Following(sample=3)
+    async with running(FakeApiServer()) as server:
+        server.put(STORED_VMS, "vm", "demo", status={"created": True})
+        options = Options(kubeconfig=Path(server.kubeconfig(tmp_path / "kubeconfig")))
+        async with sources.fidelity_check(options, settings, CLUSTER, audit) as watch:
+            assert watch
+            await until(lambda: watch.checked["skipped"])
+            metrics = scraped(audit, settings, watch)
+        # The records that were under way have arrived.
+        await until(lambda: not server.connected())
+        ended = len(server.asked)
+        await asyncio.sleep(0.05)
+        assert len(server.asked) == ended
+
+    assert 'kubevirt_webhook_parity_checked_total{result="same"} 0.0' in metrics
+    assert 'kubevirt_webhook_parity_checked_total{result="skipped"}' in metrics
+    assert "kubevirt_webhook_parity_differences_total 0.0" in metrics
+    assert "kubevirt_webhook_parity_rounds_failed_total 0.0" in metrics
+
+
+async def test_files_are_not_watched(tmp_path: Path, audit: LineWriter) -> None:
+    settings: Any = Following(sample=3)
+    async with sources.fidelity_check(Options(cluster_from=tmp_path), settings, CLUSTER, audit) as watch:
+        assert watch is None
+
+    assert "kubevirt_webhook_parity_checked_total{" not in scraped(audit, settings, None)

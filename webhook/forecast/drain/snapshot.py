@@ -1,0 +1,118 @@
+"""The objects of a cluster at one moment, from which drains are planned."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from webhook.facts import Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
+from webhook.forecast.drain.views import ConstrainedPod, PodDisruptionBudget
+from webhook.k8s.nodes import NodeView
+from webhook.k8s.views import Namespace, Object
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.install import KubeVirtInstall
+from webhook.placement.index import NodeIndex
+from webhook.placement.launcher_pods import LAUNCHER_PODS
+from webhook.placement.migrations import MIGRATIONS, Migration
+from webhook.placement.node import Node
+from webhook.placement.podadmission import RUNTIME_CLASSES, RuntimeClass
+from webhook.placement.vmis import Vmi
+from webhook.placement.volumes import Claim, PersistentVolume
+
+# Where KubeVirt runs makes no difference to a drain.
+_ANYWHERE: Final[frozenset[str]] = frozenset()
+CREATED_BY: Final = "kubevirt.io/created-by"
+
+Place: TypeAlias = tuple[str, str]  # namespace and name
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Everything that decides over a drain, as it was read.
+
+    Attributes:
+        kubevirt: KubeVirt's configuration.
+        gaps: what could not be read, clauses.
+    """
+
+    nodes: tuple[NodeView, ...] = ()
+    pods: tuple[ConstrainedPod, ...] = ()
+    vmis: tuple[Vmi, ...] = ()
+    migrations: tuple[Migration, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
+    budgets: tuple[PodDisruptionBudget, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    volumes: tuple[PersistentVolume, ...] = ()
+    runtime_classes: tuple[RuntimeClass, ...] = ()
+    kubevirt: ClusterConfig = DEFAULTS
+    gaps: tuple[str, ...] = ()
+
+
+class World:
+    """A snapshot with the changes that a plan has made to it so far: cordoned nodes, VMs that have moved.
+
+    Args:
+        snapshot: the objects; they stay as they are.
+
+    Attributes:
+        index: the nodes. The position of a node follows from the names alone, so equal clusters give equal plans.
+        launchers: the launcher pods that have not ended, by the UID of their VM.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot: Final = snapshot
+        views = sorted((view for view in snapshot.nodes if view.meta.name), key=lambda view: view.meta.name or "")
+        self.views: Final = {view.meta.name or "": view for view in views}
+        self.index: Final = NodeIndex(map(Node.of, self.views.values()))
+        self.vmis: Final = {place_of(vmi): vmi for vmi in snapshot.vmis}
+        self.namespaces: Final = {each.meta.name or "": each for each in snapshot.namespaces}
+        self.labels: Final = {name: each.meta.labels or {} for name, each in self.namespaces.items()}
+        self.migrations: Final = {place_of(each): each for each in snapshot.migrations}
+        self.unfinished: Final[dict[Place, list[Migration]]] = {}
+        for migration in snapshot.migrations:
+            if migration.is_unfinished:
+                place = (migration.meta.namespace or "", migration.vmi_name)
+                self.unfinished.setdefault(place, []).append(migration)
+        self.budgets: Final[dict[str, list[PodDisruptionBudget]]] = {}
+        for budget in snapshot.budgets:
+            self.budgets.setdefault(budget.meta.namespace or "", []).append(budget)
+        self.claims: Final = {place_of(each): each for each in snapshot.claims}
+        self.volumes: Final = {each.meta.name or "": each for each in snapshot.volumes}
+        self.launchers: Final[dict[str, list[ConstrainedPod]]] = {}
+        for pod in snapshot.pods:
+            owner = pod.meta.label(CREATED_BY)
+            if owner and not pod.is_over:
+                self.launchers.setdefault(owner, []).append(pod)
+        self._classes: Final = {each.meta.name or "": each for each in snapshot.runtime_classes}
+
+    def peek(self, key: Key[Any]) -> object:
+        """What `webhook.policies.common.migration_targets` needs to know of this moment."""
+        match key:
+            case NodesKey():
+                return self.index
+            case KubeVirtKey():
+                return KubeVirtInstall(_ANYWHERE, self.snapshot.kubevirt)
+            case NamespaceKey():
+                return self.namespaces.get(key.name)
+            case ListKey() if key.resource is LAUNCHER_PODS:
+                name, _, uid = key.label.partition("=")
+                if name != CREATED_BY:
+                    found = (pod for pods in self.launchers.values() for pod in pods if pod.meta.label(name) == uid)
+                    return tuple(pod for pod in found if pod.meta.namespace == key.namespace)
+                return tuple(pod for pod in self.launchers.get(uid, ()) if pod.meta.namespace == key.namespace)
+            case ObjectKey() if key.resource is MIGRATIONS:
+                return self.migrations.get((key.namespace, key.name))
+            case ObjectKey() if key.resource is RUNTIME_CLASSES:
+                return self._classes.get(key.name)
+        raise TypeError(f"a snapshot does not answer {type(key).__name__}")
+
+    def pod_of(self, vmi: Vmi) -> ConstrainedPod | None:
+        """The pod that a VM runs in; None: there is none to be seen."""
+        uid = vmi.meta.uid
+        found = (pod for pod in self.launchers.get(uid or "", ()) if pod.node_name == vmi.node_name)
+        return max(found, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
+
+
+def place_of(found: Object) -> Place:
+    """Namespace and name of an object."""
+    return found.meta.namespace or "", found.meta.name or ""

@@ -1,0 +1,373 @@
+"""Which nodes have which layers, and how much of a pod's images that is.
+
+A node has the layers of the images that its status lists. Sets of nodes are the bits of an integer: a score for 5,000
+nodes takes a few operations on such integers for each layer, not 5,000.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+from typing import Final, Protocol
+
+import msgspec
+
+from webhook.images.manifests import Layer
+
+# kube-scheduler's MaxExtenderPriority (k8s.io/kube-scheduler/extender/v1).
+MAX_SCORE: Final = 10
+# Layers that are distinguished in one score, the largest ones; others count as not there.
+MAX_GROUPS: Final = 64
+# Sums that are distinguished; beyond it they are rounded down to a thousandth of all bytes.
+_MAX_SUMS: Final = 512
+_GRAIN: Final = 1024
+# Images that nodes list and whose layers are kept; a cluster has some hundreds.
+MAX_IMAGES: Final = 50_000
+# Of all these images; tenants decide how many one has. Images beyond it stay unknown.
+MAX_LAYERS: Final = 100_000
+# Of the pods that come again and again; one for 5,000 nodes takes 300 KB.
+_CACHED_TABLES: Final = 64
+# Nodes whose text is put together again when one of them has another score.
+_BLOCK: Final = 64
+# All nodes are answered if this many times the nodes that were sent are at least as many.
+_MOST: Final = 2
+# The bits of a set as text, translated into a byte with the score for each node.
+_MARKS: Final = tuple(bytes.maketrans(b"01", bytes((0, score))) for score in range(MAX_SCORE + 1))
+
+Wanted = Mapping[str, Mapping[str, int]]
+_Groups = tuple[tuple[int, int], ...]  # bytes, nodes that have them
+
+
+class PlatformImage(msgspec.Struct, frozen=True, gc=False):
+    """An image on nodes of one platform; an index has other layers on each.
+
+    Attributes:
+        digest: of the manifest or the index.
+        platform: ``OS/ARCHITECTURE``.
+    """
+
+    digest: str
+    platform: str
+
+
+class _Node(msgspec.Struct, gc=False):
+    position: int
+    platform: str
+    images: frozenset[PlatformImage]
+
+
+class SentNames(Protocol):
+    """The names of nodes in a request; `webhook.images.pods.NodeNames` decodes them only when they are iterated."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[str]: ...
+
+
+class _KnownTable(msgspec.Struct):
+    """The answers for one pod.
+
+    Attributes:
+        version: of the names of nodes.
+        scores: a byte for each position.
+        nodes: how many have a score above 0.
+        blocks: the text of `_BLOCK` positions each, with a comma before each entry; empty: not made yet.
+    """
+
+    version: int
+    scores: bytes
+    nodes: int
+    blocks: list[bytes]
+
+
+class LayerIndex:
+    """The layers on all nodes.
+
+    Attributes:
+        denied: images that were not kept because there were `MAX_IMAGES`, or `MAX_LAYERS`, already.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: Final[dict[str, _Node]] = {}
+        # By position, the text of an entry up to its score.
+        self._heads: Final[list[bytes]] = []
+        self._free: Final[list[int]] = []
+        self._platforms: Final[dict[str, int]] = {}
+        # Nodes by image, layers by image, images by layer, and nodes by layer as far as they have been computed.
+        self._on: Final[dict[PlatformImage, int]] = {}
+        self._layers: Final[dict[PlatformImage, tuple[str, ...]]] = {}
+        self._images: Final[dict[str, set[PlatformImage]]] = {}
+        self._holders: Final[dict[str, int]] = {}
+        self._tables: Final[OrderedDict[object, _KnownTable]] = OrderedDict()
+        self._version = 0
+        self._kept_layers = 0
+        self.denied = 0
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    @property
+    def platforms(self) -> Iterable[str]:
+        """The platforms of all nodes."""
+        return self._platforms
+
+    @property
+    def known_images(self) -> int:
+        """Images on nodes whose layers are known."""
+        return len(self._layers)
+
+    @property
+    def unknown_images(self) -> int:
+        """Images on nodes whose layers are not known."""
+        return len(self._on) - len(self._layers)
+
+    def put(self, name: str, platform: str, digests: Collection[str]) -> list[PlatformImage]:
+        """Add a node, or replace what is known of it.
+
+        Args:
+            name: the node's name.
+            platform: its platform, ``OS/ARCHITECTURE``.
+            digests: the digests of its images.
+
+        Returns:
+            Those of its new images whose layers are not known.
+        """
+        node = self._nodes.get(name)
+        if node is None or node.platform != platform:
+            if node is not None:
+                self.remove(name)
+            node = self._nodes[name] = _Node(self._add(name), platform, frozenset())
+            self._platforms[platform] = self._platforms.get(platform, 0) | 1 << node.position
+        bit = 1 << node.position
+        images = frozenset(PlatformImage(digest, platform) for digest in digests)
+        for image in node.images - images:
+            self._take(image, bit)
+        kept = set(node.images & images)
+        unknown = []
+        for image in images - node.images:
+            if image not in self._on and len(self._on) >= MAX_IMAGES:
+                self.denied += 1
+                continue
+            kept.add(image)
+            self._on[image] = self._on.get(image, 0) | bit
+            self._forget_holders(image)
+            if image not in self._layers:
+                unknown.append(image)
+        node.images = frozenset(kept)
+        return unknown
+
+    def remove(self, name: str) -> None:
+        """Remove a node."""
+        node = self._nodes.pop(name, None)
+        if node is None:
+            return
+        bit = 1 << node.position
+        for image in node.images:
+            self._take(image, bit)
+        self._platforms[node.platform] &= ~bit
+        if not self._platforms[node.platform]:
+            del self._platforms[node.platform]
+        self._heads[node.position] = b""
+        self._free.append(node.position)
+        self._version += 1
+
+    def is_on_nodes(self, image: PlatformImage) -> bool:
+        """Whether a node lists an image."""
+        return image in self._on
+
+    def learn(self, image: PlatformImage, layers: Iterable[Layer]) -> None:
+        """Take the layers of an image that nodes list; others are not kept."""
+        if image not in self._on or image in self._layers:
+            return
+        digests = tuple(layer.digest for layer in layers)
+        if self._kept_layers + len(digests) > MAX_LAYERS:
+            self.denied += 1
+            return
+        self._kept_layers += len(digests)
+        self._layers[image] = digests
+        for digest in digests:
+            self._images.setdefault(digest, set()).add(image)
+            self._holders.pop(digest, None)
+
+    def answer(self, wanted: Wanted, names: SentNames | None = None) -> bytes:
+        """The scores of nodes, as kube-scheduler expects them.
+
+        It takes a node that is left out for one with score 0, and passes over nodes that it did not send. So where it
+        has sent most nodes, the answer has all of them: most of that text is known already.
+
+        Args:
+            wanted: the sizes of a pod's layers, by digest, for each platform.
+            names: the nodes to score; None: all.
+
+        Returns:
+            A HostPriorityList as JSON.
+        """
+        known = self._known(wanted)
+        if not known.nodes:
+            return b"[]"
+        if names is not None and len(names) * _MOST < known.nodes:
+            return _list_of([self._chosen(known.scores, names)])
+        if not known.blocks:
+            starts = range(0, len(known.scores), _BLOCK)
+            known.blocks = [self._block(known.scores, start) for start in starts]
+        return _list_of(known.blocks)
+
+    def _known(self, wanted: Wanted) -> _KnownTable:
+        key = tuple((platform, tuple(sizes.items())) for platform, sizes in wanted.items())
+        scores = self._scores(wanted)
+        known = self._tables.get(key)
+        if known is None or known.version != self._version:
+            known = self._tables[key] = _KnownTable(self._version, scores, _above_zero(scores), [])
+            self._tables.move_to_end(key)
+            if len(self._tables) > _CACHED_TABLES:
+                self._tables.popitem(last=False)
+            return known
+        self._tables.move_to_end(key)
+        if known.scores != scores:
+            if known.blocks:
+                # From one pod to the next, a few nodes have pulled an image.
+                changed = {position // _BLOCK for position in _differing(known.scores, scores)}
+                for number in changed:
+                    known.blocks[number] = self._block(scores, number * _BLOCK)
+            known.scores, known.nodes = scores, _above_zero(scores)
+        return known
+
+    def _block(self, scores: bytes, start: int) -> bytes:
+        return _entries(self._heads[start : start + _BLOCK], scores[start : start + _BLOCK])
+
+    def _chosen(self, scores: bytes, names: Iterable[str]) -> bytes:
+        """The entries of some nodes; names of others are passed over."""
+        found = filter(None, map(self._nodes.get, names))
+        positions = [node.position for node in found]
+        return _entries([self._heads[one] for one in positions], bytes([scores[one] for one in positions]))
+
+    def _scores(self, wanted: Wanted) -> bytes:
+        """The scores of all nodes, a byte for each position."""
+        count, marks = len(self._heads), 0
+        for platform, sizes in wanted.items():
+            nodes = self._platforms.get(platform, 0)
+            for score, members in _scores(nodes, sum(sizes.values()), self._groups(sizes)):
+                flags = bin(members)[:1:-1].encode().translate(_MARKS[score])
+                marks |= int.from_bytes(flags, "little")
+        return marks.to_bytes(count, "little")
+
+    def _groups(self, sizes: Mapping[str, int]) -> _Groups:
+        """The bytes of the layers that the same nodes have, for those that any node has; the largest first."""
+        groups: dict[int, int] = {}
+        for digest, size in sizes.items():
+            holders = self._holders_of(digest)
+            if holders and size:
+                groups[holders] = groups.get(holders, 0) + size
+        ordered = sorted(((size, holders) for holders, size in groups.items()), reverse=True)
+        return tuple(ordered[:MAX_GROUPS])
+
+    def _holders_of(self, digest: str) -> int:
+        """The nodes that have a layer."""
+        holders = self._holders.get(digest)
+        if holders is None:
+            images = self._images.get(digest)
+            if images is None:
+                # Pods name layers, too: only those of nodes are kept.
+                return 0
+            holders = 0
+            for image in images:
+                holders |= self._on[image]
+            self._holders[digest] = holders
+        return holders
+
+    def _add(self, name: str) -> int:
+        head = b',{"Host":%s,"Score":' % msgspec.json.encode(name)
+        self._version += 1
+        if self._free:
+            position = self._free.pop()
+            self._heads[position] = head
+            return position
+        self._heads.append(head)
+        return len(self._heads) - 1
+
+    def _take(self, image: PlatformImage, bit: int) -> None:
+        """Take an image from a node; the last node takes its layers along."""
+        left = self._on[image] & ~bit
+        self._forget_holders(image)
+        if left:
+            self._on[image] = left
+            return
+        del self._on[image]
+        digests = self._layers.pop(image, ())
+        self._kept_layers -= len(digests)
+        for digest in digests:
+            images = self._images[digest]
+            images.discard(image)
+            if not images:
+                del self._images[digest]
+
+    def _forget_holders(self, image: PlatformImage) -> None:
+        for digest in self._layers.get(image, ()):
+            self._holders.pop(digest, None)
+
+
+# The text of an entry after its head, by score.
+_TAILS: Final = tuple(b"%d}" % score for score in range(MAX_SCORE + 1))
+
+
+def _entries(heads: Sequence[bytes], scores: bytes) -> bytes:
+    """The text of those nodes that have a score above 0, a comma before each."""
+    chosen = list(compress(heads, scores))
+    parts = [b""] * (2 * len(chosen))
+    parts[::2] = chosen
+    parts[1::2] = map(_TAILS.__getitem__, filter(None, scores))
+    return b"".join(parts)
+
+
+def _list_of(texts: Iterable[bytes]) -> bytes:
+    """A list of the entries in texts, of which any may be empty."""
+    filled = list(filter(None, texts))
+    if not filled:
+        return b"[]"
+    filled[0] = b"[" + filled[0][1:]
+    return b"".join((*filled, b"]"))
+
+
+def _above_zero(scores: bytes) -> int:
+    return len(scores) - scores.count(0)
+
+
+def _differing(old: bytes, new: bytes) -> Iterator[int]:
+    """The positions at which two texts of equal length differ."""
+    difference = int.from_bytes(old, "little") ^ int.from_bytes(new, "little")
+    return compress(range(len(new)), difference.to_bytes(len(new), "little"))
+
+
+def _scores(nodes: int, total: int, groups: _Groups) -> Iterator[tuple[int, int]]:
+    """The nodes of each score above 0.
+
+    Args:
+        nodes: the nodes that are scored.
+        total: bytes of all layers, those included that no node has.
+        groups: the bytes of layers, and the nodes that have these.
+    """
+    sums = {0: nodes}
+    for size, holders in groups:
+        split: dict[int, int] = {}
+        for have, members in sums.items():
+            inside = members & holders
+            for key, part in ((have + size, inside), (have, members ^ inside)):
+                if part:
+                    split[key] = split.get(key, 0) | part
+        sums = split if len(split) <= _MAX_SUMS else _round_sizes(split, total)
+    by_score: dict[int, int] = {}
+    for have, members in sums.items():
+        score = MAX_SCORE * have // total if total else 0
+        by_score[score] = by_score.get(score, 0) | members
+    by_score.pop(0, None)
+    yield from by_score.items()
+
+
+def _round_sizes(sums: Mapping[int, int], total: int) -> dict[int, int]:
+    grain = max(1, -(-total // _GRAIN))
+    rounded: dict[int, int] = {}
+    for have, members in sums.items():
+        key = have - have % grain
+        rounded[key] = rounded.get(key, 0) | members
+    return rounded

@@ -1,0 +1,172 @@
+"""Which addresses the client may connect to: names are resolved first, and only addresses that passed are dialed.
+
+A registry's name belongs to the owner of its DNS zone. Without this check it could point at the metadata service of the
+cloud (169.254.169.254), at a daemon on this host, or at the API server.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from webhook.images.registry.threads import in_thread
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+# The only IPv6 addresses that the Internet routes to one host.
+_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
+
+
+class AddressDenied(OSError):  # noqa: N818 - a state of affairs, which aiohttp must take for a failed connection
+    """A name that has only addresses to which the client must not connect."""
+
+
+class Addresses(Protocol):
+    """A set of addresses."""
+
+    def __contains__(self, address: object) -> bool: ...
+
+
+class OwnAddresses(Addresses):
+    """The cluster's own addresses as far as they are public: those of nodes, and of the pods on them."""
+
+    def __init__(self) -> None:
+        self._by_node: Final[dict[str, tuple[Network, ...]]] = {}
+
+    def put(self, node: str, texts: Iterable[str]) -> None:
+        """Add a node, or replace what is known of it.
+
+        Args:
+            node: the node's name.
+            texts: its addresses and the ranges of its pods; what is neither, for example a host name, is ignored.
+        """
+        networks = (_network(text) for text in texts)
+        # The others are denied anyway.
+        public = tuple(network for network in networks if network and is_allowed(network[0], ()))
+        if public:
+            self._by_node[node] = public
+        else:
+            self._by_node.pop(node, None)
+
+    def remove(self, node: str) -> None:
+        """Remove a node."""
+        self._by_node.pop(node, None)
+
+    def __contains__(self, address: object) -> bool:
+        return any(
+            isinstance(address, Address) and address.version == network.version and address in network
+            for networks in self._by_node.values()
+            for network in networks
+        )
+
+
+def _network(text: str) -> Network | None:
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None
+
+
+def is_allowed(address: Address, networks: Collection[Network], own: Addresses = ()) -> bool:
+    """Whether the client may connect to an address.
+
+    Args:
+        address: the address.
+        networks: networks that are allowed though their addresses are not public, or the cluster's own.
+        own: the cluster's own addresses.
+
+    Returns:
+        True for public unicast addresses that are not the cluster's, and for those in the networks. An IPv6 address
+        that stands for an IPv4 address counts as that one.
+    """
+    found = _embedded(address)
+    if any(found in network for network in networks if network.version == found.version):
+        return True
+    if isinstance(found, ipaddress.IPv6Address) and found not in _GLOBAL_UNICAST:
+        return False
+    return found.is_global and not found.is_multicast and not found.is_reserved and found not in own
+
+
+def _embedded(address: Address) -> Address:
+    """The IPv4 address that an IPv6 address stands for; else the address itself."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address.ipv4_mapped:
+        return address.ipv4_mapped
+    if address.sixtofour:
+        return address.sixtofour
+    if address.teredo:
+        return address.teredo[1]
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address
+
+
+def is_literal_denied(host: str, networks: Collection[Network], own: Addresses = ()) -> bool:
+    """Whether a host is an IP address to which the client must not connect; aiohttp resolves no addresses.
+
+    It takes ``127.1`` and ``2130706433`` for addresses as well, as the C library does, so these are denied.
+    """
+    bare = host.strip("[]").partition("%")[0]
+    try:
+        address = ipaddress.ip_address(bare)
+    except ValueError:
+        return ":" in bare or bare.replace(".", "").isdigit()
+    return not is_allowed(address, networks, own)
+
+
+class CheckedResolver(AbstractResolver):
+    """Resolves names to the addresses that the client may connect to.
+
+    Args:
+        networks: networks that are allowed though their addresses are not public, or the cluster's own.
+        own: the cluster's own addresses.
+    """
+
+    def __init__(self, networks: Collection[Network], own: Addresses = ()) -> None:
+        self._networks: Final = networks
+        self._own: Final = own
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """The allowed addresses of a host.
+
+        Raises:
+            AddressDenied: it has others only.
+            OSError: it has none.
+        """
+        look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, family=family)
+        infos = await in_thread(look_up)
+        results = [
+            ResolveResult(
+                hostname=host,
+                host=str(sockaddr[0]),
+                port=port,
+                family=found,
+                proto=protocol,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for found, _, protocol, _, sockaddr in infos
+            if self._passes(sockaddr)
+        ]
+        if not results:
+            raise AddressDenied(f"{host} has only addresses that are not public and not in its list of addresses")
+        return results
+
+    def _passes(self, sockaddr: Sequence[object]) -> bool:
+        try:
+            address = ipaddress.ip_address(str(sockaddr[0]).partition("%")[0])
+        except ValueError:
+            return False
+        return is_allowed(address, self._networks, self._own)
+
+    async def close(self) -> None:
+        """Nothing is open."""

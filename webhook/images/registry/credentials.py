@@ -1,0 +1,129 @@
+"""Credentials for registries in the formats of pull secrets, found as the kubelet finds them.
+
+The rules are those of ``pkg/credentialprovider`` of Kubernetes: a key is a host, perhaps with a port, a path and ``*``
+within the parts of the host; of several keys the longest path counts first.
+"""
+
+from __future__ import annotations
+
+import binascii
+import fnmatch
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from webhook.images.references import DOCKER_HUB
+
+DOCKER_CONFIG_JSON: Final = "kubernetes.io/dockerconfigjson"
+DOCKER_CONFIG: Final = "kubernetes.io/dockercfg"
+KEYS: Final = {DOCKER_CONFIG_JSON: ".dockerconfigjson", DOCKER_CONFIG: ".dockercfg"}
+# A Secret has 1 MiB at most; of one with more entries than this only the first ones count.
+MAX_ENTRIES: Final = 256
+# A name of the DNS, a colon and a port. Patterns of tenants that are longer match nothing, and take long to prepare.
+_MAX_HOST: Final = 259
+# Tokens of clouds have some KB.
+_MAX_CREDENTIAL: Final = 16_384
+_HUB_NAMES: Final = ("index.docker.io", "registry-1.docker.io", DOCKER_HUB)
+
+
+class RegistryCredentials(msgspec.Struct, frozen=True):
+    """A user name and a password. Neither has a readable representation, so that no log line shows them."""
+
+    username: str
+    password: str
+
+    def __repr__(self) -> str:
+        return "RegistryCredentials(...)"
+
+    def basic(self) -> str:
+        """The value of the ``Authorization`` header for Basic authentication."""
+        return "Basic " + b64encode(f"{self.username}:{self.password}".encode()).decode("ascii")
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    host: str
+    path: str
+    credentials: RegistryCredentials
+
+
+class Keyring:
+    """The credentials of one or several pull secrets.
+
+    Args:
+        entries: the credentials by key, as the secrets have them.
+    """
+
+    def __init__(self, entries: Iterable[tuple[str, RegistryCredentials]] = ()) -> None:
+        split = (_Entry(*_split(key), credentials) for key, credentials in entries)
+        kept = [entry for entry in split if len(entry.host) <= _MAX_HOST]
+        self._entries: Final = sorted(kept, key=lambda entry: len(entry.path), reverse=True)
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def find(self, registry: str, repository: str) -> RegistryCredentials | None:
+        """The credentials for a repository; None where the secrets have none."""
+        for entry in self._entries:
+            if _host_matches(entry.host, registry) and _path_matches(entry.path, repository):
+                return entry.credentials
+        return None
+
+
+def entries_of(kind: str, data: Mapping[str, str]) -> list[tuple[str, RegistryCredentials]]:
+    """The entries of a pull secret; whatever is not valid in it is left out.
+
+    Args:
+        kind: the ``type`` of the Secret; other types than those of pull secrets have no entries.
+        data: the ``data`` of the Secret, encoded in base64.
+    """
+    key = KEYS.get(kind)
+    if key is None:
+        return []
+    try:
+        decoded = msgspec.json.decode(b64decode(data.get(key, "")))
+    except (msgspec.DecodeError, UnicodeDecodeError, binascii.Error, ValueError, RecursionError):
+        return []
+    auths = decoded.get("auths") if isinstance(decoded, dict) and kind == DOCKER_CONFIG_JSON else decoded
+    if not isinstance(auths, dict):
+        return []
+    found = ((host, _credentials(entry)) for host, entry in list(auths.items())[:MAX_ENTRIES])
+    return [(host, credentials) for host, credentials in found if credentials]
+
+
+def _credentials(entry: Any) -> RegistryCredentials | None:
+    if not isinstance(entry, dict):
+        return None
+    username, password = entry.get("username"), entry.get("password")
+    if not (username and password) and isinstance(entry.get("auth"), str):
+        try:
+            username, _, password = b64decode(entry["auth"]).decode().partition(":")
+        except (binascii.Error, ValueError):
+            return None
+    if not (isinstance(username, str) and isinstance(password, str) and username and password):
+        return None
+    if max(len(username), len(password)) > _MAX_CREDENTIAL:
+        return None
+    return RegistryCredentials(username, password)
+
+
+def _split(key: str) -> tuple[str, str]:
+    """Host and path of a key; Docker's own keys are URLs with the version of the API."""
+    bare = key.removeprefix("https://").removeprefix("http://").rstrip("/")
+    host, _, path = bare.partition("/")
+    host = DOCKER_HUB if host.lower() in _HUB_NAMES else host.lower()
+    return host, "" if path in ("v1", "v2") else path
+
+
+def _host_matches(pattern: str, registry: str) -> bool:
+    pattern_host, _, pattern_port = pattern.partition(":")
+    host, _, port = registry.partition(":")
+    pattern_parts, parts = pattern_host.split("."), host.split(".")
+    if pattern_port != port or len(pattern_parts) != len(parts):
+        return False
+    return all(fnmatch.fnmatchcase(part, glob) for part, glob in zip(parts, pattern_parts, strict=True))
+
+
+def _path_matches(prefix: str, repository: str) -> bool:
+    return not prefix or repository == prefix or repository.startswith(f"{prefix}/")

@@ -1,0 +1,112 @@
+"""The layers on nodes, kept up to date: what nodes list, joined with the manifests of these images."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Final, cast
+
+from webhook.images.index import LayerIndex, PlatformImage
+from webhook.images.nodes import NodeImages, ReportedNode, images_of, references_of
+from webhook.images.references import ImageReference
+from webhook.images.registry.addresses import OwnAddresses
+from webhook.images.registry.images import Images
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.nodes import NodeView
+
+# Between two looks at images whose layers are still unknown: fetches fail, and may succeed later.
+SWEEP_SECONDS: Final = 30.0
+# Images that are looked up without a turn for other tasks.
+_TURN: Final = 200
+
+
+class NodeLayers:
+    """Fills an index of layers from the watch of nodes; `webhook.cluster.nodes.NodeReports`.
+
+    Args:
+        registries: the registries whose images are of interest.
+
+    Attributes:
+        resource: nodes with their images.
+        index: the layers on nodes.
+        own: the addresses of nodes and pods.
+        cut: nodes that probably have more images than they list.
+    """
+
+    def __init__(self, registries: Collection[str]) -> None:
+        self._registries: Final = registries
+        self._references: Final[dict[str, ImageReference]] = {}
+        self._waiting: Final[dict[str, set[PlatformImage]]] = {}
+        self._images: Images | None = None
+        self.resource: Final = Resource("", "v1", "nodes", "Node", False, cast("type[NodeView]", ReportedNode))
+        self.index: Final = LayerIndex()
+        self.own: Final = OwnAddresses()
+        self.cut: Final[set[str]] = set()
+
+    def use(self, images: Images) -> None:
+        """Take layers from these images; call it before the watch begins."""
+        self._images = images
+
+    @property
+    def unknown(self) -> int:
+        """Images on nodes whose layers are not known."""
+        return self.index.unknown_images
+
+    def reduce(self, view: NodeView) -> object:
+        """What is kept of a node; see `NodeImages`."""
+        node = cast("ReportedNode", view)
+        return images_of(node, list(references_of(node, self._registries)))
+
+    def put(self, name: str, kept: object) -> None:
+        """A node is there, or has changed."""
+        node = cast("NodeImages", kept)
+        self.own.put(name, node.addresses)
+        (self.cut.add if node.is_cut else self.cut.discard)(name)
+        references = {reference.digest: reference for reference in node.references}
+        for image in self.index.put(name, node.platform, references.keys()):
+            self._references.setdefault(image.digest, references[image.digest])
+            self._learn(image)
+
+    def remove(self, name: str) -> None:
+        """A node is gone."""
+        self.index.remove(name)
+        self.own.remove(name)
+        self.cut.discard(name)
+
+    def on_manifest(self, digest: str) -> None:
+        """A manifest or an index has become known, perhaps one that images on nodes were waiting for."""
+        for image in self._waiting.pop(digest, ()):
+            if self.index.is_on_nodes(image):
+                self._learn(image)
+
+    async def run(self) -> None:
+        """Ask again for layers that are still unknown, until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            await self.sweep()
+
+    async def sweep(self) -> None:
+        """Ask once more for all layers that are unknown, and forget what no node lists any more."""
+        waiting = [image for images in self._waiting.values() for image in images]
+        self._waiting.clear()
+        for number, image in enumerate(waiting, 1):
+            if self.index.is_on_nodes(image):
+                self._learn(image)
+            if number % _TURN == 0:
+                # Reviews want their turn, too.
+                await asyncio.sleep(0)
+        for digest in [digest for digest in self._references if not self._is_on_nodes(digest)]:
+            del self._references[digest]
+
+    def _is_on_nodes(self, digest: str) -> bool:
+        return any(self.index.is_on_nodes(PlatformImage(digest, platform)) for platform in self.index.platforms)
+
+    def _learn(self, image: PlatformImage) -> None:
+        reference = self._references.get(image.digest)
+        if self._images is None or reference is None:
+            return
+        layers = self._images.layers(reference, image.platform)
+        if layers is not None:
+            self.index.learn(image, layers)
+        else:
+            self._waiting.setdefault(self._images.lacking(image.digest, image.platform), set()).add(image)

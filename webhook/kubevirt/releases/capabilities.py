@@ -1,0 +1,166 @@
+"""Every rule of KubeVirt's in which releases differ, by name; `webhook.kubevirt.releases.fields` has the fields.
+
+A rule that depends on the release takes ``rules.has(NAME)`` or ``release.has(NAME)``, and there is one such place for
+each. The table in docs/fidelity.md is made of this module by ``python hack/capabilities.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from webhook.kubevirt.releases.capability import Capability, capability
+
+# What KubeVirt's webhook for VMs does.
+FILLS_MATCHER_KIND: Final = capability(
+    "writes the cluster-wide kind, in lower case, into matchers without a kind",
+    "#15009",
+    since="1.6.0",
+    until="1.7.0",
+)
+CLEARS_NAMES_BEFORE_INFERENCE: Final = capability(
+    "calls a name beside inferFromVolume not supported, and not as before not found",
+    "#15396",
+    since="1.7.0",
+)
+INFERS_FROM_SNAPSHOTS: Final = capability(
+    "infers from the labels of a VolumeSnapshot that a DataVolume or DataSource is made of",
+    "#18337",
+    since="1.9.0",
+)
+ARCHITECTURE_FROM_DATA_SOURCE: Final = capability(
+    "takes a VM's architecture from the label of its DataVolume templates' DataSource",
+    "pkg/virt-api/webhooks",
+    since="1.6.4 1.7.0",
+)
+WRITES_FIRMWARE_SERIAL: Final = capability(
+    "gives the firmware of a new VM a serial number",
+    "pkg/virt-api/webhooks",
+    since="1.6.1 1.7.0",
+)
+WARNS_OF_LAUNCH_SECURITY: Final = capability(
+    "warns that launchSecurity of an instancetype is deprecated",
+    "#17551",
+    since="1.9.0",
+)
+
+# Instancetypes and preferences.
+STORES_MATCHERS_WITHOUT_KIND: Final = capability(
+    "captures what a matcher without a kind names",
+    "#15009",
+    since="1.7.0",
+)
+READS_ALPHA_REVISIONS: Final = capability(
+    "reads ControllerRevisions that hold v1alpha1 or v1alpha2 objects",
+    "#15400",
+    since="1.6.0",
+    until="1.7.0",
+)
+MEMORY_CONFLICT_PER_MEMBER: Final = capability(
+    "finds a conflict only in the members of memory that both sides set, and keeps the others",
+    "#14685",
+    since="1.7.0",
+)
+ADDS_PREFERRED_PANIC_DEVICE: Final = capability(
+    "adds a panic device of the preferred model to VMs without any",
+    "#18314",
+    since="1.9.0",
+)
+
+# What KubeVirt sets by default.
+KNOWS_PPC64LE: Final = capability(
+    "knows the architecture ppc64le, with the machine type pseries",
+    "e1315deaf8",
+    since="1.6.0",
+    until="1.7.0",
+)
+CONFIGURES_S390X_MACHINE_TYPE: Final = capability(
+    "takes the machine type of s390x from architectureConfiguration",
+    "pkg/virt-config",
+    since="1.7.0",
+)
+REQUESTS_GUEST_MEMORY: Final = capability(
+    "writes the guest's memory, less the overcommitment, into requests.memory",
+    "pkg/defaults",
+    since="1.6.0",
+    until="1.6.4 1.7.0",
+    never="1.6.2",
+)
+DISABLES_SECURE_BOOT_ON_ARM64: Final = capability(
+    "sets secureBoot to false in any EFI bootloader of arm64 that says nothing",
+    "#16915",
+    since="1.8.3",
+)
+WRITES_QGS_SOCKET_PATH: Final = capability(
+    "annotates VMIs with TDX with the path of the quote generation service",
+    "#15958",
+    since="1.9.0",
+)
+WRITES_PCI_TOPOLOGY: Final = capability(
+    "annotates VMs and VMIs with the version of their PCIe topology",
+    "pkg/virt-api/webhooks",
+    since="1.6.4 1.7.2 1.8.0",
+)
+PCI_TOPOLOGY_BY_ARCHITECTURE: Final = capability(
+    "does so only for amd64 and arm64",
+    "pkg/virt-api/webhooks",
+    since="1.6.5 1.7.3 1.8.2",
+)
+PCI_TOPOLOGY_BY_MACHINE_TYPE: Final = capability(
+    "does so only for machine types with PCIe",
+    "pkg/virt-api/webhooks",
+    since="1.6.6 1.7.4 1.8.3",
+)
+
+# Feature gates.
+OPENS_BETA_GATES: Final = capability(
+    "opens the feature gates in beta by default, unless developerConfiguration.disabledFeatureGates names them",
+    "pkg/virt-config/featuregate",
+    since="1.9.0",
+)
+# How objects are written.
+OMITS_ZERO_BLOCK_SIZES: Final = capability(
+    "leaves a custom block size of zero out of disks",
+    "kubevirt.io/api",
+    since="1.7.0",
+)
+OMITS_EMPTY_CLAIMS: Final = capability(
+    "leaves empty names of claims and requests out of devices",
+    "kubevirt.io/api",
+    since="1.9.0",
+)
+
+# What target pods ask of nodes, and what migrations wait for.
+REQUIRES_CPU_VENDOR: Final = capability(
+    "keeps a VM on nodes of the CPU vendor that it runs on",
+    "pkg/virt-controller/watch/migration",
+    since="1.6.4 1.7.1",
+)
+SELECTS_SNP_AND_TDX_NODES: Final = capability(
+    "requires node labels for SEV-SNP and TDX",
+    "#14845, #14575",
+    since="1.7.0",
+)
+REQUESTS_TDX_DEVICE: Final = capability(
+    "requests the device devices.kubevirt.io/tdx for VMs with TDX",
+    "pkg/virt-controller/services",
+    since="1.9.0",
+)
+REQUESTS_RESERVED_OVERHEAD: Final = capability(
+    "adds memory.reservedOverhead.addedOverhead to what a launcher pod requests",
+    "pkg/hypervisor",
+    since="1.8.0",
+)
+SEPARATES_PERSISTENT_RESERVATIONS: Final = capability(
+    "keeps VMs with the same persistent reservation on different nodes",
+    "pkg/storage/reservation",
+    since="1.9.0",
+)
+HOLDS_MIGRATIONS_BACK: Final = capability(
+    "holds migrations back while a backup runs or a utility volume is attached",
+    "pkg/virt-controller/watch/migration",
+    since="1.8.0",
+)
+
+CAPABILITIES: Final[dict[str, Capability]] = {
+    name: value for name, value in dict(globals()).items() if isinstance(value, Capability)
+}

@@ -1,0 +1,126 @@
+"""The fields of KubeVirt's API that not every release knows, as its CustomResourceDefinitions say.
+
+An API server drops the fields that a CRD does not know, so that a release neither reads nor stores them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from webhook.kubevirt.releases.capability import is_reached, releases
+from webhook.kubevirt.releases.version import Version
+
+MACHINE: Final = "VirtualMachineInstance"
+VIRTUAL_MACHINE: Final = "VirtualMachine"
+INSTANCETYPE: Final = "VirtualMachineInstancetype"
+CLUSTER_INSTANCETYPE: Final = "VirtualMachineClusterInstancetype"
+PREFERENCE: Final = "VirtualMachinePreference"
+CLUSTER_PREFERENCE: Final = "VirtualMachineClusterPreference"
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseField:
+    """A field and the release that has brought it.
+
+    Attributes:
+        kind: the kind that has it; of a VMI, the templates of VMs have it too; of an instancetype or preference, both
+            scopes.
+        path: the path below ``spec``; lists are passed without an index.
+    """
+
+    kind: str
+    path: str
+    since: Version
+
+    def is_in(self, version: Version) -> bool:
+        """Whether a release knows it."""
+        return is_reached((self.since,), version)
+
+
+def _fields(kind: str, since: str, *paths: str) -> tuple[ReleaseField, ...]:
+    (first,) = releases(since)
+    return tuple(ReleaseField(kind, path, first) for path in paths)
+
+
+FIELDS: Final = (
+    *_fields(INSTANCETYPE, "1.7.0", "ioThreads", "launchSecurity.snp", "launchSecurity.tdx"),
+    *_fields(
+        PREFERENCE,
+        "1.7.0",
+        "preferredArchitecture",
+        "requirements.architecture",
+        "devices.preferredDiskBlockSize.custom.discardGranularity",
+    ),
+    *_fields(
+        PREFERENCE, "1.8.0", "features.preferredHyperv.tlbflush.direct", "features.preferredHyperv.tlbflush.extended"
+    ),
+    *_fields(PREFERENCE, "1.9.0", "devices.preferredVideoType", "preferredLaunchSecurity"),
+    *_fields(
+        MACHINE,
+        "1.7.0",
+        "domain.launchSecurity.snp",
+        "domain.launchSecurity.tdx",
+        "domain.devices.disks.changedBlockTracking",
+        "domain.devices.disks.blockSize.custom.discardGranularity",
+    ),
+    *_fields(
+        MACHINE,
+        "1.8.0",
+        "domain.rebootPolicy",
+        "domain.memory.reservedOverhead",
+        "domain.features.hyperv.tlbflush.direct",
+        "domain.features.hyperv.tlbflush.extended",
+        "domain.devices.interfaces.passtBinding",
+        "utilityVolumes",
+        "volumes.containerPath",
+    ),
+    *_fields(MACHINE, "1.9.0", "serviceAccountName", "networks.resourceClaim", "domain.devices.interfaces.portRanges"),
+    *_fields(
+        VIRTUAL_MACHINE,
+        "1.7.0",
+        "dataVolumeTemplates.spec.source.registry.platform",
+        "dataVolumeTemplates.spec.source.vddk.extraArgs",
+    ),
+    *_fields(VIRTUAL_MACHINE, "1.8.0", "dataVolumeTemplates.spec.source.imageio.insecureSkipVerify"),
+)
+
+
+# The kinds whose spec has the fields of another one, and where.
+HOLDERS: Final = {
+    VIRTUAL_MACHINE: ((VIRTUAL_MACHINE, ""), (MACHINE, "template.spec.")),
+    MACHINE: ((MACHINE, ""),),
+    INSTANCETYPE: ((INSTANCETYPE, ""),),
+    CLUSTER_INSTANCETYPE: ((INSTANCETYPE, ""),),
+    PREFERENCE: ((PREFERENCE, ""),),
+    CLUSTER_PREFERENCE: ((PREFERENCE, ""),),
+}
+
+
+def unknown_fields(version: Version, kind: str) -> frozenset[str]:
+    """The paths below ``spec`` of a kind that a release does not know and newer ones do; none of a foreign kind."""
+    return frozenset(
+        f"{prefix}{field.path}"
+        for holder, prefix in HOLDERS.get(kind, ())
+        for field in FIELDS
+        if field.kind == holder and not field.is_in(version)
+    )
+
+
+def ineffective_fields(unknown: Iterable[str], spec: Any) -> list[str]:
+    """The fields of an object that a release does not know, so that they have no effect.
+
+    Args:
+        unknown: the paths below ``spec`` that it does not know.
+        spec: ``spec`` of the object, plain JSON of any type.
+    """
+    return [path for path in sorted(unknown) if _holds(spec, path.split("."))]
+
+
+def _holds(value: Any, steps: list[str]) -> bool:
+    if isinstance(value, list):
+        return any(_holds(item, steps) for item in value)
+    if not steps:
+        return value is not None
+    return isinstance(value, dict) and steps[0] in value and _holds(value[steps[0]], steps[1:])

@@ -1,0 +1,155 @@
+"""The scheduler extender for image layers, put together: the watch of nodes, registries, and the listener."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from webhook.errors import InputError
+from webhook.images.registry.client import RegistryClient
+from webhook.images.registry.images import Images
+from webhook.images.registry.manifest_files import ManifestFiles
+from webhook.images.registry.node_layers import NodeLayers
+from webhook.images.registry.pull_secrets import PullSecrets
+from webhook.k8s.client.transport import connect
+from webhook.server.extender import Extender, ExtenderObserver, extending
+from webhook.server.ops import MetricsState, Read
+from webhook.server.runtime.certificates import Certificates, cancel
+from webhook.settings.layers_snapshot import LayersSettings, RegistrySettings
+
+REQUESTS: Final = "kubevirt_webhook_layers_requests_total"
+FETCHES: Final = "kubevirt_webhook_layers_fetches_total"
+DROPPED: Final = "kubevirt_webhook_layers_fetches_dropped_total"
+SECRETS: Final = "kubevirt_webhook_layers_pull_secret_failures_total"
+QUEUE: Final = "kubevirt_webhook_layers_queue_length"
+IMAGES: Final = "kubevirt_webhook_layers_images"
+CUT: Final = "kubevirt_webhook_layers_nodes_at_image_limit"
+
+
+class LayerScores(msgspec.Struct):
+    """What scores layers.
+
+    Attributes:
+        nodes: gets the nodes from their watch.
+        images: the layers of images.
+        secrets: reads pull secrets; None: nothing does.
+        extender: answers kube-scheduler, once it listens.
+    """
+
+    nodes: NodeLayers
+    images: Images
+    secrets: PullSecrets | None
+    extender: Extender | None = None
+
+    @asynccontextmanager
+    async def listening(
+        self, settings: LayersSettings, certificates: Certificates, traffic: ExtenderObserver, seconds: float
+    ) -> AsyncIterator[str]:
+        """A listener for as long as the context lasts; gives its URL.
+
+        Args:
+            settings: the section ``layers``.
+            certificates: the serving certificate.
+            traffic: gets exceptions.
+            seconds: how long to wait at the end for requests that have begun.
+
+        Raises:
+            InputError: nothing can listen there, or the client CA cannot be used.
+        """
+        tls: ssl.SSLContext | None = None
+        if settings.client_ca_file:
+            tls = certificates.listener_for(Path(settings.client_ca_file), "layers.clientCaFile")
+        self.extender = Extender(
+            self.nodes.index,
+            self.images,
+            settings.schedulers,
+            traffic,
+            clients=settings.client_names,
+            pull_secrets=settings.pull_secrets,
+        )
+        async with extending(settings.listen, self.extender, tls, seconds) as address:
+            yield address
+
+    def metrics(self) -> MetricsState:
+        """The metrics."""
+        index, images, extender = self.nodes.index, self.images, self.extender
+        gauges: dict[str, Read] = {
+            QUEUE: ("Manifests of images that wait to be fetched.", lambda: {"": images.waiting}),
+            IMAGES: (
+                "Images on nodes, by whether their layers are known.",
+                lambda: {"known": index.known_images, "unknown": index.unknown_images},
+            ),
+            CUT: (
+                "Nodes that list as many images as the kubelet lists by default, and probably have more.",
+                lambda: {"": len(self.nodes.cut)},
+            ),
+        }
+        counters: dict[str, Read] = {
+            REQUESTS: ("Requests of kube-scheduler by result.", lambda: extender.results if extender else {}),
+            FETCHES: ("Fetches of manifests by result.", lambda: images.results),
+            DROPPED: ("Manifests not fetched because too many were waiting.", lambda: {"": images.dropped}),
+            SECRETS: (
+                "Pull secrets that could not be read.",
+                lambda: {"": self.secrets.failures} if self.secrets else {},
+            ),
+        }
+        labels = {IMAGES: "layers", REQUESTS: "result", FETCHES: "result"}
+        return MetricsState(gauges, counters, labels, build_info=False)
+
+
+@asynccontextmanager
+async def open_layer_scores(kubeconfig: Path | None, settings: LayersSettings) -> AsyncIterator[LayerScores]:
+    """The scores of layers for as long as the context lasts, without the listener.
+
+    Args:
+        kubeconfig: path of a kubeconfig; None: the pod's service account, else kubectl's default.
+        settings: the section ``layers``.
+
+    Raises:
+        InputError: the settings or the kubeconfig cannot be used.
+    """
+    files = _files(settings)
+    contexts = {name: _context(name, registry) for name, registry in settings.registries.items()}
+    nodes = NodeLayers(settings.registries)
+    async with AsyncExitStack() as ends:
+        secrets = None
+        if settings.pull_secrets:
+            transport = await connect(str(kubeconfig) if kubeconfig else None)
+            ends.push_async_callback(transport.close)
+            secrets = PullSecrets(transport)
+        clients = {}
+        for name, registry in settings.registries.items():
+            client = clients[name] = RegistryClient(name, registry, tls=contexts[name], own=nodes.own)
+            ends.push_async_callback(client.close)
+        images = Images(clients, files=files, keyrings=secrets, on_manifest=nodes.on_manifest)
+        nodes.use(images)
+        for work in (images, nodes):
+            ends.push_async_callback(cancel, asyncio.create_task(work.run(), name=type(work).__name__))
+        yield LayerScores(nodes, images, secrets)
+
+
+def _files(settings: LayersSettings) -> ManifestFiles | None:
+    if not settings.cache_directory:
+        return None
+    directory = Path(settings.cache_directory)
+    if not directory.is_dir():
+        raise InputError(
+            f"{settings.cache_directory} is not a directory", "layers.cacheDirectory", "create it, or mount a volume"
+        )
+    return ManifestFiles(directory, settings.cache_bytes)
+
+
+def _context(name: str, registry: RegistrySettings) -> ssl.SSLContext | None:
+    if not registry.ca_file:
+        return None
+    try:
+        return ssl.create_default_context(cafile=registry.ca_file)
+    except OSError as error:
+        what = f"{registry.ca_file} cannot be used ({error.strerror or 'no PEM'})"
+        raise InputError(what, f"layers.registries.{name}.caFile", "use a PEM file of CA certificates") from None
