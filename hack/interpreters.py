@@ -28,7 +28,7 @@ ENVIRONMENTS = ROOT / ".venv" / "interpreters"
 SELECTION = ("-m", "not e2e and not hypothesis and not kubevirt", "-n", "2", "--dist", "worksteal", "-q")
 # Attacks and drawn inputs, tests of the tests, and tools for developers.
 LEFT_OUT = ("attacks", "bench", "costs", "e2e", "fuzz", "hack", "mutants")
-QUICK = tuple(f"tests/{name}" for name in ("certs", "k8s", "review", "runtime", "server", "settings"))
+QUICK = tuple(f"tests/{name}" for name in ("certs", "k8s", "review", "server", "settings"))
 
 
 def of_the_image() -> str:

@@ -18,7 +18,7 @@ def test_the_layers_are_those_that_import_linter_holds() -> None:
     rows = packages.layers(ROOT)
 
     assert rows[0] == ["cli"]
-    assert ["policies", "cluster", "registry"] in rows
+    assert ["policies", "cluster"] in rows
 
 
 def test_the_page_names_the_layers_as_they_are() -> None:

@@ -42,7 +42,7 @@ STAGES = {
 }
 _COPIED = (
     *("webhook", "certs", "tests/vectors", "tests/kubevirt", "tests/k8s", "tests/data"),
-    *("tests/kubevirt/releases", "tests/placement", "tests/policies"),
+    *("tests/placement", "tests/policies"),
 )
 _WORKERS = 2
 _SECONDS = 300
