@@ -226,13 +226,11 @@ manifests: binaries ## Print the webhook configurations anew, render the overlay
 	@$(BIN)/python hack/manifests.py
 
 .PHONY: docs
-docs: $(READY) ## Draw pictures and write outputs and the reference anew, then build the site
-	@$(BIN)/python -m hack.diagrams
+docs: $(READY) ## Write outputs and the reference again, then build the site
 	@$(BIN)/python -m hack.outputs
 	@$(BIN)/python -m hack.messages >/dev/null
 	@$(BIN)/python -m hack.reference
-	@$(BIN)/python -m hack.picture 2>/dev/null
-	@$(BIN)/python -m hack.recording
+	@$(BIN)/python -m hack.picture
 	@$(MAKE) --no-print-directory site
 
 # What builds the site has an environment of its own: nothing that is tested needs it. Links are checked, strictly.

@@ -27,8 +27,8 @@ from typing import Any, Final
 
 import yaml
 
+from hack import svg
 from hack.debian import MissingError, ensure
-from hack.diagrams import svg
 from webhook.cli import requests
 from webhook.cluster.files import FilesCluster
 from webhook.k8s.yaml_documents import read_documents

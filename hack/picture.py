@@ -1,7 +1,8 @@
-"""Draws the README's picture of a decision from the real command's output."""
+"""Draws the README's pictures of a terminal from what the real commands print."""
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import sys
@@ -12,20 +13,30 @@ from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMANDS = (
-    "kubevirt-webhook review examples/reviews/01-launcher-pod.yaml --cluster-from examples/cluster",
-    "kubevirt-webhook review examples/reviews/02-owner-opted-out.yaml --cluster-from examples/cluster",
-)
+# The commands of each picture, and their exit status.
+PICTURES = {
+    "decision": (
+        ("kubevirt-webhook review examples/reviews/01-launcher-pod.yaml --cluster-from examples/cluster", 0),
+        ("kubevirt-webhook review examples/reviews/02-owner-opted-out.yaml --cluster-from examples/cluster", 0),
+    ),
+    "drain": (("kubevirt-webhook explain drain node-1 --cluster-from examples/drain", 1),),
+}
 
 
-def main() -> None:
-    """Run the commands and write docs/images/decision.svg."""
-    console = Console(record=True, width=142, file=sys.stderr, highlight=False)
-    for command in COMMANDS:
+def draw(name: str) -> str:
+    """The SVG of a picture.
+
+    Raises:
+        RuntimeError: a command ends with another status.
+    """
+    console = Console(record=True, width=142, file=io.StringIO(), highlight=False)
+    for command, status in PICTURES[name]:
         console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
         argv = [sys.executable, "-m", "webhook", *command.split()[1:]]
-        said = subprocess.run(argv, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-        for number, line in enumerate(said.splitlines()):
+        ran = subprocess.run(argv, cwd=ROOT, check=False, capture_output=True, text=True)
+        if ran.returncode != status:
+            raise RuntimeError(f"{command} ended with status {ran.returncode}: {ran.stderr}")
+        for number, line in enumerate(ran.stdout.splitlines()):
             word = line.split(maxsplit=1)[0] if line.split() else ""
             text = Text(line)
             if number == 0:
@@ -34,10 +45,16 @@ def main() -> None:
             text.highlight_regex(r"\[[a-z-]+\]$", "dim")
             console.print(text)
         console.print()
-    svg = console.export_svg(title="kubevirt-webhook review", theme=DIMMED_MONOKAI)
+    svg = console.export_svg(title="kubevirt-webhook", theme=DIMMED_MONOKAI, unique_id=name)
     # The viewer's own fonts, so that none is fetched.
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
-    (ROOT / "docs/images/decision.svg").write_text(re.sub(r"Fira Code,?", "", svg))
+    return re.sub(r"Fira Code,?", "", svg)
+
+
+def main() -> None:
+    """Write the pictures to docs/images."""
+    for name in PICTURES:
+        (ROOT / f"docs/images/{name}.svg").write_text(draw(name))
 
 
 if __name__ == "__main__":

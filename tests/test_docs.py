@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import configparser
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -13,8 +15,7 @@ import click
 import pytest
 import yaml
 
-from hack import outputs
-from hack.diagrams.__main__ import outdated
+from hack import outputs, picture
 from tests.cli.runner import run
 from webhook import names
 from webhook.cli.main import main as program
@@ -206,8 +207,26 @@ def test_titles_are_in_sentence_case(page: str) -> None:
     assert [word for word in words[1:] if re.fullmatch(r"[A-Z][a-z]+", word)] in ([], ["Kubernetes"])
 
 
-def test_pictures_show_the_code_as_it_is() -> None:
-    assert outdated() == [], "draw them again: python -m hack.diagrams"
+@pytest.mark.parametrize("name", picture.PICTURES)
+def test_pictures_of_a_terminal_show_what_commands_print(name: str) -> None:
+    drawn = (ROOT / "docs" / "images" / f"{name}.svg").read_text()
+
+    assert drawn == picture.draw(name), "draw it again: python -m hack.picture"
+    assert "@font-face" not in drawn
+
+
+def test_the_architecture_page_has_the_layers_that_import_linter_holds() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / ".importlinter")
+    lines = config["importlinter:contract:layers"]["layers"].split()
+    layers = " ".join(lines).replace("webhook.", "").replace(" | ", "|").split()
+    page = " ".join(text_of("docs/architecture.md").split())
+
+    assert " > ".join(layer.replace("|", " | ") for layer in layers) in page
+    for above, below in itertools.pairwise(layers):
+        assert f"{above.replace('|', ' & ')} --> {below.replace('|', ' & ')}" in page
+    packages = {path.parent.name for path in (ROOT / "webhook").glob("*/__init__.py")}
+    assert packages <= {name for layer in layers for name in layer.split("|")}
 
 
 def test_pages_show_what_commands_print() -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from bench.layers.cases import CASES
 from bench.layers.cost import AttemptCost
 from bench.layers.measure import LayersFigures, LayersSize
-from hack.diagrams import svg
+from hack import svg
 
 _TITLES: Final = {case.key: case.title for case in CASES}
 _HEADINGS: Final = (
