@@ -101,6 +101,7 @@ class NewTenant(Protocol):
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "e2e: needs a real Kubernetes control plane (make binaries)")
     config.addinivalue_line("markers", "namespace_labels(labels): labels of the namespace fixture's namespace")
+    config.addinivalue_line("markers", "builds(bundle, ...): what of hack/controlplane/bundles.py it runs besides")
     config.addinivalue_line("markers", "kubernetes(feature, ...): needs these of tests/e2e/support/versions.py")
 
 
@@ -109,6 +110,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     ours = frozenset(item for item in items if Path(__file__).parent in item.path.parents)
     for item in ours:
         item.add_marker(pytest.mark.e2e)
+        if "helm_program" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.builds(HELM.name))
         if why := versions.lack(item):
             item.add_marker(pytest.mark.skip(reason=why))
     yield  # to those that deselect
@@ -124,6 +127,10 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     wanted = any(item.get_closest_marker("e2e") for item in session.items)
     if wanted and not config.option.collectonly:
         config.stash[BINARIES] = _build(config)
+        names = {name for item in session.items for mark in item.iter_markers("builds") for name in mark.args}
+        for name in sorted(names):
+            # What cannot be built is reported by the fixture that asks for it.
+            subprocess.run([*BUILD, f"--{name}"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
 
 
 def _build(config: pytest.Config) -> Path | Missing:

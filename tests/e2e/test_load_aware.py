@@ -30,6 +30,8 @@ from .support.prometheus import BusyNodes, NodePrometheus
 from .support.second_scheduler import ACCOUNT, NAME, SchedulerReplica
 from .support.workloads import PODS
 
+pytestmark = pytest.mark.builds("scheduler-plugins")
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "scheduling.md"
 # What VMs on the nodes use, whatever they request.
 BUSY = {"node-0": 0.85, "node-1": 0.25, "node-2": 0.05}

@@ -23,6 +23,8 @@ from hack.controlplane.bundles import KREW
 from webhook import __version__
 from webhook.cli.main import main
 
+pytestmark = pytest.mark.builds("krew")
+
 
 class PublishingHandler(http.server.SimpleHTTPRequestHandler):
     """Serves files without a line of log for each."""
