@@ -15,7 +15,7 @@ from tests.cli.runner import run
 from webhook.admission.work import Work
 from webhook.cli.review.inputs import PART_BYTES, batches, find
 from webhook.cli.snapshot import from_files
-from webhook.forecast.drain import planner
+from webhook.forecast import drain as planner
 
 
 def calls(words: list[str]) -> int:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from tests.cli.runner import run
 from tests.cli.test_explain_migration import api_server
-from tests.forecast.drain import clusters
+from tests.forecast import clusters
 from webhook.cli.drain_text import duration
-from webhook.forecast.drain.report import SCHEMA, DrainPlan
-from webhook.forecast.drain.views import BUDGETS, RUNNING_PODS
+from webhook.forecast.report import SCHEMA, DrainPlan
+from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS
 from webhook.k8s.client.resources import NAMESPACES, NODES
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.placement.migrations import MIGRATIONS

@@ -19,8 +19,8 @@ from click.testing import CliRunner
 
 from webhook.cli.main import main
 from webhook.cli.snapshot import from_cluster
-from webhook.forecast.drain.planner import plan
-from webhook.forecast.drain.report import BLOCKS, MOVES, NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART, DrainPlan, VmPlan
+from webhook.forecast.drain import plan
+from webhook.forecast.report import BLOCKS, MOVES, NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART, DrainPlan, VmPlan
 
 from .conftest import OwnPlane
 from .support.kube import Json, Kube, KubeObject, eventually

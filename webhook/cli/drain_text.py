@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from webhook.cli.paragraphs import Paragraph, print_paragraphs
-from webhook.forecast.drain import report
-from webhook.forecast.drain.pace import PENDING_SECONDS
-from webhook.forecast.drain.report import DrainPlan, Limits, Step, VmPlan
+from webhook.forecast import report
+from webhook.forecast.report import PENDING_SECONDS, DrainPlan, Limits, Step, VmPlan
 from webhook.placement import resources
 from webhook.text import pluralize
 

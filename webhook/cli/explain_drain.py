@@ -19,9 +19,9 @@ from webhook.cli.snapshot import SnapshotError, from_cluster, from_files
 from webhook.cli.yamltext import dump
 from webhook.cluster.selection import require_single_source
 from webhook.errors import InputError, quote
-from webhook.forecast.drain.planner import plan
-from webhook.forecast.drain.report import DrainPlan
-from webhook.forecast.drain.snapshot import Snapshot
+from webhook.forecast.drain import plan
+from webhook.forecast.report import DrainPlan
+from webhook.forecast.snapshot import ClusterObjects
 from webhook.k8s.quantity import parse
 
 _BLOCKED: Final = 1
@@ -79,7 +79,7 @@ def _run(options: _ExplainDrainOptions) -> None:
         raise SystemExit(_BLOCKED)
 
 
-def _read(options: _ExplainDrainOptions) -> Snapshot:
+def _read(options: _ExplainDrainOptions) -> ClusterObjects:
     if options.cluster_from:
         return from_files(options.cluster_from)
     return asyncio.run(from_cluster(options.kubeconfig))

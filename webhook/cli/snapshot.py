@@ -13,8 +13,7 @@ from webhook.cluster.directory import describe_wrong_type
 from webhook.cluster.files import FilesCluster
 from webhook.doctor.support.reader import Reader
 from webhook.errors import InputError, Unavailable
-from webhook.forecast.drain.snapshot import Snapshot
-from webhook.forecast.drain.views import BUDGETS, RUNNING_PODS
+from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS, ClusterObjects
 from webhook.k8s.client.resources import NAMESPACES, NODES, Resource
 from webhook.k8s.client.transport import connect
 from webhook.k8s.views import Object, PartialObjectMetadata
@@ -40,7 +39,7 @@ class _ListToRead(NamedTuple):
     """A list to read.
 
     Attributes:
-        field: the field of `Snapshot`; empty: only its length counts.
+        field: the field of `ClusterObjects`; empty: only its length counts.
         missing: what the plan then lacks, a clause; empty: there is no plan without it.
     """
 
@@ -76,7 +75,7 @@ class SnapshotError(Exception):
         self.why: Final = why
 
 
-def from_files(directory: Path) -> Snapshot:
+def from_files(directory: Path) -> ClusterObjects:
     """A snapshot of the objects in files.
 
     Raises:
@@ -89,7 +88,7 @@ def from_files(directory: Path) -> Snapshot:
     return _snapshot(found, [])
 
 
-async def from_cluster(kubeconfig: Path | None) -> Snapshot:
+async def from_cluster(kubeconfig: Path | None) -> ClusterObjects:
     """A snapshot of a running cluster, by one list of each kind.
 
     Raises:
@@ -126,7 +125,7 @@ def _view(value: dict[str, Any], resource: Resource[V]) -> V:
         raise InputError(describe_wrong_type(value, error)[1], where) from None
 
 
-def _snapshot(found: dict[str, list[Any]], gaps: list[str]) -> Snapshot:
+def _snapshot(found: dict[str, list[Any]], gaps: list[str]) -> ClusterObjects:
     kubevirts = cast("Sequence[KubeVirt]", found.pop("kubevirts"))
     if found.pop("policies", None):
         gaps.append("MigrationPolicies can change bandwidths and timeouts, which is not evaluated")
@@ -137,7 +136,7 @@ def _snapshot(found: dict[str, list[Any]], gaps: list[str]) -> Snapshot:
     if install is None:
         gaps.append("no KubeVirt object was found, so KubeVirt's built-in settings apply")
     lists: Any = {field: tuple(listed) for field, listed in found.items()}
-    return Snapshot(
+    return ClusterObjects(
         **lists,
         kubevirt=configuration,
         gaps=tuple(dict.fromkeys(gaps)),

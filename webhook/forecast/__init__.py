@@ -1,1 +1,1 @@
-"""What will happen: what a drain, an update or a migration is going to do, computed from a snapshot of a cluster."""
+"""What will happen: what a drain, an update or a migration is going to do, computed from the objects of a cluster."""

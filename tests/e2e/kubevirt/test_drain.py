@@ -13,8 +13,8 @@ import pytest
 from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.workloads import PODS, VMIS, VMS
 from webhook.cli.snapshot import from_cluster
-from webhook.forecast.drain.planner import plan
-from webhook.forecast.drain.report import BLOCKS, MOVES, SHUTS_DOWN, VmPlan
+from webhook.forecast.drain import plan
+from webhook.forecast.report import BLOCKS, MOVES, SHUTS_DOWN, VmPlan
 
 from .control_plane import ZONES
 from .place import Place

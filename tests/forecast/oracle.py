@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from tests.forecast.drain.clusters import REQUIRED, Json
-from webhook.forecast.drain.snapshot import Snapshot
+from tests.forecast.clusters import REQUIRED, Json
+from webhook.forecast.snapshot import ClusterObjects
 from webhook.k8s.quantity import parse
 
 
@@ -20,7 +20,7 @@ class Simulated:
         drained: nodes that are cordoned.
     """
 
-    def __init__(self, snapshot: Snapshot, drained: Sequence[str]) -> None:
+    def __init__(self, snapshot: ClusterObjects, drained: Sequence[str]) -> None:
         self.nodes: dict[str, Json] = {one.meta.name or "": msgspec.to_builtins(one) for one in snapshot.nodes}
         self.closed = {*drained, *(name for name, one in self.nodes.items() if one["spec"].get("unschedulable"))}
         self.specs = {one.meta.name: msgspec.to_builtins(one)["spec"] for one in snapshot.vmis}

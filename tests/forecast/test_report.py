@@ -1,25 +1,51 @@
+"""The plan as JSON: the page names every field that the command prints, and no other."""
+
 from __future__ import annotations
 
+import re
 from collections import Counter
+from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.forecast.drain.pace import (
+from webhook.forecast.report import (
     ASSUMED_BANDWIDTH,
     PENDING_SECONDS,
+    SCHEMA,
     START_SECONDS,
+    BlockedPod,
+    DrainPlan,
+    Limits,
     QueuedMigration,
+    Remedy,
+    Step,
+    VmPlan,
     about,
     at_most,
     limits_of,
 )
-from webhook.forecast.drain.report import Limits
 from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.migrations import Migration, MigrationStatus
 
+PAGE = Path(__file__).parents[2] / "docs" / "drain.md"
 GIB = 2**30
+
+
+def test_every_field_is_on_the_page() -> None:
+    section = PAGE.read_text().partition("## The plan as JSON")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`([a-zA-Z]+)(?:\[\])?`", section)) | set(re.findall(r"([a-zA-Z]+)\[\]", section))
+    printed = {
+        field.encode_name
+        for shape in (DrainPlan, Step, VmPlan, BlockedPod, Remedy, Limits)
+        for field in msgspec.structs.fields(shape)
+    }
+
+    assert SCHEMA in section
+    assert printed - named == set()
+    assert named - printed <= {"moves", "blocks", "null"}
 
 
 def limits(**migrations: object) -> Limits:

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from webhook.forecast.drain.snapshot import Snapshot
-from webhook.forecast.drain.views import ConstrainedPod, PodDisruptionBudget
+from webhook.forecast.snapshot import ClusterObjects, ConstrainedPod, PodDisruptionBudget
 from webhook.k8s.nodes import NodeView
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.config import ClusterConfig
@@ -113,8 +112,8 @@ def snapshot(
     claims: Sequence[Json] = (),
     volumes: Sequence[Json] = (),
     limits: Json | None = None,
-) -> Snapshot:
-    return Snapshot(
+) -> ClusterObjects:
+    return ClusterObjects(
         nodes=_views(NodeView, nodes),
         pods=_views(ConstrainedPod, [*(pod for _, pod in vms), *pods]),
         vmis=_views(Vmi, [vmi for vmi, _ in vms]),
@@ -136,7 +135,7 @@ NAMES = [f"node-{number}" for number in range(5)]
 
 
 @st.composite
-def random_clusters(draw: st.DrawFn) -> Snapshot:
+def random_clusters(draw: st.DrawFn) -> ClusterObjects:
     nodes = [
         node(
             name,

@@ -1,4 +1,4 @@
-"""The objects of a cluster at one moment, from which drains are planned."""
+"""The objects of a cluster at one moment, from which drains are planned, as far as a plan reads them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from webhook.facts import Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
-from webhook.forecast.drain.views import ConstrainedPod, PodDisruptionBudget
+from webhook.k8s.client.resources import Resource
 from webhook.k8s.nodes import NodeView
-from webhook.k8s.views import Namespace, Object
+from webhook.k8s.views import Namespace, Object, View
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.install import KubeVirtInstall
 from webhook.placement.index import NodeIndex
-from webhook.placement.launcher_pods import LAUNCHER_PODS
+from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod, LauncherPodSpec
 from webhook.placement.migrations import MIGRATIONS, Migration
 from webhook.placement.node import Node
 from webhook.placement.podadmission import RUNTIME_CLASSES, RuntimeClass
@@ -27,7 +27,86 @@ CREATED_BY: Final = "kubevirt.io/created-by"
 Place: TypeAlias = tuple[str, str]  # namespace and name
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class LabelExpression(View, frozen=True):
+    """One of the ``matchExpressions`` of a label selector (metav1.LabelSelectorRequirement)."""
+
+    key: str | None = None
+    operator: str | None = None
+    values: list[str] | None = None
+
+
+class LabelSelector(View, frozen=True):
+    """A label selector (metav1.LabelSelector)."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[LabelExpression | None] | None = None
+
+
+class PodTerm(View, frozen=True):
+    """A required term of pod affinity or anti-affinity (core/v1 PodAffinityTerm)."""
+
+    topology_key: str | None = None
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+
+class SpreadTerm(View, frozen=True):
+    """One of the topology spread constraints of a pod (core/v1 TopologySpreadConstraint)."""
+
+    topology_key: str | None = None
+    max_skew: int | None = None
+    when_unsatisfiable: str | None = None
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
+
+
+class RunningPodSpec(LauncherPodSpec, frozen=True):
+    """``spec`` of any pod, as kube-scheduler's filters read it."""
+
+    topology_spread_constraints: list[SpreadTerm | None] | None = None
+
+
+class ConstrainedPod(LauncherPod, frozen=True):
+    """Any Pod (core/v1): what it requests, and what it requires of pods beside it."""
+
+    spec: RunningPodSpec | None = None
+
+
+class BudgetSpec(View, frozen=True):
+    """``spec`` of a PodDisruptionBudget."""
+
+    selector: LabelSelector | None = None
+
+
+class BudgetStatus(View, frozen=True):
+    """``status`` of a PodDisruptionBudget."""
+
+    disruptions_allowed: int | None = None
+
+
+class PodDisruptionBudget(Object, frozen=True):
+    """A PodDisruptionBudget (policy/v1)."""
+
+    spec: BudgetSpec | None = None
+    status: BudgetStatus | None = None
+
+    @property
+    def allowed(self) -> int:
+        """How many of its pods may be evicted now; none until its controller has written a number."""
+        return (self.status.disruptions_allowed if self.status else None) or 0
+
+
+RUNNING_PODS: Final = Resource("", "v1", "pods", "Pod", True, ConstrainedPod)
+BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, PodDisruptionBudget)
+
+
+class ClusterObjects(msgspec.Struct, frozen=True):
     """Everything that decides over a drain, as it was read.
 
     Attributes:
@@ -48,42 +127,42 @@ class Snapshot(msgspec.Struct, frozen=True):
     gaps: tuple[str, ...] = ()
 
 
-class World:
-    """A snapshot with the changes that a plan has made to it so far: cordoned nodes, VMs that have moved.
+class ClusterSnapshot:
+    """The objects of a cluster with the changes that a plan has made to it so far: cordoned nodes, VMs that have moved.
 
     Args:
-        snapshot: the objects; they stay as they are.
+        objects: the objects; they stay as they are.
 
     Attributes:
         index: the nodes. The position of a node follows from the names alone, so equal clusters give equal plans.
         launchers: the launcher pods that have not ended, by the UID of their VM.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot: Final = snapshot
-        views = sorted((view for view in snapshot.nodes if view.meta.name), key=lambda view: view.meta.name or "")
+    def __init__(self, objects: ClusterObjects) -> None:
+        self.objects: Final = objects
+        views = sorted((view for view in objects.nodes if view.meta.name), key=lambda view: view.meta.name or "")
         self.views: Final = {view.meta.name or "": view for view in views}
         self.index: Final = NodeIndex(map(Node.of, self.views.values()))
-        self.vmis: Final = {place_of(vmi): vmi for vmi in snapshot.vmis}
-        self.namespaces: Final = {each.meta.name or "": each for each in snapshot.namespaces}
+        self.vmis: Final = {place_of(vmi): vmi for vmi in objects.vmis}
+        self.namespaces: Final = {each.meta.name or "": each for each in objects.namespaces}
         self.labels: Final = {name: each.meta.labels or {} for name, each in self.namespaces.items()}
-        self.migrations: Final = {place_of(each): each for each in snapshot.migrations}
+        self.migrations: Final = {place_of(each): each for each in objects.migrations}
         self.unfinished: Final[dict[Place, list[Migration]]] = {}
-        for migration in snapshot.migrations:
+        for migration in objects.migrations:
             if migration.is_unfinished:
                 place = (migration.meta.namespace or "", migration.vmi_name)
                 self.unfinished.setdefault(place, []).append(migration)
         self.budgets: Final[dict[str, list[PodDisruptionBudget]]] = {}
-        for budget in snapshot.budgets:
+        for budget in objects.budgets:
             self.budgets.setdefault(budget.meta.namespace or "", []).append(budget)
-        self.claims: Final = {place_of(each): each for each in snapshot.claims}
-        self.volumes: Final = {each.meta.name or "": each for each in snapshot.volumes}
+        self.claims: Final = {place_of(each): each for each in objects.claims}
+        self.volumes: Final = {each.meta.name or "": each for each in objects.volumes}
         self.launchers: Final[dict[str, list[ConstrainedPod]]] = {}
-        for pod in snapshot.pods:
+        for pod in objects.pods:
             owner = pod.meta.label(CREATED_BY)
             if owner and not pod.is_over:
                 self.launchers.setdefault(owner, []).append(pod)
-        self._classes: Final = {each.meta.name or "": each for each in snapshot.runtime_classes}
+        self._classes: Final = {each.meta.name or "": each for each in objects.runtime_classes}
 
     def peek(self, key: Key[Any]) -> object:
         """What `webhook.policies.common.migration_targets` needs to know of this moment."""
@@ -91,7 +170,7 @@ class World:
             case NodesKey():
                 return self.index
             case KubeVirtKey():
-                return KubeVirtInstall(_ANYWHERE, self.snapshot.kubevirt)
+                return KubeVirtInstall(_ANYWHERE, self.objects.kubevirt)
             case NamespaceKey():
                 return self.namespaces.get(key.name)
             case ListKey() if key.resource is LAUNCHER_PODS:

@@ -1,0 +1,605 @@
+"""The plan of a drain: every VM on the nodes, what becomes of it, and where it could go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from webhook.admission.work import TooComplex, Work
+from webhook.errors import InputError, quote
+from webhook.forecast import report
+from webhook.forecast.packing import (
+    PODS,
+    Amounts,
+    Candidates,
+    Mover,
+    Packer,
+    Room,
+    after_migration,
+    mover_of,
+    occupy,
+    offers_of,
+    pod_info_of,
+    requests_of,
+    target_pod,
+)
+from webhook.forecast.pods import MOST_RULES, Neighbors, PodInfo, PodSelector, expressions_of
+from webhook.forecast.report import BlockedPod, DrainPlan, Limits, Remedy, Step, VmPlan
+from webhook.forecast.snapshot import (
+    CREATED_BY,
+    ClusterObjects,
+    ClusterSnapshot,
+    ConstrainedPod,
+    Place,
+    PodDisruptionBudget,
+    place_of,
+)
+from webhook.placement import requirement, resources, syntax
+from webhook.placement.bits import positions
+from webhook.placement.migrations import Migration
+from webhook.placement.requirement import Elsewhere, Uncordoned
+from webhook.placement.verdict import Group, Verdict
+from webhook.placement.vmis import Vmi
+from webhook.policies.common import migration_targets
+from webhook.policies.common.no_eligible_node import no_node
+from webhook.policies.migration.explanation import change_of
+from webhook.text import pluralize
+
+# 5,000 nodes drained one after the other, with 10,000 VMs, take a twentieth of it.
+MAX_STEPS: Final = 20_000_000
+
+# Of the nodes that could take a VM, in the report.
+_MOST_CANDIDATES: Final = 20
+_DAEMON: Final = "DaemonSet"
+_PACKED: Final = (
+    "there is room only if VMs are packed tightly; kube-scheduler spreads them, and may leave this one without a node"
+)
+_ASSUMPTIONS: Final = (
+    "Nothing else in the cluster changes meanwhile: no other pod starts, and no quota is reached.",
+    "kube-scheduler may choose other nodes than the plan; the plan shows that there is room for all.",
+    "Pods without a VM that are evicted need room elsewhere, too, which is not set aside for them.",
+    "VMs that shut down are not placed again: whatever starts them needs room for them.",
+    "Each migration copies the VM's memory once; a guest that writes faster than that takes longer.",
+)
+_MOST_CHANGES: Final = 10
+_MIGRATABLE: Final = "LiveMigratable"
+# What KubeVirt writes as the reason of the condition LiveMigratable.
+_BY_REASON: Final = {
+    "DisksNotLiveMigratable": "give the VMs whose disks cannot be migrated shared volumes (ReadWriteMany)",
+    "InterfaceNotLiveMigratable": "give the VMs whose interfaces cannot be migrated a binding that can",
+    "HostDeviceNotLiveMigratable": "remove the host devices of the VMs that have any",
+    "HotplugNotLiveMigratable": "unplug the hotplugged volumes that cannot be migrated",
+    "CPUModeLiveMigratable": "give the VMs whose CPU model cannot be migrated one that can",
+    "SecureExecutionNotLiveMigratable": "shut down the VMs with secure execution yourself",
+    "SEVNotLiveMigratable": "shut down the VMs with SEV yourself",
+}
+_SHUT_DOWN: Final = "set evictionStrategy LiveMigrateIfPossible on VMs that cannot be migrated; they then shut down"
+_NONE: Final = "None"
+_MIGRATE: Final = "LiveMigrate"
+_MIGRATE_IF_POSSIBLE: Final = "LiveMigrateIfPossible"
+_EXTERNAL: Final = "External"
+_FEW: Final = 3
+
+
+def plan(
+    objects: ClusterObjects, nodes: Sequence[str], *, rolling: bool = False, bandwidth: int | None = None
+) -> DrainPlan:
+    """What draining nodes would do.
+
+    Args:
+        objects: the cluster.
+        nodes: the nodes to drain, all at the same time; with ``rolling``, in this order, and empty for all nodes.
+        rolling: drain one node after the other, each of which takes VMs again when the next one is drained.
+        bandwidth: assumed bytes per second of one migration where KubeVirt limits none.
+
+    Raises:
+        InputError: a node does not exist or is named twice, or the cluster's objects are too complex.
+    """
+    try:
+        return Work(MAX_STEPS).run(_plan, objects, nodes, rolling, bandwidth)
+    except TooComplex as error:
+        raise InputError(f"{error.what} take more than {MAX_STEPS} steps", "the plan", "drain fewer nodes") from None
+
+
+def _plan(objects: ClusterObjects, nodes: Sequence[str], rolling: bool, bandwidth: int | None) -> DrainPlan:
+    snapshot = ClusterSnapshot(objects)
+    named = list(nodes) or (sorted(snapshot.views) if rolling else [])
+    for number, name in enumerate(named):
+        if name not in snapshot.views:
+            raise InputError(f"node {quote(name)} does not exist", fix="kubectl get nodes lists them")
+        if name in named[:number] and name in nodes:
+            raise InputError(f"node {quote(name)} is named twice", fix="name it once")
+    limits = report.limits_of(objects.kubevirt, objects.migrations, bandwidth)
+    planner = _Planner(snapshot, limits)
+    steps = tuple(planner.step([name]) for name in named) if rolling else (planner.step(named),)
+    vms = [vm for step in steps for vm in step.vms]
+    return DrainPlan(
+        schema=report.SCHEMA,
+        rolling=rolling,
+        moves=sum(vm.outcome == report.MOVES for vm in vms),
+        shuts_down=sum(vm.outcome == report.SHUTS_DOWN for vm in vms),
+        blocks=sum(vm.outcome == report.BLOCKS for vm in vms) + sum(len(step.blocked_pods) for step in steps),
+        seconds=sum(step.seconds for step in steps),
+        at_most_seconds=_total(step.at_most_seconds for step in steps),
+        limits=limits,
+        steps=steps,
+        changes=rank(planner.blocked, frozenset(named) if not rolling else frozenset()),
+        assumptions=_ASSUMPTIONS,
+        gaps=(*objects.gaps, *planner.gaps()),
+    )
+
+
+def _total(seconds: Iterable[int | None]) -> int | None:
+    """How long all take together; None if one of them may take any time."""
+    each = list(seconds)
+    return None if None in each else sum(one for one in each if one is not None)
+
+
+class _Planner:
+    """Drains the nodes of a snapshot, step by step.
+
+    Args:
+        snapshot: the cluster, which is changed as drains would change it.
+        limits: how many migrations run concurrently.
+
+    Attributes:
+        blocked: the VMs that block, with what could be done about each.
+    """
+
+    def __init__(self, snapshot: ClusterSnapshot, limits: Limits) -> None:
+        self._snapshot: Final = snapshot
+        self._limits: Final = limits
+        self.blocked: Final[list[Blocked]] = []
+        self._on: Final[dict[str, dict[Place, ConstrainedPod]]] = {}
+        self._vms: Final[dict[str, dict[Place, Vmi]]] = {}
+        index = snapshot.index
+        self._names: Final = {index.position(name): name for name in snapshot.views}
+        # What is counted on the nodes of the VMs that the plan has moved.
+        self._settled: Final[dict[Place, tuple[Amounts, PodInfo]]] = {}
+        self._offers: Final = {name: offers_of(view) for name, view in snapshot.views.items()}
+        self._room: Final = Room(index, self._offers)
+        running = [pod for pod in snapshot.objects.pods if pod.node_name and not pod.is_over]
+        occupy(self._room, index, running)
+        self._neighbors: Final = Neighbors(index)
+        for pod in running:
+            self._on.setdefault(pod.node_name, {})[place_of(pod)] = pod
+        for vmi in snapshot.vmis.values():
+            if vmi.node_name and not vmi.has_ended:
+                self._vms.setdefault(vmi.node_name, {})[place_of(vmi)] = vmi
+        self._count(running)
+        self._packer: Final = Packer(index, self._room, self._neighbors)
+
+    def _count(self, running: Sequence[ConstrainedPod]) -> None:
+        """Have the neighbors know all rules first, and then all pods."""
+        infos = [(pod_info_of(pod, self._snapshot.labels), pod) for pod in running]
+        for info, _ in infos:
+            self._neighbors.track(info.rules)
+        for vms in self._vms.values():
+            for vmi in vms.values():
+                self._neighbors.track(target_pod(vmi, self._snapshot).rules)
+        for info, pod in infos:
+            position = self._snapshot.index.position(pod.node_name)
+            if position is not None:
+                self._neighbors.add(info, position)
+
+    def gaps(self) -> Iterator[str]:
+        """What could not be taken into account of the whole cluster, clauses."""
+        if left_out := self._neighbors.left_out:
+            yield f"{pluralize(left_out, 'rule')} between pods beyond the first {MOST_RULES} about the same pods"
+
+    def step(self, nodes: Sequence[str]) -> Step:
+        """Drain nodes at the same time; those that were not cordoned before take VMs again afterwards."""
+        index = self._snapshot.index
+        before = [node for name in nodes if (node := index.get(name))]
+        for node in before:
+            index.put(msgspec.structs.replace(node, unschedulable=True))
+        vms, jobs = self._drain(nodes)
+        for node in before:
+            index.put(node)
+        other, blocked = self._others(nodes)
+        return Step(
+            tuple(nodes),
+            tuple(vms),
+            other,
+            tuple(blocked),
+            report.about(jobs, self._limits),
+            report.at_most(jobs, self._limits),
+        )
+
+    def _drain(self, nodes: Sequence[str]) -> tuple[list[VmPlan], list[report.QueuedMigration]]:
+        plans: dict[Place, VmPlan] = {}
+        movers = []
+        leaving = [(name, vmi) for name in nodes for _, vmi in sorted(self._vms.get(name, {}).items())]
+        for node, vmi in leaving:
+            place, eviction = place_of(vmi), outcome_of(vmi, self._snapshot)
+            plans[place] = VmPlan(*place, node, eviction.outcome, eviction.code, eviction.reason, notes=eviction.notes)
+            if eviction.outcome == report.MOVES:
+                movers.append(mover_of(vmi, self._snapshot, self._info(vmi)))
+            elif eviction.outcome == report.BLOCKS:
+                self.blocked.append(Blocked(place, eviction.code, vmi))
+            else:
+                self._leave(vmi, node, moves=False)
+        plans.update(self._find_nodes(movers, plans))
+        jobs = [
+            report.QueuedMigration(each.node, each.memory, each.outcome == report.BLOCKS)
+            for each in plans.values()
+            if each.outcome == report.MOVES or each.code in report.PENDING
+        ]
+        return list(plans.values()), jobs
+
+    def _find_nodes(self, movers: Sequence[Mover], plans: Mapping[Place, VmPlan]) -> dict[Place, VmPlan]:
+        """The plans of the VMs that migrate if there is a node, and have them migrate."""
+        review = [(mover, self._snapshot.index.review(mover.requirements)) for mover in movers]
+        alone = {mover.place: self._packer.candidates(mover, verdict) for mover, verdict in review}
+        placed, packed = self._pack(review)
+        turns = {place: turn for turn, place in enumerate(placed, 1)}
+        found = {}
+        for mover, verdict in review:
+            place = mover.place
+            plan = self._with_candidates(plans[place], mover, alone[place])
+            if place not in placed:
+                found[place] = self._blocked_plan(plan, mover, alone[place], self._packer.candidates(mover, verdict))
+                continue
+            node = self._names[placed[place]]
+            found[place] = msgspec.structs.replace(plan, to=node, turn=turns[place])
+            if place in packed:
+                found[place] = msgspec.structs.replace(found[place], code=report.MIGRATES_IF_PACKED, reason=_PACKED)
+        for mover in movers:
+            if mover.place in placed:
+                self._leave(mover.vmi, plans[mover.place].node, moves=True)
+                self._settle(mover, found[mover.place].to)
+        return found
+
+    def _pack(self, review: Sequence[tuple[Mover, Verdict]]) -> tuple[dict[Place, int], set[Place]]:
+        """Nodes for all, and the VMs that only a tight packing leaves room for."""
+        by_score = self._packer.pack(review, tightly=False)
+        if len(by_score) == len(review):
+            return by_score, set()
+        self._packer.undo(review, by_score)
+        tight = self._packer.pack(review, tightly=True)
+        if len(tight) > len(by_score):
+            return tight, tight.keys() - by_score.keys()
+        self._packer.undo(review, tight)
+        return self._packer.pack(review, tightly=False), set()
+
+    def _with_candidates(self, about: VmPlan, mover: Mover, alone: Candidates) -> VmPlan:
+        nodes = islice(positions(alone.nodes), _MOST_CANDIDATES)
+        return msgspec.structs.replace(
+            about,
+            memory=mover.memory,
+            eligible=alone.verdict.count,
+            with_room=alone.nodes.bit_count(),
+            candidates=tuple(self._names[position] for position in nodes),
+            gaps=mover.gaps,
+        )
+
+    def _blocked_plan(self, about: VmPlan, mover: Mover, alone: Candidates, left: Candidates) -> VmPlan:
+        """The plan of a VM that has found no node.
+
+        Args:
+            about: what is known of it.
+            mover: the VM.
+            alone: the nodes for it before any other VM has moved.
+            left: the nodes for it after all others have.
+        """
+        if not alone.verdict.count:
+            code, reason = report.NO_ELIGIBLE_NODE, no_node(alone.verdict).text
+        else:
+            code, reason = no_node_left(mover, alone, left, self._room)
+        offers = self._offers[about.node] if code == report.NO_ROOM else None
+        position = self._snapshot.index.position(about.node) or 0
+        self.blocked.append(Blocked(mover.place, code, mover.vmi, mover, alone, offers, about.node, position))
+        return msgspec.structs.replace(about, outcome=report.BLOCKS, code=code, reason=reason)
+
+    def _info(self, vmi: Vmi) -> PodInfo | None:
+        """The pod that a VM runs in, as it is counted among the neighbors."""
+        if settled := self._settled.get(place_of(vmi)):
+            return settled[1]
+        pod = self._snapshot.pod_of(vmi)
+        return pod_info_of(pod, self._snapshot.labels) if pod else None
+
+    def _leave(self, vmi: Vmi, node: str, *, moves: bool) -> None:
+        """Free what a VM has taken of its node. The rules between pods know of it already if it moves."""
+        del self._vms[node][place_of(vmi)]
+        pod, position = self._snapshot.pod_of(vmi), self._snapshot.index.position(node)
+        info, settled = self._info(vmi), self._settled.get(place_of(vmi))
+        if pod is None or position is None:
+            return
+        self._room.give_back(position, settled[0] if settled else requests_of(pod))
+        self._on[node].pop(place_of(pod), None)
+        if not moves and info is not None:
+            self._neighbors.add(info, position, -1)
+
+    def _settle(self, mover: Mover, node: str) -> None:
+        """Have a VM run where it has moved to."""
+        vmi, pod = after_migration(mover, node, self._snapshot)
+        self._settled[mover.place] = (mover.requests, mover.pod)
+        self._vms.setdefault(node, {})[mover.place] = vmi
+        self._snapshot.vmis[mover.place] = vmi
+        if pod is not None and vmi.meta.uid:
+            self._snapshot.launchers[vmi.meta.uid] = [pod]
+            self._on.setdefault(node, {})[place_of(pod)] = pod
+
+    def _others(self, nodes: Sequence[str]) -> tuple[int, list[BlockedPod]]:
+        """The pods without a VM that are evicted, and those of them that may not be."""
+        number, blocked = 0, []
+        for node in nodes:
+            for (namespace, name), pod in sorted(self._on.get(node, {}).items()):
+                owner = pod.meta.controller_owner()
+                if pod.meta.label(CREATED_BY) or (owner and owner.kind in (_DAEMON, "Node")):
+                    continue
+                number += 1
+                if reason := budget_problem(pod, self._snapshot.budgets.get(namespace, ())):
+                    blocked.append(BlockedPod(namespace, name, reason))
+        return number, blocked
+
+
+class Blocked(msgspec.Struct, frozen=True):
+    """A VM that blocks a drain.
+
+    Attributes:
+        code: one of `report.CODES`.
+        mover: what it requires; None: its eviction already leads to no migration.
+        alone: the nodes for it before any other VM moved; None like ``mover``.
+        offers: what the node that is drained could give; None: more room would not help.
+        node: the node that is drained.
+        position: that node's, in `bits`.
+    """
+
+    place: Place
+    code: str
+    vmi: Vmi
+    mover: Mover | None = None
+    alone: Candidates | None = None
+    offers: Amounts | None = None
+    node: str = ""
+    position: int = 0
+
+
+def rank(blocked: Sequence[Blocked], drained: frozenset[str]) -> tuple[Remedy, ...]:
+    """The changes that free VMs, those first that free most.
+
+    Args:
+        blocked: the VMs.
+        drained: nodes that must stay cordoned.
+    """
+    freed: dict[str, set[Place]] = {}
+    for each in blocked:
+        for change in _changes(each, drained):
+            freed.setdefault(change, set()).add(each.place)
+    for change, places in _another_node(blocked):
+        freed.setdefault(change, set()).update(places)
+    ranked = sorted(freed.items(), key=lambda item: (-len(item[1]), item[0]))
+    return tuple(
+        Remedy(change, tuple(f"{namespace}/{name}" for namespace, name in sorted(places)))
+        for change, places in ranked[:_MOST_CHANGES]
+    )
+
+
+def _changes(blocked: Blocked, drained: frozenset[str]) -> Iterator[str]:
+    """The single changes after which this VM would not block."""
+    match blocked.code:
+        case report.NO_ELIGIBLE_NODE:
+            yield from _openings(blocked, drained)
+        case report.NOT_MIGRATABLE:
+            condition = blocked.vmi.condition(_MIGRATABLE)
+            known = _BY_REASON.get((condition.reason if condition else None) or "")
+            if known:
+                yield known
+            yield _SHUT_DOWN
+        case report.EXTERNAL_STRATEGY:
+            yield "have the controller move its VMs for which they have evictionStrategy External"
+        case report.MIGRATION_STUCK:
+            yield "delete the migrations that never end"
+        case report.NO_MIGRATIONS:
+            yield "raise the limits of migrations in KubeVirt's configuration"
+        case report.DISRUPTION_BUDGET:
+            yield "have PodDisruptionBudgets allow disruptions of VMs that shut down"
+        case report.NAME_TOO_LONG:
+            yield "shut down the VMs with names that are too long for a migration yourself"
+        case report.UNKNOWN_STRATEGY:
+            yield "set an evictionStrategy that KubeVirt knows"
+        case report.PODS_APART:
+            yield "relax the rules between pods (affinity, anti-affinity, topology spread) of the VMs that they block"
+
+
+def _openings(blocked: Blocked, drained: frozenset[str]) -> Iterator[str]:
+    """The changes of a requirement that open a node with room."""
+    alone = blocked.alone
+    if alone is None:
+        return
+    for opening in alone.verdict.openings():
+        required = opening.failure.requirement
+        usable = opening.nodes & alone.room & ~alone.forbidden
+        if isinstance(required, Elsewhere) or not usable:
+            continue
+        if required.origin == requirement.CORDONED:
+            # The nodes that are being drained are cordoned, too.
+            reached = alone.verdict.names(Group((), usable))
+            others = [name for name in reached if name not in drained | {blocked.node}]
+            if others:
+                yield f"uncordon {quote(others[0])}" if len(others) == 1 else "uncordon a node that is not drained"
+        elif change := change_of(opening.failure):
+            yield change
+
+
+def _fits_beside(blocked: Blocked) -> bool:
+    """Whether nothing but room keeps a VM from a node like the one that it is on."""
+    mover, alone, here = blocked.mover, blocked.alone, 1 << blocked.position
+    if mover is None or alone is None or mover.pod.rules or alone.forbidden & here:
+        return False
+    failing = (failure.requirement for failure in alone.verdict.failures if failure.nodes & here)
+    return all(isinstance(required, Elsewhere | Uncordoned) for required in failing)
+
+
+def _another_node(blocked: Sequence[Blocked]) -> Iterator[tuple[str, set[Place]]]:
+    """A further, empty node like each of those that are drained, and the VMs that it would hold."""
+    by_node: dict[str, list[Blocked]] = {}
+    for each in blocked:
+        if each.code == report.NO_ROOM and _fits_beside(each):
+            by_node.setdefault(each.node, []).append(each)
+    for node, vms in by_node.items():
+        free = dict(vms[0].offers or {})
+        held = set()
+        for each in vms:
+            requests = each.mover.requests if each.mover else {}
+            if all(free.get(resource, 0) >= amount for resource, amount in requests.items()):
+                held.add(each.place)
+                for resource, amount in requests.items():
+                    free[resource] -= amount
+        if held:
+            yield f"add an empty node like {node}", held
+
+
+class EvictionOutcome(msgspec.Struct, frozen=True):
+    """What becomes of a VM whose pod is evicted.
+
+    Attributes:
+        outcome: one of the outcomes of `webhook.forecast.report`; ``moves`` means: if there is a node.
+        code: why, for programs.
+        reason: why, a clause.
+        notes: what may come in between, clauses.
+    """
+
+    outcome: str
+    code: str
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def outcome_of(vmi: Vmi, snapshot: ClusterSnapshot) -> EvictionOutcome:
+    """What becomes of a running VM when the pod that it runs in is evicted."""
+    own = vmi.spec.eviction_strategy if vmi.spec else None
+    strategy = own or snapshot.objects.kubevirt.eviction_strategy
+    origin = "its evictionStrategy" if own else "KubeVirt's evictionStrategy for VMs that have none"
+    if strategy == _NONE:
+        return _shut_down(vmi, snapshot, report.STRATEGY_NONE, f"{origin} is None")
+    if strategy == _EXTERNAL:
+        reason = f"{origin} is External: KubeVirt only marks it, and waits for another controller to move it"
+        return EvictionOutcome(report.BLOCKS, report.EXTERNAL_STRATEGY, reason)
+    if strategy not in (_MIGRATE, _MIGRATE_IF_POSSIBLE):
+        return EvictionOutcome(
+            report.BLOCKS, report.UNKNOWN_STRATEGY, f"{origin} is {quote(strategy)}, which is not known here"
+        )
+    if not vmi.migratable:
+        why = f"it cannot be live-migrated{_because(vmi)}"
+        if strategy == _MIGRATE_IF_POSSIBLE:
+            return _shut_down(vmi, snapshot, report.NOT_MIGRATABLE_IF_POSSIBLE, f"{why}, and {origin} is {strategy}")
+        return EvictionOutcome(report.BLOCKS, report.NOT_MIGRATABLE, f"{why}, and {origin} is {strategy}")
+    return _migrate(vmi, snapshot)
+
+
+def budget_problem(pod: ConstrainedPod, budgets: Iterable[PodDisruptionBudget]) -> str:
+    """Why PodDisruptionBudgets do not allow the eviction of a pod now, a clause; empty where they do."""
+    labels = pod.meta.labels or {}
+    found = [each for each in budgets if _covers(each, pod.meta.namespace or "", labels)]
+    names = ", ".join(each.meta.name or "" for each in found)
+    if len(found) > 1:
+        return f"{len(found)} PodDisruptionBudgets select its pod ({names}), which the API server does not support"
+    if found and found[0].allowed < 1:
+        return f"PodDisruptionBudget {names} allows no disruption now"
+    return ""
+
+
+def _covers(budget: PodDisruptionBudget, namespace: str, labels: dict[str, str]) -> bool:
+    if (budget.meta.namespace or "") != namespace:
+        return False
+    expressions = expressions_of(budget.spec.selector if budget.spec else None)
+    return PodSelector(None, expressions).matches(namespace, labels)
+
+
+def _because(vmi: Vmi) -> str:
+    """Why KubeVirt calls a VM not migratable, to follow a clause."""
+    condition = vmi.condition(_MIGRATABLE)
+    if condition is None:
+        return " (KubeVirt has not written whether it can)"
+    parts = ": ".join(part for part in (condition.reason, condition.message) if part)
+    return f" ({parts})" if parts else ""
+
+
+def _shut_down(vmi: Vmi, snapshot: ClusterSnapshot, code: str, reason: str) -> EvictionOutcome:
+    pod = snapshot.pod_of(vmi)
+    problem = budget_problem(pod, snapshot.budgets.get(vmi.meta.namespace or "", ())) if pod else ""
+    if problem:
+        return EvictionOutcome(report.BLOCKS, report.DISRUPTION_BUDGET, f"{reason}, but {problem}")
+    return EvictionOutcome(report.SHUTS_DOWN, code, reason)
+
+
+def _migrate(vmi: Vmi, snapshot: ClusterSnapshot) -> EvictionOutcome:
+    if problem := migration_targets.name_problem(vmi.meta.name or ""):
+        return EvictionOutcome(report.BLOCKS, report.NAME_TOO_LONG, problem)
+    kubevirt = snapshot.objects.kubevirt
+    for limit, field in (
+        (kubevirt.parallel_migrations, "parallelMigrationsPerCluster"),
+        (kubevirt.outbound_migrations, "parallelOutboundMigrationsPerNode"),
+    ):
+        if limit < 1:
+            return EvictionOutcome(
+                report.BLOCKS, report.NO_MIGRATIONS, f"KubeVirt's {field} is {limit}, so no migration begins"
+            )
+    if kubevirt.migration_timeout_seconds_per_gib < 0:
+        reason = "KubeVirt's completionTimeoutPerGiB is negative, so it aborts every migration"
+        return EvictionOutcome(report.BLOCKS, report.NO_MIGRATIONS, reason)
+    unfinished = [each for each in snapshot.unfinished.get(place_of(vmi), ()) if not each.sends]
+    for each in unfinished:
+        for key, value in each.added_selector.items():
+            if problem := _label_problem(key, value):
+                name = each.meta.name or ""
+                reason = f"migration {name} never ends ({problem}), and KubeVirt begins no other; delete it"
+                return EvictionOutcome(report.BLOCKS, report.MIGRATION_STUCK, reason)
+    terms = migration_targets.holding_back(vmi, kubevirt)
+    return EvictionOutcome(report.MOVES, report.MIGRATES, notes=tuple(_notes(terms, unfinished)))
+
+
+def _label_problem(key: str, value: str) -> str:
+    """Why no pod can have a node selector with this label."""
+    if problem := syntax.key_problem(key):
+        return f"its addedNodeSelector has the key {quote(key)}, which {problem}"
+    if problem := syntax.value_problem(value):
+        return f"its addedNodeSelector has the value {quote(value)}, which {problem}"
+    return ""
+
+
+def _notes(terms: Sequence[str], unfinished: list[Migration]) -> Iterator[str]:
+    for each in unfinished:
+        yield f"migration {each.meta.name or ''} of it has not ended; it is evacuated afterwards"
+    if migration_targets.DURING_BACKUP in terms:
+        yield "its backup runs, which holds migrations back, or which the evacuation ends"
+
+
+def no_node_left(mover: Mover, alone: Candidates, left: Candidates, room: Room) -> tuple[str, str]:
+    """The code and the reason, a clause.
+
+    Args:
+        mover: the VM.
+        alone: the nodes for it before any other VM has moved.
+        left: the nodes for it after all others have.
+        room: what is free after all others have moved.
+    """
+    eligible = left.verdict.bits
+    count = pluralize(eligible.bit_count(), "eligible node")
+    roomy = eligible & left.room
+    if roomy:
+        rules = " and ".join(name for name, nodes in left.apart if nodes & roomy)
+        where = "" if roomy == eligible else f" with room ({roomy.bit_count()} of them)"
+        return report.PODS_APART, f"other pods keep it from the {count}{where}: {rules}"
+    if alone.nodes:
+        verb = "has" if alone.nodes.bit_count() == 1 else "have"
+        nodes = pluralize(alone.nodes.bit_count(), "node")
+        return report.NO_ROOM, f"{nodes} {verb} room for it now, but not beside the VMs that move there"
+    short = [
+        f"{resource} ({resources.format_request(resource, amount)} requested)" if resource != PODS else "pods"
+        for resource, amount in mover.requests.items()
+        if eligible & ~room.with_enough(resource, amount)
+    ]
+    if eligible.bit_count() == 1:
+        name = next(iter(left.verdict.names()))
+        return report.NO_ROOM, f"the only eligible node, {name}, has not enough free {_join_first(short)}"
+    return report.NO_ROOM, f"none of the {count} has enough free {_join_first(short)}"
+
+
+def _join_first(parts: list[str]) -> str:
+    return ", ".join(parts[:_FEW]) + (f" and {len(parts) - _FEW} more" if len(parts) > _FEW else "")

@@ -1,0 +1,358 @@
+"""Finding a node for each of several VMs at once, so that no node gets more than it has room for.
+
+There are two ways to fill nodes. As kube-scheduler's scores do it, each VM goes where most memory is free. Tightly, the
+VMs that have least choice and are largest go first, each to the node that it fills best: where only that finds room for
+all, kube-scheduler may leave a VM without a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from webhook.facts import Facts
+from webhook.forecast.pods import Neighbors, PodConstraints, PodInfo, rules_of
+from webhook.forecast.snapshot import ClusterSnapshot, ConstrainedPod, Place, SpreadTerm, place_of
+from webhook.k8s.nodes import NodeView
+from webhook.placement import podrequests, requirement, resources
+from webhook.placement.allocation import Allocatable, Reachable
+from webhook.placement.expression import IN
+from webhook.placement.index import NodeIndex
+from webhook.placement.levels import Levels
+from webhook.placement.requirement import Label, OneOf, Requirement, Requirements, Uncordoned, Untainted
+from webhook.placement.resources import MEMORY
+from webhook.placement.verdict import Verdict
+from webhook.placement.vmis import PlacedVmiSpec, Vmi
+from webhook.policies.common import migration_targets
+
+# A VM can be kept from a node by pods that move away themselves, so those that found none try again.
+_MOST_ROUNDS: Final = 8
+PODS: Final = "pods"
+# As elsewhere, what a kubelet has not reported is never a reason against its node.
+_PLENTY: Final = 2**63 - 1
+
+# Amounts by resource, in kube-scheduler's unit; with `PODS`, each pod is one.
+Amounts = dict[str, int]
+
+
+class Candidates(msgspec.Struct, frozen=True):
+    """The nodes for one VM at one moment.
+
+    Attributes:
+        verdict: which nodes meet its requirements, and what the others fail.
+        room: the nodes that have enough free, as `bits`.
+        apart: what other pods keep it from, each with the nodes, as `bits`.
+    """
+
+    verdict: Verdict
+    room: int
+    apart: tuple[tuple[str, int], ...]
+
+    @property
+    def nodes(self) -> int:
+        """The nodes that it can go to now, as `bits`."""
+        return self.verdict.bits & self.room & ~self.forbidden
+
+    @property
+    def forbidden(self) -> int:
+        """The nodes that other pods keep it from, as `bits`."""
+        nodes = 0
+        for _, excluded in self.apart:
+            nodes |= excluded
+        return nodes
+
+
+class Packer:
+    """Places VMs on nodes and takes them off again.
+
+    Args:
+        index: the nodes.
+        room: what is free on them.
+        neighbors: the pods on them.
+    """
+
+    def __init__(self, index: NodeIndex, room: Room, neighbors: Neighbors) -> None:
+        self._index: Final = index
+        self._room: Final = room
+        self._neighbors: Final = neighbors
+
+    def candidates(self, mover: Mover, verdict: Verdict) -> Candidates:
+        """Where a VM can go now.
+
+        Args:
+            mover: the VM.
+            verdict: the nodes by its requirements.
+        """
+        matching, tolerated = scopes(verdict)
+        apart = tuple(self._neighbors.excluded_nodes(mover.pod, matching, tolerated))
+        return Candidates(verdict, self._room.holding(mover.requests), apart)
+
+    def pack(self, movers: Iterable[tuple[Mover, Verdict]], *, tightly: bool) -> dict[Place, int]:
+        """Place VMs on nodes.
+
+        Args:
+            movers: the VMs, in the order in which they are evicted.
+            tightly: the way to fill nodes.
+
+        Returns:
+            The positions of the nodes by the VMs' places, without the VMs that found none.
+        """
+        waiting = list(movers)
+        if tightly:
+            waiting.sort(key=lambda each: (each[1].count, -each[0].memory, each[0].place))
+        placed: dict[Place, int] = {}
+        for _ in range(_MOST_ROUNDS):
+            left = []
+            for mover, verdict in waiting:
+                nodes = self.candidates(mover, verdict).nodes
+                if not nodes:
+                    left.append((mover, verdict))
+                    continue
+                position = self._room.tightest(nodes, mover.requests) if tightly else self._room.widest(nodes)
+                placed[mover.place] = position
+                self.place(mover, position)
+            if not left or len(left) == len(waiting):
+                break
+            waiting = left
+        return placed
+
+    def undo(self, movers: Iterable[tuple[Mover, Verdict]], placed: dict[Place, int]) -> None:
+        """Take VMs off the nodes that they have been placed on."""
+        for mover, _ in movers:
+            if mover.place in placed:
+                self.place(mover, placed[mover.place], -1)
+
+    def place(self, mover: Mover, position: int, number: int = 1) -> None:
+        """Move a VM to a node, or with -1 back."""
+        source = self._index.position(mover.vmi.node_name)
+        if number > 0:
+            self._room.take(position, mover.requests)
+        else:
+            self._room.give_back(position, mover.requests)
+        self._neighbors.add(mover.pod, position, number)
+        if source is not None and mover.source is not None:
+            self._neighbors.add(mover.source, source, -number)
+
+
+def requests_of(pod: ConstrainedPod) -> Amounts:
+    """What a pod takes of its node."""
+    spec = pod.spec
+    if spec is None:
+        return {PODS: 1}
+    total = podrequests.total(
+        [each.requests for each in spec.containers or () if each],
+        [(each.requests, podrequests.is_sidecar(each)) for each in spec.init_containers or () if each],
+        pod_level=spec.resources.requests if spec.resources else None,
+        overhead=spec.overhead,
+    )
+    counted = {
+        name: resources.to_scheduler_units(name, value) for name, value in total.items() if resources.is_counted(name)
+    }
+    return {PODS: 1, **{name: amount for name, amount in counted.items() if amount > 0}}
+
+
+def offers_of(node: NodeView) -> Amounts:
+    """What pods could request of the whole node."""
+    listed = (node.status.allocatable if node.status else None) or {}
+    pods = listed.get(PODS)
+    nanos = None if pods is None else resources.nanos(pods)
+    most = _PLENTY if nanos is None else resources.to_scheduler_units(PODS, nanos)
+    return {**resources.NOT_REPORTED, **resources.allocatable(listed), PODS: most}
+
+
+class Room:
+    """The free amounts of all nodes, kept sorted, so that the nodes with enough are found without a look at each.
+
+    Args:
+        index: the nodes' positions.
+        offers: what each node could give, by its name.
+    """
+
+    def __init__(self, index: NodeIndex, offers: Mapping[str, Amounts]) -> None:
+        self._free: Final[dict[int, Amounts]] = {}
+        self._levels: Final[dict[str, Levels]] = {}
+        for name, amounts in offers.items():
+            position = index.position(name)
+            if position is not None:
+                self._free[position] = dict(amounts)
+                for resource, amount in amounts.items():
+                    self._levels.setdefault(resource, Levels()).flip(amount, 1 << position)
+
+    def free(self, position: int, resource: str) -> int:
+        """The free amount of one resource of a node."""
+        return self._free.get(position, {}).get(resource, 0)
+
+    def holding(self, requests: Mapping[str, int]) -> int:
+        """The nodes with room for a pod, as `bits`."""
+        nodes = -1
+        for resource, amount in requests.items():
+            nodes &= self.with_enough(resource, amount)
+        return nodes
+
+    def with_enough(self, resource: str, amount: int) -> int:
+        """The nodes that have so much of one resource free, as `bits`."""
+        levels = self._levels.get(resource)
+        return levels.nodes & ~levels.below(amount) if levels else 0
+
+    def take(self, position: int, requests: Mapping[str, int]) -> None:
+        """Bind a pod to a node."""
+        self._change(position, requests, -1)
+
+    def give_back(self, position: int, requests: Mapping[str, int]) -> None:
+        """Remove a pod from a node."""
+        self._change(position, requests, 1)
+
+    def tightest(self, candidates: int, requests: Mapping[str, int]) -> int:
+        """The position of the candidate with the least free memory, so that large gaps stay for large VMs."""
+        least = requests.get(resources.MEMORY, 0)
+        return self._first(candidates, self._levels[resources.MEMORY].ascending(least))
+
+    def widest(self, candidates: int) -> int:
+        """The position of the candidate with the most free memory: about what kube-scheduler's scores prefer."""
+        return self._first(candidates, self._levels[resources.MEMORY].descending())
+
+    @staticmethod
+    def _first(candidates: int, groups: Iterator[int]) -> int:
+        for nodes in groups:
+            if found := nodes & candidates:
+                return (found & -found).bit_length() - 1
+        raise ValueError("no candidate has any memory")
+
+    def _change(self, position: int, requests: Mapping[str, int], sign: int) -> None:
+        free = self._free.get(position)
+        if free is None:
+            return
+        bit = 1 << position
+        for resource, amount in requests.items():
+            before = free.get(resource)
+            if before is None:
+                continue  # a pod that was bound before its device was taken out
+            levels = self._levels[resource]
+            levels.flip(before, bit)
+            free[resource] = before + sign * amount
+            levels.flip(free[resource], bit)
+
+
+def occupy(room: Room, index: NodeIndex, pods: Iterable[ConstrainedPod]) -> None:
+    """Take what pods request that are bound to nodes and have not ended."""
+    for pod in pods:
+        position = index.position(pod.node_name)
+        if position is not None and not pod.is_over:
+            room.take(position, requests_of(pod))
+
+
+class Mover(msgspec.Struct, frozen=True):
+    """A VM that needs another node.
+
+    Attributes:
+        requirements: what the node must have.
+        requests: what the target pod takes of it.
+        pod: the target pod, as other pods' rules see it.
+        source: the pod that it runs in now; None: it is not known.
+        gaps: what could not be taken into account, clauses.
+    """
+
+    vmi: Vmi
+    requirements: Requirements
+    requests: Amounts
+    pod: PodInfo
+    source: PodInfo | None = None
+    gaps: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> Place:
+        """The VM's namespace and name."""
+        return place_of(self.vmi)
+
+    @property
+    def memory(self) -> int:
+        """What the target pod requests, in bytes; huge pages where its guest has them."""
+        pages = sum(amount for name, amount in self.requests.items() if name.startswith("hugepages-"))
+        return self.requests.get(MEMORY, 0) + pages
+
+
+def mover_of(vmi: Vmi, snapshot: ClusterSnapshot, source: PodInfo | None) -> Mover:
+    """What the next target pod of a VM requires.
+
+    Args:
+        vmi: the VMI, on the node that it is to leave.
+        snapshot: the cluster.
+        source: the pod that it runs in now; None: it is not known.
+    """
+    namespace = vmi.meta.namespace or ""
+    target = migration_targets.of(vmi, namespace, Facts(peek=snapshot.peek))
+    requests = {each.resource: each.amount for each in target.requirements if isinstance(each, Allocatable)}
+    requirements = (*target.requirements, *_reachable(vmi, namespace, snapshot))
+    return Mover(vmi, requirements, {PODS: 1, **requests}, target_pod(vmi, snapshot), source, target.gaps)
+
+
+def target_pod(vmi: Vmi, snapshot: ClusterSnapshot) -> PodInfo:
+    """The target pod of a VM, by its labels and rules."""
+    namespace, spec, pod = vmi.meta.namespace or "", vmi.spec or PlacedVmiSpec(), snapshot.pod_of(vmi)
+    labels = {**((pod.meta.labels if pod else None) or {}), **(vmi.meta.labels or {})}
+    # A webhook may have added constraints to the pod of a VM that has none.
+    spread = spec.topology_spread_constraints or (pod.spec.topology_spread_constraints if pod and pod.spec else None)
+    return PodInfo(namespace, labels, rules_of(spec.affinity, _terms(spread), namespace, labels, snapshot.labels))
+
+
+def pod_info_of(pod: ConstrainedPod, namespaces: Mapping[str, Mapping[str, str]]) -> PodInfo:
+    """A pod that runs. Of its rules, only anti-affinity still counts."""
+    namespace, labels = pod.meta.namespace or "", pod.meta.labels or {}
+    affinity = pod.spec.affinity if pod.spec else None
+    if affinity is None or affinity.pod_anti_affinity is None:
+        return PodInfo(namespace, labels)
+    own = rules_of(affinity, (), namespace, labels, namespaces)
+    return PodInfo(namespace, labels, PodConstraints(anti_affinity=own.anti_affinity))
+
+
+def scopes(verdict: Verdict) -> tuple[int, int]:
+    """The nodes that a VM's selectors and affinity allow, and those whose taints it tolerates, as `bits`."""
+    matching = tolerated = 0
+    for failure in verdict.failures:
+        if isinstance(failure.requirement, Label | OneOf) and not isinstance(failure.requirement, Reachable):
+            matching |= failure.nodes
+        elif isinstance(failure.requirement, Untainted | Uncordoned):
+            tolerated |= failure.nodes
+    return ~matching, ~tolerated
+
+
+def after_migration(mover: Mover, node: str, snapshot: ClusterSnapshot) -> tuple[Vmi, ConstrainedPod | None]:
+    """The VM and its pod as they are after a migration."""
+    status = msgspec.structs.replace(mover.vmi.status, node_name=node) if mover.vmi.status else None
+    vmi = msgspec.structs.replace(mover.vmi, status=status)
+    pod = snapshot.pod_of(mover.vmi)
+    if pod is None or pod.spec is None:
+        return vmi, pod
+    # KubeVirt keeps the labels of the first host's CPU from the selector of one target pod to the next.
+    required = dict(_required_label(each) for each in mover.requirements if _is_selector(each))
+    spec = msgspec.structs.replace(pod.spec, node_name=node, node_selector={**pod.node_selector, **required})
+    return vmi, msgspec.structs.replace(pod, spec=spec)
+
+
+def _is_selector(required: Requirement) -> bool:
+    return isinstance(required, Label) and required.expression.operator == IN
+
+
+def _required_label(required: Requirement) -> tuple[str, str]:
+    assert isinstance(required, Label)
+    return required.expression.key, required.expression.values[0]
+
+
+def _reachable(vmi: Vmi, namespace: str, snapshot: ClusterSnapshot) -> tuple[Reachable, ...]:
+    """Where the VM's volumes can be used; hotplugged ones follow the VM, whether the node reaches them or not."""
+    found = []
+    for each in (vmi.spec.volumes if vmi.spec else None) or ():
+        claim = snapshot.claims.get((namespace, each.claim)) if each and not each.is_hotplugged else None
+        volume = snapshot.volumes.get(claim.volume) if claim else None
+        if each and volume and volume.terms:
+            found.append(Reachable(requirement.VOLUMES, volume.terms, each.name or ""))
+    return tuple(found)
+
+
+def _terms(written: Any) -> list[SpreadTerm | None]:
+    try:
+        return msgspec.convert(written or [], list[SpreadTerm | None], from_attributes=True)
+    except msgspec.ValidationError:
+        return []
