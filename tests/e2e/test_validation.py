@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 import pytest
 import yaml
 
 from webhook import names
 
 from .conftest import OwnPlane
+from .support.access import Access
 from .support.kube import Json, Kube, KubeError, eventually
 from .support.manifests import MANIFESTS
 from .support.workloads import VMS, vm
@@ -17,8 +20,13 @@ DOMAIN = names.DOMAIN
 
 
 @pytest.fixture(scope="module")
-def kube(module_plane: OwnPlane) -> Kube:
-    admin = module_plane().admin
+def cluster(module_plane: OwnPlane) -> Access:
+    return module_plane()
+
+
+@pytest.fixture(scope="module")
+def kube(cluster: Access) -> Kube:
+    admin = cluster.admin
     for document in yaml.safe_load_all((MANIFESTS / "base" / "validation.yaml").read_text()):
         admin.apply(document)
 
@@ -141,6 +149,75 @@ def test_a_namespace_with_an_older_mistake_can_still_be_updated(kube: Kube) -> N
     with pytest.raises(KubeError):
         kube.patch(NAMESPACES, "old", {"metadata": {"labels": {label: "On"}}})
     kube.patch(NAMESPACES, "old", {"metadata": {"labels": {label: "enforce"}}})
+
+
+@pytest.mark.parametrize("subresource", ["status", "finalize"])
+@pytest.mark.parametrize("value", ["off", "Enforce", None])
+def test_labels_cannot_be_changed_around_the_policy(kube: Kube, subresource: str, value: str | None) -> None:
+    """The API server takes labels with both subresources, and RBAC grants these inside of a namespace."""
+    label, name = f"{DOMAIN}/scheduling", f"around-{subresource}-{value}".lower()
+    namespace = create(kube, name, labels={label: "enforce"}, annotations={names.SPREAD_ANNOTATION: "zone"})
+    changed = {**namespace["metadata"]["labels"], label: value}
+    metadata = {**namespace["metadata"], "labels": {key: text for key, text in changed.items() if text is not None}}
+
+    with pytest.raises(KubeError) as denied:
+        kube.replace(NAMESPACES, {**namespace, "metadata": metadata}, subresource=subresource)
+    assert denied.value.status == HTTPStatus.FORBIDDEN
+    assert f"{label} cannot be changed through namespaces/{subresource}" in denied.value.message
+    metadata = {**namespace["metadata"], "annotations": {names.SPREAD_ANNOTATION: "off"}}
+    with pytest.raises(KubeError, match=names.SPREAD_ANNOTATION):
+        kube.replace(NAMESPACES, {**namespace, "metadata": metadata}, subresource=subresource)
+
+
+@pytest.mark.parametrize("subresource", ["status", "finalize"])
+def test_controllers_of_namespaces_are_not_in_the_way_of_the_policy(kube: Kube, subresource: str) -> None:
+    namespace = create(kube, f"of-{subresource}", labels={f"{DOMAIN}/scheduling": "enforce"})
+    namespace["metadata"]["labels"]["team"] = "a"
+
+    kube.replace(NAMESPACES, namespace, subresource=subresource)
+
+
+def test_a_tenants_role_in_its_namespace_does_not_change_the_list(kube: Kube, cluster: Access) -> None:
+    namespace = create(kube, "theirs", annotations={names.ALLOWED_INSTANCETYPES_ANNOTATION: "u1.*"})
+    subresources = ["namespaces/status", "namespaces/finalize"]
+    role: Json = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "finalize", "namespace": "theirs"},
+        "rules": [{"apiGroups": [""], "resources": subresources, "verbs": ["update"]}],
+    }
+    kube.apply(role)
+    binding: Json = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": role["metadata"],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "finalize"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "tenant"}],
+    }
+    kube.apply(binding)
+    tenant = cluster.kube("tenant")
+    namespace["metadata"]["annotations"][names.ALLOWED_INSTANCETYPES_ANNOTATION] = "*"
+
+    def message() -> str | None:
+        with pytest.raises(KubeError) as denied:
+            tenant.replace(NAMESPACES, namespace, subresource="finalize")
+        said = denied.value.message
+        return said if "cannot finalize" not in said and "cannot update" not in said else None
+
+    assert "cannot be changed through namespaces/finalize" in eventually(message, what="the role to count")
+
+
+@pytest.mark.parametrize("number", [300, 5000])
+def test_a_namespace_of_many_names_is_looked_up_in_by_known_ones(kube: Kube, number: int) -> None:
+    """Unknown names are looked for only among few: what goes through all of them costs the square of their number."""
+    name, many = f"many-{number}", {f"a{index}": "" for index in range(number)}
+    create(kube, name, labels={f"{DOMAIN}/sheduling": "enforce"} | many, annotations=many, dryRun="All")
+    for wrong in (
+        {"labels": {f"{DOMAIN}/scheduling": "on"} | many},
+        {"labels": many, "annotations": {names.SPREAD_ANNOTATION: "hosts"}},
+    ):
+        with pytest.raises(KubeError, match="has the invalid value"):
+            create(kube, name, **wrong, dryRun="All")  # type: ignore[arg-type]
 
 
 def test_a_mistake_in_a_vm_is_a_warning(kube: Kube) -> None:

@@ -89,6 +89,7 @@ class LiveInstallation:
         install(access.admin)
         ensure_namespace(access.admin, SECRET[2])
         manifests.grant(access.admin, manifests.CERTIFICATES)
+        manifests.guard(access.admin)
 
     def __enter__(self) -> Self:
         return self

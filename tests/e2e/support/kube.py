@@ -79,15 +79,22 @@ class KeptConnection(http.client.HTTPSConnection):
 
 
 class Kube:
-    """One identity's access to one API server; threads can share it, for each has a connection of its own."""
+    """One identity's access to one API server; threads can share it, for each has a connection of its own.
 
-    def __init__(self, server: str, ca: Path, client: Path, user: str, timeout: float = PATIENCE) -> None:
+    The identity is that of a client certificate, or of a token.
+    """
+
+    def __init__(
+        self, server: str, ca: Path, client: Path | None, user: str, timeout: float = PATIENCE, *, token: str = ""
+    ) -> None:
         self.server = server
         self.user = user
         self._host = urllib.parse.urlsplit(server).netloc
         self._timeout = timeout
         self._tls = ssl.create_default_context(cafile=str(ca))
-        self._tls.load_cert_chain(client)
+        if client:
+            self._tls.load_cert_chain(client)
+        self._identity = {"Authorization": f"Bearer {token}"} if token else {}
         self._plurals: dict[tuple[str, str], str] = {}
         self._kept = threading.local()
 
@@ -240,7 +247,7 @@ class Kube:
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         connection = self._connection()
         try:
-            connection.request(method, url, body=content, headers=dict(headers))
+            connection.request(method, url, body=content, headers={**headers, **self._identity})
             response = connection.getresponse()
             return response.status, parse_warnings(response.headers.get_all("Warning", [])), response.read()
         except BaseException:

@@ -45,6 +45,12 @@ def grant(kube: Kube, names: tuple[str, ...]) -> None:
             kube.apply(document)
 
 
+def guard(kube: Kube) -> None:
+    """Installs what the server's account may not write, though its permissions let it."""
+    for document in parse((MANIFESTS / "base" / "account.yaml").read_text()):
+        kube.apply(document)
+
+
 def granted(roles: Iterable[Json] | None = None) -> set[Right]:
     """All that roles grant; by default those of the server."""
     found = rbac() if roles is None else roles

@@ -57,9 +57,9 @@ class ApiOfBundles:
         if method in self.answers:
             return self.answers[method], b'{"reason": "Forbidden"}'
         body = json.loads(json.dumps(body))
-        if method == "POST":
-            path = f"{path}/{body['metadata']['name']}"
+        if content_type == "application/apply-patch+yaml":
             if path in self.objects:
+                assert body["metadata"]["resourceVersion"] == "1", "of no object in etcd"
                 return 409, b"{}"
             self.put(path, body)
             return 201, b"{}"
@@ -182,7 +182,7 @@ async def test_the_secret_over_its_version_and_beside_what_others_keep_in_it() -
 async def test_refusals_say_what_to_grant() -> None:
     api = installed()
     secret, bundles = CaSecret(api, "ns", "ca"), CaBundles(api, manifests())
-    api.answers = {"GET": 403, "POST": 403, "PATCH": 403}
+    api.answers = {"GET": 403, "PATCH": 403}
     for work, said in (
         (secret.read(), "Secret ns/ca: .* grant get on secrets"),
         (secret.create({}), "grant create on secrets in namespace ns"),
@@ -192,7 +192,7 @@ async def test_refusals_say_what_to_grant() -> None:
     ):
         with pytest.raises(NotNow, match=said):
             await work
-    api.answers = {"POST": 404}
+    api.answers = {"PATCH": 404}
     with pytest.raises(NotNow, match="answered 404"):
         await secret.create({})
     api.silent = True

@@ -28,6 +28,9 @@ FIELD_MANAGER: Final = "kubevirt-webhook-certificates"
 # On the Secret, with any value: make another CA now.
 ROTATE_ANNOTATION: Final = f"{names.DOMAIN}/rotate-ca"
 
+# etcd's revision before anything is written, so that no object has it.
+_NO_VERSION: Final = "1"
+_APPLY: Final = "application/apply-patch+yaml"
 _MERGE: Final = "application/merge-patch+json"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 _SECONDS: Final = 10.0
@@ -61,7 +64,8 @@ class _WebhookConfiguration(msgspec.Struct):
 class CaSecret:
     """The Secret that holds the CA; `certs.rotation.SecretStore`.
 
-    It needs: get and patch on this one Secret, create on Secrets in its namespace.
+    It needs: get, patch and create on this one Secret. RBAC knows its name in server-side apply alone, not where an
+    object is posted to a collection.
 
     Args:
         api: the connection to the API server.
@@ -73,9 +77,8 @@ class CaSecret:
         self._api: Final = api
         self._namespace: Final = namespace
         self._name: Final = name
-        self._collection: Final = f"/api/v1/namespaces/{quote(namespace)}/secrets"
-        self._path: Final = f"{self._collection}/{quote(name)}"
         self._resource: Final = Resource("", "v1", "secrets", "Secret", True, Object)
+        self._path: Final = self._resource.path(quote(namespace), quote(name))
 
     async def read(self) -> StoredSecret | None:
         """Its newest state; values that are no base64 count as empty."""
@@ -94,15 +97,15 @@ class CaSecret:
         Args:
             data: values by key, not encoded.
         """
-        labels = {"app.kubernetes.io/name": "kubevirt-webhook"}
-        secret: Manifest = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": self._name, "namespace": self._namespace, "labels": labels},
-            "type": "Opaque",
-            "data": _encode(data),
+        metadata: Manifest = {
+            "name": self._name,
+            "namespace": self._namespace,
+            "labels": {"app.kubernetes.io/name": "kubevirt-webhook"},
+            # A Secret that exists has another version: the API server answers 409, and changes nothing.
+            "resourceVersion": _NO_VERSION,
         }
-        status, _ = await self._call("create", (201, 409), "POST", self._collection, secret)
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": _encode(data)}
+        status, _ = await self._call("create", (201, 409), "PATCH", self._path, secret, _APPLY, _MANAGER)
         return status == 201
 
     async def replace(self, data: Mapping[str, bytes], version: str, *, answered: bool) -> bool:
@@ -123,7 +126,7 @@ class CaSecret:
         status, _ = await self._call("patch", (200, 404, 409), "PATCH", self._path, change, _MERGE)
         return status == 200
 
-    async def _call(
+    async def _call(  # noqa: PLR0913 - the parts of an HTTP request
         self,
         verb: str,
         expected: tuple[int, ...],
@@ -131,9 +134,10 @@ class CaSecret:
         path: str,
         body: Any = None,
         content_type: str = "application/json",
+        query: Mapping[str, str] | None = None,
     ) -> tuple[int, bytes]:
         where = f"Secret {self._namespace}/{self._name}"
-        status, answer = await _request(self._api, where, method, path, body, content_type)
+        status, answer = await _request(self._api, where, method, path, body, content_type, query)
         if status not in expected:
             raise NotNow(f"{where}: {explain(verb, self._resource, self._namespace, status, answer).why}")
         return status, answer

@@ -1,0 +1,321 @@
+"""A replica is taken over: what its account can write, with its token, under the permissions of the manifests."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+
+from webhook.install.registration import configurations
+from webhook.settings.file import default_settings
+
+from .conftest import OwnPlane
+from .support import manifests
+from .support.access import Access
+from .support.kube import Json, Kube, KubeError, eventually
+from .support.objects import ensure_namespace
+from .support.webhook_server import CONFIGURATIONS, DOMAIN
+
+NAMESPACE = "kubevirt-webhook"
+SECRETS = "v1/secrets"
+CA = "kubevirt-webhook-ca"
+MUTATING, VALIDATING = CONFIGURATIONS
+# Every configuration that the account may write by RBAC.
+OWN = ((MUTATING, "kubevirt-webhook"), (MUTATING, "zz-kubevirt-webhook"), (VALIDATING, "kubevirt-webhook"))
+FOREIGN = "theirs.example.com"
+Change = Callable[[Json], Any]
+
+
+@dataclass(frozen=True)
+class TakenOver:
+    """A cluster with an installation, and the token of its account."""
+
+    access: Access
+    account: Kube
+
+    @property
+    def admin(self) -> Kube:
+        return self.access.admin
+
+    def rewrite(self, resource: str, name: str, change: Change) -> None:
+        """Send a configuration back with a change, by a patch that replaces all that it holds."""
+        live = self.admin.get(resource, name)
+        changed = copy.deepcopy(dict(live))
+        change(changed)
+        operations: list[Json] = [
+            {"op": "replace", "path": f"/{key}", "value": value} for key, value in changed.items() if live[key] != value
+        ]
+        assert operations
+        self.account.patch(resource, name, operations, kind="json", dryRun="All")
+
+
+@pytest.fixture(scope="module")
+def cluster(module_plane: OwnPlane) -> TakenOver:
+    access = module_plane(controller_manager=True)
+    admin = access.admin
+    ensure_namespace(admin, NAMESPACE)
+    manifests.grant(admin, (*manifests.JUDGING, *manifests.CERTIFICATES))
+    for made in configurations(default_settings()):
+        theirs = copy.deepcopy({**made["webhooks"][0], "name": FOREIGN})
+        theirs["clientConfig"]["caBundle"] = "eQ=="
+        made["webhooks"].append(theirs)
+        admin.apply(made)
+    manifests.guard(admin)
+    taken = TakenOver(access, access.service_account(NAMESPACE, "kubevirt-webhook"))
+
+    def holds() -> bool:
+        work: list[Callable[[], Any]] = [
+            partial(taken.rewrite, resource, name, CHANGES["labels"]) for resource, name in OWN
+        ]
+        work.append(partial(apply, taken.account, dryRun="All", immutable=True))
+        return all(map(is_denied, work))
+
+    eventually(holds, what="the policies to count")
+    return taken
+
+
+def is_denied(work: Callable[[], Any]) -> bool:
+    try:
+        work()
+    except KubeError as error:
+        return error.status == HTTPStatus.FORBIDDEN
+    return False
+
+
+def apply(account: Kube, name: str = CA, **fields: Any) -> Json:
+    """Create the CA's Secret, or another one, as the server does."""
+    query = {key: fields.pop(key) for key in ("dryRun",) if key in fields}
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": {"app.kubernetes.io/name": "kubevirt-webhook"}}
+    metadata |= fields.pop("metadata", {})
+    secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, **fields}
+    return account.patch(SECRETS, name, secret, NAMESPACE, kind="apply", fieldManager="kubevirt-webhook", **query)
+
+
+def first(configuration: Json) -> Json:
+    found: Json = configuration["webhooks"][0]
+    return found
+
+
+def other_service(configuration: Json) -> None:
+    first(configuration)["clientConfig"]["service"]["name"] = "evil"
+
+
+def other_url(configuration: Json) -> None:
+    first(configuration)["clientConfig"] = {"url": "https://evil.example.com/", "caBundle": "eA=="}
+
+
+def every_object(configuration: Json) -> None:
+    rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}
+    first(configuration)["rules"] = [rule]
+
+
+def foreign_bundle(configuration: Json) -> None:
+    configuration["webhooks"][-1]["clientConfig"]["caBundle"] = "eA=="
+
+
+def another_webhook(configuration: Json) -> None:
+    configuration["webhooks"].append({**copy.deepcopy(first(configuration)), "name": f"more.{DOMAIN}"})
+
+
+def other_failure_policy(configuration: Json) -> None:
+    first(configuration)["failurePolicy"] = {"Fail": "Ignore", "Ignore": "Fail"}[first(configuration)["failurePolicy"]]
+
+
+OWNER = {"apiVersion": "v1", "kind": "Node", "name": "node-a", "uid": "1"}
+CHANGES: dict[str, Change] = {
+    "service": other_service,
+    "url": other_url,
+    "path": lambda one: first(one)["clientConfig"]["service"].update(path="/other"),
+    "rules": every_object,
+    "namespaceSelector": lambda one: first(one).update(namespaceSelector={}),
+    "objectSelector": lambda one: first(one).update(objectSelector={"matchLabels": {"a": "b"}}),
+    "matchConditions": lambda one: first(one).update(matchConditions=[{"name": "all", "expression": "true"}]),
+    "no matchConditions": lambda one: [entry.pop("matchConditions", None) for entry in one["webhooks"]],
+    "failurePolicy": other_failure_policy,
+    "matchPolicy": lambda one: first(one).update(matchPolicy="Exact"),
+    "sideEffects": lambda one: first(one).update(sideEffects="NoneOnDryRun"),
+    "timeoutSeconds": lambda one: first(one).update(timeoutSeconds=30),
+    "admissionReviewVersions": lambda one: first(one).update(admissionReviewVersions=["v1beta1", "v1"]),
+    "name": lambda one: first(one).update(name=f"renamed.{DOMAIN}"),
+    "another webhook": another_webhook,
+    "one webhook less": lambda one: one["webhooks"].pop(0),
+    "no webhooks": lambda one: one["webhooks"].clear(),
+    "order": lambda one: one["webhooks"].reverse(),
+    "caBundle of another's webhook": foreign_bundle,
+    "no caBundle of another's webhook": lambda one: one["webhooks"][-1]["clientConfig"].pop("caBundle"),
+    "labels": lambda one: one["metadata"]["labels"].update({"app.kubernetes.io/managed-by": "Helm"}),
+    "annotations": lambda one: one["metadata"].update(annotations={"cert-manager.io/inject-ca-from": "evil/evil"}),
+    "ownerReferences": lambda one: one["metadata"].update(ownerReferences=[OWNER]),
+    "finalizers": lambda one: one["metadata"].update(finalizers=["example.com/never"]),
+}
+
+
+@pytest.mark.parametrize(("resource", "name"), OWN)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_nothing_of_a_configuration_but_its_ca_bundles_can_be_changed(
+    cluster: TakenOver, resource: str, name: str, change: Change
+) -> None:
+    with pytest.raises(KubeError) as denied:
+        cluster.rewrite(resource, name, change)
+
+    assert denied.value.status == HTTPStatus.FORBIDDEN
+    assert "kubevirt-webhook: the account of the replicas" in denied.value.message
+
+
+@pytest.mark.parametrize(("resource", "name"), [(MUTATING, "zz-kubevirt-webhook")])
+def test_how_often_a_webhook_is_called_cannot_be_changed(cluster: TakenOver, resource: str, name: str) -> None:
+    def reinvoke(configuration: Json) -> None:
+        before = first(configuration).get("reinvocationPolicy")
+        first(configuration)["reinvocationPolicy"] = "IfNeeded" if before == "Never" else "Never"
+
+    with pytest.raises(KubeError) as denied:
+        cluster.rewrite(resource, name, reinvoke)
+    assert denied.value.status == HTTPStatus.FORBIDDEN
+
+
+@pytest.mark.parametrize(("resource", "name"), OWN)
+def test_ca_bundles_of_its_own_webhooks_can_be_changed(cluster: TakenOver, resource: str, name: str) -> None:
+    """What remains: which CAs the API server trusts for these webhooks."""
+    own = [entry["name"] for entry in cluster.admin.get(resource, name)["webhooks"] if entry["name"] != FOREIGN]
+    entries = [{"name": each, "clientConfig": {"caBundle": "eA=="}} for each in own]
+    for bundle in ("eA==", None):
+        for entry in entries:
+            entry["clientConfig"]["caBundle"] = bundle
+        cluster.account.patch(resource, name, {"webhooks": entries}, kind="strategic")
+
+
+def test_an_admin_can_change_everything(cluster: TakenOver) -> None:
+    for resource, name in OWN:
+        cluster.admin.patch(resource, name, {"metadata": {"labels": {"team": "a"}}}, dryRun="All")
+
+
+@pytest.mark.parametrize("verb", ["create", "delete"])
+def test_no_configuration_can_be_created_or_deleted(cluster: TakenOver, verb: str) -> None:
+    for resource, name in OWN:
+        with pytest.raises(KubeError) as denied:
+            if verb == "create":
+                kind = {MUTATING: "MutatingWebhookConfiguration", VALIDATING: "ValidatingWebhookConfiguration"}[
+                    resource
+                ]
+                group = "admissionregistration.k8s.io/v1"
+                made = {"apiVersion": group, "kind": kind, "metadata": {"name": "mine"}, "webhooks": []}
+                cluster.account.create(resource, made, dryRun="All")
+            else:
+                cluster.account.delete(resource, name, dryRun="All")
+        assert denied.value.status == HTTPStatus.FORBIDDEN
+
+
+class TestSecret:
+    TOKEN = "kubernetes.io/service-account-token"
+    OF_ITSELF = {"annotations": {"kubernetes.io/service-account.name": "kubevirt-webhook"}}
+
+    def denied(self, work: Callable[[], Any]) -> str:
+        with pytest.raises(KubeError) as error:
+            work()
+        assert error.value.status == HTTPStatus.FORBIDDEN
+        return error.value.message
+
+    def test_no_other_secret_can_be_created_or_read(self, cluster: TakenOver) -> None:
+        account = cluster.account
+        plain = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mine"}}
+        named = {**plain, "metadata": {"name": CA}}
+        self.denied(lambda: account.create(SECRETS, plain, NAMESPACE, dryRun="All"))
+        self.denied(lambda: account.create(SECRETS, named, NAMESPACE, dryRun="All"))
+        self.denied(lambda: apply(account, "mine", dryRun="All"))
+        self.denied(lambda: account.list(SECRETS, NAMESPACE))
+        self.denied(lambda: account.get(SECRETS, "mine", NAMESPACE))
+        self.denied(lambda: account.get(SECRETS, CA, "default"))
+        self.denied(lambda: account.delete(SECRETS, CA, NAMESPACE, dryRun="All"))
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"type": TOKEN, "metadata": OF_ITSELF},
+            {"type": "kubernetes.io/tls", "data": {"tls.crt": "", "tls.key": ""}},
+            {"immutable": True},
+            {"metadata": OF_ITSELF},
+            {"metadata": {"labels": {"app.kubernetes.io/name": "other"}}},
+            {"metadata": {"ownerReferences": [OWNER]}},
+            {"metadata": {"finalizers": ["example.com/never"]}},
+        ],
+        ids=["token", "type", "immutable", "annotations", "labels", "owner", "finalizers"],
+    )
+    def test_the_cas_secret_cannot_be_created_as_another_one(self, cluster: TakenOver, fields: Json) -> None:
+        """A token of a service account would outlive the pod."""
+        said = self.denied(lambda: apply(cluster.account, dryRun="All", **fields))
+
+        assert "the account of the replicas may create no Secret" in said
+
+    def test_no_token_can_be_requested(self, cluster: TakenOver) -> None:
+        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        self.denied(
+            lambda: cluster.account.create(
+                "v1/serviceaccounts", asked, NAMESPACE, name="kubevirt-webhook", subresource="token"
+            )
+        )
+
+    def test_of_the_cas_secret_the_data_alone_can_be_changed(self, cluster: TakenOver) -> None:
+        """What remains: the CA itself. A Secret that exists is not created again."""
+        account, admin = cluster.account, cluster.admin
+        apply(account, data={"ca.crt": "eA=="})
+        rotate = f"{DOMAIN}/rotate-ca"
+        admin.patch(SECRETS, CA, {"metadata": {"annotations": {rotate: "now", "theirs": "kept"}}}, NAMESPACE)
+        try:
+            account.patch(SECRETS, CA, {"data": {"ca.crt": "eQ=="}}, NAMESPACE)
+            account.patch(SECRETS, CA, {"metadata": {"annotations": {rotate: None}}}, NAMESPACE)
+            for change in (
+                {"immutable": True},
+                {"metadata": {"labels": {"a": "b"}}},
+                {"metadata": {"annotations": {"a": "b"}}},
+                {"metadata": {"annotations": {rotate: "again"}}},
+                {"metadata": {"annotations": {"theirs": None}}},
+                {"metadata": {"ownerReferences": [OWNER]}},
+                {"metadata": {"finalizers": ["example.com/never"]}},
+            ):
+                said = self.denied(
+                    lambda change=change: account.patch(SECRETS, CA, change, NAMESPACE, dryRun="All")  # type: ignore[misc]
+                )
+                assert "the account of the replicas may change nothing but the data" in said, change
+        finally:
+            admin.delete(SECRETS, CA, NAMESPACE)
+
+
+@pytest.mark.parametrize(
+    ("resource", "namespace"),
+    [
+        (SECRETS, "default"),
+        ("v1/configmaps", NAMESPACE),
+        ("v1/serviceaccounts", NAMESPACE),
+        ("apps/v1/deployments", NAMESPACE),
+        ("rbac.authorization.k8s.io/v1/clusterroles", None),
+        ("admissionregistration.k8s.io/v1/validatingadmissionpolicies", None),
+        ("admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", None),
+        (MUTATING, None),
+        (VALIDATING, None),
+    ],
+)
+def test_what_the_account_does_not_need_it_cannot_list(
+    cluster: TakenOver, resource: str, namespace: str | None
+) -> None:
+    with pytest.raises(KubeError) as denied:
+        cluster.account.list(resource, namespace)
+    assert denied.value.status == HTTPStatus.FORBIDDEN
+
+
+@pytest.mark.parametrize("file", ["account.yaml", "validation.yaml"])
+def test_the_policies_have_no_mistake_that_the_api_server_finds(cluster: TakenOver, file: str) -> None:
+    """A controller looks for fields that a kind lacks, without a request."""
+    for document in manifests.parse((manifests.MANIFESTS / "base" / file).read_text()):
+        if document["kind"] == "ValidatingAdmissionPolicy":
+            cluster.admin.apply(document)
+            live = cluster.admin.wait(
+                "admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+                document["metadata"]["name"],
+                until=lambda found: found.get("status", {}).get("observedGeneration"),
+            )
+            assert "expressionWarnings" not in live["status"].get("typeChecking", {})
