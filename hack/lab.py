@@ -120,7 +120,9 @@ def _binaries(*which: str) -> Path | None:
 @contextlib.contextmanager
 def _lab(directory: Path, binaries: Path) -> Iterator[str]:
     """The plane, and the text to print about it."""
+    _say("starting etcd and the API server")
     with ControlPlane(directory / "plane", binaries, controller_manager=True) as plane:
+        _say("starting two schedulers")
         for node in ("node-a", "node-b", "node-c", "node-d"):
             make_node(plane.admin, node)
         _start_schedulers(plane)
@@ -143,10 +145,12 @@ def _kubevirt_lab(directory: Path, binaries: Path, kubevirt: Path) -> Iterator[s
     plane = ControlPlane(
         directory / "plane", binaries, controller_manager=True, definitions=(), apiserver_flags=aggregation(front)
     )
+    _say("starting etcd, the API server and KubeVirt, which takes up to a minute")
     with (
         plane,
         RunningKubeVirt(plane, kubevirt, {"vmRolloutStrategy": "LiveUpdate", "evictionStrategy": "LiveMigrate"}),
     ):
+        _say("starting two schedulers")
         _start_schedulers(plane)
         install(plane.admin)
         policies = {
@@ -165,6 +169,10 @@ def _kubevirt_lab(directory: Path, binaries: Path, kubevirt: Path) -> Iterator[s
             f"Namespace {NAMESPACE} is labelled for all policies and has defaults.",
             WITH_KUBEVIRT,
         )
+
+
+def _say(step: str) -> None:
+    print(f"lab: {step}", file=sys.stderr, flush=True)
 
 
 def _start_schedulers(plane: ControlPlane) -> None:

@@ -119,7 +119,8 @@ def _build(go: str, bundle: Bundle, directory: Path, environ: Mapping[str, str])
     partial.mkdir()
     what = " and ".join(f"{part.requires} {part.version}" for part in bundle.parts)
     _say(f"building once: {bundle.title} ({what}), {bundle.takes} on two cores")
-    for part in bundle.parts:
+    for number, part in enumerate(bundle.parts, 1):
+        _say(f"building {part.requires} ({number} of {len(bundle.parts)})")
         # A directory with a trailing slash: Go names each command after its package.
         _go_build(go, HERE / part.module, f"{partial}/{part.output}", part.ldflags(part.version), environ)
         for each in part.data:

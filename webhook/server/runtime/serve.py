@@ -195,6 +195,10 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
         manifests = configurations(settings, target)
         await registration.register(manifests)
         log.info(
+            "this trial differs from an installation: every failure policy is Ignore, and no admission policy denies"
+            " labels of namespaces with invalid values"
+        )
+        log.info(
             "webhook configurations created", configurations=[f"{m['kind']}/{m['metadata']['name']}" for m in manifests]
         )
         try:
