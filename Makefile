@@ -82,6 +82,13 @@ unit: $(READY) ## Run the tests that need no control plane
 interpreters: $(READY) ## Run the unit tests on the other supported interpreters that this machine has
 	@$(BIN)/python -m hack.interpreters $(INTERPRETERS) $(TESTS)
 
+# Two environments below .venv/interpreters, which uv resolves. Not the locked versions: the ends of what is promised.
+.PHONY: bounds
+bounds: ## Run the unit tests with the lowest and the newest versions that pyproject.toml promises; RESOLUTION=lowest takes one
+	@for resolution in $(or $(RESOLUTION),lowest newest); do \
+	  $(PYTHON) -m hack.interpreters --resolution $$resolution $(TESTS); \
+	done
+
 .PHONY: e2e
 e2e: binaries ## Run only the tests on a real control plane; KUBERNETES=1.34 takes an older one
 	@E2E_REQUIRED=1 KUBERNETES=$(KUBERNETES) $(BIN)/python -m pytest -n 3 --dist worksteal tests/e2e
@@ -213,8 +220,8 @@ node-gate: $(READY) ## Run the shortest test on a real node where the machine ca
 	@$(BIN)/python -m hack.node.gate
 
 .PHONY: lock
-lock: $(READY) ## Resolve the dependencies anew
-	@$(BIN)/python hack/lock.py
+lock: $(READY) ## Resolve the dependencies; LOCK=--upgrade takes the newest versions, not those already locked
+	@$(BIN)/python hack/lock.py $(LOCK)
 
 # A digest is of one day: run it regularly, and let CI test what it brings.
 .PHONY: base-image

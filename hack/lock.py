@@ -27,6 +27,8 @@ COMMON = [
     "--generate-hashes",
     "--no-emit-index-url",
     "--no-header",
+    # Metadata of a source distribution is what its build says: to resolve would run code of packages.
+    "--no-build",
 ]
 # The project and its own dependencies; a group alone is what the documentation needs.
 PROJECT_FILE = "pyproject.toml"
@@ -81,6 +83,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="lock.py", description="Write the lock files.")
     parser.add_argument("--parts", action="store_true", help="resolve nothing, only write the parts for the image")
     parser.add_argument("--docs", action="store_true", help="only resolve what builds the documentation's site")
+    parser.add_argument("--upgrade", action="store_true", help="take the newest versions, not those already locked")
     options = parser.parse_args()
     if options.parts:
         write_parts()
@@ -89,13 +92,14 @@ def main() -> int:
     if uv is None:
         print("lock: uv is missing; install it with `pipx install uv`", file=sys.stderr)
         return 2
-    subprocess.run([uv, *COMMON, *DOCS], cwd=ROOT, check=True)
+    common = [*COMMON, "--upgrade"] if options.upgrade else COMMON
+    subprocess.run([uv, *common, *DOCS], cwd=ROOT, check=True)
     if options.docs:
         return 0
-    subprocess.run([uv, *COMMON, PROJECT_FILE, "-o", "requirements.lock"], cwd=ROOT, check=True)
+    subprocess.run([uv, *common, PROJECT_FILE, "-o", "requirements.lock"], cwd=ROOT, check=True)
     groups = ["--group=dev", "--group=build", "--group=release", "--extra=otel"]
     dev = [*groups, "-c", "requirements.lock", "-o", "requirements-dev.lock"]
-    subprocess.run([uv, *COMMON, PROJECT_FILE, *dev], cwd=ROOT, check=True)
+    subprocess.run([uv, *common, PROJECT_FILE, *dev], cwd=ROOT, check=True)
     write_parts()
     return 0
 

@@ -67,7 +67,7 @@ def test_quick_is_the_image_interpreter_alone_on_a_part_of_the_tests(
     monkeypatch.setattr(interpreters, "find", lambda *_: tmp_path)
     monkeypatch.setattr(interpreters, "environment", lambda *_: tmp_path)
 
-    def run(_: Path, paths: tuple[str, ...]) -> bool:
+    def run(_: Path, paths: tuple[str, ...], __: tuple[str, ...]) -> bool:
         ran.append(paths)
         return True
 
@@ -96,3 +96,35 @@ def test_an_environment_is_made_anew_for_other_locks_and_has_the_programs(
         lock.write_text(text)
         interpreters.environment(tmp_path / "python", "3.99", tmp_path)
         assert sum("--editable" in command for command in made) == times
+
+
+def test_the_bounds_are_tested_with_the_versions_of_their_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`uv` is a program that writes what it was asked for; the tests then run with exactly that file."""
+    uv = tmp_path / "uv"
+    uv.write_text('#!/bin/sh\nwhile [ $# -gt 1 ]; do asked="$asked $1"; shift; done\necho "$asked" > "$1"\n')
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(interpreters.resolve, "__defaults__", (tmp_path,))
+    required: list[tuple[str, str]] = []
+
+    def environment(_: Path, name: str, *, requirements: Path) -> Path:
+        required.append((name, requirements.read_text()))
+        return tmp_path
+
+    monkeypatch.setattr(interpreters, "environment", environment)
+    monkeypatch.setattr(interpreters, "test", lambda _, __, selection: selection == interpreters.UNIT)
+
+    for resolution, strategy in (("lowest", "lowest-direct"), ("newest", "highest")):
+        assert interpreters.main(["--resolution", resolution]) == 0
+        name, asked = required.pop()
+        assert name == resolution
+        assert {f"--resolution={strategy}", "--extra=otel", "--group=dev", "--generate-hashes"} <= set(asked.split())
+
+    uv.write_text("#!/bin/sh\necho 'no version of aiohttp' >&2; exit 1\n")
+    assert interpreters.main(["--resolution", "lowest"]) == 2
+    uv.unlink()
+    assert interpreters.main(["--resolution", "lowest"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.startswith("interpreters: error: uv ") for line in lines] == [True, True]
