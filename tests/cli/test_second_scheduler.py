@@ -195,3 +195,18 @@ def test_on_openshift_the_cluster_chooses_the_user(api: InstallMemory) -> None:
     template = api.objects[DEPLOYMENT]["spec"]["template"]
     assert "runAsUser" not in template["spec"]["securityContext"]
     assert template["metadata"]["annotations"]["openshift.io/required-scc"] == "restricted-v2"
+
+
+def test_what_a_newer_scheduler_must_list_is_granted_until_the_manifests_know_it(api: InstallMemory) -> None:
+    """Kubernetes 1.37 was such a version: without the new kind, its scheduler ran and placed nothing."""
+    rules = [{"apiGroups": ["resource.k8s.io"], "resources": ["devicepools"], "verbs": ["get", "list", "watch"]}]
+    upstream = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": rules}
+    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/"
+    api.objects[f"{role}system%3Akube-scheduler"] = upstream | {"metadata": {"name": "system:kube-scheduler"}}
+
+    done = run("install", "--with=scheduler")
+    assert "list devicepools.resource.k8s.io, watch devicepools.resource.k8s.io" in done.stderr
+    added = {"apiGroups": ["resource.k8s.io"], "resources": ["devicepools"], "verbs": ["list", "watch"]}
+    assert api.objects[f"{role}kubevirt-scheduler"]["rules"][-1] == added
+    # It stays granted where the scheduler is not mentioned.
+    assert run("install").output.endswith("no changes\n")

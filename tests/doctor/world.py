@@ -103,7 +103,8 @@ class DoctorWorld:
     Attributes:
         found: all findings of `run`.
         forbids_reviews: the admin may not create SubjectAccessReviews.
-        denied: what the account of kubevirt-webhook may not do, as ``VERB RESOURCE``.
+        account: whose permissions are reviewed.
+        denied: what that account may not do, as ``VERB RESOURCE``.
     """
 
     def __init__(self, server: FakeApiServer, kubeconfig: Path) -> None:
@@ -114,6 +115,7 @@ class DoctorWorld:
         self.url = ""
         self.denied: set[str] = set()
         self.forbids_reviews = False
+        self.account = f"system:serviceaccount:{NS}:{NS}"
         self._kubeconfig = kubeconfig
         self.authority = authority()
         self.register()
@@ -311,7 +313,7 @@ class DoctorWorld:
         if self.forbids_reviews:
             return web.json_response(status(403, "Forbidden"), status=403)
         asked = (await request.json())["spec"]
-        assert asked["user"] == f"system:serviceaccount:{NS}:{NS}"
+        assert asked["user"] == self.account
         attributes = asked["resourceAttributes"]
         no = f"{attributes['verb']} {attributes['resource']}" in self.denied
         return web.json_response({"status": {"allowed": not no}}, status=201)

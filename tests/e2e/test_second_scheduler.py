@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import urllib.error
 from functools import partial
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from hack.controlplane import build, bundles
+from webhook.install.schedulers import permissions
 from webhook.install.schedulers.variants import CONFIGURATION_KEY, VARIANTS, Variant, configuration
 
 from .conftest import OwnPlane
@@ -35,6 +37,8 @@ UNUSED: dict[manifests.Right, str] = {
     ("patch", CLAIMS, "resourceclaims/status", ""): "a claim that it gives back, after a pod could not be bound",
     ("delete", CLAIMS, "resourceclaims", ""): "a claim that it has made, for a pod that then does not fit",
     ("patch", "events.k8s.io", "events", ""): "an event that repeats after some minutes",
+    ("list", CLAIMS, "devicetaintrules", ""): "Kubernetes 1.37 does",
+    ("watch", CLAIMS, "devicetaintrules", ""): "the same",
 }
 
 
@@ -193,6 +197,16 @@ def test_every_right_is_used_and_none_is_missing(
     if is_newest:
         unused = {right for right in granted - used if not is_listed_by_watching(right, used)}
         assert unused <= UNUSED.keys(), "granted, and never used"
+
+
+def test_the_recorded_roles_are_those_of_the_api_server(plane: Access) -> None:
+    """tests/install/schedulers/test_permissions.py holds the component's permissions to them."""
+    recorded = yaml.safe_load((MANIFESTS.parent / "tests" / "data" / "scheduler-roles.yaml").read_text())
+    minor = json.loads(plane.admin.text("/version"))["gitVersion"].rpartition(".")[0]
+    (roles,) = (roles for version, roles in recorded.items() if version.rpartition(".")[0] == minor)
+    for name, rules in roles.items():
+        live = plane.admin.get("rbac.authorization.k8s.io/v1/clusterroles", name)["rules"]
+        assert permissions.granted(live) == permissions.granted(rules)
 
 
 def is_listed_by_watching(right: manifests.Right, used: set[manifests.Right]) -> bool:

@@ -99,7 +99,26 @@ async def plan_objects(
         kept = live.prometheus if live and live.variant == variant else ""
         image = await scheduler.find_image(api, options.image, variant)
         live = scheduler.Wanted(variant, image, options.prometheus or kept)
-    return scheduler.objects(manifests, live, is_openshift=is_openshift) if live else ()
+    if live is None:
+        return ()
+    objects, added = scheduler.with_permissions(
+        scheduler.objects(manifests, live, is_openshift=is_openshift), await _upstream_rules(installer)
+    )
+    if added:
+        what = f"{', '.join(map(str, added))}, which the kube-scheduler of this cluster's version needs to start"
+        write.line(f"scheduler {scheduler.PROFILE}: its ClusterRole also grants {what}", err=True)
+    return objects
+
+
+async def _upstream_rules(installer: Installer) -> list[Any]:
+    """The rules that the API server has for the cluster's own scheduler."""
+    from webhook.install.schedulers.permissions import UPSTREAM_ROLES
+
+    rules: list[Any] = []
+    for name in UPSTREAM_ROLES:
+        kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}}
+        rules += (await installer.get(kind) or {}).get("rules") or ()
+    return rules
 
 
 async def present(installer: Installer) -> list[Manifest]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ import msgspec
 from webhook import names
 from webhook.errors import InputError, quote
 from webhook.install.registration import Manifest
+from webhook.install.schedulers.permissions import Permission, as_rules, missing_reads
 from webhook.install.schedulers.variants import CONFIGURATION_KEY, LOAD_AWARE, VARIANTS, Variant, configuration
 from webhook.install.shipped import shipped
 from webhook.install.shortage import no_answer
@@ -90,6 +92,23 @@ def objects(directory: Path, wanted: Wanted | None = None, *, is_openshift: bool
     text = configuration(directory, variant, prometheus=wanted.prometheus)
     others = [_with_configuration(one, text, variant) if one["kind"] == "ConfigMap" else one for one in others]
     return (*others, _with_image(deployment, text, wanted.image, is_openshift=is_openshift))
+
+
+def with_permissions(
+    objects: tuple[Manifest, ...], upstream: Sequence[Manifest]
+) -> tuple[tuple[Manifest, ...], list[Permission]]:
+    """The objects with what a newer kube-scheduler than the shipped ones must list, and that.
+
+    Args:
+        objects: those of ``objects``.
+        upstream: the rules that the cluster has for its own scheduler.
+    """
+    (role,) = (one for one in objects if one["kind"] == "ClusterRole")
+    added = missing_reads(upstream, role["rules"])
+    if not added:
+        return objects, added
+    extended = {**role, "rules": [*role["rules"], *as_rules(added)]}
+    return tuple(extended if one is role else one for one in objects), added
 
 
 def of_live(deployment: Manifest | None, config_map: Manifest | None) -> Wanted | None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from tests.cluster.scheduler_health.pods import pod as launcher
 from tests.doctor.world import DoctorWorld, codes
@@ -140,3 +141,77 @@ async def test_what_is_known_to_be_dead_is_told_all_the_same(world: DoctorWorld)
     world.forbid(PODS)
 
     assert (await life(world))[0] == "unavailable"
+
+
+LOG = "/api/v1/namespaces/kubevirt-scheduler/pods/kubevirt-scheduler-7c9/log"
+REFUSED = (
+    'E1123 18:00:00.1 1 reflector.go:227] "Failed to watch" err="failed to list *v1.DeviceTaintRule: '
+    'devicetaintrules.resource.k8s.io is forbidden: User "system:serviceaccount:kubevirt-scheduler:kubevirt-scheduler" '
+    'cannot list resource \\\\"devicetaintrules\\\\"" reflector="k8s.io/client-go/informers/factory.go:160"\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("phase", "log", "code"),
+    [
+        ("Running", REFUSED, "not-synced"),
+        ("Running", "I1123 attempting to acquire leader lease\n", "unavailable"),
+        ("Pending", REFUSED, "unavailable"),
+    ],
+)
+async def test_one_that_runs_and_has_not_synced_is_not_one_that_is_absent(
+    world: DoctorWorld, phase: str, log: str, code: str
+) -> None:
+    world.server.remove(LEASES, "kubevirt-scheduler", "kubevirt-scheduler")
+    world.server.put(views.PODS, "kubevirt-scheduler-7c9", "kubevirt-scheduler", status={"phase": phase})
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=log)
+
+    world.server.answer(LOG, answer, times=9)
+    (found,) = [one for one in await world.run(check) if one.subject == "scheduler kubevirt"]
+    assert (found.code, found.verdict) == (code, "failure")
+    assert ("devicetaintrules" in found.found) == (code == "not-synced")
+
+
+def second_scheduler(world: DoctorWorld, *granted: str) -> None:
+    """It is installed, on a cluster whose own scheduler lists nodes and taints of devices."""
+
+    def rules(*resources: str) -> list[dict[str, Any]]:
+        return [{"apiGroups": ["resource.k8s.io"], "resources": list(resources), "verbs": ["get", "list", "watch"]}]
+
+    world.server.put(views.DEPLOYMENTS, "kubevirt-scheduler", "kubevirt-scheduler")
+    world.server.put(views.ROLES, "system:kube-scheduler", rules=rules("resourceslices", "devicetaintrules"))
+    world.server.put(views.ROLES, "kubevirt-scheduler", rules=rules(*granted))
+
+
+@pytest.mark.parametrize(
+    ("granted", "bound", "code"),
+    [
+        (("resourceslices", "devicetaintrules"), False, "scheduler-permissions-granted"),
+        # Another binding grants it.
+        (("resourceslices",), True, "scheduler-permissions-granted"),
+        (("resourceslices",), False, "scheduler-permissions-missing"),
+    ],
+)
+async def test_the_permissions_of_the_second_are_those_of_the_version_of_the_cluster(
+    world: DoctorWorld, granted: tuple[str, ...], bound: bool, code: str
+) -> None:
+    second_scheduler(world, *granted)
+    world.account = "system:serviceaccount:kubevirt-scheduler:kubevirt-scheduler"
+    world.denied = set() if bound else {"list devicetaintrules", "watch devicetaintrules"}
+    world.expect_reviews()
+
+    (found,) = [one for one in await world.run(check) if one.subject.startswith("ServiceAccount")]
+    assert found.code == code
+    assert ("watch devicetaintrules.resource.k8s.io" in found.found) == code.endswith("missing")
+
+
+async def test_permissions_that_cannot_be_read_are_unknown(world: DoctorWorld) -> None:
+    second_scheduler(world, "resourceslices")
+    world.account = "system:serviceaccount:kubevirt-scheduler:kubevirt-scheduler"
+    world.forbids_reviews = True
+    world.expect_reviews()
+
+    (found,) = [one for one in await world.run(check) if one.subject.startswith("ServiceAccount")]
+    assert (found.code, found.verdict) == ("unreadable", "unknown")

@@ -1,26 +1,33 @@
-"""Runs the scheduler health check of the server once, for each declared scheduler."""
+"""Runs the scheduler health check of the server once, and finds why a declared scheduler places no pod."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Final
 
+import msgspec
+
 from webhook import names
+from webhook.cluster.access import is_allowed
 from webhook.cluster.scheduler_health.lease import DEFAULT_LEASE_SECONDS
 from webhook.cluster.scheduler_health.monitor import POLL_SECONDS, HealthEvidence
 from webhook.cluster.scheduler_health.waiting_pods import Waiting, is_listed
 from webhook.doctor.checks import profiles
-from webhook.doctor.support.finding import Finding, Verdict, unreadable
+from webhook.doctor.support.finding import Finding, Verdict, abbreviate, unreadable
 from webhook.doctor.support.installation import Installation
 from webhook.doctor.support.reader import SECONDS
+from webhook.doctor.support.views import DEPLOYMENTS, ROLES, SCHEDULER_PODS, Deployment, Role
 from webhook.errors import Unavailable
-from webhook.facts import SchedulerHealth
-from webhook.k8s.client.api import fetch
+from webhook.facts import AccessKey, SchedulerHealth
+from webhook.install.schedulers.permissions import NAME, UPSTREAM_ROLES, Permission, granted, needed
+from webhook.k8s.client.api import ApiConnectionError, fetch
 from webhook.k8s.client.resources import LEASES, PODS
 from webhook.k8s.pods import PendingPod
 from webhook.k8s.timestamps import unix_time
 from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.settings.snapshot import SchedulerSettings
+from webhook.text import pluralize, shorten_middle
 
 CHECK: Final = "schedulers"
 # The time in which a Lease expires; a renewal shows sooner.
@@ -33,6 +40,14 @@ _REMEDIES: Final = {
     "unavailable": "start it; while it is unavailable, VMs use default-scheduler",
     "unknown": "run doctor again; while this is unknown, schedulerName is not set, unless assumeAlive is true",
 }
+
+
+# What a scheduler writes while it waits for a list that it does not get. Source: client-go's reflector.
+_UNSYNCED: Final = re.compile(
+    r'.*([Ff]ailed to (?:list|watch).*?|timed out waiting for .*?)(?:" reflector=.*)?$', re.MULTILINE
+)
+_LOG: Final = {"tailLines": "200", "limitBytes": "65536"}
+_MESSAGE_CHARACTERS: Final = 300
 
 
 async def check(installation: Installation) -> list[Finding]:
@@ -56,7 +71,7 @@ async def check(installation: Installation) -> list[Finding]:
         findings += health_findings
     for scheduler in declared.values():
         findings += await profiles.check(installation, scheduler)
-    return findings
+    return findings + await _check_permissions(installation)
 
 
 async def _check_health(installation: Installation, scheduler: SchedulerSettings) -> list[Finding]:
@@ -74,6 +89,12 @@ async def _check_health(installation: Installation, scheduler: SchedulerSettings
     is_renewed = health.state == "available" and scheduler.guard.kind == "lease"
     why = f"Lease {scheduler.guard.namespace}/{scheduler.guard.name} has not expired" if is_renewed else health.why
     code = health.state
+    if code == "unavailable" and (unsynced := await _describe_unsynced(installation, scheduler)):
+        what = f"it runs, but has not synced, so it places no pod: {unsynced}"
+        todo = (
+            'grant what its log says is missing; "kubevirt-webhook install --with scheduler" does so for the second one'
+        )
+        return [Finding(CHECK, "not-synced", subject, "failure", what, todo)]
     return [Finding(CHECK, code, subject, _VERDICTS[health.state], f"{code}: {why}", _REMEDIES[health.state])]
 
 
@@ -116,3 +137,60 @@ async def _evaluate_health(
             break
         await clock.sleep(POLL_SECONDS)
     return failures, state.health(clock.now())
+
+
+async def _describe_unsynced(installation: Installation, scheduler: SchedulerSettings) -> str:
+    """What the log of a running pod of a scheduler without a Lease waits for; empty: no such pod, or nothing of it.
+
+    The pod is healthy for its kubelet: only its log says that it waits.
+    """
+    guard = scheduler.guard
+    if guard.kind != "lease":
+        return ""
+    pods = await installation.reader.all(SCHEDULER_PODS, guard.namespace)
+    for pod in () if isinstance(pods, Unavailable) else pods:
+        if pod.status.phase != "Running" or not (pod.meta.name or "").startswith(guard.name):
+            continue
+        path = f"/api/v1/namespaces/{guard.namespace}/pods/{pod.meta.name}/log"
+        try:
+            status, body = await installation.reader.api.request("GET", path, _LOG, seconds=SECONDS)
+        except ApiConnectionError:
+            continue
+        if status == 200 and (lines := _UNSYNCED.findall(body.decode(errors="replace"))):
+            said = shorten_middle(" ".join(lines[-1].split()), _MESSAGE_CHARACTERS)
+            return f"the log of Pod {guard.namespace}/{pod.meta.name} says: {said}"
+    return ""
+
+
+async def _check_permissions(installation: Installation) -> list[Finding]:
+    """Whether the second scheduler may do what the cluster's version of kube-scheduler does."""
+    deployment = await installation.reader.get(DEPLOYMENTS, NAME, NAME)
+    if not isinstance(deployment, Deployment):
+        return []
+    subject = f"ServiceAccount {NAME}/{NAME}"
+    roles = [await installation.reader.get(ROLES, "", name) for name in (*UPSTREAM_ROLES, NAME)]
+    for role in roles:
+        if isinstance(role, Unavailable):
+            return [unreadable(CHECK, subject, role)]
+    *upstream, own = (msgspec.to_builtins(role.rules or []) if isinstance(role, Role) else [] for role in roles)
+    expected = needed(rule for rules in upstream for rule in rules)
+    missing: list[Permission] = []
+    for permission in sorted(expected - granted(own)):
+        # Another binding may grant it.
+        answer = await is_allowed(installation.reader.api, _key(permission), SECONDS)
+        if isinstance(answer, Unavailable):
+            return [unreadable(CHECK, subject, answer)]
+        missing += [] if answer else [permission]
+    if not missing:
+        what = f"has the {pluralize(len(expected), 'permission')} that kube-scheduler of this version needs"
+        return [Finding(CHECK, "scheduler-permissions-granted", subject, "ok", what)] if expected else []
+    what = f"lacks {pluralize(len(missing), 'permission')} that kube-scheduler of this cluster's version needs: "
+    what += abbreviate([*map(str, missing)])
+    todo = 'run "kubevirt-webhook install --with scheduler", or apply manifests/scheduler/second of a newer release'
+    return [Finding(CHECK, "scheduler-permissions-missing", subject, "failure", what, todo)]
+
+
+def _key(permission: Permission) -> AccessKey:
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{NAME}", "system:authenticated")
+    account = f"system:serviceaccount:{NAME}:{NAME}"
+    return AccessKey(account, groups, "", (), permission.verb, permission.group, permission.resource, "", "")

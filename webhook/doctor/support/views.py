@@ -274,6 +274,7 @@ DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", True, D
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
 SECRETS: Final = Resource("", "v1", "secrets", "Secret", True, InstalledCaSecret)
 PODS: Final = Resource("", "v1", "pods", "Pod", True, InstalledPod)
+SCHEDULER_PODS: Final = Resource("", "v1", "pods", "Pod", True, StartingPod)
 NODES: Final = Resource("", "v1", "nodes", "Node", False, ImagesNode)
 RUNNING_PODS: Final = Resource("", "v1", "pods", "Pod", True, RunningPod)
 BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, Object)
