@@ -12,8 +12,8 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
+from webhook.admission.step_budget import StepBudget
 from webhook.admission.wire import UserInfo
-from webhook.admission.work import Work
 from webhook.errors import Unavailable
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Namespace, Object
@@ -166,10 +166,10 @@ class Facts:
 
     Attributes:
         remembered: the keys that were answered from memory.
-        work: the steps that the review may take, in all its rounds.
+        budget: the steps that the review may take, in all its rounds.
     """
 
-    __slots__ = ("_known", "_peek", "now", "remembered", "verified", "work")
+    __slots__ = ("_known", "_peek", "budget", "now", "remembered", "verified")
 
     def __init__(
         self, now: float = 0.0, peek: Callable[[Key[Any]], object] = lambda _: NOT_READ, *, verified: bool = True
@@ -179,7 +179,7 @@ class Facts:
         self._known: dict[Key[Any], object] = {}
         self._peek = peek
         self.remembered: Final[list[Key[Any]]] = []
-        self.work: Final = Work()
+        self.budget: Final = StepBudget()
 
     @classmethod
     def of(cls, known: Mapping[Key[Any], object], now: float = 0.0, *, verified: bool = True) -> Facts:

@@ -7,13 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from webhook.placement.constraints import of
-from webhook.placement.launcher_pods import LauncherPod
-from webhook.placement.migrations import Migration
-from webhook.placement.node import Node
-from webhook.placement.reading import read
-from webhook.placement.requirement import Requirements
-from webhook.placement.vmis import Vmi
+from webhook.placement.machines import LauncherPod, Migration, Vmi
+from webhook.placement.nodes import Node, convert_to_view
+from webhook.placement.requirements import Requirements
+from webhook.placement.target_pods import target_pod_requirements
 
 Json = dict[str, Any]
 
@@ -111,7 +108,7 @@ def reviews(cluster: list[Node]) -> tuple[IndexReview, ...]:
     source = cluster[-1]
     added = Migration.adding({"topology.kubernetes.io/zone": "eu-b"})
     status = {"nodeName": source.name, "machine": {"type": "q35"}}
-    simple = read(
+    simple = convert_to_view(
         Vmi, {"spec": {"architecture": "amd64", "domain": {"cpu": {"model": "Westmere"}}}, "status": status}, ""
     )
     terms = [
@@ -132,10 +129,13 @@ def reviews(cluster: list[Node]) -> tuple[IndexReview, ...]:
         "affinity": affinity,
         "tolerations": [{"key": "dedicated", "value": "storage", "effect": "NoSchedule"}],
     }
-    demanding = read(Vmi, {"spec": spec, "status": status}, "")
+    demanding = convert_to_view(Vmi, {"spec": spec, "status": status}, "")
     return (
-        IndexReview("named CPU model", of(simple, added, source_node=source, source_pod=LauncherPod())),
         IndexReview(
-            "host's own CPU, node affinity", of(demanding, added, source_node=source, source_pod=LauncherPod())
+            "named CPU model", target_pod_requirements(simple, added, source_node=source, source_pod=LauncherPod())
+        ),
+        IndexReview(
+            "host's own CPU, node affinity",
+            target_pod_requirements(demanding, added, source_node=source, source_pod=LauncherPod()),
         ),
     )

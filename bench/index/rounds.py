@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 
 from bench.index.cluster import IndexReview, nodes, reviews
-from webhook.placement.eligibility import reasons
+from webhook.placement.eligibility import unmet_requirements
 from webhook.placement.index import NodeIndex
-from webhook.placement.node import Node
-from webhook.placement.requirement import UnmetRequirement
+from webhook.placement.nodes import Node
+from webhook.placement.requirements import UnmetRequirement
 
 # What the project promises at 5,000 nodes, in ms.
 AIM_REVIEW: Final = 0.5
@@ -92,13 +92,13 @@ def measure(plan: IndexPlan) -> IndexOutcome:
 
 def _of_review(review: IndexReview, index: NodeIndex, cluster: list[Node], plan: IndexPlan) -> Iterator[Figure]:
     def counted() -> tuple[int, int]:
-        verdict = index.review(review.requirements)
-        return verdict.count, sum(failure.count for failure in verdict.failures)
+        eligibility = index.review(review.requirements)
+        return eligibility.count, sum(failure.count for failure in eligibility.failures)
 
     def counted_plainly() -> tuple[int, int]:
         eligible, classes = 0, Counter[UnmetRequirement]()
         for node in cluster:
-            why = reasons(review.requirements, node)
+            why = unmet_requirements(review.requirements, node)
             eligible += not why
             classes.update(why)
         return eligible, classes.total()

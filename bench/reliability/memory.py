@@ -27,7 +27,7 @@ from tests.cluster.fake_apiserver import FakeApiServer, running
 from webhook import names
 from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PODS
 from webhook.kubevirt.resources import KUBEVIRTS, VMIS
-from webhook.placement.migrations import MIGRATIONS
+from webhook.placement.machines import MIGRATIONS
 
 SECONDS: Final = 10.0
 # About as large as the annotations of an object may be together.

@@ -13,12 +13,11 @@ from tests import golden_files, wording
 from webhook import names
 from webhook.admission import messages
 from webhook.admission.decision import MAX_MESSAGE, Reason
+from webhook.k8s.types.selectors import Expression
 from webhook.kubevirt.launcher import NotLauncher
 from webhook.names import Code, Mode
-from webhook.placement.contradictions import Contradiction
-from webhook.placement.expression import Expression
-from webhook.placement.node import HOSTNAME
-from webhook.placement.requirement import ADDED, SOURCE_NODE, VM, Elsewhere, Label
+from webhook.placement.nodes import HOSTNAME
+from webhook.placement.requirements import Contradiction, Elsewhere, Label, Origin
 from webhook.policies.common import messages as common
 from webhook.policies.common import migration_targets
 from webhook.policies.eviction import messages as eviction
@@ -45,8 +44,10 @@ def _zones(origin: str, value: str) -> Label:
     return Label(origin, Expression.equals("zone", value))
 
 
-ZONES: Final = Contradiction((_zones(ADDED, "b"), _zones(VM, "a")))
-PINNED: Final = Contradiction((Label(VM, Expression.equals(HOSTNAME, "node-1")), Elsewhere(SOURCE_NODE, "node-1")))
+ZONES: Final = Contradiction((_zones(Origin.ADDED, "b"), _zones(Origin.VM, "a")))
+PINNED: Final = Contradiction(
+    (Label(Origin.VM, Expression.equals(HOSTNAME, "node-1")), Elsewhere(Origin.SOURCE_NODE, "node-1"))
+)
 
 COMMON: Final[Examples] = {
     common.being_deleted: (("the VM",),),

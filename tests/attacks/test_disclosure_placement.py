@@ -36,10 +36,8 @@ from webhook.kubevirt.resources import REVISIONS
 from webhook.kubevirt.views import KubeVirt, VirtualMachineInstance
 from webhook.names import Code
 from webhook.placement.index import NodeIndex
-from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
-from webhook.placement.migrations import MIGRATIONS, UNFINISHED, Migration
-from webhook.placement.node import Node
-from webhook.placement.vmis import EVACUEES, Evacuee
+from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, MIGRATIONS, UNFINISHED, Evacuee, LauncherPod, Migration
+from webhook.placement.nodes import Node
 from webhook.settings.snapshot import EvictionSettings, MigrationSettings
 
 # -- nodes, VMIs, pods and migrations ----------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ from webhook.facts import Key, NamespaceKey, NodesKey, ObjectKey
 from webhook.k8s.views import Namespace, ObjectMeta
 from webhook.names import Code
 from webhook.placement.index import NodeIndex
-from webhook.placement.migrations import MIGRATIONS, Migration
-from webhook.placement.node import Node
+from webhook.placement.machines import MIGRATIONS, Migration
+from webhook.placement.nodes import Node
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import NullObserver, Reviewer
 

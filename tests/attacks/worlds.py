@@ -34,10 +34,8 @@ from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
 from webhook.kubevirt.types.machines import VM, VMI
 from webhook.kubevirt.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
-from webhook.placement.launcher_pods import LAUNCHER_PODS
-from webhook.placement.migrations import MIGRATIONS, UNFINISHED
-from webhook.placement.node import Node as ClusterNode
-from webhook.placement.vmis import VMIS
+from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS
+from webhook.placement.nodes import Node as ClusterNode
 from webhook.review.endpoints import BY_PATH
 
 NODE_COUNT: Final = 64

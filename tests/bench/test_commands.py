@@ -12,7 +12,7 @@ from bench.commands.__main__ import main
 from bench.commands.inputs import write_cluster, write_directory, write_file
 from tests.cli.examples import EXAMPLES
 from tests.cli.runner import run
-from webhook.admission.work import Work
+from webhook.admission.step_budget import StepBudget
 from webhook.cli.review.inputs import PART_BYTES, batches, find
 from webhook.cli.snapshot import from_files
 from webhook.forecast import drain as planner
@@ -46,10 +46,10 @@ def test_many_files_are_work_for_many_processes(tmp_path: Path) -> None:
 
 def steps(directory: Path) -> int:
     """The steps of the plan of a rolling drain of all nodes."""
-    work = Work(planner.MAX_STEPS)
-    plan = work.run(planner._plan, from_files(directory), (), True, None)
+    budget = StepBudget(planner.MAX_STEPS)
+    plan = budget.run(planner._plan, from_files(directory), (), True, None)
     assert plan.blocks == 0
-    return work.spent
+    return budget.spent
 
 
 def test_a_rolling_drain_takes_steps_by_its_size(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from bench.index.__main__ import main
 from bench.index.cluster import nodes
 from bench.index.report import IndexReport
 from bench.index.rounds import Figure, IndexOutcome, IndexPlan
+from webhook.placement.eligibility import Eligibility
 from webhook.placement.index import NodeIndex
-from webhook.placement.requirement import Requirements
-from webhook.placement.verdict import Verdict
+from webhook.placement.requirements import Requirements
 
 
 @pytest.fixture(autouse=True)
@@ -53,8 +53,8 @@ def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_answers_that_differ_are_worth_no_figure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def blind(index: NodeIndex, requirements: Requirements) -> Verdict:
-        return Verdict((), 0, 0, ())
+    def blind(index: NodeIndex, requirements: Requirements) -> Eligibility:
+        return Eligibility((), 0, 0, ())
 
     monkeypatch.setattr(NodeIndex, "review", blind)
 

@@ -15,7 +15,7 @@ from bench.reviews.ratios import Ratio
 from bench.reviews.report import ReviewsReport
 from bench.reviews.rounds import BUSY, STEADY, ReviewsOutcome, ReviewsPlan, arrivals
 from bench.reviews.servers import TITLES
-from webhook.placement.migrations import Migration, MigrationSpec
+from webhook.placement.machines import Migration, MigrationSpec
 
 PAGE = "Before.\n\n<!-- make bench writes from here -->\n\nold\n\n<!-- to here -->\n\nAfter.\n"
 
@@ -61,7 +61,11 @@ def test_the_request_path_is_found_out() -> None:
 
     assert {
         *("webhook/server/connection.py", "webhook/review/reviewer.py", "webhook/admission/wire.py"),
-        *("webhook/placement/index.py", "webhook/policies/scheduling/scheduler_name.py", "webhook/placement/guest.py"),
+        *(
+            "webhook/placement/index.py",
+            "webhook/policies/scheduling/scheduler_name.py",
+            "webhook/placement/machines.py",
+        ),
         *("bench/reviews/data/pod.json", "bench/reviews/go/plain/main.go", "requirements.lock: msgspec"),
     } < found.keys()
     assert not [name for name in found if name.startswith(("tests/", "webhook/cli/", "webhook/kubevirt/vm/"))]

@@ -7,9 +7,7 @@ from tests.cluster.fake_apiserver import FakeApiServer
 from tests.policies.migration.world import OWNED, UID, node, vmi
 from webhook.k8s.client.resources import NODES
 from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.placement.launcher_pods import LAUNCHER_PODS
-from webhook.placement.vmis import VMIS
-from webhook.placement.volumes import CLAIMS, VOLUMES
+from webhook.placement.machines import CLAIMS, LAUNCHER_PODS, VMIS, VOLUMES
 
 
 def put(server: FakeApiServer) -> None:

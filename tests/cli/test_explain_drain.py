@@ -20,10 +20,8 @@ from webhook.forecast.report import SCHEMA, DrainPlan
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS
 from webhook.k8s.client.resources import NAMESPACES, NODES
 from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.placement.migrations import MIGRATIONS
-from webhook.placement.podadmission import RUNTIME_CLASSES
-from webhook.placement.vmis import VMIS
-from webhook.placement.volumes import CLAIMS, VOLUMES
+from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES
+from webhook.placement.target_pods import RUNTIME_CLASSES
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "drain"
 

@@ -14,7 +14,7 @@ from tests.cli.runner import run
 from webhook.cli.vm_requests import WithVmi
 from webhook.cluster.files import FilesCluster
 from webhook.facts import NodesKey, ObjectKey, VmiKey
-from webhook.placement.vmis import VMIS
+from webhook.placement.machines import VMIS
 from webhook.review.vm_explanation import SCHEMA, VmExplanation
 from webhook.settings.file import default_settings
 

@@ -22,7 +22,7 @@ from webhook.facts import (
 from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PODS
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.resources import INSTANCETYPES, KUBEVIRTS, VMIS
-from webhook.placement.migrations import MIGRATIONS
+from webhook.placement.machines import MIGRATIONS
 from webhook.settings.snapshot import SchedulerHealthSettings, SchedulerSettings, Settings
 
 SOON = 10.0

@@ -26,7 +26,7 @@ from webhook.k8s.client.api import Forbidden
 from webhook.k8s.client.resources import NAMESPACES, PODS
 from webhook.kubevirt.resources import INSTANCETYPES, VMIS
 from webhook.kubevirt.views import Instancetype, VirtualMachineInstance
-from webhook.placement.migrations import MIGRATIONS
+from webhook.placement.machines import MIGRATIONS
 from webhook.settings.snapshot import SchedulerHealthSettings
 
 

@@ -16,8 +16,7 @@ from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NodesKey, ObjectK
 from webhook.k8s.client.resources import NODES
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.placement.launcher_pods import LAUNCHER_PODS
-from webhook.placement.vmis import VMIS
+from webhook.placement.machines import LAUNCHER_PODS, VMIS
 
 LIST = "/api/v1/nodes"
 

@@ -11,14 +11,19 @@ from typing import Any
 
 import msgspec
 
-from tests.placement.node_by_node import eligibility
+from tests.placement.node_by_node import reasons_node_by_node
 from webhook.kubevirt.config import DEFAULTS
-from webhook.placement import constraints, demand
+from webhook.placement.demand import target_pod_demand
 from webhook.placement.index import NodeIndex
-from webhook.placement.launcher_pods import LauncherPod
-from webhook.placement.node import Node
-from webhook.placement.podadmission import NODE_SELECTOR, RuntimeClass, of_namespace, unexplained_labels
-from webhook.placement.vmis import Vmi
+from webhook.placement.machines import LauncherPod, Vmi
+from webhook.placement.nodes import Node
+from webhook.placement.target_pods import (
+    NODE_SELECTOR_ANNOTATION,
+    RuntimeClass,
+    namespace_labels,
+    target_pod_requirements,
+    unexplained_labels,
+)
 
 from .conftest import OwnPlane
 from .support.kube import Json, Kube, KubeObject, eventually
@@ -121,15 +126,15 @@ def evaluated(pod: KubeObject, nodes: list[Node]) -> set[str]:
     if pod["spec"].get("runtimeClassName"):
         runtime_class = msgspec.convert(RUNTIME_CLASS, RuntimeClass)
     left = unexplained_labels(launcher, vmi, DEFAULTS, {}, runtime_class.labels)
-    asked = demand.of(vmi, launcher)
-    requirements = constraints.of(
+    asked = target_pod_demand(vmi, launcher)
+    requirements = target_pod_requirements(
         vmi,
         requests=asked.requests,
-        admitted=(*runtime_class.labels, *of_namespace("pool=vms", left)),
+        admitted=(*runtime_class.labels, *namespace_labels("pool=vms", left)),
         tolerations=runtime_class.tolerations,
     )
     assert (left, asked.gaps) == (POOL, ())
-    found = {name for name, reasons in eligibility(requirements, nodes).items() if not reasons}
+    found = {name for name, reasons in reasons_node_by_node(requirements, nodes).items() if not reasons}
     assert NodeIndex(nodes).review(requirements).names() == sorted(found)
     return found
 
@@ -159,7 +164,7 @@ def test_the_scheduler_agrees_on_what_can_never_fit(own_plane: OwnPlane) -> None
     for name in NODES:
         dice.node(plane.admin, name)
     plane.admin.create(RUNTIME_CLASSES, RUNTIME_CLASS)
-    metadata = {"name": "vms", "annotations": {NODE_SELECTOR: "pool=vms"}}
+    metadata = {"name": "vms", "annotations": {NODE_SELECTOR_ANNOTATION: "pool=vms"}}
     plane.admin.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     plane.start_scheduler("default")
     nodes = [Node.read(found) for found in plane.admin.list("v1/nodes")]
@@ -171,7 +176,7 @@ def test_the_scheduler_agrees_on_what_can_never_fit(own_plane: OwnPlane) -> None
         shown = plane.admin.create(PODS, manifest, "vms", dryRun="All")
         ours[number] = evaluated(shown, nodes)
         assert ours[number] == scheduled(plane.admin, manifest, "vms"), manifest["spec"]
-        wanted = demand.of(Vmi(), msgspec.convert(shown, LauncherPod)).requests
+        wanted = target_pod_demand(Vmi(), msgspec.convert(shown, LauncherPod)).requests
         lacking += sum(any(node.lacks(name, amount) for name, amount in wanted.items()) for node in nodes)
 
     # Not to be content with pods that fit nowhere, or everywhere.

@@ -13,12 +13,10 @@ from typing import Any
 
 import msgspec
 
-from tests.placement.node_by_node import eligibility
-from webhook.placement import constraints
-from webhook.placement.launcher_pods import LauncherPod
-from webhook.placement.migrations import Migration
-from webhook.placement.node import Node
-from webhook.placement.vmis import Vmi
+from tests.placement.node_by_node import reasons_node_by_node
+from webhook.placement.machines import LauncherPod, Migration, Vmi
+from webhook.placement.nodes import Node
+from webhook.placement.target_pods import target_pod_requirements
 
 from .conftest import NewWebhook, OwnPlane
 from .support.kube import Json, Kube, KubeObject, Objects, eventually
@@ -143,13 +141,13 @@ class SchedulerDice(random.Random):
 
 def eligible(vm: MigrationMover, policy: Mapping[str, Any], nodes: Mapping[str, KubeObject]) -> set[str]:
     """Where the webhook finds that a target pod may run."""
-    requirements = constraints.of(
+    requirements = target_pod_requirements(
         msgspec.convert(vm.vmi, Vmi),
         msgspec.convert(policy, Migration),
         source_pod=msgspec.convert(vm.source, LauncherPod),
         source_node=Node.read(nodes[vm.vmi["status"]["nodeName"]]),
     )
-    found = eligibility(requirements, map(Node.read, nodes.values()))
+    found = reasons_node_by_node(requirements, map(Node.read, nodes.values()))
     return {name for name, reasons in found.items() if not reasons}
 
 

@@ -12,7 +12,8 @@ import pytest
 from hack.controlplane import bundles
 from webhook import names
 from webhook.install.policies import policies
-from webhook.placement import syntax
+from webhook.k8s.types.selectors import find_malformed
+from webhook.placement.nodes import RESERVED_PREFIXES, SCHEDULABLE, reserved_keys
 from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED, PIN_RESOURCE, PIN_VERB
 from webhook.settings.file import parse
 
@@ -161,8 +162,8 @@ LONG = "a" * 63
 KEYS = [
     *("a", "A.b-c_d", "0", LONG, f"{LONG}b", "", "-a", "a-", "a b", "ä", "a/b", "/a", "a/", "a/b/c", "A/b", "a_b/c"),
     *("a.b/c", "a..b/c", "-a/b", f"{'a.' * 126}a/b", f"{'a.' * 127}a/b", f"a/{LONG}", f"a/{LONG}b", "a\n", "\ta", '"'),
-    *(syntax.SCHEDULABLE, "kubevirt.io/other", "kubernetes.io/hostname", "topology.kubernetes.io/zone", "a" * 5000),
-    *(f"{prefix}x" for prefix in syntax.RESERVED_PREFIXES),
+    *(SCHEDULABLE, "kubevirt.io/other", "kubernetes.io/hostname", "topology.kubernetes.io/zone", "a" * 5000),
+    *(f"{prefix}x" for prefix in RESERVED_PREFIXES),
 ]
 VALUES = ["", "a", "A.b-c_d", "0", LONG, f"{LONG}b", "-a", "a-", "a b", "ä", "a/b", "a\n", "\n", '"', "'", "a" * 5000]
 
@@ -177,8 +178,8 @@ def selectors() -> Iterator[dict[str, str]]:
 
 def test_a_selector_is_denied_as_the_webhook_denies_it(kube: Kube) -> None:
     for added in selectors():
-        malformed = len(added) > MAX_ADDED or syntax.find_malformed(added, "")
-        expected = 422 if malformed else 403 if syntax.reserved_keys(added) else None
+        malformed = len(added) > MAX_ADDED or find_malformed(added, "")
+        expected = 422 if malformed else 403 if reserved_keys(added) else None
         found = denial(kube, added)
 
         assert (found and found.status) == expected, added

@@ -12,9 +12,7 @@ from webhook.forecast.snapshot import ClusterObjects, ConstrainedPod, PodDisrupt
 from webhook.k8s.nodes import NodeView
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.config import ClusterConfig
-from webhook.placement.migrations import Migration
-from webhook.placement.vmis import Vmi
-from webhook.placement.volumes import Claim, PersistentVolume
+from webhook.placement.machines import Claim, Migration, PersistentVolume, Vmi
 
 Json = dict[str, Any]
 

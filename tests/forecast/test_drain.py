@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.forecast import clusters
 from tests.forecast.clusters import apart, budget, filler, node, snapshot, together, vm
 from tests.forecast.oracle import Simulated
-from webhook.admission.work import Work
+from webhook.admission.step_budget import StepBudget
 from webhook.errors import InputError
 from webhook.forecast import drain as planner
 from webhook.forecast import report
@@ -355,7 +355,7 @@ def test_large_clusters_take_few_steps() -> None:
             vm(f"vm-{index}", f"n{index % number:04}", labels={"app": f"a{index % 7}"}, affinity=apart(app="a0"))
             for index in range(2 * number)
         ]
-        work = Work(planner.MAX_STEPS)
+        work = StepBudget(planner.MAX_STEPS)
         work.run(planner._plan, snapshot(nodes, vms), [], True, None)
         return work.spent
 

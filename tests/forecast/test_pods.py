@@ -6,15 +6,15 @@ import msgspec
 import pytest
 
 from tests.forecast.clusters import HOST, apart, node, snapshot, vm
-from webhook.admission.work import Work
+from webhook.admission.step_budget import StepBudget
 from webhook.forecast import drain as planner
 from webhook.forecast import pods
 from webhook.forecast.drain import MAX_STEPS, plan
 from webhook.forecast.pods import POD_ANTI_AFFINITY, Neighbors, PodConstraints, PodInfo, rules_of
 from webhook.forecast.snapshot import SpreadTerm
-from webhook.placement.affinity import Affinity
+from webhook.k8s.types.scheduling import Affinity
 from webhook.placement.index import NodeIndex
-from webhook.placement.node import Node
+from webhook.placement.nodes import Node
 
 NAMESPACES = {"shop": {"team": "x"}, "lab": {"team": "y"}, "bare": {}}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -184,7 +184,7 @@ def test_rules_that_tenants_write_by_the_thousand_take_bounded_steps(monkeypatch
         roomy = [node(name, memory="64Gi", cpu="4k") for name in ("a", "b")]
         for each in roomy:
             each["status"]["allocatable"]["pods"] = "10k"
-        work = Work(MAX_STEPS)
+        work = StepBudget(MAX_STEPS)
         work.run(planner._plan, snapshot(roomy, vms), ["b"], False, None)
         return work.spent
 

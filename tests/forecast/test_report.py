@@ -28,7 +28,7 @@ from webhook.forecast.report import (
     limits_of,
 )
 from webhook.kubevirt.config import ClusterConfig
-from webhook.placement.migrations import Migration, MigrationStatus
+from webhook.placement.machines import Migration, MigrationStatus
 
 PAGE = Path(__file__).parents[2] / "docs" / "drain.md"
 GIB = 2**30

@@ -22,10 +22,10 @@ from webhook import names
 from webhook.admission.audit import Record
 from webhook.errors import InputError
 from webhook.k8s import quantity
+from webhook.k8s.types.selectors import find_malformed, parse_selector
 from webhook.k8s.yaml_documents import objects_in, parse_documents
 from webhook.kubevirt.instancetype import reference
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER
-from webhook.placement import syntax
 from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.review.reviewer import NullObserver, Reviewer
 from webhook.server.app import timeout_of
@@ -181,8 +181,8 @@ def texts(data: bytes) -> str:
     text = data.decode(errors="replace")
     said = [
         _refused(lambda: quantity.canonical(text)),
-        _refused(lambda: syntax.selector(text.split(","), "--to")),
-        _refused(lambda: syntax.find_malformed({text: text}, "spec")),
+        _refused(lambda: parse_selector(text.split(","), "--to")),
+        _refused(lambda: find_malformed({text: text}, "spec")),
         _refused(lambda: reference.parse(INSTANCETYPE_MATCHER, text, "spec")),
         _refused(lambda: question(text)),
         _refused(lambda: question(f"namespace=demo&name=web01&to={text}")),

@@ -32,7 +32,7 @@ from webhook.k8s.views import Namespace, ObjectMeta
 from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.views import VirtualMachineInstance, VmiSpec
 from webhook.placement.index import NodeIndex
-from webhook.placement.node import Node
+from webhook.placement.nodes import Node
 
 POLICIES = (names.SCHEDULING, names.INSTANCETYPES, names.MIGRATION, names.EVICTION)
 # With defaults and an allow-list, with expansion, and without anything.

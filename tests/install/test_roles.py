@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from webhook import names
-from webhook.placement.volumes import CLAIMS, VOLUMES
+from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.migration.virtualmachineinstancemigrations import PIN_RESOURCE, PIN_VERB
 from webhook.server.page.views import PATH
 

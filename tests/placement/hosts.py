@@ -6,7 +6,7 @@ from tests.placement.samples import (
     HOST,
     node,
 )
-from webhook.placement.requirement import Label, Requirements
+from webhook.placement.requirements import Label, Requirements
 
 VENDOR = "cpu-vendor.node.kubevirt.io/"
 FEATURE = "cpu-feature.node.kubevirt.io/"

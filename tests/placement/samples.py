@@ -8,10 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from webhook.kubevirt.config import ClusterConfig
-from webhook.placement.launcher_pods import LauncherPod
-from webhook.placement.node import Node
-from webhook.placement.reading import read
-from webhook.placement.vmis import Vmi
+from webhook.placement.machines import LauncherPod, Vmi
+from webhook.placement.nodes import Node, convert_to_view
 
 Json = dict[str, Any]
 
@@ -40,11 +38,11 @@ def node(
 
 
 def vmi(spec: Json | None = None, domain: Json | None = None, **status: Any) -> Vmi:
-    return read(Vmi, {"spec": {"domain": domain or {}, **(spec or {})}, "status": status}, "vmi")
+    return convert_to_view(Vmi, {"spec": {"domain": domain or {}, **(spec or {})}, "status": status}, "vmi")
 
 
 def pod(**selector: str) -> LauncherPod:
-    return read(LauncherPod, {"spec": {"nodeSelector": selector}}, "pod")
+    return convert_to_view(LauncherPod, {"spec": {"nodeSelector": selector}}, "pod")
 
 
 def kubevirt(**developer: Any) -> ClusterConfig:

@@ -3,25 +3,29 @@ from __future__ import annotations
 from typing import Any
 
 from tests.placement.samples import expression, expressions, node, vmi
-from webhook.placement.advice import notes
-from webhook.placement.reading import read
-from webhook.placement.volumes import PersistentVolume
+from webhook.placement.eligibility import eligibility_notes
+from webhook.placement.machines import PersistentVolume
+from webhook.placement.nodes import convert_to_view
 
 NODES = [node("n1", {"zone": "a"}), node("n2", {"zone": "b"})]
 
 
 def volume(*terms: Any) -> PersistentVolume:
-    return read(PersistentVolume, {"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}}, "volume")
+    return convert_to_view(
+        PersistentVolume, {"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}}, "volume"
+    )
 
 
 def test_nothing_to_say() -> None:
-    assert notes(vmi(), NODES) == ()
+    assert eligibility_notes(vmi(), NODES) == ()
     assert (
-        notes(vmi({"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}}), NODES)
+        eligibility_notes(
+            vmi({"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}}), NODES
+        )
         == ()
     )
     soft = {"whenUnsatisfiable": "ScheduleAnyway"}
-    assert notes(vmi({"topologySpreadConstraints": [soft, None]}), NODES) == ()
+    assert eligibility_notes(vmi({"topologySpreadConstraints": [soft, None]}), NODES) == ()
 
 
 def test_what_depends_on_other_pods() -> None:
@@ -31,7 +35,7 @@ def test_what_depends_on_other_pods() -> None:
         "topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}],
     }
 
-    near, away, spread = notes(vmi(spec), NODES)
+    near, away, spread = eligibility_notes(vmi(spec), NODES)
     assert "affinity" in near
     assert "anti-affinity" in away
     assert "spread" in spread
@@ -44,7 +48,7 @@ def test_volumes_that_few_nodes_reach() -> None:
         "free": PersistentVolume(),
     }
 
-    (note,) = notes(vmi(), NODES, volumes=volumes)
+    (note,) = eligibility_notes(vmi(), NODES, volumes=volumes)
     assert '"root"' in note
     assert "1/2" in note
 
@@ -52,7 +56,7 @@ def test_volumes_that_few_nodes_reach() -> None:
 def test_resources() -> None:
     free = {"n1": {"memory": 1000}, "n2": {}, "elsewhere": {}}
 
-    (note,) = notes(vmi(), NODES, requests={"memory": 500, "cpu": 0}, free=free)
+    (note,) = eligibility_notes(vmi(), NODES, requests={"memory": 500, "cpu": 0}, free=free)
     assert "1/2" in note
     assert "memory" in note
-    assert notes(vmi(), NODES, requests={"memory": 500}) == ()
+    assert eligibility_notes(vmi(), NODES, requests={"memory": 500}) == ()

@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 
 from tests.placement.node_by_node import reasons_by_node
-from webhook.placement import requirement
-from webhook.placement.allocation import Allocatable, Reachable
-from webhook.placement.expression import Expression, Term
+from webhook.k8s.types.selectors import Expression, Term
 from webhook.placement.index import NodeIndex
-from webhook.placement.node import Node
+from webhook.placement.nodes import Node
+from webhook.placement.requirements import Allocatable, Kvm, Origin, Reachable
 
 FOO = "example.com/foo"
-TWO = Allocatable(requirement.RESOURCES, FOO, 2)
+TWO = Allocatable(Origin.RESOURCES, FOO, 2)
 
 
 def node(name: str = "n1", labels: dict[str, str] | None = None, **status: Any) -> Node:
@@ -43,21 +42,21 @@ def test_a_node_that_could_hold_it_or_has_not_said(status: Any) -> None:
 
 
 def test_amounts_in_units() -> None:
-    memory = Allocatable(requirement.RESOURCES, "memory", 2299 * 2**20)
+    memory = Allocatable(Origin.RESOURCES, "memory", 2299 * 2**20)
 
     assert "memory" in memory.lacking
     assert "2299Mi" in memory.lacking
-    assert Allocatable(requirement.KVM, "devices.kubevirt.io/kvm", 1).clause == requirement.Kvm(requirement.KVM).clause
+    assert Allocatable(Origin.KVM, "devices.kubevirt.io/kvm", 1).clause == Kvm(Origin.KVM).clause
 
 
 def test_nodes_on_which_a_volume_cannot_be_used() -> None:
     zone_a = Term.of((Expression.equals("zone", "a"),), (), "terms[0]")
-    local = Reachable(requirement.VOLUMES, (zone_a,), "root")
+    local = Reachable(Origin.VOLUMES, (zone_a,), "root")
     nodes = [node("n1", {"zone": "a"}), node("n2", {"zone": "b"}), node("n3")]
 
-    verdict = NodeIndex(nodes).review((local,))
-    assert verdict.names() == ["n1"]
-    assert reasons_by_node(verdict, nodes) == {each.name: local.reasons(each) for each in nodes}
+    eligibility = NodeIndex(nodes).review((local,))
+    assert eligibility.names() == ["n1"]
+    assert reasons_by_node(eligibility, nodes) == {each.name: local.reasons(each) for each in nodes}
     assert '"root"' in local.clause
     assert "zone=b" in local.reasons(nodes[1])[0].has
     assert "root" in local.lacking

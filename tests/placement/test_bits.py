@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.samples import untimed
-from webhook.placement.bits import positions, select
+from webhook.placement.nodes import bitset_items, bitset_positions
 
 
 @untimed
@@ -12,4 +12,4 @@ from webhook.placement.bits import positions, select
 def test_the_items_of_the_set_are_chosen_in_order(members: set[int]) -> None:
     bits = sum(1 << member for member in members)
 
-    assert list(select(bits, range(201))) == list(positions(bits)) == sorted(members)
+    assert list(bitset_items(bits, range(201))) == list(bitset_positions(bits)) == sorted(members)

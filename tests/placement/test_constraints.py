@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.hosts import FEATURE, HOST_MODEL, INTEL, MODEL, NAMED, OBSOLETE, VENDOR, asked
-from tests.placement.node_by_node import eligibility
+from tests.placement.node_by_node import reasons_node_by_node
 from tests.placement.samples import (
     HOST,
     affinity,
@@ -24,16 +24,14 @@ from tests.placement.samples import (
     vmis,
 )
 from tests.placement.samples import vmi as a_vmi
+from webhook.k8s.types.scheduling import Placed
+from webhook.k8s.types.selectors import Expression
 from webhook.kubevirt.config import DEFAULTS
-from webhook.placement.affinity import Placed
-from webhook.placement.constraints import gaps, of, own
-from webhook.placement.eligibility import reasons
-from webhook.placement.expression import Expression
-from webhook.placement.launcher_pods import LauncherPod
-from webhook.placement.migrations import Migration
-from webhook.placement.reading import read
-from webhook.placement.requirement import Elsewhere, Kvm, Label, OneOf, Requirements, Uncordoned, Untainted
-from webhook.placement.vmis import Vmi
+from webhook.placement.eligibility import unmet_requirements
+from webhook.placement.machines import LauncherPod, Migration, Vmi
+from webhook.placement.nodes import convert_to_view
+from webhook.placement.requirements import Elsewhere, Kvm, Label, OneOf, Requirements, Uncordoned, Untainted
+from webhook.placement.target_pods import own_requirements, requirement_gaps, target_pod_requirements
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 
@@ -48,7 +46,9 @@ def adding(**selector: str) -> Migration:
 def test_every_layer_has_its_origin() -> None:
     vm = a_vmi({"architecture": "amd64", "nodeSelector": {"zone": "a"}}, NAMED)
 
-    assert asked(of(vm, adding(zone="b", disk="ssd"), configuration=kubevirt(nodeSelectors={"pool": "vms"}))) == {
+    assert asked(
+        target_pod_requirements(vm, adding(zone="b", disk="ssd"), configuration=kubevirt(nodeSelectors={"pool": "vms"}))
+    ) == {
         "added": ["zone=b", "disk=ssd"],
         "schedulable": ["kubevirt.io/schedulable=true"],
         "kubevirt": ["kubernetes.io/arch=amd64", "cpu-model.node.kubevirt.io/Westmere=true"],
@@ -63,7 +63,9 @@ def test_later_layers_overwrite_earlier_ones_but_not_what_is_added() -> None:
     vm = a_vmi({"architecture": "amd64", "nodeSelector": own_selector}, NAMED)
     cluster = kubevirt(nodeSelectors={"pool": "vms", "kubernetes.io/arch": "riscv64"})
 
-    found = asked(of(vm, Migration.adding({"pool": "other", model: "false"}), configuration=cluster))
+    found = asked(
+        target_pod_requirements(vm, Migration.adding({"pool": "other", model: "false"}), configuration=cluster)
+    )
 
     assert found == {
         "added": ["pool=other", f"{model}=false"],
@@ -75,7 +77,7 @@ def test_later_layers_overwrite_earlier_ones_but_not_what_is_added() -> None:
 def test_an_equal_value_keeps_its_first_origin() -> None:
     vm = a_vmi({"nodeSelector": {"pool": "vms"}}, NAMED)
 
-    assert "vm" not in asked(of(vm, configuration=kubevirt(nodeSelectors={"pool": "vms"})))
+    assert "vm" not in asked(target_pod_requirements(vm, configuration=kubevirt(nodeSelectors={"pool": "vms"})))
 
 
 def test_no_selector_holds_an_emulated_vm_to_an_architecture() -> None:
@@ -83,7 +85,7 @@ def test_no_selector_holds_an_emulated_vm_to_an_architecture() -> None:
     vm = a_vmi({"architecture": "arm64", "nodeSelector": {arch: "arm64", "zone": "a"}}, NAMED)
     cluster = kubevirt(featureGates=["CrossArchitectureVirtualization"], nodeSelectors={arch: "arm64"})
 
-    found = asked(of(vm, Migration.adding({arch: "amd64"}), configuration=cluster))
+    found = asked(target_pod_requirements(vm, Migration.adding({arch: "amd64"}), configuration=cluster))
 
     assert found["added"] == [f"{arch}=amd64"]
     assert found["vm"] == ["zone=a"]
@@ -92,13 +94,15 @@ def test_no_selector_holds_an_emulated_vm_to_an_architecture() -> None:
 
 
 def test_kvm_is_needed_unless_it_is_emulated() -> None:
-    assert any(isinstance(each, Kvm) for each in of(a_vmi()))
-    assert not any(isinstance(each, Kvm) for each in of(a_vmi(), configuration=kubevirt(useEmulation=True)))
+    assert any(isinstance(each, Kvm) for each in target_pod_requirements(a_vmi()))
+    assert not any(
+        isinstance(each, Kvm) for each in target_pod_requirements(a_vmi(), configuration=kubevirt(useEmulation=True))
+    )
 
 
 def test_the_api_servers_own_tolerations_count() -> None:
     lost = [{"key": "node.kubernetes.io/unreachable", "effect": effect} for effect in ("NoSchedule", "NoExecute")]
-    (untainted,) = (each for each in of(a_vmi()) if isinstance(each, Untainted))
+    (untainted,) = (each for each in target_pod_requirements(a_vmi()) if isinstance(each, Untainted))
 
     assert [reason.has for reason in untainted.reasons(node(taints=lost))] == [
         "has the taint node.kubernetes.io/unreachable:NoSchedule"
@@ -119,7 +123,7 @@ def test_the_api_servers_own_tolerations_count() -> None:
 )
 def test_the_api_server_tolerates_only_what_nobody_spoke_of(tolerations: Any, tolerated: bool) -> None:
     vm = a_vmi({"tolerations": tolerations})
-    (untainted,) = (each for each in of(vm) if isinstance(each, Untainted))
+    (untainted,) = (each for each in target_pod_requirements(vm) if isinstance(each, Untainted))
     lost = node(taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}])
 
     assert (not untainted.reasons(lost)) is tolerated
@@ -130,7 +134,7 @@ def test_the_api_server_tolerates_only_what_nobody_spoke_of(tolerations: Any, to
 
 def test_what_kubevirt_appends_to_every_term_stands_apart() -> None:
     vm = a_vmi({"affinity": affinity(expressions(expression("zone", "In", "a", "b")))}, HOST_MODEL)
-    requirements = of(vm)
+    requirements = target_pod_requirements(vm)
 
     assert asked(requirements)["kubevirt"] == [f"no {OBSOLETE}"]
     assert [str(each.terms[0]) for each in requirements if isinstance(each, OneOf)] == ["zone in (a, b)"]
@@ -140,20 +144,20 @@ def test_what_kubevirt_appends_to_every_term_stands_apart() -> None:
 def test_an_empty_term_matches_by_what_kubevirt_appends(empty: Any) -> None:
     spec = {"affinity": affinity(empty)}
 
-    assert eligible(of(a_vmi(spec, HOST_MODEL))) == ["n2"]
-    assert eligible(of(a_vmi(spec, NAMED))) == []
+    assert eligible(target_pod_requirements(a_vmi(spec, HOST_MODEL))) == ["n2"]
+    assert eligible(target_pod_requirements(a_vmi(spec, NAMED))) == []
 
 
 def test_no_terms_match_nothing() -> None:
-    assert eligible(of(a_vmi({"affinity": affinity()}, HOST_MODEL))) == []
+    assert eligible(target_pod_requirements(a_vmi({"affinity": affinity()}, HOST_MODEL))) == []
 
 
 def eligible(requirements: Requirements) -> list[str]:
     shared = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/Westmere": "true"}
     nodes = [node("n2", shared), node("n3", {**shared, OBSOLETE: "true"})]
     if requirements and any(OBSOLETE in str(each.expression) for each in requirements if isinstance(each, Label)):
-        assert reasons(requirements, nodes[1])
-    return [name for name, why in eligibility(requirements, nodes[:1]).items() if not why]
+        assert unmet_requirements(requirements, nodes[1])
+    return [name for name, why in reasons_node_by_node(requirements, nodes[:1]).items() if not why]
 
 
 # -- requirements that only the present pod shows ----------------------------------------------------------------------
@@ -174,7 +178,9 @@ def test_unknown_labels_of_kubevirts_are_mirrored() -> None:
         }
     )
 
-    found = asked(of(a_vmi(None, NAMED), source_pod=source, source_pod_added={"kubevirt.io/mine": "true"}))
+    found = asked(
+        target_pod_requirements(a_vmi(None, NAMED), source_pod=source, source_pod_added={"kubevirt.io/mine": "true"})
+    )
 
     assert found["kubevirt"] == [
         "cpu-model.node.kubevirt.io/Westmere=true",
@@ -190,8 +196,10 @@ def test_what_a_feature_gate_asked_for_goes_with_it() -> None:
     ours = ["kubevirt.io/vm-arch-amd64=true", "hyperv.node.kubevirt.io/vpindex=true"]
     source = pod(**{expression.partition("=")[0]: "true" for expression in ours}, **{"kubevirt.io/cca": "true"})
 
-    opened = asked(of(vm, source_pod=source, configuration=kubevirt(featureGates=gates)))["kubevirt"]
-    closed = asked(of(vm, source_pod=source))["kubevirt"]
+    opened = asked(target_pod_requirements(vm, source_pod=source, configuration=kubevirt(featureGates=gates)))[
+        "kubevirt"
+    ]
+    closed = asked(target_pod_requirements(vm, source_pod=source))["kubevirt"]
 
     named, mirrored = "cpu-model.node.kubevirt.io/Westmere=true", "kubevirt.io/cca=true"
     assert sorted(opened) == sorted([named, mirrored, *ours])
@@ -203,14 +211,14 @@ def test_a_recorded_target_pod_is_what_we_expect() -> None:
     target = json.loads((CAPTURES / "pod-create-migration-target.json").read_text())["request"]["object"]["spec"]
     vm = a_vmi({"architecture": "amd64"}, HOST_MODEL, nodeName="n1", machine={"type": "q35"})
 
-    requirements = of(vm, adding(zone="b"), source_pod=pod(), source_node=INTEL)
+    requirements = target_pod_requirements(vm, adding(zone="b"), source_pod=pod(), source_node=INTEL)
 
     ours = {str(each.expression) for each in requirements if isinstance(each, Label)}
     model = {f"{MODEL}Skylake=true", f"{MODEL}Skylake-Client-IBRS=true"}
     assert ours - model == {f"{key}={value}" for key, value in target["nodeSelector"].items()} - model | {
         f"no {OBSOLETE}"
     }
-    (theirs,) = (each for each in own(read(Placed, target, "pod")) if isinstance(each, OneOf))
+    (theirs,) = (each for each in own_requirements(convert_to_view(Placed, target, "pod")) if isinstance(each, OneOf))
     assert [str(term) for term in theirs.terms] == [f"no {OBSOLETE}"]
     (untainted,) = (each for each in requirements if isinstance(each, Untainted))
     assert [(each.key, each.operator, each.effect) for each in untainted.tolerations] == [
@@ -224,13 +232,13 @@ def test_a_recorded_target_pod_is_what_we_expect() -> None:
 def test_the_present_node_is_left() -> None:
     running = a_vmi(None, NAMED, nodeName="n1")
 
-    assert Elsewhere("source node", "n1", "host-1") in of(running, source_node=INTEL)
-    assert Elsewhere("source node", "n1") in of(running)
-    assert Elsewhere("source node", "n1") in of(running, source_node=node("n2"))
-    assert not any(isinstance(each, Elsewhere) for each in of(a_vmi(None, NAMED)))
+    assert Elsewhere("source node", "n1", "host-1") in target_pod_requirements(running, source_node=INTEL)
+    assert Elsewhere("source node", "n1") in target_pod_requirements(running)
+    assert Elsewhere("source node", "n1") in target_pod_requirements(running, source_node=node("n2"))
+    assert not any(isinstance(each, Elsewhere) for each in target_pod_requirements(a_vmi(None, NAMED)))
 
 
-RECEIVES = read(Migration, {"spec": {"receive": {"migrationID": "x"}}}, "migration")
+RECEIVES = convert_to_view(Migration, {"spec": {"receive": {"migrationID": "x"}}}, "migration")
 
 
 def test_a_received_vm_keeps_away_from_the_hostname_that_it_comes_from() -> None:
@@ -238,12 +246,12 @@ def test_a_received_vm_keeps_away_from_the_hostname_that_it_comes_from() -> None
     state = {"sourceState": {"node": "far-1", "nodeSelectors": selectors}}
     coming = a_vmi(None, HOST_MODEL, nodeName="n1", migrationState=state)
 
-    found = asked(of(coming, RECEIVES))
+    found = asked(target_pod_requirements(coming, RECEIVES))
 
     assert found["source node"] == [f"{HOST}!=far-1"]
     assert found["host-model"] == [f"{MODEL}Skylake=true"]
-    assert not any(isinstance(each, Elsewhere) for each in of(coming, RECEIVES))
-    assert "source node" not in asked(of(a_vmi(None, HOST_MODEL), RECEIVES))
+    assert not any(isinstance(each, Elsewhere) for each in target_pod_requirements(coming, RECEIVES))
+    assert "source node" not in asked(target_pod_requirements(a_vmi(None, HOST_MODEL), RECEIVES))
 
 
 def test_a_received_vm_keeps_the_cpu_that_its_source_tells() -> None:
@@ -255,28 +263,30 @@ def test_a_received_vm_keeps_the_cpu_that_its_source_tells() -> None:
     }
     coming = a_vmi(None, HOST_MODEL, migrationState={"sourceState": {"node": "far-1", "nodeSelectors": selectors}})
 
-    found = asked(of(coming, RECEIVES, source_pod=pod(**{f"{FEATURE}vmx": "true"}), source_node=INTEL))
+    found = asked(
+        target_pod_requirements(coming, RECEIVES, source_pod=pod(**{f"{FEATURE}vmx": "true"}), source_node=INTEL)
+    )
 
     assert found["host-model"] == [f"{MODEL}EPYC=true"]
     assert found["vendor"] == [f"{VENDOR}AMD=true"]
     assert "vm" not in found
-    assert asked(of(coming, Migration.adding({f"{VENDOR}Intel": "true"}), source_node=INTEL))["vendor"] == [
-        f"{VENDOR}Intel=true"
-    ]
+    assert asked(target_pod_requirements(coming, Migration.adding({f"{VENDOR}Intel": "true"}), source_node=INTEL))[
+        "vendor"
+    ] == [f"{VENDOR}Intel=true"]
 
 
 def test_gaps() -> None:
     vm, source = a_vmi(None, NAMED), pod()
     coming = a_vmi(None, NAMED, migrationState={"sourceState": {"node": "far-1"}})
 
-    assert gaps(vm, Migration(), source, INTEL) == ()
-    no_pod, no_node = gaps(vm, Migration(), None, None)
-    assert gaps(vm, Migration(), None, INTEL) == (no_pod,)
-    assert gaps(vm, Migration(), source, None) == (no_node,)
-    assert gaps(coming, RECEIVES, None, None) == ()
-    (no_source,) = gaps(vm, RECEIVES, None, None)
+    assert requirement_gaps(vm, Migration(), source, INTEL) == ()
+    no_pod, no_node = requirement_gaps(vm, Migration(), None, None)
+    assert requirement_gaps(vm, Migration(), None, INTEL) == (no_pod,)
+    assert requirement_gaps(vm, Migration(), source, None) == (no_node,)
+    assert requirement_gaps(coming, RECEIVES, None, None) == ()
+    (no_source,) = requirement_gaps(vm, RECEIVES, None, None)
     unnamed = a_vmi(None, HOST_MODEL, migrationState={"sourceState": {"node": "far-1"}})
-    (no_cpu,) = gaps(unnamed, RECEIVES, None, None)
+    (no_cpu,) = requirement_gaps(unnamed, RECEIVES, None, None)
     assert len({no_pod, no_node, no_source, no_cpu}) == 4
 
 
@@ -287,7 +297,9 @@ def test_gaps() -> None:
 @given(vm=vmis, added=selectors, more=selectors, cluster=clusters)
 def test_adding_a_selector_never_adds_a_node(vm: Vmi, added: Any, more: Any, cluster: Any) -> None:
     def eligible_with(selector: dict[str, str]) -> set[str]:
-        answer = eligibility(of(vm, Migration.adding(selector), configuration=EMULATED), cluster)
+        answer = reasons_node_by_node(
+            target_pod_requirements(vm, Migration.adding(selector), configuration=EMULATED), cluster
+        )
         return {name for name, why in answer.items() if not why}
 
     assert eligible_with({**more, **added}) <= eligible_with(added) <= eligible_with({})
@@ -308,7 +320,7 @@ def test_no_requirement_is_lost(vm: Vmi, added: Any, cluster: Any, source: Any, 
     configuration = kubevirt(nodeSelectors=cluster)
     source_pod = None if source is None else pod(**source)
 
-    requirements = of(
+    requirements = target_pod_requirements(
         vm, Migration.adding(added), source_pod=source_pod, source_node=labelled, configuration=configuration
     )
 
@@ -323,9 +335,13 @@ def test_no_requirement_is_lost(vm: Vmi, added: Any, cluster: Any, source: Any, 
     assert sum(isinstance(each, OneOf) for each in requirements) == (
         vm.spec is not None and vm.spec.affinity is not None
     )
-    assert set(of(vm, source_pod=source_pod, source_node=labelled, configuration=configuration)) <= set(requirements)
+    assert set(
+        target_pod_requirements(vm, source_pod=source_pod, source_node=labelled, configuration=configuration)
+    ) <= set(requirements)
 
 
 def test_defaults() -> None:
-    assert of(Vmi()) == of(Vmi(), Migration(), source_pod=None, configuration=DEFAULTS)
-    assert of(Vmi(), source_pod=LauncherPod()) == of(Vmi())
+    assert target_pod_requirements(Vmi()) == target_pod_requirements(
+        Vmi(), Migration(), source_pod=None, configuration=DEFAULTS
+    )
+    assert target_pod_requirements(Vmi(), source_pod=LauncherPod()) == target_pod_requirements(Vmi())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.placement.node_by_node import eligibility
+from tests.placement.node_by_node import reasons_node_by_node
 from tests.placement.samples import (
     HOST,
     NAMES,
@@ -21,19 +21,21 @@ from tests.placement.samples import (
     vmi,
     vmis,
 )
-from webhook.placement.constraints import of, own
-from webhook.placement.contradictions import (
+from webhook.k8s.types.selectors import Expression
+from webhook.placement.machines import Migration, Vmi
+from webhook.placement.nodes import Node
+from webhook.placement.requirements import (
     Contradiction,
+    Label,
+    OneOf,
+    Requirement,
+    Requirements,
     are_compatible,
     are_satisfiable,
     contradictions,
     kept_by_kubevirt,
 )
-from webhook.placement.expression import Expression
-from webhook.placement.migrations import Migration
-from webhook.placement.node import Node
-from webhook.placement.requirement import Label, OneOf, Requirement, Requirements
-from webhook.placement.vmis import Vmi
+from webhook.placement.target_pods import own_requirements, target_pod_requirements
 
 NAMED = {"cpu": {"model": "Westmere"}}
 
@@ -42,7 +44,7 @@ def told(spec: Any, added: dict[str, str] | None = None, source: Node | None = N
     """The parties to each contradiction, each as ``ORIGIN: CONDITION``."""
     running = {"nodeName": source.name} if source else {}
     migration = Migration.adding(added or {})
-    found = contradictions(of(vmi(spec, NAMED, **running), migration, source_node=source))
+    found = contradictions(target_pod_requirements(vmi(spec, NAMED, **running), migration, source_node=source))
     for each in found:
         clauses = [requirement.clause for requirement in each.requirements]
         assert str(each) == ", but ".join(clauses)
@@ -143,7 +145,7 @@ def test_an_added_feature_that_the_vm_forbids() -> None:
     domain = {"cpu": {"model": "Westmere", "features": [{"name": "svm", "policy": "forbid"}]}}
     key = "cpu-feature.node.kubevirt.io/svm"
 
-    (found,) = contradictions(of(vmi(None, domain), Migration.adding({key: "true"})))
+    (found,) = contradictions(target_pod_requirements(vmi(None, domain), Migration.adding({key: "true"})))
 
     assert list(map(party, found.requirements)) == [f"added: {key}=true", f"kubevirt: no {key}"]
 
@@ -167,7 +169,7 @@ def test_what_kubevirt_drops_without_a_word() -> None:
         HOST: "n1",
     }
 
-    found = contradictions(of(vm, Migration.adding(wishes), source_node=source))
+    found = contradictions(target_pod_requirements(vm, Migration.adding(wishes), source_node=source))
 
     assert {key: each.is_dropped for key, each in zip(wishes, sorted_by(wishes, found), strict=True)} == {
         "zone": True,
@@ -177,7 +179,7 @@ def test_what_kubevirt_drops_without_a_word() -> None:
         vendor: False,  # worse: it replaces KubeVirt's own requirement
         HOST: False,
     }
-    assert not contradictions(of(vmi({"affinity": affinity({})}, NAMED)))[0].is_dropped
+    assert not contradictions(target_pod_requirements(vmi({"affinity": affinity({})}, NAMED)))[0].is_dropped
 
 
 def test_a_key_of_its_own_is_never_dropped() -> None:
@@ -186,7 +188,7 @@ def test_a_key_of_its_own_is_never_dropped() -> None:
         "nodeSelector": {"disk": "ssd"},
         "affinity": affinity(expressions(expression("zone", "In", "a")), expressions(expression("disk", "In", "hdd"))),
     }
-    (found,) = contradictions(of(vmi(spec, NAMED), Migration.adding({"zone": "b"})))
+    (found,) = contradictions(target_pod_requirements(vmi(spec, NAMED), Migration.adding({"zone": "b"})))
 
     assert len(found.requirements) == 3
     assert not found.is_dropped
@@ -198,7 +200,7 @@ def test_what_kubevirt_holds_a_pod_to() -> None:
     vm = vmi({"nodeSelector": {"zone": "a"}}, NAMED, nodeName="n1")
 
     def without(added: dict[str, str]) -> list[str]:
-        asked = of(vm, Migration.adding(added), source_node=source)
+        asked = target_pod_requirements(vm, Migration.adding(added), source_node=source)
         kept = kept_by_kubevirt(asked)
         assert set(kept) <= set(asked)
         return [party(each) for each in asked if each not in kept]
@@ -265,7 +267,7 @@ def test_three_that_only_together_exclude_each_other() -> None:
 
     three: Requirements = (label("vm", "In", "a", "b"), label("kubevirt", "NotIn", "a"), label("cluster", "NotIn", "b"))
     terms = vmi({"affinity": affinity(expressions(expression("zone", "In", "a", "b")))}, NAMED)
-    (inside,) = (each for each in of(terms) if isinstance(each, OneOf))
+    (inside,) = (each for each in target_pod_requirements(terms) if isinstance(each, OneOf))
 
     assert [each.requirements for each in contradictions(three)] == [three]
     assert [each.requirements for each in contradictions((*three[1:], inside))] == [(inside, *three[1:])]
@@ -276,14 +278,14 @@ def test_three_that_only_together_exclude_each_other() -> None:
 @given(vm=vmis, added=selectors)
 def test_a_contradiction_leaves_no_node(vm: Vmi, added: dict[str, str]) -> None:
     source = node(vm.status.node_name) if vm.status and vm.status.node_name else None
-    requirements = of(vm, Migration.adding(added), source_node=source)
+    requirements = target_pod_requirements(vm, Migration.adding(added), source_node=source)
     anywhere = [
         Node(name, {"zone": zone, "disk": disk, HOST: name, "kubevirt.io/schedulable": "true"})
         for name, zone, disk in product(NAMES, ["a", "b", "7"], ["", "1"])
     ]
     for contradiction in contradictions(requirements):
         assert set(contradiction.requirements) <= set(requirements)
-        answer = [eligibility(contradiction.requirements, [each]) for each in anywhere]
+        answer = [reasons_node_by_node(contradiction.requirements, [each]) for each in anywhere]
         assert all(reasons for each in answer for reasons in each.values())
 
 
@@ -291,4 +293,4 @@ def test_a_contradiction_leaves_no_node(vm: Vmi, added: dict[str, str]) -> None:
 @given(vm=vmis)
 def test_what_a_vm_asks_for_itself_is_judged_too(vm: Vmi) -> None:
     assert vm.spec
-    assert all(str(each) for each in contradictions(tuple(own(vm.spec))))
+    assert all(str(each) for each in contradictions(tuple(own_requirements(vm.spec))))

@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 
 from tests.attacks.counting import Cost, lines, nonlinear
 from tests.placement.samples import Json, kubevirt, untimed
-from webhook.placement import demand
-from webhook.placement.launcher_pods import LauncherPod
-from webhook.placement.node import Node
-from webhook.placement.reading import read
-from webhook.placement.vmis import Vmi
+from webhook.placement.demand import target_pod_demand
+from webhook.placement.machines import LauncherPod, Vmi
+from webhook.placement.nodes import Node, convert_to_view
 
 GI, MI = 2**30, 2**20
 FOO = "example.com/foo"
@@ -20,12 +18,12 @@ KVM = "devices.kubevirt.io/kvm"
 
 
 def vmi(domain: Json | None = None, **spec: Any) -> Vmi:
-    return read(Vmi, {"spec": {"domain": domain or {}, **spec}}, "vmi")
+    return convert_to_view(Vmi, {"spec": {"domain": domain or {}, **spec}}, "vmi")
 
 
 def pod(compute: Json, annotations: dict[str, str] | None = None, **spec: Any) -> LauncherPod:
     containers = [{"name": "compute", "resources": {"requests": compute}}, *spec.pop("beside", ())]
-    return read(
+    return convert_to_view(
         LauncherPod, {"metadata": {"annotations": annotations}, "spec": {"containers": containers, **spec}}, "pod"
     )
 
@@ -35,7 +33,7 @@ def node(**allocatable: str) -> Node:
 
 
 def requests(vm: Vmi, launcher: LauncherPod | None, **options: Any) -> dict[str, int]:
-    return demand.of(vm, launcher, **options).requests
+    return target_pod_demand(vm, launcher, **options).requests
 
 
 def test_the_present_pod_shows_all_that_its_containers_request() -> None:
@@ -179,7 +177,7 @@ class TestDevices:
         attached = [{"name": "one", "multus": {"networkName": "sriov"}}, {"name": "default", "pod": {}}, None]
 
         assert requests(vmi(networks=attached * 2), launcher)[FOO] == 2
-        unplugged = demand.of(vmi(networks=attached), launcher)
+        unplugged = target_pod_demand(vmi(networks=attached), launcher)
         assert unplugged.requests[FOO] == 1
         (gap,) = unplugged.gaps
         assert FOO in gap
@@ -192,7 +190,7 @@ class TestDevices:
         assert requests(vm, None)[FOO] == 3
 
     def test_kubevirts_own_devices_need_no_explanation(self) -> None:
-        found = demand.of(vmi(), pod({KVM: "1", "devices.kubevirt.io/sev": "1"}))
+        found = target_pod_demand(vmi(), pod({KVM: "1", "devices.kubevirt.io/sev": "1"}))
 
         assert found.requests == {"cpu": 100, KVM: 1, "devices.kubevirt.io/sev": 1}
         assert found.gaps == ()
@@ -202,33 +200,33 @@ class TestDevices:
         vm, launcher = vmi({"resources": {"requests": {FOO: "1"}}}), pod({"memory": "1Gi", FOO: "1"})
         here = node(memory="512Mi")
 
-        found = demand.of(vm, launcher, here)
+        found = target_pod_demand(vm, launcher, here)
         assert found.requests == {"cpu": 100, "memory": GI}
         (gap,) = found.gaps
         assert FOO in gap
-        assert demand.of(vm, launcher, node(**{FOO: "1"})).requests[FOO] == 1
-        assert demand.of(vm, launcher, Node.read({"metadata": {"name": "n1"}})).requests[FOO] == 1
+        assert target_pod_demand(vm, launcher, node(**{FOO: "1"})).requests[FOO] == 1
+        assert target_pod_demand(vm, launcher, Node.read({"metadata": {"name": "n1"}})).requests[FOO] == 1
 
     def test_claims_are_named_as_not_evaluated(self) -> None:
-        (gap,) = demand.of(vmi(), pod({}, resourceClaims=[{"name": "gpu"}])).gaps
+        (gap,) = target_pod_demand(vmi(), pod({}, resourceClaims=[{"name": "gpu"}])).gaps
         assert "ResourceClaims" in gap
 
 
 def test_a_pod_with_thousands_of_resources() -> None:
     many = {f"example.com/r{number}": "1" for number in range(5000)}
-    found = demand.of(vmi({"resources": {"requests": many}}), pod(many))
+    found = target_pod_demand(vmi({"resources": {"requests": many}}), pod(many))
 
     assert len(found.requests) == 64
     (gap,) = found.gaps
     assert "4937" in gap
-    assert len(demand.of(vmi(), pod(many)).gaps) == 64
+    assert len(target_pod_demand(vmi(), pod(many)).gaps) == 64
 
 
 def test_thousands_of_resources_are_read_once() -> None:
     def cost(count: int) -> Cost:
         many = {f"example.com/r{number}": "1" for number in range(count)}
         own, present = vmi({"resources": {"requests": many}}), pod(many)
-        return lines(lambda: demand.of(own, present))
+        return lines(lambda: target_pod_demand(own, present))
 
     assert nonlinear(cost(0), cost(100), cost(200)) == {}
 
@@ -236,7 +234,7 @@ def test_thousands_of_resources_are_read_once() -> None:
 def test_a_pod_that_says_nothing_is_no_pod() -> None:
     vm = vmi({"memory": {"guest": "1Gi"}})
 
-    assert requests(vm, read(LauncherPod, {}, "pod")) == requests(vm, None) == {"cpu": 100, "memory": GI}
+    assert requests(vm, convert_to_view(LauncherPod, {}, "pod")) == requests(vm, None) == {"cpu": 100, "memory": GI}
 
 
 quantities = st.one_of(st.none(), st.integers(0, 2**40), st.sampled_from(["1Gi", "500m", "0", "-1", "many", "1e3", ""]))
@@ -264,6 +262,6 @@ def test_whatever_is_written(
     settings = kubevirt(cpuAllocationRatio=ratio, memoryOvercommit=overcommit)
 
     for present in (None, launcher):
-        found = demand.of(vm, present, configuration=settings)
+        found = target_pod_demand(vm, present, configuration=settings)
         assert all(amount > 0 for amount in found.requests.values())
         assert "foo" not in found.requests

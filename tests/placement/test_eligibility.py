@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from tests.placement.node_by_node import eligibility
+from tests.placement.node_by_node import reasons_node_by_node
 from tests.placement.samples import affinity, expression, expressions, node, vmi
-from webhook.placement.constraints import of
-from webhook.placement.eligibility import reasons
-from webhook.placement.migrations import Migration
+from webhook.placement.eligibility import unmet_requirements
+from webhook.placement.machines import Migration
+from webhook.placement.target_pods import target_pod_requirements
 
 SCHEDULABLE = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/Westmere": "true"}
 VM = vmi(
@@ -16,7 +16,7 @@ def test_all_reasons_are_told_not_the_first() -> None:
     taints = [{"key": "dedicated", "effect": "NoSchedule"}, {"key": "maint", "effect": "NoExecute"}]
     worst = node("n1", {"disk": "hdd"}, taints=taints, cordoned=True, kvm="0")
 
-    told = reasons(of(VM, Migration.adding({"zone": "b"})), worst)
+    told = unmet_requirements(target_pod_requirements(VM, Migration.adding({"zone": "b"})), worst)
 
     assert [(reason.requirement.origin, reason.has) for reason in told] == [
         ("added", "has no label zone"),
@@ -34,7 +34,7 @@ def test_all_reasons_are_told_not_the_first() -> None:
 def test_by_node() -> None:
     right, wrong = node("n2", {**SCHEDULABLE, "disk": "ssd"}), node("n3", {**SCHEDULABLE, "disk": "hdd"})
 
-    answer = eligibility(of(VM), [right, wrong])
+    answer = reasons_node_by_node(target_pod_requirements(VM), [right, wrong])
 
     assert answer["n2"] == ()
     assert [reason.has for reason in answer["n3"]] == ["has disk=hdd"]

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from webhook.placement.expression import Expression, Term, integer
-from webhook.placement.syntax import key_problem, value_problem
+from webhook.k8s.types.selectors import Expression, Term, integer, key_problem, value_problem
 
 
 @pytest.mark.parametrize(

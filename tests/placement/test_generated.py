@@ -6,7 +6,14 @@ import pytest
 
 from tests.placement.samples import kubevirt, vmi
 from webhook.kubevirt.config import DEFAULTS
-from webhook.placement.generated import architecture, forbidden_labels, host_model, is_emulated, is_sticky, keys
+from webhook.placement.target_pods import (
+    architecture_label,
+    forbidden_labels,
+    generated_labels,
+    host_model_labels,
+    is_emulated,
+    is_sticky_label,
+)
 
 CROSS = kubevirt(featureGates=["CrossArchitectureVirtualization"])
 STRICT = kubevirt(featureGates=["HypervStrictCheck"])
@@ -21,7 +28,7 @@ HYPERV = {
 
 
 def required(domain: dict[str, Any], spec: dict[str, Any] | None = None, **status: Any) -> list[str]:
-    return list(keys(vmi(spec, domain, **status), DEFAULTS, {}))
+    return list(generated_labels(vmi(spec, domain, **status), DEFAULTS, {}))
 
 
 def test_a_plain_vm_needs_nothing() -> None:
@@ -56,7 +63,7 @@ def test_cpu_models_and_features() -> None:
     ],
 )
 def test_dedicated_cpus(source: dict[str, str], label: str) -> None:
-    assert list(keys(vmi(None, {"cpu": {"dedicatedCpuPlacement": True}}), DEFAULTS, source)) == [label]
+    assert list(generated_labels(vmi(None, {"cpu": {"dedicatedCpuPlacement": True}}), DEFAULTS, source)) == [label]
 
 
 def test_realtime() -> None:
@@ -75,10 +82,13 @@ def test_the_machine_that_runs_counts() -> None:
 def test_hyperv_is_looked_at_only_if_strict() -> None:
     windows = vmi(None, {"features": {"hyperv": HYPERV}})
 
-    assert list(keys(windows, DEFAULTS, {})) == []
-    assert list(keys(windows, STRICT, {})) == ["hyperv.node.kubevirt.io/vpindex", "cpu-vendor.node.kubevirt.io/Intel"]
+    assert list(generated_labels(windows, DEFAULTS, {})) == []
+    assert list(generated_labels(windows, STRICT, {})) == [
+        "hyperv.node.kubevirt.io/vpindex",
+        "cpu-vendor.node.kubevirt.io/Intel",
+    ]
     off = vmi(None, {"features": {"hyperv": {"evmcs": {"enabled": False}}}})
-    assert list(keys(off, STRICT, {})) == list(keys(vmi(), STRICT, {})) == []
+    assert list(generated_labels(off, STRICT, {})) == list(generated_labels(vmi(), STRICT, {})) == []
 
 
 @pytest.mark.parametrize(
@@ -122,14 +132,14 @@ def test_secure_execution() -> None:
 def test_architecture() -> None:
     arm = vmi({"architecture": "ARM64"})
 
-    assert architecture(arm) == {"kubernetes.io/arch": "arm64"}
-    assert architecture(vmi()) == {}
+    assert architecture_label(arm) == {"kubernetes.io/arch": "arm64"}
+    assert architecture_label(vmi()) == {}
     assert is_emulated(arm, CROSS)
     assert not is_emulated(arm, DEFAULTS)
-    assert list(keys(arm, CROSS, {})) == ["kubevirt.io/vm-arch-ARM64"]
+    assert list(generated_labels(arm, CROSS, {})) == ["kubevirt.io/vm-arch-ARM64"]
     # A VM without an architecture stays where its selectors tell it to be.
     assert not is_emulated(vmi(), CROSS)
-    assert list(keys(vmi(), CROSS, {})) == []
+    assert list(generated_labels(vmi(), CROSS, {})) == []
 
 
 def test_what_nodes_must_not_have() -> None:
@@ -154,7 +164,7 @@ def test_a_hosts_own_cpu() -> None:
         "cpu-model.node.kubevirt.io/Westmere": "true",
     }
 
-    assert host_model(labels) == {
+    assert host_model_labels(labels) == {
         "cpu-model-migration.node.kubevirt.io/Skylake": "true",
         "cpu-feature.node.kubevirt.io/by-hand": "yes",
         "cpu-feature.node.kubevirt.io/vmx": "true",
@@ -162,7 +172,7 @@ def test_a_hosts_own_cpu() -> None:
 
 
 def test_without_its_model_a_host_has_no_features_either() -> None:
-    assert host_model({"host-model-required-features.node.kubevirt.io/vmx": "true"}) == {}
+    assert host_model_labels({"host-model-required-features.node.kubevirt.io/vmx": "true"}) == {}
 
 
 @pytest.mark.parametrize(
@@ -177,4 +187,4 @@ def test_without_its_model_a_host_has_no_features_either() -> None:
     ],
 )
 def test_what_later_migrations_inherit(key: str, copied: bool) -> None:
-    assert is_sticky(key) is copied
+    assert is_sticky_label(key) is copied

@@ -7,38 +7,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.placement.node_by_node import eligibility, reasons_by_node
+from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
 from tests.placement.samples import HOST, NAMES, clusters, node, nodes, requests, selectors, thorough, vmi, vmis
-from webhook.placement.allocation import Allocatable
-from webhook.placement.bits import union
-from webhook.placement.constraints import of, own
-from webhook.placement.expression import Expression, Term
-from webhook.placement.index import NodeIndex
-from webhook.placement.levels import Levels
-from webhook.placement.migrations import Migration
-from webhook.placement.node import Node
-from webhook.placement.requirement import AFFINITY, OneOf, Requirement, Requirements
-from webhook.placement.vmis import Vmi
+from webhook.k8s.types.selectors import Expression, Term
+from webhook.placement.index import NodeIndex, ResourceIndex
+from webhook.placement.machines import Migration, Vmi
+from webhook.placement.nodes import Node, bitset_union
+from webhook.placement.requirements import Allocatable, OneOf, Origin, Requirement, Requirements
+from webhook.placement.target_pods import own_requirements, target_pod_requirements
 
-ZONE_B = of(vmi(), Migration.adding({"zone": "b"}))[:1]
+ZONE_B = target_pod_requirements(vmi(), Migration.adding({"zone": "b"}))[:1]
 
 
 def agree(index: NodeIndex, requirements: Requirements, cluster: list[Node]) -> None:
     """The index gives what looking at each node gives, in all its forms."""
-    plain = eligibility(requirements, cluster)
-    verdict = index.review(requirements)
-    assert reasons_by_node(verdict, cluster) == plain
-    assert verdict.total == len(cluster)
-    assert verdict.names() == sorted(name for name, reasons in plain.items() if not reasons)
-    assert verdict.count == len(verdict.names())
+    plain = reasons_node_by_node(requirements, cluster)
+    eligibility = index.review(requirements)
+    assert reasons_by_node(eligibility, cluster) == plain
+    assert eligibility.total == len(cluster)
+    assert eligibility.names() == sorted(name for name, reasons in plain.items() if not reasons)
+    assert eligibility.count == len(eligibility.names())
     by_class: dict[tuple[Requirement, str], list[str]] = {}
     for name, reasons in plain.items():
         for reason in reasons:
             text = reason.has.removeprefix("has the taint ") if "taint" in reason.has else ""
             by_class.setdefault((reason.requirement, text), []).append(name)
-    found = {(each.requirement, str(each.taint or "")): verdict.names(each) for each in verdict.failures}
+    found = {(each.requirement, str(each.taint or "")): eligibility.names(each) for each in eligibility.failures}
     assert found == {what: sorted(names) for what, names in by_class.items()}
-    assert all(each.count == len(verdict.names(each)) for each in verdict.failures)
+    assert all(each.count == len(eligibility.names(each)) for each in eligibility.failures)
 
 
 @thorough
@@ -48,9 +44,9 @@ def test_the_index_agrees_with_the_plain_way(
 ) -> None:
     index = NodeIndex(cluster)
 
-    agree(index, of(vm, Migration.adding(added), source_node=source, requests=asked), cluster)
+    agree(index, target_pod_requirements(vm, Migration.adding(added), source_node=source, requests=asked), cluster)
     assert vm.spec
-    agree(index, tuple(own(vm.spec)), cluster)
+    agree(index, tuple(own_requirements(vm.spec)), cluster)
 
 
 class Updates(RuleBasedStateMachine):
@@ -74,7 +70,7 @@ class Updates(RuleBasedStateMachine):
     @rule(vm=vmis, added=selectors, asked=requests)
     def review(self, vm: Vmi, added: Any, asked: dict[str, int]) -> None:
         cluster = [self.nodes[each.name] for each in self.index]
-        agree(self.index, of(vm, Migration.adding(added), requests=asked), cluster)
+        agree(self.index, target_pod_requirements(vm, Migration.adding(added), requests=asked), cluster)
 
     @invariant()
     def is_like_a_new_one(self) -> None:
@@ -88,7 +84,9 @@ class Updates(RuleBasedStateMachine):
             (self.index._levels, fresh._levels),
         ):
             assert kept.keys() == new.keys()
-        assert self.index._labelled == {key: union(self.index._values[key].values()) for key in self.index._labelled}
+        assert self.index._labelled == {
+            key: bitset_union(self.index._values[key].values()) for key in self.index._labelled
+        }
         assert {key: values.keys() for key, values in self.index._values.items()} == {
             key: values.keys() for key, values in fresh._values.items()
         }
@@ -155,13 +153,13 @@ def test_a_heartbeat_touches_only_the_amounts_that_changed(monkeypatch: pytest.M
 
     index = NodeIndex(reporting(f"n{number}", number) for number in range(100))
     flips: list[int] = []
-    flip = Levels.flip
+    flip = ResourceIndex.flip
 
-    def counted(levels: Levels, amount: int, bit: int) -> None:
+    def counted(levels: ResourceIndex, amount: int, bit: int) -> None:
         flips.append(amount)
         flip(levels, amount, bit)
 
-    monkeypatch.setattr(Levels, "flip", counted)
+    monkeypatch.setattr(ResourceIndex, "flip", counted)
 
     index.put(reporting("n7", 7))
     assert flips == []
@@ -172,13 +170,13 @@ def test_a_heartbeat_touches_only_the_amounts_that_changed(monkeypatch: pytest.M
 def test_a_verdict_stays_as_it_was() -> None:
     before = [node("n1", {"zone": "b"}), node("n2", {"zone": "a"})]
     index = NodeIndex(before)
-    verdict = index.review(ZONE_B)
+    eligibility = index.review(ZONE_B)
     index.put(node("n1", {"zone": "a"}))
     index.remove("n2")
     index.put(node("n3", {"zone": "b"}))
 
-    assert (verdict.names(), verdict.total) == (["n1"], 2)
-    (reason,) = reasons_by_node(verdict, before)["n2"]
+    assert (eligibility.names(), eligibility.total) == (["n1"], 2)
+    (reason,) = reasons_by_node(eligibility, before)["n2"]
     assert reason.requirement == ZONE_B[0]
     assert "zone=a" in reason.has
 
@@ -186,7 +184,7 @@ def test_a_verdict_stays_as_it_was() -> None:
 def test_nodes_that_share_the_hostname_of_the_present_one() -> None:
     source = node("n1", {HOST: "host"})
     index = NodeIndex([source, node("n2", {HOST: "host"}), node("n3", {HOST: "n1"})])
-    requirements = of(vmi(None, {"cpu": {"model": "x"}}, nodeName="n1"), source_node=source)
+    requirements = target_pod_requirements(vmi(None, {"cpu": {"model": "x"}}, nodeName="n1"), source_node=source)
     elsewhere = tuple(each for each in requirements if each.origin == "source node")
 
     assert index.review(elsewhere).names() == ["n3"]
@@ -202,7 +200,7 @@ def test_an_unknown_requirement_is_a_bug() -> None:
 
 
 def _above(index: NodeIndex, key: str, bound: int) -> list[str]:
-    required = OneOf(AFFINITY, (Term((Expression(key, "Gt", (str(bound),)),)),))
+    required = OneOf(Origin.AFFINITY, (Term((Expression(key, "Gt", (str(bound),)),)),))
     return index.review((required,)).names()
 
 

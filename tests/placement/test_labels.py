@@ -10,7 +10,7 @@ from itertools import count, cycle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.placement.labels import Labels, plain, starting_with
+from webhook.placement.nodes import Labels, labels_starting_with, plain_labels
 
 TEXTS = st.text("abc", max_size=2)
 
@@ -25,7 +25,7 @@ def test_as_a_dictionary(one: dict[str, str], other: dict[str, str], key: str) -
         *(len(one), key in one, one.get(key), one.get(key, "x")),
     )
     assert labels.keys() == one.keys()
-    assert plain(labels) == plain(one) == one
+    assert plain_labels(labels) == plain_labels(one) == one
     assert labels == Labels(one) == one
     assert (labels == Labels(other)) == (labels == other) == (one == other)
     assert labels == Labels(dict(reversed(one.items())))
@@ -37,7 +37,7 @@ def test_labels_with_a_prefix(one: dict[str, str], prefixes: list[str]) -> None:
 
     for prefix in prefixes * 2:
         for each in labels:
-            found = starting_with(each, prefix, "x/")
+            found = labels_starting_with(each, prefix, "x/")
             those = sorted(item for item in each.items() if item[0].startswith(prefix))
             assert list(found.items()) == [(f"x/{key[len(prefix) :]}", value) for key, value in those]
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.samples import untimed
-from webhook.placement.levels import Levels
+from webhook.placement.index import ResourceIndex
 
 # Many amounts, so that several unions are kept, and few, so that nodes share them.
 amounts = st.one_of(st.integers(0, 5), st.integers(0, 10**4))
@@ -14,7 +14,7 @@ changes = st.lists(st.tuples(st.integers(0, 300), st.none() | amounts), max_size
 @untimed
 @given(changes=changes, asked=st.lists(amounts, max_size=8))
 def test_which_nodes_have_less(changes: list[tuple[int, int | None]], asked: list[int]) -> None:
-    levels = Levels()
+    levels = ResourceIndex()
     has: dict[int, int] = {}
     for turn, (node, amount) in enumerate(changes):
         if node in has:
@@ -32,7 +32,7 @@ def test_which_nodes_have_less(changes: list[tuple[int, int | None]], asked: lis
 
 
 def test_a_question_costs_few_unions_where_every_node_has_an_amount_of_its_own() -> None:
-    levels = Levels()
+    levels = ResourceIndex()
     for node in range(5000):
         levels.flip(node * 7, 1 << node)
     levels.below(10**6)
@@ -48,7 +48,7 @@ def test_a_question_costs_few_unions_where_every_node_has_an_amount_of_its_own()
 
 
 def test_a_heartbeat_discards_only_the_unions_behind_it() -> None:
-    levels = Levels()
+    levels = ResourceIndex()
     for node in range(1000):
         levels.flip(node, 1 << node)
     levels.below(10**6)

@@ -6,8 +6,7 @@ import pytest
 
 from tests.placement.samples import node
 from webhook.errors import InputError
-from webhook.placement.node import CORDON, Node, Taint
-from webhook.placement.resources import KVM_DEVICE
+from webhook.placement.nodes import CORDON, KVM_DEVICE, Node, Taint
 
 
 def test_what_is_kept_of_a_node() -> None:

@@ -5,19 +5,19 @@ from typing import Any
 import pytest
 
 from tests.placement.samples import kubevirt, pod, vmi
-from webhook.placement.podadmission import RuntimeClass, gap, of_namespace, unexplained_labels
-from webhook.placement.reading import read
-from webhook.placement.requirement import NAMESPACE, RUNTIME_CLASS
+from webhook.placement.nodes import convert_to_view
+from webhook.placement.requirements import Origin
+from webhook.placement.target_pods import RuntimeClass, namespace_labels, unexplained_labels, unexplained_labels_gap
 
 
 def runtime_class(**scheduling: Any) -> RuntimeClass:
-    return read(RuntimeClass, {"handler": "kata", "scheduling": scheduling}, "runtimeclass")
+    return convert_to_view(RuntimeClass, {"handler": "kata", "scheduling": scheduling}, "runtimeclass")
 
 
 def test_what_a_runtime_class_asks() -> None:
     found = runtime_class(nodeSelector={"kata": "yes"}, tolerations=[{"key": "kata", "operator": "Exists"}, None])
 
-    assert [(label.origin, str(label.expression)) for label in found.labels] == [(RUNTIME_CLASS, "kata=yes")]
+    assert [(label.origin, str(label.expression)) for label in found.labels] == [(Origin.RUNTIME_CLASS, "kata=yes")]
     assert [toleration.key for toleration in found.tolerations] == ["kata", None]
     for empty in (RuntimeClass(), runtime_class()):
         assert (empty.labels, empty.tolerations) == ((), ())
@@ -61,12 +61,12 @@ def test_what_the_present_pod_has_from_elsewhere() -> None:
     ],
 )
 def test_what_a_namespace_asks(annotation: str | None, shown: dict[str, str], expected: list[str]) -> None:
-    found = of_namespace(annotation, shown)
+    found = namespace_labels(annotation, shown)
 
     assert [str(label.expression) for label in found] == expected
-    assert {label.origin for label in found} <= {NAMESPACE}
+    assert {label.origin for label in found} <= {Origin.NAMESPACE}
 
 
 def test_what_is_left_is_named() -> None:
-    assert "a=1" in gap({"a": "1"})
-    assert "e=1 and 2 more" in gap(dict.fromkeys("gfedcba", "1"))
+    assert "a=1" in unexplained_labels_gap({"a": "1"})
+    assert "e=1 and 2 more" in unexplained_labels_gap(dict.fromkeys("gfedcba", "1"))

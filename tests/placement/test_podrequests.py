@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.samples import untimed
-from webhook.placement.podrequests import Container, Nanos, is_sidecar, read, total
-from webhook.placement.reading import read as view
+from webhook.k8s.quantity import Nanos, read_resource_list
+from webhook.k8s.types.core import Container
+from webhook.placement.demand import is_sidecar, sum_requests
+from webhook.placement.nodes import convert_to_view as view
 
 GI, CPU = 2**30 * 10**9, 10**9
 
@@ -32,7 +34,7 @@ def container(always: bool = False, **requests: str) -> Container:
     ],
 )
 def test_what_runs_together(containers: list[Nanos], init: list[tuple[Nanos, bool]], expected: Nanos) -> None:
-    assert total(containers, init) == expected
+    assert sum_requests(containers, init) == expected
 
 
 def upstream(containers: list[Nanos], init: list[tuple[Nanos, bool]]) -> Nanos:
@@ -71,17 +73,17 @@ amounts = st.dictionaries(st.sampled_from(["cpu", "memory", "a/b"]), st.integers
 @untimed
 @given(containers=st.lists(amounts, max_size=4), init=st.lists(st.tuples(amounts, st.booleans()), max_size=5))
 def test_sums_are_kubernetes_own(containers: list[Nanos], init: list[tuple[Nanos, bool]]) -> None:
-    assert total(containers, init) == upstream(containers, init)
+    assert sum_requests(containers, init) == upstream(containers, init)
 
 
 def test_the_pod_level_replaces_what_it_may() -> None:
-    found = total([{"cpu": CPU, "a/b": 10**9}], pod_level={"cpu": "3", "hugepages-2Mi": "1Gi", "a/b": "7"})
+    found = sum_requests([{"cpu": CPU, "a/b": 10**9}], pod_level={"cpu": "3", "hugepages-2Mi": "1Gi", "a/b": "7"})
 
     assert found == {"cpu": 3 * CPU, "hugepages-2Mi": GI, "a/b": 10**9}
 
 
 def test_the_overhead_of_a_runtime_class_is_added() -> None:
-    assert total([{"memory": GI}], overhead={"memory": "1Gi", "cpu": "1"}) == {"memory": 2 * GI, "cpu": CPU}
+    assert sum_requests([{"memory": GI}], overhead={"memory": "1Gi", "cpu": "1"}) == {"memory": 2 * GI, "cpu": CPU}
 
 
 def test_containers() -> None:
@@ -89,7 +91,7 @@ def test_containers() -> None:
     assert Container().requests == {}
     assert is_sidecar(container(always=True))
     assert not is_sidecar(container())
-    assert read({"cpu": "lots", "memory": None, "a/b": 1}) == {"a/b": 10**9}
+    assert read_resource_list({"cpu": "lots", "memory": None, "a/b": 1}) == {"a/b": 10**9}
 
 
 def test_thousands_of_containers_and_resources_take_steps_by_their_number() -> None:
@@ -103,5 +105,5 @@ def test_thousands_of_containers_and_resources_take_steps_by_their_number() -> N
 
     init = [(CountingAmounts({f"example.com/r{number}": 1}), True) for number in range(3000)]
 
-    assert len(total([], init)) == 3000
+    assert len(sum_requests([], init)) == 3000
     assert steps == 3000

@@ -6,16 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.placement.node_by_node import eligibility, reasons_by_node
+from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
 from tests.placement.samples import KEYS, untimed
 from webhook.errors import InputError
-from webhook.placement.affinity import Placed
-from webhook.placement.constraints import own
-from webhook.placement.contradictions import contradictions
+from webhook.k8s.types.scheduling import Placed
 from webhook.placement.index import NodeIndex
-from webhook.placement.node import Node
-from webhook.placement.reading import read
-from webhook.placement.vmis import Vmi
+from webhook.placement.machines import Vmi
+from webhook.placement.nodes import Node, convert_to_view
+from webhook.placement.requirements import contradictions
+from webhook.placement.target_pods import own_requirements
 
 NAMES = [
     *("nodeSelector", "affinity", "tolerations", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"),
@@ -47,12 +46,12 @@ NODES = [Node("n1", {"zone": "a", "rank": "5"}), Node("n2", {})]
 def test_garbage_ends_with_an_answer_or_a_sentence(affinity: Any, tolerations: Any, selector: Any) -> None:
     spec = {"nodeSelector": selector, "affinity": affinity, "tolerations": tolerations}
     try:
-        requirements = tuple(own(read(Placed, spec, "spec")))
+        requirements = tuple(own_requirements(convert_to_view(Placed, spec, "spec")))
     except InputError as rejection:
         assert rejection.where.startswith("spec")
         assert rejection.what
         return
-    answer = eligibility(requirements, NODES)
+    answer = reasons_node_by_node(requirements, NODES)
     assert reasons_by_node(NodeIndex(NODES).review(requirements), NODES) == answer
     assert all(str(reason) for reasons in answer.values() for reason in reasons)
     assert all(str(each) for each in contradictions(requirements))
@@ -79,10 +78,10 @@ def test_garbage_in_taints_is_a_node_or_a_sentence(taints: Any) -> None:
 )
 def test_no_objects(json: Any, sentence: str) -> None:
     with pytest.raises(InputError) as caught:
-        read(Vmi, json, "vmi")
+        convert_to_view(Vmi, json, "vmi")
     assert str(caught.value).startswith(sentence)
 
 
 def test_what_is_absent_or_null_reads_as_nothing() -> None:
-    assert read(Vmi, {"spec": None}, "vmi") == read(Vmi, {}, "vmi") == Vmi()
-    assert read(Placed, {"tolerations": None, "unknown": {"a": [1]}}, "spec") == Placed()
+    assert convert_to_view(Vmi, {"spec": None}, "vmi") == convert_to_view(Vmi, {}, "vmi") == Vmi()
+    assert convert_to_view(Placed, {"tolerations": None, "unknown": {"a": [1]}}, "spec") == Placed()

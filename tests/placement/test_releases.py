@@ -11,11 +11,11 @@ from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.releases.release import release_of
 from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import rules_of
-from webhook.placement import constraints, demand
-from webhook.placement.launcher_pods import LauncherPod
-from webhook.placement.reading import read
-from webhook.placement.requirement import VENDOR, Label
-from webhook.placement.vmis import Vmi
+from webhook.placement.demand import target_pod_demand
+from webhook.placement.machines import LauncherPod, Vmi
+from webhook.placement.nodes import convert_to_view
+from webhook.placement.requirements import Label, Origin
+from webhook.placement.target_pods import target_pod_requirements
 
 TDX, IOMMUFD = "devices.kubevirt.io/tdx", "devices.kubevirt.io/iommufd"
 INTEL = "cpu-vendor.node.kubevirt.io/Intel"
@@ -29,12 +29,12 @@ def kubevirt(version: str, *gates: str) -> ClusterConfig:
 
 
 def vmi(domain: dict[str, Any] | None = None, **spec: Any) -> Vmi:
-    return read(Vmi, {"spec": {"domain": domain or {}, **spec}, "status": {"nodeName": "n1"}}, "")
+    return convert_to_view(Vmi, {"spec": {"domain": domain or {}, **spec}, "status": {"nodeName": "n1"}}, "")
 
 
 def labels(machine: Vmi, settings: ClusterConfig) -> set[str]:
     source = node("n1", {INTEL: "true"})
-    asked = constraints.of(machine, source_node=source, configuration=settings)
+    asked = target_pod_requirements(machine, source_node=source, configuration=settings)
     return {each.expression.key for each in asked if isinstance(each, Label)}
 
 
@@ -42,9 +42,9 @@ def labels(machine: Vmi, settings: ClusterConfig) -> set[str]:
     ("version", "kept"), [("1.6.3", False), ("1.6.4", True), ("1.7.0", False), ("1.7.1", True), ("1.9", True)]
 )
 def test_the_vendor_of_the_cpu(version: str, kept: bool) -> None:
-    asked = constraints.of(vmi(), source_node=node("n1", {INTEL: "true"}), configuration=kubevirt(version))
+    asked = target_pod_requirements(vmi(), source_node=node("n1", {INTEL: "true"}), configuration=kubevirt(version))
 
-    assert any(each.origin == VENDOR for each in asked) is kept
+    assert any(each.origin == Origin.VENDOR for each in asked) is kept
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_other_architectures() -> None:
 
 @pytest.mark.parametrize(("version", "requested"), [("1.8", 0), ("1.9", 1)])
 def test_the_device_of_tdx(version: str, requested: int) -> None:
-    wanted = demand.of(vmi({"launchSecurity": {"tdx": {}}}), configuration=kubevirt(version)).requests
+    wanted = target_pod_demand(vmi({"launchSecurity": {"tdx": {}}}), configuration=kubevirt(version)).requests
 
     assert wanted.get("devices.kubevirt.io/tdx", 0) == requested
 
@@ -76,7 +76,7 @@ def test_the_device_of_tdx(version: str, requested: int) -> None:
     ("version", "gates", "requested"), [("1.8", ("IOMMUFD",), 0), ("1.9", ("IOMMUFD",), 1), ("1.9", (), 0)]
 )
 def test_the_device_of_iommufd(version: str, gates: tuple[str, ...], requested: int) -> None:
-    wanted = demand.of(vmi(), configuration=kubevirt(version, *gates)).requests
+    wanted = target_pod_demand(vmi(), configuration=kubevirt(version, *gates)).requests
 
     assert wanted.get("devices.kubevirt.io/iommufd", 0) == requested
 
@@ -89,25 +89,27 @@ def test_devices_that_the_present_pod_got_by_other_settings(
 ) -> None:
     """A pod of a newer KubeVirt, or from before a gate was closed: the target pod is made by what counts now."""
     resources = {"requests": {"memory": "2Gi", TDX: "1", IOMMUFD: "1"}}
-    pod = read(LauncherPod, {"spec": {"containers": [{"name": "compute", "resources": resources}]}}, "")
+    pod = convert_to_view(LauncherPod, {"spec": {"containers": [{"name": "compute", "resources": resources}]}}, "")
 
-    wanted = demand.of(vmi({"launchSecurity": {"tdx": {}}}), pod, configuration=kubevirt(version, *gates)).requests
+    wanted = target_pod_demand(
+        vmi({"launchSecurity": {"tdx": {}}}), pod, configuration=kubevirt(version, *gates)
+    ).requests
 
     assert wanted.keys() & {TDX, IOMMUFD} == devices
 
 
 def test_a_device_that_the_owner_requests_stays() -> None:
     own = {"requests": {IOMMUFD: "1"}}
-    pod = read(LauncherPod, {"spec": {"containers": [{"name": "compute", "resources": own}]}}, "")
+    pod = convert_to_view(LauncherPod, {"spec": {"containers": [{"name": "compute", "resources": own}]}}, "")
 
-    assert IOMMUFD in demand.of(vmi({"resources": own}), pod, configuration=kubevirt("1.9")).requests
+    assert IOMMUFD in target_pod_demand(vmi({"resources": own}), pod, configuration=kubevirt("1.9")).requests
 
 
 @pytest.mark.parametrize(("version", "requested"), [("1.7", 2**30), ("1.8", 2**30 + 2**20)])
 def test_the_reserved_overhead(version: str, requested: int) -> None:
     memory = {"guest": "1Gi", "reservedOverhead": {"addedOverhead": "1Mi"}}
 
-    assert demand.of(vmi({"memory": memory}), configuration=kubevirt(version)).requests["memory"] == requested
+    assert target_pod_demand(vmi({"memory": memory}), configuration=kubevirt(version)).requests["memory"] == requested
 
 
 def test_hypervisors_are_configured_since_1_8() -> None:
@@ -126,4 +128,4 @@ def test_hypervisors_are_configured_since_1_8() -> None:
     [(None, False), ({}, False), ({"backupName": "b"}, True), ({"backupName": "b", "completed": True}, False)],
 )
 def test_backups(backup: Any, runs: bool) -> None:
-    assert read(Vmi, {"status": {"changedBlockTracking": {"backupStatus": backup}}}, "").is_backed_up is runs
+    assert convert_to_view(Vmi, {"status": {"changedBlockTracking": {"backupStatus": backup}}}, "").is_backed_up is runs

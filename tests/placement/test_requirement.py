@@ -5,33 +5,24 @@ from collections.abc import Callable
 import pytest
 
 from tests.placement.samples import HOST, node
-from webhook.placement import requirement
-from webhook.placement.affinity import Toleration
-from webhook.placement.expression import Expression, Term
-from webhook.placement.node import CORDON, Node, Taint
-from webhook.placement.requirement import (
-    Elsewhere,
-    Kvm,
-    Label,
-    OneOf,
-    Requirement,
-    Uncordoned,
-    Untainted,
-)
+from webhook.k8s.types.scheduling import Toleration
+from webhook.k8s.types.selectors import Expression, Term
+from webhook.placement.nodes import CORDON, Node, Taint
+from webhook.placement.requirements import Elsewhere, Kvm, Label, OneOf, Origin, Requirement, Uncordoned, Untainted
 
 ZONE = Expression.equals("zone", "b")
 
 
 ORIGINS = (
-    requirement.ADDED,
-    requirement.VM,
-    requirement.CLUSTER,
-    requirement.KUBEVIRT,
-    requirement.SCHEDULABLE,
-    requirement.HOST_MODEL,
-    requirement.VENDOR,
-    requirement.RUNTIME_CLASS,
-    requirement.NAMESPACE,
+    Origin.ADDED,
+    Origin.VM,
+    Origin.CLUSTER,
+    Origin.KUBEVIRT,
+    Origin.SCHEDULABLE,
+    Origin.HOST_MODEL,
+    Origin.VENDOR,
+    Origin.RUNTIME_CLASS,
+    Origin.NAMESPACE,
 )
 
 
@@ -65,14 +56,14 @@ def test_every_origin_has_its_own_words() -> None:
 
 
 def test_where_the_vm_comes_from_is_not_named() -> None:
-    asked = Label(requirement.SOURCE_NODE, Expression("kubernetes.io/hostname", "NotIn", ("far-away",)))
+    asked = Label(Origin.SOURCE_NODE, Expression("kubernetes.io/hostname", "NotIn", ("far-away",)))
 
     assert "far-away" not in asked.clause + asked.lacking
 
 
 def test_affinity(golden: Callable[[str], None]) -> None:
     terms = (Term((ZONE, Expression("disk", "Exists"))), Term((Expression("rank", "Gt", ("5",)),)))
-    asked = OneOf(requirement.AFFINITY, terms)
+    asked = OneOf(Origin.AFFINITY, terms)
 
     assert "zone=b and disk or rank > 5" in asked.clause
     assert told(asked, zone="b", disk="x") == told(asked, rank="7") == []
@@ -80,7 +71,7 @@ def test_affinity(golden: Callable[[str], None]) -> None:
 
 
 def test_affinity_over_names_alone() -> None:
-    asked = OneOf(requirement.AFFINITY, (Term((), (Expression("metadata.name", "In", ("n2",)),)),))
+    asked = OneOf(Origin.AFFINITY, (Term((), (Expression("metadata.name", "In", ("n2",)),)),))
 
     assert "metadata.name=n2" in asked.clause
     assert told(asked) == ["has another name"]
@@ -88,7 +79,7 @@ def test_affinity_over_names_alone() -> None:
 
 @pytest.mark.parametrize("terms", [(), (Term(),)])
 def test_affinity_without_hope(terms: tuple[Term, ...]) -> None:
-    asked = OneOf(requirement.AFFINITY, terms)
+    asked = OneOf(Origin.AFFINITY, terms)
 
     assert len(told(asked)) == 1
 
@@ -97,9 +88,9 @@ def test_malformed_affinity_says_why() -> None:
     malformed = Term.of((Expression("zone", "Is"),), (), "nodeSelectorTerms[0]")
     (why,) = malformed.problems
 
-    assert why in OneOf(requirement.AFFINITY, (malformed,)).clause
-    assert why in OneOf(requirement.AFFINITY, (malformed, Term((ZONE,)))).clause
-    assert told(OneOf(requirement.AFFINITY, (malformed, Term((ZONE,)))), zone="b") == []
+    assert why in OneOf(Origin.AFFINITY, (malformed,)).clause
+    assert why in OneOf(Origin.AFFINITY, (malformed, Term((ZONE,)))).clause
+    assert told(OneOf(Origin.AFFINITY, (malformed, Term((ZONE,)))), zone="b") == []
 
 
 def test_taints() -> None:
@@ -108,7 +99,7 @@ def test_taints() -> None:
         {"key": "a", "effect": "NoExecute"},
         {"key": "c", "effect": "PreferNoSchedule"},
     ]
-    none, some = Untainted(requirement.TAINTS, ()), Untainted(requirement.TAINTS, (Toleration("a", "Exists"),))
+    none, some = Untainted(Origin.TAINTS, ()), Untainted(Origin.TAINTS, (Toleration("a", "Exists"),))
 
     assert none.clause != some.clause
     assert _instead(none, node(taints=taints)) == ["has the taint a:NoExecute", "has the taint b=x:NoSchedule"]
@@ -117,25 +108,25 @@ def test_taints() -> None:
 
 
 def test_cordon() -> None:
-    asked = Uncordoned(requirement.CORDONED, ())
-    waived = Uncordoned(requirement.CORDONED, (Toleration(CORDON.key, "Exists"),))
+    asked = Uncordoned(Origin.CORDONED, ())
+    waived = Uncordoned(Origin.CORDONED, (Toleration(CORDON.key, "Exists"),))
 
     assert len(_instead(asked, node(cordoned=True))) == 1
     assert asked.reasons(node()) == waived.reasons(node(cordoned=True)) == ()
 
 
 def test_the_present_node() -> None:
-    asked = Elsewhere(requirement.SOURCE_NODE, "n1", "host-1")
+    asked = Elsewhere(Origin.SOURCE_NODE, "n1", "host-1")
 
     (same,), (shared,) = told(asked), _instead(asked, node("n2", {HOST: "host-1"}))
     assert HOST not in same
     assert f"{HOST}=host-1" in shared
     assert asked.reasons(node("n2", {HOST: "n1"})) == ()
-    assert Elsewhere(requirement.SOURCE_NODE, "n1").reasons(node("n2", {HOST: ""})) == ()
+    assert Elsewhere(Origin.SOURCE_NODE, "n1").reasons(node("n2", {HOST: ""})) == ()
 
 
 def test_kvm() -> None:
-    asked = Kvm(requirement.KVM)
+    asked = Kvm(Origin.KVM)
 
     assert "devices.kubevirt.io/kvm" in asked.lacking
     assert "devices.kubevirt.io/kvm" in asked.clause
@@ -144,5 +135,5 @@ def test_kvm() -> None:
 
 
 def test_requirements_can_be_counted() -> None:
-    assert len({Label(requirement.VM, ZONE), Label(requirement.VM, ZONE), Label(requirement.ADDED, ZONE)}) == 2
-    assert len({Untainted(requirement.TAINTS, (Toleration("a"),)), Untainted(requirement.TAINTS, ())}) == 2
+    assert len({Label(Origin.VM, ZONE), Label(Origin.VM, ZONE), Label(Origin.ADDED, ZONE)}) == 2
+    assert len({Untainted(Origin.TAINTS, (Toleration("a"),)), Untainted(Origin.TAINTS, ())}) == 2

@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.samples import untimed
-from webhook.k8s.quantity import parse
-from webhook.placement.resources import (
-    allocatable,
+from webhook.k8s.quantity import nanos, parse
+from webhook.placement.nodes import (
     format_offer,
     format_request,
-    is_counted,
-    is_extended,
-    nanos,
+    is_counted_resource,
+    is_extended_resource,
+    parse_allocatable,
     to_scheduler_units,
 )
 
@@ -42,7 +41,7 @@ def test_amounts_are_counted_as_the_scheduler_counts_them(resource: str, value: 
     known = nanos(value)
     assert known is not None
     assert to_scheduler_units(resource, known) == amount
-    assert allocatable({resource: value}) == {resource: amount}
+    assert parse_allocatable({resource: value}) == {resource: amount}
 
 
 @untimed
@@ -54,7 +53,7 @@ def test_amounts_are_counted_as_the_scheduler_counts_them(resource: str, value: 
 def test_fractions_of_a_unit_are_rounded_up(number: Any, suffix: str, resource: str) -> None:
     exact = Fraction(number) * SUFFIXES[suffix] * (1000 if resource == "cpu" else 1)
 
-    assert allocatable({resource: f"{number}{suffix}"}) == {resource: ceil(exact)}
+    assert parse_allocatable({resource: f"{number}{suffix}"}) == {resource: ceil(exact)}
 
 
 @untimed
@@ -98,15 +97,15 @@ def test_amounts_are_written_as_kubernetes_writes_them() -> None:
     ],
 )
 def test_what_the_scheduler_compares(resource: str, known: bool) -> None:
-    assert is_counted(resource) is known
-    assert (resource in allocatable({resource: "1"})) is known
+    assert is_counted_resource(resource) is known
+    assert (resource in parse_allocatable({resource: "1"})) is known
 
 
 def test_what_a_device_plugin_provides() -> None:
-    assert is_extended("example.com/foo")
-    assert not any(map(is_extended, ("cpu", "hugepages-2Mi", "kubernetes.io/foo")))
+    assert is_extended_resource("example.com/foo")
+    assert not any(map(is_extended_resource, ("cpu", "hugepages-2Mi", "kubernetes.io/foo")))
 
 
 def test_what_is_not_a_quantity_is_never_a_reason_against_a_node() -> None:
     assert nanos("much") is None
-    assert allocatable({"example.com/foo": "much", "memory": None}) == {"example.com/foo": 2**63 - 1}
+    assert parse_allocatable({"example.com/foo": "much", "memory": None}) == {"example.com/foo": 2**63 - 1}

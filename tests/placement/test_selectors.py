@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.placement.samples import node
-from webhook.admission.work import MAX_STEPS, TooComplex, Work
-from webhook.placement.index import NodeIndex
-from webhook.placement.selectors import suggestions
+from webhook.admission.step_budget import MAX_STEPS, StepBudget, TooComplex
+from webhook.placement.index import NodeIndex, suggest_selectors
 
 ZONE = "topology.kubernetes.io/zone"
 
 
 def suggested(nodes: NodeIndex, eligible: int) -> list[tuple[str, str, int]]:
-    return [(each.key, each.value, each.count) for each in suggestions(nodes, eligible)]
+    return [(each.key, each.value, each.count) for each in suggest_selectors(nodes, eligible)]
 
 
 def test_labels_that_some_eligible_nodes_have() -> None:
@@ -48,17 +47,17 @@ def test_the_work_does_not_grow_with_the_nodes() -> None:
     steps = []
     for count in (50, 5000):
         nodes = NodeIndex(node(f"n{number}", {ZONE: "abc"[number % 3]}) for number in range(count))
-        work = Work()
-        assert len(work.run(suggestions, nodes, (1 << count) - 1)) == 3
-        steps.append(work.spent)
+        budget = StepBudget()
+        assert len(budget.run(suggest_selectors, nodes, (1 << count) - 1)) == 3
+        steps.append(budget.spent)
 
     assert steps[0] == steps[1] < 100
 
 
 def test_thousands_of_labels_end_somewhere() -> None:
     nodes = NodeIndex([node("n1", {f"l{number:05}": "x" for number in range(20_000)})])
-    work = Work()
-    assert work.run(suggestions, nodes, 1) == ()
-    assert work.spent <= MAX_STEPS // 10
+    budget = StepBudget()
+    assert budget.run(suggest_selectors, nodes, 1) == ()
+    assert budget.spent <= MAX_STEPS // 10
     with pytest.raises(TooComplex):
-        Work(10).run(suggestions, nodes, 1)
+        StepBudget(10).run(suggest_selectors, nodes, 1)

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.errors import InputError
-from webhook.placement.syntax import find_malformed, is_name, key_problem, reserved_keys, selector, value_problem
+from webhook.k8s.types.selectors import find_malformed, is_name, key_problem, parse_selector, value_problem
+from webhook.placement.nodes import reserved_keys
 
 
 @pytest.mark.parametrize(
@@ -83,8 +84,8 @@ def test_reserved_keys() -> None:
 
 
 def test_a_selector_as_people_write_it() -> None:
-    assert selector(["zone=b", "a.b/disk=", "zone=b"], "--to") == {"zone": "b", "a.b/disk": ""}
-    assert selector([], "--to") == {}
+    assert parse_selector(["zone=b", "a.b/disk=", "zone=b"], "--to") == {"zone": "b", "a.b/disk": ""}
+    assert parse_selector([], "--to") == {}
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_a_selector_as_people_write_it() -> None:
 )
 def test_texts_that_are_not_a_selector(texts: list[str], said: list[str]) -> None:
     with pytest.raises(InputError) as invalid:
-        selector(texts, "--to")
+        parse_selector(texts, "--to")
     assert str(invalid.value).startswith("--to: ")
     assert all(part in str(invalid.value) for part in said)
 
@@ -108,7 +109,7 @@ def test_texts_that_are_not_a_selector(texts: list[str], said: list[str]) -> Non
 @given(st.lists(st.text(max_size=12) | st.from_regex(r"[a-z]{1,3}=[a-z]?", fullmatch=True), max_size=4))
 def test_whatever_is_written_is_a_selector_or_a_sentence(texts: list[str]) -> None:
     try:
-        found = selector(texts, "--to")
+        found = parse_selector(texts, "--to")
     except InputError as error:
         assert "\n" not in str(error)
     else:

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.samples import thorough
-from webhook.placement.affinity import Toleration
-from webhook.placement.node import Taint
-from webhook.placement.taints import Tolerated, is_tolerated, tolerates
+from webhook.k8s.types.scheduling import Toleration
+from webhook.placement.nodes import Taint, Tolerated, is_tolerated, tolerates
 
 TAINT = Taint("dedicated", "x", "NoSchedule")
 

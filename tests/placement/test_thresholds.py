@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.samples import thorough
-from webhook.placement.expression import Expression
-from webhook.placement.thresholds import Thresholds
+from webhook.k8s.types.selectors import Expression
+from webhook.placement.index import Thresholds
 
 # Numbers in several spellings, at both ends of 64 bits, beyond them, and invalid ones.
 _values = st.one_of(

@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from tests.placement.node_by_node import reasons_by_node
 from tests.placement.samples import clusters, node, selectors, untimed, vmi, vmis
-from webhook.placement.constraints import of
+from webhook.placement.eligibility import Group
 from webhook.placement.index import NodeIndex
-from webhook.placement.migrations import Migration
-from webhook.placement.node import Node
-from webhook.placement.requirement import ADDED, CORDONED, SOURCE_NODE, TAINTS, Untainted
-from webhook.placement.verdict import Group
-from webhook.placement.vmis import Vmi
+from webhook.placement.machines import Migration, Vmi
+from webhook.placement.nodes import Node
+from webhook.placement.requirements import Origin, Untainted
+from webhook.placement.target_pods import target_pod_requirements
 
 GPU = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
 LABELS = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/x": "true"}
@@ -27,17 +26,19 @@ CLUSTER = [
     node("n6", {**LABELS, "zone": "b"}),
 ]
 VERDICT = NodeIndex(CLUSTER).review(
-    of(vmi(None, {"cpu": {"model": "x"}}, nodeName="n1"), Migration.adding({"zone": "b"}), source_node=CLUSTER[0])
+    target_pod_requirements(
+        vmi(None, {"cpu": {"model": "x"}}, nodeName="n1"), Migration.adding({"zone": "b"}), source_node=CLUSTER[0]
+    )
 )
 
 
 def test_counts_and_classes() -> None:
     assert (VERDICT.total, VERDICT.count, VERDICT.names()) == (6, 1, ["n6"])
     assert [(failure.count, failure.requirement.origin) for failure in VERDICT.failures] == [
-        (4, ADDED),
-        (1, SOURCE_NODE),
-        (1, TAINTS),
-        (1, CORDONED),
+        (4, Origin.ADDED),
+        (1, Origin.SOURCE_NODE),
+        (1, Origin.TAINTS),
+        (1, Origin.CORDONED),
     ]
     tainted = VERDICT.failures[2]
     assert str(tainted.taint) == "dedicated=gpu:NoSchedule"
@@ -47,8 +48,8 @@ def test_counts_and_classes() -> None:
 
 def test_the_most_helpful_change_comes_first() -> None:
     assert [(opening.count, opening.failure.requirement.origin) for opening in VERDICT.openings()] == [
-        (2, ADDED),
-        (1, TAINTS),
+        (2, Origin.ADDED),
+        (1, Origin.TAINTS),
     ]
 
 
@@ -63,21 +64,21 @@ def test_groups() -> None:
 
 
 def test_without_nodes() -> None:
-    verdict = NodeIndex().review(of(vmi()))
+    eligibility = NodeIndex().review(target_pod_requirements(vmi()))
 
-    assert (verdict.total, verdict.count, verdict.failures, verdict.names()) == (0, 0, (), [])
-    assert verdict.openings() == ()
-    assert verdict.groups() == ()
+    assert (eligibility.total, eligibility.count, eligibility.failures, eligibility.names()) == (0, 0, (), [])
+    assert eligibility.openings() == ()
+    assert eligibility.groups() == ()
 
 
 @untimed
 @given(vm=vmis, added=selectors, cluster=clusters)
 def test_an_opening_is_what_dropping_the_requirement_brings(vm: Vmi, added: Any, cluster: list[Node]) -> None:
-    index, requirements = NodeIndex(cluster), of(vm, Migration.adding(added))
-    verdict = index.review(requirements)
-    openings = {(each.failure.requirement, each.failure.taint): each.count for each in verdict.openings()}
+    index, requirements = NodeIndex(cluster), target_pod_requirements(vm, Migration.adding(added))
+    eligibility = index.review(requirements)
+    openings = {(each.failure.requirement, each.failure.taint): each.count for each in eligibility.openings()}
 
-    for failure in verdict.failures:
+    for failure in eligibility.failures:
         if isinstance(failure.requirement, Untainted):
             tainted = [[taint for taint in each.taints if not failure.requirement.tolerates(taint)] for each in cluster]
             others = index.review(tuple(each for each in requirements if each != failure.requirement)).names()
@@ -87,34 +88,42 @@ def test_an_opening_is_what_dropping_the_requirement_brings(vm: Vmi, added: Any,
         else:
             left = list(requirements)
             left.remove(failure.requirement)
-            gained = index.review(tuple(left)).count - verdict.count
+            gained = index.review(tuple(left)).count - eligibility.count
         assert openings.get((failure.requirement, failure.taint), 0) == gained
-    assert [each.count for each in verdict.openings()] == sorted(openings.values(), reverse=True)
+    assert [each.count for each in eligibility.openings()] == sorted(openings.values(), reverse=True)
 
 
 @untimed
 @given(vm=vmis, added=selectors, cluster=clusters, few=st.integers(0, 3))
 def test_a_node_is_in_the_one_group_of_its_reasons(vm: Vmi, added: Any, cluster: list[Node], few: int) -> None:
-    verdict = NodeIndex(cluster).review(of(vm, Migration.adding(added)))
-    groups, names = verdict.groups(), verdict.names()
-    matrix = reasons_by_node(verdict, cluster)
+    eligibility = NodeIndex(cluster).review(target_pod_requirements(vm, Migration.adding(added)))
+    groups, names = eligibility.groups(), eligibility.names()
+    matrix = reasons_by_node(eligibility, cluster)
 
-    assert sorted(name for group in groups for name in verdict.names(group)) == sorted(matrix)
+    assert sorted(name for group in groups for name in eligibility.names(group)) == sorted(matrix)
     assert len({group.failures for group in groups}) == len(groups)
-    assert all(described(group) == told(matrix[name]) for group in groups for name in verdict.names(group))
+    assert all(described(group) == told(matrix[name]) for group in groups for name in eligibility.names(group))
     # However many count as a few.
-    with patch("webhook.placement.verdict._FEW", few):
-        assert (verdict.groups(), verdict.names(), reasons_by_node(verdict, cluster)) == (groups, names, matrix)
+    with patch("webhook.placement.eligibility._FEW", few):
+        assert (eligibility.groups(), eligibility.names(), reasons_by_node(eligibility, cluster)) == (
+            groups,
+            names,
+            matrix,
+        )
 
 
 def test_every_node_may_have_a_taint_of_its_own() -> None:
     cluster = [node(f"n{i}", LABELS, taints=[GPU | {"value": f"n{i}"}]) for i in range(100)]
-    verdict = NodeIndex(cluster).review(of(vmi(None, {"cpu": {"model": "x"}}), Migration.adding({"zone": "b"})))
+    eligibility = NodeIndex(cluster).review(
+        target_pod_requirements(vmi(None, {"cpu": {"model": "x"}}), Migration.adding({"zone": "b"}))
+    )
 
-    groups = verdict.groups()
+    groups = eligibility.groups()
 
     assert [(group.count, len(group.failures)) for group in groups] == [(1, 2)] * 100
-    assert sorted(name for group in groups for name in verdict.names(group)) == verdict.names(verdict.failures[0])
+    assert sorted(name for group in groups for name in eligibility.names(group)) == eligibility.names(
+        eligibility.failures[0]
+    )
 
 
 def described(group: Group) -> list[tuple[str, str]]:

@@ -5,13 +5,11 @@ from typing import Any
 import pytest
 
 from tests.placement.samples import affinity, expression, expressions, kubevirt, vmi
+from webhook.k8s.types.scheduling import Placed
+from webhook.k8s.types.selectors import Expression, Term
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
-from webhook.placement.affinity import Placed
-from webhook.placement.expression import Expression, Term
-from webhook.placement.migrations import Migration, SourceState
-from webhook.placement.reading import read
-from webhook.placement.vmis import Vmi
-from webhook.placement.volumes import Claim, PersistentVolume
+from webhook.placement.machines import Claim, Migration, PersistentVolume, SourceState, Vmi
+from webhook.placement.nodes import convert_to_view
 
 
 @pytest.mark.parametrize(
@@ -27,17 +25,17 @@ from webhook.placement.volumes import Claim, PersistentVolume
     ],
 )
 def test_migrations_between_clusters(spec: Any, receives: bool, sends: bool) -> None:
-    migration = read(Migration, {"spec": spec}, "migration")
+    migration = convert_to_view(Migration, {"spec": spec}, "migration")
 
     assert (migration.receives, migration.sends) == (receives, sends)
 
 
 def test_what_a_migration_adds() -> None:
-    given = read(Migration, {"spec": {"vmiName": "vm", "addedNodeSelector": {"zone": "b"}}}, "migration")
+    given = convert_to_view(Migration, {"spec": {"vmiName": "vm", "addedNodeSelector": {"zone": "b"}}}, "migration")
 
     assert given.added_selector == Migration.adding({"zone": "b"}).added_selector == {"zone": "b"}
     assert (
-        read(Migration, {"spec": {"addedNodeSelector": {}}}, "migration").added_selector
+        convert_to_view(Migration, {"spec": {"addedNodeSelector": {}}}, "migration").added_selector
         == Migration().added_selector
         == {}
     )
@@ -54,12 +52,14 @@ def test_the_receiving_half() -> None:
         {"phase": "Running", "nodeName": "n1", **source},
         None,
     ]
-    waits = [read(Vmi, {"status": status}, "vmi").waits_for_source for status in states]
+    waits = [convert_to_view(Vmi, {"status": status}, "vmi").waits_for_source for status in states]
     assert waits == [True, True, False, False, False]
 
 
 def test_terms_keep_their_places() -> None:
-    placed = read(Placed, {"affinity": affinity({}, None, expressions(expression("zone", "In", "a"), None))}, "spec")
+    placed = convert_to_view(
+        Placed, {"affinity": affinity({}, None, expressions(expression("zone", "In", "a"), None))}, "spec"
+    )
 
     assert placed.required_affinity
     empty, null, spoiled = placed.required_affinity.terms()
@@ -71,9 +71,9 @@ def test_terms_keep_their_places() -> None:
 def test_only_required_affinity_counts() -> None:
     preferred = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]}}
 
-    assert read(Placed, {"affinity": preferred}, "spec").required_affinity is None
-    assert read(Placed, {"affinity": {}}, "spec").required_affinity is None
-    assert read(Placed, {}, "spec").required_affinity is None
+    assert convert_to_view(Placed, {"affinity": preferred}, "spec").required_affinity is None
+    assert convert_to_view(Placed, {"affinity": {}}, "spec").required_affinity is None
+    assert convert_to_view(Placed, {}, "spec").required_affinity is None
 
 
 def test_feature_gates() -> None:
@@ -91,10 +91,10 @@ def test_where_a_vm_comes_from() -> None:
 
 def test_volumes() -> None:
     required = {"required": {"nodeSelectorTerms": [expressions(expression("zone", "In", "a"))]}}
-    volume = read(PersistentVolume, {"spec": {"nodeAffinity": required}}, "volume")
+    volume = convert_to_view(PersistentVolume, {"spec": {"nodeAffinity": required}}, "volume")
 
     assert [str(term) for term in volume.terms] == ["zone=a"]
-    assert read(PersistentVolume, {"spec": {"nodeAffinity": {}}}, "volume").terms == ()
+    assert convert_to_view(PersistentVolume, {"spec": {"nodeAffinity": {}}}, "volume").terms == ()
 
 
 def test_volumes_claims_and_what_they_are_bound_to() -> None:
@@ -109,8 +109,8 @@ def test_volumes_claims_and_what_they_are_bound_to() -> None:
     spec = vmi({"volumes": volumes}).spec
     assert spec
     assert [volume.claim if volume else None for volume in spec.volumes or ()] == ["claim", "data", "", "", "", None]
-    assert read(Claim, {"spec": {"volumeName": "pv"}}, "claim").volume == "pv"
-    assert Claim().volume == read(Claim, {"spec": {}}, "claim").volume == ""
+    assert convert_to_view(Claim, {"spec": {"volumeName": "pv"}}, "claim").volume == "pv"
+    assert Claim().volume == convert_to_view(Claim, {"spec": {}}, "claim").volume == ""
 
 
 def test_what_becomes_of_a_vmi() -> None:

@@ -9,17 +9,26 @@ import pytest
 from tests import golden_files, wording
 from tests.placement.samples import HOST, affinity, expression, expressions, node, vmi
 from webhook.errors import InputError
-from webhook.placement import advice, constraints, demand, podadmission, requirement, syntax
-from webhook.placement.affinity import Toleration
-from webhook.placement.allocation import Allocatable, Reachable
-from webhook.placement.contradictions import Contradiction
-from webhook.placement.expression import Expression, Term
-from webhook.placement.launcher_pods import LauncherPod
-from webhook.placement.migrations import Migration
-from webhook.placement.node import Node
-from webhook.placement.reading import read
-from webhook.placement.requirement import Elsewhere, Kvm, Label, OneOf, Requirement, Uncordoned, Untainted
-from webhook.placement.volumes import PersistentVolume
+from webhook.k8s.types.scheduling import Toleration
+from webhook.k8s.types.selectors import Expression, Term, find_malformed, key_problem, parse_selector, value_problem
+from webhook.placement.demand import target_pod_demand
+from webhook.placement.eligibility import eligibility_notes
+from webhook.placement.machines import LauncherPod, Migration, PersistentVolume
+from webhook.placement.nodes import Node, convert_to_view
+from webhook.placement.requirements import (
+    Allocatable,
+    Contradiction,
+    Elsewhere,
+    Kvm,
+    Label,
+    OneOf,
+    Origin,
+    Reachable,
+    Requirement,
+    Uncordoned,
+    Untainted,
+)
+from webhook.placement.target_pods import requirement_gaps, unexplained_labels_gap
 
 FOO: Final = "example.com/foo"
 ZONE: Final = Expression.equals("zone", "b")
@@ -27,8 +36,8 @@ ZONE_TERM: Final = Term((ZONE, Expression("disk", "Exists")))
 NAME_TERM: Final = Term((), (Expression("metadata.name", "In", ("n2",)),))
 INVALID_TERM: Final = Term.of((Expression("zone", "Is"),), (), "nodeSelectorTerms[0]")
 ORIGINS: Final = (
-    *(requirement.ADDED, requirement.VM, requirement.CLUSTER, requirement.KUBEVIRT, requirement.SCHEDULABLE),
-    *(requirement.HOST_MODEL, requirement.VENDOR, requirement.RUNTIME_CLASS, requirement.NAMESPACE),
+    *(Origin.ADDED, Origin.VM, Origin.CLUSTER, Origin.KUBEVIRT, Origin.SCHEDULABLE),
+    *(Origin.HOST_MODEL, Origin.VENDOR, Origin.RUNTIME_CLASS, Origin.NAMESPACE),
 )
 
 
@@ -37,28 +46,28 @@ def _offering(**allocatable: str) -> Node:
 
 
 TAINTS: Final = [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]
-SOURCE: Final = Elsewhere(requirement.SOURCE_NODE, "n1", "host-1")
+SOURCE: Final = Elsewhere(Origin.SOURCE_NODE, "n1", "host-1")
 # A requirement, and a node that does not meet it.
 UNMET: Final[tuple[tuple[Requirement, Node], ...]] = (
     *((Label(origin, ZONE), node("n1", {"zone": "a"})) for origin in ORIGINS),
-    (Label(requirement.VM, ZONE), node("n1")),
-    (Label(requirement.SOURCE_NODE, Expression(HOST, "NotIn", ("far-away",))), node("far-away")),
-    (Label(requirement.RESERVATION, Expression(HOST, "NotIn", ("host-1",))), node("n1", {HOST: "host-1"})),
-    (OneOf(requirement.AFFINITY, (ZONE_TERM,)), node("n1", {"zone": "b"})),
-    (OneOf(requirement.AFFINITY, (NAME_TERM,)), node("n1")),
-    (OneOf(requirement.AFFINITY, ()), node("n1")),
-    (OneOf(requirement.AFFINITY, (INVALID_TERM,)), node("n1")),
-    (OneOf(requirement.AFFINITY, (INVALID_TERM, ZONE_TERM)), node("n1")),
-    (Untainted(requirement.TAINTS, ()), node("n1", taints=TAINTS)),
-    (Untainted(requirement.TAINTS, (Toleration("other", "Exists"),)), node("n1", taints=TAINTS)),
-    (Uncordoned(requirement.CORDONED, ()), node("n1", cordoned=True)),
+    (Label(Origin.VM, ZONE), node("n1")),
+    (Label(Origin.SOURCE_NODE, Expression(HOST, "NotIn", ("far-away",))), node("far-away")),
+    (Label(Origin.RESERVATION, Expression(HOST, "NotIn", ("host-1",))), node("n1", {HOST: "host-1"})),
+    (OneOf(Origin.AFFINITY, (ZONE_TERM,)), node("n1", {"zone": "b"})),
+    (OneOf(Origin.AFFINITY, (NAME_TERM,)), node("n1")),
+    (OneOf(Origin.AFFINITY, ()), node("n1")),
+    (OneOf(Origin.AFFINITY, (INVALID_TERM,)), node("n1")),
+    (OneOf(Origin.AFFINITY, (INVALID_TERM, ZONE_TERM)), node("n1")),
+    (Untainted(Origin.TAINTS, ()), node("n1", taints=TAINTS)),
+    (Untainted(Origin.TAINTS, (Toleration("other", "Exists"),)), node("n1", taints=TAINTS)),
+    (Uncordoned(Origin.CORDONED, ()), node("n1", cordoned=True)),
     (SOURCE, node("n1")),
     (SOURCE, node("n2", {HOST: "host-1"})),
-    (Kvm(requirement.KVM), node("n1", kvm="0")),
-    (Allocatable(requirement.RESOURCES, FOO, 2), _offering(**{FOO: "1"})),
-    (Allocatable(requirement.RESOURCES, FOO, 2), _offering(cpu="1")),
-    (Allocatable(requirement.RESOURCES, "memory", 2 * 1024**3), _offering(memory="1Gi")),
-    (Reachable(requirement.VOLUMES, (ZONE_TERM,), "root"), node("n1", {"zone": "a"})),
+    (Kvm(Origin.KVM), node("n1", kvm="0")),
+    (Allocatable(Origin.RESOURCES, FOO, 2), _offering(**{FOO: "1"})),
+    (Allocatable(Origin.RESOURCES, FOO, 2), _offering(cpu="1")),
+    (Allocatable(Origin.RESOURCES, "memory", 2 * 1024**3), _offering(memory="1Gi")),
+    (Reachable(Origin.VOLUMES, (ZONE_TERM,), "root"), node("n1", {"zone": "a"})),
 )
 EXPRESSIONS: Final = (
     *(Expression("zone", operator, ("a", "b")) for operator in ("In", "NotIn")),
@@ -86,9 +95,9 @@ def _advice() -> tuple[str, ...]:
     }
     required_affinity = affinity(expressions(expression("zone", "In", "a")))["nodeAffinity"]
     terms = required_affinity["requiredDuringSchedulingIgnoredDuringExecution"]
-    volume = read(PersistentVolume, {"spec": {"nodeAffinity": {"required": terms}}}, "volume")
+    volume = convert_to_view(PersistentVolume, {"spec": {"nodeAffinity": {"required": terms}}}, "volume")
     nodes = [node("n1", {"zone": "a"}), node("n2", {"zone": "b"})]
-    return advice.notes(
+    return eligibility_notes(
         vmi(spec), nodes, volumes={"root": volume}, requests={"memory": 500}, free={"n1": {"memory": 1000}, "n2": {}}
     )
 
@@ -97,20 +106,20 @@ def _gaps() -> tuple[str, ...]:
     """The facts that the evaluation could not take into account."""
     running = vmi(None, {"cpu": {"model": "Westmere"}}, nodeName="n1")
     host_model = vmi(None, {"cpu": {"model": "host-model"}}, migrationState={"sourceState": {"node": "far-1"}})
-    receives = read(Migration, {"spec": {"receive": {"migrationID": "x"}}}, "migration")
+    receives = convert_to_view(Migration, {"spec": {"receive": {"migrationID": "x"}}}, "migration")
     container = {"name": "compute", "resources": {"requests": {FOO: "1"}}}
     pod = {"spec": {"containers": [container], "resourceClaims": [{"name": "gpu"}]}}
-    claims = read(LauncherPod, pod, "pod")
+    claims = convert_to_view(LauncherPod, pod, "pod")
     offers_less = _offering(cpu="4")
     many = {f"example.com/r{number}": "1" for number in range(100)}
     return (
-        *constraints.gaps(running, Migration(), None, None),
-        *constraints.gaps(running, receives, None, None),
-        *constraints.gaps(host_model, receives, None, None),
-        *demand.of(vmi(), claims).gaps,
-        *demand.of(vmi(None, {"resources": {"requests": {FOO: "1"}}}), claims, offers_less).gaps,
-        *demand.of(vmi(None, {"resources": {"requests": many}}), None).gaps,
-        podadmission.gap(dict.fromkeys("gfedcba", "1")),
+        *requirement_gaps(running, Migration(), None, None),
+        *requirement_gaps(running, receives, None, None),
+        *requirement_gaps(host_model, receives, None, None),
+        *target_pod_demand(vmi(), claims).gaps,
+        *target_pod_demand(vmi(None, {"resources": {"requests": {FOO: "1"}}}), claims, offers_less).gaps,
+        *target_pod_demand(vmi(None, {"resources": {"requests": many}}), None).gaps,
+        unexplained_labels_gap(dict.fromkeys("gfedcba", "1")),
     )
 
 
@@ -119,15 +128,15 @@ def _selector_mistakes() -> tuple[InputError, ...]:
     found = []
     for texts in (["zone"], ["zone=a", "zone=b"]):
         with pytest.raises(InputError) as mistake:
-            syntax.selector(texts, "--to")
+            parse_selector(texts, "--to")
         found.append(mistake.value)
-    return (*found, *syntax.find_malformed({"zone": "not a label!", "a/b/c": "d"}, "spec.addedNodeSelector"))
+    return (*found, *find_malformed({"zone": "not a label!", "a/b/c": "d"}, "spec.addedNodeSelector"))
 
 
 def _sections() -> dict[str, list[str]]:
     pairs = [(asked, reason) for asked, on in UNMET for reason in asked.reasons(on)]
     assert len(pairs) == len(UNMET)
-    both = Contradiction((Label(requirement.ADDED, ZONE), SOURCE))
+    both = Contradiction((Label(Origin.ADDED, ZONE), SOURCE))
     return {
         "why a node is not eligible": [str(reason) for _, reason in pairs],
         "the same of many nodes": list(dict.fromkeys(f"2 node(s) {asked.lacking}" for asked, _ in pairs)),
@@ -136,10 +145,8 @@ def _sections() -> dict[str, list[str]]:
         "terms": [str(each) for each in (ZONE_TERM, Term(), INVALID_TERM)],
         "invalid conditions": [problem for each in INVALID_EXPRESSIONS for problem in each.problems()],
         "invalid conditions on fields": [problem for each in INVALID_FIELDS for problem in each.field_problems()],
-        "invalid keys": [f"key {syntax.key_problem(key)}" for key in INVALID_KEYS],
-        "invalid values": [
-            f"value {problem}" for value in ("x" * 64, "a b") if (problem := syntax.value_problem(value))
-        ],
+        "invalid keys": [f"key {key_problem(key)}" for key in INVALID_KEYS],
+        "invalid values": [f"value {problem}" for value in ("x" * 64, "a b") if (problem := value_problem(value))],
         "invalid selectors": [str(mistake) for mistake in _selector_mistakes()],
         "advice": list(_advice()),
         "gaps": list(_gaps()),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.review.memory import MemoryCluster
-from webhook.admission.work import MAX_STEPS, spend
+from webhook.admission.step_budget import MAX_STEPS, spend
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, Key, NamespaceKey
 from webhook.review.replay import MAX_ROUNDS, replay
@@ -68,7 +68,7 @@ async def test_all_rounds_share_one_budget_of_steps() -> None:
         return "done"
 
     assert await replay(decide, cluster, facts, 1.0, "it") == "done"
-    assert facts.work.spent == 2 * (MAX_STEPS // 2)
+    assert facts.budget.spent == 2 * (MAX_STEPS // 2)
     with pytest.raises(InputError) as refused:
         await replay(decide, cluster, facts, 1.0, "it")
     assert refused.value.where == "it"

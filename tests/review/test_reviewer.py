@@ -34,8 +34,7 @@ from webhook.facts import (
 )
 from webhook.k8s.views import Namespace, ObjectMeta
 from webhook.names import Code
-from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
-from webhook.placement.migrations import MIGRATIONS, Migration
+from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, LauncherPod, Migration
 from webhook.review.endpoints import BY_PATH
 from webhook.review.replay import MAX_ROUNDS
 

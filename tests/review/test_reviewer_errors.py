@@ -12,7 +12,7 @@ from tests.review.cases import MIGRATION_PATH, VM_RULES_PATH, facts_under, raise
 from tests.review.memory import PODS, KeptInMemory, MemoryCluster, evaluate
 from webhook import names
 from webhook.admission.decision import Decision, Reason, skip
-from webhook.admission.work import MAX_STEPS, spend
+from webhook.admission.step_budget import MAX_STEPS, spend
 from webhook.errors import Unavailable
 from webhook.facts import (
     Facts,

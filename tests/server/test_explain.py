@@ -30,7 +30,7 @@ from webhook.errors import InputError, Unavailable
 from webhook.facts import AccessKey, Key, NodesKey, TokenKey
 from webhook.k8s.client.resources import NAMESPACES
 from webhook.k8s.client.transport import connect
-from webhook.placement import syntax
+from webhook.k8s.types.selectors import find_malformed, is_name
 from webhook.policies.common import accounts
 from webhook.policies.migration.answer import SCHEMA
 from webhook.server import tls
@@ -164,9 +164,9 @@ def test_whatever_is_asked_is_a_question_or_a_sentence(query: str) -> None:
         json.dumps(str(error)).encode()
         assert "\n" not in str(error)
     else:
-        assert syntax.is_name(asked.namespace)
-        assert syntax.is_name(asked.name)
-        assert syntax.find_malformed(asked.added, "") == ()
+        assert is_name(asked.namespace)
+        assert is_name(asked.name)
+        assert find_malformed(asked.added, "") == ()
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.placement.node_by_node import eligibility
+from tests.placement.node_by_node import reasons_node_by_node
 from tests.vectors.cases import VectorCase
 from webhook.errors import InputError
-from webhook.placement.affinity import Placed
-from webhook.placement.constraints import own
+from webhook.k8s.types.scheduling import Placed
 from webhook.placement.index import NodeIndex
-from webhook.placement.node import Node
-from webhook.placement.reading import read
-from webhook.placement.requirement import AFFINITY, CORDONED, TAINTS, VM, OneOf, Requirements
+from webhook.placement.nodes import Node, convert_to_view
+from webhook.placement.requirements import OneOf, Origin, Requirements
+from webhook.placement.target_pods import own_requirements
 
 # By the requirements that a stage is about.
-_ORIGINS = {"affinity": (VM, AFFINITY), "taints": (TAINTS, CORDONED), "fit": (VM, AFFINITY, TAINTS, CORDONED)}
+_ORIGINS = {
+    "affinity": (Origin.VM, Origin.AFFINITY),
+    "taints": (Origin.TAINTS, Origin.CORDONED),
+    "fit": (Origin.VM, Origin.AFFINITY, Origin.TAINTS, Origin.CORDONED),
+}
 STAGES = (*_ORIGINS, "error")
 
 
@@ -26,7 +29,7 @@ def failures(case: VectorCase) -> dict[str, list[str]]:
     For a malformed pod, which the API server would have rejected, a reason is enough.
     """
     try:
-        requirements = tuple(own(read(Placed, case.given.get("pod"), f"{case.id}.pod")))
+        requirements = tuple(own_requirements(convert_to_view(Placed, case.given.get("pod"), f"{case.id}.pod")))
         nodes = [Node.read(node) for node in case.given.get("nodes") or ()]
     except InputError as rejection:
         return {} if "error" in case.expected else {"error": [f"+ {rejection}"]}
@@ -40,7 +43,7 @@ def failures(case: VectorCase) -> dict[str, list[str]]:
 def answers(stage: str, requirements: Requirements, nodes: list[Node]) -> dict[str, list[str]]:
     """The names of the nodes that the webhook finds eligible, by the way of finding them; in the order of the nodes."""
     asked = tuple(requirement for requirement in requirements if requirement.origin in _ORIGINS[stage])
-    plain = [name for name, reasons in eligibility(asked, nodes).items() if not reasons]
+    plain = [name for name, reasons in reasons_node_by_node(asked, nodes).items() if not reasons]
     indexed = set(NodeIndex(nodes).review(asked).names())
     return {"node by node": plain, "over the index": [node.name for node in nodes if node.name in indexed]}
 

@@ -11,22 +11,17 @@ import jsonpatch
 import msgspec
 
 from tests.builders import CONTROLLER, installed, known
-from tests.placement.node_by_node import eligibility
+from tests.placement.node_by_node import reasons_node_by_node
 from tests.vectors.cases import Json, VectorCase
 from webhook.admission.patch import operations
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
+from webhook.k8s.types.scheduling import Placed
 from webhook.kubevirt.config import ClusterConfig
-from webhook.placement.affinity import Placed
-from webhook.placement.allocation import Allocatable
-from webhook.placement.constraints import own
-from webhook.placement.contradictions import kept_by_kubevirt, without_dropped
 from webhook.placement.index import NodeIndex
-from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
-from webhook.placement.migrations import MIGRATIONS, Migration
-from webhook.placement.node import Node
-from webhook.placement.reading import read
-from webhook.placement.requirement import Elsewhere, Kvm, Requirements
-from webhook.placement.vmis import VMIS, Vmi
+from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, VMIS, LauncherPod, Migration, Vmi
+from webhook.placement.nodes import Node, convert_to_view
+from webhook.placement.requirements import Allocatable, Elsewhere, Kvm, Requirements, kept_by_kubevirt, without_dropped
+from webhook.placement.target_pods import own_requirements
 from webhook.policies.common import migration_targets
 from webhook.review.endpoints import BY_PATH
 from webhook.settings.snapshot import MigrationSettings
@@ -40,7 +35,10 @@ def failures(case: VectorCase) -> dict[str, list[str]]:
     """Where the webhook's requirements leave other nodes than the target pod, as KubeVirt or the webhook makes it."""
     nodes = [Node.read(node) for node in case.given["nodes"]]
     facts = _facts(case, nodes)
-    vmi, migration = read(Vmi, case.given["vmi"], "vmi"), read(Migration, case.given["migration"], "migration")
+    vmi, migration = (
+        convert_to_view(Vmi, case.given["vmi"], "vmi"),
+        convert_to_view(Migration, case.given["migration"], "migration"),
+    )
     # The nodes say nothing of what they offer: their labels, taints and names are what these answers are about.
     target = migration_targets.of(vmi, case.namespace, Facts.of(facts), migration)
     asked = tuple(each for each in target.requirements if not isinstance(each, Allocatable))
@@ -48,7 +46,7 @@ def failures(case: VectorCase) -> dict[str, list[str]]:
     elsewhere = tuple(each for each in asked if isinstance(each, Elsewhere | Kvm))
     for settings in _HELD:
         pod = _constrained(case, facts, settings)
-        theirs = _eligible((*own(read(Placed, pod["spec"], "pod")), *elsewhere), nodes)
+        theirs = _eligible((*own_requirements(convert_to_view(Placed, pod["spec"], "pod")), *elsewhere), nodes)
         ours = _eligible(without_dropped(asked) if settings.collision == "ignore" else asked, nodes)
         lines += _differences(f"constrained, collision: {settings.collision}", theirs, ours)
     return {"kubevirt": lines} if lines else {}
@@ -57,10 +55,10 @@ def failures(case: VectorCase) -> dict[str, list[str]]:
 def _facts(case: VectorCase, nodes: Iterable[Node]) -> dict[Key[Any], object]:
     given = case.given
     namespace, uid = case.namespace, given["vmi"]["metadata"]["uid"]
-    pods = [read(LauncherPod, pod, "pod") for pod in given.get("sourcePods") or ()]
+    pods = [convert_to_view(LauncherPod, pod, "pod") for pod in given.get("sourcePods") or ()]
     found: dict[Key[Any], object] = {
         **known(),
-        ObjectKey(VMIS, namespace, given["vmi"]["metadata"]["name"]): read(Vmi, given["vmi"], "vmi"),
+        ObjectKey(VMIS, namespace, given["vmi"]["metadata"]["name"]): convert_to_view(Vmi, given["vmi"], "vmi"),
         ListKey(LAUNCHER_PODS, namespace, f"kubevirt.io/created-by={uid}"): tuple(pods),
         NodesKey(): NodeIndex(nodes),
         KubeVirtKey(): installed(ClusterConfig.of(given["configuration"])),
@@ -70,7 +68,7 @@ def _facts(case: VectorCase, nodes: Iterable[Node]) -> dict[Key[Any], object]:
             found[ObjectKey(MIGRATIONS, namespace, policy)] = None  # gone, unless it is among those below
     for migration in (given["migration"], *(given.get("migrations") or ())):
         key = ObjectKey(MIGRATIONS, namespace, migration["metadata"]["name"])
-        found[key] = read(Migration, migration, "migration")
+        found[key] = convert_to_view(Migration, migration, "migration")
     return found
 
 
@@ -94,7 +92,7 @@ def _constrained(case: VectorCase, facts: Mapping[Key[Any], object], settings: M
 
 
 def _eligible(requirements: Requirements, nodes: Iterable[Node]) -> list[str]:
-    return [name for name, reasons in eligibility(requirements, nodes).items() if not reasons]
+    return [name for name, reasons in reasons_node_by_node(requirements, nodes).items() if not reasons]
 
 
 def _differences(what: str, theirs: list[str], ours: list[str]) -> list[str]:

@@ -7,10 +7,10 @@ import pytest
 
 from tests.vectors.cases import VectorCase, read
 from tests.vectors.nodes import answers, failures
-from webhook.placement.affinity import Placed
-from webhook.placement.constraints import own
-from webhook.placement.node import Node
-from webhook.placement.reading import read as view
+from webhook.k8s.types.scheduling import Placed
+from webhook.placement.nodes import Node
+from webhook.placement.nodes import convert_to_view as view
+from webhook.placement.target_pods import own_requirements
 
 FILE = Path(__file__).parents[1] / "data" / "placement.jsonl.gz"
 
@@ -33,6 +33,6 @@ def test_malformed_terms_leave_the_others_alone(stage: str) -> None:
 
     assert malformed
     for case in malformed:
-        requirements = tuple(own(view(Placed, case.given["pod"], "pod")))
+        requirements = tuple(own_requirements(view(Placed, case.given["pod"], "pod")))
         nodes = [Node.read(node) for node in case.given["nodes"]]
         assert set(map(tuple, answers(stage, requirements, nodes).values())) == {tuple(case.expected[stage])}

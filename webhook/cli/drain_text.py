@@ -8,7 +8,7 @@ from typing import Final
 from webhook.cli.paragraphs import Paragraph, print_paragraphs
 from webhook.forecast import report
 from webhook.forecast.report import PENDING_SECONDS, DrainPlan, Limits, Step, VmPlan
-from webhook.placement import resources
+from webhook.placement.nodes import MEMORY, format_request
 from webhook.text import pluralize
 
 # In text output; a rolling upgrade of a large cluster has thousands.
@@ -98,7 +98,7 @@ def _where(vm: VmPlan) -> str:
     reason = f" [{vm.code}]"
     if vm.outcome != report.MOVES:
         return f"{vm.node}: {vm.reason}{reason}"
-    memory = resources.format_request(resources.MEMORY, vm.memory)
+    memory = format_request(MEMORY, vm.memory)
     room = f"{vm.with_room} of {pluralize(vm.eligible, 'eligible node')} with room"
     packed = f"; {vm.reason}{reason}" if vm.reason else ""
     return f"{vm.node} -> {vm.to}  {memory}, {room}{packed}"
@@ -149,7 +149,7 @@ def _pace(plan: DrainPlan) -> Iterator[Paragraph]:
 
 
 def _speed(limits: Limits) -> str:
-    amount = resources.format_request(resources.MEMORY, limits.bandwidth)
+    amount = format_request(MEMORY, limits.bandwidth)
     source = "assumed, see --bandwidth" if limits.bandwidth_is_assumed else "KubeVirt's limit or --bandwidth"
     timeout = limits.timeout_seconds_per_gib
     given = f"is given {timeout}s for each GiB" if timeout else "may take any time (completionTimeoutPerGiB is 0)"

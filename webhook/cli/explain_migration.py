@@ -21,7 +21,7 @@ from webhook.cli.yamltext import dump
 from webhook.cluster.selection import once
 from webhook.errors import InputError
 from webhook.facts import Facts
-from webhook.placement import syntax
+from webhook.k8s.types.selectors import parse_selector
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.answer import MigrationExplanation, Nodes, ReasonReport
 from webhook.policies.migration.explanation import explain as explained
@@ -84,7 +84,7 @@ def _run(options: _ExplainMigrationOptions) -> None:
 
 async def _answer(options: _ExplainMigrationOptions) -> MigrationExplanation:
     namespace, name = parse_machine(options.vm, options.namespace)
-    added = syntax.selector(options.selector, "--to")
+    added = parse_selector(options.selector, "--to")
     deadline = asyncio.get_running_loop().time() + _SECONDS
     async with once(options.cluster_from, options.kubeconfig) as cluster:
         try:

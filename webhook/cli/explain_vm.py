@@ -36,10 +36,10 @@ from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
 from webhook.kubevirt.vm import creation
 from webhook.kubevirt.vm.creation import Created, CreationDenied
-from webhook.placement import constraints, demand
+from webhook.placement.demand import target_pod_demand
 from webhook.placement.index import NodeIndex
-from webhook.placement.launcher_pods import LAUNCHER_PODS
-from webhook.placement.vmis import Vmi
+from webhook.placement.machines import LAUNCHER_PODS, Vmi
+from webhook.placement.target_pods import target_pod_requirements
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.answer import MigrationExplanation, Nodes
 from webhook.policies.migration.explanation import explain as explain_migration
@@ -265,10 +265,10 @@ class _Explaining:
         if isinstance(configuration, Unavailable):
             raise Unreadable(f"KubeVirt's configuration cannot be read: {configuration.why}")
         view = msgspec.convert({**vmi, "status": {}}, Vmi)
-        requested = demand.of(view, None, None, configuration)
-        required = constraints.of(view, configuration=configuration, requests=requested.requests)
-        verdict = (nodes or NodeIndex()).review(required)
-        return Nodes(verdict.count, verdict.names())
+        requested = target_pod_demand(view, None, None, configuration)
+        required = target_pod_requirements(view, configuration=configuration, requests=requested.requests)
+        eligibility = (nodes or NodeIndex()).review(required)
+        return Nodes(eligibility.count, eligibility.names())
 
 
 def _uid(running: Json | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from webhook.errors import InputError, quote
-from webhook.placement import syntax
+from webhook.k8s.types.selectors import is_name
 
 
 def parse_machine(vm: str, namespace: str | None) -> tuple[str, str]:
@@ -18,6 +18,6 @@ def parse_machine(vm: str, namespace: str | None) -> tuple[str, str]:
         raise InputError(what, vm, "remove one of them")
     where = before if slash else namespace or "default"
     for text, what in ((where, "namespace"), (name, "VM")):
-        if not syntax.is_name(text):
+        if not is_name(text):
             raise InputError(f"{quote(text)} is not a valid {what} name", "VM", "use NAMESPACE/NAME")
     return where, name

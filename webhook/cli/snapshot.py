@@ -21,10 +21,8 @@ from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.views import KubeVirt
-from webhook.placement.migrations import MIGRATIONS
-from webhook.placement.podadmission import RUNTIME_CLASSES
-from webhook.placement.vmis import VMIS
-from webhook.placement.volumes import CLAIMS, VOLUMES
+from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES
+from webhook.placement.target_pods import RUNTIME_CLASSES
 from webhook.settings.file import default_settings
 from webhook.text import pluralize
 

@@ -44,8 +44,8 @@ from webhook.kubevirt.definitions import DEFINITIONS, Definition, fields_of
 from webhook.kubevirt.install import InstallReader
 from webhook.kubevirt.resources import ACTIVE_VMIS, VMIS
 from webhook.kubevirt.views import ActiveVmi, KubeVirt
-from webhook.placement import node as placement
 from webhook.placement.index import NodeIndex
+from webhook.placement.nodes import Node
 from webhook.settings.snapshot import SchedulerSettings, Settings
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class FilesCluster(Cluster):
         self.definitions: Final = fields_of(view for view in definitions if isinstance(view, Definition))
         self._installs: Final = InstallReader(settings.kubevirt_version, self.definitions)
         nodes = (entry.view for entry in self._entries("Node"))
-        self._nodes: Final = NodeIndex(placement.Node.of(view) for view in nodes if isinstance(view, NodeView))
+        self._nodes: Final = NodeIndex(Node.of(view) for view in nodes if isinstance(view, NodeView))
         self._pods: Final[dict[str, list[PendingPod]]] = defaultdict(list)
         for pod in (entry.view for entry in self._entries("Pod")):
             if isinstance(pod, PendingPod) and pod.spec and pod.spec.scheduler_name:

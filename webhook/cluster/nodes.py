@@ -13,7 +13,7 @@ from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing
 from webhook.k8s.client.resources import NODES, Resource
 from webhook.k8s.views import ObjectMeta
 from webhook.placement.index import NodeIndex
-from webhook.placement.node import Node
+from webhook.placement.nodes import Node
 
 
 class NodeReports(Protocol):

@@ -20,7 +20,7 @@ from webhook.k8s.views import Object
 from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.placement.index import NodeIndex
-from webhook.placement.node import Node
+from webhook.placement.nodes import Node
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Object)

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from webhook.admission.work import TooComplex, Work
+from webhook.admission.step_budget import StepBudget, TooComplex
 from webhook.errors import InputError, quote
 from webhook.forecast import report
 from webhook.forecast.packing import (
@@ -37,12 +37,11 @@ from webhook.forecast.snapshot import (
     PodDisruptionBudget,
     place_of,
 )
-from webhook.placement import requirement, resources, syntax
-from webhook.placement.bits import positions
-from webhook.placement.migrations import Migration
-from webhook.placement.requirement import Elsewhere, Uncordoned
-from webhook.placement.verdict import Group, Verdict
-from webhook.placement.vmis import Vmi
+from webhook.k8s.types.selectors import key_problem, value_problem
+from webhook.placement.eligibility import Eligibility, Group
+from webhook.placement.machines import Migration, Vmi
+from webhook.placement.nodes import bitset_positions, format_request
+from webhook.placement.requirements import Elsewhere, Origin, Uncordoned
 from webhook.policies.common import migration_targets
 from webhook.policies.common.no_eligible_node import no_node
 from webhook.policies.migration.explanation import change_of
@@ -99,7 +98,7 @@ def plan(
         InputError: a node does not exist or is named twice, or the cluster's objects are too complex.
     """
     try:
-        return Work(MAX_STEPS).run(_plan, objects, nodes, rolling, bandwidth)
+        return StepBudget(MAX_STEPS).run(_plan, objects, nodes, rolling, bandwidth)
     except TooComplex as error:
         raise InputError(f"{error.what} take more than {MAX_STEPS} steps", "the plan", "drain fewer nodes") from None
 
@@ -233,15 +232,17 @@ class _Planner:
     def _find_nodes(self, movers: Sequence[Mover], plans: Mapping[Place, VmPlan]) -> dict[Place, VmPlan]:
         """The plans of the VMs that migrate if there is a node, and have them migrate."""
         review = [(mover, self._snapshot.index.review(mover.requirements)) for mover in movers]
-        alone = {mover.place: self._packer.candidates(mover, verdict) for mover, verdict in review}
+        alone = {mover.place: self._packer.candidates(mover, eligibility) for mover, eligibility in review}
         placed, packed = self._pack(review)
         turns = {place: turn for turn, place in enumerate(placed, 1)}
         found = {}
-        for mover, verdict in review:
+        for mover, eligibility in review:
             place = mover.place
             plan = self._with_candidates(plans[place], mover, alone[place])
             if place not in placed:
-                found[place] = self._blocked_plan(plan, mover, alone[place], self._packer.candidates(mover, verdict))
+                found[place] = self._blocked_plan(
+                    plan, mover, alone[place], self._packer.candidates(mover, eligibility)
+                )
                 continue
             node = self._names[placed[place]]
             found[place] = msgspec.structs.replace(plan, to=node, turn=turns[place])
@@ -253,7 +254,7 @@ class _Planner:
                 self._settle(mover, found[mover.place].to)
         return found
 
-    def _pack(self, review: Sequence[tuple[Mover, Verdict]]) -> tuple[dict[Place, int], set[Place]]:
+    def _pack(self, review: Sequence[tuple[Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
         """Nodes for all, and the VMs that only a tight packing leaves room for."""
         by_score = self._packer.pack(review, tightly=False)
         if len(by_score) == len(review):
@@ -266,11 +267,11 @@ class _Planner:
         return self._packer.pack(review, tightly=False), set()
 
     def _with_candidates(self, about: VmPlan, mover: Mover, alone: Candidates) -> VmPlan:
-        nodes = islice(positions(alone.nodes), _MOST_CANDIDATES)
+        nodes = islice(bitset_positions(alone.nodes), _MOST_CANDIDATES)
         return msgspec.structs.replace(
             about,
             memory=mover.memory,
-            eligible=alone.verdict.count,
+            eligible=alone.eligibility.count,
             with_room=alone.nodes.bit_count(),
             candidates=tuple(self._names[position] for position in nodes),
             gaps=mover.gaps,
@@ -285,8 +286,8 @@ class _Planner:
             alone: the nodes for it before any other VM has moved.
             left: the nodes for it after all others have.
         """
-        if not alone.verdict.count:
-            code, reason = report.NO_ELIGIBLE_NODE, no_node(alone.verdict).text
+        if not alone.eligibility.count:
+            code, reason = report.NO_ELIGIBLE_NODE, no_node(alone.eligibility).text
         else:
             code, reason = no_node_left(mover, alone, left, self._room)
         offers = self._offers[about.node] if code == report.NO_ROOM else None
@@ -411,14 +412,14 @@ def _openings(blocked: Blocked, drained: frozenset[str]) -> Iterator[str]:
     alone = blocked.alone
     if alone is None:
         return
-    for opening in alone.verdict.openings():
+    for opening in alone.eligibility.openings():
         required = opening.failure.requirement
         usable = opening.nodes & alone.room & ~alone.forbidden
         if isinstance(required, Elsewhere) or not usable:
             continue
-        if required.origin == requirement.CORDONED:
+        if required.origin == Origin.CORDONED:
             # The nodes that are being drained are cordoned, too.
-            reached = alone.verdict.names(Group((), usable))
+            reached = alone.eligibility.names(Group((), usable))
             others = [name for name in reached if name not in drained | {blocked.node}]
             if others:
                 yield f"uncordon {quote(others[0])}" if len(others) == 1 else "uncordon a node that is not drained"
@@ -431,7 +432,7 @@ def _fits_beside(blocked: Blocked) -> bool:
     mover, alone, here = blocked.mover, blocked.alone, 1 << blocked.position
     if mover is None or alone is None or mover.pod.rules or alone.forbidden & here:
         return False
-    failing = (failure.requirement for failure in alone.verdict.failures if failure.nodes & here)
+    failing = (failure.requirement for failure in alone.eligibility.failures if failure.nodes & here)
     return all(isinstance(required, Elsewhere | Uncordoned) for required in failing)
 
 
@@ -556,9 +557,9 @@ def _migrate(vmi: Vmi, snapshot: ClusterSnapshot) -> EvictionOutcome:
 
 def _label_problem(key: str, value: str) -> str:
     """Why no pod can have a node selector with this label."""
-    if problem := syntax.key_problem(key):
+    if problem := key_problem(key):
         return f"its addedNodeSelector has the key {quote(key)}, which {problem}"
-    if problem := syntax.value_problem(value):
+    if problem := value_problem(value):
         return f"its addedNodeSelector has the value {quote(value)}, which {problem}"
     return ""
 
@@ -579,7 +580,7 @@ def no_node_left(mover: Mover, alone: Candidates, left: Candidates, room: Room) 
         left: the nodes for it after all others have.
         room: what is free after all others have moved.
     """
-    eligible = left.verdict.bits
+    eligible = left.eligibility.bitset
     count = pluralize(eligible.bit_count(), "eligible node")
     roomy = eligible & left.room
     if roomy:
@@ -591,12 +592,12 @@ def no_node_left(mover: Mover, alone: Candidates, left: Candidates, room: Room) 
         nodes = pluralize(alone.nodes.bit_count(), "node")
         return report.NO_ROOM, f"{nodes} {verb} room for it now, but not beside the VMs that move there"
     short = [
-        f"{resource} ({resources.format_request(resource, amount)} requested)" if resource != PODS else "pods"
+        f"{resource} ({format_request(resource, amount)} requested)" if resource != PODS else "pods"
         for resource, amount in mover.requests.items()
         if eligible & ~room.with_enough(resource, amount)
     ]
     if eligible.bit_count() == 1:
-        name = next(iter(left.verdict.names()))
+        name = next(iter(left.eligibility.names()))
         return report.NO_ROOM, f"the only eligible node, {name}, has not enough free {_join_first(short)}"
     return report.NO_ROOM, f"none of the {count} has enough free {_join_first(short)}"
 

@@ -16,15 +16,24 @@ from webhook.facts import Facts
 from webhook.forecast.pods import Neighbors, PodConstraints, PodInfo, rules_of
 from webhook.forecast.snapshot import ClusterSnapshot, ConstrainedPod, Place, SpreadTerm, place_of
 from webhook.k8s.nodes import NodeView
-from webhook.placement import podrequests, requirement, resources
-from webhook.placement.allocation import Allocatable, Reachable
-from webhook.placement.expression import IN
-from webhook.placement.index import NodeIndex
-from webhook.placement.levels import Levels
-from webhook.placement.requirement import Label, OneOf, Requirement, Requirements, Uncordoned, Untainted
-from webhook.placement.resources import MEMORY
-from webhook.placement.verdict import Verdict
-from webhook.placement.vmis import PlacedVmiSpec, Vmi
+from webhook.k8s.quantity import nanos
+from webhook.k8s.types.selectors import IN
+from webhook.placement.demand import is_sidecar, sum_requests
+from webhook.placement.eligibility import Eligibility
+from webhook.placement.index import NodeIndex, ResourceIndex
+from webhook.placement.machines import PlacedVmiSpec, Vmi
+from webhook.placement.nodes import MEMORY, NOT_REPORTED, is_counted_resource, parse_allocatable, to_scheduler_units
+from webhook.placement.requirements import (
+    Allocatable,
+    Label,
+    OneOf,
+    Origin,
+    Reachable,
+    Requirement,
+    Requirements,
+    Uncordoned,
+    Untainted,
+)
 from webhook.policies.common import migration_targets
 
 # A VM can be kept from a node by pods that move away themselves, so those that found none try again.
@@ -41,19 +50,19 @@ class Candidates(msgspec.Struct, frozen=True):
     """The nodes for one VM at one moment.
 
     Attributes:
-        verdict: which nodes meet its requirements, and what the others fail.
+        eligibility: which nodes meet its requirements, and what the others fail.
         room: the nodes that have enough free, as `bits`.
         apart: what other pods keep it from, each with the nodes, as `bits`.
     """
 
-    verdict: Verdict
+    eligibility: Eligibility
     room: int
     apart: tuple[tuple[str, int], ...]
 
     @property
     def nodes(self) -> int:
         """The nodes that it can go to now, as `bits`."""
-        return self.verdict.bits & self.room & ~self.forbidden
+        return self.eligibility.bitset & self.room & ~self.forbidden
 
     @property
     def forbidden(self) -> int:
@@ -78,18 +87,18 @@ class Packer:
         self._room: Final = room
         self._neighbors: Final = neighbors
 
-    def candidates(self, mover: Mover, verdict: Verdict) -> Candidates:
+    def candidates(self, mover: Mover, eligibility: Eligibility) -> Candidates:
         """Where a VM can go now.
 
         Args:
             mover: the VM.
-            verdict: the nodes by its requirements.
+            eligibility: the nodes by its requirements.
         """
-        matching, tolerated = scopes(verdict)
+        matching, tolerated = scopes(eligibility)
         apart = tuple(self._neighbors.excluded_nodes(mover.pod, matching, tolerated))
-        return Candidates(verdict, self._room.holding(mover.requests), apart)
+        return Candidates(eligibility, self._room.holding(mover.requests), apart)
 
-    def pack(self, movers: Iterable[tuple[Mover, Verdict]], *, tightly: bool) -> dict[Place, int]:
+    def pack(self, movers: Iterable[tuple[Mover, Eligibility]], *, tightly: bool) -> dict[Place, int]:
         """Place VMs on nodes.
 
         Args:
@@ -105,10 +114,10 @@ class Packer:
         placed: dict[Place, int] = {}
         for _ in range(_MOST_ROUNDS):
             left = []
-            for mover, verdict in waiting:
-                nodes = self.candidates(mover, verdict).nodes
+            for mover, eligibility in waiting:
+                nodes = self.candidates(mover, eligibility).nodes
                 if not nodes:
-                    left.append((mover, verdict))
+                    left.append((mover, eligibility))
                     continue
                 position = self._room.tightest(nodes, mover.requests) if tightly else self._room.widest(nodes)
                 placed[mover.place] = position
@@ -118,7 +127,7 @@ class Packer:
             waiting = left
         return placed
 
-    def undo(self, movers: Iterable[tuple[Mover, Verdict]], placed: dict[Place, int]) -> None:
+    def undo(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int]) -> None:
         """Take VMs off the nodes that they have been placed on."""
         for mover, _ in movers:
             if mover.place in placed:
@@ -141,15 +150,13 @@ def requests_of(pod: ConstrainedPod) -> Amounts:
     spec = pod.spec
     if spec is None:
         return {PODS: 1}
-    total = podrequests.total(
+    total = sum_requests(
         [each.requests for each in spec.containers or () if each],
-        [(each.requests, podrequests.is_sidecar(each)) for each in spec.init_containers or () if each],
+        [(each.requests, is_sidecar(each)) for each in spec.init_containers or () if each],
         pod_level=spec.resources.requests if spec.resources else None,
         overhead=spec.overhead,
     )
-    counted = {
-        name: resources.to_scheduler_units(name, value) for name, value in total.items() if resources.is_counted(name)
-    }
+    counted = {name: to_scheduler_units(name, value) for name, value in total.items() if is_counted_resource(name)}
     return {PODS: 1, **{name: amount for name, amount in counted.items() if amount > 0}}
 
 
@@ -157,9 +164,9 @@ def offers_of(node: NodeView) -> Amounts:
     """What pods could request of the whole node."""
     listed = (node.status.allocatable if node.status else None) or {}
     pods = listed.get(PODS)
-    nanos = None if pods is None else resources.nanos(pods)
-    most = _PLENTY if nanos is None else resources.to_scheduler_units(PODS, nanos)
-    return {**resources.NOT_REPORTED, **resources.allocatable(listed), PODS: most}
+    amount = None if pods is None else nanos(pods)
+    most = _PLENTY if amount is None else to_scheduler_units(PODS, amount)
+    return {**NOT_REPORTED, **parse_allocatable(listed), PODS: most}
 
 
 class Room:
@@ -172,13 +179,13 @@ class Room:
 
     def __init__(self, index: NodeIndex, offers: Mapping[str, Amounts]) -> None:
         self._free: Final[dict[int, Amounts]] = {}
-        self._levels: Final[dict[str, Levels]] = {}
+        self._levels: Final[dict[str, ResourceIndex]] = {}
         for name, amounts in offers.items():
             position = index.position(name)
             if position is not None:
                 self._free[position] = dict(amounts)
                 for resource, amount in amounts.items():
-                    self._levels.setdefault(resource, Levels()).flip(amount, 1 << position)
+                    self._levels.setdefault(resource, ResourceIndex()).flip(amount, 1 << position)
 
     def free(self, position: int, resource: str) -> int:
         """The free amount of one resource of a node."""
@@ -206,12 +213,12 @@ class Room:
 
     def tightest(self, candidates: int, requests: Mapping[str, int]) -> int:
         """The position of the candidate with the least free memory, so that large gaps stay for large VMs."""
-        least = requests.get(resources.MEMORY, 0)
-        return self._first(candidates, self._levels[resources.MEMORY].ascending(least))
+        least = requests.get(MEMORY, 0)
+        return self._first(candidates, self._levels[MEMORY].ascending(least))
 
     def widest(self, candidates: int) -> int:
         """The position of the candidate with the most free memory: about what kube-scheduler's scores prefer."""
-        return self._first(candidates, self._levels[resources.MEMORY].descending())
+        return self._first(candidates, self._levels[MEMORY].descending())
 
     @staticmethod
     def _first(candidates: int, groups: Iterator[int]) -> int:
@@ -307,10 +314,10 @@ def pod_info_of(pod: ConstrainedPod, namespaces: Mapping[str, Mapping[str, str]]
     return PodInfo(namespace, labels, PodConstraints(anti_affinity=own.anti_affinity))
 
 
-def scopes(verdict: Verdict) -> tuple[int, int]:
+def scopes(eligibility: Eligibility) -> tuple[int, int]:
     """The nodes that a VM's selectors and affinity allow, and those whose taints it tolerates, as `bits`."""
     matching = tolerated = 0
-    for failure in verdict.failures:
+    for failure in eligibility.failures:
         if isinstance(failure.requirement, Label | OneOf) and not isinstance(failure.requirement, Reachable):
             matching |= failure.nodes
         elif isinstance(failure.requirement, Untainted | Uncordoned):
@@ -347,7 +354,7 @@ def _reachable(vmi: Vmi, namespace: str, snapshot: ClusterSnapshot) -> tuple[Rea
         claim = snapshot.claims.get((namespace, each.claim)) if each and not each.is_hotplugged else None
         volume = snapshot.volumes.get(claim.volume) if claim else None
         if each and volume and volume.terms:
-            found.append(Reachable(requirement.VOLUMES, volume.terms, each.name or ""))
+            found.append(Reachable(Origin.VOLUMES, volume.terms, each.name or ""))
     return tuple(found)
 
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.admission.work import spend
+from webhook.admission.step_budget import spend
 from webhook.forecast.snapshot import LabelSelector, PodTerm, SpreadTerm
-from webhook.placement.affinity import Affinity, PodAffinity
-from webhook.placement.expression import IN, NOT_IN, Expression
+from webhook.k8s.types.scheduling import Affinity, PodAffinity
+from webhook.k8s.types.selectors import IN, NOT_IN, Expression
 from webhook.placement.index import NodeIndex
 
 Labels = Mapping[str, str]

@@ -14,7 +14,7 @@ import msgspec
 
 from webhook.k8s.views import View
 from webhook.kubevirt.config import ClusterConfig
-from webhook.placement.migrations import Migration
+from webhook.placement.machines import Migration
 
 SCHEMA: Final = "kubevirt-webhook.github.io/explain-drain/v1alpha1"
 

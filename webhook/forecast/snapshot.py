@@ -13,12 +13,18 @@ from webhook.k8s.views import Namespace, Object, View
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.install import KubeVirtInstall
 from webhook.placement.index import NodeIndex
-from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod, LauncherPodSpec
-from webhook.placement.migrations import MIGRATIONS, Migration
-from webhook.placement.node import Node
-from webhook.placement.podadmission import RUNTIME_CLASSES, RuntimeClass
-from webhook.placement.vmis import Vmi
-from webhook.placement.volumes import Claim, PersistentVolume
+from webhook.placement.machines import (
+    LAUNCHER_PODS,
+    MIGRATIONS,
+    Claim,
+    LauncherPod,
+    LauncherPodSpec,
+    Migration,
+    PersistentVolume,
+    Vmi,
+)
+from webhook.placement.nodes import Node
+from webhook.placement.target_pods import RUNTIME_CLASSES, RuntimeClass
 
 # Where KubeVirt runs makes no difference to a drain.
 _ANYWHERE: Final[frozenset[str]] = frozenset()

@@ -15,7 +15,7 @@ from webhook.install.registration import API_VERSION, Manifest, namespace_select
 from webhook.install.scheduler_conditions import unset
 from webhook.kubevirt.launcher import account
 from webhook.names import Mode, Policy
-from webhook.placement.syntax import RESERVED_PREFIXES, SCHEDULABLE
+from webhook.placement.nodes import RESERVED_PREFIXES, SCHEDULABLE
 from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED, PIN_RESOURCE, PIN_VERB
 from webhook.settings.snapshot import Settings
 

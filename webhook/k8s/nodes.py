@@ -27,7 +27,7 @@ class NodeStatus(View, frozen=True):
 
 
 class NodeView(Object, frozen=True):
-    """A Node (core/v1), as far as eligibility depends on it; `webhook.placement.node` parses it."""
+    """A Node (core/v1), as far as eligibility depends on it; `webhook.placement.nodes` parses it."""
 
     spec: NodeSpec | None = None
     status: NodeStatus | None = None

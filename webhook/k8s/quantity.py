@@ -10,7 +10,7 @@ import re
 import struct
 from enum import Enum
 from functools import lru_cache, total_ordering
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from webhook.errors import InputError
 
@@ -265,3 +265,25 @@ def overcommit(guest: Quantity, percent: int) -> Quantity:
     asked = int(_float32(_float32(guest.value) * share))
     # What doesn't fit becomes the least int64 there, on amd64.
     return Quantity.of(asked if int64(asked) == asked else -_MAX - 1, guest.format)
+
+
+# What a resource list holds in an object, by the resource's name (core/v1 ResourceList).
+ResourceList: TypeAlias = dict[str, str | int | float | None]
+# Billionths by the resource's name: amounts are added first and rounded then.
+Nanos: TypeAlias = dict[str, int]
+
+
+def nanos(value: str | float) -> int | None:
+    """A quantity in JSON in billionths; None: it is not a quantity."""
+    try:
+        return parse(text(value)).nanos
+    except InputError:
+        return None
+
+
+def read_resource_list(listed: ResourceList) -> Nanos:
+    """A resource list in billionths, without what is not a quantity."""
+    if not listed:
+        return {}
+    amounts = {name: nanos(value) for name, value in listed.items() if value is not None}
+    return {name: value for name, value in amounts.items() if value is not None}

@@ -1,29 +1,98 @@
-"""What the target pod of a migration requests, as far as it is certain.
+"""What a pod requests of its node, and what the target pod of a migration requests, as far as it is certain.
 
-The VM's present pod shows it: the requests of all its containers, the overhead of its RuntimeClass, devices and the
-resources of its networks. KubeVirt renders the target pod anew, though, from the VMI and the settings of that moment
-(pkg/virt-controller/services, ``renderresources.go``), and both can have changed since: CPUs and memory are hotplugged
-by a migration, admins change the overcommitment, and a network interface can have been removed. What KubeVirt computes
-from these is therefore computed here too, and replaces what the present pod shows. Where only a bound is certain, it is
-the lower one: a node must never be ruled out by a request that the target pod does not make.
+The sum over a pod's containers is that of k8s.io/component-helpers (resource, ``PodRequests``).
+
+The VM's present pod shows what the target pod requests: the requests of all its containers, the overhead of its
+RuntimeClass, devices and the resources of its networks. KubeVirt renders the target pod again, though, from the VMI and
+the settings of that moment (pkg/virt-controller/services, ``renderresources.go``), and both can have changed since:
+CPUs and memory are hotplugged by a migration, admins change the overcommitment, and a network interface can have been
+removed. What KubeVirt computes from these is therefore computed here too, and replaces what the present pod shows.
+Where only a bound is certain, it is the lower one: a node must never be ruled out by a request that the target pod does
+not make.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
+from webhook.k8s.quantity import Nanos, ResourceList, nanos, read_resource_list
+from webhook.k8s.types.core import Container
 from webhook.kubevirt.config import DEFAULTS, MEMORY_OVERCOMMIT, ClusterConfig
 from webhook.kubevirt.releases.capabilities import REQUESTS_RESERVED_OVERHEAD, REQUESTS_TDX_DEVICE
-from webhook.placement import podrequests, resources
-from webhook.placement.guest import Devices, Domain, GuestResources, Memory
-from webhook.placement.launcher_pods import LauncherPod, LauncherPodSpec
-from webhook.placement.node import Node
-from webhook.placement.podrequests import Nanos
-from webhook.placement.resources import CPU, HUGEPAGES, MEMORY
-from webhook.placement.vmis import PlacedVmiSpec, Vmi
+from webhook.placement.machines import (
+    Devices,
+    Domain,
+    GuestResources,
+    LauncherPod,
+    LauncherPodSpec,
+    Memory,
+    PlacedVmiSpec,
+    Vmi,
+)
+from webhook.placement.nodes import (
+    CPU,
+    HUGEPAGES,
+    MEMORY,
+    Node,
+    is_counted_resource,
+    is_extended_resource,
+    to_scheduler_units,
+)
+
+_ALWAYS: Final = "Always"
+
+
+def sum_requests(
+    containers: Iterable[Nanos],
+    init_containers: Iterable[tuple[Nanos, bool]] = (),
+    *,
+    pod_level: ResourceList | None = None,
+    overhead: ResourceList | None = None,
+) -> Nanos:
+    """The sum of what runs together, or what an init container needs where that is more.
+
+    Args:
+        containers: the requests of each container, in billionths by resource.
+        init_containers: their requests in order, each with whether it is a sidecar (restartPolicy Always).
+        pod_level: the pod's own requests, which replace those of its containers: CPU, memory and huge pages.
+        overhead: the overhead of the pod's RuntimeClass, as quantities.
+    """
+    whole: Nanos = {}
+    for each in containers:
+        _add(whole, each)
+    sidecars: Nanos = {}
+    most: Nanos = {}
+    for each, is_sidecar in init_containers:
+        for name, value in each.items():
+            needed = sidecars.get(name, 0) + value
+            most[name] = max(most.get(name, 0), needed)
+            if is_sidecar:
+                sidecars[name] = needed
+                whole[name] = whole.get(name, 0) + value
+    for name, needed in most.items():
+        whole[name] = max(whole.get(name, 0), needed)
+    replaced = read_resource_list(pod_level or {})
+    whole |= {name: value for name, value in replaced.items() if _is_pod_level(name)}
+    _add(whole, read_resource_list(overhead or {}))
+    return whole
+
+
+def is_sidecar(container: Container) -> bool:
+    """Whether an init container keeps running beside the containers."""
+    return container.restart_policy == _ALWAYS
+
+
+def _is_pod_level(resource: str) -> bool:
+    return resource in {CPU, MEMORY} or resource.startswith(HUGEPAGES)
+
+
+def _add(whole: Nanos, more: Mapping[str, int]) -> None:
+    for name, value in more.items():
+        whole[name] = whole.get(name, 0) + value
+
 
 _COMPUTE: Final = "compute"
 _KUBEVIRT_DEVICES: Final = "devices.kubevirt.io/"
@@ -50,7 +119,7 @@ class Demand(msgspec.Struct, frozen=True):
     gaps: tuple[str, ...] = ()
 
 
-def of(
+def target_pod_demand(
     vmi: Vmi, pod: LauncherPod | None = None, node: Node | None = None, configuration: ClusterConfig = DEFAULTS
 ) -> Demand:
     """What the target pod of a VMI requests at least.
@@ -73,7 +142,7 @@ def of(
     amounts, gaps = _count_units(wanted), []
     again = _Again(vmi)
     for resource, shown in _count_units(present).items():
-        if not resources.is_extended(resource) and not resource.startswith(HUGEPAGES):
+        if not is_extended_resource(resource) and not resource.startswith(HUGEPAGES):
             continue
         if node is not None and node.lacks(resource, shown):
             amounts.pop(resource, None)
@@ -94,9 +163,7 @@ def _within_bounds(amounts: Mapping[str, int], gaps: list[str]) -> Demand:
 
 
 def _count_units(wanted: Nanos) -> dict[str, int]:
-    return {
-        name: resources.to_scheduler_units(name, value) for name, value in wanted.items() if resources.is_counted(name)
-    }
+    return {name: to_scheduler_units(name, value) for name, value in wanted.items() if is_counted_resource(name)}
 
 
 def _total(spec: LauncherPodSpec, compute: Nanos | None) -> Nanos:
@@ -107,13 +174,13 @@ def _total(spec: LauncherPodSpec, compute: Nanos | None) -> Nanos:
         compute: requests that replace those of the guest's container, in billionths by resource; None: nothing is
             replaced.
     """
-    return podrequests.total(
+    return sum_requests(
         [
             compute if compute is not None and each.name == _COMPUTE else each.requests
             for each in spec.containers or ()
             if each
         ],
-        [(each.requests, podrequests.is_sidecar(each)) for each in spec.init_containers or () if each],
+        [(each.requests, is_sidecar(each)) for each in spec.init_containers or () if each],
         pod_level=spec.resources.requests if spec.resources else None,
         overhead=spec.overhead,
     )
@@ -131,7 +198,7 @@ def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, configur
     """
     domain = vmi.domain
     own = domain.resources or GuestResources()
-    explicit = podrequests.read(own.requests or {})
+    explicit = read_resource_list(own.requests or {})
     rendered = {} if pod else {**(domain.devices.requests() if domain.devices else {}), **explicit}
     rendered |= _of_release(domain, configuration)
     is_dedicated = domain.cpu is not None and domain.cpu.dedicated_cpu_placement
@@ -140,10 +207,10 @@ def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, configur
     memory = domain.memory or Memory()
     overcommit = configuration.memory_overcommit
     guest = _guest(memory)
-    asked = explicit.get(MEMORY) or (podrequests.read(own.limits).get(MEMORY) if own.limits else None)
+    asked = explicit.get(MEMORY) or (read_resource_list(own.limits).get(MEMORY) if own.limits else None)
     is_overcommitted = not asked and overcommit > MEMORY_OVERCOMMIT
     if not asked and guest:
-        asked = resources.to_scheduler_units(MEMORY, guest) * 100 // overcommit * _NANOS
+        asked = to_scheduler_units(MEMORY, guest) * 100 // overcommit * _NANOS
     if not asked:
         return rendered
     if memory.hugepages:
@@ -170,7 +237,7 @@ def _reserved_overhead(memory: Memory, configuration: ClusterConfig) -> int:
     added = memory.reserved_overhead.added_overhead if memory.reserved_overhead else None
     if added is None or not configuration.release.has(REQUESTS_RESERVED_OVERHEAD):
         return 0
-    return resources.nanos(added) or 0
+    return nanos(added) or 0
 
 
 def _guest(memory: Memory) -> int | None:
@@ -178,7 +245,7 @@ def _guest(memory: Memory) -> int | None:
     size = memory.guest
     if size is None and memory.hugepages:
         size = memory.hugepages.page_size
-    return None if size is None else resources.nanos(size)
+    return None if size is None else nanos(size)
 
 
 def _cpu(domain: Domain, present: int | None, ratio: int) -> Nanos:
@@ -202,7 +269,7 @@ def _memory(asked: int, present: int, overcommitted: int | None, pod: LauncherPo
         pod: the present launcher pod; None: there is none.
     """
     annotation = pod.meta.annotation(_OVERHEAD) if pod else None
-    told = resources.nanos(annotation) if annotation else None
+    told = nanos(annotation) if annotation else None
     if told:
         return asked + told
     if overcommitted is None:
@@ -220,7 +287,7 @@ class _Again:
 
     def __init__(self, vmi: Vmi) -> None:
         own = vmi.domain.resources
-        self._explicit: Final = podrequests.read((own.requests if own else None) or {})
+        self._explicit: Final = read_resource_list((own.requests if own else None) or {})
         self._devices: Final = (vmi.domain.devices or Devices()).by_resource()
         self._networks: Final = sum(1 for _ in _networks(vmi.spec or PlacedVmiSpec()))
 
@@ -229,7 +296,7 @@ class _Again:
         if resource.startswith((_KUBEVIRT_DEVICES, HUGEPAGES)):
             return shown
         explicit = self._explicit.get(resource)
-        certain = self._devices[resource] if explicit is None else resources.to_scheduler_units(resource, explicit)
+        certain = self._devices[resource] if explicit is None else to_scheduler_units(resource, explicit)
         return min(shown, certain + self._networks)
 
 

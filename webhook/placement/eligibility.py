@@ -1,11 +1,241 @@
-"""Why one node is not eligible, without an index."""
+"""Which nodes are eligible, what keeps the others out, and what may keep a VM from an eligible node.
+
+The last is worth a note, but never a reason for a denial: it changes by the second (free resources), depends on other
+pods (affinity between pods, spread), or KubeVirt itself ignores it (hotplugged volumes that only some nodes reach).
+"""
 
 from __future__ import annotations
 
-from webhook.placement.node import Node
-from webhook.placement.requirement import Requirements, UnmetRequirement
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from webhook.admission.step_budget import spend
+from webhook.errors import quote
+from webhook.placement.machines import PersistentVolume, PlacedVmiSpec, Vmi
+from webhook.placement.nodes import Node, Taint, bitset_items, bitset_positions
+from webhook.placement.requirements import Requirement, Requirements, UnmetRequirement
+
+# Sets of so few nodes are gone through one by one: where every node has a taint of its own there are thousands.
+_FEW: Final = 32
+
+# Noting one more failure for a part of the nodes takes a fraction of a step.
+_PARTS_A_STEP: Final = 16
+
+# Nodes that fail the same, by the failures' places in their order.
+_Part: TypeAlias = tuple[tuple[int, ...], int]
 
 
-def reasons(requirements: Requirements, node: Node) -> tuple[UnmetRequirement, ...]:
+class Failure(msgspec.Struct, frozen=True, gc=False):
+    """A class of reasons: one requirement, and of taints one taint, with the nodes that fail it.
+
+    Attributes:
+        taint: the one that is not tolerated; None for other requirements.
+        nodes: the nodes that fail it, as bitset of their positions in the failure's `Eligibility`.
+    """
+
+    requirement: Requirement
+    taint: Taint | None
+    nodes: int
+
+    @property
+    def count(self) -> int:
+        """How many nodes fail it."""
+        return self.nodes.bit_count()
+
+    @property
+    def lacking(self) -> str:
+        """What these nodes are, to stand behind their number."""
+        return f"with the taint {self.taint}" if self.taint else self.requirement.lacking
+
+    def __str__(self) -> str:
+        return f"{self.count} node(s) {self.lacking}"
+
+
+class Group(msgspec.Struct, frozen=True, gc=False):
+    """The nodes that fail exactly these requirements; eligible ones fail none."""
+
+    failures: tuple[Failure, ...]
+    nodes: int
+
+    @property
+    def count(self) -> int:
+        """How many nodes are in the group."""
+        return self.nodes.bit_count()
+
+
+class Opening(msgspec.Struct, frozen=True, gc=False):
+    """What a single change would bring.
+
+    Attributes:
+        failure: what would be given up, or tolerated, or mended on the nodes.
+        nodes: the nodes that would become eligible by that alone, as a bitset.
+    """
+
+    failure: Failure
+    nodes: int
+
+    @property
+    def count(self) -> int:
+        """How many nodes would become eligible by that alone."""
+        return self.nodes.bit_count()
+
+
+class Eligibility:
+    """An immutable answer about all nodes at one moment. Only methods that return names cost more than a few µs.
+
+    Args:
+        nodes: the nodes by position.
+        everyone: the positions that are taken.
+        eligible: those of nodes that fail nothing.
+        failures: in the order of the requirements, of taints in theirs; only those that keep a node out.
+    """
+
+    def __init__(
+        self, nodes: Sequence[Node | None], everyone: int, eligible: int, failures: tuple[Failure, ...]
+    ) -> None:
+        self._nodes: Final = nodes
+        self._everyone: Final = everyone
+        self._eligible: Final = eligible
+        self.failures: Final = failures
+
+    @property
+    def total(self) -> int:
+        """How many nodes there are."""
+        return self._everyone.bit_count()
+
+    @property
+    def count(self) -> int:
+        """How many nodes are eligible."""
+        return self._eligible.bit_count()
+
+    @property
+    def bitset(self) -> int:
+        """The eligible nodes, as bitset of their positions in the index."""
+        return self._eligible
+
+    def names(self, part: Failure | Group | None = None) -> list[str]:
+        """The names of the eligible nodes, or of those that fail something; sorted."""
+        bits = self._eligible if part is None else part.nodes
+        if bits.bit_count() > _FEW:
+            return sorted(node.name for node in bitset_items(bits, self._nodes) if node)
+        return sorted(node.name for position in bitset_positions(bits) if (node := self._nodes[position]))
+
+    def openings(self) -> tuple[Opening, ...]:
+        """Every single change that would make nodes eligible, the most helpful first."""
+        once = twice = 0
+        for failure in self.failures:
+            twice |= once & failure.nodes
+            once |= failure.nodes
+        alone = once & ~twice
+        candidates = [Opening(failure, failure.nodes & alone) for failure in self.failures]
+        return tuple(sorted((opening for opening in candidates if opening.count), key=lambda o: -o.count))
+
+    def groups(self) -> tuple[Group, ...]:
+        """The nodes by what exactly they fail, the largest group first; each is in one."""
+        parts = self._group_alike()
+        together: dict[int, list[int]] = {}  # where a selector has thousands of keys that no node has
+        for index, failure in enumerate(self.failures):
+            if failure.count > _FEW:
+                together.setdefault(failure.nodes, []).append(index)
+        for nodes, indices in together.items():
+            # Where each of thousands of nodes lacks something else, and all of them thousands of labels.
+            spend(len(parts) * (1 + len(indices)) // _PARTS_A_STEP, "different ways in which nodes do not fit")
+            parts = [half for part in parts for half in _split(part, indices, nodes)]
+        last = len(self.failures)
+        ordered = sorted((-nodes.bit_count(), (*sorted(failed), last), nodes) for failed, nodes in parts)
+        return tuple(Group(tuple(map(self.failures.__getitem__, failed[:-1])), nodes) for _, failed, nodes in ordered)
+
+    def _group_alike(self) -> list[_Part]:
+        """All nodes by which of the failures of a few they have."""
+        failed: dict[int, list[int]] = {}
+        for index, failure in enumerate(self.failures):
+            if failure.count <= _FEW:
+                for position in bitset_positions(failure.nodes):
+                    failed.setdefault(position, []).append(index)
+        parts: dict[tuple[int, ...], int] = {}
+        for position, indices in failed.items():
+            alike = tuple(indices)
+            parts[alike] = parts.get(alike, 0) | 1 << position
+        rest = self._everyone
+        for nodes in parts.values():
+            rest ^= nodes
+        return [*parts.items(), ((), rest)] if rest else [*parts.items()]
+
+
+def _split(part: _Part, indices: Sequence[int], failing: int) -> Iterator[_Part]:
+    failed, nodes = part
+    inside = nodes & failing
+    if inside:
+        yield (*failed, *indices), inside
+    if outside := nodes ^ inside:
+        yield failed, outside
+
+
+def unmet_requirements(requirements: Requirements, node: Node) -> tuple[UnmetRequirement, ...]:
     """All that keeps a node out, in the order of the requirements; empty: it is eligible."""
     return tuple(reason for requirement in requirements for reason in requirement.reasons(node))
+
+
+_HARD: Final = "DoNotSchedule"
+
+
+def eligibility_notes(
+    vmi: Vmi,
+    eligible: Iterable[Node],
+    *,
+    volumes: Mapping[str, PersistentVolume] | None = None,
+    requests: Mapping[str, int] | None = None,
+    free: Mapping[str, Mapping[str, int]] | None = None,
+) -> tuple[str, ...]:
+    """Notes about the eligible nodes, clauses.
+
+    Args:
+        vmi: the VMI that migrates.
+        eligible: the nodes that meet all requirements.
+        volumes: the PersistentVolumes to which the VM's hotplugged volumes are bound, by the volumes' names.
+        requests: the requests of the VM's pod, by resource, each in a unit of its own.
+        free: the unrequested rest of nodes, by node and resource in the same units; nodes that are missing here are not
+            evaluated.
+    """
+    nodes = tuple(eligible)
+    return (
+        *_unevaluated_rules(vmi.spec or PlacedVmiSpec()),
+        *_unreachable(nodes, volumes or {}),
+        *_short(nodes, requests or {}, free or {}),
+    )
+
+
+def _unevaluated_rules(spec: PlacedVmiSpec) -> Iterator[str]:
+    affinity = spec.affinity
+    if affinity and affinity.pod_affinity and affinity.pod_affinity.is_required:
+        yield "the VM's pod affinity is not evaluated here"
+    if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.is_required:
+        yield "the VM's pod anti-affinity is not evaluated here"
+    if any(_is_hard(constraint) for constraint in spec.topology_spread_constraints or ()):
+        yield "the VM's topology spread constraints are not evaluated here"
+
+
+def _is_hard(constraint: Any) -> bool:
+    return isinstance(constraint, dict) and constraint.get("whenUnsatisfiable") == _HARD
+
+
+def _unreachable(nodes: tuple[Node, ...], volumes: Mapping[str, PersistentVolume]) -> Iterator[str]:
+    for name, volume in volumes.items():
+        terms = volume.terms
+        if not terms:
+            continue
+        spend(len(terms) * len(nodes), "volumes that only some nodes reach")
+        reaching = sum(any(term.matches(node.labels, node.name) for term in terms) for node in nodes)
+        if reaching < len(nodes):
+            yield f"volume {quote(name)} is available on {reaching}/{len(nodes)} eligible nodes"
+
+
+def _short(
+    nodes: tuple[Node, ...], requests: Mapping[str, int], free: Mapping[str, Mapping[str, int]]
+) -> Iterator[str]:
+    for resource, wanted in requests.items():
+        short = sum(free[node.name].get(resource, 0) < wanted for node in nodes if node.name in free)
+        if short:
+            yield f"{short}/{len(nodes)} eligible nodes have less free {resource} than the VM requests"

@@ -1,23 +1,25 @@
-"""The nodes of a cluster, indexed by what placements ask of them.
+"""The nodes of a cluster, indexed by what placements require of them.
 
-Each label, taint and flag has a set of the nodes that have it, as bits of an integer (`bits`). A requirement becomes a
-few operations on such integers, whatever the number of nodes.
+Each label, taint and flag has a set of the nodes that have it, as a bitset (`webhook.placement.nodes`). A requirement
+becomes a few operations on such integers, whatever the number of nodes.
 
-There is no lock: reviews and node events take turns on one event loop. A `Verdict` is a snapshot, so one that is still
-at hand when a node changes stays as it was.
+There is no lock: reviews and node events take turns on one event loop. An `Eligibility` is a snapshot, so one that is
+still at hand when a node changes stays as it was.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
-from webhook.admission.work import spend
-from webhook.placement.allocation import Allocatable
-from webhook.placement.bits import union
-from webhook.placement.expression import (
+import msgspec
+
+from webhook.admission.step_budget import spend
+from webhook.k8s.types.selectors import (
     DOES_NOT_EXIST,
     EXISTS,
+    GREATER,
     IN,
     NAME_FIELD,
     NOT_IN,
@@ -26,10 +28,10 @@ from webhook.placement.expression import (
     field_value,
     integer,
 )
-from webhook.placement.labels import plain
-from webhook.placement.levels import Levels
-from webhook.placement.node import HOSTNAME, Node, Taint
-from webhook.placement.requirement import (
+from webhook.placement.eligibility import Eligibility, Failure
+from webhook.placement.nodes import HOSTNAME, Node, Taint, Tolerated, bitset_union, plain_labels
+from webhook.placement.requirements import (
+    Allocatable,
     Elsewhere,
     Kvm,
     Label,
@@ -39,15 +41,106 @@ from webhook.placement.requirement import (
     Uncordoned,
     Untainted,
 )
-from webhook.placement.taints import Tolerated
-from webhook.placement.thresholds import Thresholds
-from webhook.placement.verdict import Failure, Verdict
+
+# A union is kept for every so many amounts: memory differs from node to node, and each union of 5000 nodes takes 625
+# bytes.
+_AMOUNTS_A_UNION: Final = 64
+
+
+class ResourceIndex:
+    """Answers which nodes have less than an amount, by a bisection and at most 64 unions of sets."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[int, int] = {}  # amount -> nodes
+        self._amounts: list[int] = []  # sorted
+        self._unions: list[int] = [0]  # at place k: the nodes of the first k * _STEP amounts; grows when it is needed
+        # The nodes that have any amount, be it zero.
+        self.nodes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._nodes)
+
+    def flip(self, amount: int, bit: int) -> None:
+        """Add a node with an amount, or remove it where it has this amount."""
+        before = self._nodes.get(amount, 0)
+        after = before ^ bit
+        place = bisect_left(self._amounts, amount)
+        if not before:
+            insort(self._amounts, amount)
+        if after:
+            self._nodes[amount] = after
+        else:
+            del self._nodes[amount], self._amounts[place]
+        self.nodes ^= bit
+        del self._unions[place // _AMOUNTS_A_UNION + 1 :]
+
+    def below(self, amount: int) -> int:
+        """The nodes that have less than an amount, without those that have none at all."""
+        place = bisect_left(self._amounts, amount)
+        while len(self._unions) <= place // _AMOUNTS_A_UNION:
+            start = (len(self._unions) - 1) * _AMOUNTS_A_UNION
+            self._unions.append(self._unions[-1] | self._union(start, start + _AMOUNTS_A_UNION))
+        whole = place // _AMOUNTS_A_UNION
+        return self._unions[whole] | self._union(whole * _AMOUNTS_A_UNION, place)
+
+    def ascending(self, amount: int) -> Iterator[int]:
+        """The nodes that have at least an amount, those of each amount together, the smallest amount first."""
+        return map(self._nodes.__getitem__, self._amounts[bisect_left(self._amounts, amount) :])
+
+    def descending(self) -> Iterator[int]:
+        """All nodes, those of each amount together, the largest amount first."""
+        return map(self._nodes.__getitem__, reversed(self._amounts))
+
+    def _union(self, start: int, end: int) -> int:
+        nodes = 0
+        for amount in self._amounts[start:end]:
+            nodes |= self._nodes[amount]
+        return nodes
+
+
+# Between two prefixes that are kept lie so many values: an answer adds up fewer, and memory stays a sixteenth.
+_VALUES_A_PREFIX: Final = 16
+
+
+class Thresholds:
+    """The values of one label, sorted by number; those that are not whole numbers of 64 bits are on no side.
+
+    Args:
+        values: the nodes that have each value, as a bitset.
+    """
+
+    def __init__(self, values: Mapping[str, int]) -> None:
+        pairs = sorted((number, nodes) for value, nodes in values.items() if (number := integer(value)) is not None)
+        self._numbers: Final = [number for number, _ in pairs]
+        self._nodes: Final = [nodes for _, nodes in pairs]
+        self._prefixes: Final = [0]
+        union = 0
+        for index, nodes in enumerate(self._nodes, 1):
+            union |= nodes
+            if index % _VALUES_A_PREFIX == 0:
+                self._prefixes.append(union)
+        self._all: Final = union
+
+    def beyond(self, operator: str, bound: int) -> int:
+        """The nodes whose value is greater (``Gt``) or else less (``Lt``) than a number, as a bitset."""
+        if operator == GREATER:
+            return self._all ^ self._first(bisect_right(self._numbers, bound))
+        return self._first(bisect_left(self._numbers, bound))
+
+    def _first(self, count: int) -> int:
+        """The nodes that have one of the first so many values."""
+        prefix = count // _VALUES_A_PREFIX
+        union = self._prefixes[prefix]
+        for nodes in self._nodes[prefix * _VALUES_A_PREFIX : count]:
+            union |= nodes
+        return union
+
 
 T = TypeVar("T")
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
 _NO_VALUES: Final[Mapping[str, int]] = {}
-_NO_LEVELS: Final = Levels()
+_NO_LEVELS: Final = ResourceIndex()
 
 # Labels whose values are kept sorted, those last used. With values of their own on 5,000 nodes each takes 200 KB.
 _MAX_THRESHOLDS: Final = 32
@@ -71,7 +164,7 @@ class NodeIndex:
         self._taints: dict[Taint, int] = {}
         self._unschedulable = 0
         self._no_kvm = 0
-        self._levels: dict[str, Levels] = {}  # resource -> nodes by what is allocatable
+        self._levels: dict[str, ResourceIndex] = {}  # resource -> nodes by what is allocatable
         self._unreported = 0  # nodes that have not said what is allocatable
         self._snapshot: tuple[Node | None, ...] | None = None
         for node in nodes:
@@ -89,7 +182,7 @@ class NodeIndex:
         return None if position is None else self._nodes[position]
 
     def position(self, name: str) -> int | None:
-        """The place of a node in `bits`, which it keeps until it is removed; None: there is no such node."""
+        """The place of a node in bitsets, which it keeps until it is removed; None: there is no such node."""
         return self._positions.get(name)
 
     def keys(self) -> tuple[str, ...]:
@@ -97,7 +190,7 @@ class NodeIndex:
         return tuple(self._values)
 
     def values(self, key: str) -> Mapping[str, int]:
-        """The nodes with each value of a label, as `bits`; not to be changed."""
+        """The nodes with each value of a label, as a bitset; not to be changed."""
         return self._values.get(key, _NO_VALUES)
 
     def put(self, node: Node) -> None:
@@ -125,7 +218,7 @@ class NodeIndex:
         self._all ^= 1 << position
         self._snapshot = None
 
-    def review(self, requirements: Requirements) -> Verdict:
+    def review(self, requirements: Requirements) -> Eligibility:
         """Which nodes have all that is required, and what the others fail."""
         if self._snapshot is None:
             self._snapshot = tuple(self._nodes)
@@ -146,7 +239,7 @@ class NodeIndex:
                 failures.append(Failure(requirement, None, nodes))
         for failure in failures:
             eligible &= ~failure.nodes
-        return Verdict(self._snapshot, everyone, eligible, tuple(failures))
+        return Eligibility(self._snapshot, everyone, eligible, tuple(failures))
 
     def _place(self, name: str) -> int:
         if self._free:
@@ -160,9 +253,9 @@ class NodeIndex:
 
     def _change(self, bit: int, old: Node | None, new: Node | None) -> None:
         if old is None:
-            self._add_labels(bit, plain(new.labels) if new else _NO_LABELS)
+            self._add_labels(bit, plain_labels(new.labels) if new else _NO_LABELS)
         elif new is None or old.labels != new.labels:
-            self._change_labels(bit, plain(old.labels), plain(new.labels) if new else _NO_LABELS)
+            self._change_labels(bit, plain_labels(old.labels), plain_labels(new.labels) if new else _NO_LABELS)
         had, has = old.taints if old else (), new.taints if new else ()
         for taint in {*had} ^ {*has}:
             _flip(self._taints, taint, bit)
@@ -179,7 +272,7 @@ class NodeIndex:
         if before == after:
             return
         for resource, amount in (before or _NO_VALUES).items() ^ (after or _NO_VALUES).items():
-            levels = self._levels.setdefault(resource, Levels())
+            levels = self._levels.setdefault(resource, ResourceIndex())
             levels.flip(amount, bit)
         for resource in (before or _NO_VALUES).keys() - (after or _NO_VALUES).keys():
             if not self._levels[resource]:
@@ -277,7 +370,7 @@ class NodeIndex:
         """The nodes that have a label, whatever its value; known from the first time on that it is asked for."""
         known = self._labelled.get(key)
         if known is None and key in self._values:
-            known = self._labelled[key] = union(self._values[key].values())
+            known = self._labelled[key] = bitset_union(self._values[key].values())
         return known or 0
 
     def _sorted_values(self, key: str, values: Mapping[str, int]) -> Thresholds:
@@ -311,3 +404,67 @@ def _flip(sets: dict[T, int], item: T, bit: int) -> None:
         sets[item] = nodes
     else:
         del sets[item]
+
+
+# What people choose nodes by comes first.
+_FIRST: Final = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "node.kubernetes.io/instance-type",
+    "kubernetes.io/arch",
+)
+# Labels that KubeVirt keeps by itself, and deprecated ones.
+_NOT_FOR_PEOPLE: Final = ("kubevirt.io", "beta.kubernetes.io/", "failure-domain.beta.kubernetes.io/")
+# A label with more values names nodes rather than groups of them.
+_MAX_VALUES: Final = 50
+_MAX_KEYS: Final = 1000
+_STEPS_PER_VALUE: Final = 1
+
+
+class SuggestedSelector(msgspec.Struct, frozen=True):
+    """A label that a migration could add to its selector.
+
+    Attributes:
+        count: the eligible nodes that have it.
+    """
+
+    key: str
+    value: str
+    count: int
+
+
+def suggest_selectors(nodes: NodeIndex, eligible: int, *, most: int = 12) -> tuple[SuggestedSelector, ...]:
+    """Labels by which a migration could choose among the eligible nodes, the usual ones first.
+
+    Args:
+        nodes: all nodes.
+        eligible: the eligible ones, as a bitset.
+        most: how many to suggest at most.
+    """
+    total = eligible.bit_count()
+    suggested: list[SuggestedSelector] = []
+    for key in _ordered(nodes):
+        values = nodes.values(key)
+        spend(1, "labels of nodes")
+        if len(values) > _MAX_VALUES:
+            continue
+        spend(len(values) * _STEPS_PER_VALUE, "labels of nodes")
+        counts = ((value, (bits & eligible).bit_count()) for value, bits in values.items())
+        # One that all eligible nodes have changes nothing.
+        useful = [SuggestedSelector(key, value, count) for value, count in counts if 0 < count < total]
+        suggested += sorted(useful, key=lambda each: (-each.count, each.value))
+        if len(suggested) >= most:
+            break
+    return tuple(suggested[:most])
+
+
+def _ordered(nodes: NodeIndex) -> list[str]:
+    keys = nodes.keys()
+    first = [key for key in _FIRST if nodes.values(key)]
+    rest = (key for key in keys if key not in _FIRST and key != HOSTNAME and not _is_of_a_program(key))
+    return [*first, *sorted(rest)[:_MAX_KEYS]]
+
+
+def _is_of_a_program(key: str) -> bool:
+    prefix = key.partition("/")[0]
+    return prefix.endswith(_NOT_FOR_PEOPLE[0]) or key.startswith(_NOT_FOR_PEOPLE[1:])

@@ -15,7 +15,7 @@ from webhook.k8s.pods import Eviction, Pod, TargetPod
 from webhook.k8s.views import Object, Unstructured
 from webhook.kubevirt.views import UnstructuredVm, VirtualMachine, VirtualMachineInstance
 from webhook.names import Policy, Stage
-from webhook.placement.migrations import Migration
+from webhook.placement.machines import Migration
 from webhook.policies.eviction import pods as evictions
 from webhook.policies.instancetypes import validation, virtualmachineinstances, virtualmachines
 from webhook.policies.migration import pods, virtualmachineinstancemigrations

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from webhook.admission.work import TooComplex
+from webhook.admission.step_budget import TooComplex
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, Key, NotRead
@@ -28,11 +28,11 @@ async def replay(decide: Callable[[Facts], T], cluster: Cluster, facts: Facts, d
         input_name: the name of the input, for the error.
 
     Raises:
-        InputError: all rounds together take more steps than ``facts.work`` allows.
+        InputError: all rounds together take more steps than ``facts.budget`` allows.
         RuntimeError: it never gets to an end, a bug.
     """
     try:
-        return facts.work.run(decide, facts)
+        return facts.budget.run(decide, facts)
     except TooComplex as error:
         raise InputError(str(error), input_name) from None
     except NotRead as missing:
@@ -59,14 +59,14 @@ async def resume(
         keys: the facts that the first call needed.
 
     Raises:
-        InputError: all rounds together take more steps than ``facts.work`` allows.
+        InputError: all rounds together take more steps than ``facts.budget`` allows.
         RuntimeError: the function needs new facts in every round: a bug.
     """
     for _ in range(MAX_ROUNDS):
         for key, value in zip(keys, await _read(keys, cluster, deadline), strict=True):
             facts.learn(key, value)
         try:
-            return facts.work.run(decide, facts)
+            return facts.budget.run(decide, facts)
         except TooComplex as error:
             raise InputError(str(error), input_name) from None
         except NotRead as missing:

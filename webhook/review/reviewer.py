@@ -23,8 +23,8 @@ from webhook.admission import patch, wire
 from webhook.admission.audit import SCHEMA, AuditedObject, Label, Record, Sink, timestamp
 from webhook.admission.credentials import SHORT, scrub_prose, scrub_short
 from webhook.admission.decision import Decision, Denial, Outcome, Reason, redact_changes
+from webhook.admission.step_budget import TooComplex
 from webhook.admission.wire import Received, Request
-from webhook.admission.work import TooComplex
 from webhook.cluster.source import Cluster
 from webhook.facts import Facts, Key, NamespaceKey, NotRead
 from webhook.k8s.views import Namespace
@@ -184,7 +184,7 @@ class Reviewer:
         settings = self._settings()
         begun = Begun(endpoint, received, facts, settings, start)
         try:
-            verdict = facts.work.run(_decide, endpoint, received, facts, settings, self._scopes)
+            verdict = facts.budget.run(_decide, endpoint, received, facts, settings, self._scopes)
         except NotRead as missing:
             begun.missing = missing.keys
             return begun

@@ -23,8 +23,8 @@ from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, quote
 from webhook.facts import Facts
-from webhook.placement import syntax
-from webhook.placement.volumes import CLAIMS, VOLUMES
+from webhook.k8s.types.selectors import is_name, parse_selector
+from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.common import accounts
 from webhook.policies.common.required_facts import Unreadable, read
 from webhook.policies.migration.answer import MigrationExplanation
@@ -92,9 +92,9 @@ def question(query: str) -> ExplainRequest:
         value = given.get(parameter, "")
         if not value and parameter != "node":
             raise InputError("is missing", parameter, f"ask for {PATH}?namespace=NAME&name=VM&to=KEY=VALUE")
-        if value and not syntax.is_name(value):
+        if value and not is_name(value):
             raise InputError(f"{quote(value)} is no name", parameter, "use names as Kubernetes has them")
-    return ExplainRequest(given["namespace"], given["name"], syntax.selector(selector, "to"), given.get("node", ""))
+    return ExplainRequest(given["namespace"], given["name"], parse_selector(selector, "to"), given.get("node", ""))
 
 
 class Explainer:

@@ -20,10 +20,9 @@ from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS
 from tests.e2e.support.workloads import VMS as VIRTUAL_MACHINES
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.views import KubeVirt as KubeVirtView
-from webhook.placement import demand, podrequests, resources
-from webhook.placement.launcher_pods import LauncherPod
-from webhook.placement.node import Node
-from webhook.placement.vmis import Vmi
+from webhook.placement.demand import is_sidecar, sum_requests, target_pod_demand
+from webhook.placement.machines import LauncherPod, Vmi
+from webhook.placement.nodes import Node, parse_allocatable, to_scheduler_units
 
 from .control_plane import KUBEVIRTS, NAMESPACE, ZONES, RunningKubeVirt
 from .place import Place
@@ -256,7 +255,7 @@ def _predicted(place: Place, name: str) -> dict[str, int]:
     vmi, pod = place.running(name), msgspec.convert(place.launcher(name), LauncherPod)
     node = Node.read(place.admin.get("v1/nodes", vmi["status"]["nodeName"]))
     kubevirt = msgspec.convert(place.admin.get(KUBEVIRTS, "kubevirt", NAMESPACE), KubeVirtView)
-    found = demand.of(msgspec.convert(vmi, Vmi), pod, node, ClusterConfig.of_kubevirt(kubevirt))
+    found = target_pod_demand(msgspec.convert(vmi, Vmi), pod, node, ClusterConfig.of_kubevirt(kubevirt))
     assert found.gaps == ()
     return found.requests
 
@@ -281,11 +280,11 @@ def _is_of(migration: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
 def _requests(pod: LauncherPod) -> dict[str, int]:
     spec = pod.spec
     assert spec
-    whole = podrequests.total(
+    whole = sum_requests(
         [each.requests for each in spec.containers or () if each],
-        [(each.requests, podrequests.is_sidecar(each)) for each in spec.init_containers or () if each],
+        [(each.requests, is_sidecar(each)) for each in spec.init_containers or () if each],
     )
-    return {name: resources.to_scheduler_units(name, value) for name, value in sorted(whole.items())}
+    return {name: to_scheduler_units(name, value) for name, value in sorted(whole.items())}
 
 
 def _cpu_of_a_new_vm(place: Place, number: int) -> int:
@@ -294,4 +293,4 @@ def _cpu_of_a_new_vm(place: Place, number: int) -> int:
     pods = eventually(lambda: place.launchers(name), what="a pod")
     place.admin.delete(VIRTUAL_MACHINES, name, place.namespace)
     compute = next(one for one in pods[0]["spec"]["containers"] if one["name"] == "compute")
-    return resources.allocatable(compute["resources"]["requests"])["cpu"]
+    return parse_allocatable(compute["resources"]["requests"])["cpu"]

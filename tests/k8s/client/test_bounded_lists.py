@@ -14,8 +14,15 @@ from webhook.errors import Unavailable
 from webhook.facts import ListKey
 from webhook.k8s.client import bounded_lists, list_pages
 from webhook.k8s.client.bounded_lists import KEPT_BYTES
-from webhook.placement.launcher_pods import JOB_NAME, JOB_UID, LAUNCHER_PODS
-from webhook.placement.migrations import EVACUATION, MIGRATIONS, UNFINISHED, WORKLOAD_UPDATE
+from webhook.placement.machines import (
+    EVACUATION,
+    JOB_NAME,
+    JOB_UID,
+    LAUNCHER_PODS,
+    MIGRATIONS,
+    UNFINISHED,
+    WORKLOAD_UPDATE,
+)
 
 MIB = 1024 * 1024
 LABEL = "kubevirt.io/created-by"

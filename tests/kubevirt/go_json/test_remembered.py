@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.kubevirt.samples import instancetype
-from webhook.admission.work import Work
+from webhook.admission.step_budget import StepBudget
 from webhook.errors import InputError
 from webhook.kubevirt.go_json import remembered
 from webhook.kubevirt.go_json.remembered import MAX_BYTES, MAX_OBJECTS, decode_remembered
@@ -65,9 +65,9 @@ def test_what_is_nested_deeply_is_decoded_each_time() -> None:
 def test_a_review_takes_the_same_steps_whatever_was_read_before() -> None:
     spent = []
     for _ in range(2):
-        work = Work()
-        work.run(read, instancetype(annotations={"steps": "counted"}))
-        spent.append(work.spent)
+        budget = StepBudget()
+        budget.run(read, instancetype(annotations={"steps": "counted"}))
+        spent.append(budget.spent)
 
     assert spent[0] == spent[1]
 

@@ -12,21 +12,24 @@ from tests.builders import Json, installed
 from tests.policies.migration.world import OWNED, OWNER, POLICY, UID, facts, migration, vmi
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
+from webhook.k8s.types.selectors import value_problem
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.releases.release import release_of
 from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import rules_of
-from webhook.placement import constraints, podadmission, syntax
-from webhook.placement.allocation import Allocatable
 from webhook.placement.index import NodeIndex
-from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
-from webhook.placement.migrations import MIGRATIONS, NO_MIGRATION, Migration
-from webhook.placement.node import Taint
-from webhook.placement.podadmission import NODE_SELECTOR, RUNTIME_CLASSES, RuntimeClass
-from webhook.placement.requirement import KUBEVIRT, Kvm, Label, Requirement, Untainted
-from webhook.placement.vmis import VMIS, Vmi
+from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, NO_MIGRATION, VMIS, LauncherPod, Migration, Vmi
+from webhook.placement.nodes import Taint
+from webhook.placement.requirements import Allocatable, Kvm, Label, Origin, Requirement, Untainted
+from webhook.placement.target_pods import (
+    NODE_SELECTOR_ANNOTATION,
+    RUNTIME_CLASSES,
+    RuntimeClass,
+    requirement_gaps,
+    unexplained_labels_gap,
+)
 from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import Unreadable
 
@@ -57,7 +60,11 @@ def required(known: Mapping[Key[Any], object]) -> list[str]:
     """KubeVirt's requirements on the next target by rules that only the present pod shows."""
     target = migration_targets.find("demo", "web01", Facts.of(known))
     assert target
-    asked = [item.expression.key for item in target.requirements if isinstance(item, Label) and item.origin == KUBEVIRT]
+    asked = [
+        item.expression.key
+        for item in target.requirements
+        if isinstance(item, Label) and item.origin == Origin.KUBEVIRT
+    ]
     return [key for key in asked if key in {WISH, RULE}]
 
 
@@ -88,7 +95,7 @@ def test_only_the_pod_that_the_vm_runs_in_counts(other: Json) -> None:
     found = migration_targets.find("demo", "web01", Facts.of(world(other)))
 
     assert found
-    assert found.gaps[0] == constraints.gaps(found.vmi, NO_MIGRATION, None, None)[0]
+    assert found.gaps[0] == requirement_gaps(found.vmi, NO_MIGRATION, None, None)[0]
 
 
 @pytest.mark.parametrize("owners", [None, [], [OWNER], [OWNER | {"uid": "another", "controller": True}]])
@@ -209,14 +216,16 @@ class TestPlugins:
         assert not asked(world(resourceful({})), Untainted)[0].tolerates(Taint("kata", "x", "NoSchedule"))
 
     def test_a_namespace_chooses_nodes_where_the_present_pod_shows_it(self) -> None:
-        place = msgspec.convert({"metadata": {"annotations": {NODE_SELECTOR: "pool=vms,other=x"}}}, Namespace)
+        place = msgspec.convert(
+            {"metadata": {"annotations": {NODE_SELECTOR_ANNOTATION: "pool=vms,other=x"}}}, Namespace
+        )
         known = world(resourceful({}, nodeSelector={"pool": "vms", "left": "1"})) | {NamespaceKey("demo"): place}
         first = known | {PODS: (self.first({"pool": "vms", "left": "1"}),)}
 
         labels = [str(label.expression) for label in asked(first, Label) if label.origin == "namespace"]
         assert labels == ["pool=vms"]
         (gap,) = self.gaps(first)
-        assert gap == podadmission.gap({"left": "1"})
+        assert gap == unexplained_labels_gap({"left": "1"})
         unread = first | {NamespaceKey("demo"): Unavailable("no answer")}
         assert "left=1, pool=vms" in self.gaps(unread)[0]
 
@@ -241,7 +250,7 @@ def test_which_nodes_have_it() -> None:
 
 def test_kubevirt_labels_migrations_with_the_vms_name() -> None:
     assert migration_targets.name_problem("v" * 63) is migration_targets.name_problem("web.01") is None
-    assert str(syntax.value_problem("v" * 64)) in str(migration_targets.name_problem("v" * 64))
+    assert str(value_problem("v" * 64)) in str(migration_targets.name_problem("v" * 64))
 
 
 @pytest.mark.parametrize(

@@ -7,24 +7,26 @@ import pytest
 from tests import golden_files, wording
 from tests.placement.samples import node, vmi
 from webhook.names import Code
-from webhook.placement.constraints import of
+from webhook.placement.eligibility import Eligibility
 from webhook.placement.index import NodeIndex
-from webhook.placement.migrations import Migration
-from webhook.placement.verdict import Verdict
+from webhook.placement.machines import Migration
+from webhook.placement.target_pods import target_pod_requirements
 from webhook.policies.common.no_eligible_node import availability, details, no_node
 
 LABELS = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/x": "true"}
 
 
-def verdict(count: int) -> Verdict:
-    """The verdict on nodes that each have a taint of their own, and lack the added label."""
+def eligibility(count: int) -> Eligibility:
+    """The eligibility on nodes that each have a taint of their own, and lack the added label."""
     taints = [{"key": "dedicated", "value": f"n{i:04}", "effect": "NoSchedule"} for i in range(count)]
     nodes = [node(f"n{i:04}", LABELS, taints=[taint]) for i, taint in enumerate(taints)]
-    return NodeIndex(nodes).review(of(vmi(None, {"cpu": {"model": "x"}}), Migration.adding({"zone": "b"})))
+    return NodeIndex(nodes).review(
+        target_pod_requirements(vmi(None, {"cpu": {"model": "x"}}), Migration.adding({"zone": "b"}))
+    )
 
 
 def test_few_classes_are_all_named() -> None:
-    found = verdict(9)
+    found = eligibility(9)
 
     reason = no_node(found)
 
@@ -34,7 +36,7 @@ def test_few_classes_are_all_named() -> None:
 
 
 def test_of_many_classes_the_largest_are_named() -> None:
-    found = verdict(2000)
+    found = eligibility(2000)
 
     text = no_node(found).text
 
@@ -48,15 +50,17 @@ def test_of_many_classes_the_largest_are_named() -> None:
 @pytest.mark.golden
 def test_messages() -> None:
     cordoned = NodeIndex([node("n1", LABELS, cordoned=True), node("n2", LABELS | {"zone": "b"}, cordoned=True)])
-    advice = cordoned.review(of(vmi(None, {"cpu": {"model": "x"}}), Migration.adding({"zone": "b"})))
-    texts = [no_node(found).text for found in (verdict(2), verdict(20), advice, verdict(0))]
+    advice = cordoned.review(
+        target_pod_requirements(vmi(None, {"cpu": {"model": "x"}}), Migration.adding({"zone": "b"}))
+    )
+    texts = [no_node(found).text for found in (eligibility(2), eligibility(20), advice, eligibility(0))]
 
     assert [wording.mistakes(text) for text in texts] == [[]] * 4
     golden_files.check("no-eligible-node.txt", "\n".join(texts))
 
 
 def test_every_node_is_in_the_audit_record() -> None:
-    groups = details(verdict(2000))["nodes"]
+    groups = details(eligibility(2000))["nodes"]
 
     assert len(groups) == 101
     assert (groups[-1]["fails"], groups[-1]["count"]) == (["other reasons, in 1900 combinations"], 1900)

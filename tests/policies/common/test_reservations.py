@@ -15,10 +15,9 @@ from webhook.kubevirt.releases.release import release_of
 from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import rules_of
 from webhook.placement.index import NodeIndex
-from webhook.placement.launcher_pods import LAUNCHER_PODS, MOST_RESERVATIONS, LauncherPod
-from webhook.placement.node import HOSTNAME, Node
-from webhook.placement.requirement import RESERVATION
-from webhook.placement.vmis import Vmi
+from webhook.placement.machines import LAUNCHER_PODS, MOST_RESERVATIONS, LauncherPod, Vmi
+from webhook.placement.nodes import HOSTNAME, Node
+from webhook.placement.requirements import Origin
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import Target
 
@@ -62,7 +61,7 @@ def target(others: object, own: LauncherPod | None = None, version: str = "1.9",
 def excluded(found: Target) -> list[str]:
     """The nodes that are ruled out by a reservation."""
     index = [node("a"), node("b"), node("c")]
-    mine = [each for each in found.requirements if each.origin == RESERVATION]
+    mine = [each for each in found.requirements if each.origin == Origin.RESERVATION]
     return [each.name for each in index if any(asked.reasons(each) for asked in mine)]
 
 

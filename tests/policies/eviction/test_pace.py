@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.policies.eviction.world import NOW, migration, read, stamp
 from webhook.admission.decision import Reason
 from webhook.names import Code
-from webhook.placement.migrations import Migration, MigrationState, MigrationStatus
+from webhook.placement.machines import Migration, MigrationState, MigrationStatus
 from webhook.policies.eviction import messages
 from webhook.policies.eviction.pace import blackout, cool_down, too_many
 from webhook.settings.blackout import DAYS

@@ -31,12 +31,8 @@ from webhook.kubevirt.releases.release import release_of
 from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import rules_of
 from webhook.names import Code
-from webhook.placement.allocation import Allocatable
-from webhook.placement.launcher_pods import LAUNCHER_PODS
-from webhook.placement.migrations import UNFINISHED
-from webhook.placement.requirement import CORDONED as CORDON
-from webhook.placement.requirement import RESOURCES, Uncordoned
-from webhook.placement.vmis import EVACUEES, VMIS, Evacuee, Vmi
+from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, UNFINISHED, VMIS, Evacuee, Vmi
+from webhook.placement.requirements import Allocatable, Origin, Uncordoned
 from webhook.policies.common import messages as common
 from webhook.policies.common import migration_targets
 from webhook.policies.eviction import evacuations, messages
@@ -178,7 +174,7 @@ class TestDenied:
 
         assert decision.code == Code.NO_ELIGIBLE_NODE
         assert decision.denial
-        assert f"2 node(s) {Allocatable(RESOURCES, FOO, 1).lacking}" in decision.denial.message
+        assert f"2 node(s) {Allocatable(Origin.RESOURCES, FOO, 1).lacking}" in decision.denial.message
 
     def test_no_eligible_node(self) -> None:
         decision = decide(facts(nodes=CORDONED))
@@ -186,7 +182,7 @@ class TestDenied:
         assert decision.code == Code.NO_ELIGIBLE_NODE
         assert decision.denial
         # The present node is out for its own reason, too.
-        cordoned = Uncordoned(CORDON, ()).lacking
+        cordoned = Uncordoned(Origin.CORDONED, ()).lacking
         classes, _, advice = decision.denial.message.rpartition(";")
         assert classes.startswith(common.eligible(0, 3).text)
         assert f"3 node(s) {cordoned}" in classes

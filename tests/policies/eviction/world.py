@@ -15,8 +15,7 @@ from tests.policies.migration.world import NODES, UID
 from webhook.admission.decision import Decision
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, ObjectKey
 from webhook.kubevirt.config import ClusterConfig
-from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
-from webhook.placement.migrations import MIGRATIONS, Migration
+from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, LauncherPod, Migration
 from webhook.review.endpoints import BY_PATH
 from webhook.settings.snapshot import EvictionSettings
 

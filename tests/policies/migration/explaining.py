@@ -13,8 +13,7 @@ from tests.policies.migration.world import (
     facts,
 )
 from webhook.facts import Facts, Key, ObjectKey
-from webhook.placement.vmis import VMIS
-from webhook.placement.volumes import CLAIMS, VOLUMES, Claim, PersistentVolume
+from webhook.placement.machines import CLAIMS, VMIS, VOLUMES, Claim, PersistentVolume
 from webhook.policies.migration import explanation
 from webhook.policies.migration.answer import MigrationExplanation
 from webhook.policies.migration.explanation import explain

@@ -24,12 +24,11 @@ from tests.policies.migration.world import (
 )
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, ListKey, NodesKey, NotRead, ObjectKey
-from webhook.placement.expression import Expression
+from webhook.k8s.types.selectors import Expression
 from webhook.placement.index import NodeIndex
-from webhook.placement.launcher_pods import LAUNCHER_PODS
-from webhook.placement.node import Node
-from webhook.placement.requirement import ADDED, VENDOR, Label
-from webhook.placement.vmis import VMIS, Vmi
+from webhook.placement.machines import LAUNCHER_PODS, VMIS, Vmi
+from webhook.placement.nodes import Node
+from webhook.placement.requirements import Label, Origin
 from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration import explanation
@@ -62,8 +61,8 @@ def test_every_node_is_in_one_place() -> None:
     assert sorted(groups + answer.eligible.names) == ["node-a1", "node-a2", "node-b1", "node-b2"]
     both = next(group for group in answer.groups if group.nodes.names == ["node-b2"])
     assert both.fails == (
-        Label(ADDED, Expression.equals("zone", "a")).lacking,
-        Label(VENDOR, Expression.equals(INTEL, "true")).lacking,
+        Label(Origin.ADDED, Expression.equals("zone", "a")).lacking,
+        Label(Origin.VENDOR, Expression.equals(INTEL, "true")).lacking,
     )
 
 
@@ -98,7 +97,7 @@ def test_a_key_that_takes_the_guards_place() -> None:
 def test_what_kubevirt_alone_would_let_hang() -> None:
     answer = explained({"zone": "c"})
 
-    lacking = Label(ADDED, Expression.equals("zone", "c")).lacking
+    lacking = Label(Origin.ADDED, Expression.equals("zone", "c")).lacking
     assert answer.summary.endswith(f"4 of 4 {lacking}")
     assert "Pending" in answer.kubevirt.text
     dropped = explained({"zone": "b", "disk": "x"}, vmi({"zone": "a"})).kubevirt
@@ -198,7 +197,7 @@ def test_one_node_with_all_reasons() -> None:
     assert answer.node
     assert not answer.favourable, "the question is whether it can go there"
     assert [why.origin for why in answer.node.reasons] == ["added", "vendor"]
-    clause = Label(ADDED, Expression.equals("zone", "a")).clause
+    clause = Label(Origin.ADDED, Expression.equals("zone", "a")).clause
     assert answer.node.reasons[0].text == f"{clause}; the node has zone=b"
     fitting = explained({"zone": "a"}, node="node-a2")
     assert fitting.node

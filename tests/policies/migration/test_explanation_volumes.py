@@ -10,7 +10,7 @@ from tests.policies.migration.world import (
 )
 from webhook.errors import Unavailable
 from webhook.facts import Key, ObjectKey
-from webhook.placement.volumes import CLAIMS, VOLUMES, Claim
+from webhook.placement.machines import CLAIMS, VOLUMES, Claim
 from webhook.policies.migration.explanation import MAX_CLAIMS, FactPermissions
 
 

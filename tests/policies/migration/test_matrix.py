@@ -10,7 +10,7 @@ from tests.policies.migration.explaining import CLAIMED, stored
 from tests.policies.migration.world import facts, node, vmi
 from webhook.facts import Facts, NodesKey
 from webhook.placement.index import NodeIndex
-from webhook.placement.node import Node
+from webhook.placement.nodes import Node
 from webhook.policies.migration.explanation import SERVER, NotThere, explain
 from webhook.policies.migration.matrix import MAX_COLUMNS, PlacementMatrix, matrix
 
@@ -80,9 +80,9 @@ def test_the_work_of_one_part_does_not_grow_with_the_cluster() -> None:
     steps = []
     for count in (100, 5000):
         known = big(count)
-        found = known.work.run(matrix, "demo", "web01", {"zone": "b"}, known, first=50)
+        found = known.budget.run(matrix, "demo", "web01", {"zone": "b"}, known, first=50)
         assert len(found.rows) == 50
-        steps.append(known.work.spent)
+        steps.append(known.budget.spent)
 
     assert steps[0] == steps[1] < 1000
 

@@ -18,10 +18,9 @@ from tests.policies.migration.world import AMD, INTEL, decide, facts, migration
 from webhook.admission.decision import Decision
 from webhook.errors import Unavailable
 from webhook.facts import ObjectKey
+from webhook.k8s.types.selectors import Expression, Term
 from webhook.names import Code
-from webhook.placement.expression import Expression, Term
-from webhook.placement.migrations import MIGRATIONS, Migration
-from webhook.placement.vmis import VMIS
+from webhook.placement.machines import MIGRATIONS, VMIS, Migration
 from webhook.policies.migration import messages
 
 PLACE = "mutate/migration/pods"

@@ -22,28 +22,17 @@ from tests.policies.migration.world import (
 )
 from webhook.errors import Unavailable
 from webhook.facts import NodesKey, ObjectKey
+from webhook.k8s.types.selectors import Expression
 from webhook.names import Code
-from webhook.placement.allocation import Allocatable
-from webhook.placement.contradictions import Contradiction
-from webhook.placement.expression import Expression
-from webhook.placement.requirement import (
-    ADDED,
-    CORDONED,
-    RESOURCES,
-    SOURCE_NODE,
-    VM,
-    Elsewhere,
-    Label,
-    Uncordoned,
-)
-from webhook.placement.vmis import VMIS
+from webhook.placement.machines import VMIS
+from webhook.placement.requirements import Allocatable, Contradiction, Elsewhere, Label, Origin, Uncordoned
 from webhook.policies.common import messages as common
 from webhook.policies.migration import messages
 from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED
 
 B = {"zone": "b"}
 LISTER = [("list", "nodes")]
-LACKING_C = Label(ADDED, Expression.equals("zone", "c")).lacking
+LACKING_C = Label(Origin.ADDED, Expression.equals("zone", "c")).lacking
 
 
 class TestEligible:
@@ -138,7 +127,7 @@ class TestResourcesOfTheTarget:
 
         assert decision.denial
         assert (decision.code, decision.denial.code) == (Code.NO_ELIGIBLE_NODE, 403)
-        assert f"2 node(s) {Allocatable(RESOURCES, FOO, 1).lacking}" in decision.denial.message
+        assert f"2 node(s) {Allocatable(Origin.RESOURCES, FOO, 1).lacking}" in decision.denial.message
 
     def test_a_migration_as_it_comes_is_only_warned_about(self) -> None:
         decision = decide(migration(), self.WORLD, "mutate/migration/virtualmachineinstancemigrations")
@@ -152,7 +141,7 @@ class TestResourcesOfTheTarget:
 
         assert fits.notes == {"eligible-nodes": "1"}
         assert too_large.denial
-        assert Allocatable(RESOURCES, "memory", 65 * 1024**3).lacking in too_large.denial.message
+        assert Allocatable(Origin.RESOURCES, "memory", 65 * 1024**3).lacking in too_large.denial.message
 
 
 class TestCollision:
@@ -164,7 +153,7 @@ class TestCollision:
         assert decision.denial
         assert (decision.code, decision.denial.code) == (Code.SELECTOR_CONFLICT, 403)
         b, a = (Expression.equals("zone", value) for value in "ba")
-        conflict = Contradiction((Label(ADDED, b), Label(VM, a)))
+        conflict = Contradiction((Label(Origin.ADDED, b), Label(Origin.VM, a)))
         assert decision.reasons == (messages.selector_conflict([conflict], common.eligible(0, 4).text),)
 
     def test_may_only_be_warned_about(self) -> None:
@@ -173,7 +162,7 @@ class TestCollision:
         assert (decision.code, decision.denial) == (Code.SELECTOR_CONFLICT, None)
         assert [reason.code for reason in decision.reasons] == [Code.SELECTOR_CONFLICT, Code.NO_ELIGIBLE_NODE]
         b, a = (Expression.equals("zone", value) for value in "ba")
-        conflict = Contradiction((Label(ADDED, b), Label(VM, a)))
+        conflict = Contradiction((Label(Origin.ADDED, b), Label(Origin.VM, a)))
         assert decision.warnings == (messages.pending(Code.SELECTOR_CONFLICT, str(conflict)),)
 
     def test_may_be_left_to_kubevirt(self) -> None:
@@ -215,7 +204,7 @@ class TestCollision:
 
         assert decision.denial
         assert decision.code == Code.SELECTOR_CONFLICT
-        assert Elsewhere(SOURCE_NODE, "ip-10-0-0-1").clause in decision.denial.message
+        assert Elsewhere(Origin.SOURCE_NODE, "ip-10-0-0-1").clause in decision.denial.message
         assert common.eligible(0, 5).text in decision.denial.message
 
     def test_a_vm_that_contradicts_itself_is_not_the_migrations_fault(self) -> None:
@@ -241,7 +230,7 @@ class TestNoNode:
         assert denial
         advice = denial.message.rpartition(";")[2]
         assert "1 node(s)" in advice
-        assert Uncordoned(CORDONED, ()).lacking in advice
+        assert Uncordoned(Origin.CORDONED, ()).lacking in advice
 
     def test_names_for_those_who_may_list_nodes(self) -> None:
         denial = decide(migration({"zone": "c"}), facts(may=LISTER)).denial

@@ -12,10 +12,8 @@ from webhook.admission.decision import Decision
 from webhook.admission.wire import UserInfo
 from webhook.facts import AccessKey, Facts, Key, ListKey, NodesKey, ObjectKey
 from webhook.placement.index import NodeIndex
-from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
-from webhook.placement.migrations import UNFINISHED, Migration
-from webhook.placement.node import Node
-from webhook.placement.vmis import VMIS, Vmi
+from webhook.placement.machines import LAUNCHER_PODS, UNFINISHED, VMIS, LauncherPod, Migration, Vmi
+from webhook.placement.nodes import Node
 from webhook.review.endpoints import BY_PATH
 from webhook.settings.snapshot import MigrationSettings
 

@@ -17,7 +17,7 @@ from webhook.admission.decision import Change, Reason
 from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, Key, KubeVirtKey, NamespaceKey, ObjectKey, SchedulerHealth, SchedulerKey, TokenKey
-from webhook.placement.volumes import CLAIMS, VOLUMES
+from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.common import accounts
 from webhook.server.page.listener import HEADERS, MAX_IN_FLIGHT
 from webhook.server.page.overview import NamespaceTable
@@ -191,7 +191,7 @@ async def test_what_is_not_there_is_said_in_a_page(page: Opened, path: str, stat
 
 def absent(name: str) -> dict[Key[Any], object]:
     from webhook.facts import ObjectKey
-    from webhook.placement.vmis import VMIS
+    from webhook.placement.machines import VMIS
 
     return {ObjectKey(VMIS, "demo", name): None}
 

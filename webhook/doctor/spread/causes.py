@@ -9,7 +9,7 @@ from webhook.doctor.spread.estimate import bias, count_piled
 from webhook.doctor.spread.hosts import GuestDemand
 from webhook.doctor.spread.inventory import MAX_IMAGES, Inventory
 from webhook.doctor.support.finding import Finding, Measurement
-from webhook.placement import resources
+from webhook.placement.nodes import CPU, MEMORY, format_request
 from webhook.text import pluralize
 
 CHECK: Final = "spread"
@@ -52,7 +52,7 @@ def balance(inventory: Inventory, version: ApiServerVersion) -> Finding:
         "stock": count_piled(largest, demand, scores.STOCK, version.number),
         "withoutBalancedAllocation": count_piled(largest, demand, scores.STOCK._replace(balance=False), version.number),
     }
-    cpus = resources.format_request(resources.CPU, largest.cpu)
+    cpus = format_request(CPU, largest.cpu)
     what += (
         f"; on a node with {cpus} CPUs it places {piles['stock']} VMs of {_size(demand)} before it uses the next node "
         f"({piles['withoutBalancedAllocation']} without this score)"
@@ -77,8 +77,8 @@ def _median_demand(inventory: Inventory) -> GuestDemand:
 
 def _size(demand: GuestDemand) -> str:
     cpu, memory = (
-        resources.format_request(resources.CPU, demand.cpu),
-        resources.format_request(resources.MEMORY, demand.memory),
+        format_request(CPU, demand.cpu),
+        format_request(MEMORY, demand.memory),
     )
     return f"{cpu} CPU and {memory} memory"
 

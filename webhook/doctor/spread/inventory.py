@@ -10,10 +10,11 @@ from webhook import names
 from webhook.doctor.spread import scores
 from webhook.doctor.spread.hosts import GuestDemand, Host, VmGuest
 from webhook.doctor.support.views import ImagesNode, RunningContainer, RunningPod
+from webhook.k8s.quantity import Nanos, nanos
 from webhook.k8s.timestamps import unix_time
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
-from webhook.placement import podrequests, resources
-from webhook.placement.syntax import SCHEDULABLE
+from webhook.placement.demand import is_sidecar, sum_requests
+from webhook.placement.nodes import CPU, KVM_DEVICE, MEMORY, SCHEDULABLE, parse_allocatable, to_scheduler_units
 
 # What a kubelet reports unless its nodeStatusMaxImages says otherwise.
 MAX_IMAGES: Final = 50
@@ -24,7 +25,7 @@ _LIVING: Final = ("Pending", "Running")
 _CLOSING: Final = ("NoSchedule", "NoExecute")
 _DEFAULT_PODS: Final = 110
 # What NodeResourcesFit counts for a container that requests nothing (pkg/scheduler/util, GetNonzeroRequests).
-_ASSUMED: Final = {resources.CPU: 100 * 10**6, resources.MEMORY: 200 * 2**20 * 10**9}
+_ASSUMED: Final = {CPU: 100 * 10**6, MEMORY: 200 * 2**20 * 10**9}
 
 
 class Inventory(NamedTuple):
@@ -112,13 +113,13 @@ def _settle(host: Host, pod: RunningPod) -> None:
 
 
 def _host(node: ImagesNode, image: str) -> Host:
-    allocatable = resources.allocatable(node.status.allocatable or {})
+    allocatable = parse_allocatable(node.status.allocatable or {})
     taints = {taint.effect for taint in node.spec.taints or ()}
     return Host(
         node.meta.name or "",
-        max(0, allocatable.get(resources.CPU, 0)),
-        max(0, allocatable.get(resources.MEMORY, 0)),
-        max(0, allocatable.get(resources.KVM_DEVICE, 0)),
+        max(0, allocatable.get(CPU, 0)),
+        max(0, allocatable.get(MEMORY, 0)),
+        max(0, allocatable.get(KVM_DEVICE, 0)),
         _pods(node),
         lists_image=_image_size(node, image) is not None,
         labels=node.meta.labels or {},
@@ -128,8 +129,8 @@ def _host(node: ImagesNode, image: str) -> Host:
 
 def _pods(node: ImagesNode) -> int:
     written = (node.status.allocatable or {}).get("pods")
-    nanos = None if written is None else resources.nanos(written)
-    return _DEFAULT_PODS if nanos is None else nanos // 10**9
+    amount = None if written is None else nanos(written)
+    return _DEFAULT_PODS if amount is None else amount // 10**9
 
 
 def _guest(pod: RunningPod, *, is_spread: bool = False) -> VmGuest:
@@ -150,28 +151,28 @@ def _guest(pod: RunningPod, *, is_spread: bool = False) -> VmGuest:
 def _demand(pod: RunningPod) -> GuestDemand:
     requested, scored = _total(pod, {}), _total(pod, _ASSUMED)
     return GuestDemand(
-        _amount(requested, resources.CPU),
-        _amount(requested, resources.MEMORY),
-        _amount(requested, resources.KVM_DEVICE),
-        _amount(scored, resources.CPU),
-        _amount(scored, resources.MEMORY),
+        _amount(requested, CPU),
+        _amount(requested, MEMORY),
+        _amount(requested, KVM_DEVICE),
+        _amount(scored, CPU),
+        _amount(scored, MEMORY),
     )
 
 
-def _amount(amounts: podrequests.Nanos, resource: str) -> int:
-    return max(0, resources.to_scheduler_units(resource, amounts.get(resource, 0)))
+def _amount(amounts: Nanos, resource: str) -> int:
+    return max(0, to_scheduler_units(resource, amounts.get(resource, 0)))
 
 
-def _total(pod: RunningPod, assumed: podrequests.Nanos) -> podrequests.Nanos:
+def _total(pod: RunningPod, assumed: Nanos) -> Nanos:
     """What a pod requests, where its containers request what is assumed of them unless they say."""
 
-    def requests(container: RunningContainer) -> podrequests.Nanos:
+    def requests(container: RunningContainer) -> Nanos:
         return {**assumed, **container.requests}
 
     spec = pod.spec
-    return podrequests.total(
+    return sum_requests(
         [requests(container) for container in spec.containers or ()],
-        [(requests(container), podrequests.is_sidecar(container)) for container in spec.init_containers or ()],
+        [(requests(container), is_sidecar(container)) for container in spec.init_containers or ()],
         pod_level=spec.resources.requests if spec.resources else None,
         overhead=spec.overhead,
     )

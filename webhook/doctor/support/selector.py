@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from webhook.doctor.support.views import Selector
-from webhook.placement.expression import Expression
+from webhook.k8s.types.selectors import Expression
 
 
 def selects(selector: Selector | None, labels: Mapping[str, str]) -> bool:

@@ -10,10 +10,10 @@ import msgspec
 from webhook import names
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.nodes import NodeSpec
+from webhook.k8s.quantity import ResourceList
 from webhook.k8s.startup import StartingPod
+from webhook.k8s.types.core import Container, ResourceRequirements
 from webhook.k8s.views import Condition, Object, ObjectMeta, View
-from webhook.placement import podrequests
-from webhook.placement.resources import Listed
 
 REGISTRATION: Final = "admissionregistration.k8s.io"
 RBAC: Final = "rbac.authorization.k8s.io"
@@ -184,7 +184,7 @@ class ImagesStatus(View, frozen=True):
     """``status`` of a Node: what it offers, and the images that it lists."""
 
     images: list[NodeImage] | None = None
-    allocatable: Listed | None = None
+    allocatable: ResourceList | None = None
 
 
 class ImagesNode(Object, frozen=True):
@@ -194,7 +194,7 @@ class ImagesNode(Object, frozen=True):
     status: ImagesStatus = ImagesStatus()
 
 
-class RunningContainer(podrequests.Container, frozen=True):
+class RunningContainer(Container, frozen=True):
     """One of the containers of a Pod, with its image and what it requests."""
 
     image: str | None = None
@@ -214,8 +214,8 @@ class RunningSpec(View, frozen=True):
     node_selector: dict[str, str] | None = None
     containers: list[RunningContainer] | None = None
     init_containers: list[RunningContainer] | None = None
-    resources: podrequests.ResourceRequirements | None = None
-    overhead: Listed | None = None
+    resources: ResourceRequirements | None = None
+    overhead: ResourceList | None = None
     topology_spread_constraints: list[InstalledTopology] | None = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Final
 
-from webhook.admission.work import spend
+from webhook.admission.step_budget import spend
 from webhook.kubevirt.go_json.exact import NEVER, list_type, map_type
 from webhook.kubevirt.go_json.limits import MAX_ITEMS, MAX_KEYS, copy_bounded
 from webhook.kubevirt.go_json.recognized import Recognized

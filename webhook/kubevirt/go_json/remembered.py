@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.admission.work import Work
+from webhook.admission.step_budget import StepBudget
 from webhook.kubevirt.go_json.structs import Json, Struct, decode
 
 # Larger ones are rare, and decoded each time: tenants write instancetypes too, and all that is kept stays below 10 MB.
@@ -45,7 +45,7 @@ def decode_remembered(shape: Struct, value: Any, where: str) -> Json:
     known = _kept.get(key)
     if known is None:
         # On a budget of its own: what a review may take must not depend on what others have read before it.
-        known = Work().run(decode, shape, value, where, quoting=False)
+        known = StepBudget().run(decode, shape, value, where, quoting=False)
         if len(_kept) >= MAX_OBJECTS:
             del _kept[next(iter(_kept))]
         _kept[key] = known

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from webhook.admission.work import spend
+from webhook.admission.step_budget import spend
 from webhook.k8s import quantity
 from webhook.kubevirt.go_json.exact import NEVER
 from webhook.kubevirt.go_json.exact import QUANTITY as EXACT_QUANTITY

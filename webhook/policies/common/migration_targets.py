@@ -8,22 +8,31 @@ import msgspec
 
 from webhook.errors import Unavailable, quote
 from webhook.facts import Facts, ListKey, NamespaceKey, NodesKey, ObjectKey
+from webhook.k8s.types.scheduling import Toleration
+from webhook.k8s.types.selectors import value_problem
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.releases.capabilities import HOLDS_MIGRATIONS_BACK
-from webhook.placement import constraints, demand, launcher_pods, podadmission, syntax
-from webhook.placement.affinity import Toleration
-from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
-from webhook.placement.migrations import MIGRATIONS, NO_MIGRATION, Migration
-from webhook.placement.podadmission import RUNTIME_CLASSES, RuntimeClass
-from webhook.placement.requirement import Label, Requirements
-from webhook.placement.verdict import Verdict
-from webhook.placement.vmis import VMIS, Vmi
+from webhook.placement import machines
+from webhook.placement.demand import target_pod_demand
+from webhook.placement.eligibility import Eligibility
+from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, NO_MIGRATION, VMIS, LauncherPod, Migration, Vmi
+from webhook.placement.requirements import Label, Requirements
+from webhook.placement.target_pods import (
+    NODE_SELECTOR_ANNOTATION,
+    RUNTIME_CLASSES,
+    RuntimeClass,
+    namespace_labels,
+    requirement_gaps,
+    target_pod_requirements,
+    unexplained_labels,
+    unexplained_labels_gap,
+)
 from webhook.policies.common import reservations
 from webhook.policies.common.required_facts import read, read_configuration
 
-JOB_UID: Final = launcher_pods.JOB_UID
-JOB_NAME: Final = launcher_pods.JOB_NAME
+JOB_UID: Final = machines.JOB_UID
+JOB_NAME: Final = machines.JOB_NAME
 
 # One of the terms for which KubeVirt holds migrations back.
 DURING_BACKUP: Final = "while its backup runs"
@@ -44,7 +53,7 @@ class Target(msgspec.Struct, frozen=True):
     requirements: Requirements
     gaps: tuple[str, ...]
 
-    def review(self, facts: Facts) -> Verdict:
+    def review(self, facts: Facts) -> Eligibility:
         """Which nodes meet the target's requirements.
 
         Raises:
@@ -61,7 +70,7 @@ def name_problem(name: str) -> str | None:
 
     It labels migrations with the name (the label ``kubevirt.io/vmi-name``), which may be longer than a label.
     """
-    problem = syntax.value_problem(name)
+    problem = value_problem(name)
     if problem is None:
         return None
     return f"KubeVirt cannot migrate this VM: it labels migrations with the VM's name, which {problem}"
@@ -113,10 +122,10 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
     added_before = _previously_added(pod, namespace, facts) if pod else {}
     plugins = _plugins(vmi, pod, added_before, namespace, configuration, facts)
     apart = reservations.keep_apart(vmi, pod, namespace, nodes, configuration, facts)
-    requested = demand.of(vmi, pod, node, configuration)
+    requested = target_pod_demand(vmi, pod, node, configuration)
     return Target(
         vmi,
-        constraints.of(
+        target_pod_requirements(
             vmi,
             migration,
             source_pod=pod,
@@ -128,7 +137,7 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
             tolerations=plugins.tolerations,
         ),
         (
-            *constraints.gaps(vmi, migration, pod, node),
+            *requirement_gaps(vmi, migration, pod, node),
             *_of_release(vmi, configuration),
             *requested.gaps,
             *plugins.gaps,
@@ -168,17 +177,17 @@ def _plugins(
             gaps.append(f"what RuntimeClass {quote(name)} requires of nodes is not known: {default_class.why}")
         if isinstance(default_class, RuntimeClass):
             labels, tolerations = default_class.labels, default_class.tolerations
-    left = podadmission.unexplained_labels(pod, vmi, configuration, added_before, labels) if pod else {}
+    left = unexplained_labels(pod, vmi, configuration, added_before, labels) if pod else {}
     if left:
         place = facts.get(NamespaceKey(namespace))
         annotation = None
         if isinstance(place, Namespace):
-            annotation = place.meta.annotation(podadmission.NODE_SELECTOR)
-        of_namespace = podadmission.of_namespace(annotation, left)
+            annotation = place.meta.annotation(NODE_SELECTOR_ANNOTATION)
+        of_namespace = namespace_labels(annotation, left)
         labels += of_namespace
         explained = {label.expression.key for label in of_namespace}
         if rest := {key: value for key, value in left.items() if key not in explained}:
-            gaps.append(podadmission.gap(rest))
+            gaps.append(unexplained_labels_gap(rest))
     return _Plugins(labels, tolerations, tuple(gaps))
 
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from webhook.admission.decision import Reason
 from webhook.names import Code
-from webhook.placement.requirement import ADDED
-from webhook.placement.verdict import Failure, Verdict
+from webhook.placement.eligibility import Eligibility, Failure
+from webhook.placement.requirements import Origin
 from webhook.policies.common import messages
 
 # Nodes are all in the audit record; the combinations of reasons could be as many as they.
@@ -17,21 +17,23 @@ _AUDITED_FAILURES: Final = 50
 _TOLD_CLASSES: Final = 10
 
 
-def no_node(verdict: Verdict) -> Reason:
+def no_node(eligibility: Eligibility) -> Reason:
     """Why no node is eligible, class by class as the scheduler words it, and the single change that would help most."""
-    if not verdict.total:
-        return Reason(Code.NO_ELIGIBLE_NODE, f"{availability(verdict)}: the cluster has no nodes")
-    text = f"{availability(verdict)}: {_classes(verdict.failures)}"
+    if not eligibility.total:
+        return Reason(Code.NO_ELIGIBLE_NODE, f"{availability(eligibility)}: the cluster has no nodes")
+    text = f"{availability(eligibility)}: {_classes(eligibility.failures)}"
     # To give up what was just requested is not advice.
-    best = next((opening for opening in verdict.openings() if opening.failure.requirement.origin != ADDED), None)
+    best = next(
+        (opening for opening in eligibility.openings() if opening.failure.requirement.origin != Origin.ADDED), None
+    )
     if best:
         text += f"; for {best.count} node(s) the only reason is: {best.failure.lacking}"
     return Reason(Code.NO_ELIGIBLE_NODE, text)
 
 
-def availability(verdict: Verdict) -> str:
+def availability(eligibility: Eligibility) -> str:
     """``0/6 nodes are available``, as the scheduler words it."""
-    return messages.eligible(verdict.count, verdict.total).text
+    return messages.eligible(eligibility.count, eligibility.total).text
 
 
 def _classes(failures: Sequence[Failure]) -> str:
@@ -42,16 +44,16 @@ def _classes(failures: Sequence[Failure]) -> str:
     return f"{', '.join(map(str, largest))} and {len(failures) - _TOLD_CLASSES} more reasons"
 
 
-def details(verdict: Verdict) -> dict[str, Any]:
+def details(eligibility: Eligibility) -> dict[str, Any]:
     """All nodes by what they fail, for the audit record; those of the rarest combinations of reasons together."""
-    node_groups = verdict.groups()
-    lacking = Lacking(verdict)
+    node_groups = eligibility.groups()
+    lacking = Lacking(eligibility)
     groups = [
-        _describe_fails(lacking.first(group.failures, _AUDITED_FAILURES), verdict.names(group))
+        _describe_fails(lacking.first(group.failures, _AUDITED_FAILURES), eligibility.names(group))
         for group in node_groups[:_AUDITED_GROUPS]
     ]
     if rest := node_groups[_AUDITED_GROUPS:]:
-        names = sorted(name for group in rest for name in verdict.names(group))
+        names = sorted(name for group in rest for name in eligibility.names(group))
         groups.append(_describe_fails([f"other reasons, in {len(rest)} combinations"], names))
     return {"nodes": groups}
 
@@ -60,12 +62,12 @@ class Lacking(dict[int, str]):
     """What nodes lack that fail something, by the failure's identity: many groups share a failure, worded once.
 
     Args:
-        verdict: whose failures they are.
+        eligibility: whose failures they are.
     """
 
-    def __init__(self, verdict: Verdict) -> None:
+    def __init__(self, eligibility: Eligibility) -> None:
         super().__init__()
-        self._failures: Final = {id(failure): failure for failure in verdict.failures}
+        self._failures: Final = {id(failure): failure for failure in eligibility.failures}
 
     def __missing__(self, identity: int) -> str:
         text = self[identity] = self._failures[identity].lacking

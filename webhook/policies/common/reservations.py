@@ -12,15 +12,13 @@ import msgspec
 
 from webhook.errors import Unavailable
 from webhook.facts import Facts, ListKey
+from webhook.k8s.types.selectors import NOT_IN, Expression
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.releases.capabilities import SEPARATES_PERSISTENT_RESERVATIONS
-from webhook.placement import requirement
-from webhook.placement.expression import NOT_IN, Expression
 from webhook.placement.index import NodeIndex
-from webhook.placement.launcher_pods import LAUNCHER_PODS, MOST_RESERVATIONS, LauncherPod
-from webhook.placement.node import HOSTNAME
-from webhook.placement.requirement import Label
-from webhook.placement.vmis import Vmi
+from webhook.placement.machines import LAUNCHER_PODS, MOST_RESERVATIONS, LauncherPod, Vmi
+from webhook.placement.nodes import HOSTNAME
+from webhook.placement.requirements import Label, Origin
 
 _APART: Final = "KubeVirt keeps VMs with the same persistent reservation on different nodes"
 
@@ -69,5 +67,5 @@ def keep_apart(
             continue
         names = {other.node_name for other in others or () if not other.is_over} - {"", vmi.node_name}
         hosts |= {node.labels[HOSTNAME] for name in names if (node := nodes.get(name)) and HOSTNAME in node.labels}
-    label = Label(requirement.RESERVATION, Expression(HOSTNAME, NOT_IN, tuple(sorted(hosts))))
+    label = Label(Origin.RESERVATION, Expression(HOSTNAME, NOT_IN, tuple(sorted(hosts))))
     return Apart((label,) if hosts else (), tuple(gaps))

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from webhook.facts import Facts, ObjectKey
-from webhook.placement.migrations import Migration
-from webhook.placement.vmis import EVACUEES, Evacuee
+from webhook.placement.machines import EVACUEES, Evacuee, Migration
 
 # VMIs that are read in one review, beside twice the larger cap.
 _READ_AT_LEAST: Final = 32

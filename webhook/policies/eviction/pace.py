@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from webhook.admission.decision import Reason
-from webhook.placement.migrations import Migration
+from webhook.placement.machines import Migration
 from webhook.policies.eviction import messages
 from webhook.settings.snapshot import WEEK, Blackout, EvictionSettings
 

@@ -15,9 +15,7 @@ from webhook.k8s.pods import Eviction
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
 from webhook.kubevirt.releases.gates import MIGRATION_QUEUE
-from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
-from webhook.placement.migrations import MIGRATIONS, UNFINISHED, Migration
-from webhook.placement.vmis import VMIS, Vmi
+from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS, LauncherPod, Migration, Vmi
 from webhook.policies.common import accounts, migration_targets
 from webhook.policies.common import messages as common
 from webhook.policies.common.no_eligible_node import details, no_node
@@ -135,10 +133,12 @@ def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings
 
 def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
     """The answer by the nodes that could take the VM."""
-    verdict = migration_targets.of(vmi, namespace, facts).review(facts)
-    if not verdict.count:
-        return msgspec.structs.replace(_deny(no_node(verdict)), details=details(verdict))
-    return Decision((common.eligible(verdict.count, verdict.total),), notes={"eligible-nodes": str(verdict.count)})
+    eligibility = migration_targets.of(vmi, namespace, facts).review(facts)
+    if not eligibility.count:
+        return msgspec.structs.replace(_deny(no_node(eligibility)), details=details(eligibility))
+    return Decision(
+        (common.eligible(eligibility.count, eligibility.total),), notes={"eligible-nodes": str(eligibility.count)}
+    )
 
 
 def _reached_cap(namespace: str, facts: Facts, settings: EvictionSettings) -> tuple[Reason | None, Reason | None]:

@@ -16,16 +16,19 @@ from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, KubeVirtKey, NodesKey, ObjectKey
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object, View
-from webhook.placement import advice, requirement, syntax
-from webhook.placement.allocation import Allocatable, Reachable
-from webhook.placement.contradictions import contradictions, kept_by_kubevirt
-from webhook.placement.eligibility import reasons
+from webhook.placement.eligibility import Eligibility, Failure, eligibility_notes, unmet_requirements
 from webhook.placement.index import NodeIndex
-from webhook.placement.migrations import Migration
-from webhook.placement.requirement import Label, Requirement
-from webhook.placement.verdict import Failure, Verdict
-from webhook.placement.vmis import VMIS, Vmi, Volume
-from webhook.placement.volumes import CLAIMS, VOLUMES, PersistentVolume
+from webhook.placement.machines import CLAIMS, VMIS, VOLUMES, Migration, PersistentVolume, Vmi, Volume
+from webhook.placement.nodes import reserved_keys
+from webhook.placement.requirements import (
+    Allocatable,
+    Label,
+    Origin,
+    Reachable,
+    Requirement,
+    contradictions,
+    kept_by_kubevirt,
+)
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import Target
 from webhook.policies.common.required_facts import Unreadable, read
@@ -108,35 +111,38 @@ def explain(
         NotRead: a fact has not been read yet.
     """
     asked = subject(namespace, name, added, facts, reader=reader)
-    vmi, target, nodes, verdict = asked.vmi, asked.target, asked.nodes, asked.verdict
+    vmi, target, nodes, eligibility = asked.vmi, asked.target, asked.nodes, asked.eligibility
     conflicts = tuple(
         ContradictionReport(str(each), tuple(_why(item) for item in each.requirements), each.is_dropped)
         for each in contradictions(target.requirements)
     )
-    eligible = tuple(fit for each in verdict.names() if (fit := nodes.get(each)))
+    eligible = tuple(fit for each in eligibility.names() if (fit := nodes.get(each)))
     return MigrationExplanation(
         schema=SCHEMA,
         namespace=namespace,
         name=name,
         running_on=vmi.node_name,
         added_node_selector=dict(added),
-        summary=_summary(verdict, conflicts),
-        total=verdict.total,
-        eligible=Nodes(verdict.count, verdict.names()),
+        summary=_summary(eligibility, conflicts),
+        total=eligibility.total,
+        eligible=Nodes(eligibility.count, eligibility.names()),
         obstacles=tuple(_obstacles(vmi, name)),
         contradictions=conflicts,
-        kubevirt=_evaluate_alone(target, nodes, verdict),
-        reasons=_reasons(verdict),
-        openings=_openings(verdict),
+        kubevirt=_evaluate_alone(target, nodes, eligibility),
+        reasons=_reasons(eligibility),
+        openings=_openings(eligibility),
         groups=tuple(
             NodeGroupReport(
-                tuple(failure.lacking for failure in group.failures), Nodes(group.count, verdict.names(group))
+                tuple(failure.lacking for failure in group.failures), Nodes(group.count, eligibility.names(group))
             )
-            for group in verdict.groups()
+            for group in eligibility.groups()
             if group.failures
         ),
         gaps=target.gaps,
-        notes=(*_reserved_keys(added), *(advice.notes(vmi, eligible, volumes=asked.hotplugged) if eligible else ())),
+        notes=(
+            *_reserved_keys(added),
+            *(eligibility_notes(vmi, eligible, volumes=asked.hotplugged) if eligible else ()),
+        ),
         node=_explain_node(node, target, nodes) if node else None,
     )
 
@@ -149,14 +155,14 @@ class MigrationSubject(msgspec.Struct, frozen=True):
         target: what its target pod requires of nodes.
         hotplugged: the PersistentVolumes of its hotplugged volumes, by the volumes' names.
         nodes: all nodes.
-        verdict: which of them meet the target's requirements.
+        eligibility: which of them meet the target's requirements.
     """
 
     vmi: Vmi
     target: Target
     hotplugged: dict[str, PersistentVolume]
     nodes: NodeIndex
-    verdict: Verdict
+    eligibility: Eligibility
 
 
 def subject(
@@ -215,18 +221,18 @@ def _why(required: Requirement) -> Why:
     return Why(required.origin, required.clause)
 
 
-def _summary(verdict: Verdict, conflicts: tuple[ContradictionReport, ...]) -> str:
-    if verdict.count:
-        verb = "is" if verdict.count == 1 else "are"
-        total = f"{verdict.total} node{'' if verdict.total == 1 else 's'}"
-        return f"{verdict.count} of {total} {verb} eligible: {few(verdict.names())}"
-    if not verdict.total:
+def _summary(eligibility: Eligibility, conflicts: tuple[ContradictionReport, ...]) -> str:
+    if eligibility.count:
+        verb = "is" if eligibility.count == 1 else "are"
+        total = f"{eligibility.total} node{'' if eligibility.total == 1 else 's'}"
+        return f"{eligibility.count} of {total} {verb} eligible: {few(eligibility.names())}"
+    if not eligibility.total:
         return "no node is eligible: the cluster has no nodes"
     if conflicts:
         return f"no node is eligible: {conflicts[0].text}"
-    most = max(verdict.failures, key=lambda failure: failure.count)
-    rest = ", and others" if most.count < verdict.total else ""
-    return f"no node is eligible: {most.count} of {verdict.total} {most.lacking}{rest}"
+    most = max(eligibility.failures, key=lambda failure: failure.count)
+    rest = ", and others" if most.count < eligibility.total else ""
+    return f"no node is eligible: {most.count} of {eligibility.total} {most.lacking}{rest}"
 
 
 def _obstacles(vmi: Vmi, name: str) -> Iterator[str]:
@@ -241,30 +247,30 @@ def _obstacles(vmi: Vmi, name: str) -> Iterator[str]:
 
 
 def _reserved_keys(added: Mapping[str, str]) -> Iterator[str]:
-    keys = syntax.reserved_keys(added)
+    keys = reserved_keys(added)
     if keys:
         reserved, them = ("is reserved", "it") if len(keys) == 1 else ("are reserved", "them")
         yield f"{', '.join(keys)} {reserved} for KubeVirt; the migration policy denies {them} by default"
 
 
-def _evaluate_alone(target: Target, nodes: NodeIndex, verdict: Verdict) -> Alone:
+def _evaluate_alone(target: Target, nodes: NodeIndex, eligibility: Eligibility) -> Alone:
     kept = kept_by_kubevirt(target.requirements)
     alone = nodes.review(kept)
     remaining = {each for each in kept if isinstance(each, Label)}
     dropped = [each for each in target.requirements if isinstance(each, Label) and each not in remaining]
-    drops = tuple(str(each.expression) for each in dropped if each.origin == requirement.ADDED)
-    guards = [str(each.expression) for each in dropped if each.origin == requirement.VENDOR]
-    return Alone(drops, Nodes(alone.count, alone.names()), _alone_text(drops, guards, alone, verdict))
+    drops = tuple(str(each.expression) for each in dropped if each.origin == Origin.ADDED)
+    guards = [str(each.expression) for each in dropped if each.origin == Origin.VENDOR]
+    return Alone(drops, Nodes(alone.count, alone.names()), _alone_text(drops, guards, alone, eligibility))
 
 
-def _alone_text(drops: tuple[str, ...], guards: list[str], alone: Verdict, verdict: Verdict) -> str:
+def _alone_text(drops: tuple[str, ...], guards: list[str], alone: Eligibility, eligibility: Eligibility) -> str:
     does = []
     if drops:
         does.append(f"drop {', '.join(drops)} silently")
     if guards:
         does.append(f"no longer require {', '.join(guards)}")
     if alone.count and not does:
-        return f"would do the same: go to {'that node' if verdict.count == 1 else 'one of these nodes'}"
+        return f"would do the same: go to {'that node' if eligibility.count == 1 else 'one of these nodes'}"
     if alone.count:
         listed = few(alone.names())
         does.append(f"migrate to {listed if alone.count == 1 else f'one of {alone.count} nodes: {listed}'}")
@@ -273,29 +279,29 @@ def _alone_text(drops: tuple[str, ...], guards: list[str], alone: Verdict, verdi
     return f"would {', and '.join(does)}"
 
 
-def _reasons(verdict: Verdict) -> tuple[ReasonReport, ...]:
-    alone = {opening.failure: opening.count for opening in verdict.openings()}
+def _reasons(eligibility: Eligibility) -> tuple[ReasonReport, ...]:
+    alone = {opening.failure: opening.count for opening in eligibility.openings()}
     return tuple(
         ReasonReport(
             failure.requirement.origin,
             failure.lacking,
-            Nodes(failure.count, verdict.names(failure)),
+            Nodes(failure.count, eligibility.names(failure)),
             alone.get(failure, 0),
         )
-        for failure in sorted(verdict.failures, key=lambda failure: -failure.count)
+        for failure in sorted(eligibility.failures, key=lambda failure: -failure.count)
     )
 
 
-def _openings(verdict: Verdict) -> tuple[OpeningReport, ...]:
-    only = {group.failures[0]: group for group in verdict.groups() if len(group.failures) == 1}
+def _openings(eligibility: Eligibility) -> tuple[OpeningReport, ...]:
+    only = {group.failures[0]: group for group in eligibility.groups() if len(group.failures) == 1}
     reports = []
-    for opening in verdict.openings():
+    for opening in eligibility.openings():
         change = change_of(opening.failure)
         if change:
-            reached = Nodes(opening.count, verdict.names(only[opening.failure]))
+            reached = Nodes(opening.count, eligibility.names(only[opening.failure]))
             reports.append((opening.failure.requirement.origin, OpeningReport(change, reached)))
     # To give up what is being requested is the last advice.
-    return tuple(opening for _, opening in sorted(reports, key=lambda each: each[0] == requirement.ADDED))
+    return tuple(opening for _, opening in sorted(reports, key=lambda each: each[0] == Origin.ADDED))
 
 
 def change_of(failure: Failure) -> str | None:
@@ -305,16 +311,16 @@ def change_of(failure: Failure) -> str | None:
         return f"remove the taint {failure.taint}, or have the VM tolerate it"
     said = str(required.expression) if isinstance(required, Label) else ""
     return {
-        requirement.ADDED: f"remove {said} from addedNodeSelector",
-        requirement.VM: f"remove {said} from the VM's nodeSelector",
-        requirement.AFFINITY: "change the VM's node affinity",
-        requirement.CLUSTER: f"remove {said} from KubeVirt's configuration",
-        requirement.SCHEDULABLE: "get virt-handler working",
-        requirement.CORDONED: "uncordon",
-        requirement.RESOURCES: _provide(required),
-        requirement.RUNTIME_CLASS: f"remove {said} from the RuntimeClass",
-        requirement.NAMESPACE: f"remove {said} from the namespace's node selector",
-        requirement.KVM: "get KubeVirt's device plugin working",
+        Origin.ADDED: f"remove {said} from addedNodeSelector",
+        Origin.VM: f"remove {said} from the VM's nodeSelector",
+        Origin.AFFINITY: "change the VM's node affinity",
+        Origin.CLUSTER: f"remove {said} from KubeVirt's configuration",
+        Origin.SCHEDULABLE: "get virt-handler working",
+        Origin.CORDONED: "uncordon",
+        Origin.RESOURCES: _provide(required),
+        Origin.RUNTIME_CLASS: f"remove {said} from the RuntimeClass",
+        Origin.NAMESPACE: f"remove {said} from the namespace's node selector",
+        Origin.KVM: "get KubeVirt's device plugin working",
     }.get(required.origin)
 
 
@@ -328,7 +334,7 @@ def _explain_node(name: str, target: Target, nodes: NodeIndex) -> OneNode:
     node = nodes.get(name)
     if node is None:
         raise NotThere(f"node {name} does not exist", fix="kubectl get nodes lists them")
-    against = reasons(target.requirements, node)
+    against = unmet_requirements(target.requirements, node)
     told = tuple(Why(reason.requirement.origin, str(reason)) for reason in against)
     return OneNode(name, not against, told)
 
@@ -355,7 +361,7 @@ def _with_volumes(
         return _add_gap(target, f"which nodes reach the VM's volumes is not known: {error.why}"), {}
     hotplugged = {each.name or "" for each in _volumes(target.vmi) if each.is_hotplugged}
     required = tuple(
-        Reachable(requirement.VOLUMES, volume.terms, name)
+        Reachable(Origin.VOLUMES, volume.terms, name)
         for name, volume in bound.items()
         if volume.terms and name not in hotplugged
     )

@@ -1,4 +1,4 @@
-"""Nodes by requirements for one VM: a part of the rows at a time, made of the same verdict as the explanation."""
+"""Nodes by requirements for one VM: a part of the rows at a time, made of the same eligibility as the explanation."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 
 import msgspec
 
-from webhook.admission.work import spend
+from webhook.admission.step_budget import spend
 from webhook.facts import Facts
-from webhook.placement import requirement
-from webhook.placement.node import Node
-from webhook.placement.selectors import SuggestedSelector, suggestions
-from webhook.placement.verdict import Failure, Group, Verdict
+from webhook.placement.eligibility import Eligibility, Failure, Group
+from webhook.placement.index import SuggestedSelector, suggest_selectors
+from webhook.placement.nodes import Node
+from webhook.placement.requirements import Origin
 from webhook.policies.migration.answer import MigrationExplanation
 from webhook.policies.migration.explanation import SERVER, FactPermissions, MigrationSubject, explain, subject
 
@@ -99,8 +99,8 @@ def matrix(  # noqa: PLR0913 - a question, and which part of the answer
         NotRead: a fact has not been read yet.
     """
     asked = subject(namespace, name, added, facts, reader=reader)
-    verdict = asked.verdict
-    failures = sorted(verdict.failures, key=lambda failure: -failure.count)
+    eligibility = asked.eligibility
+    failures = sorted(eligibility.failures, key=lambda failure: -failure.count)
     shown = failures[:MAX_COLUMNS]
     unmet = {failure.requirement for failure in failures}
     met = [each.clause for each in asked.target.requirements if each not in unmet]
@@ -111,7 +111,7 @@ def matrix(  # noqa: PLR0913 - a question, and which part of the answer
         met=tuple(dict.fromkeys(met))[:_MAX_MET],
         first=first,
         rows=_rows(asked, tuple(shown), first, count),
-        selectors=_selectors(asked, verdict),
+        selectors=_selectors(asked, eligibility),
     )
 
 
@@ -125,7 +125,7 @@ def _rows(asked: MigrationSubject, columns: tuple[Failure, ...], first: int, cou
     """The rows of a part; of groups of nodes outside of it, only their sizes are looked at."""
     rows: list[MatrixRow] = []
     passed = 0
-    groups = sorted(asked.verdict.groups(), key=lambda group: len(group.failures))
+    groups = sorted(asked.eligibility.groups(), key=lambda group: len(group.failures))
     spend(len(groups), "different ways in which nodes do not fit")
     for group in groups:
         begin, passed = passed, passed + group.count
@@ -133,7 +133,7 @@ def _rows(asked: MigrationSubject, columns: tuple[Failure, ...], first: int, cou
             continue
         if begin >= first + count:
             break
-        names = asked.verdict.names(group)[max(0, first - begin) : first + count - begin]
+        names = asked.eligibility.names(group)[max(0, first - begin) : first + count - begin]
         spend(len(names) * (1 + len(columns)), "nodes")
         rows += [_row(asked, group, columns, name) for name in names]
     return tuple(rows)
@@ -153,9 +153,9 @@ def _has(failure: Failure, node: Node | None) -> str:
     return reasons[0].has if reasons else failure.lacking
 
 
-def _selectors(asked: MigrationSubject, verdict: Verdict) -> tuple[SuggestedSelector, ...]:
+def _selectors(asked: MigrationSubject, eligibility: Eligibility) -> tuple[SuggestedSelector, ...]:
     """Labels to try instead of those that are added now."""
-    alone = tuple(each for each in asked.target.requirements if each.origin != requirement.ADDED)
+    alone = tuple(each for each in asked.target.requirements if each.origin != Origin.ADDED)
     if len(alone) != len(asked.target.requirements):
-        verdict = asked.nodes.review(alone)
-    return suggestions(asked.nodes, verdict.bits)
+        eligibility = asked.nodes.review(alone)
+    return suggest_selectors(asked.nodes, eligibility.bitset)

@@ -8,7 +8,7 @@ from webhook import names
 from webhook.admission.decision import Reason
 from webhook.errors import quote
 from webhook.names import Code
-from webhook.placement.contradictions import Contradiction
+from webhook.placement.requirements import Contradiction
 from webhook.text import pluralize
 
 FIELD = "spec.addedNodeSelector"

@@ -12,15 +12,17 @@ from typing import Any, Final
 
 from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, skip
+from webhook.admission.step_budget import spend
 from webhook.admission.wire import Request
-from webhook.admission.work import spend
 from webhook.facts import Facts, ObjectKey
 from webhook.k8s.pods import TargetPod
+from webhook.k8s.types.selectors import find_malformed
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
 from webhook.names import Code
-from webhook.placement import generated, syntax
-from webhook.placement.migrations import MIGRATIONS, Migration
-from webhook.placement.requirement import ADDED, VENDOR, Label, Requirements
+from webhook.placement.machines import MIGRATIONS, Migration
+from webhook.placement.nodes import CPU_VENDOR, reserved_keys
+from webhook.placement.requirements import Label, Origin, Requirements
+from webhook.placement.target_pods import is_sticky_label
 from webhook.policies.common import accounts, migration_targets
 from webhook.policies.common import messages as common
 from webhook.policies.common.migration_targets import JOB_NAME, JOB_UID
@@ -64,7 +66,7 @@ def pods(pod: TargetPod, request: Request[TargetPod], facts: Facts, settings: Mi
         return skip(common.lookup_failed("the target pod was not constrained", error.why), warn=True)
     requirements: Requirements = ()
     unsure: tuple[Reason, ...] = ()
-    if syntax.reserved_keys(migration.added_selector):
+    if reserved_keys(migration.added_selector):
         try:
             target = migration_targets.find(namespace, owner.name or "", facts, migration)
             requirements = target.requirements if target else ()
@@ -83,7 +85,7 @@ def _constrain(
 ) -> Decision:
     spend(_KEY_STEPS * len(migration.added_selector), "keys that the migration adds")
     selector = (pod.spec.node_selector if pod.spec else None) or {}
-    malformed = {key for key, value in migration.added_selector.items() if syntax.find_malformed({key: value}, "")}
+    malformed = {key for key, value in migration.added_selector.items() if find_malformed({key: value}, "")}
     wanted = {
         key: value
         for key, value in migration.added_selector.items()
@@ -91,9 +93,9 @@ def _constrain(
         if key not in malformed and (settings.collision != "ignore" or selector.get(key, value) == value)
     }
     expressions = [_equals(key, value) for key, value in wanted.items()]
-    if any(key.startswith(generated.CPU_VENDOR) for key in migration.added_selector):
+    if any(key.startswith(CPU_VENDOR) for key in migration.added_selector):
         # KubeVirt takes the user's key for its own rule, which keeps a VM on its CPU vendor.
-        guards = [item.expression for item in requirements if isinstance(item, Label) and item.origin == VENDOR]
+        guards = [item.expression for item in requirements if isinstance(item, Label) and item.origin == Origin.VENDOR]
         expressions += [_equals(guard.key, guard.values[0]) for guard in guards]
     changes = [*_terms(pod, expressions), *_remove_stuck_keys(selector, migration.added_selector, requirements)]
     said = ", ".join(f"{key}={value}" for key, value in wanted.items())
@@ -137,8 +139,8 @@ def _label(expression: Any) -> tuple[str, str] | None:
 
 def _remove_stuck_keys(selector: dict[str, str], added: dict[str, str], requirements: Requirements) -> list[Change]:
     """The node selector without the CPU keys that only this migration adds: its affinity has them this once."""
-    required = {item.expression.key for item in requirements if isinstance(item, Label) and item.origin != ADDED}
-    stuck = {key for key in added if key in selector and generated.is_sticky(key) and key not in required}
+    required = {item.expression.key for item in requirements if isinstance(item, Label) and item.origin != Origin.ADDED}
+    stuck = {key for key in added if key in selector and is_sticky_label(key) and key not in required}
     if not stuck or not requirements:
         return []
     kept = {key: value for key, value in selector.items() if key not in stuck}

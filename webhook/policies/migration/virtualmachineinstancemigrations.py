@@ -11,11 +11,11 @@ from webhook import names
 from webhook.admission.decision import Decision, Denial, FieldCause, Reason, skip
 from webhook.admission.wire import Request, UserInfo
 from webhook.facts import Facts, ListKey
-from webhook.placement import contradictions, syntax
-from webhook.placement.contradictions import Contradiction
-from webhook.placement.migrations import UNFINISHED, WORKLOAD_UPDATE, Migration
-from webhook.placement.requirement import ADDED
-from webhook.placement.verdict import Verdict
+from webhook.k8s.types.selectors import find_malformed
+from webhook.placement.eligibility import Eligibility
+from webhook.placement.machines import UNFINISHED, WORKLOAD_UPDATE, Migration
+from webhook.placement.nodes import reserved_keys
+from webhook.placement.requirements import Contradiction, Origin, contradictions, without_dropped
 from webhook.policies.common import accounts, migration_targets
 from webhook.policies.common import messages as common
 from webhook.policies.common.migration_targets import Target
@@ -81,15 +81,15 @@ def warn(migration: Migration, request: Request[Migration], facts: Facts, _: Mig
         target = migration_targets.find(namespace, migration.vmi_name, facts, migration)
         if target is None:
             return _allow_missing_vmi(namespace, migration)
-        verdict = target.review(facts)
+        eligibility = target.review(facts)
     except Unreadable as error:
         return skip(messages.lookup_failed(error.why))
-    conflicts = contradictions.contradictions(target.requirements)
+    conflicts = contradictions(target.requirements)
     if conflicts:
         return skip(messages.pinned(conflicts), warn=True)
-    if not verdict.count:
-        return skip(no_node(verdict), warn=True)
-    return _eligible(verdict)
+    if not eligibility.count:
+        return skip(no_node(eligibility), warn=True)
+    return _eligible(eligibility)
 
 
 def _allow_missing_vmi(namespace: str, migration: Migration) -> Decision:
@@ -105,11 +105,11 @@ def _selector(migration: Migration, added: dict[str, str], settings: MigrationSe
         return Decision((reason,), denial=Denial(422, reason.text, (cause,)))
     if len(added) > MAX_ADDED:
         return _deny(messages.too_many_keys(len(added), MAX_ADDED), 422)
-    malformed = syntax.find_malformed(added, messages.FIELD)
+    malformed = find_malformed(added, messages.FIELD)
     if malformed:
         reason, causes = messages.selector_invalid([mistake.what for mistake in malformed])
         return _deny(reason, 422, causes)
-    reserved = syntax.reserved_keys(added) if settings.reserved_keys == "deny" else ()
+    reserved = reserved_keys(added) if settings.reserved_keys == "deny" else ()
     if reserved:
         reason, causes = messages.reserved_keys(reserved)
         return _deny(reason, 403, causes)
@@ -170,38 +170,40 @@ def _evaluate_placement(
     colliding = _added_conflicts(target) if settings.collision != "ignore" else []
     if settings.collision == "ignore":
         # KubeVirt drops it, and the target pod is not held to it either: the rest is what is evaluated.
-        kept = contradictions.without_dropped(target.requirements)
+        kept = without_dropped(target.requirements)
         target = msgspec.structs.replace(target, requirements=kept)
-    verdict = target.review(facts)
+    eligibility = target.review(facts)
     if colliding:
-        reason = messages.selector_conflict(colliding, availability(verdict))
+        reason = messages.selector_conflict(colliding, availability(eligibility))
         if settings.collision == "deny":
-            return _deny_by_nodes(reason, verdict, user, facts)
-        return _eligible(verdict, reason, messages.describe(colliding))
-    if not verdict.count and settings.no_eligible_node != "ignore":
-        reason = no_node(verdict)
+            return _deny_by_nodes(reason, eligibility, user, facts)
+        return _eligible(eligibility, reason, messages.describe(colliding))
+    if not eligibility.count and settings.no_eligible_node != "ignore":
+        reason = no_node(eligibility)
         if settings.no_eligible_node == "deny":
-            return _deny_by_nodes(reason, verdict, user, facts)
-        return _eligible(verdict, reason, reason.text)
-    return _eligible(verdict)
+            return _deny_by_nodes(reason, eligibility, user, facts)
+        return _eligible(eligibility, reason, reason.text)
+    return _eligible(eligibility)
 
 
 def _added_conflicts(target: Target) -> list[Contradiction]:
     """The contradictions that the migration brings; what contradicts itself without it is not its fault."""
-    conflicts = contradictions.contradictions(target.requirements)
+    conflicts = contradictions(target.requirements)
     if not conflicts:
         return []
     return [
-        conflict for conflict in conflicts if any(requirement.origin == ADDED for requirement in conflict.requirements)
+        conflict
+        for conflict in conflicts
+        if any(requirement.origin == Origin.ADDED for requirement in conflict.requirements)
     ]
 
 
-def _deny_by_nodes(reason: Reason, verdict: Verdict, user: UserInfo, facts: Facts) -> Decision:
+def _deny_by_nodes(reason: Reason, eligibility: Eligibility, user: UserInfo, facts: Facts) -> Decision:
     message = reason.text
-    if 0 < verdict.total <= _NAMED_NODES and _may_list_nodes(user, facts):
-        message += f" ({_describe_nodes(verdict)})"
+    if 0 < eligibility.total <= _NAMED_NODES and _may_list_nodes(user, facts):
+        message += f" ({_describe_nodes(eligibility)})"
     cause = FieldCause("FieldValueInvalid", reason.text, messages.FIELD)
-    return Decision((reason,), denial=Denial(403, message, (cause,)), details=details(verdict))
+    return Decision((reason,), denial=Denial(403, message, (cause,)), details=details(eligibility))
 
 
 def _may_list_nodes(user: UserInfo, facts: Facts) -> bool:
@@ -212,21 +214,21 @@ def _may_list_nodes(user: UserInfo, facts: Facts) -> bool:
     return facts.verified and facts.get(accounts.access(user, "list", "", "nodes")) is True
 
 
-def _describe_nodes(verdict: Verdict) -> str:
-    lacking = Lacking(verdict)
+def _describe_nodes(eligibility: Eligibility) -> str:
+    lacking = Lacking(eligibility)
+    groups = ((group, lacking.first(group.failures, _TOLD_FAILURES)) for group in eligibility.groups())
     return "; ".join(
-        f"{', '.join(verdict.names(group))}: {', '.join(lacking.first(group.failures, _TOLD_FAILURES)) or 'eligible'}"
-        for group in verdict.groups()
+        f"{', '.join(eligibility.names(group))}: {', '.join(reasons) or 'eligible'}" for group, reasons in groups
     )
 
 
-def _eligible(verdict: Verdict, doubt: Reason | None = None, why: str = "") -> Decision:
+def _eligible(eligibility: Eligibility, doubt: Reason | None = None, why: str = "") -> Decision:
     """Allowed; with a doubt also a warning of what becomes of the migration, and why."""
-    count = verdict.count
-    reason = common.eligible(count, verdict.total)
+    count = eligibility.count
+    reason = common.eligible(count, eligibility.total)
     return Decision(
         (doubt, reason) if doubt else (reason,),
         warnings=(messages.pending(doubt.code, why),) if doubt else (),
         notes={"eligible-nodes": str(count)},
-        details=details(verdict) if doubt else {},
+        details=details(eligibility) if doubt else {},
     )

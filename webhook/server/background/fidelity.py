@@ -14,7 +14,7 @@ from contextlib import aclosing
 from typing import Any, Final
 
 from webhook.admission.audit import SCHEMA, AuditedObject, DifferingField, FidelityRecord, timestamp
-from webhook.admission.work import TooComplex, Work
+from webhook.admission.step_budget import StepBudget, TooComplex
 from webhook.errors import InputError, Unavailable
 from webhook.k8s.client.api import READ_ERRORS, Transport, fetch, list_failure
 from webhook.k8s.client.clock import REAL_TIME, Clock
@@ -166,7 +166,7 @@ class FidelityCheck:
             return captured.get(wanted) if kind == "ControllerRevision" else None
 
         # What is too complex to be compared within a review's steps would hold up reviews just as well.
-        differences = Work().run(lambda: fidelity.differences(plain, vmi.plain(), get, configuration))
+        differences = StepBudget().run(lambda: fidelity.differences(plain, vmi.plain(), get, configuration))
         if not differences:
             return "same"
         self._report(namespace, name, vmi.meta.uid or "", differences)

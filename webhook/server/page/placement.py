@@ -9,7 +9,7 @@ from typing import Any, Final
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
 from webhook.facts import Facts
-from webhook.placement import syntax
+from webhook.k8s.types.selectors import is_name, parse_selector
 from webhook.policies.migration.explanation import FactPermissions, NotThere, few
 from webhook.policies.migration.matrix import PlacementMatrix, matrix
 from webhook.review.replay import replay
@@ -83,6 +83,6 @@ def _question(query: PageQuery) -> ExplainRequest:
     for name, value in given.items():
         if not value and name != "node":
             raise InputError("is missing", name, "name a running VM and its namespace")
-        if value and not syntax.is_name(value):
+        if value and not is_name(value):
             raise InputError("is not a valid name", name, "use names as Kubernetes has them")
-    return ExplainRequest(given["namespace"], given["name"], syntax.selector(query.texts("to"), "to"), given["node"])
+    return ExplainRequest(given["namespace"], given["name"], parse_selector(query.texts("to"), "to"), given["node"])

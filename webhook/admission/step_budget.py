@@ -5,8 +5,9 @@ tenant wrote says beforehand how many steps it takes (`spend`), and a review tha
 with `TooComplex`, on every machine and under any load alike. A step is about what one element of a list costs, a
 microsecond or two.
 
-The budget belongs to one review and covers all its rounds: `Work.run` makes it the present one while a policy runs.
-Outside of reviews, in tests and on the command line of `expand`, no budget is the present one, and nothing is counted.
+The budget belongs to one review and covers all its rounds: `StepBudget.run` makes it the present one while a policy
+runs. Outside of reviews, in tests and on the command line of `expand`, no budget is the present one, and nothing is
+counted.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class TooComplex(BaseException):
         return f"the object is too complex: {self.what} take it beyond the {self.limit} steps that a review may take"
 
 
-class Work:
+class StepBudget:
     """The budget of one review.
 
     Args:
@@ -69,7 +70,7 @@ class Work:
             _present.reset(token)
 
 
-_present: Final[ContextVar[Work | None]] = ContextVar("work", default=None)
+_present: Final[ContextVar[StepBudget | None]] = ContextVar("step_budget", default=None)
 
 
 def spend(steps: int, what: str) -> None:
@@ -82,8 +83,8 @@ def spend(steps: int, what: str) -> None:
     Raises:
         TooComplex: so many are not left.
     """
-    work = _present.get()
-    if work is not None:
-        work.spent += steps
-        if work.spent > work.limit:
-            raise TooComplex(what, work.limit)
+    budget = _present.get()
+    if budget is not None:
+        budget.spent += steps
+        if budget.spent > budget.limit:
+            raise TooComplex(what, budget.limit)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from webhook.admission.work import MAX_STEPS, TooComplex, Work, spend
+from webhook.admission.step_budget import MAX_STEPS, StepBudget, TooComplex, spend
 from webhook.facts import Facts
 
 
@@ -13,13 +13,13 @@ def test_without_a_review_nothing_is_counted() -> None:
 
 
 def test_the_last_step_may_be_taken(golden: Callable[[str], None]) -> None:
-    work = Work(3)
+    budget = StepBudget(3)
 
-    work.run(lambda: spend(3, "terms"))
+    budget.run(lambda: spend(3, "terms"))
 
-    assert work.spent == 3
+    assert budget.spent == 3
     with pytest.raises(TooComplex) as caught:
-        work.run(lambda: spend(1, "terms"))
+        budget.run(lambda: spend(1, "terms"))
     assert (caught.value.what, caught.value.limit) == ("terms", 3)
     golden(str(caught.value))
 
@@ -29,7 +29,7 @@ def test_no_handler_of_policies_swallows_it() -> None:
 
 
 def test_a_budget_is_present_only_while_it_runs() -> None:
-    outer, inner = Work(10), Work(10)
+    outer, inner = StepBudget(10), StepBudget(10)
 
     def nested() -> None:
         spend(1, "terms")
@@ -45,5 +45,5 @@ def test_a_budget_is_present_only_while_it_runs() -> None:
 
 
 def test_every_review_has_a_budget_of_its_own() -> None:
-    assert Facts().work is not Facts().work
-    assert Facts().work.limit == MAX_STEPS
+    assert Facts().budget is not Facts().budget
+    assert Facts().budget.limit == MAX_STEPS

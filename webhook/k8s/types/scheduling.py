@@ -1,11 +1,11 @@
-"""What pods and VMIs ask of nodes by selectors, affinity and tolerations, as they are written."""
+"""What pods and VMIs require of nodes by selectors, affinity, and tolerations (core/v1), as they are written."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from webhook.k8s.types.selectors import Expression, Term
 from webhook.k8s.views import View
-from webhook.placement.expression import Expression, Term
 
 
 class ExpressionView(View, frozen=True):
@@ -93,7 +93,7 @@ class Affinity(View, frozen=True):
 
 
 class Toleration(View, frozen=True):
-    """One of the ``spec.tolerations`` of a Pod or a VMI (core/v1); `webhook.placement.taints` evaluates it."""
+    """One of the ``spec.tolerations`` of a Pod or a VMI (core/v1); `webhook.placement.nodes` evaluates it."""
 
     key: str | None = None
     operator: str | None = None

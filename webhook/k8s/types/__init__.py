@@ -1,0 +1,1 @@
+"""Kubernetes' kinds as they are decoded: each once, with all fields that a reader of them needs, all optional."""

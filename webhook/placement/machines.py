@@ -1,0 +1,630 @@
+"""VirtualMachineInstances, their guests, volumes, launcher pods, and migrations, as far as placements depend on them.
+
+Every field may be absent or null, as in `webhook.k8s.views`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any, Final
+
+from webhook import names
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.quantity import Nanos, ResourceList
+from webhook.k8s.timestamps import unix_time
+from webhook.k8s.types.core import Container, ResourceRequirements
+from webhook.k8s.types.scheduling import NodeSelector, Placed
+from webhook.k8s.types.selectors import Term
+from webhook.k8s.views import Condition, Object, ObjectMeta, View
+
+# On migrations that KubeVirt makes of evictions, a drain's among them, and of its own updates. Any user can write them.
+EVACUATION: Final = "kubevirt.io/evacuationMigration"
+WORKLOAD_UPDATE: Final = "kubevirt.io/workloadUpdateMigration"
+ENDED_PHASES: Final = ("Succeeded", "Failed")
+
+
+class SourceState(View, frozen=True):
+    """``status.migrationState.sourceState`` of a migration or a VMI: the pod that the VM migrates from."""
+
+    node: str | None = None
+    node_selectors: dict[str, str] | None = None
+
+
+class MigrationState(View, frozen=True):
+    """``status.migrationState`` of a migration or a VMI."""
+
+    source_state: SourceState | None = None
+    end_timestamp: str | None = None
+
+
+class MigrationSpec(View, frozen=True):
+    """``spec`` of a VirtualMachineInstanceMigration."""
+
+    vmi_name: str | None = None
+    added_node_selector: dict[str, str] | None = None
+    send_to: dict[str, Any] | None = None
+    receive: dict[str, Any] | None = None
+    priority: str | None = None
+
+
+class PhaseTransition(View, frozen=True):
+    """One of the ``status.phaseTransitionTimestamps`` of a migration."""
+
+    phase: str | None = None
+    phase_transition_timestamp: str | None = None
+
+
+class MigrationStatus(View, frozen=True):
+    """``status`` of a VirtualMachineInstanceMigration."""
+
+    phase: str | None = None
+    migration_state: MigrationState | None = None
+    phase_transition_timestamps: list[PhaseTransition | None] | None = None
+
+
+class Migration(Object, frozen=True):
+    """A VirtualMachineInstanceMigration."""
+
+    spec: MigrationSpec | None = None
+    status: MigrationStatus | None = None
+
+    @classmethod
+    def adding(cls, selector: dict[str, str], *, receives: bool = False) -> Migration:
+        """A migration within the cluster, or the receiving half of one into it, that adds this selector."""
+        return cls(spec=MigrationSpec(added_node_selector=selector, receive={} if receives else None))
+
+    @property
+    def added_selector(self) -> dict[str, str]:
+        """``spec.addedNodeSelector``; empty where the migration adds no labels."""
+        return (self.spec.added_node_selector if self.spec else None) or {}
+
+    @property
+    def phase(self) -> str:
+        """The migration's phase, for example ``Running``; empty: KubeVirt has not written any."""
+        return (self.status.phase if self.status else None) or ""
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the migration has neither succeeded nor failed."""
+        return self.phase not in ENDED_PHASES
+
+    @property
+    def ended_at(self) -> float | None:
+        """When it ended, in Unix seconds; None where that is not known. One without a target has no end of its own."""
+        if self.status is None or self.is_unfinished:
+            return None
+        state, phases = self.status.migration_state, self.status.phase_transition_timestamps or ()
+        entered = (
+            transition.phase_transition_timestamp
+            for transition in phases
+            if transition and transition.phase == self.phase
+        )
+        times = (state.end_timestamp if state else None, *entered, self.meta.creation_timestamp)
+        return next((at for text in times if (at := unix_time(text)) is not None), None)
+
+    @property
+    def vmi_name(self) -> str:
+        """The name of the VMI that migrates; empty where the migration names none."""
+        return (self.spec.vmi_name if self.spec else None) or ""
+
+    @property
+    def evacuates(self) -> bool:
+        """Whether it says that KubeVirt made it of an eviction. Any user can write that; the VMI proves it."""
+        return self.meta.annotation(EVACUATION) is not None
+
+    @property
+    def is_prioritized(self) -> bool:
+        """Whether it has a priority, which virt-api accepts from KubeVirt's controller alone (1.7 and later)."""
+        return bool(self.spec and self.spec.priority)
+
+    @property
+    def sends(self) -> bool:
+        """Whether it is the sending half of a migration between clusters, which makes no target pod."""
+        return self.spec is not None and self.spec.send_to is not None and self.spec.receive is None
+
+    @property
+    def receives(self) -> bool:
+        """Whether it is the receiving half."""
+        return self.spec is not None and self.spec.receive is not None and self.spec.send_to is None
+
+
+NO_MIGRATION: Final = Migration()
+
+
+def entries_of(written: dict[str, str] | None, *keys: str) -> dict[str, str]:
+    """Of labels or annotations those with certain keys."""
+    return {key: written[key] for key in keys if written and key in written}
+
+
+def _reduce_migration(migration: Migration) -> Migration:
+    """What lists keep of a migration: its VMI, its result, and its origin, without the texts that users wrote."""
+    meta, spec = migration.meta, migration.spec or MigrationSpec()
+    marks = dict.fromkeys(entries_of(meta.annotations, EVACUATION, WORKLOAD_UPDATE), "")
+    kept = ObjectMeta(meta.name, None, meta.namespace, meta.uid, None, marks, None, meta.creation_timestamp)
+    # That it adds something counts here, not what.
+    added = {"": ""} if spec.added_node_selector else None
+    priority = "any" if spec.priority else None
+    return Migration(kept, MigrationSpec(spec.vmi_name, added, priority=priority), migration.status)
+
+
+def _reduce_unfinished(migration: Migration) -> Migration | None:
+    return _reduce_migration(migration) if migration.is_unfinished else None
+
+
+_MIGRATION: Final = (names.KUBEVIRT_GROUP, "v1", "virtualmachineinstancemigrations", "VirtualMachineInstanceMigration")
+MIGRATIONS: Final = Resource(*_MIGRATION, True, Migration, _reduce_migration)
+# Of lists for caps: finished ones, of which KubeVirt keeps five of each VM, would be most of them.
+UNFINISHED: Final = Resource(*_MIGRATION, True, Migration, _reduce_unfinished)
+
+
+# Of a target pod, which keeps them when the migration is over: the migration's UID, a label, and name, an annotation.
+JOB_UID: Final = "kubevirt.io/migrationJobUID"
+JOB_NAME: Final = "kubevirt.io/migrationJobName"
+# Labels of pods whose VMs may reserve a LUN, each with the UID of its claim; any user can write more into a pod.
+_RESERVATION: Final = "pr.kubevirt.io/"
+MOST_RESERVATIONS: Final = 8
+
+
+class LauncherPodSpec(Placed, frozen=True):
+    """``spec`` of a launcher pod."""
+
+    node_name: str | None = None
+    containers: list[Container | None] | None = None
+    init_containers: list[Container | None] | None = None
+    resources: ResourceRequirements | None = None
+    overhead: ResourceList | None = None
+    runtime_class_name: str | None = None
+    resource_claims: list[Any] | None = None
+
+
+class LauncherPodStatus(View, frozen=True):
+    """``status`` of a launcher pod."""
+
+    phase: str | None = None
+
+
+class LauncherPod(Object, frozen=True):
+    """A Pod (core/v1) in which KubeVirt runs a VM."""
+
+    spec: LauncherPodSpec | None = None
+    status: LauncherPodStatus | None = None
+
+    @property
+    def node_name(self) -> str:
+        """The node to which the pod is bound; empty: none yet."""
+        return (self.spec.node_name if self.spec else None) or ""
+
+    @property
+    def phase(self) -> str:
+        """The pod's phase, for example ``Running``; empty: the kubelet has not written any."""
+        return (self.status.phase if self.status else None) or ""
+
+    @property
+    def node_selector(self) -> dict[str, str]:
+        """The pod's ``nodeSelector``; empty where it has none."""
+        return (self.spec.node_selector if self.spec else None) or {}
+
+    @property
+    def reservations(self) -> tuple[str, ...]:
+        """The labels of the LUNs that the VM may reserve, sorted; at most `MOST_RESERVATIONS`."""
+        found = sorted(each for each in self.meta.labels or () if each.startswith(_RESERVATION))
+        return tuple(found[:MOST_RESERVATIONS])
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all containers of the pod have ended, so that it no longer takes anything of its node."""
+        return self.phase in ENDED_PHASES
+
+
+def _reduce_pod(pod: LauncherPod) -> LauncherPod | None:
+    """What lists keep of a launcher pod that has not ended. Any user can label a pod, however large."""
+    meta, owner = pod.meta, pod.meta.controller_owner()
+    if pod.is_over or owner is None:
+        return None
+    kept = ObjectMeta(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        labels=entries_of(meta.labels, JOB_UID, *pod.reservations),
+        annotations=entries_of(meta.annotations, JOB_NAME),
+        owner_references=[owner],
+        creation_timestamp=meta.creation_timestamp,
+    )
+    return LauncherPod(kept, pod.spec, pod.status)
+
+
+LAUNCHER_PODS: Final = Resource("", "v1", "pods", "Pod", True, LauncherPod, _reduce_pod)
+
+
+class VolumeAffinity(View, frozen=True):
+    """``spec.nodeAffinity`` of a PersistentVolume."""
+
+    required: NodeSelector | None = None
+
+
+class VolumeSpec(View, frozen=True):
+    """``spec`` of a PersistentVolume."""
+
+    node_affinity: VolumeAffinity | None = None
+
+
+class PersistentVolume(Object, frozen=True):
+    """A PersistentVolume (core/v1), by the nodes from which it can be reached."""
+
+    spec: VolumeSpec | None = None
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Where it can be reached from; empty: from everywhere."""
+        affinity = self.spec.node_affinity if self.spec else None
+        return affinity.required.terms() if affinity and affinity.required else ()
+
+
+class ClaimSpec(View, frozen=True):
+    """``spec`` of a PersistentVolumeClaim."""
+
+    volume_name: str | None = None
+
+
+class Claim(Object, frozen=True):
+    """A PersistentVolumeClaim (core/v1), by the volume to which it is bound."""
+
+    spec: ClaimSpec | None = None
+
+    @property
+    def volume(self) -> str:
+        """The PersistentVolume that it is bound to; empty: none yet."""
+        return (self.spec.volume_name if self.spec else None) or ""
+
+
+CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, Claim)
+VOLUMES: Final = Resource("", "v1", "persistentvolumes", "PersistentVolume", False, PersistentVolume)
+
+
+class Hugepages(View, frozen=True):
+    """``spec.domain.memory.hugepages`` of a VMI."""
+
+    page_size: str | None = None
+
+
+class ReservedOverhead(View, frozen=True):
+    """``spec.domain.memory.reservedOverhead`` of a VMI."""
+
+    added_overhead: str | int | float | None = None
+
+
+class Memory(View, frozen=True):
+    """``spec.domain.memory`` of a VMI; the amounts are quantities."""
+
+    guest: str | int | float | None = None
+    hugepages: Hugepages | None = None
+    reserved_overhead: ReservedOverhead | None = None
+
+
+class GuestResources(ResourceRequirements, frozen=True):
+    """``spec.domain.resources`` of a VMI."""
+
+    overcommit_guest_overhead: bool | None = None
+
+
+class IoThreads(View, frozen=True):
+    """``spec.domain.ioThreads`` of a VMI."""
+
+    supplemental_pool_thread_count: int | None = None
+
+
+class HostDevice(View, frozen=True):
+    """One of ``gpus`` or ``hostDevices``; one with a claim's name comes from a DRA driver, not from a device plugin."""
+
+    device_name: str | None = None
+    claim_name: str | None = None
+
+
+class Lun(View, frozen=True):
+    """``lun`` of one of a VMI's disks."""
+
+    reservation: bool | None = None
+
+
+class Disk(View, frozen=True):
+    """One of the ``spec.domain.devices.disks`` of a VMI."""
+
+    lun: Lun | None = None
+
+
+class Devices(View, frozen=True):
+    """``spec.domain.devices`` of a VMI, as far as they need resources of a node."""
+
+    disks: list[Disk | None] | None = None
+    gpus: list[HostDevice | None] | None = None
+    host_devices: list[HostDevice | None] | None = None
+
+    def by_resource(self) -> Counter[str]:
+        """How many devices of each resource the guest has; KubeVirt's ``permittedHostDevices`` name the resources."""
+        devices = (*(self.gpus or ()), *(self.host_devices or ()))
+        return Counter(each.device_name for each in devices if each and each.device_name and not each.claim_name)
+
+    @property
+    def reserves_persistently(self) -> bool:
+        """Whether a disk takes a persistent reservation of its LUN."""
+        return any(disk and disk.lun and disk.lun.reservation for disk in self.disks or ())
+
+    def requests(self) -> Nanos:
+        """What KubeVirt requests for them."""
+        if not (self.gpus or self.host_devices):
+            return {}
+        return {resource: count * 10**9 for resource, count in self.by_resource().items()}
+
+
+class CpuFeature(View, frozen=True):
+    """One of the ``spec.domain.cpu.features`` of a VMI."""
+
+    name: str | None = None
+    policy: str | None = None
+
+
+class Cpu(View, frozen=True):
+    """``spec.domain.cpu`` of a VMI."""
+
+    cores: int | None = None
+    sockets: int | None = None
+    threads: int | None = None
+    model: str | None = None
+    dedicated_cpu_placement: bool | None = None
+    features: list[CpuFeature] | None = None
+    realtime: dict[str, Any] | None = None
+
+    @property
+    def vcpus(self) -> int:
+        """The product of what is given; 0: nothing is (KubeVirt, pkg/util/hardware, GetNumberOfVCPUs)."""
+        given = [count for count in (self.cores, self.sockets, self.threads) if count]
+        return math.prod(given) if given else 0
+
+    def features_with(self, *policies: str) -> list[str]:
+        """The names of the features that have one of these policies; ``""`` for none."""
+        if not self.features:
+            return []
+        return [feature.name or "" for feature in self.features or () if (feature.policy or "") in policies]
+
+
+NO_CPU: Final = Cpu()
+
+
+class Machine(View, frozen=True):
+    """``spec.domain.machine`` or ``status.machine`` of a VMI."""
+
+    type: str | None = None
+
+
+class FeatureState(View, frozen=True):
+    """The state of one Hyper-V feature (KubeVirt, FeatureState); ``enabled`` may be absent."""
+
+    enabled: bool | None = None
+
+
+class DomainFeatures(View, frozen=True):
+    """``spec.domain.features`` of a VMI, with the Hyper-V features by their JSON names."""
+
+    hyperv: dict[str, FeatureState | None] | None = None
+
+
+class SevPolicy(View, frozen=True):
+    """``spec.domain.launchSecurity.sev.policy`` of a VMI."""
+
+    encrypted_state: bool | None = None
+
+
+class Sev(View, frozen=True):
+    """``spec.domain.launchSecurity.sev`` of a VMI."""
+
+    policy: SevPolicy | None = None
+
+
+class LaunchSecurity(View, frozen=True):
+    """``spec.domain.launchSecurity`` of a VMI; of SNP and TDX only their presence counts."""
+
+    sev: Sev | None = None
+    snp: dict[str, Any] | None = None
+    tdx: dict[str, Any] | None = None
+
+
+class Domain(View, frozen=True):
+    """``spec.domain`` of a VMI (KubeVirt, api/core/v1, DomainSpec)."""
+
+    cpu: Cpu | None = None
+    memory: Memory | None = None
+    resources: GuestResources | None = None
+    io_threads: IoThreads | None = None
+    devices: Devices | None = None
+    machine: Machine | None = None
+    features: DomainFeatures | None = None
+    launch_security: LaunchSecurity | None = None
+
+
+NO_DOMAIN: Final = Domain()
+
+
+HOST_MODEL: Final = "host-model"
+
+
+class ClaimSource(View, frozen=True):
+    """``persistentVolumeClaim`` of one of a VMI's volumes."""
+
+    claim_name: str | None = None
+    hotpluggable: bool | None = None
+
+
+class DataVolumeSource(View, frozen=True):
+    """``dataVolume`` of one of a VMI's volumes."""
+
+    name: str | None = None
+    hotpluggable: bool | None = None
+
+
+class Volume(View, frozen=True):
+    """One of the ``spec.volumes`` of a VMI."""
+
+    name: str | None = None
+    persistent_volume_claim: ClaimSource | None = None
+    data_volume: DataVolumeSource | None = None
+
+    @property
+    def claim(self) -> str:
+        """The name of its PersistentVolumeClaim, which a DataVolume shares; empty: it has none."""
+        if self.persistent_volume_claim:
+            return self.persistent_volume_claim.claim_name or ""
+        return (self.data_volume.name if self.data_volume else None) or ""
+
+    @property
+    def is_hotplugged(self) -> bool:
+        """Whether a pod beside the launcher pod holds it, so that the launcher pod is placed without regard to it."""
+        source = self.persistent_volume_claim or self.data_volume
+        return bool(source and source.hotpluggable)
+
+
+class Network(View, frozen=True):
+    """One of the ``spec.networks`` of a VMI."""
+
+    multus: dict[str, Any] | None = None
+
+
+class PlacedVmiSpec(Placed, frozen=True):
+    """``spec`` of a VMI, as far as it decides over nodes."""
+
+    networks: list[Network | None] | None = None
+    architecture: str | None = None
+    domain: Domain | None = None
+    topology_spread_constraints: list[Any] | None = None
+    volumes: list[Volume | None] | None = None
+    eviction_strategy: str | None = None
+    utility_volumes: list[Any] | None = None
+
+
+class TopologyHints(View, frozen=True):
+    """``status.topologyHints`` of a VMI: the frequency of the time stamp counter, in Hz."""
+
+    tsc_frequency: int | None = None
+
+
+class BackupStatus(View, frozen=True):
+    """``status.changedBlockTracking.backupStatus`` of a VMI."""
+
+    backup_name: str | None = None
+    completed: bool | None = None
+
+
+class BlockTracking(View, frozen=True):
+    """``status.changedBlockTracking`` of a VMI; KubeVirt denies migrations during a backup."""
+
+    backup_status: BackupStatus | None = None
+
+
+class VmiStatus(View, frozen=True):
+    """``status`` of a VMI, as far as it decides over nodes."""
+
+    changed_block_tracking: BlockTracking | None = None
+    phase: str | None = None
+    conditions: list[Condition | None] | None = None
+    node_name: str | None = None
+    machine: Machine | None = None
+    topology_hints: TopologyHints | None = None
+    migration_state: MigrationState | None = None
+    evacuation_node_name: str | None = None
+
+
+class Vmi(Object, frozen=True):
+    """A VirtualMachineInstance: read it, not the VM, because its creation fills in the CPU model."""
+
+    spec: PlacedVmiSpec | None = None
+    status: VmiStatus | None = None
+
+    @property
+    def cpu(self) -> Cpu:
+        """``spec.domain.cpu``; an empty one where it is absent."""
+        domain = self.spec.domain if self.spec else None
+        return (domain.cpu if domain else None) or NO_CPU
+
+    @property
+    def domain(self) -> Domain:
+        """``spec.domain``; an empty one where it is absent."""
+        return (self.spec.domain if self.spec else None) or NO_DOMAIN
+
+    @property
+    def machine_type(self) -> str:
+        """The machine type that it runs with; before it runs, the one in its spec."""
+        running = self.status.machine if self.status else None
+        if running and running.type:
+            return running.type
+        machine = self.domain.machine
+        return (machine.type if machine else None) or ""
+
+    @property
+    def node_name(self) -> str:
+        """Where it runs; empty: nowhere yet."""
+        return (self.status.node_name if self.status else None) or ""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has stopped for good (KubeVirt calls it final)."""
+        return (self.status.phase if self.status else None) in ("Succeeded", "Failed")
+
+    @property
+    def waits_for_source(self) -> bool:
+        """Whether a migration from another cluster or namespace is to fill it: it starts nowhere by itself."""
+        waits = (self.status.phase if self.status else None) == "WaitingForSync"
+        return not self.node_name and (waits or bool(self.source_state.node))
+
+    def condition(self, kind: str) -> Condition | None:
+        """Its condition of a type; None: it has none."""
+        conditions = (self.status.conditions if self.status else None) or ()
+        return next((each for each in conditions if each and each.type == kind), None)
+
+    @property
+    def migratable(self) -> bool:
+        """Whether KubeVirt has found that it can be live-migrated; before it has looked, it cannot."""
+        condition = self.condition("LiveMigratable")
+        return condition is not None and condition.status == "True"
+
+    @property
+    def is_backed_up(self) -> bool:
+        """Whether a backup of it runs."""
+        tracking = self.status.changed_block_tracking if self.status else None
+        backup = tracking.backup_status if tracking else None
+        return backup is not None and bool(backup.backup_name) and not backup.completed
+
+    @property
+    def source_state(self) -> SourceState:
+        """The sending side of a migration from another cluster or namespace."""
+        state = self.status.migration_state if self.status else None
+        return (state.source_state if state else None) or SourceState()
+
+
+class EvacueeStatus(View, frozen=True):
+    """``status`` of a VMI, as far as it shows an evacuation."""
+
+    phase: str | None = None
+    evacuation_node_name: str | None = None
+
+
+class Evacuee(Object, frozen=True):
+    """A VMI, read only for whether KubeVirt evacuates it."""
+
+    status: EvacueeStatus | None = None
+
+    @property
+    def is_evacuated(self) -> bool:
+        """Whether KubeVirt is to evacuate it.
+
+        A VMI's status can be written by its maker at its creation, and afterwards by KubeVirt alone, whose mutating
+        webhook puts back what others change. The phase is KubeVirt's from the beginning, so that of one that never
+        started the field proves nothing.
+        """
+        status = self.status
+        return bool(status and status.phase == "Running" and status.evacuation_node_name)
+
+
+VMIS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, Vmi)
+EVACUEES: Final = Resource(
+    names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, Evacuee
+)

@@ -1,0 +1,433 @@
+"""What a placement depends on of a node: its labels, taints, and resources, in little memory.
+
+- Amounts of resources are those of kube-scheduler: thousandths of CPUs, and whole units of everything else
+  (k8s.io/kubernetes, pkg/scheduler/framework, ``Resource.Add``, and pkg/scheduler/util, ``IsScalarResourceName``).
+- `Labels` takes a tenth of the memory of a dictionary. Nodes of one kind have the same hundred keys and, but for their
+  names and zones, the same values. So the table of keys and the usual values are shared, and a node has alone what
+  differs.
+- Sets of nodes are bitsets: the bits of an integer, a hundred times faster than sets where there are thousands.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, KeysView, Mapping
+from functools import reduce
+from itertools import compress
+from operator import is_not, or_
+from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from webhook.errors import InputError
+from webhook.k8s import nodes
+from webhook.k8s.quantity import Format, Quantity, ResourceList, nanos
+from webhook.k8s.types.scheduling import Toleration
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+HUGEPAGES: Final = "hugepages-"
+KVM_DEVICE: Final = "devices.kubevirt.io/kvm"
+
+_ATTACHABLE_VOLUMES: Final = "attachable-volumes-"
+_NATIVE_DOMAIN: Final = "kubernetes.io/"
+_QUOTA_PREFIX: Final = "requests."
+_KIB: Final = 2**10
+_MIB: Final = 2**20
+_NANOS: Final = 10**9
+_NANOS_PER_MILLI: Final = 10**6
+# What a node reports in a form that Kubernetes does not write is never a reason against the node.
+_PLENTY: Final = 2**63 - 1
+# Every kubelet reports these. Where one is missing, the report is not complete, which is never for good.
+NOT_REPORTED: Final = dict.fromkeys((CPU, MEMORY, EPHEMERAL_STORAGE), _PLENTY)
+
+
+def is_counted_resource(resource: str) -> bool:
+    """Whether kube-scheduler compares requests of this resource with what a node has."""
+    if resource in {CPU, MEMORY, EPHEMERAL_STORAGE} or resource.startswith((HUGEPAGES, _ATTACHABLE_VOLUMES)):
+        return True
+    return "/" in resource and (_NATIVE_DOMAIN in resource or not resource.startswith(_QUOTA_PREFIX))
+
+
+def is_extended_resource(resource: str) -> bool:
+    """Whether a device plugin, a DRA driver or an admin provides it, not the kubelet by itself."""
+    return "/" in resource and _NATIVE_DOMAIN not in resource
+
+
+def to_scheduler_units(resource: str, quantity_nanos: int) -> int:
+    """Billionths of a resource in kube-scheduler's unit, rounded up."""
+    return -(-quantity_nanos // (_NANOS_PER_MILLI if resource == CPU else _NANOS))
+
+
+def parse_allocatable(listed: ResourceList) -> dict[str, int]:
+    """What a node reports, in kube-scheduler's units; names are interned, because thousands of nodes share them."""
+    amounts = {}
+    for resource, value in listed.items():
+        if value is not None and is_counted_resource(resource):
+            known = nanos(value)
+            amounts[sys.intern(resource)] = _PLENTY if known is None else to_scheduler_units(resource, known)
+    return amounts
+
+
+def format_request(resource: str, amount: int) -> str:
+    """An amount in kube-scheduler's unit as Kubernetes writes the quantity; of odd bytes the MiB, rounded up."""
+    return _format_amount(resource, -(-amount // _MIB) * _MIB if _is_odd(resource, amount) else amount)
+
+
+def format_offer(resource: str, amount: int) -> str:
+    """An amount that a node offers, rounded down, so that less than a request always shows as less.
+
+    Args:
+        resource: the name of the resource, for example ``memory``.
+        amount: thousandths of CPUs, or whole units of any other resource.
+    """
+    return _format_amount(resource, amount // _MIB * _MIB if _is_odd(resource, amount) else amount)
+
+
+def _format_amount(resource: str, amount: int) -> str:
+    if resource == CPU:
+        return str(Quantity(amount * _NANOS_PER_MILLI, Format.DECIMAL_SI))
+    return str(Quantity.of(amount, Format.BINARY_SI if _in_bytes(resource) else Format.DECIMAL_SI))
+
+
+def _in_bytes(resource: str) -> bool:
+    return resource in {MEMORY, EPHEMERAL_STORAGE} or resource.startswith(HUGEPAGES)
+
+
+def _is_odd(resource: str, amount: int) -> bool:
+    return _in_bytes(resource) and amount >= _MIB and amount % _KIB != 0
+
+
+T = TypeVar("T")
+
+
+class LabelKeys:
+    """The keys of some nodes' labels, each with its place; equal ones are one object for as long as any is in use.
+
+    Args:
+        keys: the keys, in their order.
+        usual: the values of the first node that has these keys.
+    """
+
+    __slots__ = ("__weakref__", "places", "starting", "usual")
+
+    def __init__(self, keys: tuple[str, ...], usual: tuple[str, ...]) -> None:
+        self.places: Final = {sys.intern(key): place for place, key in enumerate(keys)}
+        self.usual: Final = usual
+        # By prefix, and by what stands in its place; see `find_starting`.
+        self.starting: Final[dict[tuple[str, str], tuple[tuple[str, str, int], ...]]] = {}
+
+    def find_starting(self, prefix: str, instead: str) -> tuple[tuple[str, str, int], ...]:
+        """The keys with a prefix, sorted: with another prefix, as they are, and their places; remembered."""
+        found = sorted(key for key in self.places if key.startswith(prefix))
+        known = tuple((instead + key.removeprefix(prefix), key, self.places[key]) for key in found)
+        self.starting[prefix, instead] = known
+        return known
+
+
+_NO_VALUES: Final[dict[str, str]] = {}
+# A node of which more than one value in so many differs has a tuple of its own, which then takes less.
+_OWN_SHARE: Final = 8
+
+_KNOWN: Final[WeakValueDictionary[tuple[str, ...], LabelKeys]] = WeakValueDictionary()
+
+
+class Labels(Mapping[str, str]):
+    """The labels of one node, which never change.
+
+    Args:
+        labels: values by key; they are interned, because thousands of nodes share them.
+
+    Attributes:
+        table: the keys.
+        usual: the values by place.
+        own: those that differ, by key.
+    """
+
+    __slots__ = ("own", "table", "usual")
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        keys, values = tuple(labels), tuple(map(sys.intern, labels.values()))
+        known = _KNOWN.get(keys)
+        if known is None:
+            known = _KNOWN[keys] = LabelKeys(keys, values)
+        own = dict(compress(zip(known.places, values, strict=True), map(is_not, values, known.usual)))
+        self.table: Final = known
+        self.usual: Final = values if len(own) * _OWN_SHARE > len(values) else known.usual
+        self.own: Final = own if own and self.usual is not values else _NO_VALUES
+
+    def __getitem__(self, key: str) -> str:
+        return self.own.get(key, self.usual[self.table.places[key]])
+
+    def get(self, key: str, default: T | None = None) -> str | T | None:  # type: ignore[override] # one of two forms
+        """The value of a label; ``default`` where there is none."""
+        place = self.table.places.get(key)
+        return default if place is None else self.own.get(key, self.usual[place])
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.table.places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.table.places)
+
+    def __len__(self) -> int:
+        return len(self.usual)
+
+    def keys(self) -> KeysView[str]:
+        """The keys."""
+        return self.table.places.keys()
+
+    def as_dict(self) -> dict[str, str]:
+        """The same as a dictionary."""
+        return dict(zip(self.table.places, self.usual, strict=True)) | self.own
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Labels) and other.usual is self.usual and other.table is self.table:
+            return self.own == other.own
+        return isinstance(other, Mapping) and self.as_dict() == dict(other)
+
+    __hash__ = None  # type: ignore[assignment] # as of a dictionary
+
+    def __repr__(self) -> str:
+        return f"Labels({self.as_dict()!r})"
+
+
+def plain_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
+    """Labels as a dictionary, whose sets of entries are compared without a call for each of them."""
+    return labels.as_dict() if isinstance(labels, Labels) else labels
+
+
+def labels_starting_with(labels: Mapping[str, str], prefix: str, instead: str) -> dict[str, str]:
+    """The labels with a prefix, sorted.
+
+    Args:
+        labels: a node's, or those of a selector.
+        prefix: one of those that KubeVirt's rules name.
+        instead: what stands in its place in the answer.
+    """
+    if isinstance(labels, Labels):
+        # The keys are the same for all nodes of one kind.
+        known = labels.table.starting.get((prefix, instead))
+        if known is None:
+            known = labels.table.find_starting(prefix, instead)
+        own, usual = labels.own, labels.usual
+        return {key: own.get(written, usual[place]) for key, written, place in known}
+    return {instead + key.removeprefix(prefix): labels[key] for key in sorted(labels) if key.startswith(prefix)}
+
+
+# Labels of nodes, and prefixes of such, that KubeVirt writes.
+TRUE: Final = "true"
+ARCHITECTURE: Final = "kubernetes.io/arch"
+CPU_FEATURE: Final = "cpu-feature.node.kubevirt.io/"
+CPU_MODEL: Final = "cpu-model.node.kubevirt.io/"
+CPU_MODEL_MIGRATION: Final = "cpu-model-migration.node.kubevirt.io/"
+CPU_VENDOR: Final = "cpu-vendor.node.kubevirt.io/"
+HOST_MODEL_CPU: Final = "host-model-cpu.node.kubevirt.io/"
+HOST_MODEL_FEATURES: Final = "host-model-required-features.node.kubevirt.io/"
+HYPERV: Final = "hyperv.node.kubevirt.io/"
+MACHINE_TYPE: Final = "machine-type.node.kubevirt.io/"
+TSC_FREQUENCY: Final = "scheduling.node.kubevirt.io/tsc-frequency-"
+OBSOLETE_HOST_MODEL: Final = "node-labeller.kubevirt.io/obsolete-host-model"
+CPU_MANAGER: Final = "kubevirt.io/cpumanager"
+CPU_MANAGER_BEFORE: Final = "cpumanager"  # until KubeVirt 1.7
+VM_ARCHITECTURE: Final = "kubevirt.io/vm-arch-"
+_RESERVED_FAMILIES: Final = (
+    *("cpu-vendor", "cpu-feature", "cpu-model", "cpu-model-migration", "host-model-cpu"),
+    *("host-model-required-features", "machine-type", "hyperv"),
+)
+RESERVED_PREFIXES: Final = (
+    *(f"{family}.node.kubevirt.io/" for family in _RESERVED_FAMILIES),
+    "node-labeller.kubevirt.io/",
+)
+SCHEDULABLE: Final = "kubevirt.io/schedulable"
+
+
+def reserved_keys(selector: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys of a selector that are KubeVirt's to require, sorted.
+
+    One of ``cpu-vendor`` switches off the rule that keeps a VM on its CPU vendor, ``cpu-feature`` and
+    ``cpu-model-migration`` stick to later migrations of a host-model VM, the others lose against KubeVirt's own value.
+    """
+    return tuple(sorted([key for key in selector if key == SCHEDULABLE or key.startswith(RESERVED_PREFIXES)]))
+
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+NO_SCHEDULE: Final = "NoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+# PreferNoSchedule only costs score.
+_REPELLING: Final = (NO_SCHEDULE, NO_EXECUTE)
+
+
+class Taint(msgspec.Struct, frozen=True, order=True, gc=False):
+    """A taint that keeps pods away."""
+
+    key: str
+    value: str
+    effect: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+# Equal to what `spec.unschedulable` means, with or without the taint (kube-scheduler's NodeUnschedulable).
+CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
+
+
+class Node(msgspec.Struct, frozen=True, gc=False):
+    """A node, trimmed; texts are interned, because thousands of nodes share them.
+
+    Attributes:
+        taints: those with the effects NoSchedule and NoExecute, sorted, each once; without a cordoned node's own.
+        unschedulable: cordoned.
+        no_kvm: KubeVirt's device plugin says that it has none to give; where it says nothing, it is not known.
+        allocatable: what pods could request of the whole node, as `resources` counts it; None: the kubelet has not
+            reported it yet.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    no_kvm: bool = False
+    allocatable: dict[str, int] | None = None
+
+    @classmethod
+    def of(cls, view: nodes.NodeView) -> Node:
+        """Trim what the API server sends.
+
+        Raises:
+            InputError: it has no name.
+        """
+        # Nearly always it is also the value of a label.
+        name = sys.intern(view.meta.name or "")
+        if not name:
+            raise InputError("has no name", "a node's metadata")
+        spec = view.spec or nodes.NodeSpec()
+        unschedulable = bool(spec.unschedulable)
+        taints = {
+            Taint(sys.intern(taint.key or ""), sys.intern(taint.value or ""), sys.intern(taint.effect or ""))
+            for taint in spec.taints or ()
+            if taint.effect in _REPELLING
+        }
+        if unschedulable:
+            taints.discard(CORDON)
+        allocatable = view.status.allocatable if view.status else None
+        return cls(
+            name,
+            Labels(view.meta.labels or {}),
+            tuple(sorted(taints)),
+            unschedulable,
+            allocatable is not None and str(allocatable.get(KVM_DEVICE)) == "0",
+            None if allocatable is None else NOT_REPORTED | parse_allocatable(allocatable),
+        )
+
+    def lacks(self, resource: str, amount: int) -> bool:
+        """Whether a request can never fit, whatever runs here: the whole node has less, as far as it has reported."""
+        return self.allocatable is not None and self.allocatable.get(resource, 0) < amount
+
+    @classmethod
+    def read(cls, json: Any) -> Node:
+        """A node from plain JSON.
+
+        Args:
+            json: a Node (core/v1), decoded.
+
+        Raises:
+            InputError: the value is not a node.
+        """
+        return cls.of(convert_to_view(nodes.NodeView, json, "node"))
+
+
+_EQUAL: Final = "Equal"
+_EXISTS: Final = "Exists"
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether a toleration covers a taint: no effect covers all effects, no key all keys, no operator means Equal.
+
+    Gt and Lt cover nothing, as in the API server's own default: the feature is behind a gate that is closed.
+    """
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator in {None, "", _EQUAL}:
+        return (toleration.value or "") == taint.value
+    return toleration.operator == _EXISTS
+
+
+def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    """Whether any of them covers a taint."""
+    return any(tolerates(toleration, taint) for toleration in tolerations)
+
+
+class Tolerated:
+    """The taints that some tolerations cover, as `is_tolerated` evaluates them, by look-up instead of comparison.
+
+    Taints and tolerations may both be thousands.
+
+    Args:
+        tolerations: the tolerations of a pod or a VMI.
+    """
+
+    def __init__(self, tolerations: Iterable[Toleration]) -> None:
+        self._covered: Final[set[tuple[str, str, str | None]]] = set()
+        for each in tolerations:
+            operator = each.operator or _EQUAL
+            if operator == _EXISTS:
+                self._covered.add((each.key or "", each.effect or "", None))
+            elif operator == _EQUAL:
+                self._covered.add((each.key or "", each.effect or "", each.value or ""))
+
+    def covers(self, taint: Taint) -> bool:
+        """Whether any of the tolerations covers a taint."""
+        for key in (taint.key, ""):
+            for effect in (taint.effect, ""):
+                if (key, effect, None) in self._covered or (key, effect, taint.value) in self._covered:
+                    return True
+        return False
+
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def convert_to_view(view: type[S], json: Any, name: str) -> S:
+    """Plain JSON as a view.
+
+    Args:
+        view: the class to convert to.
+        json: the decoded object.
+        name: the name of the object in messages, for example ``vmi``.
+
+    Raises:
+        InputError: a value has a type that the API server would not have accepted.
+    """
+    try:
+        return msgspec.convert(json, view)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at ")
+        clause = message[:1].lower() + message[1:]
+        raise InputError(clause, name + path.strip("`").removeprefix("$")) from None
+
+
+_TRUTH: Final = bytes.maketrans(b"01", b"\x00\x01")
+
+
+def bitset_items(bits: int, items: Iterable[T]) -> Iterator[T]:
+    """The items whose position is in the set."""
+    return compress(items, bin(bits)[:1:-1].encode().translate(_TRUTH))
+
+
+def bitset_union(sets: Iterable[int]) -> int:
+    """The members of any of the sets."""
+    return reduce(or_, sets, 0)
+
+
+def bitset_positions(bits: int) -> Iterator[int]:
+    """The members of a set in their order; each costs the width of the integer, so for sets of a few."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest

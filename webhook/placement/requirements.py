@@ -1,0 +1,570 @@
+"""Requirements on nodes: where each comes from, why a node does not meet it, and which exclude each other.
+
+A requirement gives a reason for each node that does not meet it. Where requirements exclude each other whatever nodes
+there are, that is the better explanation (`contradictions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import ClassVar, Final, TypeAlias
+
+import msgspec
+
+from webhook.admission.step_budget import spend
+from webhook.errors import quote
+from webhook.k8s.types.scheduling import Toleration
+from webhook.k8s.types.selectors import (
+    DOES_NOT_EXIST,
+    EXISTS,
+    GREATER,
+    IN,
+    LESS,
+    NAME_FIELD,
+    NOT_IN,
+    Expression,
+    Term,
+    integer,
+)
+from webhook.placement.nodes import (
+    CORDON,
+    CPU_VENDOR,
+    HOSTNAME,
+    Node,
+    Taint,
+    format_offer,
+    format_request,
+    is_tolerated,
+)
+
+
+class Origin:
+    """Where a requirement comes from."""
+
+    ADDED: Final = "added"
+    VM: Final = "vm"
+    AFFINITY: Final = "affinity"
+    CLUSTER: Final = "cluster"
+    KUBEVIRT: Final = "kubevirt"
+    SCHEDULABLE: Final = "schedulable"
+    HOST_MODEL: Final = "host-model"
+    VENDOR: Final = "vendor"
+    TAINTS: Final = "taints"
+    CORDONED: Final = "cordon"
+    SOURCE_NODE: Final = "source node"
+    KVM: Final = "kvm"
+    RESOURCES: Final = "resources"
+    RUNTIME_CLASS: Final = "runtime class"
+    NAMESPACE: Final = "namespace"
+    VOLUMES: Final = "volumes"
+    RESERVATION: Final = "reservation"
+
+
+_CLAUSES: Final[Mapping[str, str]] = {
+    Origin.ADDED: "addedNodeSelector requires {}",
+    Origin.VM: "the VM's nodeSelector requires {}",
+    Origin.AFFINITY: "the VM's node affinity requires {}",
+    Origin.CLUSTER: "KubeVirt's configuration requires {} for every VM",
+    Origin.KUBEVIRT: "KubeVirt requires {} for this VM",
+    Origin.SCHEDULABLE: "KubeVirt requires {}, which virt-handler sets on nodes where it works",
+    Origin.HOST_MODEL: "the CPU that the VM took over from its first host requires {}",
+    Origin.VENDOR: "the CPU that the VM runs on now requires {}",
+    # Of another cluster; nodes are named to those who may list them, and no user of this cluster can list this one.
+    Origin.SOURCE_NODE: "the migration must leave the node that the VM comes from",
+    Origin.RUNTIME_CLASS: "the RuntimeClass of the VM's pod requires {}",
+    Origin.NAMESPACE: "the namespace's node selector requires {}",
+    Origin.RESERVATION: "VMs that may reserve the same volume must run on different nodes",
+}
+
+
+_BY: Final[Mapping[str, str]] = {
+    Origin.ADDED: "required by addedNodeSelector",
+    Origin.VM: "required by the VM's nodeSelector",
+    Origin.CLUSTER: "required by KubeVirt's configuration",
+    Origin.KUBEVIRT: "required by KubeVirt for this VM",
+    Origin.SCHEDULABLE: "no working virt-handler",
+    Origin.HOST_MODEL: "required by the CPU that the VM took over from its first host",
+    Origin.VENDOR: "required by the CPU that the VM runs on now",
+    Origin.SOURCE_NODE: "where the VM comes from",
+    Origin.RUNTIME_CLASS: "required by the RuntimeClass of the VM's pod",
+    Origin.NAMESPACE: "required by the namespace's node selector",
+    Origin.RESERVATION: "where another VM reserves the same volume",
+}
+
+
+class Requirement(msgspec.Struct, frozen=True, gc=False):
+    """Base of all; immutable and hashable.
+
+    Attributes:
+        origin: where it comes from, one of `Origin`'s.
+    """
+
+    origin: str
+
+    @property
+    def clause(self) -> str:
+        """What requires what, as a clause: ``addedNodeSelector requires zone=b``."""
+        raise NotImplementedError
+
+    @property
+    def lacking(self) -> str:
+        """What nodes that fail are, to stand after their number: ``without zone=b (required by addedNodeSelector)``."""
+        raise NotImplementedError
+
+    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
+        """Why a node does not fit; empty if it does."""
+        raise NotImplementedError
+
+
+class UnmetRequirement(msgspec.Struct, frozen=True, gc=False):
+    """Why one node does not fit.
+
+    Attributes:
+        requirement: what it fails.
+        has: what it has instead, in words: ``zone=a``, ``no label zone``.
+    """
+
+    requirement: Requirement
+    has: str
+
+    def __str__(self) -> str:
+        return f"{self.requirement.clause}; the node {self.has}"
+
+
+class Label(Requirement, frozen=True, gc=False):
+    """A requirement on one label of the node."""
+
+    expression: Expression
+
+    @property
+    def clause(self) -> str:
+        """The requirement as a clause that names its origin."""
+        return _CLAUSES[self.origin].format(self.expression)
+
+    @property
+    def lacking(self) -> str:
+        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
+        by = _BY[self.origin]
+        return by if self.origin in (Origin.SOURCE_NODE, Origin.RESERVATION) else f"{self.expression.lacking} ({by})"
+
+    def reason(self, value: str | None) -> UnmetRequirement:
+        """Why a node with this value of the label does not meet the requirement; None: it lacks the label."""
+        return UnmetRequirement(self, f"has {_label(self.expression.key, value)}")
+
+    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
+        """Why a node does not meet the requirement; empty if it does."""
+        value = node.labels.get(self.expression.key)
+        return () if self.expression.accepts(value) else (self.reason(value),)
+
+
+def _label(key: str, value: str | None) -> str:
+    return f"no label {key}" if value is None else f"{key}={value}"
+
+
+class OneOf(Requirement, frozen=True, gc=False):
+    """Required node affinity: one of several terms. Without any term nothing fits."""
+
+    terms: tuple[Term, ...]
+
+    @property
+    def clause(self) -> str:
+        """The requirement as a clause; where no term can match, with the mistakes in them."""
+        if all(term.hopeless for term in self.terms):
+            why = f" ({'; '.join(self.problems)})" if self.problems else ""
+            return f"the VM's node affinity has no term that a node could match{why}"
+        return _CLAUSES[self.origin].format(" or ".join(map(str, self.terms)))
+
+    @property
+    def lacking(self) -> str:
+        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
+        return "outside the VM's node affinity"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The labels that it looks at, each once, in their order."""
+        terms = (term for term in self.terms if not term.hopeless)
+        return tuple(dict.fromkeys(expression.key for term in terms for expression in term.expressions))
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why terms cannot be evaluated, each with its path."""
+        return tuple(problem for term in self.terms for problem in term.problems)
+
+    def reason(self, values: tuple[str | None, ...]) -> UnmetRequirement:
+        """Why a node with these values of `keys` does not meet the requirement; None: it lacks the label."""
+        if not values:
+            return UnmetRequirement(
+                self, "has another name" if any(not term.hopeless for term in self.terms) else "cannot match"
+            )
+        return UnmetRequirement(self, f"has {', '.join(map(_label, self.keys, values))}")
+
+    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
+        """Why a node does not meet the requirement; empty if it does."""
+        if any(term.matches(node.labels, node.name) for term in self.terms):
+            return ()
+        return (self.reason(tuple(node.labels.get(key) for key in self.keys)),)
+
+
+class Untainted(Requirement, frozen=True, gc=False):
+    """No taint with the effects NoSchedule or NoExecute but those that are tolerated."""
+
+    tolerations: tuple[Toleration, ...]
+
+    @property
+    def clause(self) -> str:
+        """The requirement as a clause."""
+        return "the VM tolerates only some taints" if self.tolerations else "the VM tolerates no taints"
+
+    @property
+    def lacking(self) -> str:
+        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
+        return "with taints that the VM does not tolerate"
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether one of the tolerations covers a taint."""
+        return is_tolerated(taint, self.tolerations)
+
+    def reason(self, taint: Taint) -> UnmetRequirement:
+        """Why a node with this taint, which is not tolerated, does not meet the requirement."""
+        return UnmetRequirement(self, f"has the taint {taint}")
+
+    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
+        """Why a node does not meet the requirement, one reason for each taint; empty if it does."""
+        return tuple(self.reason(taint) for taint in node.taints if not self.tolerates(taint))
+
+
+class Uncordoned(Requirement, frozen=True, gc=False):
+    """A node that is not cordoned, unless that is tolerated."""
+
+    tolerations: tuple[Toleration, ...]
+
+    @property
+    def clause(self) -> str:
+        """The requirement as a clause."""
+        return "the VM does not tolerate cordoned nodes"
+
+    @property
+    def lacking(self) -> str:
+        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
+        return "cordoned"
+
+    @property
+    def is_waived(self) -> bool:
+        """Whether cordoned nodes fit as well."""
+        return is_tolerated(CORDON, self.tolerations)
+
+    def reason(self) -> UnmetRequirement:
+        """Why a cordoned node does not meet the requirement."""
+        return UnmetRequirement(self, "is cordoned")
+
+    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
+        """Why a node does not meet the requirement; empty if it does."""
+        return (self.reason(),) if node.unschedulable and not self.is_waived else ()
+
+
+class Elsewhere(Requirement, frozen=True, gc=False):
+    """Not where the VM is now.
+
+    Attributes:
+        node: the name of the node.
+        hostname: its label, by which the scheduler keeps the target away; empty if it is not known.
+    """
+
+    node: str
+    hostname: str = ""
+
+    @property
+    def clause(self) -> str:
+        """The requirement as a clause."""
+        return "the migration must leave the VM's current node"
+
+    @property
+    def lacking(self) -> str:
+        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
+        return "where the VM runs now"
+
+    def reason(self, *, same: bool) -> UnmetRequirement:
+        """Why a node does not meet the requirement.
+
+        Args:
+            same: the node is the present one; False: it only shares the present node's hostname.
+        """
+        return UnmetRequirement(self, "is the current node" if same else f"has the same {HOSTNAME}={self.hostname}")
+
+    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
+        """Why a node does not meet the requirement; empty if it does."""
+        if node.name == self.node:
+            return (self.reason(same=True),)
+        if self.hostname and node.labels.get(HOSTNAME) == self.hostname:
+            return (self.reason(same=False),)
+        return ()
+
+
+class Kvm(Requirement, frozen=True, gc=False):
+    """KubeVirt's device, without which the launcher pod is not scheduled unless emulation is allowed."""
+
+    device: ClassVar[str] = "devices.kubevirt.io/kvm"
+
+    @property
+    def clause(self) -> str:
+        """The requirement as a clause."""
+        return f"KubeVirt requests {self.device} for every VM"
+
+    @property
+    def lacking(self) -> str:
+        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
+        return f"without {self.device}"
+
+    def reason(self) -> UnmetRequirement:
+        """Why a node without the device does not meet the requirement."""
+        return UnmetRequirement(self, "does not offer it")
+
+    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
+        """Why a node does not meet the requirement; empty if it does."""
+        return (self.reason(),) if node.no_kvm else ()
+
+
+Requirements: TypeAlias = tuple[Requirement, ...]
+
+
+class Allocatable(Requirement, frozen=True, gc=False):
+    """So much of a resource on the whole node. What other pods use of it now is not taken into account.
+
+    Attributes:
+        amount: the requested amount, in kube-scheduler's unit.
+    """
+
+    resource: str
+    amount: int
+
+    @property
+    def clause(self) -> str:
+        """The requirement as a clause that names its origin."""
+        if self.origin == Origin.KVM:
+            return f"KubeVirt requests {self.resource} for every VM"
+        return f"the VM's pod requests {self.amount_text} {self.resource}"
+
+    @property
+    def lacking(self) -> str:
+        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
+        return f"with insufficient allocatable {self.resource} (the VM's pod requests {self.amount_text})"
+
+    @property
+    def amount_text(self) -> str:
+        """The amount with its unit, for people."""
+        return format_request(self.resource, self.amount)
+
+    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
+        """Why a node does not meet the requirement; empty if it does."""
+        if not node.lacks(self.resource, self.amount):
+            return ()
+        has = (node.allocatable or {}).get(self.resource)
+        told = "does not offer it" if has is None else f"has {format_offer(self.resource, has)} allocatable"
+        return (UnmetRequirement(self, told),)
+
+
+class Reachable(OneOf, frozen=True, gc=False):
+    """A node on which a volume can be used: one of the terms of its PersistentVolume's node affinity.
+
+    Attributes:
+        volume: its name in the VM.
+    """
+
+    volume: str
+
+    @property
+    def clause(self) -> str:
+        """The requirement as a clause that names the volume."""
+        return f"volume {quote(self.volume)} is only available where its PersistentVolume's node affinity allows it"
+
+    @property
+    def lacking(self) -> str:
+        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
+        return f"outside the node affinity of the PersistentVolume of volume {quote(self.volume)}"
+
+
+_Asked = tuple[Requirement, Expression]
+
+_INT64: Final = range(-(2**63), 2**63)
+
+
+class Contradiction(msgspec.Struct, frozen=True, gc=False):
+    """Requirements that no node can have at once, or one that no node can have at all.
+
+    Attributes:
+        requirements: those, what the migration adds first.
+    """
+
+    requirements: Requirements
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether KubeVirt itself drops what the migration adds, without a word, and migrates as if it were not there.
+
+        Else the target pod would stay unschedulable until the migration fails.
+        """
+        first, *others = self.requirements
+        return (
+            isinstance(first, Label)
+            and first.origin == Origin.ADDED
+            and any(
+                isinstance(other, Label)
+                and other.expression.key == first.expression.key
+                and other.expression.operator == IN
+                and other.origin not in {Origin.ADDED, Origin.VENDOR}
+                for other in others
+            )
+        )
+
+    def __str__(self) -> str:
+        return ", but ".join(requirement.clause for requirement in self.requirements)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The labels that the migration adds and that take part in it."""
+        return tuple(
+            requirement.expression.key
+            for requirement in self.requirements
+            if isinstance(requirement, Label) and requirement.origin == Origin.ADDED
+        )
+
+
+# By itself.
+_ALWAYS_POSSIBLE: Final = frozenset({NOT_IN, EXISTS, DOES_NOT_EXIST})
+
+
+def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
+    """All of them, label by label in the order of the requirements, then those of node affinities."""
+    asked: dict[str, list[_Asked]] = {}
+    names: list[_Asked] = []
+    spend(len(requirements), "requirements")
+    for requirement in requirements:
+        if isinstance(requirement, Label):
+            asked.setdefault(requirement.expression.key, []).append((requirement, requirement.expression))
+        elif isinstance(requirement, Elsewhere):
+            names.append((requirement, Expression(NAME_FIELD, NOT_IN, (requirement.node,))))
+            if requirement.hostname:
+                expression = Expression(HOSTNAME, NOT_IN, (requirement.hostname,))
+                asked.setdefault(HOSTNAME, []).append((requirement, expression))
+    conflicts: list[Contradiction] = []
+    for each in asked.values():
+        # Most labels are required once, and one value, or any, is always possible.
+        expression = each[0][1]
+        if len(each) > 1 or (
+            expression.operator not in _ALWAYS_POSSIBLE and not (expression.operator == IN and expression.values)
+        ):
+            conflicts += _of_one_label(each)
+    for requirement in requirements:
+        if isinstance(requirement, OneOf):
+            conflicts += _of_affinity(requirement, asked, names)
+    return tuple(conflicts)
+
+
+def without_dropped(requirements: Requirements) -> Requirements:
+    """The requirements without what the migration adds and KubeVirt drops."""
+    dropped = {conflict.requirements[0] for conflict in contradictions(requirements) if conflict.is_dropped}
+    return tuple(each for each in requirements if each not in dropped)
+
+
+def kept_by_kubevirt(requirements: Requirements) -> Requirements:
+    """What KubeVirt by itself requires of a target pod: without what it drops, or takes for its own rule."""
+    guarded = not any(
+        isinstance(each, Label) and each.origin == Origin.ADDED and each.expression.key.startswith(CPU_VENDOR)
+        for each in requirements
+    )
+    return tuple(each for each in without_dropped(requirements) if guarded or each.origin != Origin.VENDOR)
+
+
+def are_compatible(together: Sequence[Expression]) -> bool:
+    """Whether any value of one label, or its absence, satisfies all these expressions."""
+    return all(expression.accepts(None) for expression in together) or are_satisfiable(together)
+
+
+def are_satisfiable(together: Sequence[Expression]) -> bool:
+    """Whether any value does: as `are_compatible`, of what every node has."""
+    if any(expression.operator == DOES_NOT_EXIST for expression in together):
+        return False
+    listed = [set(expression.values) for expression in together if expression.operator == IN]
+    if listed:
+        forbidden = {value for each in together if each.operator == NOT_IN for value in each.values}
+        bounds = _tightest_bounds(together)
+        return any(_all_accept(bounds, value) for value in set.intersection(*listed) - forbidden)
+    # Numbers are written in many ways and texts are endless, so a few forbidden ones never exhaust them.
+    above = max((_bound(each) for each in together if each.operator == GREATER), default=_INT64.start - 1)
+    below = min((_bound(each) for each in together if each.operator == LESS), default=_INT64.stop)
+    return below - above > 1
+
+
+def _tightest_bounds(together: Sequence[Expression]) -> list[Expression]:
+    """Of all lower bounds the greatest, and of all upper ones the least: they say what all together say."""
+    lower = max((each for each in together if each.operator == GREATER), key=_bound, default=None)
+    upper = min((each for each in together if each.operator == LESS), key=_bound, default=None)
+    return [each for each in (lower, upper) if each is not None]
+
+
+def _all_accept(bounds: Sequence[Expression], value: str) -> bool:
+    return all(bound.accepts(value) for bound in bounds)
+
+
+def _bound(expression: Expression) -> int:
+    return integer(expression.values[0]) or 0
+
+
+def _of_one_label(asked: Sequence[_Asked]) -> Iterator[Contradiction]:
+    # Every source of requirements asks for each label once: a handful of pairs, whatever the object.
+    spend(len(asked) * len(asked), "requirements of one label")
+    pairs = [
+        (first[0], second[0]) for first, second in combinations(asked, 2) if not are_compatible((first[1], second[1]))
+    ]
+    if pairs:
+        yield from (_contradiction(pair) for pair in pairs)
+    elif not are_compatible(tuple(expression for _, expression in asked)):
+        yield _contradiction(requirement for requirement, _ in asked)
+
+
+def _of_affinity(
+    affinity: OneOf, asked: Mapping[str, Sequence[_Asked]], names: Sequence[_Asked]
+) -> Iterator[Contradiction]:
+    blockers: list[Requirement] = []
+    for term in affinity.terms:
+        if term.hopeless:
+            continue
+        against = _term_exclusions(term, asked, names)
+        if against is None:
+            return
+        blockers += against
+    yield _contradiction(dict.fromkeys((affinity, *blockers)))
+
+
+def _term_exclusions(
+    term: Term, asked: Mapping[str, Sequence[_Asked]], names: Sequence[_Asked]
+) -> Sequence[Requirement] | None:
+    """What excludes a term; empty if it excludes itself; None if nothing does."""
+    spend(len(term.expressions) + len(term.fields), "expressions of the node affinity")
+    if not all(field.accepts("") for field in term.fields if field.key != NAME_FIELD):
+        return ()
+    by_label: dict[str, list[Expression]] = {}
+    for expression in term.expressions:
+        by_label.setdefault(expression.key, []).append(expression)
+    for key, inside in by_label.items():
+        against = _label_exclusions(inside, asked.get(key, ()), are_compatible)
+        if against is not None:
+            return against
+    return _label_exclusions([field for field in term.fields if field.key == NAME_FIELD], names, are_satisfiable)
+
+
+def _label_exclusions(
+    inside: Sequence[Expression], others: Sequence[_Asked], possible: Callable[[Sequence[Expression]], bool]
+) -> Sequence[Requirement] | None:
+    """What a term's expressions over one label exclude, as `_term_exclusions` says it."""
+    if not possible(inside):
+        return ()
+    single = [other for other, outside in others if not possible((*inside, outside))]
+    if single or possible((*inside, *(outside for _, outside in others))):
+        return single or None
+    return [other for other, _ in others]
+
+
+def _contradiction(requirements: Iterable[Requirement]) -> Contradiction:
+    return Contradiction(tuple(sorted(requirements, key=lambda requirement: requirement.origin != Origin.ADDED)))
