@@ -37,6 +37,8 @@ class Asked(NamedTuple):
     def verb(self) -> str:
         if self.method != "GET":
             return self.method.lower()
+        if self.query.get("resourceVersionMatch") == "Exact":
+            return "verify"
         return "watch" if self.query.get("watch") == "true" else "get"
 
 
@@ -98,6 +100,14 @@ def dumps(value: Any) -> str:
     return json.dumps(value).replace(f'"{DEEP}"', "[" * 5000 + "]" * 5000)
 
 
+class EtcdCopy(NamedTuple):
+    """What etcd holds at a time."""
+
+    version: int
+    kinds: dict[str, tuple[Resource[Any], dict[tuple[str, str], Json]]]
+    log: list[tuple[int, str, Json | None, Json | None]]
+
+
 Answer = Callable[[web.Request], Any]
 
 
@@ -112,6 +122,7 @@ class FakeApiServer:
         self.url = ""
         self.page_hook: Callable[[], None] = lambda: None  # after every page of a list that has more
         self.connected: Callable[[], int] = lambda: 0  # how many connections there are
+        self.cache: EtcdCopy | None = None  # of the watch cache, where that is not of etcd's present
         self._kinds: dict[str, tuple[Resource[Any], dict[tuple[str, str], Json]]] = {}
         self._log: list[tuple[int, str, Json | None, Json | None]] = []  # version, kind, old, new
         self._faults: list[tuple[str, str, int, Answer]] = []
@@ -157,6 +168,24 @@ class FakeApiServer:
         """Forget what happened: a watch from an older version, or a list begun before, is 410 Gone."""
         self.version += 1
         self.compacted = self.version
+
+    def save(self) -> EtcdCopy:
+        """A copy of what etcd holds."""
+        kinds = {path: (resource, dict(objects)) for path, (resource, objects) in self._kinds.items()}
+        return EtcdCopy(self.version, kinds, list(self._log))
+
+    def restore(self, saved: EtcdCopy, *, cached: bool = False) -> None:
+        """Put the copy in the place of what etcd holds; watches stay open.
+
+        Args:
+            saved: from `save`.
+            cached: the API server goes on: it answers lists from its watch cache, as before the restore.
+        """
+        self.cache = self.save() if cached else None
+        for watch in self._watches:
+            watch.since = max(watch.since, self.version)
+        self.version, self._log = saved.version, list(saved.log)
+        self._kinds = {path: (resource, dict(objects)) for path, (resource, objects) in saved.kinds.items()}
 
     # How it fails.
 
@@ -247,6 +276,8 @@ class FakeApiServer:
             if request.path == collection:
                 watch = request.query.get("watch") == "true"
                 return await self._watch(request, collection) if watch else self._list(request, resource, objects)
+            if request.query.get("resourceVersionMatch") == "Exact" and request.path == resource.path("default"):
+                return self._list(request, resource, {})
             for (namespace, name), held in objects.items():
                 if request.path == resource.path(namespace, name):
                     return web.json_response(held)
@@ -283,8 +314,13 @@ class FakeApiServer:
         self, request: web.Request, resource: Resource[Any], objects: dict[tuple[str, str], Json]
     ) -> web.Response:
         selector = request.query.get("fieldSelector", "")
+        if request.query.get("resourceVersionMatch") == "Exact":
+            return self._list_exactly(int(request.query["resourceVersion"]))
+        if self.cache:
+            objects = self.cache.kinds[resource.path()][1]
+        now = self.cache.version if self.cache else self.version
         limit = int(request.query.get("limit", "0")) or len(objects) + 1
-        at, start = (int(part) for part in request.query.get("continue", f"{self.version}.0").split("."))
+        at, start = (int(part) for part in request.query.get("continue", f"{now}.0").split("."))
         if at < self.compacted:
             return web.json_response(status(410, "Expired"), status=410)
         # All pages show the moment of the first.
@@ -302,6 +338,17 @@ class FakeApiServer:
             self.page_hook()
         return answer
 
+    def _list_exactly(self, version: int) -> web.Response:
+        """A list of one name at a version, which is always answered by etcd."""
+        if version > self.version:
+            future = status(504, "Timeout", f"Timeout: Too large resource version: {version}, current: {self.version}")
+            return web.json_response(
+                future | {"details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}, status=504
+            )
+        if version < self.compacted:
+            return web.json_response(status(410, "Expired"), status=410)
+        return web.json_response({"metadata": {"resourceVersion": str(version)}, "items": []})
+
     async def _watch(self, request: web.Request, collection: str) -> web.StreamResponse:
         selector = request.query.get("fieldSelector", "")
         since = int(request.query.get("resourceVersion") or self.version)
@@ -311,10 +358,9 @@ class FakeApiServer:
             gone = {"type": "ERROR", "object": status(410, "Expired")}
             await response.write(json.dumps(gone).encode() + b"\n")
             return response
-        watch = OpenWatch(collection, selector)
+        watch = OpenWatch(collection, selector, since)
         for version, kind, old, new in self._log:
-            if version > since:
-                watch.tell(kind, old, new)
+            watch.tell(version, kind, old, new)
         self._watches.add(watch)
         try:
             while (line := await watch.lines.get()) is not None:
@@ -334,7 +380,7 @@ class FakeApiServer:
             old = {**old, "metadata": old["metadata"] | {"resourceVersion": str(self.version)}}
         self._log.append((self.version, resource.path(), old, new))
         for watch in self._watches:
-            watch.tell(resource.path(), old, new)
+            watch.tell(self.version, resource.path(), old, new)
 
 
 def _namespaces(path: str) -> list[str]:

@@ -12,13 +12,15 @@ Json = dict[str, Any]
 class OpenWatch:
     """One watch request: the lines that are still to be sent; None ends it, nothing at all breaks its connection."""
 
-    def __init__(self, collection: str, selector: str) -> None:
+    def __init__(self, collection: str, selector: str, since: int) -> None:
         self.collection = collection
+        self.since = since
         self.selector = selector
         self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
 
-    def tell(self, collection: str, old: Json | None, new: Json | None) -> None:
-        if collection != self.collection:
+    def tell(self, version: int, collection: str, old: Json | None, new: Json | None) -> None:
+        # As a watch cache: nothing up to the watch's own version, even if that is in the future.
+        if collection != self.collection or version <= self.since:
             return
         was = old is not None and selected(old, self.selector)
         if new is not None and selected(new, self.selector):

@@ -16,10 +16,11 @@ from tests import builders
 from tests.cluster.fake_apiserver import DEEP, FakeApiServer
 from tests.cluster.live_case import LiveCase, live
 from tests.waiting import until
-from webhook.cluster.catalog import CURRENT_SECONDS, LARGEST_BYTES, NAMESPACE_BYTES, Catalog
+from webhook.cluster.catalog import LARGEST_BYTES, NAMESPACE_BYTES, Catalog
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, ListKey, ObjectKey
 from webhook.k8s.client.object_store import ByteLimitedStore
+from webhook.k8s.client.reflector import CURRENT_SECONDS
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object, Unstructured
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, PRESETS, UNSTRUCTURED

@@ -14,6 +14,7 @@ from tests.policies.eviction import world as eviction
 from tests.policies.instancetypes import world as sizes
 from tests.policies.migration import world as placement
 from webhook import names
+from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
 from webhook.facts import (
     NOT_READ,
@@ -54,7 +55,7 @@ _NODES = NodeIndex(Node.read(one) for one in placement.NODES)
 _WATCHED = (NamespaceKey, KubeVirtKey, NodesKey, SchedulerKey)
 
 
-class FuzzWorld:
+class FuzzWorld(Cluster):
     """Answers like a cluster in which all policies have one mode.
 
     Args:

@@ -16,6 +16,7 @@ from tests.admission.audit_schema import valid
 from tests.builders import Json, known, vmi
 from webhook.admission.audit import Record
 from webhook.admission.wire import MAX_NOTE
+from webhook.cluster.source import Cluster
 from webhook.facts import (
     NOT_READ,
     Key,
@@ -32,7 +33,7 @@ PODS_OBSERVED = BY_PATH["/mutate/scheduling/pods/observe"]
 VMS = BY_PATH["/mutate/scheduling/virtualmachines/enforce"]
 
 
-class MemoryCluster:
+class MemoryCluster(Cluster):
     """Answers from a dict: ``peeked`` at once, the rest only when read."""
 
     def __init__(self, facts: dict[Key[Any], object], peeked: set[Key[Any]] | None = None) -> None:

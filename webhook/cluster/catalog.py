@@ -34,9 +34,7 @@ CLUSTER_BYTES: Final = 32 * MIB
 # What an object takes beside its JSON: its name twice, and places in two dictionaries.
 _OVERHEAD_BYTES: Final = 512
 
-# API servers send a bookmark every minute or two, so a copy that has not heard of them for so long is cut off.
-CURRENT_SECONDS: Final = 150.0
-
+OnRestore = Callable[[Reflector[Any], str], None]
 Start = Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]]
 
 
@@ -80,6 +78,7 @@ class Catalog:
     Args:
         transport: the connection to the API server.
         start: runs a coroutine in a task of the present loop.
+        on_restore: as that of `Reflector`.
         clock: the source of monotonic time, and of sleep.
         timing: pauses, timeouts and page sizes of all watches.
         jitter: picks a random number between two bounds.
@@ -93,13 +92,16 @@ class Catalog:
         transport: Transport,
         start: Start,
         *,
+        on_restore: OnRestore | None = None,
         clock: Clock = REAL_TIME,
         timing: Timing = DEFAULT_TIMING,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._start: Final = start
         self._clock: Final = clock
-        self._make: Final = partial(_reflector, transport, clock=clock, timing=timing, jitter=jitter)
+        self._make: Final = partial(
+            _reflector, transport, on_restore=on_restore, clock=clock, timing=timing, jitter=jitter
+        )
         self._tasks: Final[list[asyncio.Task[None]]] = []
         self.copies: Final[dict[str, Reflector[Any]]] = {}
 
@@ -139,7 +141,7 @@ class Catalog:
 
     def _is_current(self, copy: Reflector[Any]) -> bool:
         """Whether the copy is complete, and in step with the API server as far as is known."""
-        return copy.has_synced and copy.problem is None and copy.staleness(self._clock.now()) < CURRENT_SECONDS
+        return copy.problem is None and copy.is_current(self._clock.now())
 
     def _list(self, copy: Reflector[Any], key: ListKey[Any]) -> object:
         """All objects of a namespace, in the order in which the API server lists them."""
@@ -159,6 +161,7 @@ def _reflector(
     transport: Transport,
     resource: Resource[Any],
     *,
+    on_restore: OnRestore | None,
     clock: Clock,
     timing: Timing,
     jitter: Callable[[float, float], float],
@@ -169,6 +172,7 @@ def _reflector(
         resource,
         store=lambda: ByteLimitedStore(_cost, *parts),
         transform=_entry,
+        on_restore=on_restore,
         clock=clock,
         timing=timing,
         jitter=jitter,

@@ -69,6 +69,11 @@ class DefinitionReader:
         """The KubeVirt object may name other versions now."""
         self._changed.set()
 
+    def start_over(self) -> None:
+        """Read the definitions again, whatever the KubeVirt object names: etcd has been restored from an older copy."""
+        self._read_at = None
+        self._changed.set()
+
     @property
     def is_current(self) -> bool:
         """Whether an attempt has been made, successful or not, since the KubeVirt object named other versions."""

@@ -53,6 +53,10 @@ class InFlight:
         """The requests that are on their way."""
         return [flight.task for flight in self._flights.values()]
 
+    def forget(self) -> None:
+        """Share no answer from before: etcd has been restored from an older copy."""
+        self._recent.clear()
+
     def peek(self, key: ObjectKey[Any]) -> object:
         """A ControllerRevision that was read a moment ago, else `webhook.facts.NOT_READ`."""
         if key.fresh or key.resource.kind != REVISIONS.kind:

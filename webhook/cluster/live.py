@@ -1,4 +1,12 @@
-"""The cluster that the API server shows: watched copies, and GETs for what they lack and for what must be fresh."""
+"""The cluster that the API server shows: informers' stores, and GETs for what they lack and for what must be fresh.
+
+How old an answer may be: what decides whether something is allowed (a namespace with its mode and lists, the KubeVirt
+object, an instancetype) comes from its store while this `Reflector.is_current`. Then the API server has said something
+of it in the last `webhook.k8s.client.reflector.CURRENT_SECONDS`, and etcd, when it was last asked, had reached the
+store's resourceVersion; each store is verified once in `VERIFY_EVERY_SECONDS`. Beyond that a GET decides, which all
+reviews share that ask meanwhile or in the next second. Nodes, and the pods that wait for a scheduler, are for hints:
+they come from their stores however old these are.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +18,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar, cast
 
+import msgspec
+
 from webhook import names
 from webhook.cluster.access import authenticate, is_allowed
 from webhook.cluster.catalog import Catalog
@@ -17,6 +27,7 @@ from webhook.cluster.definitions import DefinitionReader
 from webhook.cluster.in_flight import InFlight
 from webhook.cluster.misses import Misses
 from webhook.cluster.nodes import NodeReports, WatchedNodes
+from webhook.cluster.recent import Recent
 from webhook.cluster.scheduler_health.monitor import POLL_SECONDS, HealthChange, SchedulerMonitor
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
@@ -33,9 +44,9 @@ from webhook.facts import (
     TokenKey,
     VmiKey,
 )
-from webhook.k8s.client.api import Transport
+from webhook.k8s.client.api import Transport, decode
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing
+from webhook.k8s.client.reflector import CURRENT_SECONDS, DEFAULT_TIMING, Reflector, Timing
 from webhook.k8s.client.resources import NAMESPACES
 from webhook.k8s.views import Namespace, ObjectMeta
 from webhook.kubevirt.install import InstallReader, find_in_use, versions_of
@@ -55,6 +66,9 @@ ABSENT_NAMESPACES: Final = 20
 ABSENT_SECONDS: Final = 1.0
 # While there are too many, how long a namespace that has just been created gets to appear in the copy.
 _APPEARS_SECONDS: Final = 0.1
+
+# Once in so many seconds etcd is asked for each store whether it has reached its resourceVersion: one small request.
+VERIFY_EVERY_SECONDS: Final = 10.0
 
 # Before a task that raised an unexpected exception is started again.
 _RESTART_SECONDS: Final = 10.0
@@ -108,7 +122,13 @@ class LiveCluster(Cluster):
         self._jitter = jitter
 
         self._namespaces = Reflector(
-            transport, NAMESPACES, transform=_reduce_namespace, clock=clock, timing=timing, jitter=jitter
+            transport,
+            NAMESPACES,
+            transform=_reduce_namespace,
+            on_restore=self._start_over,
+            clock=clock,
+            timing=timing,
+            jitter=jitter,
         )
         self._installs = InstallReader(settings.kubevirt_version, learns=True)
         self._definitions = DefinitionReader(transport, self._kubevirt_versions, self._learn, clock)
@@ -116,16 +136,26 @@ class LiveCluster(Cluster):
             transport,
             KUBEVIRTS,
             on_change=lambda _old, _new: self._definitions.notice(),
+            on_restore=self._start_over,
             clock=clock,
             timing=timing,
             jitter=jitter,
         )
-        self._nodes = WatchedNodes(transport, reports=reports, clock=clock, timing=timing, jitter=jitter)
+        self._nodes = WatchedNodes(
+            transport, reports=reports, on_restore=self._start_over, clock=clock, timing=timing, jitter=jitter
+        )
         self._copies: tuple[Reflector[Any], ...] = (self._namespaces, self._kubevirts, self._nodes.copy)
         self._monitors: dict[str, SchedulerMonitor] = {}
         self._vmis: OrderedDict[str, VirtualMachineInstance] = OrderedDict()
         self._requests = InFlight(transport, get_seconds, clock)
-        self._catalog = Catalog(transport, self._run, clock=clock, timing=timing, jitter=jitter)
+        self._catalog = Catalog(
+            transport, self._run, on_restore=self._start_over, clock=clock, timing=timing, jitter=jitter
+        )
+        self._read_namespaces = Recent()
+        self._outdated: set[str] = set()
+        self._unreachable: Unavailable | None = None
+        self._on_restore: list[Callable[[str], None]] = []
+        self.restores = 0
         self._absent = Misses(ABSENT_NAMESPACES, ABSENT_SECONDS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._monitor_tasks: dict[str, asyncio.Task[None]] = {}
@@ -140,6 +170,7 @@ class LiveCluster(Cluster):
         self._run("kubevirts", self._kubevirts.run)
         self._run("definitions", self._definitions.run)
         self._run("nodes", self._nodes.copy.run)
+        self._run("verification", self._verify)
         for guard in self._monitors.values():
             self._run_monitor(guard)
 
@@ -173,6 +204,8 @@ class LiveCluster(Cluster):
                     scheduler.guard,
                     opted_in=self._has_opted_in,
                     on_change=self._on_health,
+                    on_restore=self._start_over,
+                    on_doubt=self._doubt,
                     clock=self._clock,
                     poll_seconds=self._poll_seconds,
                     timing=self._timing,
@@ -182,9 +215,15 @@ class LiveCluster(Cluster):
                     self._run_monitor(guard)
 
     def waiting_for(self) -> tuple[str, ...]:
-        """What is missing before answers can be trusted, in words; empty once ready (and it stays ready)."""
+        """What is missing before answers can be trusted, in words; empty once ready.
+
+        It stays ready while namespaces can be read in one way or the other: from the store, or from the API server.
+        """
         if self._ready:
-            return ()
+            age = self._namespaces.staleness(self._clock.now())
+            if age < CURRENT_SECONDS or self._unreachable is None:
+                return ()
+            return (f"namespaces: nothing heard from the API server for {age:.0f} s: {self._unreachable.why}",)
         missing = [
             f"{copy.resource.plural}: {copy.problem or 'not listed yet'}"
             for copy in self._copies
@@ -202,13 +241,61 @@ class LiveCluster(Cluster):
     def staleness(self) -> dict[str, float]:
         """Seconds since each watch last heard from the API server, infinity if it never did."""
         now = self._clock.now()
-        copies = (*self._copies, *self._catalog.copies.values())
-        watches = {copy.resource.plural: copy.staleness(now) for copy in copies}
-        for name in self._monitors:
-            pods = self._pods_of(name)
-            if pods is not None:
-                watches[_pods_of(name)] = pods.staleness(now)
-        return watches
+        return {name: copy.staleness(now) for name, copy in self._watches().items()}
+
+    def _watches(self) -> dict[str, Reflector[Any]]:
+        """All informers, by the name of their watch."""
+        watches = {copy.resource.plural: copy for copy in (*self._copies, *self._catalog.copies.values())}
+        pods = ((name, self._pods_of(name)) for name in self._monitors)
+        return watches | {_pods_of(name): copy for name, copy in pods if copy is not None}
+
+    def on_restore(self, act: Callable[[str], None]) -> None:
+        """Call this, with a clause about it, each time that etcd turns out to have been restored from an older copy."""
+        self._on_restore.append(act)
+
+    async def _verify(self) -> None:
+        """Have etcd asked for each store whether it has reached its version, one after the other."""
+        while True:
+            for name, copy in (watches := self._watches()).items():
+                await self._clock.sleep(VERIFY_EVERY_SECONDS / len(watches))
+                trouble = await copy.verify()
+                if copy is self._namespaces:
+                    self._unreachable = trouble
+                self._log_currency(name, copy)
+
+    async def _verify_all(self) -> None:
+        """The same at once, all together: an answer that was read elsewhere is older than one before."""
+        await asyncio.gather(*(copy.verify() for copy in self._watches().values()))
+
+    def _doubt(self) -> None:
+        self._run("verification at once", self._verify_all)
+
+    def _log_currency(self, name: str, copy: Reflector[Any]) -> None:
+        """Log once that a store has become too old to decide, and once that it is not any more."""
+        if copy.is_current(self._clock.now()) or not copy.has_synced:
+            if name in self._outdated:
+                self._outdated.discard(name)
+                logger.info("%s: up to date again; reviews are decided by the watch", name)
+        elif name not in self._outdated:
+            self._outdated.add(name)
+            logger.warning("%s: the watch is too old; each review reads from the API server what it decides by", name)
+
+    def _start_over(self, source: Reflector[Any], why: str) -> None:
+        """Etcd has been restored from an older copy: nothing that is remembered may be of its present."""
+        self.restores += 1
+        for copy in self._watches().values():
+            if copy is not source:
+                copy.distrust()
+        self._vmis.clear()
+        self._read_namespaces.clear()
+        self._requests.forget()
+        self._definitions.start_over()
+        for guard in self._monitors.values():
+            guard.start_over()
+        if not self._on_restore:
+            logger.warning("etcd has been restored from an older copy: %s", why)
+        for act in self._on_restore:
+            act(why)
 
     def ages(self, keys: Iterable[Key[Any]]) -> dict[str, float]:
         """Seconds since each watch was last known to be current, for those that answer these keys from memory."""
@@ -246,11 +333,11 @@ class LiveCluster(Cluster):
         """The answer if it can be given at once from memory, else `webhook.facts.NOT_READ`. Never waits."""
         # What nearly every review reads comes first.
         if isinstance(key, KubeVirtKey):
+            if not self._kubevirts.is_current(self._clock.now()) and self._kubevirts.has_synced:
+                return NOT_READ
             return _not_listed(self._kubevirts) or self._installs.read(self._kubevirts)
         if isinstance(key, NamespaceKey):
-            # One that the copy lacks may have been created a moment ago.
-            namespace = None if key.fresh or not self._namespaces.has_synced else self._namespaces.get(key.name)
-            return NOT_READ if namespace is None else namespace
+            return self._peek_namespace(key)
         if isinstance(key, SchedulerKey):
             guard = self._monitors.get(key.name)
             return guard.health(key.namespace) if guard else None
@@ -265,6 +352,21 @@ class LiveCluster(Cluster):
         if isinstance(key, ObjectKey | ListKey):
             return self._object(key)
         return NOT_READ
+
+    def _peek_namespace(self, key: NamespaceKey) -> object:
+        if key.fresh:
+            return NOT_READ
+        now = self._clock.now()
+        if self._namespaces.is_current(now):
+            # One that the store lacks may have been created a moment ago.
+            namespace = self._namespaces.get(key.name)
+            return NOT_READ if namespace is None else namespace
+        body = self._read_namespaces.get(("", key.name), now)
+        return NOT_READ if body is None else decode(body, Namespace, NAMESPACES.kind)
+
+    def has_namespace(self, name: str) -> bool:
+        """Whether a namespace is in the store, however old that is: its name is not made up."""
+        return self._namespaces.get(name) is not None
 
     def _object(self, key: ObjectKey[Any] | ListKey[Any]) -> object:
         """An object or a list from memory."""
@@ -295,6 +397,9 @@ class LiveCluster(Cluster):
             return await self._requests.get(key, deadline)
         if isinstance(key, ListKey):
             return await self._requests.list(key, deadline)
+        if isinstance(key, KubeVirtKey):
+            listed = await self._requests.list(ListKey(KUBEVIRTS, ""), deadline)
+            return listed if isinstance(listed, Unavailable) else self._installs.read(cast("Any", listed))
         left = max(0.0, deadline - asyncio.get_running_loop().time())
         if isinstance(key, AccessKey):
             return await is_allowed(self._transport, key, left)
@@ -312,8 +417,12 @@ class LiveCluster(Cluster):
             known = self.peek(key)
             return Unavailable("too many lookups of namespaces that do not exist") if known is NOT_READ else known
         answer = await self._requests.get(ObjectKey(NAMESPACES, "", key.name), deadline)
+        now = self._clock.now()
         if answer is None:
-            self._absent.add(self._clock.now())
+            self._absent.add(now)
+        elif isinstance(answer, Namespace) and not self._namespaces.is_current(now):
+            kept = _reduce_namespace(answer) or answer
+            self._read_namespaces.put(("", key.name), msgspec.json.encode(kept), now)
         return answer
 
     def _remember(self, vmi: VirtualMachineInstance) -> VirtualMachineInstance:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from webhook.k8s import nodes
 from webhook.k8s.client.api import Transport
@@ -46,6 +46,7 @@ class WatchedNodes:
     Args:
         transport: the connection to the API server.
         reports: gets more of each node; None: no more is read.
+        on_restore: as that of `Reflector`.
         clock: the source of monotonic time, and of sleep.
         timing: pauses, timeouts and page sizes of the watch.
         jitter: picks a random number between two bounds.
@@ -60,6 +61,7 @@ class WatchedNodes:
         transport: Transport,
         *,
         reports: NodeReports | None = None,
+        on_restore: Callable[[Reflector[Any], str], None] | None = None,
         clock: Clock = REAL_TIME,
         timing: Timing = DEFAULT_TIMING,
         jitter: Callable[[float, float], float] = random.uniform,
@@ -71,6 +73,7 @@ class WatchedNodes:
             reports.resource if reports else NODES,
             transform=self._trim,
             on_change=self._on_change,
+            on_restore=on_restore,
             clock=clock,
             timing=timing,
             jitter=jitter,

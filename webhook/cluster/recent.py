@@ -43,6 +43,11 @@ class Recent:
         self._size += len(body)
         self._forget(now)
 
+    def clear(self) -> None:
+        """Keep nothing."""
+        self._answers.clear()
+        self._size = 0
+
     def _forget(self, now: float) -> None:
         """Remove what is too old, and the oldest of what is too much."""
         while self._answers:

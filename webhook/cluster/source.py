@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from webhook.errors import Unavailable
-from webhook.facts import Key
+from webhook.facts import Key, NamespaceKey
 from webhook.k8s.views import Namespace
 
 T = TypeVar("T")
 
 
 class Cluster(Protocol):
-    """Answers the keys of `webhook.facts`. None is the API server's 404, `Unavailable` is not knowing."""
+    """Answers the keys of `webhook.facts`. None is the API server's 404, `Unavailable` is not knowing.
+
+    Attributes:
+        restores: how often etcd has turned out to have been restored from an older copy.
+    """
+
+    restores: int = 0
+
+    def on_restore(self, act: Callable[[str], None]) -> None:
+        """Call this, with a clause about it, each time that etcd turns out to have been restored from an older copy."""
+        del act  # unless there is an etcd
 
     def peek(self, key: Key[Any]) -> object:
         """The answer if it can be given at once from memory, else `webhook.facts.NOT_READ`. Never waits."""
@@ -40,8 +50,12 @@ class Cluster(Protocol):
         """
         return {}
 
+    def has_namespace(self, name: str) -> bool:
+        """Whether a namespace is known to exist, from memory, so that its name is not made up."""
+        return isinstance(self.peek(NamespaceKey(name)), Namespace)
+
     def waiting_for(self) -> tuple[str, ...]:
-        """What is missing before answers can be trusted, in words; empty once ready (and it stays ready)."""
+        """What is missing before answers can be trusted, in words; empty once ready."""
 
 
 class BrowsableCluster(Cluster, Protocol):

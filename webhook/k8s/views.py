@@ -118,8 +118,9 @@ class Unstructured(Object, frozen=True):
 
 
 class StoredMeta(ObjectMeta, frozen=True):
-    """``metadata`` of an object that the API server has stored, with the counter of changes of its ``spec``."""
+    """``metadata`` of an object that the API server has stored, with its version and the counter of its ``spec``."""
 
+    resource_version: str | None = None
     generation: int | None = None
 
 
@@ -140,6 +141,7 @@ class LeaseSpec(View, frozen=True):
 class Lease(Object, frozen=True):
     """A Lease (coordination.k8s.io/v1), by which replicas elect their leader (client-go, ``tools/leaderelection``)."""
 
+    metadata: StoredMeta | None = None
     spec: LeaseSpec | None = None
 
 

@@ -26,8 +26,7 @@ from webhook.admission.decision import Decision, Denial, Outcome, Reason, redact
 from webhook.admission.step_budget import TooComplex
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
-from webhook.facts import Facts, Key, NamespaceKey, NotRead
-from webhook.k8s.views import Namespace
+from webhook.facts import Facts, Key, NotRead
 from webhook.names import Code, Mode
 from webhook.review import messages
 from webhook.review.endpoints import Endpoint
@@ -121,8 +120,8 @@ class Reviewer:
         self._scopes: Final = Scopes()
 
     def is_watched(self, namespace: str) -> bool:
-        """Whether the watched copy has a namespace, so that its name is not made up."""
-        return isinstance(self._cluster.peek(NamespaceKey(namespace)), Namespace)
+        """Whether a namespace is known to exist, so that its name is not made up."""
+        return self._cluster.has_namespace(namespace)
 
     async def review(self, endpoint: Endpoint, body: bytes, deadline: float, *, verified: bool = True) -> bytes:
         """The answer to an AdmissionReview.

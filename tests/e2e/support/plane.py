@@ -112,6 +112,22 @@ class ControlPlane(Access):
     def stop_etcd(self) -> None:
         self._etcd.stop()
 
+    def save_etcd(self) -> Path:
+        """A copy of what etcd holds now, made while it is stopped for a moment."""
+        saved = self.directory / "etcd-copy"
+        shutil.rmtree(saved, ignore_errors=True)
+        self.stop_etcd()
+        prepared.copy(self._data, saved)
+        self.start_etcd()
+        return saved
+
+    def restore_etcd(self, saved: Path) -> None:
+        """As in a bad night: etcd begins again with a copy of its own, and everything since is gone."""
+        self.stop_etcd()
+        shutil.rmtree(self._data)
+        prepared.copy(saved, self._data)
+        self.start_etcd()
+
     # -- the controller manager ----------------------------------------------------------------------------------------
 
     def start_controller_manager(self) -> None:

@@ -79,6 +79,11 @@ class LeaseState:
             self._changed_at = now
         self._renewed = renewed
 
+    def start_over(self) -> None:
+        """Count from the next read as from the first: etcd has been restored, so that change proves nothing."""
+        self._present = False
+        self._checked_at = None
+
     def health(self, now: float) -> SchedulerHealth:
         """The scheduler's health at ``now``, in monotonic seconds."""
         trouble, checked_at, lease = self._trouble, self._checked_at, self._lease

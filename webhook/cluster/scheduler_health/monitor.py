@@ -20,7 +20,7 @@ from webhook.facts import SchedulerHealth
 from webhook.k8s.client.api import Transport, fetch
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.object_store import CountLimitedStore
-from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing
+from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing, is_behind
 from webhook.k8s.client.resources import LEASES, PODS
 from webhook.k8s.pods import PendingPod
 from webhook.k8s.timestamps import unix_time
@@ -72,6 +72,10 @@ class HealthEvidence:
         """One read of the Lease; see `LeaseState.observe`."""
         self._lease.observe(lease, now, wall)
 
+    def start_over(self) -> None:
+        """Count the Lease from its next read; see `LeaseState.start_over`."""
+        self._lease.start_over()
+
     def observe_watch(self, *, synced: bool, problem: str | None, forbidden: bool, staleness: float) -> None:
         """How the watch of pods is doing; see the attributes of `Reflector`."""
         self._pods_answered = synced or forbidden
@@ -111,6 +115,8 @@ class SchedulerMonitor:
         settings: what to watch.
         opted_in: whether a namespace has opted in to scheduling: only the pods of such namespaces are evidence.
         on_change: runs for every change of the scheduler's state in the cluster; must neither block nor raise.
+        on_restore: as that of `Reflector`.
+        on_doubt: runs when the Lease is older than it was: etcd may have been restored from an older copy.
         clock: the source of time, and of sleep.
         poll_seconds: pause between two reads of the Lease.
         timing: pauses, timeouts and page sizes of the watch of pods.
@@ -125,6 +131,8 @@ class SchedulerMonitor:
         *,
         opted_in: Callable[[str], bool],
         on_change: HealthChange | None = None,
+        on_restore: Callable[[Reflector[Any], str], None] | None = None,
+        on_doubt: Callable[[], None] = lambda: None,
         clock: Clock = REAL_TIME,
         poll_seconds: float = POLL_SECONDS,
         timing: Timing = DEFAULT_TIMING,
@@ -145,10 +153,13 @@ class SchedulerMonitor:
             transform=self._reduce_pod,
             store=partial(CountLimitedStore, MOST),
             on_change=self._pod_changed,
+            on_restore=on_restore,
             clock=clock,
             timing=timing,
             jitter=jitter,
         )
+        self._on_doubt = on_doubt
+        self._lease_version: str | None = None
         self._reported = self.health()
 
     def health(self, namespace: str = "") -> SchedulerHealth:
@@ -165,6 +176,10 @@ class SchedulerMonitor:
         if self._state.has_answered:
             return None
         return f"no answer from its guard yet: {health.why}"
+
+    def start_over(self) -> None:
+        """Remember nothing of the Lease: etcd has been restored from an older copy."""
+        self._state.start_over()
 
     async def run(self) -> None:
         """Keep watching until cancelled; returns only where there is nothing to watch."""
@@ -184,6 +199,13 @@ class SchedulerMonitor:
         settings = self.settings
         if settings.kind == "lease":
             lease = await fetch(self._transport, LEASES, settings.namespace, settings.name, _GET_SECONDS)
+            if isinstance(lease, Lease):
+                version = lease.metadata.resource_version if lease.metadata else None
+                # A GET is consistent, so it is older than one before it only after a restore.
+                if is_behind(version, self._lease_version):
+                    self._state.start_over()
+                    self._on_doubt()
+                self._lease_version = version
             self._state.observe_lease(lease, self._clock.now(), self._clock.wall())
 
     async def _check_pods(self) -> None:

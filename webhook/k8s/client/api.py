@@ -246,7 +246,7 @@ async def fetch_body(
     if not is_segment(name) or (resource.namespaced and not is_segment(namespace)):
         return None
     path = resource.path(quote(namespace, safe=""), quote(name, safe=""))
-    answer = await _get(transport, path, NO_QUERY, seconds)
+    answer = await request_get(transport, path, NO_QUERY, seconds)
     if isinstance(answer, Unavailable):
         return answer
     status, body = answer
@@ -257,9 +257,17 @@ async def fetch_body(
     return body
 
 
-async def _get(
+async def request_get(
     transport: Transport, path: str, query: Mapping[str, str], seconds: float
 ) -> tuple[int, bytes] | Unavailable:
+    """The status and body of the answer to a GET; `Unavailable` where there is none.
+
+    Args:
+        transport: the connection to the API server.
+        path: the absolute path of the URL, already percent-encoded.
+        query: parameters of the query, not yet encoded.
+        seconds: timeout of the request.
+    """
     try:
         async with asyncio.timeout(seconds):
             return await transport.get(path, query)

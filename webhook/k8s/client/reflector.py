@@ -1,9 +1,28 @@
-"""A copy of one resource, kept in step with the API server: list, then watch, indefinitely.
+"""An informer's store of one resource, kept in step with the API server: list, then watch, indefinitely.
 
 The rules are client-go's (``tools/cache/reflector.go``) and the API concepts' ("Efficient detection of changes"): the
 resourceVersion of every event and bookmark is where the next watch continues; 410 Gone means that it is too old and
-everything must be listed again; nothing else does. The difference is that reviews share the event loop, so pages are
-small, decoded straight into views, and other tasks get their turn in between.
+everything must be listed again. Reviews share the event loop, so pages are small, decoded straight into views, and
+other tasks get their turn in between.
+
+client-go has no rule for etcd that is restored from an older copy: it asks operators to restart every component
+("Operating etcd clusters for Kubernetes"). Until etcd has reached the resourceVersion of a watch again, such a watch
+brings neither an event nor an error (k8s.io/apiserver, ``cacheWatcher.process``). The rules here:
+
+* A resourceVersion is a revision of etcd, the same counter for all resources of one etcd (API concepts, "Resource
+  versions"; KEP-5504 lets clients compare them). Only those of one resource are compared, because
+  ``--etcd-servers-overrides`` may put others into another etcd. What is not a number is not compared.
+* Reads differ in what they prove. A LIST without a resourceVersion, and a GET, are consistent: they are never older
+  than an answer that was received before they were sent, whichever replica of the API server answers. So a LIST that
+  is behind what was seen of its resource means that etcd has been restored. An event or a bookmark comes from the
+  watch cache of one API server, which may lag behind another's; one that is behind proves nothing and leads to a LIST.
+* `Reflector.verify` asks etcd itself whether it has reached the store's resourceVersion, by a list of one name at
+  exactly this version. The API server answers such a list from etcd and never from a watch cache
+  (``Cacher.ShouldDelegateExactRV``, "Not Recursive"): 200 or 410 means that etcd has reached it; etcd's "future
+  revision" (504 with the cause ResourceVersionTooLarge, a plain 500 before Kubernetes 1.34) that it has not.
+* After that nothing in the store counts, until a list has replaced it that is older than what was seen. An API server
+  that was not restarted with its etcd lists from its own watch cache, which is in the lost future, too: its list is
+  kept, and is not trusted either.
 """
 
 from __future__ import annotations
@@ -19,21 +38,24 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from webhook.errors import Unavailable
-from webhook.k8s.client.api import LARGEST_ANSWER_BYTES, ApiConnectionError, ApiError, Forbidden, Transport, explain
+from webhook.k8s.client.api import (
+    LARGEST_ANSWER_BYTES,
+    ApiConnectionError,
+    ApiError,
+    Forbidden,
+    TooLargeError,
+    Transport,
+    explain,
+    request_get,
+)
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.list_pages import ListMeta, decode_items, raw_pages
 from webhook.k8s.client.object_store import CountLimitedStore, ObjectName, ObjectStore, report_changes
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.client.status import decode_status
-from webhook.k8s.client.watch_lines import (
-    EVENT_LEVELS,
-    LineBuffer,
-    WatchEvent,
-    decode_event,
-    decode_versioned,
-)
 from webhook.k8s.json_depth import flatten
-from webhook.k8s.views import Object
+from webhook.k8s.nesting import MAX_LEVELS
+from webhook.k8s.views import Object, View
 
 V = TypeVar("V", bound=Object)
 
@@ -52,6 +74,8 @@ class Timing(msgspec.Struct, frozen=True):
         watch_longest: upper bound of the requested ``timeoutSeconds``.
         watch_margin: how long a watch may outlast its ``timeoutSeconds`` before it is cut: its connection is broken by
             then.
+        silence: how long a watch may bring neither an event nor a bookmark before it is cut; API servers send a
+            bookmark every minute.
         absent_retry: pause before the next LIST of a resource that the API server does not serve.
         backoff_first: pause after the first failure, doubled after each further one.
         backoff_longest: upper bound of that pause.
@@ -63,6 +87,7 @@ class Timing(msgspec.Struct, frozen=True):
     watch_shortest: float = 240.0
     watch_longest: float = 480.0
     watch_margin: float = 30.0
+    silence: float = 100.0
     absent_retry: float = 30.0
     backoff_first: float = 0.5
     backoff_longest: float = 10.0
@@ -77,8 +102,76 @@ _SHORTEST_WATCH: Final = 1.0
 # backup.
 _DOUBT_AFTER: Final = 3
 
+# Watches in a row that bring nothing until everything is listed again.
+_SILENT_WATCHES: Final = 2
+
+# An informer that has heard nothing for so long is cut off. API servers send a bookmark every minute.
+CURRENT_SECONDS: Final = 150.0
+
+VERIFY_SECONDS: Final = 5.0
+# An object of this name need not exist: only the version counts.
+_ANY_NAME: Final = "kubevirt-webhook"
+_NAMESPACE_OF_ANY: Final = "default"
+
 # Said by servers that are starting or overloaded, and by load balancers: nothing about the resourceVersion.
 _TRANSIENT: Final = frozenset({429, 502, 503})
+
+
+# Of an event around its object: one more in the object than are read, so that it still counts as too deep.
+EVENT_LEVELS: Final = MAX_LEVELS + 2
+
+
+class WatchEvent(View, frozen=True):
+    """One event of a watch (metav1.WatchEvent in apimachinery); the object is decoded later, by its type."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class _Versioned(View, frozen=True):
+    """What even the object of a bookmark has."""
+
+    metadata: ListMeta | None = None
+
+
+_decode_event: Final = msgspec.json.Decoder(WatchEvent).decode
+_decode_versioned: Final = msgspec.json.Decoder(_Versioned).decode
+
+
+class LineBuffer:
+    """Cuts a stream into lines. Linear also for lines of many MiB that come in small pieces.
+
+    Args:
+        most: bytes that a line may have.
+    """
+
+    def __init__(self, most: int = LARGEST_ANSWER_BYTES) -> None:
+        self._most: Final = most
+        self._open: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that ``chunk`` ends, without their newlines; what follows the last one is kept for later.
+
+        Raises:
+            TooLargeError: what is kept is longer than a line may be.
+        """
+        *ended, rest = chunk.split(b"\n")
+        if ended and self._open:
+            ended[0] = b"".join((*self._open, ended[0]))
+            self._open.clear()
+            self._size = 0
+        if rest:
+            self._open.append(rest)
+            self._size += len(rest)
+        if self._size > self._most:
+            raise TooLargeError(self._most)
+        return ended
+
+
+def is_behind(version: str | None, seen: str | None) -> bool:
+    """Whether a resourceVersion is older than another one of the same resource; False for what cannot be compared."""
+    return bool(version and seen and version.isdecimal() and seen.isdecimal() and int(version) < int(seen))
 
 
 class Reflector(Generic[V]):
@@ -95,6 +188,8 @@ class Reflector(Generic[V]):
         transform: what to keep of a view; None: nothing.
         on_change: called with the old and the new view, as kept (None: there was, or is, none), after the copy has
             changed; for the first list still before `has_synced`. Must neither block nor raise.
+        on_restore: called when etcd turns out to have been restored from an older copy, with this reflector and a
+            clause about it. Must neither block nor raise.
         clock: the source of monotonic time, and of sleep.
         timing: pauses, timeouts and the size of a page.
         jitter: picks a number between two.
@@ -112,6 +207,7 @@ class Reflector(Generic[V]):
         store: Callable[[], ObjectStore[V]] = CountLimitedStore,
         transform: Callable[[V], V | None] | None = None,
         on_change: Callable[[V | None, V | None], None] | None = None,
+        on_restore: Callable[[Reflector[V], str], None] | None = None,
         clock: Clock = REAL_TIME,
         timing: Timing = DEFAULT_TIMING,
         jitter: Callable[[float, float], float] = random.uniform,
@@ -130,6 +226,7 @@ class Reflector(Generic[V]):
         self._make_store = store
         self._transform = transform
         self._on_change = on_change
+        self._on_restore = on_restore
         self._clock = clock
         self._timing = timing
         self._jitter = jitter
@@ -140,7 +237,11 @@ class Reflector(Generic[V]):
         self._trouble: Unavailable | None = None
         self._heard_at: float | None = None
         self._version: str | None = None  # None: to be listed
-        self._failures = self._rejections = 0
+        self._seen: str | None = None  # the newest version of any answer
+        self._is_trusted = True
+        self._is_server_stale = False
+        self._watching: asyncio.Timeout | None = None
+        self._failures = self._rejections = self._silences = 0
 
     def get(self, name: str, namespace: str = "") -> V | None:
         """The view of one object, None if there is no such object in the copy."""
@@ -172,8 +273,18 @@ class Reflector(Generic[V]):
         """Whether the problem is a 403, which waiting does not change."""
         return isinstance(self._trouble, Forbidden)
 
+    def is_current(self, now: float) -> bool:
+        """Whether the store is complete, no older than `CURRENT_SECONDS`, and of the etcd that there is now.
+
+        Args:
+            now: monotonic seconds on this reflector's clock.
+        """
+        return self._synced and self._is_trusted and self.staleness(now) < CURRENT_SECONDS
+
     def staleness(self, now: float) -> float:
-        """Seconds since the API server was last heard: a page, an event, a bookmark or a watch that began.
+        """Seconds since the API server last said something of the objects: a page of a list, an event or a bookmark.
+
+        A watch that begins and brings nothing says nothing.
 
         Args:
             now: monotonic seconds on this reflector's clock.
@@ -190,10 +301,62 @@ class Reflector(Generic[V]):
             if pause:
                 await self._clock.sleep(pause)
 
+    async def verify(self) -> Unavailable | None:
+        """Ask etcd whether it has reached the store's resourceVersion; if not, everything is listed again.
+
+        Returns:
+            None for an answer, whatever it is; `Unavailable` where there is none.
+        """
+        version = self._version
+        if version is None or not version.isdecimal():
+            return None
+        reached = await self._has_reached(version)
+        if isinstance(reached, Unavailable):
+            return reached
+        # A list that was made meanwhile has been compared already.
+        if not reached and self._is_trusted and self._version is not None and not is_behind(self._version, version):
+            self.distrust()
+            self._report_restore(f"{self._title} were at resourceVersion {version}, which etcd has not reached")
+        return None
+
+    async def _has_reached(self, version: str) -> bool | Unavailable:
+        namespace = self._namespace or (_NAMESPACE_OF_ANY if self.resource.namespaced else "")
+        query = {
+            "fieldSelector": f"metadata.name={_ANY_NAME}",
+            "resourceVersion": version,
+            "resourceVersionMatch": "Exact",
+        }
+        answer = await request_get(self._transport, self.resource.path(namespace), query, VERIFY_SECONDS)
+        if isinstance(answer, Unavailable):
+            return answer
+        status, body = answer
+        # 404: the kind is not served at present.
+        if status in (200, 404, 410):
+            return True
+        if decode_status(body).is_of_future_version:
+            return False
+        return explain("list", self.resource, namespace, status, body)
+
+    def distrust(self) -> None:
+        """Let nothing in the store count until a list of etcd's present has replaced it, and list now."""
+        self._is_trusted = False
+        self._version = None
+        if self._watching and not self._watching.expired():
+            self._watching.reschedule(asyncio.get_running_loop().time())
+
+    def _report_restore(self, why: str) -> None:
+        if self._on_restore:
+            self._on_restore(self, why)
+        else:
+            logger.warning("etcd has been restored from an older copy: %s", why)
+
     async def _attempt(self) -> float:
         """List if need be, then watch as long as it goes; returns the pause before the next attempt."""
         try:
-            if self._version is None:
+            # What comes back after a failure may be another etcd.
+            if self._trouble and self._is_trusted:
+                await self.verify()
+            if self._version is None or not self._is_trusted:
                 await self._list()
             await self._watch()
         except ApiError as rejection:
@@ -201,7 +364,7 @@ class Reflector(Generic[V]):
         except ApiConnectionError as error:
             return self._on_failure(Unavailable(error.why))
         except TimeoutError:
-            return self._on_failure(Unavailable("the API server has gone silent"))
+            return self._on_silence()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError):
             self._doubt()
             return self._on_failure(Unavailable(f"the API server's {self.resource.plural} cannot be decoded"))
@@ -227,6 +390,32 @@ class Reflector(Generic[V]):
                 del page
         await self._replace(fresh)
         self._version = version
+        self._silences = 0
+        await self._compare(version)
+
+    async def _compare(self, version: str) -> None:
+        """Compare the version of a list, which is now the store's, with what was seen before.
+
+        Raises:
+            ApiConnectionError: it could not be found out whether the list is of etcd's present.
+        """
+        was_trusted, seen, self._seen = self._is_trusted, self._seen, version
+        if is_behind(version, seen):
+            self._is_trusted, self._is_server_stale = True, False
+            if was_trusted:
+                self._report_restore(f"{self._title} were at resourceVersion {seen}, and are listed at {version}")
+        elif not was_trusted:
+            reached = await self._has_reached(version)
+            if isinstance(reached, Unavailable):
+                raise ApiConnectionError(reached.why)
+            if not reached and not self._is_server_stale:
+                logger.warning(
+                    "%s: the API server still lists what its etcd does not hold: restart it. Until it lists them at a "
+                    "resourceVersion before %s, objects are read one by one",
+                    *(self._title, seen),
+                )
+            self._is_server_stale = self._is_server_stale or not reached
+            self._is_trusted = not self._is_server_stale
 
     async def _watch(self) -> None:
         began = self._clock.now()
@@ -240,24 +429,33 @@ class Reflector(Generic[V]):
         }
         buffer = LineBuffer()
         events = 0
+        loop = asyncio.get_running_loop()
+        end, silence = loop.time() + seconds + self._timing.watch_margin, self._timing.silence
         try:
             async with (
-                asyncio.timeout(seconds + self._timing.watch_margin),
+                asyncio.timeout_at(min(end, loop.time() + silence)) as self._watching,
                 aclosing(self._transport.watch(self._path, query)) as chunks,
             ):
                 async for chunk in chunks:
-                    self._record_contact()
                     self._record_recovery()
+                    if chunk:
+                        self._record_contact()
+                        self._watching.reschedule(min(end, loop.time() + silence))
                     for line in buffer.feed(chunk):
                         if not line.strip():
                             continue
                         await self._apply(line)
-                        self._failures = self._rejections = 0
+                        self._failures = self._rejections = self._silences = 0
                         events += 1
                         # What is already buffered comes without a wait: others want their turn, too.
                         if events % self._timing.page_limit == 0:
                             await asyncio.sleep(0)
+        except TimeoutError:
+            if self._version is not None:
+                raise
+            return  # because of `distrust`
         finally:
+            self._watching = None
             lasted = self._clock.now() - began
             if lasted >= _SHORTEST_WATCH:
                 self._failures = 0
@@ -266,10 +464,10 @@ class Reflector(Generic[V]):
 
     async def _apply(self, line: bytes) -> None:
         try:
-            self._apply_event(decode_event(line))
+            self._apply_event(_decode_event(line))
         except RecursionError:
             # Nothing that is read lies so deep. A long line takes time that reviews must not wait for.
-            self._apply_event(decode_event(await asyncio.to_thread(flatten, line, EVENT_LEVELS)))
+            self._apply_event(_decode_event(await asyncio.to_thread(flatten, line, EVENT_LEVELS)))
 
     def _apply_event(self, event: WatchEvent) -> None:
         if event.type == "ERROR":
@@ -281,11 +479,16 @@ class Reflector(Generic[V]):
             self._put(self._store, view, len(memoryview(event.object)), self._on_change)
         elif event.type == "DELETED":
             self._drop(_name_of(self._decode_view(event.object)))
-        self._advance(decode_versioned(event.object).metadata)
+        self._advance(_decode_versioned(event.object).metadata)
 
     def _advance(self, meta: ListMeta | None) -> None:
         if meta and meta.resource_version:
-            self._version = meta.resource_version
+            if is_behind(meta.resource_version, self._version):
+                self._version = None
+                raise ApiConnectionError("the API server's watch has gone back to an earlier resourceVersion")
+            # `distrust` may have been called while the event was read.
+            if self._version is not None:
+                self._version = self._seen = meta.resource_version
 
     async def _take(self, fresh: ObjectStore[V], items: list[msgspec.Raw]) -> None:
         """Decode and reduce objects, slice by slice, with a turn for other tasks after each: a view is large."""
@@ -358,6 +561,13 @@ class Reflector(Generic[V]):
             self._doubt()
         verb = "list" if listing else "watch"
         return self._on_failure(explain(verb, self.resource, self._namespace, rejection.status, rejection.body))
+
+    def _on_silence(self) -> float:
+        self._silences += 1
+        if self._silences >= _SILENT_WATCHES:
+            self._silences = 0
+            self._version = None
+        return self._on_failure(Unavailable("the API server has gone silent"))
 
     def _doubt(self) -> None:
         self._rejections += 1

@@ -46,6 +46,16 @@ class ApiStatus(View, frozen=True):
         return bool(_ADMISSION.search(self.text))
 
     @property
+    def is_of_future_version(self) -> bool:
+        """Whether etcd has not reached the requested resourceVersion (``NewTooLargeResourceVersionError``, apiserver).
+
+        Before Kubernetes 1.34 etcd's own error is passed on as a plain text.
+        """
+        causes = (self.details and self.details.causes) or ()
+        too_large = any(cause.reason == "ResourceVersionTooLarge" for cause in causes)
+        return too_large or "required revision is a future revision" in self.text
+
+    @property
     def is_of_terminating_namespace(self) -> bool:
         """Whether nothing can be created because the namespace is being deleted."""
         causes = (self.details and self.details.causes) or ()

@@ -64,6 +64,17 @@ class Event(msgspec.Struct, frozen=True):
             msgspec.structs.force_setattr(self, field, sanitize(getattr(self, field)))
 
 
+def restore_event(namespace: str, why: str) -> Event:
+    """The Event of an etcd that has been restored from an older copy, on the server's own namespace.
+
+    Args:
+        namespace: the server's own namespace.
+        why: how it was noticed, as a clause.
+    """
+    note = f"etcd has been restored from an older copy; kubevirt-webhook has read everything again: {why}"
+    return Event(namespace, "v1", "Namespace", namespace, "", "EtcdRestored", "etcd-restored", note)
+
+
 _Key = tuple[str, str, str, str, str]
 
 

@@ -78,10 +78,14 @@ async def background(
     from webhook.k8s.client.transport import connect
     from webhook.server.background.drift.policy_reports import Reports
     from webhook.server.background.drift.scanner import DriftScanner
-    from webhook.server.background.event_recorder import EventWriter
+    from webhook.server.background.event_recorder import EventWriter, restore_event
 
     transport = await connect(str(kubeconfig) if kubeconfig else None)
     events = EventWriter(transport, os.environ.get("HOSTNAME") or socket.gethostname())
+    if place := settings().webhooks.service_namespace:
+        cluster.on_restore(
+            lambda why: events.add(restore_event(place, why)) if settings().events else None,
+        )
     drift_scan = DriftScanner(transport, cluster, settings, audit.write, Reports(transport))
     tasks = [asyncio.create_task(work.run(), name=type(work).__name__) for work in (events, drift_scan)]
     try:

@@ -93,6 +93,10 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
                 "Audit lines that could not be written, or that were not read in time.",
                 lambda: {"": audit.dropped_count},
             ),
+            "kubevirt_webhook_etcd_restores_total": (
+                "Times that etcd was found to have been restored from an older copy.",
+                lambda: {"": cluster.restores},
+            ),
             "kubevirt_webhook_settings_reloads_total": (
                 "Changes of the settings file by result.",
                 lambda: dict(settings.reloads),

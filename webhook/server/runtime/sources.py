@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from webhook.admission.lines import LineWriter
 from webhook.cluster.source import BrowsableCluster, Cluster
 from webhook.errors import InputError, Unavailable
-from webhook.facts import KubeVirtKey, SchedulerHealth
+from webhook.facts import NOT_READ, KubeVirtKey, SchedulerHealth
 from webhook.server.runtime.certificates import cancel
 from webhook.server.runtime.events import ServerEvent
 from webhook.server.runtime.options import Options
@@ -64,6 +64,7 @@ async def cluster_source(
     log.info(ServerEvent.API_SERVER_READ, server=transport.server)
     live = LiveCluster(transport, settings.current(), on_health=changed, reports=reports)
     settings.subscribers.append(live.use)
+    live.on_restore(lambda why: log.warning(ServerEvent.ETCD_RESTORED, why=why))
     live.start()
     try:
         yield live
@@ -83,9 +84,11 @@ async def fidelity_check(
     from webhook.server.background.fidelity import FidelityCheck
 
     def configuration() -> ClusterConfig | Unavailable | None:
-        # Always in memory: the KubeVirt objects are watched.
-        install = cast("KubeVirtInstall | Unavailable | None", cluster.peek(KubeVirtKey()))
-        return install if install is None or isinstance(install, Unavailable) else install.configuration
+        install = cluster.peek(KubeVirtKey())
+        if install is NOT_READ:
+            return Unavailable("the watch of kubevirts is too old")
+        known = cast("KubeVirtInstall | Unavailable | None", install)
+        return known if known is None or isinstance(known, Unavailable) else known.configuration
 
     transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)
     watch = FidelityCheck(transport, configuration, lambda: settings.current().instancetypes.parity, audit.write)

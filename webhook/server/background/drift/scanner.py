@@ -91,18 +91,23 @@ class DriftScanner:
         self._clock: Final = clock
         self._reviewer: Final = Reviewer(cluster, settings, NoAudit(), _Bugs(), clock.wall)
         self._told: frozenset[tuple[str, str]] = frozenset()
+        self._began: float | None = None
+        cluster.on_restore(self._start_over)
         self.rounds: Final = Counter(dict.fromkeys(RESULTS, 0))
         self.found: Mapping[tuple[str, ...], float] = {}
 
     async def run(self) -> None:
         """Scan indefinitely, at first as soon as the cluster's answers can be trusted; ends when it is cancelled."""
-        began: float | None = None
         while True:
             await self._clock.sleep(_TICK_SECONDS)
             every, now = self._settings().unenforced.every_seconds, self._clock.now()
-            if every and not self._cluster.waiting_for() and (began is None or now - began >= every):
-                began = now
+            if every and not self._cluster.waiting_for() and (self._began is None or now - self._began >= every):
+                self._began = now
                 await self._round()
+
+    def _start_over(self, _why: str) -> None:
+        """What was found is of an etcd that is gone: the next round begins at once, and reports everything anew."""
+        self._told, self._began = frozenset(), None
 
     async def _round(self) -> None:
         try:
