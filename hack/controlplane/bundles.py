@@ -157,6 +157,12 @@ METRICS_SERVER = Bundle(
     "about two minutes",
     (ToolModule("metrics-server", "sigs.k8s.io/metrics-server", ("metrics-server",), "metrics-server"),),
 )
+CEL_COST = Bundle(
+    "cel-cost",
+    "the API server's evaluation of admission policies",
+    "half a minute",
+    (ToolModule("cel-cost", "k8s.io/apiserver", ("cel-cost",), "cel-cost"),),
+)
 NODE = Bundle(
     "node",
     "Kubernetes node",
@@ -164,7 +170,7 @@ NODE = Bundle(
     (ToolModule("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
 )
 # An option each, of the same name.
-ALONE = (DESCHEDULER, SCHEDULER_PLUGINS, HELM, KREW, NODE, CERT_MANAGER, METRICS_SERVER)
+ALONE = (DESCHEDULER, SCHEDULER_PLUGINS, HELM, KREW, NODE, CERT_MANAGER, METRICS_SERVER, CEL_COST)
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
 
