@@ -52,7 +52,7 @@ async def test_every_list_is_read_once(world: DoctorWorld) -> None:
 
 async def test_whoever_may_nothing_gets_to_know_which_rights_are_missing(world: DoctorWorld) -> None:
     world.forbids_reviews = True
-    for kind in (MUTATING, VALIDATING, NAMESPACES, KUBEVIRTS, views.NODES, views.PODS, views.ROLES):
+    for kind in (MUTATING, VALIDATING, NAMESPACES, KUBEVIRTS, views.NODES, views.PODS, views.CLUSTER_ROLES):
         world.forbid(kind)
     refused: list[tuple[Any, str, str]] = [
         (views.DEPLOYMENTS, NS, NS),
@@ -243,8 +243,8 @@ KINDS = st.sampled_from(
         (KUBEVIRTS, "kubevirt", "kubevirt"),
         (views.PODS, "virt-launcher-a", "demo"),
         (views.NODES, "node-0", ""),
-        (views.ROLES, "role", ""),
-        (views.BINDINGS, "binding", ""),
+        (views.CLUSTER_ROLES, "role", ""),
+        (views.CLUSTER_ROLE_BINDINGS, "binding", ""),
     ]
 )
 

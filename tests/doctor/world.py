@@ -26,6 +26,7 @@ from webhook.doctor.support.finding import Finding
 from webhook.doctor.support.installation import Installation
 from webhook.doctor.support.reader import Reader
 from webhook.install.registration import RegistrationTarget, configurations
+from webhook.install.shipped import shipped
 from webhook.k8s.client.api import NO_QUERY
 from webhook.k8s.client.resources import LEASES, NAMESPACES
 from webhook.k8s.client.transport import connect
@@ -134,7 +135,12 @@ class DoctorWorld:
         self.scheduler(PROFILE)
         for number in range(3):
             self.node(f"node-{number}", 12)
-        self.server.put(views.ROLES, "cluster-admin", rules=[{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}])
+        everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+        self.server.put(views.CLUSTER_ROLES, "cluster-admin", rules=[everything])
+        for manifest in shipped(MANIFESTS / "rendered" / "kubernetes.yaml"):
+            if manifest["kind"] in views.POLICIES:
+                name = manifest["metadata"]["name"]
+                self.server.put(views.POLICIES[manifest["kind"]], name, spec=manifest["spec"])
         self.server.put(MUTATING, "virt-api-mutator", webhooks=[])
 
     # The objects of the cluster.
@@ -268,7 +274,12 @@ class DoctorWorld:
         )
 
     def binding(self, role: str, *subjects: Json) -> None:
-        self.server.put(views.BINDINGS, f"of-{role}", roleRef={"kind": "ClusterRole", "name": role}, subjects=subjects)
+        reference = {"kind": "ClusterRole", "name": role}
+        self.server.put(views.CLUSTER_ROLE_BINDINGS, f"of-{role}", roleRef=reference, subjects=subjects)
+
+    def role_binding(self, namespace: str, role: str, *subjects: Json, kind: str = "Role") -> None:
+        reference = {"kind": kind, "name": role}
+        self.server.put(views.ROLE_BINDINGS, f"of-{role}", namespace, roleRef=reference, subjects=subjects)
 
     def metrics(self, text: str) -> None:
         self.server.answer(METRICS, lambda _: web.Response(text=text), times=9)

@@ -1,4 +1,4 @@
-"""Checks that the service account has the permissions that the roles in the manifests grant."""
+"""Checks that the service account has the permissions of the manifests, and that admission policies restrict it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,29 @@ _AT_ONCE: Final = 8
 
 
 async def check(installation: Installation) -> list[Finding]:
-    """Ask the API server about each permission."""
+    """Ask the API server about each permission, and compare the admission policies with those of the manifests."""
+    return [*await _check_permissions(installation), *await _check_policies(installation)]
+
+
+async def _check_policies(installation: Installation) -> list[Finding]:
+    if installation.url:
+        return []  # The server runs outside the cluster, without manifests and with another account.
+    lacking = await installation.lacking_policies()
+    subject = "admission policies"
+    if isinstance(lacking, Unavailable):
+        return [unreadable(CHECK, subject, lacking)]
+    if lacking:
+        what = (
+            f"missing or changed, so that labels of namespaces and what a stolen token can write are not restricted: "
+            f"{', '.join(lacking)}"
+        )
+        todo = 'run "kubevirt-webhook install", or apply manifests/base/validation.yaml and manifests/base/account.yaml'
+        return [Finding(CHECK, "policies-missing", subject, "warning", what, todo)]
+    what = "labels of namespaces, and what the service account can write, are restricted as in the manifests"
+    return [Finding(CHECK, "policies-installed", subject, "ok", what)]
+
+
+async def _check_permissions(installation: Installation) -> list[Finding]:
     needed = list(_required_access(installation, managed=await installation.manages_certificates()))
     limit = asyncio.Semaphore(_AT_ONCE)
 

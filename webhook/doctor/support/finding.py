@@ -60,7 +60,7 @@ def unreadable(check: str, subject: str, why: Unavailable) -> Finding:
     return Finding(check, UNREADABLE, subject, "unknown", why.why, todo)
 
 
-def abbreviate(things: Sequence[str]) -> str:
+def abbreviate(things: Sequence[str], shown: int = _SHOWN) -> str:
     """The first few of a list, and how many more it has."""
-    shown = ", ".join(things[:_SHOWN])
-    return f"{shown} and {len(things) - _SHOWN} more" if len(things) > _SHOWN else shown
+    text = ", ".join(things[:shown])
+    return f"{text} and {len(things) - shown} more" if len(things) > shown else text

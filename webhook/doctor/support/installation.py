@@ -11,6 +11,7 @@ from webhook.doctor.support.reader import Reader
 from webhook.doctor.support.views import (
     CONFIGURATIONS,
     DEPLOYMENTS,
+    POLICIES,
     SECRETS,
     Deployment,
     InstalledCaSecret,
@@ -18,6 +19,7 @@ from webhook.doctor.support.views import (
 )
 from webhook.errors import Unavailable
 from webhook.install.registration import Manifest, RegistrationTarget, configurations
+from webhook.install.shipped import shipped
 from webhook.k8s.client.clock import Clock
 from webhook.k8s.client.resources import NAMESPACES
 from webhook.k8s.views import Namespace
@@ -28,6 +30,8 @@ from webhook.settings.snapshot import Settings
 # Of all objects of an installation.
 NAME: Final = "kubevirt-webhook"
 _TLS: Final = "--tls"
+# Of both the policy for labels and annotations of namespaces and its binding.
+LABEL_POLICY: Final = "kubevirt-webhook-namespaces"
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,25 @@ class Installation:
         """The Secret of the managed CA; None where it does not exist."""
         return await self.reader.get(SECRETS, self.namespace, self.settings.server.ca_secret)
 
+    async def lacking_policies(self) -> list[str] | Unavailable:
+        """The admission policies of the manifests, and their bindings, that are missing or differ in the cluster."""
+        lacking = []
+        for manifest in shipped(self.manifests / "rendered" / "kubernetes.yaml"):
+            if manifest["kind"] not in POLICIES:
+                continue
+            name = manifest["metadata"]["name"]
+            live = await self.reader.get(POLICIES[manifest["kind"]], "", name)
+            if isinstance(live, Unavailable):
+                return live
+            if live is None or not _has(live.spec, manifest["spec"]):
+                lacking.append(f"{manifest['kind']} {name}")
+        return lacking
+
+    async def is_label_policy_installed(self) -> bool:
+        """Whether the API server denies changes of namespaces' labels through subresources."""
+        lacking = await self.lacking_policies()
+        return not isinstance(lacking, Unavailable) and not any(one.endswith(f" {LABEL_POLICY}") for one in lacking)
+
     def mode(self, namespace: Namespace, policy: names.Policy) -> str:
         """The mode of a policy there; empty for none, or the invalid value of the label."""
         if namespace.meta.name in self.settings.excluded_namespaces:
@@ -112,3 +135,12 @@ class Installation:
         if label is None:
             return names.ENFORCE if self.settings.policy(policy).cluster_wide else ""
         return label
+
+
+def _has(live: Any, planned: Any) -> bool:
+    """Whether plain JSON has all that was planned; the API server adds defaults."""
+    if isinstance(planned, dict):
+        return isinstance(live, dict) and all(_has(live.get(key), value) for key, value in planned.items())
+    if isinstance(planned, list):
+        return isinstance(live, list) and len(live) == len(planned) and all(map(_has, live, planned))
+    return bool(live == planned)

@@ -235,21 +235,28 @@ class PolicyRule(View, frozen=True):
     resource_names: list[str] | None = None
 
 
+class AggregationRule(View, frozen=True):
+    """``aggregationRule`` of a ClusterRole: which other ones it adds up."""
+
+    cluster_role_selectors: list[Selector] | None = None
+
+
 class Role(Object, frozen=True):
-    """A ClusterRole (rbac/v1)."""
+    """A ClusterRole or a Role (rbac/v1)."""
 
     rules: list[PolicyRule] | None = None
+    aggregation_rule: AggregationRule | None = None
 
 
 class RoleRef(View, frozen=True):
-    """``roleRef`` of a ClusterRoleBinding."""
+    """``roleRef`` of a ClusterRoleBinding or RoleBinding."""
 
     kind: str = ""
     name: str = ""
 
 
 class Subject(View, frozen=True):
-    """One of the ``subjects`` of a ClusterRoleBinding (rbac/v1 Subject)."""
+    """One of the ``subjects`` of a binding (rbac/v1 Subject)."""
 
     kind: str = ""
     name: str = ""
@@ -260,10 +267,16 @@ class Subject(View, frozen=True):
 
 
 class Binding(Object, frozen=True):
-    """A ClusterRoleBinding (rbac/v1)."""
+    """A ClusterRoleBinding or RoleBinding (rbac/v1)."""
 
     role_ref: RoleRef = RoleRef()
     subjects: list[Subject] | None = None
+
+
+class AdmissionPolicy(Object, frozen=True):
+    """A ValidatingAdmissionPolicy, or a binding of one, as plain JSON: it is compared with what it should be."""
+
+    spec: dict[str, Any] | None = None
 
 
 CONFIGURATIONS: Final = {
@@ -282,8 +295,17 @@ FLOW: Final = tuple(
     Resource("flowcontrol.apiserver.k8s.io", "v1", f"{kind.lower()}s", kind, False, Object)
     for kind in ("PriorityLevelConfiguration", "FlowSchema")
 )
-ROLES: Final = Resource(RBAC, "v1", "clusterroles", "ClusterRole", False, Role)
-BINDINGS: Final = Resource(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False, Binding)
+CLUSTER_ROLES: Final = Resource(RBAC, "v1", "clusterroles", "ClusterRole", False, Role)
+CLUSTER_ROLE_BINDINGS: Final = Resource(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False, Binding)
+ROLES: Final = Resource(RBAC, "v1", "roles", "Role", True, Role)
+ROLE_BINDINGS: Final = Resource(RBAC, "v1", "rolebindings", "RoleBinding", True, Binding)
+POLICIES: Final = {
+    kind: Resource(REGISTRATION, "v1", plural, kind, False, AdmissionPolicy)
+    for kind, plural in (
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+    )
+}
 
 
 def title(resource: Resource[Any], meta: ObjectMeta) -> str:
