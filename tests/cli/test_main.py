@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import subprocess
@@ -31,6 +32,27 @@ def test_help_imports_nothing_that_is_slow() -> None:
 
     assert "serve" in done.stdout
     assert done.stdout.splitlines()[-1] == "loaded:"
+
+
+@pytest.mark.parametrize("package", ["webhook", "certs"])
+@pytest.mark.parametrize("content", ["", "DISTRIBUTION = 'another'\n"])
+def test_a_package_of_another_distribution_is_one_sentence_before_anything_runs(
+    tmp_path: Path, package: str, content: str
+) -> None:
+    """pip installs one distribution's package over that of another, in silence."""
+    root = Path(str(sys.modules["webhook"].__file__)).parents[1]
+    for name in ("webhook", "certs"):
+        shutil.copytree(root / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "_data"))
+    (tmp_path / package / "__init__.py").write_text('__version__ = "9"\n' + content)
+
+    command = [sys.executable, "-m", "webhook.cli.main", "version"]
+    environment = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f'the package "{package}" in {tmp_path / package}' in done.stderr
+    assert done.stdout == ""
 
 
 # Every command that does something, with arguments that it accepts.

@@ -225,15 +225,26 @@ def _show(out: Console, answers: list[Answered]) -> None:
         f"\n{pluralize(len(answers), 'review')}: {expected} as expected, {len(answers) - expected} different; "
         f"median {median:.1f}ms over TLS"
     )
-    out.print(
-        "\nNext steps:\n"
-        "  make serve                             keep the server running\n"
-        "  kubevirt-webhook review FILE           evaluate your own manifests\n"
-        "  kubevirt-webhook test examples         run tests of what the policies decide\n"
-        "  kubevirt-webhook expand -f FILE        show the VMI that a VM gets\n"
-        "  kubevirt-webhook explain migration VM  show the nodes to which it can migrate\n"
-        "  kubevirt-webhook --help                list all commands"
-    )
+    out.print("\nNext steps:")
+    examples = data.directory("examples")
+    # Beside the Makefile, as after `make run`; from a wheel the examples are among the program's own files.
+    if examples == Path.cwd() / "examples":
+        serve, test = "make serve", "kubevirt-webhook test examples"
+    else:
+        test = f"kubevirt-webhook test {examples}"
+        serve = f"kubevirt-webhook serve --cluster-from {examples / 'cluster'} --config {examples / 'settings.yaml'}"
+        serve += " --listen 127.0.0.1:8443"
+    for command, purpose in (
+        (serve, "keep the server running"),
+        ("kubevirt-webhook review FILE", "evaluate your own manifests"),
+        (test, "run tests of what the policies decide"),
+        ("kubevirt-webhook expand -f FILE", "show the VMI that a VM gets"),
+        ("kubevirt-webhook explain migration VM", "show the nodes to which it can migrate"),
+        ("kubevirt-webhook --help", "list all commands"),
+    ):
+        # A long command is copied, so it stands on a line of its own.
+        gap = " " * (39 - len(command)) if len(command) < 39 else "\n" + " " * 41
+        out.print(f"  {command}{gap}{purpose}", soft_wrap=True, highlight=False, markup=False)
     if directory := _directory_to_add():
         out.print(
             f'\nTo call the command by its name, add its directory to PATH:\n  export PATH="{directory}:$PATH"',

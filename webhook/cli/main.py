@@ -39,6 +39,8 @@ _COMMANDS: Final = {
     "version": ("webhook.cli.admin:version", "Print the version."),
 }
 
+# The top-level packages of the distribution. Others have packages of these names, and pip overwrites files in silence.
+_PACKAGES: Final = ("webhook", "certs")
 # 128 + SIGINT, as shells report it.
 _INTERRUPTED: Final = 130
 _INVALID: Final = 2
@@ -55,6 +57,7 @@ class Lazy(CommandGroup):
         for number, name in enumerate(("stdin", "stdout", "stderr")):
             if getattr(sys, name) is None:
                 setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+        _check_packages()
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
@@ -125,6 +128,19 @@ class Lazy(CommandGroup):
         except OSError as error:
             _report(error)
             ctx.exit(_INVALID)
+
+
+def _check_packages() -> None:
+    """End the program with one sentence where another distribution's files are in its packages."""
+    for name in _PACKAGES:
+        package = sys.modules.get(name) or importlib.import_module(name)
+        if getattr(package, "DISTRIBUTION", None) != "kubevirt-webhook":
+            where = os.path.dirname(getattr(package, "__file__", None) or "") or "an unknown place"  # noqa: PTH120
+            sys.stderr.write(
+                f'Error: the package "{name}" in {where} is not that of kubevirt-webhook: another distribution has a '
+                f"package of this name; install kubevirt-webhook into a virtual environment of its own\n"
+            )
+            sys.exit(_INVALID)
 
 
 def _report(error: OSError) -> None:
