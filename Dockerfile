@@ -5,9 +5,12 @@ ARG BASE=python:3.13-slim-bookworm
 # The lock names all that is installed (`--no-deps`), also where a package asks for more, which no command imports.
 FROM ${BASE} AS build
 WORKDIR /src
-COPY requirements-image.lock requirements-build.lock ./
+COPY requirements-image.lock requirements-traces.lock requirements-build.lock ./
+# Anything but empty: with OpenTelemetry, for the setting `traces`.
+ARG TRACES=
 RUN python -m venv /app \
- && /app/bin/pip install --no-cache-dir --no-compile --no-deps --only-binary :all: --require-hashes -r requirements-image.lock
+ && /app/bin/pip install --no-cache-dir --no-compile --no-deps --only-binary :all: --require-hashes -r requirements-image.lock \
+    ${TRACES:+--require-hashes -r requirements-traces.lock}
 RUN python -m venv /build \
  && /build/bin/pip install --no-cache-dir --only-binary :all: --require-hashes -r requirements-build.lock
 COPY hack/image/assemble.py ./hack/image/

@@ -1,8 +1,10 @@
 """Resolves the dependencies anew into the lock files, with hashes and without any index's address.
 
-`requirements.lock` is what runs, `requirements-dev.lock` adds what tests, checks and builds. Needs `uv`. Two more are
+`requirements.lock` is what runs, `requirements-dev.lock` adds what tests, checks and builds. Needs `uv`. Three more are
 parts of these, for the image: `requirements-image.lock` is what a server in a pod needs, without what only reads a
-kubeconfig, and `requirements-build.lock` is what builds the wheel. ``--parts`` writes only these two, without `uv`.
+kubeconfig, `requirements-traces.lock` is what it needs to send traces, and `requirements-build.lock` is what builds the
+wheel. ``--parts`` writes only these three, without `uv`. At the end, `uv` resolves those of the image again for each
+platform that it is built for: a package without a wheel there is an error.
 `requirements-docs.lock` is what builds the documentation's site, which shares nothing with the others; ``--docs``
 writes only this one.
 """
@@ -37,6 +39,9 @@ PROJECT = "kubevirt-webhook (pyproject.toml"
 # A pod has a service account. The client for kubeconfigs is 48 MB. Rich needs the others, 9 MB, for source code and
 # Markdown on terminals, which no command prints.
 NOT_IN_IMAGE = ("kubernetes-asyncio", "markdown-it-py", "pygments")
+# Where the image runs, as uv names it, with the libc of its base.
+PLATFORMS = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28")
+IN_IMAGE = ("requirements-image.lock", "requirements-traces.lock")
 _ENTRY = re.compile(r"^(?P<name>[a-z0-9-]+)==(?:.*\n)(?:[ ]+.*\n)*", re.MULTILINE)
 
 
@@ -72,8 +77,29 @@ def build_part(lock: str) -> str:
     return part(lock, lambda _, by: by.endswith(":build)"))
 
 
+def traces_part(lock: str) -> str:
+    """The part of `requirements-dev.lock` that sends traces."""
+    return part(lock, lambda name, _: name.startswith("opentelemetry-"))
+
+
+def check_platforms(uv: str) -> None:
+    """Resolve the packages of the image for each of its platforms, wheels only.
+
+    Raises:
+        CalledProcessError: one has no wheel there, which uv names.
+    """
+    python = re.search(r"^ARG BASE=python:(3\.\d+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert python, "the Dockerfile names no interpreter"
+    for platform in PLATFORMS:
+        for file in IN_IMAGE:
+            options = ["--quiet", "--no-deps", "--no-build", f"--python-platform={platform}"]
+            command = [uv, "pip", "compile", *options, f"--python-version={python[1]}", file]
+            subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
 def write_parts() -> None:
     """Write the lock files of the image."""
+    (ROOT / "requirements-traces.lock").write_text(traces_part((ROOT / "requirements-dev.lock").read_text()))
     (ROOT / "requirements-image.lock").write_text(image_part((ROOT / "requirements.lock").read_text()))
     (ROOT / "requirements-build.lock").write_text(build_part((ROOT / "requirements-dev.lock").read_text()))
 
@@ -101,6 +127,7 @@ def main() -> int:
     dev = [*groups, "-c", "requirements.lock", "-o", "requirements-dev.lock"]
     subprocess.run([uv, *common, PROJECT_FILE, *dev], cwd=ROOT, check=True)
     write_parts()
+    check_platforms(uv)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ LOCKS = {
     "requirements-dev.lock": 20,
     "requirements-image.lock": 20,
     "requirements-build.lock": 3,
+    "requirements-traces.lock": 10,
     "requirements-docs.lock": 20,
 }
 
@@ -35,16 +37,58 @@ def test_every_dependency_has_a_version_and_hashes(name: str) -> None:
     assert rest.strip() == ""
 
 
+def _versions(text: str) -> dict[str, str]:
+    return {match["name"]: match["version"] for match in _REQUIREMENT.finditer(text)}
+
+
 def _names(text: str) -> set[str]:
-    return {match["name"] for match in _REQUIREMENT.finditer(text)}
+    return set(_versions(text))
 
 
 def test_the_locks_of_the_image_are_parts_of_the_others() -> None:
     """Nothing is in the image that the tests did not run with."""
-    image, build = ((ROOT / f"requirements-{name}.lock").read_text() for name in ("image", "build"))
+    image, build, traces = ((ROOT / f"requirements-{name}.lock").read_text() for name in ("image", "build", "traces"))
 
     assert image == lock.image_part((ROOT / "requirements.lock").read_text()), "run python hack/lock.py --parts"
     assert build == lock.build_part((ROOT / "requirements-dev.lock").read_text()), "run python hack/lock.py --parts"
+    assert traces == lock.traces_part((ROOT / "requirements-dev.lock").read_text()), "run python hack/lock.py --parts"
+
+
+def test_the_image_with_traces_has_all_that_opentelemetry_needs() -> None:
+    traces = _versions((ROOT / "requirements-traces.lock").read_text())
+    image = _versions((ROOT / "requirements-image.lock").read_text())
+
+    assert {"opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http", "protobuf", "requests", "urllib3"} <= set(
+        traces
+    )
+    # pip installs both files at once, so what is in both has one version.
+    assert {name: traces[name] for name in traces.keys() & image} == {
+        name: image[name] for name in traces.keys() & image
+    }
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    assert "${TRACES:+--require-hashes -r requirements-traces.lock}" in dockerfile
+    assert all(file in dockerfile for file in lock.IN_IMAGE)
+
+
+def test_a_lock_of_the_image_is_resolved_for_each_of_its_platforms(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not only for the one on which `make lock` runs: a package without a wheel for arm64 ends it."""
+    uv = tmp_path / "uv"
+    uv.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\ncase "$*" in *aarch64*) exit $MISSING;; esac\n')
+    uv.chmod(0o755)
+    monkeypatch.setenv("MISSING", "0")
+    lock.check_platforms(str(uv))
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert {(platform, file) for platform in lock.PLATFORMS for file in lock.IN_IMAGE} == {
+        (re.findall(r"--python-platform=(\S+)", line)[0], line.split()[-1]) for line in asked
+    }
+    assert {platform.partition("-")[0] for platform in lock.PLATFORMS} == {"x86_64", "aarch64"}
+    assert all("--no-build" in line for line in asked)
+
+    monkeypatch.setenv("MISSING", "1")
+    with pytest.raises(subprocess.CalledProcessError):
+        lock.check_platforms(str(uv))
 
 
 def test_the_image_has_all_that_a_server_needs_and_no_client_for_kubeconfigs() -> None:

@@ -21,7 +21,7 @@ from hack.node.requirements import missing
 ROOT: Final = Path(__file__).resolve().parents[2]
 # What the tests on a node are about, and hardly any other test.
 SOURCES: Final = (
-    *("Dockerfile", ".dockerignore", "requirements-image.lock", "requirements-build.lock"),
+    *("Dockerfile", ".dockerignore", "requirements-image.lock", "requirements-traces.lock", "requirements-build.lock"),
     *("hack/image", "hack/node", "manifests", "tests/node"),
     *("certs", "webhook/install", "webhook/k8s/client", "webhook/server/runtime"),
 )
