@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -51,6 +52,40 @@ async def test_a_deleted_secret_heals_and_a_second_time_too() -> None:
     assert old
     assert old.certificate in [retired.certificate for retired in state(world).retired]
     assert sum(len(replica.log.said(RotationEvent.MISSING)) for replica in world.replicas) >= 2
+
+
+@pytest.mark.parametrize("rotations", [1, 3])
+async def test_etcd_is_restored_from_before_a_rotation(rotations: int) -> None:
+    """The Secret and the configurations are old, and every replica serves with a CA that they do not know."""
+    world = await settled(3)
+    saved = world.secret, dict(world.configurations)
+    for _ in range(rotations):
+        world.clock.advance(GRACE_SECONDS)
+        old = state(world).issuer
+        world.ask()
+        await rotated(world, old)
+    world.secret, world.configurations = saved[0], dict(saved[1])
+
+    # A look of one replica makes the other ones' CA trusted, too: the write to the Secret, and that to the caBundles.
+    await world.replicas[0].step()
+    await world.replicas[0].step()
+    world.check()
+    await world.settle()  # which asserts that everybody stays verifiable throughout
+    assert state(world).issuer
+    late = world.start()
+    await world.settle()
+    assert late.leaf
+
+
+async def test_a_secret_full_of_retired_cas_is_read_in_part() -> None:
+    world = await settled()
+    retired = {"certificate": self_signed([HOST], START).certificate.decode(), "until": START.isoformat()}
+
+    def fill(data: dict[str, bytes]) -> None:
+        data["retired.json"] = json.dumps([retired] * 1000).encode()
+
+    world.edit(fill)
+    assert len(state(world).retired) <= MOST_RETIRED
 
 
 async def test_a_secret_that_is_deleted_all_the_time_makes_no_endless_bundle() -> None:

@@ -15,6 +15,7 @@ from tests.k8s.client.reflected import PATH, ReflectedCopy, reflected
 from tests.waiting import until
 from webhook.errors import Unavailable
 from webhook.k8s.client.reflector import CURRENT_SECONDS, Timing, is_behind
+from webhook.k8s.client.resources import NAMESPACES
 
 pytestmark = pytest.mark.repeats
 
@@ -162,6 +163,26 @@ async def test_an_api_server_that_lags_behind_costs_one_list_and_no_alarm(tmp_pa
         assert copy.names == ["a", "b"]
         assert is_current(copy)
         assert noticed == []
+
+
+async def test_one_of_several_api_servers_that_does_not_serve_a_kind_empties_no_store(tmp_path: Path) -> None:
+    """Behind one address one may be older, or have just been started: 404 from it, 200 from the other."""
+    async with reflected(tmp_path, "a") as copy:
+        await copy.watched()
+        copy.server.fail(PATH, 404, times=2, verb="get")
+        copy.server.send({"type": "ERROR", "object": status(410, "Expired")})
+        await until(lambda: copy.lists >= 4)
+        await copy.watched(2)
+        assert copy.names == ["a"]
+        assert copy.changes == [(None, "a")]
+
+
+async def test_a_kind_that_is_served_nowhere_any_more_has_no_objects(tmp_path: Path) -> None:
+    async with reflected(tmp_path, "a") as copy:
+        await copy.watched()
+        copy.server.unserve(NAMESPACES)
+        copy.server.end_watches()
+        await copy.becomes()
 
 
 @pytest.mark.parametrize(

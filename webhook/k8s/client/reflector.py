@@ -98,8 +98,8 @@ DEFAULT_TIMING: Final = Timing()
 # A watch shorter than this that brought nothing is not one (client-go calls it "very short watch").
 _SHORTEST_WATCH: Final = 1.0
 
-# Rejections in a row of one resourceVersion until it counts as invalid, for example after etcd was restored from a
-# backup.
+# Rejections in a row of one resourceVersion until it counts as invalid, and answers in a row that a kind is not served
+# until its objects count as gone.
 _DOUBT_AFTER: Final = 3
 
 # Watches in a row that bring nothing until everything is listed again.
@@ -241,7 +241,7 @@ class Reflector(Generic[V]):
         self._is_trusted = True
         self._is_server_stale = False
         self._watching: asyncio.Timeout | None = None
-        self._failures = self._rejections = self._silences = 0
+        self._failures = self._rejections = self._silences = self._absences = 0
 
     def get(self, name: str, namespace: str = "") -> V | None:
         """The view of one object, None if there is no such object in the copy."""
@@ -390,7 +390,7 @@ class Reflector(Generic[V]):
                 del page
         await self._replace(fresh)
         self._version = version
-        self._silences = 0
+        self._silences = self._absences = 0
         await self._compare(version)
 
     async def _compare(self, version: str) -> None:
@@ -545,6 +545,10 @@ class Reflector(Generic[V]):
     async def _on_denial(self, rejection: ApiError) -> float:
         listing = self._version is None
         if rejection.status == 404 and listing:
+            # One of several API servers behind one address may not serve a kind yet, or any more.
+            self._absences += 1
+            if len(self._store) and self._absences < _DOUBT_AFTER:
+                return self._on_failure(Unavailable(f"an API server does not serve {self.resource.plural}"))
             # The type isn't served: its CustomResourceDefinition may come later, objects of it there are none.
             self._record_contact()
             await self._replace(self._make_store())
