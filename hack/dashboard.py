@@ -29,8 +29,8 @@ import yaml
 
 from hack import svg
 from hack.debian import MissingError, ensure
-from webhook.cli import requests
 from webhook.cluster.files import FilesCluster
+from webhook.forecast import requests
 from webhook.k8s.yaml_documents import read_documents
 from webhook.settings.file import load
 

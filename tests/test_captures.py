@@ -15,9 +15,9 @@ import yaml
 from tests import builders
 from tests.builders import known
 from tests.review.memory import KeptInMemory, MemoryCluster
-from webhook.cli.requests import endpoints
 from webhook.errors import Unavailable
 from webhook.facts import Key, ObjectKey, VmiKey
+from webhook.forecast.requests import endpoints
 from webhook.kubevirt.resources import INSTANCETYPES
 from webhook.kubevirt.views import Instancetype
 from webhook.review.reviewer import NullObserver, Reviewer

@@ -13,8 +13,8 @@ from bench.commands.inputs import write_cluster, write_directory, write_file
 from tests.cli.examples import EXAMPLES
 from tests.cli.runner import run
 from webhook.admission.step_budget import StepBudget
-from webhook.cli.review.inputs import PART_BYTES, batches, find
-from webhook.cli.snapshot import from_files
+from webhook.cli.explain import from_files
+from webhook.cli.inputs import PART_BYTES, batches, find
 from webhook.forecast import drain as planner
 
 

@@ -1,19 +1,43 @@
+"""`expand` with a cluster: what it reads, and as whom."""
+
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner, Result
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rich.console import Console
 
 from tests.cli.expanding import BOTH, CLUSTER, EXAMPLES, KUBEVIRT, MATCHED, example, expand
 from tests.cli.runner import run
+from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.definitions import definition
+from tests.kubevirt.malformed_objects import WHOLE, anything, deep, replaced
 from tests.kubevirt.samples import instancetype, preference, vm
+from tests.lookups import among
+from webhook.admission.redaction import redact
+from webhook.cli.expand import Explanation, _text
+from webhook.cli.main import main
+from webhook.cluster.objects import RESOURCES
+from webhook.kubevirt.definitions import DEFINITIONS, NAMES
+from webhook.kubevirt.go_json.origins import Origin, leaves
+from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.kubevirt.vm import creation
 
 SECRET = "hunter2"
+WITH_SECRET = vm(
+    {"volumes": [{"name": "a", "cloudInitNoCloud": {"userData": "x"}}], "nodeSelector": {"a": "1", "b": "2"}},
+    instancetype={"name": "u1"},
+    preference={"name": "linux"},
+)
 
 
 class TestExamples:
@@ -310,3 +334,278 @@ class TestKubeVirtVersions:
 
         assert result.exit_code == 2
         golden(result.stderr)
+
+
+class TestLive:
+    @asynccontextmanager
+    async def cluster(self, tmp_path: Path) -> AsyncIterator[tuple[FakeApiServer, Callable[..., Any]]]:
+        import asyncio
+
+        async with running(FakeApiServer()) as server:
+            kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+
+            async def ask(*objects: Any, options: tuple[str, ...] = ()) -> Result:
+                options = ("--kubeconfig", kubeconfig, *options)
+                return await asyncio.to_thread(expand, *objects, options=options)
+
+            yield server, ask
+
+    def put(self, server: FakeApiServer, obj: dict[str, Any]) -> str:
+        resource = RESOURCES[obj["kind"]]
+        metadata = obj["metadata"]
+        namespace = metadata.get("namespace", "")
+        server.put(resource, metadata["name"], namespace, **{k: v for k, v in obj.items() if k != "kind"})
+        return resource.path(namespace, metadata["name"])
+
+    async def test_exactly_what_is_needed_is_read(self, tmp_path: Path) -> None:
+        labels = {f"instancetype.kubevirt.io/default-{kind}": kind for kind in ("instancetype", "preference")}
+        claim = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "c", "namespace": "golden", "labels": labels},
+        }
+        image = {
+            "apiVersion": "cdi.kubevirt.io/v1beta1",
+            "kind": "DataSource",
+            "metadata": {"name": "i", "namespace": "golden"},
+            "spec": {"source": {"pvc": {"name": "c", "namespace": "golden"}}},
+        }
+        machine = vm(
+            {"volumes": [{"name": "root", "dataVolume": {"name": "d"}}]},
+            instancetype={"inferFromVolume": "root"},
+            preference={"inferFromVolume": "root"},
+            dataVolumeTemplates=[
+                {
+                    "metadata": {"name": "d"},
+                    "spec": {"sourceRef": {"kind": "DataSource", "name": "i", "namespace": "golden"}},
+                }
+            ],
+        )
+        async with self.cluster(tmp_path) as (server, ask):
+            paths = [
+                self.put(server, item)
+                for item in (claim, image, instancetype(name="instancetype"), preference(name="preference"))
+            ]
+            server.put(KUBEVIRTS, "kubevirt", "kubevirt", status=KUBEVIRT["status"], spec=KUBEVIRT["spec"])
+            result = await ask(machine)
+            asked = [item.path for item in server.asked]
+
+        vmi = yaml.safe_load(result.stdout)
+        assert vmi["spec"]["domain"]["cpu"]["sockets"] == 2
+        assert vmi["spec"]["domain"]["cpu"]["model"] == "Haswell"
+        assert len(asked) == len(set(asked)), "nothing is asked twice"
+        revisions = [path for path in asked if "controllerrevisions" in path]
+        definitions = {DEFINITIONS.path("", name) for name in NAMES.values()}
+        assert {*asked} == {*paths, KUBEVIRTS.path(), *definitions, *revisions}
+
+    async def test_the_file_comes_first(self, tmp_path: Path) -> None:
+        async with self.cluster(tmp_path) as (server, ask):
+            self.put(server, instancetype(cpu={"guest": 8}))
+            result = await ask(*MATCHED, KUBEVIRT)
+            asked = [item.path for item in server.asked]
+
+        assert yaml.safe_load(result.stdout)["spec"]["domain"]["cpu"]["sockets"] == 2
+        assert all("controllerrevisions" in path or "customresourcedefinitions" in path for path in asked)
+
+    async def test_what_may_not_be_read(self, tmp_path: Path) -> None:
+        async with self.cluster(tmp_path) as (server, ask):
+            server.fail(RESOURCES["VirtualMachineClusterPreference"].path("", "linux"), 403)
+            refused = await ask(BOTH)
+            server.fail(KUBEVIRTS.path(), 500)
+            broken = await ask(BOTH)
+            missing = await ask(BOTH)
+
+        assert refused.exit_code == broken.exit_code == 2
+        assert "grant get on virtualmachineclusterpreferences.instancetype.kubevirt.io" in refused.stderr
+        assert broken.stderr.startswith("Error: KubeVirt: ")
+        assert missing.exit_code == 1
+        assert '"u1" not found' in missing.stderr
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: a}",
+        yaml.safe_dump(instancetype()),
+        "- 1",
+        "a: [",
+        "a: &a [*a]",
+        "a: " + "[" * 300,
+        json.dumps({**vm(), "spec": {"template": 1}}),
+        json.dumps({**vm(), "spec": {}}),
+        json.dumps(vm({"domain": {"devices": {"disks": [{"name": str(n)} for n in range(10_000)]}}})),
+    ],
+    ids=["empty", "secret", "instancetype", "list", "syntax", "loop", "deep", "type", "template", "disks"],
+)
+def test_bad_input_is_one_sentence_and_exit_2(content: str, golden: Callable[[str], None]) -> None:
+    result = run("expand", "-f", "-", stdin=content)
+
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("Error: ")
+    golden(result.stderr)
+
+
+def test_yaml_bombs_and_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.k8s.yaml_builder.MAX_ALIASED", 10_000)
+    bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
+    )
+    for name, content in (("bomb.yaml", bomb.encode()), ("bytes.yaml", b"\xff\xfe\x00"), ("zip.yaml.gz", b"PK")):
+        (tmp_path / name).write_bytes(content)
+        result = run("expand", "-f", tmp_path / name)
+        assert result.exit_code == 2
+        assert result.stderr.startswith("Error: ")
+
+
+def test_malformed_instancetypes_and_settings_are_named(golden: Callable[[str], None]) -> None:
+    wrong = expand(BOTH, {**instancetype(), "spec": {"cpu": 1}}, preference())
+    settings_ = expand(vm(), {**KUBEVIRT, "spec": {"configuration": {"cpuModel": 1}}})
+
+    assert wrong.exit_code == settings_.exit_code == 2
+    golden(wrong.stderr)
+    golden(settings_.stderr)
+
+
+def test_bad_sources(tmp_path: Path) -> None:
+    path = tmp_path / "vm.yaml"
+    path.write_text(yaml.safe_dump(vm()))
+    for options in (
+        ("--cluster-from", tmp_path, "--kubeconfig", tmp_path),
+        ("--cluster-from", tmp_path / "none"),
+        ("--kubeconfig", tmp_path / "none"),
+    ):
+        result = run("expand", "-f", path, *options)
+        assert result.exit_code == 2
+        assert result.stderr.count("\n") == 1
+    assert run("expand", "-f", tmp_path / "none").exit_code == 2
+
+
+def test_kinds_of_no_use_are_said_to_be_passed_over(golden: Callable[[str], None]) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}
+    result = expand(vm(), secret)
+
+    assert result.exit_code == 0
+    golden(result.stderr)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.data(), anything)
+def test_malformed_objects_never_end_in_a_traceback(data: st.DataObject, new: Any) -> None:
+    objects = [WHOLE, instancetype(), preference(), KUBEVIRT]
+    which = data.draw(st.integers(0, 3))
+    objects[which] = replaced(objects[which], data, new)
+    options = data.draw(st.sampled_from([[], ["--explain"], ["--mode", "expand"], ["-o", "json", "--explain"]]))
+    result = CliRunner().invoke(main, ["expand", "-f", "-", *options], input=json_documents(objects))
+
+    assert result.exit_code in (0, 1, 2)
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert result.exit_code == 0 or result.stderr
+
+
+def json_documents(objects: list[Any]) -> str:
+    return "\n---\n".join(json.dumps(item) for item in objects)
+
+
+@given(st.binary(max_size=60))
+@settings(max_examples=100, deadline=None)
+def test_any_bytes_at_all(content: bytes) -> None:
+    result = CliRunner().invoke(main, ["expand", "-f", "-"], input=content)
+
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_depth_ends_in_a_sentence() -> None:
+    result = run("expand", "-f", "-", stdin='{"a": ' * 1000)
+
+    assert result.exit_code == 2
+    assert len(deep()) == 1
+
+
+def explanation(machine: Any = WITH_SECRET, *, stand_ins: Any = ()) -> Explanation:
+    get = among([instancetype(), preference(devices={"preferredDiskBus": "virtio"})])
+    created = creation.from_vm(machine, get, lambda: "some-uuid")
+    return Explanation(created, redact(created.obj), "vm.yaml:1", "KubeVirt's built-in ones", stand_ins)
+
+
+def printed(told: Explanation) -> list[str]:
+    out = StringIO()
+    told.print(Console(file=out, width=1000))
+    return out.getvalue().splitlines()
+
+
+def test_groups_stand_in_the_order_of_their_news() -> None:
+    heads = [line for line in printed(explanation()) if line and not line.startswith(" ")]
+
+    assert [head.partition("  ")[0] for head in heads] == [
+        "VirtualMachineInstance demo/vm",
+        "instancetype u1",
+        "preference linux",
+        "cluster settings",
+        "KubeVirt default",
+        "vm",
+    ]
+
+
+def test_what_the_vm_says_is_short_and_bookkeeping_too() -> None:
+    rows = [line.split("←")[0].split(" = ") for line in printed(explanation()) if "←" in line]
+    short = {path.strip(): value.strip() for path, value in rows}
+
+    assert short["spec.volumes"] == "… 2 fields"
+    assert short["spec.nodeSelector"] == "… 2 fields"
+    assert short["status"].endswith(" fields")
+    assert short["spec.domain.cpu.sockets"] == "2"
+    assert "metadata.name" not in short
+
+
+def test_every_line_names_its_origin_and_values_stand_in_line() -> None:
+    lines = [line for line in printed(explanation()) if " = " in line]
+    group = [line for line in lines if line.endswith("← instancetype u1")]
+
+    assert all("  ← " in line for line in lines)
+    assert len({line.index(" = ") for line in group}) == 1
+    assert len({line.index("←") for line in group}) == 1
+
+
+def test_every_leaf_is_a_field() -> None:
+    told = explanation()
+
+    assert [field.path for field in told.fields()] == [path for path, _ in leaves(told.shown)]
+    assert told.label(Origin.INSTANCETYPE) == "instancetype u1"
+
+
+def test_stand_ins_are_told() -> None:
+    new = {**WITH_SECRET, "metadata": {"name": "vm", "namespace": "demo"}}
+    told = explanation(new, stand_ins={"some-uuid"})
+    marked = [field["path"] for field in told.as_json()["fields"] if field.get("random")]
+
+    assert marked == ["spec.domain.firmware.uuid", "spec.domain.firmware.serial"]
+    assert any("some-uuid (random in KubeVirt; " in line for line in printed(told))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("virtio", "virtio"),
+        ("4Gi", "4Gi"),
+        ("host-model", "host-model"),
+        ("registry.example/a/b:13", "registry.example/a/b:13"),
+        ("4", '"4"'),
+        ("1e3", '"1e3"'),
+        ("true", '"true"'),
+        ("null", '"null"'),
+        ("", '""'),
+        (" a", '" a"'),
+        ("a ", '"a "'),
+        ('a"b', '"a\\"b"'),
+        ("a\nb", '"a\\nb"'),
+        (True, "true"),
+        (4, "4"),
+        ({}, "{}"),
+        ("x" * 100, "x" * 72 + "…"),
+    ],
+)
+def test_values_as_people_write_them(value: Any, text: str) -> None:
+    assert _text(value) == text

@@ -11,11 +11,11 @@ import yaml
 from click.testing import Result
 
 from tests.cli.runner import run
-from webhook.cli.vm_requests import WithVmi
 from webhook.cluster.files import FilesCluster
 from webhook.facts import NodesKey, ObjectKey, VmiKey
+from webhook.forecast.requests import WithVmi
+from webhook.forecast.vm import VM_SCHEMA, VmExplanation
 from webhook.placement.machines import VMIS
-from webhook.review.vm_explanation import SCHEMA, VmExplanation
 from webhook.settings.file import default_settings
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "cluster"
@@ -68,7 +68,7 @@ def test_for_programs(output: str) -> None:
     read: Any = json.loads(result.output) if output == "json" else yaml.safe_load(result.output)
     found = msgspec.convert(read, VmExplanation)
 
-    assert (result.exit_code, found.schema) == (0, SCHEMA)
+    assert (result.exit_code, found.schema) == (0, VM_SCHEMA)
     assert (found.scheduler, found.running_on) == ("kubevirt", "node-1")
     assert read["migration"]["eligible"]["names"] == ["node-2", "node-3"]
 

@@ -8,13 +8,18 @@ from typing import Any
 
 import click
 import pytest
+import yaml
+from click.testing import Result
 
+from tests.cli import runner
 from tests.cli.runner import run
-from tests.install.manifests import planned
+from tests.install.manifests import MANIFESTS, planned
 from tests.install.memory import InstallMemory, Replicas
 from tests.install.vms import VMS, S, vm
-from webhook.cli import confirmation, installation
-from webhook.install import reach
+from webhook.cli import installation
+from webhook.cli import installation as confirmation
+from webhook.install import plan, reach
+from webhook.install.plan import path
 from webhook.k8s.client import transport
 
 CLUSTER = 'context "prod", https://prod.example:6443'
@@ -25,6 +30,14 @@ MORE = """schedulers: {kubevirt: {guard: pods}}
 scheduling: {virtualMachineInstances: true}
 instancetypes: {parity: {sample: 1}}
 """
+IMAGE = "registry.example/kube-scheduler:v1.36.3"
+PLACE = "/namespaces/kubevirt-scheduler/{}/kubevirt-scheduler"
+SCHEDULER_DEPLOYMENT = "/apis/apps/v1" + PLACE.format("deployments")
+CONFIG_MAP = "/api/v1" + PLACE.format("configmaps")
+NAMESPACE = "/api/v1/namespaces/kubevirt-scheduler"
+POD: dict[str, Any] = {"spec": {"containers": [{"name": "kube-scheduler", "image": IMAGE}]}}
+VMIS = "/apis/kubevirt.io/v1/namespaces/{}/virtualmachineinstances/{}"
+HAND_OVER_DEPLOYMENT = planned().deployment
 
 
 @pytest.fixture
@@ -311,3 +324,262 @@ def test_install_is_silent_where_it_cannot_know_whether_the_replicas_are_reached
     api.answers["GET", "/proxy/healthz"] = answer
 
     assert run("install", "--image=here:1").stderr == ""
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((MANIFESTS / "rendered" / f"{name}.yaml").read_text()))
+
+
+@pytest.fixture
+def scheduler_api(monkeypatch: pytest.MonkeyPatch) -> InstallMemory:
+    memory = InstallMemory()
+    Replicas(memory)
+    memory.answers["GET", "/version"] = 200, {"gitVersion": "v1.36.3+rke2r1"}
+    memory.answers["GET", "/kube-system/pods"] = 200, {"items": [POD]}
+    memory.answers["GET", "/openshift-kube-scheduler/pods"] = 200, {"items": []}
+
+    async def connect(kubeconfig: str | None = None) -> InstallMemory:
+        return memory
+
+    monkeypatch.setattr(transport, "connect", connect)
+    run_with_scheduler("install", "--image=here:1")
+    return memory
+
+
+def run_with_scheduler(*arguments: str) -> Result:
+    """Run a command; `install` gets an image for the webhook's own replicas."""
+    return runner.run(*arguments, *(["--image=registry.example/webhook:1"] if "install" in arguments else []))
+
+
+def scheduler_image(scheduler_api: InstallMemory) -> str:
+    return str(scheduler_api.objects[SCHEDULER_DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def test_it_comes_when_it_is_asked_for_and_stays_until_it_is_uninstalled(scheduler_api: InstallMemory) -> None:
+    assert SCHEDULER_DEPLOYMENT not in scheduler_api.objects
+
+    assert (
+        "+ Deployment kubevirt-scheduler/kubevirt-scheduler"
+        in run_with_scheduler("install", "--with=scheduler", "--dry-run").output
+    )
+    assert run_with_scheduler("install", "--with=scheduler").output.endswith("installed\n")
+    assert scheduler_image(scheduler_api) == IMAGE
+    assert run_with_scheduler("install").output.endswith("no changes\n")
+    assert run_with_scheduler("install", "--with=scheduler").output.endswith("no changes\n")
+
+    assert "- Namespace kubevirt-scheduler" in run_with_scheduler("uninstall", "--dry-run").output
+    run_with_scheduler("uninstall")
+    assert scheduler_api.objects == {}
+    # Its dependencies are created before its pods, and removed after them.
+    wrote = [one for one in scheduler_api.wrote if "scheduler" in one]
+    assert wrote[0] == f"PATCH {NAMESPACE}"
+    assert wrote[-1] == f"DELETE {NAMESPACE}"
+
+
+def test_an_upgrade_of_the_cluster_brings_another_image_and_starts_anew(scheduler_api: InstallMemory) -> None:
+    run_with_scheduler("install", "--with=scheduler", "--scheduler-variant=pack")
+    newer = {"name": "kube-scheduler", "image": "x:v1.37.0"}
+    scheduler_api.answers["GET", "/kube-system/pods"] = 200, {"items": [{"spec": {"containers": [newer]}}]}
+    assert run_with_scheduler("install").output.endswith("no changes\n")
+
+    shown = run_with_scheduler("install", "--with=scheduler").output
+    assert "+        image: x:v1.37.0" in shown
+    assert "MostAllocated" in scheduler_api.objects[CONFIG_MAP]["data"]["config.yaml"]
+    shown = run_with_scheduler("install", "--with=scheduler", "--scheduler-variant=spread").output
+    assert "configuration-digest" in shown
+    assert "LeastAllocated" in scheduler_api.objects[CONFIG_MAP]["data"]["config.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("here/kube-scheduler", "here/kube-scheduler:v1.36.3"),
+        ("here:5000/kube-scheduler", "here:5000/kube-scheduler:v1.36.3"),
+        ("here:5000/kube-scheduler:v1.36.1", "here:5000/kube-scheduler:v1.36.1"),
+        ("here/kube-scheduler@sha256:0123", "here/kube-scheduler@sha256:0123"),
+        ("here/kube-scheduler:mine", "here/kube-scheduler:mine"),
+    ],
+)
+def test_an_image_of_the_admins_own(scheduler_api: InstallMemory, given: str, used: str) -> None:
+    run_with_scheduler("install", "--with=scheduler", f"--scheduler-image={given}")
+
+    assert scheduler_image(scheduler_api) == used
+
+
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    [
+        (["--with=scheduler", "--scheduler-image=a/b:v1.35.0"], "--scheduler-image"),
+        (["--with=scheduler", "--scheduler-variant=load-aware"], "--scheduler-variant"),
+        (["--with=scheduler", "--prometheus=http://p"], "--prometheus"),
+        (["--scheduler-variant=pack"], "install"),
+    ],
+)
+def test_what_does_not_fit_changes_nothing(scheduler_api: InstallMemory, arguments: list[str], where: str) -> None:
+    result = run_with_scheduler("install", *arguments)
+
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert result.stderr.startswith(f"Error: {where}: ")
+    assert SCHEDULER_DEPLOYMENT not in scheduler_api.objects
+
+
+@pytest.mark.parametrize("answer", [(403, {"message": "forbidden"}), (200, {"items": []}), (200, b"nonsense")])
+def test_where_no_scheduler_can_be_seen_its_image_must_be_given(
+    scheduler_api: InstallMemory, answer: tuple[int, Any]
+) -> None:
+    scheduler_api.answers["GET", "/kube-system/pods"] = answer
+    result = run_with_scheduler("install", "--with=scheduler")
+
+    assert result.exit_code == 2
+    # The cluster's version, without the suffix of a distribution.
+    assert "kube-scheduler:v1.36.3\n" in result.stderr
+    assert SCHEDULER_DEPLOYMENT not in scheduler_api.objects
+
+
+@pytest.mark.parametrize("answer", [(200, {"gitVersion": "one"}), (500, {}), None])
+def test_a_cluster_without_a_version(scheduler_api: InstallMemory, answer: tuple[int, Any] | None) -> None:
+    scheduler_api.answers["GET", "/version"] = answer
+
+    assert run_with_scheduler("install", "--with=scheduler").exit_code == 2
+    assert SCHEDULER_DEPLOYMENT not in scheduler_api.objects
+
+
+def test_a_load_aware_scheduler_has_an_image_of_its_own_and_may_read_metrics(scheduler_api: InstallMemory) -> None:
+    chosen = ("--scheduler-variant=load-aware", "--scheduler-image=here/kube-scheduler:v1.36.2")
+    run_with_scheduler("install", "--with=scheduler", *chosen, "--prometheus=http://p:9090")
+
+    (role,) = (one for path, one in scheduler_api.objects.items() if path.endswith("/clusterroles/kubevirt-scheduler"))
+    assert "metrics.k8s.io" in {group for rule in role["rules"] for group in rule["apiGroups"]}
+    assert scheduler_image(scheduler_api) == "here/kube-scheduler:v1.36.2"
+    assert 'address: "http://p:9090"' in scheduler_api.objects[CONFIG_MAP]["data"]["config.yaml"]
+    assert run_with_scheduler("install").output.endswith("no changes\n")
+
+
+def test_another_scheduler_in_its_place_is_left_alone(scheduler_api: InstallMemory) -> None:
+    scheduler_api.put(NAMESPACE, {"kind": "Namespace", "metadata": {"name": "kubevirt-scheduler"}})
+    result = run_with_scheduler("install", "--with=scheduler")
+
+    assert (result.exit_code, SCHEDULER_DEPLOYMENT in scheduler_api.objects) == (2, False)
+    assert result.stderr.startswith("Error: Namespace kubevirt-scheduler: ")
+    run_with_scheduler("uninstall")
+    assert list(scheduler_api.objects) == [NAMESPACE]
+
+
+def test_one_that_kustomize_has_applied_is_kustomizes(scheduler_api: InstallMemory) -> None:
+    for one in documents("scheduler-spread"):
+        scheduler_api.put(path(one), one)
+    before = dict(scheduler_api.objects)
+
+    assert run_with_scheduler("install").output.endswith("no changes\n")
+    assert scheduler_api.objects == before
+
+
+def test_it_is_kept_while_somebody_would_wait_for_it(scheduler_api: InstallMemory) -> None:
+    run_with_scheduler("install", "--with=scheduler")
+    place = VMS.format("shop", "web")
+    scheduler_api.put(place, vm({}, {}, "kubevirt"))
+    scheduler_api.put(VMIS.format("shop", "web"), {"metadata": {"name": "web"}, "spec": {"schedulerName": "kubevirt"}})
+    # Its template has no schema.
+    scheduler_api.put(VMS.format("shop", "odd"), {"metadata": {"name": "odd"}, "spec": {"template": [1]}})
+
+    result = run_with_scheduler("uninstall")
+
+    assert "1 VM, 1 VMI and 0 waiting pods" in result.stderr
+    assert SCHEDULER_DEPLOYMENT in scheduler_api.objects
+    assert not any("webhookconfigurations" in path for path in scheduler_api.objects)
+
+    del scheduler_api.objects[place], scheduler_api.objects[VMIS.format("shop", "web")]
+    assert run_with_scheduler("uninstall").output.endswith("uninstalled\n")
+    assert not any("scheduler" in path for path in scheduler_api.objects)
+
+
+def test_on_openshift_the_cluster_chooses_the_user(scheduler_api: InstallMemory) -> None:
+    scheduler_api.objects.clear()
+    run_with_scheduler("install", "--image=here:1", "--with=scheduler", "--overlay=openshift")
+
+    template = scheduler_api.objects[SCHEDULER_DEPLOYMENT]["spec"]["template"]
+    assert "runAsUser" not in template["spec"]["securityContext"]
+    assert template["metadata"]["annotations"]["openshift.io/required-scc"] == "restricted-v2"
+
+
+def test_what_a_newer_scheduler_must_list_is_granted_until_the_manifests_know_it(scheduler_api: InstallMemory) -> None:
+    """Kubernetes 1.37 was such a version: without the new kind, its scheduler ran and placed nothing."""
+    rules = [{"apiGroups": ["resource.k8s.io"], "resources": ["devicepools"], "verbs": ["get", "list", "watch"]}]
+    upstream = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": rules}
+    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/"
+    scheduler_api.objects[f"{role}system%3Akube-scheduler"] = upstream | {"metadata": {"name": "system:kube-scheduler"}}
+
+    done = run_with_scheduler("install", "--with=scheduler")
+    assert "list devicepools.resource.k8s.io, watch devicepools.resource.k8s.io" in done.stderr
+    added = {"apiGroups": ["resource.k8s.io"], "resources": ["devicepools"], "verbs": ["list", "watch"]}
+    assert scheduler_api.objects[f"{role}kubevirt-scheduler"]["rules"][-1] == added
+    # It stays granted where the scheduler is not mentioned.
+    assert run_with_scheduler("install").output.endswith("no changes\n")
+
+
+@pytest.fixture
+def hand_over_api(monkeypatch: pytest.MonkeyPatch) -> InstallMemory:
+    memory = InstallMemory()
+
+    async def connect(kubeconfig: str | None = None) -> InstallMemory:
+        return memory
+
+    monkeypatch.setattr(transport, "connect", connect)
+    return memory
+
+
+def own(hand_over_api: InstallMemory, manager: str) -> None:
+    entry = {"manager": manager, "operation": "Apply", "apiVersion": "apps/v1", "fieldsV1": {"f:spec": {}}}
+    hand_over_api.put(
+        plan.path(HAND_OVER_DEPLOYMENT),
+        {**HAND_OVER_DEPLOYMENT, "metadata": {**HAND_OVER_DEPLOYMENT["metadata"], "managedFields": [entry]}},
+    )
+
+
+def owners(hand_over_api: InstallMemory) -> list[str]:
+    return [
+        one["manager"] for one in hand_over_api.objects[plan.path(HAND_OVER_DEPLOYMENT)]["metadata"]["managedFields"]
+    ]
+
+
+def test_it_is_shown_and_then_done(hand_over_api: InstallMemory, golden: Callable[[str], None]) -> None:
+    own(hand_over_api, "kubevirt-webhook-install")
+
+    shown = run("hand-over", "--to-manager=kubectl", "--dry-run").output
+    assert owners(hand_over_api) == ["kubevirt-webhook-install"]
+    done = run("hand-over", "--to-manager=kubectl").output
+
+    assert owners(hand_over_api) == ["kubectl"]
+    assert done == f"{shown}handed over 1 object\n"
+    golden(run("hand-over", "--to-manager=kubectl").output)
+
+
+def test_a_tool_cannot_hand_over_to_itself(hand_over_api: InstallMemory) -> None:
+    done = run("hand-over", "--from-manager=kubectl", "--to-manager=kubectl")
+
+    assert done.exit_code == 2
+    assert hand_over_api.closed is False
+
+
+def test_every_run_and_the_question_name_the_cluster(
+    hand_over_api: InstallMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand_over_api.cluster = 'context "prod\nyes", https://prod'
+    own(hand_over_api, "kubevirt-webhook-install")
+    asked: list[str] = []
+
+    def refuse(question: str) -> bool:
+        asked.append(question)
+        return False
+
+    monkeypatch.setattr(confirmation, "is_on_terminal", lambda: True)
+    monkeypatch.setattr(click, "confirm", refuse)
+
+    shown = run("hand-over", "--to-manager=kubectl", "--dry-run").output
+    done = run("hand-over", "--to-manager=kubectl").output
+
+    assert shown == done
+    assert shown.startswith("cluster: context ")
+    assert shown.count("\n") == 2
+    assert owners(hand_over_api) == ["kubevirt-webhook-install"]
+    assert ["https://prod" in question for question in asked] == [True]

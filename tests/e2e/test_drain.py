@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from webhook.cli.explain import from_cluster
 from webhook.cli.main import main
-from webhook.cli.snapshot import from_cluster
 from webhook.forecast.drain import plan
 from webhook.forecast.report import BLOCKS, MOVES, NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART, DrainPlan, VmPlan
 

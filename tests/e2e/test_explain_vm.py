@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from webhook.review.vm_explanation import VmExplanation
+from webhook.forecast.vm import VmExplanation
 
 from .conftest import SCHEDULERS
 from .support.processes import ROOT

@@ -1,17 +1,50 @@
+"""Decisions from watched copies, and the objects that are read again before a denial or a patch."""
+
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
-from tests.review.memory import MemoryCluster
+from tests import builders
+from tests.builders import AVAILABLE, Json, known, review
+from tests.policies.instancetypes import world
+from tests.review.memory import KeptInMemory, MemoryCluster
+from webhook import names
 from webhook.admission.step_budget import MAX_STEPS, spend
 from webhook.errors import InputError, Unavailable
-from webhook.facts import Facts, Key, NamespaceKey
+from webhook.facts import Facts, Key, ListKey, NamespaceKey, ObjectKey, SchedulerKey
+from webhook.k8s.views import Namespace, Unstructured
+from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED
+from webhook.kubevirt.views import ControllerRevision, Instancetype
+from webhook.names import Code
+from webhook.review.endpoints import BY_PATH
 from webhook.review.replay import MAX_ROUNDS, replay
+from webhook.review.reviewer import Evaluation, Reviewer
+from webhook.settings.snapshot import InstancetypeSettings
 
 NAMES = [NamespaceKey(f"n{number}") for number in range(MAX_ROUNDS + 1)]
+FactsByKey = dict[Key[Any], object]
+
+MUTATE_VM = "/mutate/instancetypes/virtualmachines/enforce"
+VALIDATE_VM = "/validate/instancetypes/virtualmachines/enforce"
+SCHEDULE_VM = "/mutate/scheduling/virtualmachines/enforce"
+MUTATE_VMI = "/mutate/instancetypes/virtualmachineinstances/enforce"
+
+SIZE = ObjectKey(UNSTRUCTURED["VirtualMachineClusterInstancetype"], "", "u1.small")
+LIKES = ObjectKey(UNSTRUCTURED["VirtualMachineClusterPreference"], "", "fedora")
+IN_DEMO = ListKey(PRESETS, "demo")
+NAMED = {"instancetype": world.SMALL, "preference": world.FEDORA}
+DEFAULTS = {
+    names.DEFAULT_INSTANCETYPE_ANNOTATION: "u1.small",
+    names.DEFAULT_PREFERENCE_ANNOTATION: "fedora",
+}
+# An instancetype that the VM of these tests conflicts with, and a preference that requires more than it offers.
+SCHEDULED = world.instancetype(schedulerName="other")
+DEMANDING = world.preference(requirements={"cpu": {"guest": 16}})
 
 
 class Together(MemoryCluster):
@@ -72,3 +105,230 @@ async def test_all_rounds_share_one_budget_of_steps() -> None:
     with pytest.raises(InputError) as refused:
         await replay(decide, cluster, facts, 1.0, "it")
     assert refused.value.where == "it"
+
+
+def whole(obj: Json | None) -> Unstructured | None:
+    return None if obj is None else msgspec.convert(obj, Unstructured)
+
+
+def fresh(key: Key[Any]) -> Key[Any]:
+    return msgspec.structs.replace(key, fresh=True)
+
+
+def evaluated(
+    path: str,
+    obj: Json,
+    copies: Mapping[Key[Any], object],
+    now: Mapping[Key[Any], object] | None = None,
+    section: InstancetypeSettings | None = None,
+    **request: Any,
+) -> tuple[Evaluation, list[Key[Any]]]:
+    """The verdict where copies say one thing and the API server another, and what was asked of the API server."""
+    labels = dict.fromkeys((names.policy_label(policy) for policy in ("instancetypes", "scheduling")), "enforce")
+    place = msgspec.convert({"metadata": {"name": "demo", "labels": labels, "annotations": DEFAULTS}}, Namespace)
+    facts: FactsByKey = {**known(), **world.facts([]), NamespaceKey("demo"): place, IN_DEMO: ()}
+    facts |= {SchedulerKey("kubevirt", "demo"): AVAILABLE, **copies}
+    later = {fresh(key): value for key, value in (now or {}).items()}
+    cluster = MemoryCluster(facts | later, peeked=set(facts))
+    settings = msgspec.structs.replace(builders.settings(), instancetypes=section or InstancetypeSettings())
+    kept = KeptInMemory()
+    reviewer = Reviewer(cluster, lambda: settings, kept, kept)
+    body = msgspec.json.encode(review(obj, "alice", **request))
+    verdict = asyncio.run(reviewer.evaluate(BY_PATH[path], body, 1e9))
+    assert kept.errors == []
+    return verdict, cluster.reads
+
+
+def objects(size: Json | None = None, likes: Json | None = None) -> FactsByKey:
+    return {SIZE: whole(size or world.instancetype()), LIKES: whole(likes or world.preference())}
+
+
+# -- decisions that rest on copies alone -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "obj", "code"),
+    [
+        (MUTATE_VM, world.vm(), Code.DEFAULTS_INJECTED),
+        (VALIDATE_VM, world.vm(**NAMED), Code.VALID),
+    ],
+)
+def test_what_is_to_the_senders_liking_rests_on_copies_alone(path: str, obj: Json, code: str) -> None:
+    verdict, asked = evaluated(path, obj, objects())
+
+    assert (verdict.decision.code, asked) == (code, [])
+
+
+def test_so_does_a_scheduler() -> None:
+    key = ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small")
+    copy = msgspec.convert(world.instancetype(), Instancetype)
+
+    verdict, asked = evaluated(SCHEDULE_VM, builders.vm(instancetype=world.SMALL), {key: copy})
+
+    assert (verdict.decision.code, asked) == (Code.INJECTED, [])
+
+
+def test_a_just_deleted_default_is_still_written_and_a_just_deleted_name_still_passes() -> None:
+    """As if they were deleted a moment later: KubeVirt admits the VM, and starts it once the object is there."""
+    gone: FactsByKey = {SIZE: None, LIKES: None}
+
+    injected, asked = evaluated(MUTATE_VM, world.vm(), objects(), gone)
+    passed, too = evaluated(VALIDATE_VM, world.vm(**NAMED), objects(), gone, InstancetypeSettings(missing="deny"))
+
+    assert (injected.decision.code, passed.decision.code) == (Code.DEFAULTS_INJECTED, Code.VALID)
+    assert asked == too == []
+
+
+# -- decisions that read the objects again -----------------------------------------------------------------------------
+
+
+def test_nothing_is_denied_for_a_size_that_has_just_been_changed() -> None:
+    copies, now = objects(likes=DEMANDING), objects()
+
+    denied, asked = evaluated(VALIDATE_VM, world.vm(**NAMED), copies, copies)
+    passed, too = evaluated(VALIDATE_VM, world.vm(**NAMED), copies, now)
+
+    assert (denied.decision.code, passed.decision.code) == (Code.DENIED, Code.VALID)
+    # Both in one round.
+    assert set(asked) == set(too) == {fresh(SIZE), fresh(LIKES)}
+
+
+def test_no_default_is_left_out_for_a_size_that_has_just_been_changed() -> None:
+    copies, now = objects(likes=DEMANDING), objects()
+
+    less, asked = evaluated(MUTATE_VM, world.vm(), copies, copies)
+    both, too = evaluated(MUTATE_VM, world.vm(), copies, now)
+
+    assert [change.path for change in less.decision.changes if change.path[0] == "spec"] == [("spec", "instancetype")]
+    assert {change.path for change in both.decision.changes} >= {("spec", "instancetype"), ("spec", "preference")}
+    assert (bool(less.decision.warnings), both.decision.warnings) == (True, ())
+    assert set(asked) == set(too) == {fresh(SIZE), fresh(LIKES), fresh(IN_DEMO)}
+
+
+def test_no_default_is_withdrawn_for_a_size_that_has_just_been_changed() -> None:
+    marks = {
+        names.INJECTED_INSTANCETYPE_ANNOTATION: world.SMALL_MARK,
+        names.INJECTED_PREFERENCE_ANNOTATION: world.FEDORA_MARK,
+    }
+    old = world.vm(annotations=marks, **NAMED)
+    changed = world.vm(annotations=marks, template={"terminationGracePeriodSeconds": 17}, **NAMED)
+    copies = objects(size=world.instancetype(schedulerName="other"), likes=DEMANDING)
+
+    verdict, _ = evaluated(MUTATE_VM, changed, copies, objects(), operation="UPDATE", oldObject=old)
+
+    assert verdict.decision.changes == ()
+
+
+def test_a_denial_for_want_of_an_object_is_certain_without_being_asked_twice() -> None:
+    """A GET has already read an object that a copy lacks."""
+    missing = ObjectKey(SIZE.resource, "", "missing")
+    vm = world.vm(instancetype={"name": "missing"}, preference=world.FEDORA)
+    cluster_facts = objects()
+    verdict, asked = judged_missing(vm, missing, cluster_facts)
+
+    assert verdict.decision.code == Code.MISSING
+    assert asked.count(missing) == 1
+    assert fresh(missing) not in asked
+
+
+def judged_missing(vm: Json, missing: Key[Any], copies: FactsByKey) -> tuple[Evaluation, list[Key[Any]]]:
+    """The same where a copy lacks an object."""
+    labels = {names.policy_label("instancetypes"): "enforce"}
+    place = msgspec.convert({"metadata": {"name": "demo", "labels": labels}}, Namespace)
+    facts: FactsByKey = {**known(), **world.facts([]), NamespaceKey("demo"): place, **copies, missing: None}
+    cluster = MemoryCluster(facts, peeked=set(facts) - {missing})
+    settings = msgspec.structs.replace(builders.settings(), instancetypes=InstancetypeSettings(missing="deny"))
+    kept = KeptInMemory()
+    body = msgspec.json.encode(review(vm, "alice"))
+    verdict = asyncio.run(Reviewer(cluster, lambda: settings, kept, kept).evaluate(BY_PATH[VALIDATE_VM], body, 1e9))
+    return verdict, cluster.reads
+
+
+def test_what_can_not_be_read_anew_denies_nobody() -> None:
+    unreadable: FactsByKey = dict.fromkeys((SIZE, LIKES), Unavailable("no answer"))
+
+    verdict, _ = evaluated(VALIDATE_VM, world.vm(**NAMED), objects(likes=DEMANDING), unreadable)
+
+    assert (verdict.decision.code, verdict.outcome.denial) == (Code.LOOKUP_FAILED, None)
+
+
+# -- decisions that write the objects' fields --------------------------------------------------------------------------
+
+
+def test_a_vmi_is_filled_with_what_the_objects_say_now() -> None:
+    verdict, asked = evaluated(
+        MUTATE_VMI,
+        world.vmi(),
+        objects(),
+        objects(size=world.instancetype(memory={"guest": "8Gi"})),
+        InstancetypeSettings(virtual_machine_instances=True),
+    )
+
+    assert "8Gi" in str([change.new for change in verdict.decision.changes])
+    assert {fresh(SIZE), fresh(LIKES)} <= set(asked)
+
+
+def test_a_vm_is_expanded_to_what_the_objects_say_now() -> None:
+    now = objects(size=world.instancetype(memory={"guest": "8Gi"}))
+
+    verdict, asked = evaluated(MUTATE_VM, world.vm(), objects(), now, InstancetypeSettings(expand=True))
+
+    assert verdict.decision.code == Code.EXPANDED
+    assert "8Gi" in str([change.new for change in verdict.decision.changes])
+    assert {fresh(SIZE), fresh(LIKES)} <= set(asked)
+
+
+def test_a_list_that_must_hold_looks_at_the_revision_of_now() -> None:
+    """One that was exchanged within the second that answers are shared for is noticed."""
+    key = ObjectKey(UNSTRUCTURED["ControllerRevision"], "demo", "r1")
+    small, huge = (whole(world.revision("r1", world.instancetype(name))) for name in ("u1.small", "huge"))
+    vm = world.vm(instancetype={"name": "u1.small", "revisionName": "r1"})
+    allowed = InstancetypeSettings(allowed=("u1.small",))
+
+    passed, asked = evaluated(VALIDATE_VM, vm, {**objects(), key: small}, {key: small}, allowed)
+    denied, _ = evaluated(VALIDATE_VM, vm, {**objects(), key: small}, {key: huge}, allowed)
+
+    assert (passed.decision.code, denied.decision.code) == (Code.VALID, Code.NOT_ALLOWED)
+    assert asked == [fresh(key)]
+
+
+def test_a_relabelled_revision_is_another_one() -> None:
+    key = ObjectKey(REVISIONS, "demo", "r1")
+    captured = world.revision("r1", world.instancetype(schedulerName="other"))
+    copy = msgspec.convert(captured, ControllerRevision)
+    now = msgspec.convert({**captured, "metadata": {"name": "r1", "namespace": "demo"}}, ControllerRevision)
+    marks = {names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt"}
+    vm = builders.vm(instancetype={**world.SMALL, "revisionName": "r1"})
+    vm["metadata"]["annotations"] = marks
+    vm["spec"]["template"]["spec"]["schedulerName"] = "kubevirt"
+    vm["spec"]["template"]["metadata"] = {"annotations": marks}
+
+    withdrawn, _ = evaluated(SCHEDULE_VM, vm, {key: copy}, {key: copy}, operation="UPDATE", oldObject=vm)
+    kept, _ = evaluated(SCHEDULE_VM, vm, {key: copy}, {key: now}, operation="UPDATE", oldObject=vm)
+
+    assert (withdrawn.decision.code, kept.decision.code) == (Code.SCHEDULER_WITHDRAWN, Code.ALREADY_INJECTED)
+
+
+# -- presets -----------------------------------------------------------------------------------------------------------
+
+
+def labelled() -> Json:
+    vm = world.vm()
+    vm["spec"]["template"]["metadata"] = {"labels": {"size": "large"}}
+    return vm
+
+
+def test_a_preset_that_has_just_been_deleted_leaves_no_vm_without_a_size() -> None:
+    presets = (whole(world.preset()),)
+
+    sized, asked = evaluated(MUTATE_VM, labelled(), {**objects(), IN_DEMO: presets}, {IN_DEMO: presets})
+    given, too = evaluated(MUTATE_VM, labelled(), {**objects(), IN_DEMO: presets}, {IN_DEMO: ()})
+
+    assert (sized.decision.code, given.decision.code) == (Code.SIZED, Code.DEFAULTS_INJECTED)
+    assert asked == too == [fresh(IN_DEMO)]
+
+
+def test_a_preset_that_has_just_been_created_is_passed_over_as_virt_api_may_do() -> None:
+    verdict, asked = evaluated(MUTATE_VM, labelled(), objects(), {IN_DEMO: (whole(world.preset()),)})
+
+    assert (verdict.decision.code, asked) == (Code.DEFAULTS_INJECTED, [])

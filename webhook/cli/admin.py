@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from webhook.cli import write
-from webhook.cli.groups import CommandGroup
-from webhook.cli.options import config_option, url_option
+from webhook.cli.options import CommandGroup, config_option, url_option
 
 _CONFIG = config_option("the built-in defaults")
 
@@ -31,7 +30,7 @@ def manifests() -> None:
 @url_option("Call the server at URL instead of the settings' Service.")
 def webhooks(config_file: Path | None, url: str) -> None:
     """Print the webhook configurations, without a caBundle: the issuer of the serving certificate sets it."""
-    from webhook.cli.yamltext import dump
+    from webhook.cli.write import dump
     from webhook.install.registration import RegistrationTarget, check_url, configurations
 
     if url:
@@ -46,7 +45,7 @@ def policies(config_file: Path | None) -> None:
 
     They need Kubernetes 1.36 or newer. docs/scheduling.md says what they cannot do.
     """
-    from webhook.cli.yamltext import dump
+    from webhook.cli.write import dump
     from webhook.install import policies as rendered
 
     write.data(dump(rendered.policies(_settings(config_file))))
@@ -76,7 +75,7 @@ def config() -> None:
 @_CONFIG
 def show(config_file: Path | None) -> None:
     """Print the settings in effect, including all defaults."""
-    from webhook.cli.yamltext import dump
+    from webhook.cli.write import dump
     from webhook.settings.file import effective
 
     write.data(dump([effective(config_file)]))

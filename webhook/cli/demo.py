@@ -29,11 +29,12 @@ from rich.text import Text
 
 from certs.source import self_signed
 from webhook import __version__
-from webhook.cli import data, requests
+from webhook.cli import data
+from webhook.cli.console import STYLES, console
 from webhook.cli.review.result import WEIGHT
-from webhook.cli.show import STYLES, console
 from webhook.cluster.files import FilesCluster
 from webhook.errors import InputError
+from webhook.forecast import requests
 from webhook.k8s.yaml_documents import read_documents
 from webhook.settings.file import load
 from webhook.settings.snapshot import Settings

@@ -68,7 +68,7 @@ def _print(report: Report) -> None:
     from rich.text import Text
 
     from webhook.admission.credentials import sanitize
-    from webhook.cli.show import console
+    from webhook.cli.console import console
 
     out = console()
     width = max(len(check) for check, _ in report.groups)

@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from uuid import UUID, uuid5
 
 import click
+from rich.console import Console
+from rich.text import Text
 
 from webhook.admission.redaction import redact
-from webhook.cli import given, write
-from webhook.cli.expand_explain import Explanation
-from webhook.cli.kubevirt_version import kubevirt_version, parse_release
+from webhook.cli import inputs, write
+from webhook.cli.console import console, safe
+from webhook.cli.inputs import kubevirt_version, parse_release
 from webhook.cli.options import CLUSTER_FROM, SHOW_SECRETS, kubeconfig_option, output_option
-from webhook.cli.search import Search, configuration_of
-from webhook.cli.show import console, safe
-from webhook.cli.yamltext import dump
+from webhook.cli.write import dump
 from webhook.cluster.selection import objects
 from webhook.errors import InputError
+from webhook.forecast.vm import Leaf, Search, StandInUuids, configuration_of, leaves_of
 from webhook.k8s.yaml_builder import Document
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.go_json.origins import Origin, children, leaves
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.conflict import Cause
 from webhook.kubevirt.lookup import Get
 from webhook.kubevirt.releases.fields import ineffective_fields
 from webhook.kubevirt.releases.release import Release
 from webhook.kubevirt.vm import creation
-from webhook.kubevirt.vm.creation import Created, CreationDenied, Stage
+from webhook.kubevirt.vm.creation import Created, CreationDenied, Named, Stage
+from webhook.text import pluralize
 
-# The namespace of generated UUIDs: KubeVirt's are random, these are the same in every run.
-_UUIDS: Final = UUID("b9d2c9a6-2f0a-5d0e-8d5e-0d3c3b0f6b52")
 _MORE: Final = " more validation errors"
 _WOULD: Final = {
     Stage.VM_WEBHOOK: "KubeVirt's webhook would deny {}:",
@@ -41,6 +42,24 @@ _WOULD: Final = {
     Stage.VMI_WEBHOOK: "KubeVirt would deny {}:",
     Stage.EXPANSION: "KubeVirt would not expand {}:",
 }
+# Added fields come first; users know those that they set.
+_ORDER: Final = (Origin.INSTANCETYPE, Origin.PREFERENCE, Origin.CLUSTER, Origin.KUBEVIRT, Origin.VM)
+_STYLES: Final = {
+    Origin.INSTANCETYPE: "green",
+    Origin.PREFERENCE: "cyan",
+    Origin.CLUSTER: "yellow",
+    Origin.KUBEVIRT: "magenta",
+    Origin.VM: "dim",
+}
+# The headline shows them.
+_IN_HEADLINE: Final = frozenset({"apiVersion", "kind", "metadata.name", "metadata.namespace"})
+_LONGEST: Final = 72
+_WIDEST: Final = 24
+_STAND_IN: Final = "random in KubeVirt; here derived from the name"
+_PLAIN: Final = re.compile(r"[\w./:@+<-][^\"\n]*")
+_AMBIGUOUS: Final = re.compile(r"true|false|null|[-+]?[\d.]+([eE][-+]?\d+)?|.*\s")
+# KubeVirt's own bookkeeping, one row for each unless another origin set a part of it.
+_BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizers")
 
 
 @click.command()
@@ -110,14 +129,14 @@ def _run(options: _ExpandOptions) -> None:
         raise SystemExit(1)
 
 
-def _read(files: tuple[str, ...]) -> given.GivenObjects:
+def _read(files: tuple[str, ...]) -> inputs.GivenObjects:
     """The objects in the files.
 
     Raises:
         InputError: there is no VM or VMI among them.
     """
-    stdin = given.standard_input() if "-" in files else None
-    found = given.objects(given.documents(files, stdin))
+    stdin = inputs.standard_input() if "-" in files else None
+    found = inputs.objects(inputs.documents(files, stdin))
     if not found.machines:
         kinds = " and ".join(found.skipped + sorted({kind for kind, _, _ in found.others})) or "no objects"
         fix = "add a VirtualMachine; for a pool or replica set, use its template"
@@ -192,11 +211,11 @@ def _print(shown: list[Any], output: str | None) -> None:
 
 
 async def _all(
-    found: given.GivenObjects, options: _ExpandOptions, release: Release | None
+    found: inputs.GivenObjects, options: _ExpandOptions, release: Release | None
 ) -> list[_Result | _WouldDeny]:
     async with objects(options.cluster_from, options.kubeconfig) as source:
-        search = Search(found, source)
-        configuration, settings = await configuration_of(found, source, release)
+        search = Search(found.others, source)
+        configuration, settings = await configuration_of(found.others, source, release)
         _warn_of_ineffective_fields(found, configuration.rules.release)
         results: list[_Result | _WouldDeny] = []
         for machine in found.machines:
@@ -213,7 +232,7 @@ async def _all(
         return results
 
 
-def _warn_of_ineffective_fields(found: given.GivenObjects, release: Release) -> None:
+def _warn_of_ineffective_fields(found: inputs.GivenObjects, release: Release) -> None:
     """Report what the release does not know of the given objects, which the API server would drop."""
     objects = [*((machine.where(), machine.value) for machine in found.machines)]
     objects += [(f"{kind} {name}", obj) for (kind, _, name), obj in found.others.items()]
@@ -235,25 +254,129 @@ def _question(
     return lambda get: creation.from_vm(obj, get, uuids.restart(), configuration)
 
 
-class StandInUuids:
-    """Stand-ins for the random UUIDs of a machine: different ones, but the same in every run.
+class Explanation:
+    """An object with the origins of its fields.
 
     Args:
-        machine: the VM or VMI, plain JSON.
-
-    Attributes:
-        made: the stand-ins so far.
+        created: what to explain.
+        shown: the object as it may be shown, without secrets.
+        where: the document that it was made from.
+        cluster: where the cluster's settings come from, as a clause.
+        stand_ins: values that stand for random ones.
     """
 
-    def __init__(self, machine: Json) -> None:
-        self._name: Final = f"{machine['metadata']['namespace']}/{machine['metadata']['name']}"
-        self.made: list[str] = []
+    def __init__(
+        self, created: Created, shown: Mapping[str, Any], where: str, cluster: str, stand_ins: Collection[str]
+    ) -> None:
+        self._created = created
+        self.shown: Final = shown
+        self._where = where
+        self._cluster = cluster
+        self._stand_ins = stand_ins
+        self._own: Final = "vmi" if _from_vmi(created) else "vm"
 
-    def restart(self) -> Callable[[], str]:
-        """From the first one on."""
-        self.made = []
-        return self._next
+    def fields(self) -> Iterator[Leaf]:
+        """All leaves, in the object's order."""
+        return leaves_of(self._created, self.shown, self._stand_ins)
 
-    def _next(self) -> str:
-        self.made.append(str(uuid5(_UUIDS, f"{self._name}/{len(self.made)}")))
-        return self.made[-1]
+    def label(self, origin: Origin) -> str:
+        """The origin with the name of its object."""
+        named = self._created.named.get(origin)
+        return self._own if origin is Origin.VM else f"{origin.value} {named.name}" if named else origin.value
+
+    def as_json(self) -> dict[str, Any]:
+        """The object, the objects that were applied to it, and its fields with their origins."""
+        return {
+            "source": self._where,
+            "object": self.shown,
+            "settings": self._cluster,
+            **{origin.value: _named_to_json(named) for origin, named in self._created.named.items()},
+            "fields": [self._field_json(item) for item in self.fields()],
+        }
+
+    def _field_json(self, item: Leaf) -> dict[str, Any]:
+        named = self._created.named.get(item.origin)
+        origin = self._own if item.origin is Origin.VM else item.origin.value
+        return {
+            "path": item.path,
+            "value": item.value,
+            "origin": origin,
+            **({"name": named.name} if named else {}),
+            **({"random": True} if item.stand_in else {}),
+        }
+
+    def print(self, out: Console) -> None:
+        """Print the fields as text, a group for each origin; the object's own fields are abbreviated."""
+        metadata = self.shown["metadata"]
+        title = f"{self.shown['kind']} {metadata.get('namespace', '')}/{metadata.get('name', '')}"
+        out.print(Text.assemble((safe(title), "bold"), (safe(f"  from {self._where}"), "dim")))
+        for origin, named in self._created.named.items():
+            out.print(Text(safe(f"  {origin.value:<13} {named.name}, {_in_words(named)}")))
+        out.print(Text(safe(f"  {'settings':<13} {self._cluster}")))
+        items = [item for item in self.fields() if item.path not in _IN_HEADLINE]
+        for origin in _ORDER:
+            group = [item for item in items if item.origin is origin]
+            if group:
+                self._print_group(out, origin, group)
+
+    def _print_group(self, out: Console, origin: Origin, group: list[Leaf]) -> None:
+        label, count = self.label(origin), pluralize(len(group), "field")
+        out.print(Text.assemble("\n", (safe(label), f"bold {_STYLES[origin]}"), (f"  {count}", "dim")))
+        own = {item.path: f" ({_STAND_IN})" if item.stand_in else "" for item in group}
+        whole = ("",) if origin is Origin.VM else _BOOKKEEPING if origin is Origin.KUBEVIRT else ()
+        rows = [*_rows(self.shown, own, whole)]
+        left = max(len(safe(path)) for path, _ in rows)
+        right = max((len(text) for _, text in rows if len(text) <= _WIDEST), default=0)
+        for path, text in rows:
+            line = Text.assemble("  ", f"{safe(path):<{left}}", (" = ", "dim"), f"{text:<{right}}")
+            line.append(safe(f"  ← {label}"), style=f"dim {_STYLES[origin]}")
+            out.print(line)
+
+
+def _from_vmi(created: Created) -> bool:
+    owners = created.obj["metadata"].get("ownerReferences", [])
+    made = any(owner["kind"] == "VirtualMachine" for owner in owners)
+    return created.obj["kind"] == "VirtualMachineInstance" and not made
+
+
+def _named_to_json(named: Named) -> dict[str, str]:
+    return {
+        "kind": named.kind,
+        "name": named.name,
+        **({"inferredFromVolume": named.volume} if named.volume else {}),
+        **({"controllerRevision": named.revision} if named.revision else {}),
+    }
+
+
+def _in_words(named: Named) -> str:
+    volume = f", inferred from volume {named.volume}" if named.volume else ""
+    revision = f", as stored in ControllerRevision {named.revision}" if named.revision else ""
+    return f"{named.kind}{volume}{revision}"
+
+
+def _rows(value: Any, own: Mapping[str, str], whole: tuple[str, ...], path: str = "") -> Iterator[tuple[str, str]]:
+    """The fields that came from one origin.
+
+    Args:
+        value: plain JSON: the object, or a part of it.
+        own: the paths of the fields of that origin, with a remark on each.
+        whole: below these paths, a value that is all of that origin is one row.
+        path: the path of ``value``; empty: the whole object.
+    """
+    if not isinstance(value, dict | list) or not value:
+        if path in own:
+            yield path, f"{_text(value)}{own[path]}"
+        return
+    below = [leaf for leaf, _ in leaves(value, path)] if path.startswith(whole) and path else []
+    if len(below) > 1 and all(leaf in own for leaf in below):
+        yield path, f"… {pluralize(len(below), 'field')}"
+        return
+    for child, item in children(value, path):
+        yield from _rows(item, own, whole, child)
+
+
+def _text(value: Any) -> str:
+    """A value as YAML shows it, on one line."""
+    plain = isinstance(value, str) and _PLAIN.fullmatch(value) and not _AMBIGUOUS.fullmatch(value)
+    text = safe(value if plain else json.dumps(value, ensure_ascii=False))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

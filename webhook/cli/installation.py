@@ -1,4 +1,4 @@
-"""`kubevirt-webhook install`, `uninstall` and `cleanup`."""
+"""`kubevirt-webhook install`, `uninstall`, `cleanup` and `hand-over`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
-from webhook.cli import second_scheduler, write
-from webhook.cli.confirmation import cluster_of, confirm, name_cluster
+from webhook.cli import write
 from webhook.cli.options import config_option, kubeconfig_option
-from webhook.cli.second_scheduler import SchedulerOptions, given_options, scheduler_options
-from webhook.text import pluralize
+from webhook.install.schedulers.variants import VARIANTS, Variant
+from webhook.text import pluralize, visible
 
 if TYPE_CHECKING:
     from webhook.install.apply import Installer, PlannedChange
     from webhook.install.plan import Overlay, Plan
     from webhook.install.registration import Manifest
+    from webhook.install.scheduler import Wanted
     from webhook.k8s.client.transport import KubernetesTransport
 
 _STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
@@ -33,6 +34,67 @@ _YES: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmat
 _TIMEOUT: Final = click.option(
     "--timeout", default=180, show_default=True, type=click.IntRange(1), metavar="SECONDS", help="Time limit."
 )
+WITH: Final = "scheduler"
+_OWN: Final = "kubevirt-webhook-install"
+
+
+class SchedulerOptions(msgspec.Struct, frozen=True):
+    """The options of `install` for the second scheduler.
+
+    Attributes:
+        wanted: it is to be installed or upgraded; otherwise it stays as it is, or away.
+        variant: its configuration; None: the one that it has, else spread.
+        image: empty: the image of the cluster's own scheduler.
+        prometheus: a URL; empty: the one that it has, or metrics-server.
+    """
+
+    wanted: bool = False
+    variant: Variant | None = None
+    image: str = ""
+    prometheus: str = ""
+
+
+def scheduler_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options to a command; ``given_options`` takes them out of its arguments."""
+    for option in (
+        click.option("--prometheus", metavar="URL", default="", help="Source of a load-aware variant's metrics."),
+        click.option(
+            "--scheduler-image",
+            metavar="IMAGE",
+            default="",
+            help="Image of the second scheduler.  [default: the image of the cluster's own scheduler]",
+        ),
+        click.option(
+            "--scheduler-variant",
+            type=click.Choice(VARIANTS),
+            help="Configuration of the second scheduler.  [default: unchanged, or spread]",
+        ),
+        click.option(
+            "--with",
+            "extras",
+            type=click.Choice([WITH]),
+            multiple=True,
+            help="Also install, or upgrade, a second kube-scheduler for VMs.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def given_options(options: dict[str, Any]) -> SchedulerOptions:
+    """Takes the options of the second scheduler out of a command's arguments.
+
+    Raises:
+        InputError: there are some, but not --with scheduler.
+    """
+    from webhook.errors import InputError
+
+    names = ("scheduler_variant", "scheduler_image", "prometheus")
+    variant, image, prometheus = (options.pop(name) for name in names)
+    wanted = WITH in options.pop("extras")
+    if not wanted and (variant or image or prometheus):
+        raise InputError("there are options of the second scheduler", "install", f"add --with {WITH}")
+    return SchedulerOptions(wanted, variant, image, prometheus)
 
 
 @click.command()
@@ -145,16 +207,14 @@ async def _install(options: _InstallOptions) -> None:
         overlay: Overlay = options.overlay or ("openshift" if is_openshift else "kubernetes")
         narrow = await _narrowing(api, installer, overlay, options.callers)
         plan = await _plan(installer, overlay, options.given, options.image, narrow)
-        scheduler = await second_scheduler.plan_objects(
-            api, installer, options.scheduler, is_openshift=overlay == "openshift"
-        )
+        scheduler = await scheduler_objects(api, installer, options.scheduler, is_openshift=overlay == "openshift")
         plan = with_scheduler(plan, scheduler)
         changes = await installer.changes(plan)
         name_cluster(api)
         for change in changes:
-            _show(change, whole=options.diff)
+            _show_change(change, whole=options.diff)
         if not changes:
-            await _finish(api, installer, plan, options)
+            await _finish_rollout(api, installer, plan, options)
         elif options.dry_run:
             return
         elif confirm(f"Apply {pluralize(len(changes), 'change')} to {cluster_of(api)}?", yes=options.yes):
@@ -164,7 +224,7 @@ async def _install(options: _InstallOptions) -> None:
             write.line("installed")
 
 
-async def _finish(api: KubernetesTransport, installer: Installer, plan: Plan, options: _InstallOptions) -> None:
+async def _finish_rollout(api: KubernetesTransport, installer: Installer, plan: Plan, options: _InstallOptions) -> None:
     """Wait for the roll-out that an earlier run began: no changes does not mean that the replicas are ready."""
     if options.dry_run:
         shortage = await installer.shortage(plan)
@@ -257,7 +317,7 @@ async def _uninstall(*, kubeconfig: Path | None, dry_run: bool, yes: bool, timeo
     async with _connect(kubeconfig) as api:
         installer = Installer(api, write.line, seconds=timeout)
         own = await installer.present(everything(directory("manifests")))
-        scheduler = await second_scheduler.removable(api, installer)
+        scheduler = await removable_scheduler(api, installer)
         name_cluster(api)
         # It goes last: until then, what names it can still be placed.
         objects = [*scheduler, *own]
@@ -357,15 +417,15 @@ def _read(file: Path) -> str:
         raise InputError("the file is not valid UTF-8", str(file), "save it as UTF-8") from None
 
 
-def _show(change: PlannedChange, *, whole: bool) -> None:
+def _show_change(change: PlannedChange, *, whole: bool) -> None:
     """Show a change.
 
     Args:
         change: what will change.
         whole: show new and deleted objects whole.
     """
-    from webhook.cli.show import safe
-    from webhook.cli.yamltext import dump
+    from webhook.cli.console import safe
+    from webhook.cli.write import dump
 
     sign = "+" if change.before is None else "-" if change.after is None else "~"
     write.line(f"{sign} {change.title}", color=_STYLES.get(sign))
@@ -374,3 +434,177 @@ def _show(change: PlannedChange, *, whole: bool) -> None:
     before, after = ([] if one is None else dump([one]).splitlines() for one in (change.before, change.after))
     for line in list(difflib.unified_diff(before, after, lineterm="", n=2))[2:]:
         write.line(f"  {safe(line)}", color=_STYLES.get(line[0]))
+
+
+def cluster_of(api: KubernetesTransport) -> str:
+    """The name of the cluster, on one line whatever the kubeconfig holds."""
+    return visible(api.cluster)
+
+
+def name_cluster(api: KubernetesTransport) -> None:
+    """Write which cluster a command is about."""
+    write.line(f"cluster: {cluster_of(api)}")
+
+
+def confirm(question: str, *, yes: bool) -> bool:
+    """Whether to go on: without a terminal, where no answer can come, always.
+
+    Args:
+        question: what is asked on a terminal.
+        yes: the answer was given beforehand.
+    """
+    return yes or not is_on_terminal() or click.confirm(question)
+
+
+def is_on_terminal() -> bool:
+    """Whether an answer can come."""
+    return sys.stdin.isatty()
+
+
+async def scheduler_objects(
+    api: KubernetesTransport, installer: Installer, options: SchedulerOptions, *, is_openshift: bool
+) -> tuple[Manifest, ...]:
+    """The objects of the second scheduler; empty where there is none and none is wanted.
+
+    Raises:
+        InputError: something of another origin is in its place, or the image cannot be found out.
+    """
+    from webhook.cli.data import directory
+    from webhook.install import scheduler
+
+    manifests = directory("manifests")
+    live = await _live(installer)
+    if options.wanted:
+        await _check_origin(installer)
+        variant: Variant = options.variant or (live.variant if live else "spread")
+        # A URL belongs to the variant that it was given for.
+        kept = live.prometheus if live and live.variant == variant else ""
+        image = await scheduler.find_image(api, options.image, variant)
+        live = scheduler.Wanted(variant, image, options.prometheus or kept)
+    if live is None:
+        return ()
+    objects, added = scheduler.with_permissions(
+        scheduler.objects(manifests, live, is_openshift=is_openshift), await _upstream_rules(installer)
+    )
+    if added:
+        what = f"{', '.join(map(str, added))}, which the kube-scheduler of this cluster's version needs to start"
+        write.line(f"scheduler {scheduler.PROFILE}: its ClusterRole also grants {what}", err=True)
+    return objects
+
+
+async def _upstream_rules(installer: Installer) -> list[Any]:
+    """The rules that the API server has for the cluster's own scheduler."""
+    from webhook.install.schedulers.permissions import UPSTREAM_ROLES
+
+    rules: list[Any] = []
+    for name in UPSTREAM_ROLES:
+        kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}}
+        rules += (await installer.get(kind) or {}).get("rules") or ()
+    return rules
+
+
+async def present_scheduler(installer: Installer) -> list[Manifest]:
+    """The objects of the second scheduler that an installation has made, in the order in which they were created."""
+    from webhook.cli.data import directory
+    from webhook.install import plan, scheduler
+
+    found = []
+    for manifest in plan.in_order(scheduler.objects(directory("manifests"))):
+        live = await installer.get(manifest)
+        if live is not None and scheduler.is_ours(live):
+            found.append(manifest)
+    return found
+
+
+async def removable_scheduler(api: KubernetesTransport, installer: Installer) -> list[Manifest]:
+    """The objects of the second scheduler, unless pods name it, which would wait for it indefinitely."""
+    from webhook.install.scheduler import PROFILE
+    from webhook.install.scheduler_users import count_users
+
+    found = await present_scheduler(installer)
+    if not found:
+        return []
+    users = await count_users(api, PROFILE)
+    if not users:
+        return found
+    todo = "run kubevirt-webhook cleanup, restart VMs that run, then run kubevirt-webhook uninstall again"
+    write.line(f"scheduler {PROFILE}: kept, since {users} name it; {todo}", err=True)
+    return []
+
+
+async def _live(installer: Installer) -> Wanted | None:
+    from webhook.cli.data import directory
+    from webhook.install import scheduler
+
+    by_kind = {one["kind"]: one for one in scheduler.objects(directory("manifests"))}
+    deployment = await installer.get(by_kind["Deployment"])
+    config_map = await installer.get(by_kind["ConfigMap"]) if deployment else None
+    return scheduler.of_live(deployment, config_map)
+
+
+async def _check_origin(installer: Installer) -> None:
+    """Keep what another tool has put there, which an uninstallation would delete."""
+    from webhook.cli.data import directory
+    from webhook.errors import InputError
+    from webhook.install import plan, scheduler
+
+    for manifest in scheduler.objects(directory("manifests")):
+        live = await installer.get(manifest)
+        if live is not None and not scheduler.is_ours(live):
+            what = "exists, but was not created by kubevirt-webhook"
+            fix = f"keep that scheduler and leave --with {WITH} out, or delete it first"
+            raise InputError(what, plan.title(manifest), fix)
+
+
+@click.command("hand-over")
+@kubeconfig_option()
+@click.option(
+    "--from-manager",
+    "source",
+    default=_OWN,
+    show_default=True,
+    metavar="MANAGER",
+    help="Field manager of the former tool.",
+)
+@click.option(
+    "--to-manager",
+    "target",
+    required=True,
+    metavar="MANAGER",
+    help="Field manager of the next tool, for example kubectl, helm, argocd-controller or kustomize-controller.",
+)
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation on a terminal.")
+def hand_over(*, kubeconfig: Path | None, source: str, target: str, dry_run: bool, yes: bool) -> None:
+    """Pass the fields of an installation from one tool to another.
+
+    The next tool then meets no conflict, and can also remove what a later version leaves out. The objects do not change
+    otherwise.
+    """
+    asyncio.run(_hand_over(kubeconfig, source, target, dry_run=dry_run, yes=yes))
+
+
+async def _hand_over(kubeconfig: Path | None, source: str, target: str, *, dry_run: bool, yes: bool) -> None:
+    from webhook.cli.data import directory
+    from webhook.errors import InputError
+    from webhook.install.ownership import HandOver
+    from webhook.install.plan import everything
+    from webhook.k8s.client.transport import connect
+
+    if source == target:
+        raise InputError("the tools have the same field manager", "--to-manager", "name the next tool's")
+    api = await connect(str(kubeconfig) if kubeconfig else None)
+    try:
+        name_cluster(api)
+        work = HandOver(api, source, target)
+        transfers = await work.transfers(everything(directory("manifests")))
+        for one in transfers:
+            write.line(f"{one.title}: from {source} to {target}")
+        if not transfers:
+            write.line(f"{source} owns no field of the installation")
+        elif not dry_run and confirm(f"Hand over {pluralize(len(transfers), 'object')} in {cluster_of(api)}?", yes=yes):
+            for one in transfers:
+                await work.transfer(one)
+            write.line(f"handed over {pluralize(len(transfers), 'object')}")
+    finally:
+        await api.close()

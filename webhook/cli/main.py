@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from webhook import __version__
-from webhook.cli.groups import CommandGroup
+from webhook.cli.options import CommandGroup
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -28,7 +28,7 @@ _COMMANDS: Final = {
     "demo": ("webhook.cli.demo:demo", "Run the server over an example cluster."),
     "scheduler": ("webhook.cli.scheduler:scheduler", "Check a kube-scheduler configuration for VMs, or print one."),
     "install": ("webhook.cli.installation:install", "Install or upgrade kubevirt-webhook in a cluster."),
-    "hand-over": ("webhook.cli.hand_over:hand_over", "Pass an installation from one tool to another."),
+    "hand-over": ("webhook.cli.installation:hand_over", "Pass an installation from one tool to another."),
     "doctor": ("webhook.cli.doctor:doctor", "Check an installation and suggest fixes."),
     "uninstall": ("webhook.cli.installation:uninstall", "Remove kubevirt-webhook from a cluster."),
     "cleanup": ("webhook.cli.installation:cleanup", "Remove what kubevirt-webhook wrote into VMs."),

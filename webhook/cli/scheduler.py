@@ -9,9 +9,9 @@ from typing import Any, Final
 import click
 import msgspec
 
-from webhook.cli import data, given, write
-from webhook.cli.groups import CommandGroup
-from webhook.cli.options import output_option
+from webhook.cli import data, write
+from webhook.cli import inputs as given
+from webhook.cli.options import CommandGroup, output_option
 from webhook.errors import InputError
 from webhook.install.schedulers import extender
 from webhook.install.schedulers.lint import KIND, LintTarget, Problem, is_configuration

@@ -20,7 +20,7 @@ from webhook.policies.eviction import pods as evictions
 from webhook.policies.instancetypes import validation, virtualmachineinstances, virtualmachines
 from webhook.policies.migration import pods, virtualmachineinstancemigrations
 from webhook.policies.scheduling import scheduler_name, spread
-from webhook.review.confirmation import Handler, with_confirmation
+from webhook.review.replay import Handler, with_confirmation
 from webhook.settings.snapshot import Settings
 
 V = TypeVar("V", bound=Object)

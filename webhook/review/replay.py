@@ -1,4 +1,9 @@
-"""Asking a plain function until all facts that it needs are read: the one loop behind reviews and explanations."""
+"""Running a plain function until all facts that it needs are read, and again before it denies: the loop behind reviews.
+
+No object is denied, and no user is warned, because of an informer's store, which may be a moment old. KubeVirt checks
+again what a store lets pass. A user who applies an instancetype and a VM of it together must not read that the VM does
+not fit the instancetype of a second ago, so before such an answer all that came from stores is read again.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,21 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from webhook.admission.decision import Decision
 from webhook.admission.step_budget import TooComplex
+from webhook.admission.wire import Request
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
-from webhook.facts import Facts, Key, NotRead
+from webhook.facts import Facts, Key, NotRead, uncached_key
+from webhook.k8s.views import Object
 
 T = TypeVar("T")
 
 # Each round reads at least one fact; more rounds than this mean that a function never ends.
 MAX_ROUNDS: Final = 8
+# A policy says what mode enforce would do; it has no clock, no network and no memory. Its settings are its policy's
+# section of the snapshot, with the namespace's parameters worked in.
+Handler = Callable[[Any, Request[Any], Facts, Any], Decision]
 
 
 async def replay(decide: Callable[[Facts], T], cluster: Cluster, facts: Facts, deadline: float, input_name: str) -> T:
@@ -78,3 +89,32 @@ async def _read(keys: tuple[Key[Any], ...], cluster: Cluster, deadline: float) -
     if len(keys) == 1:
         return [await cluster.read(keys[0], deadline)]
     return list(await asyncio.gather(*(cluster.read(key, deadline) for key in keys)))
+
+
+def with_confirmation(handler: Handler) -> Handler:
+    """A policy that evaluates again, with facts that are read anew, before it denies or warns."""
+
+    def confirm(view: Any, request: Request[Any], facts: Facts, settings: Any) -> Decision:
+        decision: Decision = handler(view, request, facts, settings)
+        if not (decision.denial or decision.warnings):
+            return decision
+        copied: list[Key[Any]] = [*facts.copied_keys()]
+        if not copied:
+            return decision
+        anew = [uncached_key(key) for key in copied]
+        facts.need(*anew)
+        pairs = zip(copied, anew, strict=True)
+        if all(_content(facts.get(old)) == _content(facts.get(new)) for old, new in pairs):
+            return decision
+        return handler(view, request, facts.fresh(), settings)
+
+    return confirm
+
+
+def _content(fact: object) -> object:
+    """What a decision rests on, of an object or a list: copies have no metadata but the name."""
+    if isinstance(fact, tuple):
+        return [(item.meta.name, _content(item)) for item in fact]
+    if isinstance(fact, Object) and getattr(fact, "data", None) is None:
+        return getattr(fact, "spec", None)
+    return fact

@@ -1,6 +1,15 @@
+"""Secrets in reviewed objects: no output shows them unless an option requests it."""
+
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import cProfile
 import json
+import os
+import pty
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,13 +21,31 @@ import yaml
 
 from tests import builders
 from tests.cli.examples import EXAMPLES, EXPECTED
-from tests.cli.review.samples import CLUSTER, POOL, manifest, vm
+from tests.cli.review.samples import CLUSTER, POOL, SECRET, manifest, result, vm
 from tests.cli.runner import run
 from tests.definitions import definition
 from webhook import names
-from webhook.admission.decision import Decision, Denial, Reason
+from webhook.admission.decision import Change, Decision, Denial, Reason
+from webhook.cli.inputs import Part
+from webhook.cli.review import command as batch
+from webhook.cli.review.command import BatchJob, Written, default_jobs, evaluate_in_processes, progress
+from webhook.cli.review.evaluation import Evaluator
+from webhook.cli.review.formats import Text
 from webhook.cli.review.result import WEIGHT
+from webhook.cluster.files import FilesCluster
+from webhook.errors import InputError
+from webhook.forecast.requests import Sending
 from webhook.review import endpoints
+from webhook.settings.file import load
+
+VM = """
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {{name: web{}, namespace: shop}}
+spec:
+  runStrategy: Always
+  template: {{spec: {{domain: {{devices: {{}}}}}}}}
+"""
 
 
 def test_every_example_has_an_expectation() -> None:
@@ -128,7 +155,7 @@ def test_denied_is_exit_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         return Decision((Reason("no", "it is refused"),), denial=Denial(403, "not here"))
 
     refusing = tuple(msgspec.structs.replace(endpoint, handler=reject) for endpoint in endpoints.ENDPOINTS)
-    monkeypatch.setattr("webhook.cli.requests.ENDPOINTS", refusing)
+    monkeypatch.setattr("webhook.forecast.requests.ENDPOINTS", refusing)
     result = run("review", manifest(tmp_path, vm()), *CLUSTER)
 
     assert result.exit_code == 1
@@ -168,10 +195,10 @@ def test_bad_sources(tmp_path: Path, golden: Callable[[str], None]) -> None:
     kubeconfig = run("review", path, "--kubeconfig", tmp_path / "none")
     review = run("review", tmp_path / "none.yaml", *CLUSTER)
 
-    for result in (both, missing, kubeconfig, review):
-        assert result.exit_code == 2
-        assert result.stderr.count("\n") == 1
-        golden(result.stderr.replace(str(tmp_path), "DIR"))
+    for each in (both, missing, kubeconfig, review):
+        assert each.exit_code == 2
+        assert each.stderr.count("\n") == 1
+        golden(each.stderr.replace(str(tmp_path), "DIR"))
 
 
 @pytest.mark.parametrize("command", [("review", "FILE"), ("explain", "migration", "VM")], ids=" ".join)
@@ -253,7 +280,7 @@ def test_standard_output_is_pure(output: str) -> None:
 
 def test_many_files_are_reviewed_by_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of 300 VMs once, in the order of their files."""
-    monkeypatch.setattr("webhook.cli.review.inputs.PART_BYTES", 20_000)
+    monkeypatch.setattr("webhook.cli.inputs.PART_BYTES", 20_000)
     for number in range(300):
         machine = vm()
         machine["metadata"]["name"] = f"web{number:03}"
@@ -301,3 +328,217 @@ def test_definitions_in_the_clusters_files_say_what_is_known(tmp_path: Path) -> 
     lacking = definition("VirtualMachineClusterPreference", ["requirements.architecture"])
     (directory / "definition.json").write_text(json.dumps(lacking))
     assert decision() != "denied"
+
+
+@pytest.fixture
+def job() -> BatchJob:
+    settings = load(EXAMPLES / "settings.yaml")
+    cluster = FilesCluster.load(EXAMPLES / "cluster", settings)
+    return BatchJob(Evaluator(cluster, settings, Sending(), objects=False), Text(), show_secrets=False)
+
+
+@pytest.fixture
+def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Part]:
+    """Forty files in some ten groups, one of them with mistakes."""
+    monkeypatch.setattr("webhook.cli.inputs.PART_BYTES", 4096)
+    found = []
+    for number in range(40):
+        file = tmp_path / f"{number:02}.yaml"
+        file.write_text(VM.format(number) if number != 7 else "a: 1\na: 2\nb: 1\nb: 2\n")
+        found.append(Part(str(file), file.stat().st_size, named=True))
+    return found
+
+
+def joined(results: Any) -> tuple[list[str], list[str], int]:
+    all_: list[Written] = list(results)
+    fragments = [fragment for each in all_ for fragment in each.fragments]
+    return fragments, [str(error) for each in all_ for error in each.mistakes], len(all_)
+
+
+def test_processes_say_what_one_process_says_in_the_same_order(parts: list[Part], job: BatchJob) -> None:
+    alone, together = (joined(evaluate_in_processes(parts, job, jobs)) for jobs in (1, 3))
+
+    assert alone == together
+    fragments, mistakes, groups = alone
+    assert groups > 5
+    assert [line.split()[3] for line in fragments] == [f"shop/web{number}" for number in range(40) if number != 7]
+    assert len(mistakes) == 2
+
+
+def test_a_killed_process_is_one_sentence(parts: list[Part], job: BatchJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "_picklable", lambda _: os.kill(os.getpid(), signal.SIGKILL))
+
+    with pytest.raises(InputError) as caught:
+        list(evaluate_in_processes(parts, job, 2))
+    assert caught.value.where == "--jobs"
+
+
+async def test_over_a_cluster_reviews_do_not_wait_for_each_other(parts: list[Part], job: BatchJob) -> None:
+    running = most = 0
+
+    class SlowEvaluator:
+        waits = True
+
+        async def evaluate(self, document: Any) -> Any:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= 1
+            return result(name=document.value["metadata"]["name"])
+
+    text = "---".join(VM.format(number) for number in range(40)).encode()
+    slow = BatchJob(SlowEvaluator(), Text(), show_secrets=False)  # type: ignore[arg-type]
+    written = await batch.evaluate([Part("f", len(text), named=True, text=text)], slow)
+
+    assert most == 16
+    assert [line.split()[3] for line in written.fragments] == [f"shop/web{number}" for number in range(40)]
+
+
+def test_one_process_for_each_cpu() -> None:
+    assert 1 <= default_jobs() <= (os.cpu_count() or 1)
+
+
+def test_another_vm_costs_a_bounded_number_of_calls(job: BatchJob) -> None:
+    """Ten thousand of them are a matter of seconds: parsing, evaluation and text together."""
+
+    def calls(number: int) -> int:
+        text = "---".join(VM.format(each) for each in range(number)).encode()
+        profile = cProfile.Profile()
+        profile.enable()
+        written = asyncio.run(batch.evaluate([Part("f", len(text), named=True, text=text)], job))
+        profile.disable()
+        assert len(written.fragments) == number
+        return sum(entry.callcount for entry in profile.getstats())
+
+    calls(1)
+    assert (calls(60) - calls(20)) / 40 < 1100
+
+
+def test_nothing_moves_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress(1 << 30) as advance:
+        advance(1)
+
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bar_on_a_terminal_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, follower = pty.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with os.fdopen(follower, "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        with progress(1 << 24) as advance:
+            advance(1 << 23)
+    shown = b""
+    # What was written to a terminal can still be read after it was closed, in pieces, and then nothing any more.
+    with contextlib.suppress(OSError):
+        while piece := os.read(leader, 65536):
+            shown += piece
+    os.close(leader)
+
+    assert "━" in shown.decode()
+    assert "\x1b[2K" in shown.decode()
+
+
+def test_secrets_are_shown_only_on_request(tmp_path: Path) -> None:
+    obj = vm()
+    obj["spec"]["template"]["spec"]["volumes"] = [{"name": "c", "cloudInitNoCloud": {"userData": SECRET}}]
+    path = manifest(tmp_path, obj)
+
+    for output in ("text", "json", "yaml", "patch"):
+        assert SECRET not in run("review", path, *CLUSTER, "-o", output).stdout
+    assert SECRET in run("review", path, *CLUSTER, "-o", "yaml", "--show-secrets").stdout
+
+
+def test_redacted_output_says_so(tmp_path: Path) -> None:
+    obj = vm()
+    obj["spec"]["template"]["spec"]["volumes"] = [{"name": "c", "cloudInitNoCloud": {"userData": SECRET}}]
+
+    assert "secrets are redacted" in run("review", manifest(tmp_path, obj), *CLUSTER, "-o", "yaml").stderr
+    assert "redacted" not in run("review", manifest(tmp_path, vm()), *CLUSTER, "-o", "yaml").stderr
+
+
+def test_control_characters_are_shown_not_obeyed(tmp_path: Path) -> None:
+    obj = vm()
+    obj["metadata"]["name"] = "a\x1b[31mb"
+
+    output = run("review", manifest(tmp_path, obj), *CLUSTER).stdout
+    assert "\x1b" not in output
+    assert r"a\x1b[31mb" in output
+
+
+HEADER = "Basic hunter2canary"
+
+
+PRESIGNED = "https://b.s3.amazonaws.com/d.img?X-Amz-Signature=hunter2canary"
+
+
+def with_secrets() -> dict[str, Any]:
+    """A VM in which the probe logs in, as it would be patched: the whole template is new to it."""
+    obj = vm()
+    header = {"name": "Authorization", "value": HEADER}
+    obj["spec"]["template"]["spec"]["readinessProbe"] = {"httpGet": {"port": 80, "httpHeaders": [header]}}
+    obj["spec"]["dataVolumeTemplates"] = [{"metadata": {"name": "d"}, "spec": {"source": {"http": {"url": PRESIGNED}}}}]
+    obj["metadata"]["annotations"] = {"example.com/token": "hunter2canary"}
+    return obj
+
+
+def patching(view: Any, request: Any, facts: Any, settings: Any) -> Decision:
+    """A policy that changes all that holds a secret."""
+    secrets = with_secrets()
+    paths = ("spec", "template", "spec", "readinessProbe"), ("spec", "dataVolumeTemplates"), ("metadata", "annotations")
+    values = []
+    for path in paths:
+        value: Any = secrets
+        for segment in path:
+            value = value[segment]
+        values.append(value)
+    changes = tuple(Change(path, None, value, "r") for path, value in zip(paths, values, strict=True))
+    return Decision(
+        (Reason("r", f"as {HEADER} and {PRESIGNED} say"),), changes, warnings=(Reason("r", f"see {PRESIGNED}"),)
+    )
+
+
+@pytest.mark.parametrize("output", ["text", "json", "yaml", "patch", "junit", "sarif", "github"])
+@pytest.mark.parametrize("mode", ["patch", "deny"])
+def test_no_output_shows_secrets_but_when_they_are_asked_for(
+    output: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denying(view: Any, request: Any, facts: Any, settings: Any) -> Decision:
+        made = patching(view, request, facts, settings)
+        return Decision(made.reasons, made.changes, Denial(403, f"{PRESIGNED} is not allowed"))
+
+    endpoint = next(e for e in endpoints.ENDPOINTS if e.path == "/mutate/instancetypes/virtualmachines/enforce")
+    changed = msgspec.structs.replace(endpoint, handler=patching if mode == "patch" else denying)
+    monkeypatch.setattr("webhook.forecast.requests.ENDPOINTS", (changed,))
+    obj = with_secrets() | {"spec": builders.vm()["spec"]}
+    obj["metadata"]["namespace"] = "apps"
+    given = manifest(tmp_path, obj)
+
+    hidden = run("review", given, *CLUSTER, "-o", output)
+    assert "hunter2canary" not in hidden.stdout + hidden.stderr
+    assert "AAAA" not in hidden.stdout
+    if mode == "patch" and output in ("text", "json", "yaml", "patch"):
+        assert "<redacted" in hidden.stdout
+        assert ("secrets are redacted" in hidden.stderr) is (output != "text")
+        assert "hunter2canary" in run("review", given, *CLUSTER, "-o", output, "--show-secrets").stdout
+
+
+def test_what_a_terminal_would_obey_is_shown(tmp_path: Path) -> None:
+    obj = vm()
+    obj["metadata"]["name"] = "web\u202e\x1b[31m01\nok"
+    path = tmp_path / "a\x1b[2J.yaml"
+    path.write_text(json.dumps(obj))
+
+    text = run("review", path, *CLUSTER).stdout
+    assert "shop/web\\u202e\\x1b[31m01\\nok" in text
+    assert "a\\x1b[2J.yaml:1" in text
+    broken = tmp_path / "b\x1b[2J\n.yaml"
+    broken.write_text("a: [")
+    refused = run("review", broken)
+    assert refused.exit_code == 2
+    assert "\x1b" not in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+    for output in ("json", "yaml", "patch"):
+        assert all(char.isprintable() or char == "\n" for char in run("review", path, *CLUSTER, "-o", output).stdout)

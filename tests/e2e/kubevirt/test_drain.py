@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.workloads import PODS, VMIS, VMS
-from webhook.cli.snapshot import from_cluster
+from webhook.cli.explain import from_cluster
 from webhook.forecast.drain import plan
 from webhook.forecast.report import BLOCKS, MOVES, SHUTS_DOWN, VmPlan
 

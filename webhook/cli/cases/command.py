@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,19 +12,28 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from webhook.admission.reasons import MEANINGS
+from webhook.admission.redaction import redact_at
 from webhook.cli import write
-from webhook.cli.cases.model import KIND, TestFile, is_test
+from webhook.cli.cases.model import API_VERSION, KIND, TestFile, codes_of, differences, is_test
 from webhook.cli.cases.model import read as read_test
-from webhook.cli.cases.recording import record
-from webhook.cli.cases.running import CaseOutcome, run
+from webhook.cli.console import path_text
+from webhook.cli.inputs import Part, find, parse_release, read
 from webhook.cli.options import CLUSTER_FROM, config_option, output_option
-from webhook.cli.review import junit
-from webhook.cli.review.inputs import find, read
+from webhook.cli.review import formats
+from webhook.cli.review.evaluation import Evaluator
+from webhook.cli.review.result import Result
+from webhook.cli.write import dump
+from webhook.cluster.files import FilesCluster
 from webhook.errors import InputError
+from webhook.forecast.requests import Sending
 from webhook.k8s.inputs import read_file
+from webhook.k8s.yaml_builder import Document, join_mistakes
 from webhook.k8s.yaml_documents import MAX_BYTES, mistakes_of
+from webhook.settings.file import default_settings, load, parse
+from webhook.settings.snapshot import Settings
 from webhook.text import pluralize
 
 
@@ -48,7 +59,7 @@ def test(**options: Any) -> None:
 
     Exit status 0 if all cases pass, 1 if one does not, 2 on invalid input.
     """
-    _run(_TestOptions(**options))
+    _run_command(_TestOptions(**options))
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,7 @@ class _TestOptions:
     config_file: Path | None
 
 
-def _run(options: _TestOptions) -> None:
+def _run_command(options: _TestOptions) -> None:
     if options.recorded:
         if not options.cluster_from:
             raise InputError("the cluster is missing", "--record", "add --cluster-from DIR")
@@ -78,7 +89,7 @@ def _run(options: _TestOptions) -> None:
     outcomes: list[CaseOutcome] = []
     for file in _tests(options.paths, mistakes):
         try:
-            outcomes += run(file)
+            outcomes += run_cases(file)
         except InputError as error:
             mistakes += [InputError(each.what, each.where or file.where(), each.fix) for each in mistakes_of(error)]
     if not outcomes and not mistakes:
@@ -159,13 +170,13 @@ def _as_json(outcome: CaseOutcome) -> dict[str, Any]:
 def _junit(outcomes: Sequence[CaseOutcome]) -> str:
     cases = []
     for outcome in outcomes:
-        kind: junit.Outcome = "error" if outcome.error else "passed" if outcome.passed else "failure"
+        kind: formats.Outcome = "error" if outcome.error else "passed" if outcome.passed else "failure"
         details = [] if outcome.passed else _details(outcome)
         message = details[0] if details else ""
-        cases.append(junit.JUnitCase(outcome.file, outcome.name, kind, message, "\n".join(details)).xml())
+        cases.append(formats.JUnitCase(outcome.file, outcome.name, kind, message, "\n".join(details)).xml())
     counts = _counts(outcomes)
     numbers = {"tests": len(cases), "failures": counts["failed"], "errors": counts["error"], "skipped": 0}
-    return junit.document("kubevirt-webhook test", cases, numbers)
+    return formats.junit_document("kubevirt-webhook test", cases, numbers)
 
 
 def _counts(outcomes: Sequence[CaseOutcome]) -> Counter[str]:
@@ -181,3 +192,168 @@ def _summary(outcomes: Sequence[CaseOutcome]) -> str:
     failed = f"{counts['passed']} passed, {counts['failed']} failed"
     errors = f", {pluralize(counts['error'], 'error')}" if counts["error"] else ""
     return f"{failed}{errors}; {len(_covered_codes(outcomes))} of {len(MEANINGS)} reason codes covered"
+
+
+class CaseOutcome(msgspec.Struct, frozen=True):
+    """The outcome of a case.
+
+    Attributes:
+        file: the file of the test.
+        line: the line of the case.
+        name: its name.
+        differences: where the decision is not the expected one; empty: the case has passed.
+        result: what the review says; None where it could not be made.
+        error: why it could not be made; empty otherwise.
+    """
+
+    file: str
+    line: int
+    name: str
+    differences: tuple[str, ...] = ()
+    result: Result | None = None
+    error: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the decision is the expected one."""
+        return not self.differences and not self.error
+
+    @property
+    def codes(self) -> frozenset[str]:
+        """The reason codes that the case has covered: those of a case that passed."""
+        return frozenset(codes_of(self.result)) if self.result and self.passed else frozenset()
+
+
+def run_cases(file: TestFile) -> list[CaseOutcome]:
+    """The outcomes of all cases of a test.
+
+    Raises:
+        InputError: its cluster or settings cannot be used.
+    """
+    settings = _settings_of(file)
+    return asyncio.run(_run_cases(file, _cluster(file, settings), settings))
+
+
+async def _run_cases(file: TestFile, cluster: FilesCluster, settings: Settings) -> list[CaseOutcome]:
+    outcomes = []
+    for index, case in enumerate(file.test.cases):
+        evaluator = Evaluator(cluster, settings, Sending(case.user, case.namespace, case.parameters))
+        name, line = file.document.file, file.document.line_of(("cases", index))
+        try:
+            result = await evaluator.evaluate(file.object_of(index))
+            found = tuple(differences(case.expect, result))
+        except InputError as error:
+            outcomes.append(CaseOutcome(name, line, case.name, error=str(error)))
+        else:
+            outcomes.append(CaseOutcome(name, line, case.name, found, result))
+    return outcomes
+
+
+def _settings_of(file: TestFile) -> Settings:
+    given = file.test.settings
+    if given is None:
+        settings = default_settings()
+    elif isinstance(given, str):
+        settings = load(file.directory / given)
+    else:
+        # JSON is YAML, and the lines of a part of a file are not those of the file.
+        settings = parse(msgspec.json.encode(given), f"{file.document.file} settings")
+    release = parse_release(file.test.kubevirt_version)
+    return msgspec.structs.replace(settings, kubevirt_version=str(release)) if release else settings
+
+
+def _cluster(file: TestFile, settings: Settings) -> FilesCluster:
+    given = file.test.cluster
+    if isinstance(given, str):
+        return FilesCluster.load(Path(file.directory, given), settings)
+    document = file.document
+    found = [
+        Document(value, document.file, document.line_of(("cluster", index)), document.lines)
+        for index, value in enumerate(given)
+    ]
+    return FilesCluster.of(found, settings)
+
+
+def record(target: Path, arguments: tuple[str, ...], cluster_from: Path, config_file: Path | None) -> int:
+    """Write a test whose cases expect what the reviews of the given objects say.
+
+    Args:
+        target: the file to write; it must not exist.
+        arguments: files, directories and patterns, as `review` takes them.
+        cluster_from: the cluster's objects.
+        config_file: the settings; None for the built-in defaults.
+
+    Returns:
+        The number of cases.
+
+    Raises:
+        InputError: the file exists, or an input cannot be used.
+    """
+    if target.exists():
+        raise InputError("exists already", str(target), "remove it, or name another file")
+    settings = load(config_file) if config_file else default_settings()
+    evaluator = Evaluator(FilesCluster.load(cluster_from, settings), settings, Sending())
+    cases = asyncio.run(_recorded_cases(_documents(arguments), evaluator, target))
+    test: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "cluster": _relative(cluster_from, target)}
+    if config_file:
+        test["settings"] = _relative(config_file, target)
+    target.write_text(dump([{**test, "cases": cases}]), encoding="utf-8")
+    return len(cases)
+
+
+def _documents(arguments: tuple[str, ...]) -> list[tuple[Part, list[Document]]]:
+    mistakes: list[InputError] = []
+    found = []
+    for part in find(arguments, None, mistakes):
+        content = read(part)
+        mistakes += content.mistakes
+        found.append((part, content.documents))
+    if mistakes:
+        raise join_mistakes(mistakes)
+    return found
+
+
+async def _recorded_cases(
+    found: list[tuple[Part, list[Document]]], evaluator: Evaluator, target: Path
+) -> list[dict[str, Any]]:
+    cases: list[dict[str, Any]] = []
+    names: set[str] = set()
+    for part, documents in found:
+        for document in documents:
+            result = await evaluator.evaluate(document)
+            if not result.matched:
+                continue
+            file = _relative(Path(part.file), target)
+            name = result.title if result.title not in names else f"{result.title} ({file}:{result.line})"
+            names.add(name)
+            alone = len(documents) == 1 and part.text is None
+            given: Any = file if alone else document.value
+            cases.append({"name": name, "object": given, "expect": _expectation(result)})
+    if not cases:
+        raise InputError("there is nothing to record", str(target), "give objects that kubevirt-webhook evaluates")
+    return cases
+
+
+def _expectation(result: Result) -> dict[str, Any]:
+    expect: dict[str, Any] = {"decision": result.decision, "reasons": codes_of(result)}
+    if result.patch or result.decision == "allowed":
+        expect["patched"] = _changes(result) if result.patch else {}
+    if result.warnings:
+        expect["warnings"] = list(result.warnings)
+    if result.message:
+        expect["message"] = result.message
+    return expect
+
+
+def _changes(result: Result) -> dict[str, Any]:
+    """The values that the patch has set, but for those that hold secrets."""
+    changes = [change for evaluation in result.judgements for change in evaluation["changes"]]
+    return {
+        path_text(change["path"]): change["new"]
+        for change in changes
+        if redact_at(change["path"], change["new"], bounded=False) is change["new"]
+    }
+
+
+def _relative(path: Path, target: Path) -> str:
+    return Path(os.path.relpath(path, target.parent)).as_posix()

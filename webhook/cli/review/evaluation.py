@@ -9,11 +9,11 @@ import jsonpatch
 import msgspec
 
 from webhook.admission.audit import NoAudit
-from webhook.cli import requests
 from webhook.cli.review.result import Result, weightier
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
+from webhook.forecast import requests
 from webhook.k8s.yaml_builder import Document
 from webhook.kubevirt.vm_templates import MissingParametersError
 from webhook.review.reviewer import Evaluation, NullObserver, Reviewer

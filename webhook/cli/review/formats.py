@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import textwrap
-from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePath
+from typing import Any, Final, Literal, Protocol
+from urllib.parse import quote
+from xml.sax.saxutils import escape, quoteattr
 
 import click
+import msgspec
 
-from webhook.cli.review.remedies import remedies
-from webhook.cli.review.result import Result
-from webhook.cli.review.summary import Summary
-from webhook.cli.show import change_line, console, safe
-from webhook.cli.yamltext import dump
+from webhook import __version__
+from webhook.admission.reasons import MEANINGS
+from webhook.cli.console import change_line, console, safe
+from webhook.cli.review.result import Result, Summary
+from webhook.cli.write import dump
 from webhook.errors import InputError
+from webhook.text import visible, visible_lines
 
 _NOTHING: Final = "the API server does not call kubevirt-webhook for any of these objects\n"
 _STYLES: Final[dict[str, dict[str, Any]]] = {
@@ -26,6 +33,16 @@ _STYLES: Final[dict[str, dict[str, Any]]] = {
     "allowed": {"fg": "cyan"},
     "skipped": {"dim": True},
 }
+_CODE: Final = re.compile(r"\[([a-z-]+)\]$", re.MULTILINE)
+SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
+_LEVELS: Final = {"denied": "error", "unevaluated": "error", "warned": "warning"}
+_RULES: Final = {code: index for index, code in enumerate(sorted(MEANINGS))}
+_PLACE: Final = re.compile(r"(?P<file>.+?):(?P<line>[1-9][0-9]{0,8})(?::.*)?")
+_COMMANDS: Final = {"denied": "error", "unevaluated": "error", "warned": "warning"}
+_WORDS: Final = {"denied": "denied", "unevaluated": "not evaluated", "warned": "warning"}
+Outcome = Literal["passed", "failure", "error", "skipped"]
+# XML 1.0 has no way to write these.
+_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class OutputFormat(Protocol):
@@ -165,3 +182,262 @@ class Yaml:
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """A stream of documents."""
         return "---\n".join(fragments)
+
+
+def remedies_of(text: str) -> Iterator[str]:
+    """A sentence for each code that a line of the text ends in, if there is something to do about it."""
+    for code in dict.fromkeys(_CODE.findall(text)):
+        if code in MEANINGS and MEANINGS[code].remedy:
+            yield f"What to do: {MEANINGS[code].remedy}"
+
+
+def remedies(result: Result) -> tuple[str, ...]:
+    """What to do about an object that needs attention; empty for others."""
+    if result.severity == "fine":
+        return ()
+    return tuple(remedies_of("\n".join([result.summary, *result.warnings])))
+
+
+class Sarif:
+    """One result for each object that needs attention, and one rule for each reason code."""
+
+    parts: frozenset[str] = frozenset()
+    partial = True
+
+    def fragment(self, result: Result) -> str:
+        """The result; empty for an object that is allowed without a warning."""
+        if result.severity == "fine":
+            return ""
+        code = result.code
+        text = "; ".join([result.summary, *result.warnings] if result.severity == "warned" else [result.summary])
+        value: dict[str, Any] = {
+            "ruleId": code or "not-evaluated",
+            "level": _LEVELS[result.severity],
+            "message": {"text": visible(f"{result.title}: {text}")},
+            "locations": [_location(result.file, result.line, result)],
+            "partialFingerprints": {"objectAndReason/v1": _fingerprint(result)},
+            "properties": {"decision": result.decision, "operation": result.operation},
+        }
+        if code in _RULES:
+            value["ruleIndex"] = _RULES[code]
+        return json.dumps(value)
+
+    def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
+        """A log with one run."""
+        driver = {"name": "kubevirt-webhook", "version": __version__, "rules": [_rule(code) for code in _RULES]}
+        invocation: dict[str, Any] = {"executionSuccessful": not mistakes}
+        if mistakes:
+            invocation["toolExecutionNotifications"] = [_notification(each) for each in mistakes]
+        run = {"tool": {"driver": driver}, "invocations": [invocation], "columnKind": "unicodeCodePoints"}
+        run["results"] = [json.loads(each) for each in fragments]
+        return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+
+
+def place_of(error: InputError) -> tuple[str, int]:
+    """File and line of a mistake; line 1 where it names none."""
+    found = _PLACE.fullmatch(error.where)
+    return (found["file"], int(found["line"])) if found else (error.where, 1)
+
+
+def _rule(code: str) -> dict[str, Any]:
+    meaning = MEANINGS[code]
+    rule: dict[str, Any] = {"id": code, "shortDescription": {"text": meaning.meaning}}
+    if meaning.remedy:
+        rule["help"] = {"text": meaning.remedy}
+    return rule
+
+
+def _location(file: str, line: int, result: Result | None = None) -> dict[str, Any]:
+    uri = quote(PurePath(file).as_posix(), safe="/") if not PurePath(file).is_absolute() else PurePath(file).as_uri()
+    place = {"artifactLocation": {"uri": uri}, "region": {"startLine": line}}
+    location: dict[str, Any] = {"physicalLocation": place}
+    if result:
+        location["logicalLocations"] = [{"fullyQualifiedName": visible(result.title), "kind": "resource"}]
+    return location
+
+
+def _notification(error: InputError) -> dict[str, Any]:
+    file, line = place_of(error)
+    value: dict[str, Any] = {"level": "error", "message": {"text": str(error)}}
+    if file:
+        value["locations"] = [_location(file, line)]
+    return value
+
+
+def _fingerprint(result: Result) -> str:
+    """What stays the same when lines move."""
+    return hashlib.sha256(f"{result.title}\n{result.origin}\n{result.code}".encode(errors="replace")).hexdigest()[:32]
+
+
+class Github:
+    """An annotation for each object that needs attention."""
+
+    parts: frozenset[str] = frozenset()
+    partial = True
+
+    def fragment(self, result: Result) -> str:
+        """The annotation; empty for an object that is allowed without a warning."""
+        if result.severity == "fine":
+            return ""
+        lines = result.warnings if result.severity == "warned" and result.warnings else [result.summary]
+        # A denial ends with its code already.
+        code = f" [{result.code}]" if result.code and f"[{result.code}]" not in lines[-1] else ""
+        text = "\n".join(lines) + code
+        made = f" of {result.origin}" if result.origin else ""
+        title = f"{result.title}{made}: {_WORDS[result.severity]}"
+        return command(
+            _COMMANDS[result.severity], result.file, result.line, title, "\n".join([text, *remedies_of(text)])
+        )
+
+    def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
+        """One command a line."""
+        bad = [command("error", *place_of(each), "bad input", str(each)) for each in mistakes]
+        return "".join(f"{each}\n" for each in (*fragments, *bad))
+
+
+def command(name: str, file: str, line: int, title: str, text: str) -> str:
+    """A workflow command, with all that could end it or begin another one escaped.
+
+    Args:
+        name: ``error`` or ``warning``.
+        file: relative to the repository.
+        line: from 1.
+        title: one line.
+        text: the message, which may have several lines.
+    """
+    message = "\n".join(visible(each) for each in text.split("\n"))
+    return (
+        f"::{name} file={_escape_property(file)},line={line},title={_escape_property(title)}::{_escape_data(message)}"
+    )
+
+
+def _escape_data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _escape_property(text: str) -> str:
+    return _escape_data(visible(text)).replace(":", "%3A").replace(",", "%2C")
+
+
+class JUnitCase(msgspec.Struct, frozen=True):
+    """A test case.
+
+    Attributes:
+        suite: what it belongs to, for example a file.
+        name: its name.
+        outcome: its outcome.
+        message: why it did not pass, in one line.
+        details: the same in several lines.
+        kind: what class of failures it belongs to, for example a reason code.
+        output: what it printed.
+    """
+
+    suite: str
+    name: str
+    outcome: Outcome = "passed"
+    message: str = ""
+    details: str = ""
+    kind: str = ""
+    output: str = ""
+
+    def xml(self) -> str:
+        """The element of the case."""
+        inner = []
+        if self.outcome != "passed":
+            kind = f" type={_xml_attribute(self.kind)}" if self.kind else ""
+            text = _xml_text(self.details)
+            inner.append(f"    <{self.outcome}{kind} message={_xml_attribute(self.message)}>{text}</{self.outcome}>")
+        if self.output:
+            inner.append(f"    <system-out>{_xml_text(self.output)}</system-out>")
+        head = f"  <testcase classname={_xml_attribute(self.suite)} name={_xml_attribute(self.name)}"
+        return "\n".join([f"{head}>", *inner, "  </testcase>"]) if inner else f"{head}/>"
+
+
+def junit_document(suite: str, cases: Iterable[str], counts: dict[str, int]) -> str:
+    """The whole file.
+
+    Args:
+        suite: the name of the only suite.
+        cases: their elements.
+        counts: ``tests``, ``failures``, ``errors`` and ``skipped``.
+    """
+    attributes = "".join(f' {name}="{number}"' for name, number in counts.items())
+    # Not in the element around it, which the schema does not let count them.
+    total = attributes.replace(f' skipped="{counts["skipped"]}"', "")
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        f"<testsuites name={_xml_attribute(suite)}{total}>",
+        f"<testsuite name={_xml_attribute(suite)}{attributes}>",
+        *cases,
+        "</testsuite>",
+        "</testsuites>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+class Junit:
+    """A test case for each object, which fails where the object is denied.
+
+    Args:
+        fail_on: ``deny`` or ``warn``, the least that fails.
+    """
+
+    parts: frozenset[str] = frozenset()
+    partial = True
+
+    def __init__(self, fail_on: str = "deny") -> None:
+        self._fail_on: Final = fail_on
+
+    def fragment(self, result: Result) -> str:
+        """The element of the object's case."""
+        outcome: Outcome = "passed"
+        if result.severity == "denied" or (result.severity == "warned" and self._fail_on == "warn"):
+            outcome = "failure"
+        elif result.severity == "unevaluated":
+            outcome = "error"
+        elif result.decision == "skipped":
+            outcome = "skipped"
+        reasons = [f"{reason['text']} [{reason['code']}]" for reason in result.reasons]
+        # A denial holds the text of the reason for it.
+        others = [text for text in reasons if text not in result.summary]
+        details = "\n".join([f"{result.source}: {result.summary}", *remedies(result), *others])
+        made = f" of {result.origin}" if result.origin else ""
+        return JUnitCase(
+            result.file,
+            f"{result.operation} {result.title}{made} (line {result.line})",
+            outcome,
+            result.warnings[0] if result.severity == "warned" and result.warnings else result.summary,
+            details,
+            result.code,
+            "\n".join(f"warning: {warning}" for warning in result.warnings),
+        ).xml()
+
+    def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
+        """One suite."""
+        bad = [_junit_mistake(each) for each in mistakes]
+        failed = summary.severities["denied"] + (summary.severities["warned"] if self._fail_on == "warn" else 0)
+        counts = {
+            "tests": len(fragments) + len(bad),
+            "failures": failed,
+            "errors": summary.severities["unevaluated"] + len(bad),
+            "skipped": sum(" <skipped" in each for each in fragments),
+        }
+        return junit_document("kubevirt-webhook review", [*fragments, *bad], counts)
+
+
+def _junit_mistake(error: InputError) -> str:
+    return JUnitCase(
+        error.where.partition(":")[0] or "input", "input", "error", str(error), str(error), "bad-input"
+    ).xml()
+
+
+def _clean(text: str) -> str:
+    return _NOT_XML.sub("\ufffd", visible_lines(text))
+
+
+def _xml_text(text: str) -> str:
+    return escape(_clean(text))
+
+
+def _xml_attribute(text: str) -> str:
+    return quoteattr(_clean(text))

@@ -1,20 +1,27 @@
-"""The files of a review: what the arguments name, cut into parts of equal work."""
+"""What commands read: files and standard input, the objects in them, and the arguments that name a VM or a release."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import click
 import msgspec
 
 from webhook.cluster.directory import find_files
-from webhook.errors import InputError
-from webhook.k8s.inputs import read_file
+from webhook.cluster.kinds import KINDS
+from webhook.errors import InputError, quote
+from webhook.k8s.inputs import read_file, read_limited
+from webhook.k8s.types.selectors import is_name
 from webhook.k8s.yaml_builder import Document, join_mistakes
 from webhook.k8s.yaml_documents import MAX_BYTES, mistakes_of, objects_in, parse_documents, read_documents
+from webhook.kubevirt.releases.release import Release, release_of
+from webhook.kubevirt.releases.version import OLDEST, parse_version
 
 STANDARD_INPUT: Final = "standard input"
 # Of YAML, of which a core parses some three megabytes in a second.
@@ -24,6 +31,9 @@ _GLOB: Final = re.compile(r"[*?\[]")
 _DOCUMENT: Final = re.compile(rb"^---(?=[\s]|$)", re.MULTILINE)
 # What stands before a document and belongs to it: such a text is not cut.
 _DIRECTIVE: Final = re.compile(rb"^(?:%|\.\.\.)", re.MULTILINE)
+_NAMESPACE: Final = "default"
+MACHINES: Final = ("VirtualMachine", "VirtualMachineInstance")
+OPTION: Final = "--kubevirt-version"
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -203,3 +213,140 @@ def read_object(path: Path) -> Document:
         what = f"holds {len(found.documents)} objects"
         raise InputError(what, file, "use a file with one object, or write the object into the case")
     return found.documents[0]
+
+
+def standard_input() -> bytes:
+    """All of standard input.
+
+    Raises:
+        InputError: it is too large.
+    """
+    return read_limited(sys.stdin.buffer, MAX_BYTES, "standard input")
+
+
+def documents(paths: Iterable[str], stdin: bytes | None) -> list[Document]:
+    """All documents in files; ``-`` is standard input. A List is replaced by its items.
+
+    Raises:
+        InputError: a file cannot be read, or is not valid YAML or JSON.
+    """
+    found: list[Document] = []
+    for path in paths:
+        read = parse_documents(stdin or b"", "standard input") if path == "-" else read_documents(Path(path))
+        for document in read:
+            found.extend(objects_in(document))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class GivenObjects:
+    """Documents by kind. As in kubectl, an object without a namespace is in ``default``.
+
+    Attributes:
+        machines: VMs and VMIs, in their order.
+        others: objects of other kinds that commands use, by kind, namespace and name.
+        skipped: the kinds that commands do not use, each once.
+    """
+
+    machines: list[Document] = field(default_factory=list)
+    others: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+
+
+def objects(found: Iterable[Document]) -> GivenObjects:
+    """Sort documents by kind.
+
+    Raises:
+        InputError: a document is not an object with a name, or a duplicate.
+    """
+    result = GivenObjects()
+    seen: dict[tuple[str, str, str], str] = {}
+    for document in found:
+        name = _kind_of(document)
+        kind = KINDS.get(name)
+        if kind is None or not _is(document, kind.group, kind.versions):
+            if name not in result.skipped:
+                result.skipped.append(name)
+            continue
+        placed = _place(document, namespaced=kind.namespaced)
+        metadata = placed.value["metadata"]
+        key = (name, metadata.get("namespace", ""), metadata["name"])
+        if key in seen:
+            raise InputError(f"{name} {quote(key[2])} is a duplicate of {seen[key]}", document.where(), "remove one")
+        seen[key] = document.where()
+        if name in MACHINES:
+            result.machines.append(placed)
+        else:
+            result.others[key] = placed.value
+    return result
+
+
+def _kind_of(document: Document) -> str:
+    value: dict[str, Any] = document.value
+    kind = value.get("kind")
+    if not isinstance(kind, str) or not kind or not isinstance(value.get("apiVersion"), str):
+        raise InputError("apiVersion or kind is missing", document.where(["kind"]), "use a Kubernetes manifest")
+    return kind
+
+
+def _is(document: Document, group: str, versions: str) -> bool:
+    """Whether it is of this group; other groups have kinds of the same name."""
+    found, _, version = document.value["apiVersion"].rpartition("/")
+    return found == group and re.fullmatch(versions, version) is not None
+
+
+def _place(document: Document, *, namespaced: bool) -> Document:
+    value = document.value
+    metadata = value.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(name, str) or not name:
+        where = document.where(["metadata", "name"])
+        raise InputError(f"metadata.name of the {value['kind']} is missing", where, "set metadata.name")
+    namespace = metadata.get("namespace") or (_NAMESPACE if namespaced else "")
+    if not isinstance(namespace, str):
+        raise InputError("metadata.namespace must be a string", document.where(["metadata", "namespace"]))
+    rest = {key: item for key, item in metadata.items() if key != "namespace"}
+    own = {"namespace": namespace} if namespaced else {}
+    # Line numbers are looked up by the identity of the parts, so the copy keeps those of the original.
+    return Document({**value, "metadata": {**rest, **own}}, document.file, document.line, document.lines)
+
+
+def parse_machine(vm: str, namespace: str | None) -> tuple[str, str]:
+    """Namespace and name of a VM, from ``[NAMESPACE/]VM`` and the option -n.
+
+    Raises:
+        InputError: two namespaces differ, or a name is not valid.
+    """
+    before, slash, name = vm.rpartition("/")
+    if slash and namespace and namespace != before:
+        what = f"the argument names the namespace {quote(before)}, but -n names {quote(namespace)}"
+        raise InputError(what, vm, "remove one of them")
+    where = before if slash else namespace or "default"
+    for text, what in ((where, "namespace"), (name, "VM")):
+        if not is_name(text):
+            raise InputError(f"{quote(text)} is not a valid {what} name", "VM", "use NAMESPACE/NAME")
+    return where, name
+
+
+def parse_release(text: str | None) -> Release | None:
+    """The release that the option names; None without the option.
+
+    Raises:
+        InputError: the text is not a version, or kubevirt-webhook does not have the rules of that release.
+    """
+    if text is None:
+        return None
+    version = parse_version(text)
+    if version is None:
+        raise InputError(f"{quote(text)} is not a valid KubeVirt version", OPTION, "use for example 1.8 or v1.8.4")
+    release = release_of(version)
+    if not release.is_supported:
+        raise InputError(f"KubeVirt {release} is not supported", OPTION, f"use {OLDEST} or a newer release")
+    return release
+
+
+kubevirt_version: Final[Callable[[Callable[..., Any]], Callable[..., Any]]] = click.option(
+    OPTION,
+    metavar="VERSION",
+    help="KubeVirt release whose rules apply, for example 1.8.  [default: that of the KubeVirt object]",
+)

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.cli.review.samples import every, result
-from webhook.cli.review.result import Result
-from webhook.cli.review.summary import Summary
+from webhook.cli.review.result import Result, Summary
 
 
 def summary(*results: Result, **fields: int) -> Summary:

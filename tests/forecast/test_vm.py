@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,20 +11,24 @@ import pytest
 from tests import builders
 from tests.builders import Json, vm
 from webhook import names
+from webhook.cluster import objects
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, KubeVirtKey, NamespaceKey, ObjectKey
+from webhook.forecast.vm import Search, SpreadAnswer, configuration_of, explain_spread
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Namespace
+from webhook.kubevirt.config import DEFAULTS
+from webhook.kubevirt.lookup import Get
 from webhook.kubevirt.resources import VMIS
-from webhook.kubevirt.views import VirtualMachine, VirtualMachineInstance
+from webhook.kubevirt.views import KubeVirt, VirtualMachine, VirtualMachineInstance
 from webhook.names import Code
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.scheduling.spread import constraints
-from webhook.review.spread_explanation import SpreadAnswer, explain
 
 VMS = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMachine", True, VirtualMachine)
 OWN: Json = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
 LABEL = names.policy_label(names.SCHEDULING)
+IMAGE = {"kind": "DataSource", "metadata": {"name": "i", "namespace": "a"}}
 
 
 def answer(
@@ -44,7 +49,7 @@ def answer(
         KubeVirtKey(): None,
     }
     settings = builders.settings(spread=spread)
-    return explain("demo", "web", settings, Facts.of(facts))
+    return explain_spread("demo", "web", settings, Facts.of(facts))
 
 
 def instance(*found: Json, own: str = "") -> VirtualMachineInstance:
@@ -133,3 +138,58 @@ def test_what_can_not_be_read() -> None:
 def test_a_vm_without_a_template_gets_constraints_like_any() -> None:
     assert answer(machine=msgspec.convert({"metadata": {"name": "web"}}, VirtualMachine)).injected
     assert answer(instance=msgspec.convert({"metadata": {"name": "web"}}, VirtualMachineInstance)).injected
+
+
+class SearchedSource(objects.Objects):
+    """A source of objects that has one image, and denies access to claims."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, str]] = []
+
+    async def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | Unavailable | None:
+        self.asked.append((kind, namespace, name))
+        if kind == "PersistentVolumeClaim":
+            return Unavailable("no")
+        return IMAGE if (kind, namespace, name) == ("DataSource", "a", "i") else None
+
+    async def kubevirts(self) -> list[KubeVirt] | Unavailable:
+        return []
+
+    async def definitions(self) -> None:
+        return None
+
+
+async def test_what_was_read_is_remembered_and_what_is_missing_too() -> None:
+    source, runs = SearchedSource(), []
+    search = Search({}, source)
+
+    def ask(get: Get) -> list[Any]:
+        runs.append(1)
+        return [get("DataSource", "a", "i"), get("DataSource", "a", "none"), get("DataSource", "a", "i")]
+
+    assert await search.answer(ask) == [IMAGE, None, IMAGE]
+    assert await search.answer(ask) == [IMAGE, None, IMAGE]
+    assert source.asked == [("DataSource", "a", "i"), ("DataSource", "a", "none")]
+    assert len(runs) == 4
+
+
+async def test_files_come_first_and_without_a_source_alone() -> None:
+    found = {("DataSource", "a", "i"): {"from": "file"}}
+    source = SearchedSource()
+
+    assert await Search(found, source).answer(lambda get: get("DataSource", "a", "i")) == {"from": "file"}
+    assert await Search(found, None).answer(lambda get: get("DataSource", "a", "x")) is None
+    assert source.asked == []
+
+
+@pytest.mark.parametrize(("namespace", "place"), [("a", "a/c"), ("", "c")])
+async def test_an_object_that_can_not_be_read(namespace: str, place: str, golden: Callable[[str], None]) -> None:
+    with pytest.raises(InputError) as caught:
+        await Search({}, SearchedSource()).answer(lambda get: get("PersistentVolumeClaim", namespace, "c"))
+    assert caught.value.where == f"PersistentVolumeClaim {place}"
+    golden(str(caught.value))
+
+
+async def test_without_a_kubevirt_its_own_settings_count() -> None:
+    for source in (None, SearchedSource()):
+        assert (await configuration_of({}, source))[0] == DEFAULTS

@@ -14,7 +14,7 @@ import pytest
 from rich.text import Text
 
 from tests.cli.runner import run
-from webhook.cli.paragraphs import WIDTH, Paragraph, fill
+from webhook.cli.console import WIDTH, Paragraph, fill
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = [

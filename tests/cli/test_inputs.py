@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.cli.review import inputs
-from webhook.cli.review.inputs import Part, batches, find, read
+from webhook.cli import inputs
+from webhook.cli.inputs import Part, batches, find, read
 from webhook.errors import InputError
 
 VM = "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: a}\n"
@@ -125,3 +125,60 @@ def test_a_large_stream_is_cut_and_keeps_its_lines() -> None:
     assert len(parts) > 2
     assert lines == [1 + number * (one.count("\n") + 1) for number in range(400)]
     assert {part.file for part in parts} == {"standard input"}
+
+
+def objects_of(*objects: Any) -> inputs.GivenObjects:
+    return inputs.objects(inputs.documents(["-"], yaml.safe_dump_all(objects).encode()))
+
+
+def obj(kind: str, api: str, name: str = "a", **metadata: Any) -> dict[str, Any]:
+    return {"apiVersion": api, "kind": kind, "metadata": {"name": name, **metadata}}
+
+
+def test_sorted_by_what_they_are(tmp_path: Path) -> None:
+    found = objects_of(
+        obj("VirtualMachine", "kubevirt.io/v1"),
+        obj("VirtualMachineInstancetype", "instancetype.kubevirt.io/v1beta1", namespace="shop"),
+        obj("VirtualMachineClusterPreference", "instancetype.kubevirt.io/v1beta1"),
+        obj("Secret", "v1"),
+        obj("Secret", "v1", "b"),
+        # A kind of another project with the same name.
+        obj("VirtualMachine", "vmoperator.vmware.com/v1alpha1"),
+        obj("VirtualMachineInstance", "kubevirt.io/v1", namespace="shop"),
+    )
+
+    assert [machine.value["kind"] for machine in found.machines] == ["VirtualMachine", "VirtualMachineInstance"]
+    assert [machine.value["metadata"]["namespace"] for machine in found.machines] == ["default", "shop"]
+    assert set(found.others) == {
+        ("VirtualMachineInstancetype", "shop", "a"),
+        ("VirtualMachineClusterPreference", "", "a"),
+    }
+    assert found.skipped == ["Secret", "VirtualMachine"]
+
+
+def test_what_was_read_stays_as_it_is() -> None:
+    (document,) = inputs.documents(["-"], yaml.safe_dump(obj("VirtualMachine", "kubevirt.io/v1")).encode())
+    inputs.objects([document])
+
+    assert document.value["metadata"] == {"name": "a"}
+
+
+@pytest.mark.parametrize(
+    ("objects", "line"),
+    [
+        ([{"kind": "VirtualMachine"}], 1),
+        ([{"apiVersion": "kubevirt.io/v1", "kind": ["VirtualMachine"]}], 2),
+        ([{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine"}], 1),
+        ([{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": [1]}], 3),
+        ([obj("VirtualMachine", "kubevirt.io/v1", name=1)], 4),  # type: ignore[arg-type]
+        ([obj("VirtualMachine", "kubevirt.io/v1", namespace=[1])], 5),
+        ([obj("VirtualMachine", "kubevirt.io/v1")] * 2, 6),
+    ],
+    ids=["no version", "list as kind", "no metadata", "list as metadata", "number as name", "list as place", "twice"],
+)
+def test_what_is_no_object(objects: list[Any], line: int, golden: Callable[[str], None]) -> None:
+    with pytest.raises(InputError) as refused:
+        inputs.objects(inputs.documents(["-"], "---\n".join(yaml.safe_dump(item) for item in objects).encode()))
+
+    assert refused.value.where == f"standard input:{line}"
+    golden(str(refused.value))

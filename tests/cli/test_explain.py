@@ -1,0 +1,440 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from click.testing import Result
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.cli.clusters import put
+from tests.cli.runner import run
+from tests.cluster.fake_apiserver import FakeApiServer, running
+from tests.forecast import clusters
+from tests.policies.migration.world import node, vmi
+from webhook.cli.explain import duration
+from webhook.forecast.report import SCHEMA, DrainPlan
+from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS
+from webhook.forecast.vm import SPREAD_SCHEMA
+from webhook.k8s.client.resources import NAMESPACES, NODES
+from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES
+from webhook.placement.target_pods import RUNTIME_CLASSES
+from webhook.policies.migration.answer import SCHEMA as MIGRATION_SCHEMA
+from webhook.policies.migration.answer import MigrationExplanation
+from webhook.policies.scheduling.spread import constraints
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "cluster"
+DRAIN_EXAMPLES = Path(__file__).parents[2] / "examples" / "drain"
+
+
+@pytest.fixture
+def settings_file(tmp_path: Path) -> Path:
+    file = tmp_path / "settings.yaml"
+    file.write_text("scheduling: {spread: hostname}\n")
+    return file
+
+
+def explain_spread(*arguments: str | Path) -> Result:
+    return run("explain", "spread", *arguments, "--cluster-from", EXAMPLES)
+
+
+def test_a_vm_whose_pods_get_constraints(settings_file: Path, golden: Callable[[str], None]) -> None:
+    result = explain_spread("shop/web", "--config", settings_file)
+
+    assert result.exit_code == 0
+    assert "(spread-injected)\n" in result.output
+    golden(result.output)
+
+
+def test_by_the_built_in_settings_there_are_none(golden: Callable[[str], None]) -> None:
+    result = explain_spread("web", "-n", "shop")
+
+    assert result.exit_code == 1
+    assert result.output.endswith("(disabled)\n")
+    golden(result.output)
+
+
+@pytest.mark.parametrize("mode", ["warn"])
+def test_other_modes(mode: str, settings_file: Path, tmp_path: Path, golden: Callable[[str], None]) -> None:
+    directory = tmp_path / "cluster"
+    shutil.copytree(EXAMPLES, directory)
+    text = (directory / "namespaces.yaml").read_text()
+    (directory / "namespaces.yaml").write_text(text.replace("/scheduling: enforce", f"/scheduling: {mode}"))
+
+    result = run("explain", "spread", "shop/web", "--config", settings_file, "--cluster-from", directory)
+
+    assert result.exit_code == 1
+    golden(result.output)
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_for_programs(output: str, settings_file: Path) -> None:
+    result = explain_spread("shop/web", "--config", settings_file, "-o", output)
+
+    answer = json.loads(result.output) if output == "json" else yaml.safe_load(result.output)
+    assert answer.pop("reason")
+    assert answer == {
+        "schema": SPREAD_SCHEMA,
+        "namespace": "shop",
+        "name": "web",
+        "kind": "VirtualMachineInstance",
+        "mode": "enforce",
+        "code": "spread-injected",
+        "injected": constraints("hostname"),
+        "present": [],
+    }
+
+
+@pytest.mark.parametrize("arguments", [["shop/none"], ["shop/web", "-n", "lab"], ["shop/UPPER"]], ids=" ".join)
+def test_mistakes(arguments: list[str], golden: Callable[[str], None]) -> None:
+    result = explain_spread(*arguments)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1
+    golden(result.stderr)
+
+
+def explain_migration(*arguments: str | Path) -> Result:
+    return run("explain", "migration", *arguments, "--cluster-from", EXAMPLES)
+
+
+def test_a_migration_that_can_succeed(golden: Callable[[str], None]) -> None:
+    result = explain_migration("shop/web", "--to", "zone=b")
+
+    assert result.exit_code == 0
+    golden(result.output)
+
+
+def test_a_migration_that_kubevirt_would_send_elsewhere(golden: Callable[[str], None]) -> None:
+    result = explain_migration("db", "-n", "shop", "--to", "zone=b")
+
+    assert result.exit_code == 1
+    golden(result.output)
+    contradictions = re.findall("Contradiction: .*(?:\n.*[^.])*", result.output)
+    assert ["volume" in each for each in contradictions] == [True], "the first line has said the other"
+
+
+def documented() -> list[tuple[str, str]]:
+    """The commands of the page, with the output that it shows."""
+    page = (EXAMPLES.parents[1] / "docs" / "migration.md").read_text()
+    blocks: list[tuple[str, str]] = re.findall(
+        r"```console\n\$ kubevirt-webhook (explain [^\n]+)\n(.*?)```", page, re.DOTALL
+    )
+    return blocks
+
+
+def test_the_page_shows_what_it_says() -> None:
+    assert len(documented()) == 3
+    for command, output in documented():
+        arguments = command.replace("examples/cluster", str(EXAMPLES)).split()
+        assert run(*arguments).output == output
+
+
+def test_one_node(golden: Callable[[str], None]) -> None:
+    result = explain_migration("shop/web", "--to", "zone=a", "--node", "node-6")
+
+    assert result.exit_code == 1
+    golden(result.output)
+    fitting = explain_migration("shop/web", "--node", "node-2")
+    assert fitting.exit_code == 0
+    golden(fitting.output)
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_for_tools(output: str) -> None:
+    result = explain_migration("shop/db", "--to", "zone=b", "-o", output)
+    read: Any = json.loads(result.output) if output == "json" else yaml.safe_load(result.output)
+
+    assert result.exit_code == 1
+    assert read["schema"] == MIGRATION_SCHEMA
+    assert read["addedNodeSelector"] == {"zone": "b"}
+    assert read["kubevirt"]["drops"] == ["zone=b"]
+    assert msgspec.convert(read, MigrationExplanation).eligible.names == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["shop/web", "--to", "zone"],
+        ["shop/web", "--to", "zone=not a label!"],
+        ["shop/web", "--node", "node-9"],
+        ["shop/nope"],
+        ["web"],
+        ["shop/archive"],
+        ["shop/web", "-n", "lab"],
+        ["a/b/c"],
+        ["shop/"],
+        ["shop/Web"],
+        ["shop/web", "--kubeconfig", "x"],
+    ],
+    ids=" ".join,
+)
+def test_what_can_not_be_told_is_one_sentence(arguments: list[str], golden: Callable[[str], None]) -> None:
+    result = explain_migration(*arguments)
+
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+    golden(result.stderr)
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(st.text(max_size=10), st.text(max_size=20), st.text(max_size=10))
+def test_whatever_is_asked_is_answered(vm: str, selector: str, name: str) -> None:
+    result = explain_migration(f"--to={selector}", f"--node={name}", "--", vm)
+
+    assert result.exit_code in (0, 1, 2)
+    assert not result.stderr or result.stderr.startswith(("Error: ", "Usage: "))
+
+
+def directory(tmp_path: Path, *objects: Any) -> Path:
+    # JSON is YAML, and of thousands of nodes it is written in no time.
+    (tmp_path / "cluster.yaml").write_text("\n---\n".join(map(json.dumps, objects)))
+    return tmp_path
+
+
+def whole(kind: str, obj: dict[str, Any], version: str = "v1") -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind} | obj
+
+
+def test_everything_there_is_to_say(tmp_path: Path, golden: Callable[[str], None]) -> None:
+    stuck = {"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable"}
+    near: Any = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
+    found = vmi({"zone": "a"}, affinity={"podAffinity": near})
+    found["status"]["conditions"] = [stuck]
+    nodes = [whole("Node", node(name, "a")) for name in ("node-a1", "node-a2")]
+    cluster = directory(tmp_path, whole("VirtualMachineInstance", found, "kubevirt.io/v1"), *nodes)
+    result = run("explain", "migration", "demo/web01", "--cluster-from", cluster)
+
+    assert result.exit_code == 1
+    golden(result.output)
+
+
+def test_more_than_one_contradiction(tmp_path: Path, golden: Callable[[str], None]) -> None:
+    found = vmi({"zone": "a", "disk": "ssd"})
+    cluster = directory(tmp_path, whole("VirtualMachineInstance", found, "kubevirt.io/v1"))
+    asked: list[str | Path] = ["--to", "zone=b", "--to", "disk=hdd", "--cluster-from", cluster]
+    output = run("explain", "migration", "demo/web01", *asked).output
+
+    assert output.count("\nContradiction: ") == 2
+    assert "Not eligible" not in output
+    golden(output)
+
+
+def test_of_many_reasons_the_largest_are_told(tmp_path: Path) -> None:
+    nodes = [node(f"n{number}", "a") for number in range(30)]
+    for each in nodes:
+        each["spec"]["taints"] = [{"key": "only-for", "value": each["metadata"]["name"], "effect": "NoSchedule"}]
+    objects = [{"apiVersion": "v1", "kind": "Node", **each} for each in nodes]
+    objects.append({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", **vmi()})
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump_all(objects))
+
+    result = run("explain", "migration", "demo/web01", "--to", "zone=b", "--cluster-from", tmp_path)
+
+    assert result.exit_code == 1
+    assert re.search(r"^  30  .*zone=b", result.output, re.MULTILINE)
+    assert result.output.count(" only-for=") == 19
+    assert "\n  and 11 more reasons; -o json shows all.\n" in result.output
+
+
+def test_a_ticket_is_a_hundred_columns_wide(tmp_path: Path) -> None:
+    nodes = [whole("Node", node(f"worker-{number:04}.example.com", "a")) for number in range(2000)]
+    cluster = directory(tmp_path, whole("VirtualMachineInstance", vmi(), "kubevirt.io/v1"), *nodes)
+    for to in ("zone=a", "zone=b"):
+        output = run("explain", "migration", "demo/web01", "--to", to, "--cluster-from", cluster).output
+        assert len(output.splitlines()) < 20
+        assert max(map(len, output.splitlines())) <= 100
+        assert "\x1b" not in output
+
+
+def test_control_characters_are_shown_not_obeyed(tmp_path: Path) -> None:
+    found = vmi()
+    found["status"]["conditions"] = [{"type": "LiveMigratable", "status": "False", "message": "\x1b[31mred"}]
+    cluster = directory(tmp_path, whole("VirtualMachineInstance", found, "kubevirt.io/v1"))
+    output = run("explain", "migration", "demo/web01", "--cluster-from", cluster).output
+
+    assert "\x1b" not in output
+    assert r"\x1b[31mred" in output
+
+
+@contextmanager
+def api_server() -> Iterator[FakeApiServer]:
+    """In a thread: the command has a loop of its own."""
+    server, loop, started = FakeApiServer(), asyncio.new_event_loop(), threading.Event()
+    put(server)
+    end = asyncio.Event()
+
+    async def serve() -> None:
+        async with running(server):
+            started.set()
+            await end.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        assert started.wait(10)
+        yield server
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join()
+        loop.close()
+
+
+def test_a_running_cluster(tmp_path: Path, golden: Callable[[str], None]) -> None:
+    with api_server() as server:
+        config = server.kubeconfig(tmp_path / "config")
+        result = run("explain", "migration", "demo/web01", "--kubeconfig", config)
+        verbs = {asked.verb for asked in server.asked}
+        server.fail("/api/v1/nodes", 403)
+        forbidden = run("explain", "migration", "demo/web01", "--kubeconfig", config)
+
+    assert result.exit_code == 0
+    assert "Not evaluated" not in result.output
+    golden(result.output)
+    assert verbs == {"get"}, "nothing is watched"
+    assert forbidden.exit_code == 2
+    golden(forbidden.stderr)
+
+
+def explain_drain(*arguments: str | Path) -> Result:
+    return run("explain", "drain", *arguments, "--cluster-from", DRAIN_EXAMPLES)
+
+
+@pytest.mark.parametrize("arguments", [["node-1"], ["node-2"], ["node-1", "node-2"], ["--rolling"]], ids=" ".join)
+def test_what_a_drain_does(arguments: list[str], golden: Callable[[str], None]) -> None:
+    result = explain_drain(*arguments)
+
+    assert result.exit_code == (0 if arguments == ["node-2"] else 1)
+    assert max(map(len, result.output.splitlines())) <= 100
+    golden(result.output)
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_a_plan_for_programs(output: str) -> None:
+    result = explain_drain("node-1", "-o", output)
+    read: Any = json.loads(result.output) if output == "json" else yaml.safe_load(result.output)
+    found = msgspec.convert(read, DrainPlan)
+
+    assert result.exit_code == 1
+    assert (found.schema, found.moves, found.shuts_down, found.blocks) == (SCHEMA, 3, 1, 2)
+    assert read["limits"] | {"perCluster": 5, "perNode": 2} == read["limits"]
+
+
+def test_bandwidth_changes_the_time_only() -> None:
+    slow, fast = (
+        msgspec.convert(json.loads(explain_drain("node-1", "-o", "json", "--bandwidth", text).output), DrainPlan)
+        for text in ("16Mi", "1Gi")
+    )
+
+    assert slow.seconds > fast.seconds
+    assert slow.at_most_seconds == fast.at_most_seconds
+    assert [step.vms for step in slow.steps] == [step.vms for step in fast.steps]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["node-9"],
+        ["node-1", "node-1"],
+        ["node-1", "--bandwidth", "fast"],
+        ["node-1", "--bandwidth", "0"],
+        ["node-1", "--kubeconfig", "x"],
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_one_sentence(arguments: list[str], golden: Callable[[str], None]) -> None:
+    result = explain_drain(*arguments)
+
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    golden(result.stderr)
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(st.text(max_size=10), st.text(max_size=10), st.booleans())
+def test_whatever_drain_is_asked_is_answered(name: str, bandwidth: str, rolling: bool) -> None:
+    result = explain_drain(f"--bandwidth={bandwidth}", *(["--rolling"] if rolling else []), "--", name)
+
+    assert result.exit_code in (0, 1, 2)
+    assert not result.stderr or result.stderr.startswith(("Error: ", "Usage: "))
+
+
+def test_what_tenants_wrote_is_shown_not_obeyed(tmp_path: Path) -> None:
+    condition = {"type": "LiveMigratable", "status": "False", "reason": "No", "message": "\x1b[31mred\nblue"}
+    vmi, pod = clusters.vm("web", "a", condition=condition, evictionStrategy="LiveMigrate")
+    objects = [
+        {"apiVersion": "v1", "kind": "Node", **clusters.node("a")},
+        {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", **vmi},
+        {"apiVersion": "v1", "kind": "Pod", **pod},
+    ]
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump_all(objects))
+    output = run("explain", "drain", "a", "--cluster-from", tmp_path).output
+
+    assert "\x1b" not in output
+    assert r"\x1b[31mred blue" in " ".join(output.split()), "a line feed begins no line"
+    assert "no KubeVirt object" in " ".join(output.split())
+
+
+def test_a_value_of_a_wrong_type_in_a_file(tmp_path: Path) -> None:
+    vmi, _ = clusters.vm("web", "a", volumes="none")
+    (tmp_path / "a.yaml").write_text(
+        yaml.safe_dump({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", **vmi})
+    )
+    result = run("explain", "drain", "a", "--cluster-from", tmp_path)
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: VirtualMachineInstance shop/web: ")
+
+
+def test_a_drain_of_a_running_cluster(tmp_path: Path) -> None:
+    vmi, pod = clusters.vm("web", "a", evictionStrategy="LiveMigrate")
+    with api_server() as server:
+        for resource in (NODES, RUNNING_PODS, VMIS, KUBEVIRTS, MIGRATIONS, NAMESPACES, BUDGETS, CLAIMS, VOLUMES):
+            server.serve(resource)
+        server.serve(RUNTIME_CLASSES)
+        for name in ("node-a1", "node-a2", "node-b1"):
+            server.remove(NODES, name)
+        for one in (clusters.node("a"), clusters.node("b")):
+            server.put(NODES, one["metadata"]["name"], **one)
+        server.put(VMIS, "web", "shop", **vmi)
+        server.put(RUNNING_PODS, "p", "shop", **pod)
+        config = server.kubeconfig(tmp_path / "config")
+        can = run("explain", "drain", "a", "--kubeconfig", config, "-o", "json")
+        verbs = {asked.verb for asked in server.asked}
+        server.fail(BUDGETS.path(), 403)
+        partly = run("explain", "drain", "a", "--kubeconfig", config, "-o", "json")
+        server.fail(NODES.path(), 403)
+        cannot = run("explain", "drain", "a", "--kubeconfig", config)
+
+    assert can.exit_code == 0
+    assert json.loads(can.output)["steps"][0]["vms"][0]["to"] == "b"
+    assert verbs == {"get"}, "nothing is watched or written"
+    assert any("PodDisruptionBudgets" in gap for gap in json.loads(partly.output)["gaps"])
+    assert (cannot.exit_code, cannot.stdout) == (3, "")
+    assert "grant list on nodes" in cannot.stderr
+
+
+def test_nothing_answers(tmp_path: Path) -> None:
+    with api_server() as server:
+        config = server.kubeconfig(tmp_path / "config")
+    result = run("explain", "drain", "a", "--kubeconfig", config)
+
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (3, "", 1)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (59, "59s"), (60, "1m"), (61, "2m"), (3600, "1h"), (5400, "1h 30m")]
+)
+def test_times_for_people(seconds: int, text: str) -> None:
+    assert duration(seconds) == text

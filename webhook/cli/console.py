@@ -1,0 +1,130 @@
+"""Decisions as text; colored only on a terminal."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from webhook.admission.credentials import scrub_prose
+from webhook.admission.redaction import redact
+from webhook.cli import write
+from webhook.text import visible, visible_lines
+
+Report = TypeVar("Report", bound=msgspec.Struct)
+STYLES: Final = {
+    "patched": "bold green",
+    "would-patch": "green",
+    "denied": "bold red",
+    "would-deny": "red",
+    "error": "bold yellow",
+    "allowed": "cyan",
+    "skipped": "dim",
+}
+# Of a terminal as it opens, and of output that goes into a file.
+WIDTH: Final = 80
+# Longer lines are hard to read, however wide the terminal is.
+_WIDEST: Final = 100
+
+
+class _VisibleConsole(Console):
+    """Escapes control sequences in every text, so that only the program's own styles reach the terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments of anything."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible_lines(segment.text), segment.style)
+
+
+def console() -> Console:
+    """Standard output; without wrapping if it is not a terminal, so that lines can be searched."""
+    result = _VisibleConsole(highlight=False)
+    return result if result.is_terminal else _VisibleConsole(highlight=False, width=10_000, soft_wrap=True)
+
+
+def error_console() -> Console:
+    """Standard error, for what moves on a terminal."""
+    return _VisibleConsole(stderr=True, highlight=False)
+
+
+def safe(text: str) -> str:
+    """Untrusted text for a line on a terminal, with control characters escaped."""
+    return visible(text)
+
+
+def change_line(change: dict[str, Any]) -> str:
+    """``path: old → new``."""
+    old = "(none)" if change["old"] is None else change["old"]
+    return f"{path_text(change['path'])}: {old} → {change['new']}"
+
+
+def path_text(path: Iterable[str]) -> str:
+    """A path for people: ``metadata.annotations[example.com/a]``."""
+    text = ""
+    for segment in path:
+        text += f"[{segment}]" if "." in segment or "/" in segment else f".{segment}"
+    return text.removeprefix(".")
+
+
+class Paragraph(NamedTuple):
+    """A line, or more where it is too long for one; an empty one separates others.
+
+    Attributes:
+        text: what it says; control characters and credentials in it are not shown.
+        style: for the terminal.
+        indent: what the first line begins with.
+        hanging: how many spaces the others begin with; None: as many as the first one.
+    """
+
+    text: str = ""
+    style: str = ""
+    indent: str = ""
+    hanging: int | None = None
+
+
+def fill(paragraph: Paragraph, width: int) -> str:
+    """The lines of a paragraph. No word is broken, so that names and labels can be searched and copied.
+
+    Args:
+        paragraph: what to write.
+        width: of a line, in characters.
+    """
+    # A line feed that a tenant wrote begins no line.
+    return textwrap.fill(
+        scrub_prose(safe(paragraph.text.replace("\n", " "))),
+        width,
+        initial_indent=paragraph.indent,
+        subsequent_indent=" " * (len(paragraph.indent) if paragraph.hanging is None else paragraph.hanging),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def print_paragraphs(paragraphs: Iterable[Paragraph]) -> None:
+    """Print paragraphs on standard output, as wide as the terminal is."""
+    out = console()
+    width = min(out.width, _WIDEST) if out.is_terminal else WIDTH
+    for paragraph in paragraphs:
+        # Lines end here alone: what is longer than the terminal is one word, which the terminal continues.
+        out.print(Text(fill(paragraph, width), style=paragraph.style), soft_wrap=True)
+
+
+def print_report(report: Report, output: str, paragraphs: Callable[[Report], Iterable[Paragraph]]) -> None:
+    """Print what a command found out, without the secrets in it.
+
+    Args:
+        report: what it found out.
+        output: ``json``, ``yaml``, or ``text``.
+        paragraphs: says it in text.
+    """
+    if output == "text":
+        print_paragraphs(paragraphs(report))
+        return
+    plain = redact(msgspec.to_builtins(report))
+    write.data(json.dumps(plain, indent=2) if output == "json" else write.dump([plain]))

@@ -1,0 +1,596 @@
+"""What becomes of a VM: the VMI that KubeVirt makes of it, what the policies do with it, and where its pods can go.
+
+Field names of the explanations are camelCase; a field is never removed or given another meaning under the same schema,
+but more may come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from uuid import UUID, uuid5
+
+import msgspec
+
+from webhook import names
+from webhook.admission.decision import Decision
+from webhook.admission.redaction import redact
+from webhook.cluster.directory import describe_wrong_type
+from webhook.cluster.objects import Objects
+from webhook.cluster.source import Cluster
+from webhook.errors import InputError, Unavailable
+from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
+from webhook.forecast.requests import RequestReport, VmRequests, eviction_of, migration_of, pod_of
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.pods import SpreadConstraint
+from webhook.k8s.views import Unstructured, View
+from webhook.k8s.yaml_builder import format_path
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.definitions import DEFINITIONS, Definition, fields_of
+from webhook.kubevirt.go_json.origins import Origin, leaves
+from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.install import KubeVirtInstall, find_in_use
+from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.releases.definitions import Definitions
+from webhook.kubevirt.releases.release import Release
+from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS, VMIS
+from webhook.kubevirt.rules import rules_of
+from webhook.kubevirt.views import KubeVirt, VirtualMachine, VirtualMachineInstance
+from webhook.kubevirt.vm import creation
+from webhook.kubevirt.vm.creation import Created, CreationDenied
+from webhook.placement.demand import target_pod_demand
+from webhook.placement.index import NodeIndex
+from webhook.placement.machines import LAUNCHER_PODS, Vmi
+from webhook.placement.target_pods import target_pod_requirements
+from webhook.policies.common.required_facts import Unreadable, read
+from webhook.policies.migration.answer import MigrationExplanation, Nodes
+from webhook.policies.migration.explanation import explain as explain_migration
+from webhook.policies.scheduling import spread
+from webhook.review import scope
+from webhook.review.replay import replay
+from webhook.settings.snapshot import Settings
+
+_OURS: Final = "kubevirt-webhook"
+_CREATED_BY: Final = "kubevirt.io/created-by"
+# Of a VMI that does not exist yet.
+_UID: Final = "00000000-0000-0000-0000-000000000000"
+
+# The namespace of generated UUIDs: KubeVirt's are random, these are the same in every run.
+_UUIDS: Final = UUID("b9d2c9a6-2f0a-5d0e-8d5e-0d3c3b0f6b52")
+
+VM_SCHEMA: Final = "kubevirt-webhook.github.io/explain-vm/v1alpha1"
+T = TypeVar("T")
+ObjectId: TypeAlias = tuple[str, str, str]  # kind, namespace and name
+SPREAD_SCHEMA: Final = "kubevirt-webhook.github.io/explain_spread-spread/v1alpha1"
+
+_VMS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMachine", True, VirtualMachine)
+
+
+class FieldReport(View, frozen=True):
+    """A value of the VMI.
+
+    Attributes:
+        path: for example ``spec.domain.cpu.cores``.
+        value: plain JSON, without secrets.
+        origin: where it comes from: ``vm`` (or ``vmi``), ``instancetype``, ``preference``, ``cluster settings``,
+            ``KubeVirt default`` or ``kubevirt-webhook``.
+        name: the instancetype's or preference's; empty for other origins.
+        random: KubeVirt makes another value each time.
+    """
+
+    path: str
+    value: Any
+    origin: str
+    name: str = ""
+    random: bool = False
+
+
+class NamedReport(View, frozen=True):
+    """An instancetype or a preference that takes part.
+
+    Attributes:
+        role: ``instancetype`` or ``preference``.
+        inferred_from: the volume from which it was inferred; empty: the VM names it.
+        injected: kubevirt-webhook chose it, the namespace's default.
+    """
+
+    role: str
+    kind: str
+    name: str
+    inferred_from: str
+    injected: bool
+
+
+class VmExplanation(View, frozen=True):
+    """The whole explanation.
+
+    Attributes:
+        schema: `VM_SCHEMA`.
+        kind: ``VirtualMachine``, or ``VirtualMachineInstance`` where no VM stands behind it.
+        running_on: the node that it runs on; empty: none.
+        scheduler: the scheduler of its next pods; empty: there will be none.
+        requests: what the policies do with each request for it, in the order of its life.
+        denial: why KubeVirt itself would not create its VMI; empty: it would.
+        named: the instancetype and the preference.
+        fields: the values of its next VMI, in the VMI's order.
+        nodes: the nodes on which it could start, as far as they do not depend on other pods; None: there is no VMI.
+        migration: where it could migrate to; None: it does not run.
+        gaps: what could not be taken into account, clauses.
+    """
+
+    schema: str
+    namespace: str
+    name: str
+    kind: str
+    running_on: str
+    scheduler: str
+    requests: tuple[RequestReport, ...]
+    denial: str
+    named: tuple[NamedReport, ...]
+    fields: tuple[FieldReport, ...]
+    nodes: Nodes | None
+    migration: MigrationExplanation | None
+    gaps: tuple[str, ...]
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether a policy or KubeVirt would deny the VM or its VMI."""
+        vms = ("VirtualMachine", "VirtualMachineInstance")
+        return bool(self.denial) or any(each.is_denied for each in self.requests if each.kind in vms)
+
+
+class _Needed(Exception):  # noqa: N818 - never leaves this module
+    """An object that has not been read yet."""
+
+    def __init__(self, kind: str, namespace: str, name: str) -> None:
+        super().__init__(kind, namespace, name)
+        self.key = (kind, namespace, name)
+
+
+class Search:
+    """Looks up objects, first in the files of a command, then in the source.
+
+    The rules are plain functions that cannot wait: where they need an unread object, it is read and they run again.
+
+    Args:
+        others: the objects in the files.
+        source: the source of all others; None: they do not exist.
+    """
+
+    def __init__(self, others: Mapping[ObjectId, Json], source: Objects | None) -> None:
+        self._known: dict[ObjectId, Json | None] = dict(others)
+        self._source = source
+
+    async def answer(self, ask: Callable[[Get], T]) -> T:
+        """The result of a function, once all objects that it needs have been read.
+
+        Raises:
+            InputError: an object cannot be read, or the function raises it.
+        """
+        while True:
+            try:
+                return ask(self._get)
+            except _Needed as needed:
+                self._known[needed.key] = await self._read(*needed.key)
+
+    def _get(self, kind: str, namespace: str, name: str) -> Json | None:
+        key = (kind, namespace, name)
+        if key not in self._known:
+            if self._source is None:
+                return None
+            raise _Needed(*key)
+        return self._known[key]
+
+    async def _read(self, kind: str, namespace: str, name: str) -> Json | None:
+        assert self._source
+        read = await self._source.get(kind, namespace, name)
+        if isinstance(read, Unavailable):
+            place = f"{namespace}/{name}" if namespace else name
+            raise InputError(f"cannot be read: {read.why}", f"{kind} {place}", "add it to the file")
+        return read
+
+
+async def configuration_of(
+    others: Mapping[ObjectId, Json], source: Objects | None, release: Release | None = None
+) -> tuple[ClusterConfig, str]:
+    """KubeVirt's configuration, and a clause that names its source.
+
+    Args:
+        others: the objects in the files, among which may be a KubeVirt object.
+        source: the cluster whose KubeVirt object counts where the files have none; None: KubeVirt's built-in settings
+            count.
+        release: whose rules apply, with the fields that its tables list, instead of the release of the KubeVirt object.
+
+    Raises:
+        InputError: the KubeVirt object cannot be read, or is not valid.
+    """
+    installs = [_view(obj, KubeVirt) for (kind, _, _), obj in others.items() if kind == "KubeVirt"]
+    if not installs and source:
+        read = await source.kubevirts()
+        if isinstance(read, Unavailable):
+            raise InputError(f"cannot be read: {read.why}", "KubeVirt", "add the KubeVirt object to the file")
+        installs = [*read]
+    kubevirt = find_in_use(installs)
+    if kubevirt is None:
+        defaults = ClusterConfig.of(None, rules=rules_of(release)) if release else DEFAULTS
+        return defaults, "KubeVirt's defaults"
+    name = f"KubeVirt {kubevirt.meta.namespace or ''}/{kubevirt.meta.name or ''}"
+    definitions = None if release else await _definitions(others, source)
+    try:
+        configuration = ClusterConfig.of_kubevirt(kubevirt, release, definitions)
+    except InputError as error:
+        raise InputError(error.what, f"{name}: {error.where}", error.fix) from None
+    if not kubevirt.is_in_use:
+        return configuration, f"KubeVirt's defaults; {name} has no status.phase, so KubeVirt does not use it yet"
+    return configuration, name
+
+
+async def _definitions(others: Mapping[ObjectId, Json], source: Objects | None) -> Definitions | None:
+    own = fields_of(_view(obj, Definition) for (kind, _, _), obj in others.items() if kind == DEFINITIONS.kind)
+    return own if own or not source else await source.definitions()
+
+
+def _view(obj: Json, view: type[T]) -> T:
+    try:
+        return msgspec.convert(obj, view)
+    except msgspec.ValidationError as error:
+        path, what, fix = describe_wrong_type(obj, error)
+        raise InputError(what, f"{obj['kind']}: {format_path(path)}", fix) from error
+
+
+class SpreadAnswer(msgspec.Struct, frozen=True, rename="camel"):
+    """The whole explanation; no field is removed or changes its meaning under the same `SPREAD_SCHEMA`.
+
+    Attributes:
+        schema: `SPREAD_SCHEMA`.
+        namespace: the VM's namespace.
+        name: the VM's name.
+        kind: the object that was explained: ``VirtualMachineInstance`` where there is one, else ``VirtualMachine``.
+        mode: mode of the namespace: ``enforce``, ``warn``, ``audit`` or ``off``.
+        code: one of `names.Code`.
+        reason: the code in words, a clause.
+        injected: what kubevirt-webhook writes into the pods, or would write where the mode only observes.
+        present: what the VM's owner wrote, or an earlier injection.
+    """
+
+    schema: str
+    namespace: str
+    name: str
+    kind: str
+    mode: str
+    code: str
+    reason: str
+    injected: list[dict[str, Any]]
+    present: list[dict[str, Any]]
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether the pods get constraints, from the owner or from this server."""
+        return bool(self.present) or (bool(self.injected) and self.mode == names.ENFORCE)
+
+
+def explain_spread(namespace: str, name: str, settings: Settings, facts: Facts) -> SpreadAnswer:
+    """Explain it, by the rules of `spread.pods`.
+
+    Raises:
+        InputError: there is no such VM.
+        Unreadable: something that it depends on cannot be read.
+        NotRead: a fact has not been read yet.
+    """
+    vm_or_vmi, own = _find_vmi(namespace, name, facts)
+    scheduling = settings.scheduling
+    where = scope.of_namespace(
+        names.SCHEDULING, "enforce", namespace, facts, scheduling.cluster_wide, settings.excluded_namespaces
+    )
+    if where.reason is None:
+        decision = spread.launchers_of(vm_or_vmi, scheduling.under(where.parameters), annotation=own)
+        code, reason = decision.code, decision.reasons[0].text
+    else:
+        decision, code, reason = None, where.reason.code, where.reason.text
+    return SpreadAnswer(
+        schema=SPREAD_SCHEMA,
+        namespace=namespace,
+        name=name,
+        kind="VirtualMachine" if isinstance(vm_or_vmi, VirtualMachine) else "VirtualMachineInstance",
+        mode=where.mode,
+        code=code,
+        reason=reason,
+        injected=_injected_constraints(decision),
+        present=_present_constraints(vm_or_vmi),
+    )
+
+
+def _find_vmi(namespace: str, name: str, facts: Facts) -> tuple[VirtualMachineInstance | VirtualMachine, object]:
+    """The VMI, or else the VM, and the owner's annotation."""
+    facts.need(ObjectKey(VMIS, namespace, name), ObjectKey(_VMS, namespace, name))
+    vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
+    if vmi:
+        return vmi, vmi.meta.annotation(names.SPREAD_ANNOTATION)
+    vm = read(facts, ObjectKey(_VMS, namespace, name), f"VirtualMachine {namespace}/{name}")
+    if vm is None:
+        raise InputError(f"VirtualMachine {namespace}/{name} does not exist", fix="check the name and the namespace")
+    metadata = vm.template.metadata if vm.template else None
+    return vm, metadata.annotation(names.SPREAD_ANNOTATION) if metadata else None
+
+
+def _injected_constraints(decision: Decision | None) -> list[dict[str, Any]]:
+    """The constraints that a decision writes; none where it writes nothing."""
+    value = decision.notes.get("spread") if decision else None
+    return spread.constraints(value) if isinstance(value, str) else []
+
+
+def _present_constraints(vm_or_vmi: VirtualMachineInstance | VirtualMachine) -> list[dict[str, Any]]:
+    written: Sequence[SpreadConstraint | dict[str, Any]] | None = None
+    if isinstance(vm_or_vmi, VirtualMachine):
+        if vm_or_vmi.template and vm_or_vmi.template.spec:
+            written = vm_or_vmi.template.spec.topology_spread_constraints
+    elif vm_or_vmi.spec:
+        written = vm_or_vmi.spec.topology_spread_constraints
+    plain: list[dict[str, Any]] = msgspec.to_builtins(written or [])
+    return [{key: value for key, value in constraint.items() if value is not None} for constraint in plain]
+
+
+class StandInUuids:
+    """Stand-ins for the random UUIDs of a machine: different ones, but the same in every run.
+
+    Args:
+        machine: the VM or VMI, plain JSON.
+
+    Attributes:
+        made: the stand-ins so far.
+    """
+
+    def __init__(self, machine: Json) -> None:
+        self._name: Final = f"{machine['metadata']['namespace']}/{machine['metadata']['name']}"
+        self.made: list[str] = []
+
+    def restart(self) -> Callable[[], str]:
+        """From the first one on."""
+        self.made = []
+        return self._next
+
+    def _next(self) -> str:
+        self.made.append(str(uuid5(_UUIDS, f"{self._name}/{len(self.made)}")))
+        return self.made[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A leaf of an object.
+
+    Attributes:
+        value: plain JSON; an empty object or list is a leaf.
+        stand_in: KubeVirt generates the value at random, so it will be different.
+    """
+
+    path: str
+    value: Any
+    origin: Origin
+    stand_in: bool
+
+
+def leaves_of(created: Created, shown: Mapping[str, Any], stand_ins: Collection[str]) -> Iterator[Leaf]:
+    """All leaves of an object, in its order.
+
+    Args:
+        created: what KubeVirt makes, with the origin of each value.
+        shown: the same object as it may be shown, without secrets.
+        stand_ins: values that stand for random ones.
+    """
+    for path, value in leaves(shown):
+        # Where a secret hides more than a leaf, all of it came from the same place.
+        origin = created.origins.get(path) or next(
+            (each for own, each in created.origins.items() if own.startswith(path)), Origin.VM
+        )
+        yield Leaf(path, value, origin, isinstance(value, str) and value in stand_ins)
+
+
+class Sources(NamedTuple):
+    """Where an explanation reads the cluster.
+
+    Attributes:
+        cluster: what the policies ask, as in the server.
+        once: reads each object once, as it is now.
+        objects: instancetypes, preferences and volumes, whole.
+    """
+
+    cluster: Cluster
+    once: Cluster
+    objects: Objects
+
+
+async def explain_vm(sources: Sources, settings: Settings, namespace: str, name: str, deadline: float) -> VmExplanation:
+    """Explain what the policies do to a VM in its life, and where the values of its VMI come from.
+
+    Args:
+        sources: where the cluster is read.
+        settings: the settings of the server.
+        namespace: the VM's namespace.
+        name: the VM's name.
+        deadline: on the running loop's clock, in seconds.
+
+    Raises:
+        InputError: the VM does not exist.
+        Unreadable: something that it depends on cannot be read.
+    """
+    return await _VmExplainer(sources, settings, namespace, name, deadline).explain()
+
+
+class _VmExplainer:
+    """One explanation of a VM.
+
+    Args:
+        sources: where everything is read.
+        settings: the settings of the server.
+        namespace: the VM's namespace.
+        name: the VM's name.
+        deadline: on the running loop's clock, in seconds.
+    """
+
+    def __init__(self, sources: Sources, settings: Settings, namespace: str, name: str, deadline: float) -> None:
+        self._sources: Final = sources
+        self._settings: Final = settings
+        self._place: Final = (namespace, name)
+        self._deadline: Final = deadline
+        self._requests: Final = VmRequests(sources.cluster, settings, deadline)
+
+    async def explain(self) -> VmExplanation:
+        """The explanation.
+
+        Raises:
+            InputError: the VM does not exist.
+            Unreadable: something that it depends on cannot be read.
+        """
+        vm, running = await self._read("VirtualMachine"), await self._read("VirtualMachineInstance")
+        present = vm or running
+        if present is None:
+            raise InputError(
+                f"VirtualMachine {'/'.join(self._place)} does not exist", fix="check the name and the namespace"
+            )
+        patched, report = await self._requests.create(present, by_owner=True)
+        # What exists has been changed already, or was created before the policies were.
+        base = present if (present["metadata"].get("uid") and vm) else patched
+        reports, denial, created = [report], "", None
+        configuration, _ = await configuration_of({}, self._sources.objects)
+        uuids = StandInUuids(base)
+        try:
+            created = await self._create_vmi(base, uuids, configuration)
+        except CreationDenied as denied:
+            denial = denied.what
+        vmi, pod = None, None
+        if created:
+            vmi = {**created.obj, "metadata": {**created.obj["metadata"], "uid": _uid(running)}}
+            if vm:
+                vmi, report = await self._requests.create(vmi)
+                reports.append(report)
+            pod, report = await self._requests.create(pod_of(vmi), vmi=vmi)
+            reports.append(report)
+        if running and (running.get("status") or {}).get("nodeName"):
+            reports += await self._when_running(running)
+        migration = await self._migration() if running else None
+        return VmExplanation(
+            schema=VM_SCHEMA,
+            namespace=self._place[0],
+            name=self._place[1],
+            kind="VirtualMachine" if vm else "VirtualMachineInstance",
+            running_on=((running or {}).get("status") or {}).get("nodeName") or "",
+            scheduler=pod["spec"]["schedulerName"] if pod else "",
+            requests=tuple(reports),
+            denial=denial,
+            named=tuple(_named_reports(created, base)) if created else (),
+            fields=tuple(_field_reports(created, vmi, base, uuids)) if created and vmi else (),
+            nodes=await self._nodes(vmi) if vmi else None,
+            migration=migration,
+            gaps=(),
+        )
+
+    async def _read(self, kind: str) -> Json | None:
+        resource = UNSTRUCTURED_VMS if kind == "VirtualMachine" else UNSTRUCTURED_VMIS
+        found = await self._sources.once.read(ObjectKey(resource, *self._place), self._deadline)
+        if isinstance(found, Unavailable):
+            raise Unreadable(f"{kind} {'/'.join(self._place)} cannot be read: {found.why}")
+        if found is None:
+            return None
+        assert isinstance(found, Unstructured)
+        plain = found.plain()
+        metadata = {key: value for key, value in plain["metadata"].items() if value is not None}
+        return {**plain, "kind": kind, "apiVersion": plain["apiVersion"] or "kubevirt.io/v1", "metadata": metadata}
+
+    async def _create_vmi(self, base: Json, uuids: StandInUuids, configuration: ClusterConfig) -> Created:
+        search = Search({}, self._sources.objects)
+        if base["kind"] == "VirtualMachineInstance":
+            return await search.answer(lambda _: creation.from_vmi(base, uuids.restart(), configuration))
+        return await search.answer(lambda get: creation.from_vm(base, get, uuids.restart(), configuration))
+
+    async def _when_running(self, running: Json) -> list[RequestReport]:
+        """What the policies do with a migration without a selector, and with an eviction by the descheduler."""
+        namespace, name = self._place
+        _, migration = await self._requests.create(migration_of(namespace, name), by_owner=True)
+        reports = [migration]
+        key = ListKey(LAUNCHER_PODS, namespace, f"{_CREATED_BY}={running['metadata'].get('uid', '')}")
+        pods = await self._sources.once.read(key, self._deadline)
+        present = [] if isinstance(pods, Unavailable) else [each for each in pods or () if each.node_name]
+        requester = next(iter(self._settings.eviction.requesters), "")
+        if present and requester:
+            eviction = eviction_of(namespace, present[-1].meta.name or "", requester)
+            _, report = await self._requests.create(eviction, by_owner=True)
+            reports.append(report)
+        return reports
+
+    async def _migration(self) -> MigrationExplanation | None:
+        namespace, name = self._place
+        once = self._sources.once
+        try:
+            return await replay(
+                lambda facts: explain_migration(namespace, name, {}, facts),
+                once,
+                Facts(peek=once.peek),
+                self._deadline,
+                "explain vm",
+            )
+        except InputError:
+            return None  # it has ended meanwhile
+
+    async def _nodes(self, vmi: Json) -> Nodes:
+        """Where the VMI could start."""
+        once = self._sources.once
+        nodes = await once.read(NodesKey(), self._deadline)
+        install = await once.read(KubeVirtKey(), self._deadline)
+        configuration = install.configuration if isinstance(install, KubeVirtInstall) else install or DEFAULTS
+        if isinstance(nodes, Unavailable):
+            raise Unreadable(f"the nodes cannot be read: {nodes.why}")
+        if isinstance(configuration, Unavailable):
+            raise Unreadable(f"KubeVirt's configuration cannot be read: {configuration.why}")
+        view = msgspec.convert({**vmi, "status": {}}, Vmi)
+        requested = target_pod_demand(view, None, None, configuration)
+        required = target_pod_requirements(view, configuration=configuration, requests=requested.requests)
+        eligibility = (nodes or NodeIndex()).review(required)
+        return Nodes(eligibility.count, eligibility.names())
+
+
+def _uid(running: Json | None) -> str:
+    return str((running or {}).get("metadata", {}).get("uid") or _UID)
+
+
+def _named_reports(created: Created, base: Json) -> Iterator[NamedReport]:
+    for origin, named in created.named.items():
+        mark = {
+            "instancetype": names.INJECTED_INSTANCETYPE_ANNOTATION,
+            "preference": names.INJECTED_PREFERENCE_ANNOTATION,
+        }[origin.value]
+        injected = _annotations(base).get(mark) == f"{named.kind}/{named.name}"
+        yield NamedReport(origin.value, named.kind, named.name, named.volume, injected)
+
+
+def _field_reports(created: Created, vmi: Json, base: Json, uuids: StandInUuids) -> Iterator[FieldReport]:
+    """The values of the VMI; what a policy has added counts as kubevirt-webhook's, as do its annotations."""
+    shown = redact(vmi)
+    before = dict(created.origins)
+    ours = _annotated_paths(vmi, base)
+    for field in leaves_of(created, shown, frozenset(uuids.made)):
+        if field.path == "metadata.uid" or field.path in ("apiVersion", "kind"):
+            continue
+        named = created.named.get(field.origin)
+        if field.path.startswith(ours) or field.path not in before:
+            yield FieldReport(field.path, field.value, _OURS)
+        else:
+            origin = base["kind"] == "VirtualMachineInstance" and field.origin.value == "vm"
+            label = "vmi" if origin else field.origin.value
+            yield FieldReport(field.path, field.value, label, named.name if named else "", field.stand_in)
+
+
+def _annotated_paths(vmi: Json, base: Json) -> tuple[str, ...]:
+    """The paths of values that annotations of kubevirt-webhook call its own."""
+    annotations = {**_annotations(base), **_annotations(vmi)}
+    paths = [f"metadata.annotations[{names.DOMAIN}/injected-"]
+    if annotations.get(names.INJECTED_SCHEDULER_ANNOTATION) == (vmi["spec"].get("schedulerName") or ""):
+        paths.append("spec.schedulerName")
+    if names.INJECTED_SPREAD_ANNOTATION in annotations:
+        paths.append("spec.topologySpreadConstraints")
+    return tuple(paths)
+
+
+def _annotations(obj: Json) -> dict[str, str]:
+    template = (obj["spec"].get("template") or {}).get("metadata") or {}
+    return {**(obj["metadata"].get("annotations") or {}), **(template.get("annotations") or {})}
