@@ -97,6 +97,7 @@ class Code:
     INVALID_OBJECT: Final = "invalid-object"
     BUG: Final = "internal-error"
     TOO_COMPLEX: Final = "too-complex"
+    OVERLOADED: Final = "overloaded"
     BEING_DELETED: Final = "being-deleted"
     OTHER_OPERATION: Final = "other-operation"
 

@@ -102,7 +102,7 @@ class _Server:
         # The clock stands still: a new second is formatted, and that is a call.
         reviewer = Reviewer(files, lambda: settings, audit, metrics, wall=lambda: 1_700_000_000.0)
         app = App(reviewer, BY_PATH, metrics, 64)
-        self._connection = app.server()()
+        self._connection = app.server().connection()
         self._transport = _Transport()
         self._connection.connection_made(self._transport)
 

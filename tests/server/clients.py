@@ -8,7 +8,7 @@ import ssl
 from tests.server.conftest import ServedApp
 from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, until
-from webhook.server.lifecycle import split_address
+from webhook.server.edge import split_address
 
 REQUEST = head(len(BODY)) + BODY
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -41,5 +41,5 @@ async def unharmed(server: ServedApp) -> None:
     """The server serves the next client, holds nothing for those before, and had no internal error."""
     assert (await server.post(PODS, BODY))[0] == 200
     await until(lambda: server.app.in_flight == 0, "requests to end")
-    assert server.app.bodies.taken_bytes == 0
+    assert server.app.taken_bytes == 0
     assert server.counted.crashes == []

@@ -11,7 +11,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 
 from certs.source import Pair, self_signed
 from tests import builders
@@ -23,7 +22,7 @@ from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.server import tls
 from webhook.server.app import App
-from webhook.server.lifecycle import listen
+from webhook.server.edge import Server
 
 
 @dataclass
@@ -67,7 +66,7 @@ class ServedApp:
     trust: ssl.SSLContext
     client: aiohttp.ClientSession
     kept: KeptInMemory
-    server: web.Server
+    server: Server
 
     async def post(self, path: str, body: bytes, **headers: str) -> tuple[int, str]:
         async with self.client.post(
@@ -100,13 +99,12 @@ async def start() -> AsyncIterator[Start]:
         app = kind(reviewer, BY_PATH, counted, max_in_flight, clients)
         pair = self_signed(["localhost", "127.0.0.1"])
         server = app.server()
-        runner = web.ServerRunner(server)
         listener = (swappable or tls.ReloadableTLSContext(pair.certificate, pair.key)).listener
-        address = await listen(runner, "127.0.0.1:0", listener, "--listen")
+        await server.listen("127.0.0.1:0", listener, "--listen")
         trust = ssl.create_default_context(cadata=pair.authority.decode())
         client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust))
-        ends.extend((client.close, runner.cleanup))
-        return ServedApp(app, reviewer, counted, address, pair, trust, client, kept, server)
+        ends.extend((client.close, lambda: server.shutdown(0.0)))
+        return ServedApp(app, reviewer, counted, server.address, pair, trust, client, kept, server)
 
     yield run
     for end in ends:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from aiohttp import web
 
 from certs.authority import Authority
 from certs.source import Pair, self_signed
@@ -20,11 +19,12 @@ from tests.policies.migration import world as migrations
 from tests.review.memory import MemoryCluster
 from tests.server.conftest import ServedApp, Start
 from tests.server.lifetimes import now_and_life
+from tests.server.unanswering import Unanswering
 from webhook import names
 from webhook.facts import NamespaceKey
 from webhook.k8s.views import Namespace, ObjectMeta
-from webhook.server.connections import JITTER, LIFETIME, Connections
-from webhook.server.lifecycle import drain, listen, split_address
+from webhook.server.app import LIMITS
+from webhook.server.edge import JITTER, split_address
 from webhook.server.tls import ReloadableTLSContext
 
 PODS = "/mutate/scheduling/pods/enforce"
@@ -63,17 +63,12 @@ async def ask(stream: Stream, request: bytes = REQUEST) -> str:
     return head
 
 
-def connections(server: ServedApp) -> Connections:
-    assert isinstance(server.server, Connections)
-    return server.server
-
-
 async def test_an_old_connection_ends_with_an_answer_that_says_so(start: Start) -> None:
     server = await start()
     old, young = await connect(server), await connect(server)
     for _ in range(2):
         assert "Connection: close" not in await ask(old)
-    connections(server).recycle()
+    server.server.recycle()
 
     head = await ask(old)
     assert head.startswith("HTTP/1.1 200 OK")
@@ -88,7 +83,7 @@ async def test_an_old_connection_ends_with_an_answer_that_says_so(start: Start) 
 async def test_errors_end_an_old_connection_too(start: Start) -> None:
     server = await start()
     old = await connect(server)
-    connections(server).recycle()
+    server.server.recycle()
 
     assert "connection: close" in (await ask(old, REQUEST.replace(b"POST", b"PUT"))).lower()
     assert await old[0].read() == b""
@@ -100,11 +95,14 @@ async def test_ages_differ(start: Start) -> None:
     streams = [await connect(server) for _ in range(8)]
     for stream in streams:
         await ask(stream)
-    ages = {connection.closes_at for connection in connections(server).connections}
+    ages = {connection.closes_at for connection in server.server.open}
     now = asyncio.get_running_loop().time()
 
     assert len(ages) == 8
-    assert all(LIFETIME * (1 - JITTER) - 10 < age - now <= LIFETIME * (1 + JITTER) for age in ages)
+    assert all(
+        LIMITS.lifetime_seconds * (1 - JITTER) - 10 < age - now <= LIMITS.lifetime_seconds * (1 + JITTER)
+        for age in ages
+    )
     for _, writer in streams:
         writer.close()
 
@@ -113,7 +111,7 @@ async def test_while_draining_every_answer_is_the_last_on_its_connection(start: 
     server = await start()
     before = await connect(server)
     await ask(before)
-    await drain(connections(server), 0)
+    await server.server.begin_shutdown(0)
 
     for stream in (before, await connect(server)):
         head = await ask(stream)
@@ -127,10 +125,7 @@ async def test_a_drain_lasts_as_long_as_told() -> None:
     loop = asyncio.get_running_loop()
     begin = loop.time()
 
-    async def nobody(_: web.BaseRequest) -> web.StreamResponse:
-        raise AssertionError
-
-    await drain(Connections(nobody), 0.05)
+    await Unanswering.server().begin_shutdown(0.05)
     assert loop.time() - begin >= 0.05
 
 
@@ -251,13 +246,10 @@ async def test_clients_that_could_resume_a_session_are_refused(start: Start, cli
 
 
 async def test_without_a_certificate_no_handshake_succeeds() -> None:
-    async def nobody(_: web.BaseRequest) -> web.StreamResponse:
-        raise AssertionError
-
-    runner = web.ServerRunner(Connections(nobody))
+    server = Unanswering.server()
     swappable = ReloadableTLSContext()
-    address = await listen(runner, "127.0.0.1:0", swappable.listener, "--listen")
-    host, port = split_address(address)
+    await server.listen("127.0.0.1:0", swappable.listener, "--listen")
+    host, port = split_address(server.address)
     pair = self_signed(["localhost"])
     trust = ssl.create_default_context(cadata=pair.authority.decode())
     with pytest.raises((ssl.SSLError, ConnectionError)):
@@ -266,4 +258,4 @@ async def test_without_a_certificate_no_handshake_succeeds() -> None:
     _, writer = await asyncio.open_connection(host, port, ssl=trust, server_hostname="localhost")
     writer.close()
     await writer.wait_closed()
-    await runner.cleanup()
+    await server.shutdown(0.0)

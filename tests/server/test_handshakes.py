@@ -13,7 +13,7 @@ import pytest
 from tests.server.clients import REQUEST, connect, status, unharmed
 from tests.server.conftest import ServedApp, Start
 from tests.waiting import PATIENCE, until
-from webhook.server.lifecycle import split_address
+from webhook.server.edge import split_address
 from webhook.server.tls import context
 
 # -- TLS ---------------------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ async def test_handshakes_that_are_none(start: Start) -> None:
         b"\x15\x03\x01\x00\x02\x02\x46",
         b"\x15\x03\x01\x00\x02\x02\x50",
     )
-    await until(lambda: len(server.server.connections) == 0, "nobody to have come through")
+    await until(lambda: len(server.server.open) == 0, "nobody to have come through")
     await unharmed(server)
 
 

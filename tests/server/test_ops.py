@@ -8,8 +8,6 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import RawTestServer
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -21,9 +19,8 @@ from tests.waiting import until
 from webhook.admission.audit import NoAudit
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Reviewer
-from webhook.server import guests
-from webhook.server.guests import MAX_CONNECTIONS_PER_CLIENT, Guests
-from webhook.server.lifecycle import listen, split_address
+from webhook.server import edge
+from webhook.server.edge import Limits, Server, serving, split_address
 from webhook.server.ops import Metrics, MetricsState, Ops
 from webhook.server.rendering import Rendering
 
@@ -37,13 +34,15 @@ def metrics() -> tuple[Metrics, Logged]:
 
 
 def ops_app(registry: CollectorRegistry, waiting_for: Callable[[], tuple[str, ...]]) -> Ops:
-    return Ops(Rendering(registry), waiting_for)
+    return Ops(Rendering(registry), waiting_for, metrics()[0])
 
 
-async def scrape(ops: Ops, path: str, aiohttp_client: Any) -> tuple[int, str]:
-    client = await aiohttp_client(RawTestServer(ops.handle))
-    answer: aiohttp.ClientResponse = await client.get(path)
-    return answer.status, await answer.text()
+async def scrape(ops: Ops, path: str, method: str = "GET") -> tuple[int, str]:
+    async with (
+        serving(ops.server(), "127.0.0.1:0", None, "--ops-listen", 0.0) as address,
+        aiohttp.request(method, f"http://{address}{path}") as answer,
+    ):
+        return answer.status, await answer.text()
 
 
 def values(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -54,14 +53,14 @@ def values(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     }
 
 
-async def test_requests_and_decisions_are_counted(aiohttp_client: Any) -> None:
+async def test_requests_and_decisions_are_counted() -> None:
     counted, _ = metrics()
     reviewer = Reviewer(MemoryCluster(known(vmi())), builders.settings, NoAudit(), counted)
     for dry_run in (False, False, True):
         await reviewer.review(BY_PATH[PODS], msgspec.json.encode(review(launcher_pod(), dryRun=dry_run)), 1e9)
     counted.on_served(PODS, 200, 0.0007)
 
-    _, text = await scrape(ops_app(counted.registry, lambda: ()), "/metrics", aiohttp_client)
+    _, text = await scrape(ops_app(counted.registry, lambda: ()), "/metrics")
     seen = values(text)
 
     labels = {
@@ -82,7 +81,7 @@ async def test_requests_and_decisions_are_counted(aiohttp_client: Any) -> None:
     assert (buckets["0.0005"], buckets["0.001"]) == (0, 1)
 
 
-async def test_no_label_is_unbounded(aiohttp_client: Any) -> None:
+async def test_no_label_is_unbounded() -> None:
     """Whatever names arrive, no new series appear."""
     counted, _ = metrics()
     reviewer = Reviewer(MemoryCluster(known(None)), builders.settings, NoAudit(), counted)
@@ -92,7 +91,7 @@ async def test_no_label_is_unbounded(aiohttp_client: Any) -> None:
         pod["metadata"]["generateName"] = f"pod-{number}-"
         await reviewer.review(BY_PATH[PODS], msgspec.json.encode(review(pod, user=f"user-{number}")), 1e9)
 
-    _, text = await scrape(ops_app(counted.registry, lambda: ()), "/metrics", aiohttp_client)
+    _, text = await scrape(ops_app(counted.registry, lambda: ()), "/metrics")
 
     series = [labels for name, labels in values(text) if name == "kubevirt_webhook_decisions_total"]
     assert len(series) == 1
@@ -120,21 +119,21 @@ def test_bugs_are_counted_and_logged() -> None:
 
 
 @pytest.mark.parametrize(("missing", "status"), [((), 200), (("namespaces: 403", "scheduler kubevirt"), 503)])
-async def test_readiness_says_what_it_waits_for(missing: tuple[str, ...], status: int, aiohttp_client: Any) -> None:
+async def test_readiness_says_what_it_waits_for(missing: tuple[str, ...], status: int) -> None:
     counted, _ = metrics()
-    code, text = await scrape(ops_app(counted.registry, lambda: missing), "/readyz", aiohttp_client)
+    code, text = await scrape(ops_app(counted.registry, lambda: missing), "/readyz")
 
     assert code == status
     assert all(f"waiting for {item}\n" in text for item in missing)
 
 
-async def test_health_is_alive_while_not_ready(aiohttp_client: Any) -> None:
+async def test_health_is_alive_while_not_ready() -> None:
     counted, _ = metrics()
 
-    assert await scrape(ops_app(counted.registry, lambda: ("x",)), "/healthz", aiohttp_client) == (200, "ok\n")
+    assert await scrape(ops_app(counted.registry, lambda: ("x",)), "/healthz") == (200, "ok\n")
 
 
-async def test_state_is_read_at_the_scrape(aiohttp_client: Any) -> None:
+async def test_state_is_read_at_the_scrape() -> None:
     counted, _ = metrics()
     now = {"kubevirt": 1.0}
     found: dict[tuple[str, ...], float] = {("scheduling", "pods"): 2.0}
@@ -153,7 +152,7 @@ async def test_state_is_read_at_the_scrape(aiohttp_client: Any) -> None:
     counted.registry.register(state)
     now["kubevirt"] = 0.0
 
-    _, text = await scrape(ops_app(counted.registry, lambda: ()), "/metrics", aiohttp_client)
+    _, text = await scrape(ops_app(counted.registry, lambda: ()), "/metrics")
 
     seen = values(text)
     assert seen["kubevirt_webhook_scheduler_available", frozenset({("scheduler", "kubevirt")})] == 0
@@ -165,19 +164,19 @@ async def test_state_is_read_at_the_scrape(aiohttp_client: Any) -> None:
 
 
 @pytest.fixture
-async def opened() -> AsyncIterator[Callable[[Ops], Awaitable[tuple[Guests, int]]]]:
+async def opened() -> AsyncIterator[Callable[[Ops], Awaitable[tuple[Server, int]]]]:
     """Starts ops listeners that end with the test; gives their server and port."""
-    runners: list[web.ServerRunner] = []
+    servers: list[Server] = []
 
-    async def start(ops: Ops) -> tuple[Guests, int]:
+    async def start(ops: Ops) -> tuple[Server, int]:
         server = ops.server()
-        runner = web.ServerRunner(server)
-        runners.append(runner)
-        return server, split_address(await listen(runner, "127.0.0.1:0", None, "--ops-listen"))[1]
+        servers.append(server)
+        await server.listen("127.0.0.1:0", None, "--ops-listen")
+        return server, split_address(server.address)[1]
 
     yield start
-    for runner in runners:
-        await runner.cleanup()
+    for server in servers:
+        await server.shutdown(0.0)
 
 
 async def get(port: int, path: str) -> int:
@@ -264,11 +263,11 @@ class _Quiet:
 async def test_a_flood_of_scrapers_is_rendered_once_and_ends_oldest_first(opened: Any) -> None:
     counted, _ = metrics()
     rendering = Rendering(counted.registry)
-    server, port = await opened(Ops(rendering, lambda: ()))
+    server, port = await opened(Ops(rendering, lambda: (), counted))
     idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
-    await until(lambda: server.ended == 100 - MAX_CONNECTIONS_PER_CLIENT)
+    await until(lambda: server.limiter.ended == 100 - Limits().per_client)
 
-    await until(lambda: len(server.connections) == MAX_CONNECTIONS_PER_CLIENT)
+    await until(lambda: len(server.open) == Limits().per_client)
     assert await get(port, "/healthz") == 200, "a probe always gets through"
     assert await get(port, "/metrics") == 200
     assert rendering.count == 1
@@ -285,10 +284,10 @@ async def test_requests_that_cost_something_wait_for_their_turn(opened: Any, mon
         await sleep(0)
 
     counted, _ = metrics()
-    monkeypatch.setattr(guests, "_PER_SECOND", 0.1)
-    monkeypatch.setattr(guests, "_PATIENCE_SECONDS", 45.0)
-    _, port = await opened(Ops(Rendering(counted.registry), lambda: ()))
-    monkeypatch.setattr("webhook.server.guests.asyncio.sleep", noted)
+    monkeypatch.setattr(edge, "PER_SECOND", 0.1)
+    monkeypatch.setattr(edge, "PATIENCE_SECONDS", 45.0)
+    _, port = await opened(Ops(Rendering(counted.registry), lambda: (), counted))
+    monkeypatch.setattr("webhook.server.edge.asyncio.sleep", noted)
     for _ in range(24):
         assert await get(port, "/metrics") == 200
     assert len([seconds for seconds in slept if seconds > 0]) == 4
@@ -310,8 +309,8 @@ async def test_a_connection_that_asks_for_health_again_and_again_waits(
         await sleep(0)
 
     counted, _ = metrics()
-    _, port = await opened(Ops(Rendering(counted.registry), lambda: ()))
-    monkeypatch.setattr("webhook.server.guests.asyncio.sleep", noted)
+    _, port = await opened(Ops(Rendering(counted.registry), lambda: (), counted))
+    monkeypatch.setattr("webhook.server.edge.asyncio.sleep", noted)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 10)
     for _ in range(10):
@@ -321,22 +320,22 @@ async def test_a_connection_that_asks_for_health_again_and_again_waits(
 
 
 async def test_connections_end_after_a_while_whatever_they_do(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guests, "LIFETIME_SECONDS", 0.05)
+    monkeypatch.setattr(Ops, "limits", Limits(abort_seconds=0.05))
     counted, _ = metrics()
-    server, port = await opened(Ops(Rendering(counted.registry), lambda: ()))
+    server, port = await opened(Ops(Rendering(counted.registry), lambda: (), counted))
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /metr")
 
     with suppress(ConnectionError):
         assert await reader.read() == b""
-    await until(lambda: not server.connections)
+    await until(lambda: not server.open)
     writer.close()
 
 
-async def test_where_metrics_are_served_elsewhere(aiohttp_client: Any) -> None:
-    status, text = await scrape(Ops(None, lambda: ()), "/metrics", aiohttp_client)
+async def test_where_metrics_are_served_elsewhere() -> None:
+    ops = Ops(None, lambda: (), metrics()[0])
+    status, text = await scrape(ops, "/metrics")
 
     assert status == 404
     assert "/metrics" not in text
-    client = await aiohttp_client(RawTestServer(Ops(None, lambda: ()).handle))
-    assert (await client.post("/healthz")).status == 405
+    assert (await scrape(ops, "/healthz", "POST"))[0] == 405

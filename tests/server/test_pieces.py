@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from tests.server.raw_requests import BODY, PODS, head
-from webhook.server.connection import Connection
-from webhook.server.connections import Connections
-from webhook.server.exchange import Answer, HttpRequest
+from webhook.server import edge
+from webhook.server.app import LIMITS
+from webhook.server.edge import EVERYDAY_BYTES, Connection, Server
+from webhook.server.request import Answer, HttpRequest, Overload
 
 REQUEST = head(len(BODY)) + BODY
 
@@ -36,6 +37,15 @@ class PieceTransport(asyncio.Transport):
     def close(self) -> None:
         self.closed = True
 
+    def abort(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def can_write_eof(self) -> bool:
+        return False
+
     @property
     def answers(self) -> int:
         return self.written.count(b"HTTP/1.1 200 OK\r\n")
@@ -48,10 +58,19 @@ class PieceCase:
         self.release = asyncio.Event()
         self.slow: list[HttpRequest] = []
         self.at_once = True
-        self.server = Connections(self.answer, self.answer_at_once)
-        self.connection: Connection = self.server()
+        self.server = Server(self, LIMITS)
+        self.connection: Connection = self.server.connection()
         self.transport = PieceTransport()
         self.connection.connection_made(self.transport)
+
+    def refuse(self, request: HttpRequest) -> Answer | None:
+        return None
+
+    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes | None) -> Answer | None:
+        return overload.answer()
+
+    def patience(self, request: HttpRequest) -> float:
+        return 10.0
 
     async def answer(self, request: HttpRequest) -> Answer:
         self.slow.append(request)
@@ -75,19 +94,40 @@ async def test_a_body_in_pieces_takes_no_task(size: int) -> None:
     assert case.slow == []
 
 
-async def test_a_body_that_does_not_come_is_left_to_a_task() -> None:
+@pytest.mark.parametrize("length", [len(BODY), EVERYDAY_BYTES + 1])
+async def test_a_body_that_does_not_come_is_given_up(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edge, "_CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(edge, "GRACE_SECONDS", 0.0)
     case = PieceCase()
-    case.connection.data_received(REQUEST[:-1])
-    assert case.connection.task is None
+    case.connection.data_received(head(length) + BODY[:-1])
     async with asyncio.timeout(10):
-        while not case.slow:
+        while not case.transport.written:
             await asyncio.sleep(0.001)
-    case.release.set()
-    case.connection.data_received(REQUEST[-1:])
-    assert case.connection.task
-    await case.connection.task
+    assert b"HTTP/1.1 408 Request Timeout\r\n" in case.transport.written
+    assert b"Connection: close\r\n" in case.transport.written
+    assert case.server.taken_bytes == 0
+    assert not case.transport.closed, "the rest is still read, or the client would not see the answer"
+    case.connection.data_received(b" " * length)
 
-    assert case.transport.answers == 1
+    assert case.transport.closed
+    assert case.slow == []
+
+
+async def test_a_body_in_pieces_has_the_length_of_its_own_head() -> None:
+    """The head is that of the request before, but for the length."""
+    case = PieceCase()
+    case.connection.data_received(head(0))
+    case.connection.data_received(REQUEST[:-1])
+    case.connection.data_received(REQUEST[-1:] + REQUEST)
+    async with asyncio.timeout(10):
+        while case.transport.answers < 2:
+            await asyncio.sleep(0)
+    case.release.set()
+    async with asyncio.timeout(10):
+        while case.transport.answers < 3:
+            await asyncio.sleep(0)
+
+    assert [request.body for request in case.slow] == [BODY]
 
 
 async def test_of_requests_sent_ahead_one_at_a_time_is_taken() -> None:
@@ -124,7 +164,7 @@ async def test_after_the_last_answer_nothing_is_taken() -> None:
 
 async def test_who_was_in_a_handshake_is_recycled_too() -> None:
     case = PieceCase()
-    shaking_hands = case.server()
+    shaking_hands = case.server.connection()
     case.server.recycle()
     shaking_hands.connection_made(transport := PieceTransport())
     shaking_hands.data_received(REQUEST)
@@ -133,28 +173,28 @@ async def test_who_was_in_a_handshake_is_recycled_too() -> None:
     assert b"Connection: close\r\n" in transport.written
 
 
-async def test_a_body_that_breaks_off_ends_its_wait() -> None:
+@pytest.mark.parametrize("at", [0, 1])
+async def test_chunks_that_are_none_end_their_request(at: int) -> None:
     case = PieceCase()
     chunked = head(0, PODS).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
-    case.connection.data_received(chunked + b"5\r\nabcde\r\n")
+    pieces = (b"5\r\nabcde\r\n", b"zz\r\n")
+    case.connection.data_received(chunked + b"".join(pieces[: 1 - at]))
     await asyncio.sleep(0)
-    (request,) = case.slow
-    case.connection.data_received(b"zz\r\n")
+    case.connection.data_received(b"".join(pieces[1 - at :]))
+    await asyncio.sleep(0)
 
-    with pytest.raises(Exception, match="Invalid character in chunk size"):
-        await request.read()
-        await request.read()
-    case.release.set()
-    assert case.connection.task
-    await case.connection.task
+    assert b"HTTP/1.1 400 Bad Request\r\n" in case.transport.written
     assert case.transport.closed
+    assert case.server.taken_bytes == 0
+    assert case.slow == []
 
 
 async def test_the_end_of_a_server_waits_for_what_has_begun() -> None:
     case = PieceCase()
-    idle = case.server()
+    idle = case.server.connection()
     idle.connection_made(transport := PieceTransport())
     case.connection.data_received(REQUEST[:-1])
+    assert case.server.in_flight == 1
     ending = asyncio.create_task(case.server.shutdown(10))
     await asyncio.sleep(0.01)
     assert transport.closed
@@ -174,7 +214,6 @@ async def test_the_end_of_a_server_ends_what_does_not_end() -> None:
     await asyncio.sleep(0)
     task = case.connection.task
     await case.server.shutdown(0.01)
-    await asyncio.sleep(0)
 
     assert task
     assert task.cancelled()

@@ -3,13 +3,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from aiohttp import web
 
 from certs.authority import Authority
 from certs.source import Pair, self_signed
 from tests.server.lifetimes import now_and_life
-from webhook.server.connections import Connections
-from webhook.server.lifecycle import listen
+from tests.server.unanswering import Unanswering
+from webhook.server.edge import serving
 from webhook.server.probe import probe
 from webhook.server.tls import ReloadableTLSContext
 
@@ -23,14 +22,10 @@ def pair() -> Pair:
 
 @pytest.fixture
 async def address(pair: Pair) -> AsyncIterator[str]:
-    async def nobody(_: web.BaseRequest) -> web.StreamResponse:
-        raise AssertionError
-
-    runner = web.ServerRunner(Connections(nobody))
     # As it listens in a pod: the probe has to find a way in.
-    bound = await listen(runner, "0.0.0.0:0", ReloadableTLSContext(pair.certificate, pair.key).listener, "--listen")
-    yield bound
-    await runner.cleanup()
+    context = ReloadableTLSContext(pair.certificate, pair.key).listener
+    async with serving(Unanswering.server(), "0.0.0.0:0", context, "--listen", 0.0) as bound:
+        yield bound
 
 
 async def test_every_configuration_is_judged_by_its_own_bundles(

@@ -189,6 +189,45 @@ class Codec(Generic[V]):
         return Received(api_version, request, malformed)
 
 
+# As the API server writes it (k8s.io/api/admission/v1: the order of the fields).
+_BEGINNING: Final = re.compile(
+    rb'\s*\{\s*(?:"kind"\s*:\s*"AdmissionReview"\s*,\s*|"apiVersion"\s*:\s*"(?P<version>[^"\\]{1,64})"\s*,\s*){2}'
+    rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"(?P<uid>[^"\\]{1,128})"'
+)
+_MEMBER: Final = re.compile(rb'"(name|namespace|operation)"\s*:\s*"([^"\\]{0,253})"')
+_BEHIND: Final = re.compile(rb'"(?:userInfo|object)"')
+
+
+def begun_request(prefix: bytes) -> tuple[str, Request[Any]] | None:
+    """The API version and the request of a review of which only the beginning was read.
+
+    The API server takes no answer whose uid is not the request's. Behind that come the name, the namespace and the
+    operation, which are read if they are there.
+
+    Args:
+        prefix: the first bytes of the body.
+
+    Returns:
+        Both, the request without its object; None: the beginning has no uid.
+    """
+    match = _BEGINNING.match(prefix)
+    if match is None or match["version"] is None:
+        return None
+    version = match["version"].decode("utf-8", "replace")
+    if version not in API_VERSIONS:
+        return None
+    behind = _BEHIND.search(prefix, match.end())
+    found: dict[bytes, str] = {}
+    for name, value in _MEMBER.findall(prefix[match.end() : behind.start() if behind else None]):
+        found.setdefault(name, value.decode("utf-8", "replace"))
+    return version, Request(
+        uid=match["uid"].decode("utf-8", "replace"),
+        name=found.get(b"name"),
+        namespace=found.get(b"namespace"),
+        operation=found.get(b"operation", ""),
+    )
+
+
 def request_of(value: object) -> Request[Any]:
     """The request of a review in plain JSON, whatever its object is.
 

@@ -72,6 +72,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         codec: decodes the endpoint's reviews.
         on_error: the answer when a look-up, the deadline or a bug prevents an evaluation; ``deny``: denied where the
             policy's failurePolicy is Fail.
+        denies: whether the policy may deny a request here in mode ``enforce``; then overload does, too.
         sub_resource: subresource of the resource, for example ``eviction``; empty: none.
         path: path on the server, which follows from the rest.
     """
@@ -87,6 +88,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     handler: Handler
     codec: Codec[Any]
     on_error: Literal["allow", "deny"]
+    denies: bool
     sub_resource: str = ""
     path: str = ""
 
@@ -138,7 +140,7 @@ _MIGRATIONS: Final = _Target(
 
 
 def _both_stages(
-    verb: Literal["mutate", "validate"], policy: Policy, target: _Target, handler: Handler
+    verb: Literal["mutate", "validate"], policy: Policy, target: _Target, handler: Handler, *, denies: bool = False
 ) -> Iterable[Endpoint]:
     """The endpoints of both stages. What mutates allows a request that it cannot evaluate; what validates does not."""
     codec = Codec(target.view, target.group if target.kinds_group is None else target.kinds_group, target.kind)
@@ -156,6 +158,7 @@ def _both_stages(
             handler=handler,
             codec=codec,
             on_error="deny" if verb == "validate" else "allow",
+            denies=denies or verb == "validate",
             sub_resource=target.sub_resource,
         )
 
@@ -163,7 +166,9 @@ def _both_stages(
 # In the order of the configurations' entries: instancetypes before scheduling, which must know what a VM's sets.
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *_both_stages("mutate", "instancetypes", _WHOLE_VMS, with_confirmation(virtualmachines.virtualmachines)),
-    *_both_stages("mutate", "instancetypes", _WHOLE_VMIS, virtualmachineinstances.virtualmachineinstances),
+    *_both_stages(
+        *("mutate", "instancetypes", _WHOLE_VMIS, virtualmachineinstances.virtualmachineinstances), denies=True
+    ),
     *_both_stages(
         "mutate",
         "scheduling",
@@ -180,7 +185,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *_both_stages("mutate", "migration", _MIGRATIONS, virtualmachineinstancemigrations.warn),
     *_both_stages("mutate", "migration", _TARGET_PODS, pods.pods),
     # It never changes anything, but only a mutating webhook is called before virt-api sets the VM's evacuationNodeName.
-    *_both_stages("mutate", "eviction", _EVICTIONS, evictions.pods),
+    *_both_stages("mutate", "eviction", _EVICTIONS, evictions.pods, denies=True),
     *_both_stages("validate", "migration", _MIGRATIONS, virtualmachineinstancemigrations.validate),
     *_both_stages("validate", "instancetypes", _WHOLE_VMS, with_confirmation(validation.virtualmachines)),
 )

@@ -65,6 +65,11 @@ def internal_error(uid: str) -> Reason:
     return Reason(Code.BUG, f"internal error; see the kubevirt-webhook log for request UID {uid}")
 
 
+def overloaded(why: str) -> Reason:
+    """The request was not read, or had no turn in time."""
+    return Reason(Code.OVERLOADED, why)
+
+
 def too_deep() -> str:
     """Why an object cannot be evaluated, as a clause."""
     return "the object, or one that it refers to, is nested too deeply"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -175,6 +176,45 @@ class Reviewer:
             deadline: on the running loop's clock, in seconds; look-ups end by then.
         """
         return _encode(await self._finish(begun, deadline))
+
+    def overloaded(self, endpoint: Endpoint, prefix: bytes, why: str, status: int) -> bytes | None:
+        """The answer to a review that is not evaluated, since there is no memory or time for it.
+
+        Where the endpoint's policy denies, the request is denied whatever its failurePolicy says: overload can be made
+        by anybody, and must not be a way around the policy. Otherwise it is allowed without changes.
+
+        Args:
+            endpoint: the endpoint that received the review.
+            prefix: the first bytes of the body, or all.
+            why: what there was not, as a clause.
+            status: the HTTP status of a denial.
+
+        Returns:
+            The answer; None: the review's uid is not in the prefix, and there is no answer without it.
+        """
+        begun = wire.begun_request(prefix)
+        if begun is None:
+            return None
+        start, received, settings = time.perf_counter(), Received(*begun), self._settings()
+        mode = _assumed_mode(endpoint)
+        facts = Facts(self._wall(), self._cluster.peek, verified=False)
+        if received.request.namespace:
+            # In doubt, what the API server says by calling this endpoint counts.
+            with suppress(NotRead):
+                where, _ = self._scopes.resolve(endpoint.policy, endpoint.stage, received.request, facts, settings)
+                unknown = where.reason and where.reason.code == Code.NAMESPACE_UNREADABLE
+                mode = mode if unknown else where.mode
+        reason = messages.overloaded(why)
+        deny = endpoint.denies and mode == names.ENFORCE
+        denial = Denial(status, messages.not_evaluated_now(reason)) if deny else None
+        warnings = () if deny else (messages.allowed_unchanged(endpoint.kind, reason),)
+        decision = Decision((reason,), denial=denial, warnings=warnings)
+        outcome = decision.under(mode, endpoint.policy)
+        verdict = Evaluation(received.api_version, received.request, mode, decision, outcome, None, "error")
+        seconds = time.perf_counter() - start
+        self._observer.on_evaluated(endpoint, verdict, seconds)
+        self._audit.write(self._record(endpoint, verdict, seconds, self._cluster.ages(facts.remembered)))
+        return _encode(verdict)
 
     def _begin(self, endpoint: Endpoint, body: bytes, *, verified: bool) -> Evaluation | Begun:
         start = time.perf_counter()

@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Final, Protocol
 
-from aiohttp import web
-
 from webhook.errors import InputError
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Reviewer
-from webhook.server.budget import EVERYDAY, BodyBudget, NoRoom, Share
-from webhook.server.connections import Connections
-from webhook.server.exchange import Answer, HttpRequest
-from webhook.server.turns import Turns, namespace_of
+from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, Limits, Server
+from webhook.server.fair_queue import FairQueue, namespace_of
+from webhook.server.request import Answer, HttpRequest, Overload
 
 # A review holds an object and its old state; etcd takes objects up to 1.5 MiB, JSON may double that, managedFields and
 # the envelope come on top. controller-runtime came to the same figure (pkg/webhook/admission/http.go).
 MAX_BODY: Final = 7 * 1024 * 1024
 
-# Idle connections of the API server live for 90 s (net/http). A server that closes one earlier may do so just as a
-# request arrives, and a POST is not repeated.
-KEEP_ALIVE: Final = 120.0
+LIMITS: Final = Limits(
+    # An API server makes a connection for each concurrent call: by default it answers 600 requests (APF seats).
+    per_client=768,
+    connections=1536,
+    # Idle connections of the API server live for 90 s (net/http). A server that closes one earlier may do so just as a
+    # request arrives, and a POST is not repeated.
+    keep_alive_seconds=120.0,
+    # A client keeps its connections to the replicas that were there when it made them: recycled by age, they spread
+    # over those that are there now. A handshake in five minutes costs no client much.
+    lifetime_seconds=300.0,
+    abort_seconds=0.0,
+    body_bytes=MAX_BODY,
+    # Decoded, a body may take several times that, and the pod's limit is 512 MiB.
+    kept_bytes=16 * 1024 * 1024,
+    room_bytes=4 * MAX_BODY,
+)
+_LARGE_IN_FLIGHT: Final = 4
 
 # Where the API server names no timeout, it is the longest one of the webhook configurations.
 DEFAULT_TIMEOUT: Final = 3.0
 # The part of the timeout that is kept for the way back.
 MARGIN: Final = 0.9
-# How much of the deadline a request may wait for its turn, before it is answered with 429.
+# How much of the deadline a request may wait for its body and its turn, before it is not evaluated.
 PATIENCE: Final = 0.8
-# How long a body may take to arrive: the API server sends it at once, and what arrives slowly holds memory meanwhile.
-ARRIVAL: Final = 3.0
 
 _GO_DURATION: Final = re.compile(r"(?:(?P<value>\d+(?:\.\d*)?|\.\d+)(?P<unit>ns|us|µs|ms|s|m|h))")
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -50,10 +58,6 @@ class RequestObserver(Protocol):
         """An exception reached the edge of the server: a bug."""
 
 
-class BodyTooLarge(Exception):  # noqa: N818 - an answer
-    """A body has more bytes than `MAX_BODY`."""
-
-
 class App:
     """Answers HTTP requests at the endpoints.
 
@@ -67,6 +71,7 @@ class App:
 
     Attributes:
         in_flight: requests that tasks are answering; those that are answered without a task do not count.
+        listener: the server, once it was made.
     """
 
     def __init__(
@@ -80,14 +85,42 @@ class App:
         self._reviewer: Final = reviewer
         self._endpoints: Final = endpoints
         self._traffic: Final = traffic
-        self._turns: Final = Turns(max_in_flight)
+        self._turns: Final = FairQueue(max_in_flight)
+        # A large body takes the processor for a tenth of a second: between two of them come others.
+        self._large: Final = FairQueue(_LARGE_IN_FLIGHT)
         self._clients: Final = clients
-        self.bodies: Final = BodyBudget()
         self.in_flight = 0
+        self.listener: Server | None = None
 
-    def server(self) -> Connections:
+    def server(self) -> Server:
         """The server of this app; make it inside the running loop."""
-        return Connections(self.answer, self.answer_at_once, clients=self._clients, keep_alive=KEEP_ALIVE)
+        self.listener = Server(self, LIMITS, clients=self._clients)
+        return self.listener
+
+    @property
+    def taken_bytes(self) -> int:
+        """Memory that the requests in progress take, in bytes."""
+        return self.listener.taken_bytes if self.listener else 0
+
+    def refuse(self, request: HttpRequest) -> Answer | None:
+        """Why the head of a request cannot belong to a review; None: it can."""
+        head = request.head
+        path = head.path
+        if path not in self._endpoints:
+            return Answer.text(
+                404, f"there is no endpoint {path[:200]}; `kubevirt-webhook manifests webhooks` prints all"
+            )
+        if request.connection.rejection:
+            answer = Answer.text(403, request.connection.rejection)
+        elif head.method != "POST":
+            answer = Answer.text(405, f"{head.method} is not answered here; POST an AdmissionReview", {"Allow": "POST"})
+        elif head.content_type.partition(";")[0].strip().lower() != "application/json":
+            answer = Answer.text(415, f"the content type is {head.content_type[:100] or 'none'}; send application/json")
+        elif head.is_encoded:
+            answer = Answer.text(415, "the body is encoded; send JSON as it is")
+        else:
+            return None
+        return self._served(path, request, answer)
 
     def answer_at_once(self, request: HttpRequest) -> Answer | None:
         """The answer to a review that needs nothing but what is in memory; None: it takes `answer`."""
@@ -96,78 +129,91 @@ class App:
         endpoint = self._endpoints.get(path)
         if (
             endpoint is None
-            or body is None
             or connection.rejection
             or head.method != "POST"
             or head.content_type != "application/json"
             or head.is_encoded
+            or len(body) > EVERYDAY_BYTES
         ):
             return None
-        # It takes neither bytes nor a turn for good: no other request is evaluated before it is done. Where nothing is
-        # in flight, there are enough of both.
-        if self.in_flight and not (self.bodies.has_room(len(body)) and self._turns.is_free(self._key(body))):
+        # It takes no turn for good: no other request is evaluated before it is done. Where nothing is in flight, there
+        # are enough of them.
+        if self.in_flight and not self._turns.is_free(self._key(body)):
             return None
         try:
-            begun = self._reviewer.begin(endpoint, body, verified=connection.verified)
+            pending = self._reviewer.begin(endpoint, body, verified=connection.verified)
         except InputError as error:
             return self._served(path, request, Answer.text(400, str(error)))
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
             return self._served(path, request, self._crash_answer(path, error))
-        if isinstance(begun, bytes):
-            return self._served(path, request, Answer(200, begun))
-        request.begun = begun
+        if isinstance(pending, bytes):
+            return self._served(path, request, Answer(200, pending))
+        request.pending = pending
         return None
 
     async def answer(self, request: HttpRequest) -> Answer:
         """The answer to any request; no exception but a cancellation leaves."""
-        path, query = request.head.path, request.head.query
-        endpoint = self._endpoints.get(path)
-        if endpoint is None:
-            return Answer.text(
-                404, f"there is no endpoint {path[:200]}; `kubevirt-webhook manifests webhooks` prints all"
-            )
+        if refusal := self.refuse(request):
+            return refusal
+        path = request.head.path
         self.in_flight += 1
         try:
-            if request.connection.rejection:
-                answer = Answer.text(403, request.connection.rejection)
-            else:
-                answer = _unfit(request) or await self._answer_review(
-                    endpoint, request, request.start + timeout_of(query) * MARGIN
-                )
+            answer = await self._answer_review(self._endpoints[path], request)
         except InputError as error:
             answer = Answer.text(400, str(error))
-        except BodyTooLarge:
-            answer = Answer.text(413, f"the request's body is larger than {MAX_BODY} bytes; send one review at a time")
-        except (ConnectionError, web.RequestPayloadError) as error:
-            answer = Answer.text(400, f"the request's body broke off ({type(error).__name__}); send it whole")
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
             answer = self._crash_answer(path, error)
         finally:
             self.in_flight -= 1
+        if answer is None:
+            answer = self._denial(request, Overload.NO_TURN, request.body) or Overload.NO_TURN.answer()
         return self._served(path, request, answer)
 
-    async def _answer_review(self, endpoint: Endpoint, request: HttpRequest, deadline: float) -> Answer:
-        """The answer to a review, once its body is there, it has its turn, and look-ups have been made."""
-        now = time.monotonic()
-        until = now + (deadline - now) * PATIENCE
-        share = Share(self.bodies, until)
+    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes | None) -> Answer | None:
+        """The answer to a review that has no room or no turn, or whose body is late or too large.
+
+        It is an AdmissionReview, or the API server would do with the request as the entry's failurePolicy says: anybody
+        could so switch a policy off. Only where the body's beginning has no uid it is an HTTP error.
+        """
+        answer = overload.answer() if prefix is None else self._denial(request, overload, prefix)
+        return answer and self._served(request.head.path, request, answer)
+
+    def patience(self, request: HttpRequest) -> float:
+        """The part of the timeout that a review may wait, however long the client says that it does."""
+        return min(timeout_of(request.head.query), DEFAULT_TIMEOUT) * MARGIN * PATIENCE
+
+    async def _answer_review(self, endpoint: Endpoint, request: HttpRequest) -> Answer | None:
+        """The answer to a review, once it has its turn, and look-ups have been made; None: it had no turn in time."""
+        body = request.body
+        key = self._key(body)
+        until = request.start + self.patience(request)
+        deadline = request.start + timeout_of(request.head.query) * MARGIN
+        is_large = len(body) > EVERYDAY_BYTES
+        if is_large and not await self._large.take(key, until):
+            return None
         try:
-            try:
-                body = await _body(request, min(deadline, now + ARRIVAL), share)
-            except TimeoutError:
-                return Answer.text(408, "the request's body did not arrive within its timeout; send it whole")
-            except NoRoom:
-                return _busy("more bytes of reviews than it has memory for")
-            key = self._key(body)
             if not await self._turns.take(key, until):
-                return _busy("more reviews than it can evaluate")
+                return None
             try:
-                begun = request.begun or self._reviewer.begin(endpoint, body, verified=request.connection.verified)
-                return Answer(200, begun if isinstance(begun, bytes) else await self._reviewer.finish(begun, deadline))
+                pending = request.pending
+                if pending is None:
+                    if is_large and time.monotonic() > until:
+                        # What was waited for may have been the processor.
+                        return None
+                    pending = self._reviewer.begin(endpoint, body, verified=request.connection.verified)
+                return Answer(
+                    200, pending if isinstance(pending, bytes) else await self._reviewer.finish(pending, deadline)
+                )
             finally:
                 self._turns.give(key)
         finally:
-            share.give()
+            if is_large:
+                self._large.give(key)
+
+    def _denial(self, request: HttpRequest, overload: Overload, body: bytes) -> Answer | None:
+        endpoint = self._endpoints[request.head.path]
+        review = self._reviewer.overloaded(endpoint, body[:PREFIX_BYTES], overload.clause, overload.denial)
+        return Answer(200, review) if review else None
 
     def _key(self, body: bytes) -> str:
         """Whose turn a review takes: namespaces that do not exist share theirs, since any client can invent names."""
@@ -184,52 +230,6 @@ class App:
         return Answer.text(500, "internal error; see the kubevirt-webhook log")
 
 
-def _unfit(request: HttpRequest) -> Answer | None:
-    """Why the head of a request cannot belong to a review."""
-    head = request.head
-    if head.method != "POST":
-        return Answer.text(405, f"{head.method} is not answered here; POST an AdmissionReview", b"Allow: POST\r\n")
-    if head.content_type.partition(";")[0].strip().lower() != "application/json":
-        content_type = head.content_type[:100] or "none"
-        return Answer.text(415, f"the content type is {content_type}; send application/json")
-    if head.is_encoded:
-        return Answer.text(415, "the body is encoded; send JSON as it is")
-    return None
-
-
-async def _body(request: HttpRequest, deadline: float, share: Share) -> bytes:
-    """The whole body, its bytes taken from a budget.
-
-    Raises:
-        TimeoutError: it was not there by the deadline.
-        NoRoom: there was none for it.
-        BodyTooLarge: it is larger than `MAX_BODY`.
-    """
-    announced = MAX_BODY if request.announced is None else request.announced
-    if announced > MAX_BODY:
-        raise BodyTooLarge
-    if request.body is not None:
-        # As good as always: the API server sends head and body together.
-        await share.take(len(request.body))
-        return request.body
-    # A large one takes all at once: two of them, half read, could wait for each other. Everyday ones take what has
-    # arrived, so that it isn't enough to announce them to be in everybody's way.
-    at_once = announced > EVERYDAY
-    if at_once:
-        await share.take(announced)
-    pieces: list[bytes] = []
-    size = 0
-    async with asyncio.timeout_at(deadline):
-        while piece := await request.read():
-            size += len(piece)
-            if size > MAX_BODY:
-                raise BodyTooLarge
-            if not at_once:
-                await share.take(len(piece))
-            pieces.append(piece)
-    return b"".join(pieces)
-
-
 @lru_cache(maxsize=64)
 def timeout_of(query: str) -> float:
     """Seconds in ``timeout=`` of a query string, a Go duration as the API server sends it; else `DEFAULT_TIMEOUT`."""
@@ -243,7 +243,3 @@ def timeout_of(query: str) -> float:
             # The API server allows a webhook 30 s at most.
             return min(seconds, 30.0) if seconds > 0 else DEFAULT_TIMEOUT
     return DEFAULT_TIMEOUT
-
-
-def _busy(what: str) -> Answer:
-    return Answer.text(429, f"kubevirt-webhook has {what}; try again", b"Retry-After: 1\r\n")

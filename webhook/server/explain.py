@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
 import msgspec
-from aiohttp import web
 
 from webhook import names
 from webhook.admission.redaction import redact
@@ -26,36 +25,37 @@ from webhook.facts import Facts
 from webhook.k8s.types.selectors import is_name, parse_selector
 from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.common import accounts
-from webhook.policies.common.required_facts import Unreadable, read
+from webhook.policies.common.required_facts import read
 from webhook.policies.migration.answer import MigrationExplanation
 from webhook.policies.migration.explanation import SERVER, FactPermissions, NotThere, explain
 from webhook.review.replay import replay
-from webhook.server.bearer import RequestDenied, authorize, require_loopback_host, token_of, user_of
-from webhook.server.guests import Guests, TooManyRequests, turn
-from webhook.server.lifecycle import finish, listen
+from webhook.server.authorizer import (
+    DEADLINE_SECONDS,
+    MAX_IN_FLIGHT,
+    Authorizer,
+    CrashObserver,
+    GuardedApplication,
+    RequestDenied,
+    authorize,
+    user_of,
+)
+from webhook.server.edge import serving
+from webhook.server.request import Answer, HttpRequest, header_lines
 from webhook.settings.address import is_loopback
 from webhook.text import visible, visible_json
-
-T = TypeVar("T")
 
 PATH: Final = "/v1/explain/migration"
 MAX_QUERY: Final = 4096
 _MAX_PARAMETERS: Final = 32
-# What one answer costs grows with the nodes, and reviews share the processor: a few concurrent ones are enough.
-MAX_IN_FLIGHT: Final = 4
-DEADLINE: Final = 10.0
-
+_HEADERS: Final = header_lines({"Content-Type": "application/json", "Cache-Control": "no-store"})
 _ONE: Final = ("namespace", "name", "node")
 
 
-class ExplainObserver(Protocol):
-    """Gets every request for an explanation."""
+class ExplainObserver(CrashObserver, Protocol):
+    """Gets every request for an explanation, too."""
 
     def on_explained(self, status: int) -> None:
         """A request was answered."""
-
-    def on_crash(self, path: str, error: BaseException) -> None:
-        """An exception reached the edge of the server: a bug."""
 
 
 class ExplainRequest(NamedTuple):
@@ -97,7 +97,7 @@ def question(query: str) -> ExplainRequest:
     return ExplainRequest(given["namespace"], given["name"], parse_selector(selector, "to"), given.get("node", ""))
 
 
-class Explainer:
+class Explainer(GuardedApplication):
     """Answers requests for explanations.
 
     Args:
@@ -106,73 +106,55 @@ class Explainer:
         guarded: require a bearer token; False: any client may send requests whose ``Host`` is a loopback address.
     """
 
+    methods = ("GET",)
+
     def __init__(self, cluster: Cluster, traffic: ExplainObserver, *, guarded: bool) -> None:
         self._cluster: Final = cluster
-        self._traffic: Final = traffic
-        self._guarded: Final = guarded
-        self.in_flight = 0
+        self._questions: Final = Authorizer(cluster, PATH)
+        authorizer = self._questions if guarded else None
+        super().__init__(PATH, traffic, authorizer=authorizer, loopback=not guarded, max_in_flight=MAX_IN_FLIGHT)
+        self._observer: Final = traffic
 
-    def server(self) -> Guests:
-        """The aiohttp server; make it inside the running loop."""
-        return Guests(self.handle)
+    async def answer(self, request: HttpRequest) -> Answer:
+        """The answer to any request; no exception but a cancellation leaves."""
+        answer = await super().answer(request)
+        self._observer.on_explained(answer.status)
+        return answer
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The response to any request; no exception but a cancellation leaves."""
-        self.in_flight += 1
-        try:
-            answer = msgspec.to_builtins(await self._answer(request))
-            response = _json(200, visible_json(msgspec.json.encode(redact(answer))))
-        except RequestDenied as refused:
-            response = _error(refused.status, refused.sentence, **refused.headers)
-        except TooManyRequests as refused:
-            response = _error(429, refused.sentence, **{"Retry-After": "1"})
-        except NotThere as error:
-            response = _error(404, str(error))
-        except InputError as error:
-            response = _error(400, str(error))
-        except Unreadable as error:
-            response = _error(503, f"the answer is not known now: {error.why}", **{"Retry-After": "5"})
-        except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            self._traffic.on_crash(PATH, error)
-            response = _error(500, "internal error; see the kubevirt-webhook log")
-        finally:
-            self.in_flight -= 1
-        self._traffic.on_explained(response.status)
-        return response
-
-    async def _answer(self, request: web.BaseRequest) -> MigrationExplanation:
-        path, _, query = request.raw_path.partition("?")
-        if path != PATH:
+    async def open_answer(self, request: HttpRequest) -> None:
+        """None: every question needs permissions."""
+        if request.head.path != PATH:
             raise RequestDenied(404, f"there is nothing at this path; ask for {PATH}")
-        if request.method != "GET":
-            raise RequestDenied(405, "this method is not answered here; use GET", Allow="GET")
-        token = self._token(request)
-        await turn(request)
-        if self.in_flight > MAX_IN_FLIGHT:
-            raise RequestDenied(
-                429, f"{MAX_IN_FLIGHT} questions are being answered already; try again", **{"Retry-After": "1"}
-            )
-        deadline = asyncio.get_running_loop().time() + DEADLINE
-        user = await self._evaluate(lambda facts: user_of(token, facts), deadline) if token else None
-        asked = question(query)
-        reader = SERVER
-        if user:
-            reader = await self._evaluate(lambda facts: authorize_question(user, asked, facts), deadline)
-        return await self._evaluate(
-            lambda facts: explain(asked.namespace, asked.name, asked.added, facts, node=asked.node, reader=reader),
-            deadline,
-        )
 
-    def _token(self, request: web.BaseRequest) -> str:
-        """The bearer token; empty where none is needed."""
-        if not self._guarded:
-            require_loopback_host(request)
-            return ""
-        return token_of(request)
+    async def authorize(self, request: HttpRequest, token: str) -> tuple[ExplainRequest, FactPermissions]:
+        """The question, and how the facts are to be read for the user of the token."""
+        client = request.connection.client
+        if not token:
+            return question(request.head.query), SERVER
+        # Who has no valid token learns nothing about questions.
+        user = await self._questions.evaluate(lambda facts: user_of(token, facts), client)
+        asked = question(request.head.query)
+        reader = await self._questions.evaluate(lambda facts: authorize_question(user, asked, facts), client)
+        return asked, reader
 
-    async def _evaluate(self, decide: Callable[[Facts], T], deadline: float) -> T:
-        facts = Facts(peek=self._cluster.peek)
-        return await replay(decide, self._cluster, facts, deadline, PATH)
+    async def serve(self, request: HttpRequest, permission: tuple[ExplainRequest, FactPermissions]) -> Answer:
+        """The explanation."""
+        asked, reader = permission
+
+        def decide(facts: Facts) -> MigrationExplanation:
+            return explain(asked.namespace, asked.name, asked.added, facts, node=asked.node, reader=reader)
+
+        try:
+            deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
+            facts = Facts(peek=self._cluster.peek)
+            answer = msgspec.to_builtins(await replay(decide, self._cluster, facts, deadline, PATH))
+        except NotThere as error:
+            raise RequestDenied(404, str(error)) from None
+        return Answer(200, visible_json(msgspec.json.encode(redact(answer))), _HEADERS)
+
+    async def problem(self, status: int, sentence: str, headers: Mapping[str, str]) -> Answer:
+        """The sentence as JSON."""
+        return Answer(status, msgspec.json.encode({"error": visible(sentence)}), _HEADERS + header_lines(headers))
 
 
 @asynccontextmanager
@@ -192,13 +174,9 @@ async def explaining(
         InputError: nothing can listen there.
     """
     alone = is_loopback(address)
-    explainer = Explainer(cluster, traffic, guarded=not alone)
-    runner = web.ServerRunner(explainer.server(), shutdown_timeout=seconds)
-    bound = await listen(runner, address, None if alone else tls, "explain.listen")
-    try:
+    server = Explainer(cluster, traffic, guarded=not alone).server()
+    async with serving(server, address, None if alone else tls, "explain.listen", seconds) as bound:
         yield f"{'http' if alone else 'https'}://{bound}"
-    finally:
-        await finish(runner, lambda: explainer.in_flight, seconds)
 
 
 def authorize_question(user: UserInfo, asked: ExplainRequest, facts: Facts) -> FactPermissions:
@@ -234,13 +212,3 @@ def authorize_question(user: UserInfo, asked: ExplainRequest, facts: Facts) -> F
         if not read(facts, key, "what the bearer of this token may do"):
             return msgspec.structs.replace(SERVER, without_volumes=f"{user.username} may not {right}")
     return SERVER
-
-
-def _error(status: int, sentence: str, **headers: str) -> web.Response:
-    return _json(status, msgspec.json.encode({"error": visible(sentence)}), **headers)
-
-
-def _json(status: int, body: bytes, **headers: str) -> web.Response:
-    return web.Response(
-        status=status, body=body, headers={"Content-Type": "application/json", "Cache-Control": "no-store"} | headers
-    )

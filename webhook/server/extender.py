@@ -7,7 +7,6 @@ as nodes with score 0 (``prioritizeNodes`` in pkg/scheduler/schedule_one.go).
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
@@ -15,25 +14,31 @@ from itertools import chain, islice
 from typing import Final, Protocol
 
 import msgspec
-from aiohttp import web
 
 from webhook.images.index import LayerIndex
 from webhook.images.manifests import Layer
 from webhook.images.pods import ScoredPod, decode_arguments
 from webhook.images.references import ImageReference, parse_reference
 from webhook.images.registry.fetch_queue import PullScope
-from webhook.server.connections import Connections
-from webhook.server.exchange import Answer, HttpRequest
-from webhook.server.lifecycle import finish, listen
+from webhook.server.authorizer import CrashObserver
+from webhook.server.edge import Limits, Server, serving
+from webhook.server.request import Answer, HttpRequest, Overload
 
 PATH: Final = "/v1/layers/prioritize"
 # A pod, and the names of nodes: 5,000 names of the greatest length have 1.3 MB.
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
-# Requests whose body has not arrived whole. A scheduler sends one after the other.
-MAX_IN_FLIGHT: Final = 8
+# A scheduler sends one request after the other.
+LIMITS: Final = Limits(
+    keep_alive_seconds=120.0,
+    lifetime_seconds=300.0,
+    abort_seconds=0.0,
+    body_bytes=MAX_BODY_BYTES,
+    room_bytes=4 * MAX_BODY_BYTES,
+)
 # Of one pod and platform, the first ones: kube-scheduler waits while they are added up.
 MAX_LAYERS: Final = 512
-_ARRIVAL_SECONDS: Final = 3.0
+# kube-scheduler waits for 5 s, if its configuration does not say otherwise.
+_PATIENCE_SECONDS: Final = 3.0
 _NOTHING: Final = b"[]"
 
 
@@ -45,13 +50,6 @@ class KnownLayers(Protocol):
 
     def layers(self, reference: ImageReference, platform: str, scope: PullScope = ...) -> tuple[Layer, ...] | None:
         """The layers of an image on a platform; None: they are not known now."""
-
-
-class ExtenderObserver(Protocol):
-    """Gets the exceptions of the listener."""
-
-    def on_crash(self, path: str, error: BaseException) -> None:
-        """An exception reached the edge of the server: a bug."""
 
 
 class ExtenderError(Exception):
@@ -82,7 +80,6 @@ class Extender:
     Attributes:
         results: requests by result: ``scored``, ``no-scores`` (no node has a layer, or no layer is known),
             ``other-scheduler`` and ``rejected``.
-        in_flight: requests whose body has not arrived whole.
     """
 
     def __init__(
@@ -90,7 +87,7 @@ class Extender:
         index: LayerIndex,
         images: KnownLayers,
         schedulers: Collection[str],
-        traffic: ExtenderObserver,
+        traffic: CrashObserver,
         *,
         clients: Collection[str] = (),
         pull_secrets: bool = False,
@@ -102,33 +99,53 @@ class Extender:
         self._clients: Final = clients
         self._pull_secrets: Final = pull_secrets
         self.results: Final = {"scored": 0, "no-scores": 0, "other-scheduler": 0, "rejected": 0}
-        self.in_flight = 0
 
-    def server(self) -> Connections:
+    def server(self) -> Server:
         """The server; make it inside the running loop."""
-        return Connections(self.answer, self.answer_at_once, clients=self._clients)
+        return Server(self, LIMITS, clients=self._clients)
 
-    def answer_at_once(self, request: HttpRequest) -> Answer | None:
-        """The answer to a request that has arrived whole; None: it takes `answer`."""
-        if request.body is None or self._error_of(request):
-            return None
-        return self._answer(request.body)
+    def refuse(self, request: HttpRequest) -> Answer | None:
+        """Why the head of a request cannot belong to one of kube-scheduler's; None: it can."""
+        head = request.head
+        if request.connection.rejection:
+            return self._reject(
+                403, "the client has no certificate of layers.clientNames; see the extender's tlsConfig"
+            )
+        if head.path != PATH:
+            prefix, _, verb = PATH.rpartition("/")
+            return self._reject(404, f"nothing is served at this path; set urlPrefix to {prefix}, verb {verb}")
+        if head.method != "POST":
+            return self._reject(405, "use POST")
+        if head.is_encoded:
+            return self._reject(415, "the body is encoded; send JSON as it is")
+        return None
+
+    def answer_at_once(self, request: HttpRequest) -> Answer:
+        """The answer to a request that has arrived whole, which is always at hand."""
+        if answer := self.refuse(request):
+            return answer
+        try:
+            return Answer(200, self.prioritize(request.body))
+        except ExtenderError as error:
+            return self._reject(error.status, error.sentence)
+        except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
+            self._traffic.on_crash(PATH, error)
+            return Answer.text(500, "internal error; see the kubevirt-webhook log")
 
     async def answer(self, request: HttpRequest) -> Answer:
-        """The answer to any request; no exception but a cancellation leaves."""
-        self.in_flight += 1
-        try:
-            if error := self._error_of(request):
-                raise error
-            return self._answer(await _body(request))
-        except ExtenderError as error:
-            self.results["rejected"] += 1
-            return Answer.text(error.status, error.sentence)
-        except (ConnectionError, web.RequestPayloadError):
-            self.results["rejected"] += 1
-            return Answer.text(400, "the request's body broke off; send it whole")
-        finally:
-            self.in_flight -= 1
+        """The same, for a request that had to wait for its body or its client."""
+        return self.answer_at_once(request)
+
+    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes | None) -> Answer:
+        """An HTTP error: kube-scheduler goes on without scores where the extender is ignorable."""
+        del request, prefix
+        hint = "; set nodeCacheCapable: true" if overload is Overload.TOO_LARGE else ""
+        return self._reject(overload.status, f"{overload.sentence}{hint}")
+
+    def patience(self, request: HttpRequest) -> float:
+        """How long kube-scheduler is kept waiting."""
+        del request
+        return _PATIENCE_SECONDS
 
     def prioritize(self, body: bytes) -> bytes:
         """The scores of nodes for a pod.
@@ -176,36 +193,9 @@ class Extender:
                 wanted[platform] = sizes
         return wanted
 
-    def _answer(self, body: bytes) -> Answer:
-        try:
-            return Answer(200, self.prioritize(body))
-        except ExtenderError as error:
-            self.results["rejected"] += 1
-            return Answer.text(error.status, error.sentence)
-        except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            self._traffic.on_crash(PATH, error)
-            return Answer.text(500, "internal error; see the kubevirt-webhook log")
-
-    def _error_of(self, request: HttpRequest) -> ExtenderError | None:
-        """Why the head of a request cannot belong to one of kube-scheduler's."""
-        head = request.head
-        if request.connection.rejection:
-            return ExtenderError(
-                403, "the client has no certificate of layers.clientNames; see tlsConfig of the extender"
-            )
-        if head.path != PATH:
-            prefix, _, verb = PATH.rpartition("/")
-            return ExtenderError(404, f"nothing is served at this path; set urlPrefix to {prefix}, verb {verb}")
-        if head.method != "POST":
-            return ExtenderError(405, "use POST")
-        if head.is_encoded:
-            return ExtenderError(415, "the body is encoded; send JSON as it is")
-        if (request.announced or 0) > MAX_BODY_BYTES:
-            limit = MAX_BODY_BYTES // 1024 // 1024
-            return ExtenderError(413, f"the body is larger than {limit} MiB; set nodeCacheCapable: true")
-        if self.in_flight > MAX_IN_FLIGHT:
-            return ExtenderError(429, f"{MAX_IN_FLIGHT} requests are being read already; try again")
-        return None
+    def _reject(self, status: int, sentence: str) -> Answer:
+        self.results["rejected"] += 1
+        return Answer.text(status, sentence)
 
 
 @asynccontextmanager
@@ -221,31 +211,5 @@ async def extending(address: str, extender: Extender, tls: ssl.SSLContext | None
     Raises:
         InputError: nothing can listen there.
     """
-    runner = web.ServerRunner(extender.server(), shutdown_timeout=seconds)
-    bound = await listen(runner, address, tls, "layers.listen")
-    try:
+    async with serving(extender.server(), address, tls, "layers.listen", seconds) as bound:
         yield f"{'https' if tls else 'http'}://{bound}{PATH.rpartition('/')[0]}"
-    finally:
-        await finish(runner, lambda: extender.in_flight, seconds)
-
-
-async def _body(request: HttpRequest) -> bytes:
-    """The whole body.
-
-    Raises:
-        ExtenderError: it is too large, or did not arrive in time.
-    """
-    if request.body is not None:
-        return request.body
-    pieces: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(_ARRIVAL_SECONDS):
-            while piece := await request.read():
-                size += len(piece)
-                if size > MAX_BODY_BYTES:
-                    raise ExtenderError(413, "the body is too large; set nodeCacheCapable: true for the extender")
-                pieces.append(piece)
-    except TimeoutError:
-        raise ExtenderError(408, "the body did not arrive in time; send it whole") from None
-    return b"".join(pieces)

@@ -1,23 +1,31 @@
-"""Health and metrics, on a plain HTTP listener of their own."""
+"""Health and metrics: on one plain HTTP listener, or metrics on another one for permitted users alone."""
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Final
 
-from aiohttp import web
+import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from webhook import __version__
 from webhook.admission.wire import is_dry_run
+from webhook.cluster.source import Cluster
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation
-from webhook.server.guests import Guests, TooManyRequests, settle, turn
+from webhook.server.authorizer import Authorizer, CrashObserver, GuardedApplication, RequestDenied
+from webhook.server.edge import Connection, serving
 from webhook.server.rendering import Rendering
+from webhook.server.request import Answer, HttpRequest, header_lines
 from webhook.server.tallies import CounterTally, LatencyTally
+from webhook.settings.address import is_loopback
+from webhook.text import visible
 
 # From half a millisecond, which is a usual review, to the API server's longest timeout.
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -94,7 +102,7 @@ class Metrics:
 
     def on_crash(self, path: str, error: BaseException) -> None:
         """Count and log an exception that reached the edge."""
-        self._panics[path,] += 1
+        self._panics[path,] = self._panics.get((path,), 0) + 1
         self._log("internal error while a request was answered", path, error)
 
     def on_explained(self, status: int) -> None:
@@ -180,48 +188,81 @@ def _build_info() -> GaugeMetricFamily:
     return GaugeMetricFamily("kubevirt_webhook_build_info", "1, with the version as a label.", labels=("version",))
 
 
-class Ops:
+class Ops(GuardedApplication):
     """Answers requests for health and metrics.
 
     Args:
         rendering: the metrics as text; None: they are served elsewhere.
-        waiting_for: what keeps the server from being ready, in words; empty when ready.
+        waiting_for: what keeps the server from being ready, in words, empty when ready; None: health is served
+            elsewhere.
+        traffic: gets exceptions.
+        authorizer: checks tokens for metrics; None: none is needed.
     """
 
-    def __init__(self, rendering: Rendering | None, waiting_for: Callable[[], tuple[str, ...]]) -> None:
+    def __init__(
+        self,
+        rendering: Rendering | None,
+        waiting_for: Callable[[], tuple[str, ...]] | None,
+        traffic: CrashObserver,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        super().__init__(METRICS_PATH, traffic, authorizer=authorizer)
         self._rendering: Final = rendering
         self._waiting_for: Final = waiting_for
 
-    def server(self) -> Guests:
-        """The aiohttp server; make it inside the running loop."""
-        return Guests(self.handle)
-
-    async def handle(self, request: web.BaseRequest) -> web.Response:
-        """The response to any request."""
-        if request.method not in ("GET", "HEAD"):
-            return web.Response(status=405, text="use GET\n", headers={"Allow": "GET, HEAD"})
-        path = request.path
+    async def open_answer(self, request: HttpRequest) -> Answer | None:
+        """Health, for the kubelet; a connection that asks again and again waits a little each time."""
+        path = request.head.path
         if path == METRICS_PATH and self._rendering:
-            try:
-                await turn(request)
-            except TooManyRequests as refused:
-                return web.Response(status=429, text=f"{refused.sentence}\n", headers={"Retry-After": "1"})
-            return exposition(await self._rendering.text())
-        await settle(request, SETTLE_SECONDS)
-        if path == "/healthz":
-            return web.Response(text="ok\n")
-        if path == "/readyz":
-            missing = self._waiting_for()
-            if missing:
-                return web.Response(status=503, text="".join(f"waiting for {item}\n" for item in missing))
-            return web.Response(text="ok\n")
-        return web.Response(status=404, text=f"there is nothing at this path; ask for {', '.join(self._paths)}\n")
+            return None
+        await _settle(request.connection)
+        if self._waiting_for and path == "/healthz":
+            return Answer.text(200, "ok")
+        if self._waiting_for and path == "/readyz":
+            if missing := self._waiting_for():
+                lines = "".join(f"waiting for {visible(item)}\n" for item in missing)
+                return msgspec.structs.replace(Answer.text(503, ""), body=lines.encode())
+            return Answer.text(200, "ok")
+        paths = (*(("/healthz", "/readyz") if self._waiting_for else ()), *((METRICS_PATH,) if self._rendering else ()))
+        raise RequestDenied(404, f"there is nothing at this path; ask for {', '.join(paths)}")
 
-    @property
-    def _paths(self) -> tuple[str, ...]:
-        return ("/healthz", "/readyz", *((METRICS_PATH,) if self._rendering else ()))
+    async def serve(self, request: HttpRequest, permission: str) -> Answer:
+        """The metrics."""
+        del request, permission
+        assert self._rendering
+        return Answer(200, await self._rendering.text(), header_lines({"Content-Type": CONTENT_TYPE_LATEST}))
 
 
-def exposition(text: bytes) -> web.Response:
-    """The metrics as a response."""
-    return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+async def _settle(connection: Connection) -> None:
+    """Wait until `SETTLE_SECONDS` have passed since this connection's last request: the first is answered at once."""
+    now = asyncio.get_running_loop().time()
+    delay = connection.settled + SETTLE_SECONDS - now
+    connection.settled = now + max(0.0, delay)
+    if delay > 0:
+        await asyncio.sleep(delay)
+
+
+@asynccontextmanager
+async def serving_metrics(
+    address: str, rendering: Rendering, cluster: Cluster, traffic: CrashObserver, tls: ssl.SSLContext, seconds: float
+) -> AsyncIterator[str]:
+    """A listener for metrics alone, for as long as the context lasts; gives its URL.
+
+    As controller-runtime's WithAuthenticationAndAuthorization does it: with TLS, for tokens whose users may ``get`` the
+    path. The kubelet's probes have neither token nor trust, and stay where they are.
+
+    Args:
+        address: ``HOST:PORT``; on a loopback address without TLS and tokens.
+        rendering: the metrics as text.
+        cluster: the source of facts.
+        traffic: gets exceptions.
+        tls: the context for others.
+        seconds: how long to wait at the end for requests that have begun.
+
+    Raises:
+        InputError: nothing can listen there.
+    """
+    alone = is_loopback(address)
+    ops = Ops(rendering, None, traffic, None if alone else Authorizer(cluster, METRICS_PATH))
+    async with serving(ops.server(), address, None if alone else tls, "metrics.listen", seconds) as bound:
+        yield f"{'http' if alone else 'https'}://{bound}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from certs.handshake import verify_server_certificate
-from webhook.server.lifecycle import split_address
+from webhook.server.edge import split_address
 
 _ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - what is listened on
 

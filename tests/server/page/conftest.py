@@ -8,14 +8,14 @@ import pytest
 
 from tests.server.page.samples import Opened, opened
 from tests.waiting import break_off
-from webhook.server import guests
+from webhook.server import edge
 
 
 @pytest.fixture
 async def page(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Opened]:
     """Opens pages that answer as fast as they are asked."""
-    monkeypatch.setattr(guests, "_BURST", 1000)
-    monkeypatch.setattr(guests, "_BURST_OF_ALL", 1000)
+    monkeypatch.setattr(edge, "BURST", 1000)
+    monkeypatch.setattr(edge, "BURST_OF_ALL", 1000)
     async with AsyncExitStack() as ends:
         yield partial(opened, ends)
     await break_off()

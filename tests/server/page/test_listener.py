@@ -19,7 +19,8 @@ from webhook.errors import Unavailable
 from webhook.facts import AccessKey, Key, KubeVirtKey, NamespaceKey, ObjectKey, SchedulerHealth, SchedulerKey, TokenKey
 from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.common import accounts
-from webhook.server.page.listener import HEADERS, MAX_IN_FLIGHT
+from webhook.server.authorizer import MAX_IN_FLIGHT
+from webhook.server.page.listener import HEADERS
 from webhook.server.page.overview import NamespaceTable
 
 ALICE = UserInfo("alice", "u1", [], {})
@@ -28,6 +29,8 @@ VMI = accounts.access(ALICE, "get", "kubevirt.io", "virtualmachineinstances", "d
 NODES = accounts.access(ALICE, "list", "", "nodes")
 CLAIM_RIGHT = accounts.access(ALICE, "get", "", "persistentvolumeclaims", "demo")
 VOLUME_RIGHT = accounts.access(ALICE, "get", "", "persistentvolumes")
+# Of one client.
+SHARE = MAX_IN_FLIGHT // 2
 MATRIX = "/page/placement?namespace=demo&name=web01"
 PATHS = ["/page", "/page/decisions", "/page/decisions/1", "/page/health", "/page/reasons", "/page/placement", MATRIX]
 PATHS += ["/page/reasons/scheduler-injected", f"{MATRIX}&to=zone%3Db&node=node-a1", "/page/style.css", "/page/icon.svg"]
@@ -228,14 +231,15 @@ async def test_few_pages_are_made_at_once(page: Opened, monkeypatch: pytest.Monk
         return NamespaceTable((), 0, 0)
 
     monkeypatch.setattr("webhook.server.page.views.namespace_table", slow)
-    waiting = [asyncio.create_task(opened.get()) for _ in range(MAX_IN_FLIGHT)]
-    await until(lambda: begun == MAX_IN_FLIGHT)
+    monkeypatch.setattr("webhook.server.authorizer.PATIENCE_SECONDS", 0.05)
+    waiting = [asyncio.create_task(opened.get()) for _ in range(SHARE)]
+    await until(lambda: begun == SHARE)
     assert (await opened.get())[0] == 429
     assert opened.headers["Retry-After"] == "1"
     # Styles are not made.
     assert (await opened.get("/page/style.css"))[0] == 200
     release.set()
-    assert [status for status, _ in await asyncio.gather(*waiting)] == [200] * MAX_IN_FLIGHT
+    assert [status for status, _ in await asyncio.gather(*waiting)] == [200] * SHARE
 
 
 # -- hostile -----------------------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor
 from webhook.facts import KubeVirtKey
 from webhook.kubevirt.resources import STORED_VMS
-from webhook.server.budget import BodyBudget
 from webhook.server.runtime import gauges, sources
 from webhook.server.runtime.background import Background
 from webhook.server.runtime.certificates import Certificates
@@ -56,7 +55,7 @@ def audit() -> Iterator[LineWriter]:
 def scraped(audit: LineWriter, settings: Any, parity: Any) -> str:
     class Idle:
         in_flight = 0
-        bodies = BodyBudget()
+        taken_bytes = 0
 
     registry = CollectorRegistry()
     app: Any = Idle()

@@ -60,6 +60,14 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         " policy leaves it alone, a validating one denies it.",
         "Remove what the object does not need; the message names what there is too much of.",
     ),
+    Code.OVERLOADED: Meaning(
+        ALL,
+        "failed",
+        "kubevirt-webhook had no memory or time for the request, or its body arrived too slowly or was too large. An"
+        " endpoint that denies in mode enforce denies it, whatever its failurePolicy, or overload would be a way around"
+        " the policy. Any other endpoint allows it without changes.",
+        "Retry. If it happens often, look for clients that send large or slow requests, and add replicas.",
+    ),
     Code.BEING_DELETED: Meaning(
         (SCHEDULING, INSTANCETYPES, EVICTION), "skipped", "The object, or its VM, is already being deleted."
     ),

@@ -7,35 +7,32 @@ VMI and the nodes.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol
-
-from aiohttp import web
+from typing import Any, Final
 
 from webhook import __version__
 from webhook.cluster.source import BrowsableCluster
-from webhook.errors import InputError
 from webhook.facts import Facts
-from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.explanation import SERVER, FactPermissions
-from webhook.review.replay import replay
-from webhook.server.bearer import RequestDenied, require_loopback_host, token_of, user_of
-from webhook.server.explain import DEADLINE, ExplainRequest, authorize_question
-from webhook.server.gate import Gate
-from webhook.server.guests import Guests, TooManyRequests, turn
-from webhook.server.lifecycle import finish, listen
+from webhook.server.authorizer import (
+    MAX_IN_FLIGHT,
+    Authorizer,
+    CrashObserver,
+    GuardedApplication,
+    RequestDenied,
+    user_of,
+)
+from webhook.server.edge import serving
+from webhook.server.explain import ExplainRequest, authorize_question
 from webhook.server.page.renderer import PageRenderer, asset
 from webhook.server.page.views import PATH, PageAnswer, PageViews
+from webhook.server.request import Answer, HttpRequest, header_lines
 from webhook.settings.address import is_loopback
-from webhook.text import visible
 
-# What one page costs grows with the nodes or namespaces, and reviews share the processor.
-MAX_IN_FLIGHT: Final = 4
 HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -71,14 +68,7 @@ _TITLES: Final = {
 }
 
 
-class PageObserver(Protocol):
-    """Gets the exceptions of the listener."""
-
-    def on_crash(self, path: str, error: BaseException) -> None:
-        """An exception reached the edge of the server: a bug."""
-
-
-class PageHandler:
+class PageHandler(GuardedApplication):
     """Answers requests for the page.
 
     Args:
@@ -88,11 +78,11 @@ class PageHandler:
         guarded: require a bearer token; False: any client may look whose ``Host`` is a loopback address.
     """
 
-    def __init__(self, cluster: BrowsableCluster, views: PageViews, traffic: PageObserver, *, guarded: bool) -> None:
-        self._cluster: Final = cluster
+    def __init__(self, cluster: BrowsableCluster, views: PageViews, traffic: CrashObserver, *, guarded: bool) -> None:
+        self._questions: Final = Authorizer(cluster, PATH)
+        authorizer = self._questions if guarded else None
+        super().__init__(PATH, traffic, authorizer=authorizer, loopback=not guarded, max_in_flight=MAX_IN_FLIGHT)
         self._views: Final = views
-        self._traffic: Final = traffic
-        self._gate: Final = Gate(cluster, PATH) if guarded else None
         self._assets: Final = {path: (asset(name), kind) for path, (name, kind) in _ASSETS.items()}
         self._site: Final = {
             "pages": _PAGES,
@@ -101,78 +91,43 @@ class PageHandler:
             "started": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
         }
         self.renderer: Final = PageRenderer()
-        self.in_flight = 0
 
-    def server(self) -> Guests:
-        """The aiohttp server; make it inside the running loop."""
-        return Guests(self.handle)
+    async def open_answer(self, request: HttpRequest) -> Answer | None:
+        """What every page needs, and says nothing."""
+        found = self._assets.get(request.head.path)
+        return Answer(200, found[0], header_lines(HEADERS | {"Content-Type": found[1]})) if found else None
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The response to any request; no exception but a cancellation leaves."""
-        self.in_flight += 1
-        try:
-            return await self._answer(request)
-        except RequestDenied as refused:
-            return await self._problem(refused.status, refused.sentence, **refused.headers)
-        except TooManyRequests as refused:
-            return await self._problem(429, refused.sentence, **{"Retry-After": "1"})
-        except InputError as error:
-            return await self._problem(400, str(error))
-        except Unreadable as error:
-            return await self._problem(503, f"the answer is not known now: {error.why}", **{"Retry-After": "5"})
-        except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            self._traffic.on_crash(PATH, error)
-            return _plain(500, "internal error; see the kubevirt-webhook log")
-        finally:
-            self.in_flight -= 1
-
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        if request.method not in ("GET", "HEAD"):
-            raise RequestDenied(405, "this method is not answered here; use GET", Allow="GET, HEAD")
-        if not self._gate:
-            require_loopback_host(request)
-        path, _, query = request.raw_path.partition("?")
-        if path in self._assets:
-            body, kind = self._assets[path]
-            return web.Response(body=body, headers=HEADERS | {"Content-Type": kind})
-        token = token_of(request) if self._gate else ""
-        await turn(request)
-        if self.in_flight > MAX_IN_FLIGHT:
-            why = f"{MAX_IN_FLIGHT} pages are being made already; try again"
-            raise RequestDenied(429, why, **{"Retry-After": "1"})
-        if self._gate:
-            await self._gate.admit(token)
+    async def serve(self, request: HttpRequest, permission: str) -> Answer:
+        """A page."""
+        path, token = request.head.path, permission
         if path == "/":
-            return web.Response(status=302, headers=HEADERS | {"Location": PATH})
+            return Answer(302, b"", header_lines(HEADERS | {"Location": PATH}))
 
         async def permit(asked: ExplainRequest) -> FactPermissions:
-            return await self._permit(token, asked) if token else SERVER
+            def check(facts: Facts) -> FactPermissions:
+                return authorize_question(user_of(token, facts), asked, facts)
+
+            return await self._questions.evaluate(check, request.connection.client) if token else SERVER
 
         is_below = path == PATH or path.startswith(f"{PATH}/")
-        answer = await self._views.show(path, query, permit) if is_below else None
+        answer = await self._views.show(path, request.head.query, permit) if is_below else None
         if answer is None:
             raise RequestDenied(404, "there is nothing at this address, or the decision is no longer kept")
-        return await self._rendered(answer, here=_here(path))
+        return await self._rendered(answer, _here(path), {})
 
-    async def _permit(self, token: str, asked: ExplainRequest) -> FactPermissions:
-        deadline = asyncio.get_running_loop().time() + DEADLINE
+    async def problem(self, status: int, sentence: str, headers: Mapping[str, str]) -> Answer:
+        """The sentence on a page; of a fault of the server, on its own."""
+        if status == 500:
+            return Answer.text(status, sentence, {**HEADERS, **headers})
+        values = {"title": _TITLES.get(status, "Error"), "sentence": sentence}
+        return await self._rendered(PageAnswer("problem.html", values, status), "", headers)
 
-        def check(facts: Facts) -> FactPermissions:
-            return authorize_question(user_of(token, facts), asked, facts)
-
-        return await replay(check, self._cluster, Facts(peek=self._cluster.peek), deadline, PATH)
-
-    async def _rendered(self, answer: PageAnswer, *, here: str, **headers: str) -> web.Response:
+    async def _rendered(self, answer: PageAnswer, here: str, headers: Mapping[str, str]) -> Answer:
         values: dict[str, Any] = {**answer.values, "site": {**self._site, "here": here}}
         body = await self.renderer.render(answer.template, values)
-        if answer.refresh_seconds:
-            headers["Refresh"] = str(answer.refresh_seconds)
+        refresh = {"Refresh": str(answer.refresh_seconds)} if answer.refresh_seconds else {}
         kind = {"Content-Type": "text/html; charset=utf-8"}
-        return web.Response(status=answer.status, body=body, headers=HEADERS | kind | headers)
-
-    async def _problem(self, status: int, sentence: str, **headers: str) -> web.Response:
-        values = {"title": _TITLES.get(status, "Error"), "sentence": sentence}
-        return await self._rendered(PageAnswer("problem.html", values, status), here="", **headers)
+        return Answer(answer.status, body, header_lines({**HEADERS, **kind, **refresh, **headers}))
 
 
 @asynccontextmanager
@@ -180,7 +135,7 @@ async def paging(
     address: str,
     cluster: BrowsableCluster,
     views: PageViews,
-    traffic: PageObserver,
+    traffic: CrashObserver,
     tls: Callable[[], ssl.SSLContext],
     seconds: float,
 ) -> AsyncIterator[str]:
@@ -198,20 +153,12 @@ async def paging(
         InputError: nothing can listen there.
     """
     alone = is_loopback(address)
-    page = PageHandler(cluster, views, traffic, guarded=not alone)
-    runner = web.ServerRunner(page.server(), shutdown_timeout=seconds)
-    bound = await listen(runner, address, None if alone else tls(), "page.listen")
-    try:
+    server = PageHandler(cluster, views, traffic, guarded=not alone).server()
+    async with serving(server, address, None if alone else tls(), "page.listen", seconds) as bound:
         yield f"{'http' if alone else 'https'}://{bound}{PATH}"
-    finally:
-        await finish(runner, lambda: page.in_flight, seconds)
 
 
 def _here(path: str) -> str:
     """The page of the navigation that a path belongs to."""
     first = path.removeprefix(PATH).strip("/").partition("/")[0]
     return f"{PATH}/{first}" if first else PATH
-
-
-def _plain(status: int, sentence: str) -> web.Response:
-    return web.Response(status=status, text=visible(sentence) + "\n", headers=HEADERS)

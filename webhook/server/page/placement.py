@@ -13,7 +13,8 @@ from webhook.k8s.types.selectors import is_name, parse_selector
 from webhook.policies.migration.explanation import FactPermissions, NotThere, few
 from webhook.policies.migration.matrix import PlacementMatrix, matrix
 from webhook.review.replay import replay
-from webhook.server.explain import DEADLINE, ExplainRequest
+from webhook.server.authorizer import DEADLINE_SECONDS
+from webhook.server.explain import ExplainRequest
 from webhook.server.page.paging import ROWS, pager
 from webhook.server.page.query import PageQuery
 
@@ -74,7 +75,7 @@ class Places:
             subject = (asked.namespace, asked.name, asked.added, facts)
             return matrix(*subject, node=asked.node, first=first, count=ROWS, reader=reader)
 
-        deadline = asyncio.get_running_loop().time() + DEADLINE
+        deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
         return await replay(decide, self._cluster, Facts(peek=self._cluster.peek), deadline, "the question")
 
 

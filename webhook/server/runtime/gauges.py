@@ -67,7 +67,7 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
             "kubevirt_webhook_requests_in_flight": ("Requests in progress.", lambda: {"": app.in_flight}),
             "kubevirt_webhook_request_bytes": (
                 "Memory that the bodies of requests in progress take, in bytes.",
-                lambda: {"": app.bodies.taken_bytes},
+                lambda: {"": app.taken_bytes},
             ),
             "kubevirt_webhook_ready": (
                 "1 once all watches are synced and the certificate can be verified.",

@@ -18,7 +18,8 @@ from webhook.images.registry.manifest_files import ManifestFiles
 from webhook.images.registry.node_layers import NodeLayers
 from webhook.images.registry.pull_secrets import PullSecrets
 from webhook.k8s.client.transport import connect
-from webhook.server.extender import Extender, ExtenderObserver, extending
+from webhook.server.authorizer import CrashObserver
+from webhook.server.extender import Extender, extending
 from webhook.server.ops import MetricsState, Read
 from webhook.server.runtime.certificates import Certificates, cancel
 from webhook.settings.layers_snapshot import LayersSettings, RegistrySettings
@@ -49,7 +50,7 @@ class LayerScores(msgspec.Struct):
 
     @asynccontextmanager
     async def listening(
-        self, settings: LayersSettings, certificates: Certificates, traffic: ExtenderObserver, seconds: float
+        self, settings: LayersSettings, certificates: Certificates, traffic: CrashObserver, seconds: float
     ) -> AsyncIterator[str]:
         """A listener for as long as the context lasts; gives its URL.
 

@@ -10,8 +10,9 @@ from typing import Final
 
 from webhook.admission.audit import Sink
 from webhook.cluster.source import BrowsableCluster
+from webhook.server.authorizer import CrashObserver
 from webhook.server.page.health import HealthCondition, HealthHistory, HealthSubject, certificates, schedulers
-from webhook.server.page.listener import PageObserver, paging
+from webhook.server.page.listener import paging
 from webhook.server.page.recorder import DecisionRecorder
 from webhook.server.page.views import PageViews
 from webhook.server.runtime.certificates import EXPIRY, MATCH, Certificates, cancel
@@ -44,7 +45,7 @@ class PageParts:
 
     @asynccontextmanager
     async def listening(
-        self, address: str, traffic: PageObserver, waiting_for: Callable[[], tuple[str, ...]], seconds: float
+        self, address: str, traffic: CrashObserver, waiting_for: Callable[[], tuple[str, ...]], seconds: float
     ) -> AsyncIterator[str]:
         """The listener for as long as the context lasts; gives the URL of the page.
 

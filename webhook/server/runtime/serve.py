@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from aiohttp import web
-
 from webhook import __version__
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor, Output, RotatedFile
@@ -19,9 +17,9 @@ from webhook.cluster.source import Cluster
 from webhook.install.registration import Registration, RegistrationTarget, configurations
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Reviewer
+from webhook.server.edge import serving
 from webhook.server.explain import explaining
-from webhook.server.lifecycle import drain, finish, listen
-from webhook.server.ops import Metrics, Ops
+from webhook.server.ops import Metrics, Ops, serving_metrics
 from webhook.server.rendering import Rendering
 from webhook.server.runtime import logs
 from webhook.server.runtime.background import Background, background
@@ -35,7 +33,6 @@ from webhook.server.runtime.settings_follower import SettingsFollower
 from webhook.server.runtime.signals import Stop, Stopped
 from webhook.server.runtime.sources import cluster_source, fidelity_check
 from webhook.server.runtime.tracing import with_tracing, without_tracing
-from webhook.server.scraping import scraping
 from webhook.settings.snapshot import AuditSettings, ServerSettings, Settings
 
 if TYPE_CHECKING:
@@ -95,14 +92,16 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         )
 
         rendering = Rendering(metrics.registry)
-        ops = web.ServerRunner(Ops(None if server.metrics_listen else rendering, waiting_for).server())
-        ops_address = await listen(ops, options.ops_listen or server.ops_listen, None, "--ops-listen")
-        ends.push_async_callback(ops.cleanup)
-        connections = app.server()
-        certificates.on_clients = connections.recycle
-        web_server = web.ServerRunner(connections, shutdown_timeout=_SHUTDOWN_SECONDS)
-        address = await listen(web_server, options.listen or server.listen, certificates.listener, "--listen")
-        ends.push_async_callback(finish, web_server, lambda: app.in_flight, _SHUTDOWN_SECONDS)
+        ops = Ops(None if server.metrics_listen else rendering, waiting_for, metrics).server()
+        ops_address = await ends.enter_async_context(
+            serving(ops, options.ops_listen or server.ops_listen, None, "--ops-listen", 0.0)
+        )
+        reviews = app.server()
+        certificates.on_clients = reviews.recycle
+        listener = certificates.listener
+        address = await ends.enter_async_context(
+            serving(reviews, options.listen or server.listen, listener, "--listen", _SHUTDOWN_SECONDS)
+        )
         # Else no Service has to remove this replica first: its configurations, if any, are removed before it ends.
         live = not options.cluster_from and not options.register
         await ends.enter_async_context(
@@ -123,7 +122,7 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
             await ends.enter_async_context(_register(options, settings.current(), certificates.authority, log))
         await stop.event.wait()
         log.info("stopping")
-        await drain(connections, server.drain_seconds if live else 0)
+        await reviews.begin_shutdown(server.drain_seconds if live else 0)
 
 
 async def _serve_others(  # noqa: PLR0913 - one for each part of the server
@@ -141,7 +140,9 @@ async def _serve_others(  # noqa: PLR0913 - one for each part of the server
         place = explaining(server.explain_listen, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS)
         log.info("serving explanations", address=await ends.enter_async_context(place))
     if server.metrics_listen:
-        alone = scraping(server.metrics_listen, rendering, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS)
+        alone = serving_metrics(
+            server.metrics_listen, rendering, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS
+        )
         log.info("serving metrics", address=await ends.enter_async_context(alone))
     if layers:
         place = layers.listening(server.layers, certificates, metrics, _SHUTDOWN_SECONDS)

@@ -21,6 +21,8 @@ def without_system_authorities() -> Iterator[None]:
     before = {name: os.environ.get(name) for name in _VARIABLES}
     os.environ.update(dict.fromkeys(_VARIABLES, os.devnull))
     try:
+        import aiohttp  # noqa: F401, PLC0415 - the client of API servers and registries
+
         yield
     finally:
         for name, value in before.items():

@@ -20,7 +20,7 @@ from webhook.errors import InputError
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation, Observer
 from webhook.server.app import App
-from webhook.server.exchange import Answer, HttpRequest
+from webhook.server.request import Answer, HttpRequest
 from webhook.text import shorten
 
 _NAME: Final = "kubevirt-webhook"

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.builders import launcher_pod, review
-from webhook.server.turns import Turns, namespace_of
+from webhook.server.fair_queue import FairQueue, namespace_of
 
 TOTAL = 64
 
@@ -27,10 +27,10 @@ async def settled() -> None:
 
 
 class TurnTaker:
-    """Takes turns of one `Turns` in tasks, and knows which of them were given in which order."""
+    """Takes turns of one `FairQueue` in tasks, and knows which of them were given in which order."""
 
     def __init__(self, total: int = TOTAL) -> None:
-        self.turns = Turns(total)
+        self.turns = FairQueue(total)
         self.given: list[str] = []
 
     async def _take(self, key: str, until: float) -> bool:
@@ -158,7 +158,7 @@ async def test_a_wait_given_up_in_the_moment_of_a_return_is_passed_over() -> Non
 )
 def test_no_turn_is_lost_and_nobody_waits_who_may_go(total: int, steps: list[tuple[str, str, int]]) -> None:
     async def run() -> None:
-        turns, held = Turns(total), Counter[str]()
+        turns, held = FairQueue(total), Counter[str]()
         waiting: list[tuple[str, asyncio.Task[bool]]] = []
 
         async def take(key: str) -> bool:

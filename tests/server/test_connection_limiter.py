@@ -3,32 +3,31 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from aiohttp import web
 
-from webhook.server.guests import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_CLIENT, Guests, Pace
+from webhook.server.edge import ConnectionLimiter, Limits, Pace
+
+MAX_CONNECTIONS, MAX_CONNECTIONS_PER_CLIENT = Limits().connections, Limits().per_client
 
 
 class Connected:
     """A connection without a socket."""
 
-    def __init__(self, server: Guests, client: str) -> None:
+    def __init__(self, server: ConnectionLimiter, client: str, *, is_idle: bool = True) -> None:
         self.client = client
         self.is_cut = False
+        self.is_idle = is_idle
         server.add(self)  # type: ignore[arg-type]
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         self.is_cut = True
 
 
-async def guests() -> Guests:
-    async def nobody(_: web.BaseRequest) -> web.StreamResponse:
-        raise AssertionError
-
-    return Guests(nobody)
+def limiter() -> ConnectionLimiter:
+    return ConnectionLimiter(MAX_CONNECTIONS_PER_CLIENT, MAX_CONNECTIONS)
 
 
 async def test_the_oldest_connection_of_a_client_makes_room_for_its_newest() -> None:
-    server = await guests()
+    server = limiter()
     made = [Connected(server, "10.0.0.1") for _ in range(MAX_CONNECTIONS_PER_CLIENT + 3)]
 
     assert [guest.is_cut for guest in made] == [True] * 3 + [False] * MAX_CONNECTIONS_PER_CLIENT
@@ -36,7 +35,7 @@ async def test_the_oldest_connection_of_a_client_makes_room_for_its_newest() -> 
 
 
 async def test_where_all_are_too_many_the_client_with_most_makes_room() -> None:
-    server = await guests()
+    server = limiter()
     greedy = [Connected(server, "10.0.0.1") for _ in range(12)]
     others = [Connected(server, f"10.0.1.{number}") for number in range(MAX_CONNECTIONS)]
 
@@ -45,11 +44,11 @@ async def test_where_all_are_too_many_the_client_with_most_makes_room() -> None:
     assert not any(guest.is_cut for guest in others)
     for guest in (*greedy, *others, *greedy):
         server.remove(guest)  # type: ignore[arg-type]
-    assert server._count == 0
+    assert server.count == 0
 
 
 async def test_clients_without_connections_are_forgotten() -> None:
-    server = await guests()
+    server = limiter()
     for number in range(3000):
         server.remove(Connected(server, f"10.{number >> 8}.{number & 255}.1"))  # type: ignore[arg-type]
 
@@ -57,12 +56,12 @@ async def test_clients_without_connections_are_forgotten() -> None:
 
 
 async def test_a_connection_that_is_not_known_leaves() -> None:
-    server = await guests()
+    server = limiter()
     foreign: Any = Connected(server, "10.0.0.1")
     server._clients.clear()
     server.remove(foreign)
 
-    assert server._count == 1
+    assert server.count == 1
 
 
 def test_a_burst_is_let_through_and_then_a_pace() -> None:
@@ -82,12 +81,12 @@ async def test_one_client_that_asks_too_often_takes_no_turn_of_another(monkeypat
     async def at_once(seconds: float) -> None:
         assert 0 < seconds <= 2
 
-    monkeypatch.setattr("webhook.server.guests.asyncio.sleep", at_once)
-    server = await guests()
+    monkeypatch.setattr("webhook.server.edge.asyncio.sleep", at_once)
+    server = limiter()
     greedy: Any = Connected(server, "10.0.0.1")
     other: Any = Connected(server, "10.0.0.2")
-    turns = [await server.turn(greedy) for _ in range(5000)]
+    turns = [await server.wait(greedy.client) for _ in range(5000)]
 
     assert turns[:39] == [True] * 39
     assert sum(turns) < 50
-    assert await server.turn(other)
+    assert await server.wait(other.client)

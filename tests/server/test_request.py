@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from aiohttp.base_protocol import BaseProtocol
-from aiohttp.http import HttpProcessingError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.server.raw_requests import BODY, head
 from tests.server.test_pieces import REQUEST, PieceCase
-from webhook.server import connection
-from webhook.server.heads import MAX_HEAD, Head, KnownHead, parse_head
+from webhook.server import edge
+from webhook.server.request import MAX_HEAD_BYTES, BadRequestError, CachedRequestHead, Head, parse_head
 
 # As Go's client writes it.
 GO = (
@@ -23,14 +21,8 @@ GO = (
 )
 
 
-def parsed(data: bytes) -> Head:
-    with asyncio.Runner() as runner:
-        loop = runner.get_loop()
-        return parse_head(data, BaseProtocol(loop), loop)
-
-
 def test_what_a_head_says() -> None:
-    said = parsed(GO)
+    said = parse_head(GO)
 
     assert (said.method, said.path, said.query) == ("POST", "/mutate/scheduling/pods/enforce", "timeout=10s")
     assert (said.length, said.content_type, said.is_encoded, said.is_last) == (11613, "application/json", False, False)
@@ -49,7 +41,7 @@ def test_what_a_head_says() -> None:
     ],
 )
 def test_how_a_body_is_bounded(data: bytes, length: int | None, is_last: bool) -> None:
-    said = parsed(data)
+    said = parse_head(data)
 
     assert (said.length, said.is_last) == (length, is_last)
 
@@ -74,59 +66,59 @@ def test_how_a_body_is_bounded(data: bytes, length: int | None, is_last: bool) -
     ],
 )
 def test_what_is_not_a_head(data: bytes) -> None:
-    with pytest.raises(HttpProcessingError):
-        parsed(data)
+    with pytest.raises(BadRequestError):
+        parse_head(data)
 
 
 @given(length=st.integers(0, 999_999_999), zeros=st.integers(0, 3), body=st.binary(max_size=20))
 def test_a_known_head_says_of_a_length_what_the_parser_says(length: int, zeros: int, body: bytes) -> None:
-    known = KnownHead(GO, parsed(GO))
+    known = CachedRequestHead(GO, parse_head(GO))
     other = GO.replace(b"11613", b"0" * zeros + str(length).encode())
-    found = known.body(other + body)
+    found = known.match(other + body)
 
     if len(str(length)) + zeros <= 9:
         assert found == (len(other), length)
-    said = parsed(other)
+    said = parse_head(other)
     assert said.length == length
-    assert (said.method, said.path, said.query, said.headers.get("Host")) == (
+    assert (said.method, said.path, said.query, said.headers.get("host")) == (
         *(known.head.method, known.head.path, known.head.query),
-        known.head.headers.get("Host"),
+        known.head.headers.get("host"),
     )
 
 
 @given(at=st.integers(0, len(GO) - 1), with_=st.binary(max_size=3), removed=st.integers(0, 3))
 def test_where_a_known_head_is_found_the_parser_finds_the_same(at: int, with_: bytes, removed: int) -> None:
-    known = KnownHead(GO, parsed(GO))
+    known = CachedRequestHead(GO, parse_head(GO))
     changed = GO[:at] + with_ + GO[at + removed :]
-    found = known.body(changed + BODY)
+    found = known.match(changed + BODY)
 
     if found:
         begin, length = found
         assert changed[:begin].endswith(b"\r\n\r\n")
-        assert parsed(changed[:begin]).length == length
-        assert parsed(changed[:begin]).path == known.head.path
+        assert parse_head(changed[:begin]).length == length
+        assert parse_head(changed[:begin]).path == known.head.path
 
 
 @pytest.mark.parametrize("digits", [b"", b"-1", b"+1", b"1 ", b"0x1", b"1_0", b"\xd9\xa1", b"1" * 10, b"1\r\nX: y"])
 def test_only_digits_are_a_length(digits: bytes) -> None:
-    assert KnownHead(GO, parsed(GO)).body(GO.replace(b"11613", digits)) is None
+    assert CachedRequestHead(GO, parse_head(GO)).match(GO.replace(b"11613", digits)) is None
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: 1"])
 def test_without_a_length_no_head_is_known_again(data: bytes) -> None:
-    known = KnownHead(data, parsed(GO))
+    known = CachedRequestHead(data, parse_head(GO))
 
-    assert known.body(data) is None
+    assert known.match(data) is None
 
 
 async def test_a_head_that_comes_again_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     heads: list[bytes] = []
 
-    def counting(data: bytes, protocol: BaseProtocol, loop: asyncio.AbstractEventLoop) -> Head:
+    def counting(data: bytes) -> Head:
         heads.append(data)
-        return parse_head(data, protocol, loop)
+        return parse_head(data)
 
-    monkeypatch.setattr(connection, "parse_head", counting)
+    monkeypatch.setattr(edge, "parse_head", counting)
     case = PieceCase()
     for request in (REQUEST, REQUEST, head(0), REQUEST, head(0, "/other"), REQUEST):
         case.connection.data_received(request)
@@ -146,19 +138,19 @@ async def test_nothing_is_known_of_a_head_that_was_rejected() -> None:
     assert case.transport.closed
 
 
-@pytest.mark.parametrize("size", [1, 1000, 4 * MAX_HEAD])
+@pytest.mark.parametrize("size", [1, 1000, 4 * MAX_HEAD_BYTES])
 async def test_a_head_without_an_end_has_a_limit(size: int) -> None:
     case = PieceCase()
-    endless = b"POST / HTTP/1.1\r\n" + b"A: b\r\n" * MAX_HEAD
+    endless = b"POST / HTTP/1.1\r\n" + b"A: b\r\n" * MAX_HEAD_BYTES
     taken = 0
-    for start in range(0, 2 * MAX_HEAD, size):
+    for start in range(0, 2 * MAX_HEAD_BYTES, size):
         if case.transport.closed:
             break
         case.connection.data_received(endless[start : start + size])
         taken = start + size
 
     assert case.transport.closed
-    assert taken <= MAX_HEAD + size
+    assert taken <= MAX_HEAD_BYTES + size
     assert b"HTTP/1.1 400 Bad Request\r\n" in case.transport.written
 
 

@@ -19,11 +19,13 @@ from webhook.cluster.access import _access
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, Key, TokenKey
 from webhook.policies.common import accounts
-from webhook.server import gate, guests, scraping, tls
-from webhook.server.gate import MAX_IN_FLIGHT, MAX_KEPT
+from webhook.server import authorizer, edge, ops, tls
+from webhook.server.authorizer import MAX_KEPT, MAX_QUESTIONS
 from webhook.server.rendering import Rendering
 
 PROMETHEUS = UserInfo("system:serviceaccount:monitoring:prometheus", "u1", ["system:serviceaccounts"], {"k": ["v"]})
+# Of one client.
+SHARE = MAX_QUESTIONS // 2
 MAY = accounts.access_to_path(PROMETHEUS, "get", "/metrics")
 
 
@@ -69,15 +71,15 @@ Open = Callable[..., Awaitable[Scraper]]
 @pytest.fixture
 async def scraper(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Open]:
     ends: list[Any] = []
-    monkeypatch.setattr(guests, "_BURST", 1000)
-    monkeypatch.setattr(guests, "_BURST_OF_ALL", 1000)
+    monkeypatch.setattr(edge, "BURST", 1000)
+    monkeypatch.setattr(edge, "BURST_OF_ALL", 1000)
 
     async def start(known: dict[Key[Any], object] | None = None, address: str = "0.0.0.0:0") -> Scraper:
         pair = self_signed(["localhost", "127.0.0.1"])
         registry, cluster, crashes = CollectorRegistry(), ScrapedCluster(known or {}), CrashingScrape()
         Counter("seen_total", "Seen.", registry=registry)
         listener = tls.context(pair.certificate, pair.key)
-        context = scraping.scraping(address, Rendering(registry), cluster, crashes, listener, 1.0)
+        context = ops.serving_metrics(address, Rendering(registry), cluster, crashes, listener, 1.0)
         url = await context.__aenter__()
         trust = ssl.create_default_context(cadata=pair.authority.decode())
         client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust))
@@ -144,7 +146,7 @@ async def test_answers_are_kept_for_a_while_and_not_for_ever(scraper: Open, monk
         assert (await asking.get("BAD"))[0] == 401
     assert len(asking.cluster.reads) == 3, "a good token and its right, a bad token"
 
-    monkeypatch.setattr(gate, "KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(authorizer, "KEPT_SECONDS", -1.0)
     asking.cluster.facts[MAY] = False
     assert (await asking.get("OTHER"))[0] == 401
     asking.cluster.reads.clear()
@@ -160,7 +162,9 @@ async def test_what_is_not_known_is_not_kept(scraper: Open) -> None:
     assert (await asking.get("GOOD"))[0] == 200
 
 
-async def test_guessers_fill_no_memory_and_are_few_questions_at_a_time(scraper: Open) -> None:
+async def test_guessers_fill_no_memory_and_are_few_questions_at_a_time(
+    scraper: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asking = await scraper()
     for number in range(MAX_KEPT + 10):
         assert (await asking.get(f"GUESS{number}"))[0] == 401
@@ -168,17 +172,18 @@ async def test_guessers_fill_no_memory_and_are_few_questions_at_a_time(scraper: 
     assert (await asking.get("GUESS0"))[0] == 401
     assert len(asking.cluster.reads) == 1, "it was forgotten"
 
+    monkeypatch.setattr(authorizer, "PATIENCE_SECONDS", 0.05)
     asking.cluster.slow.clear()
-    tasks = [asyncio.create_task(asking.get(f"X{number}")) for number in range(MAX_IN_FLIGHT)]
-    await until(lambda: len(asking.cluster.reads) == 1 + MAX_IN_FLIGHT)
+    tasks = [asyncio.create_task(asking.get(f"X{number}")) for number in range(SHARE)]
+    await until(lambda: len(asking.cluster.reads) == 1 + SHARE)
     assert (await asking.get("Y"))[0] == 429
     asking.cluster.slow.set()
-    assert [status for status, _ in await asyncio.gather(*tasks)] == [401] * MAX_IN_FLIGHT
+    assert [status for status, _ in await asyncio.gather(*tasks)] == [401] * SHARE
 
 
 async def test_a_bug_is_told_and_answered(scraper: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     asking = await scraper()
-    monkeypatch.setattr(scraping, "exposition", lambda _: 1 / 0)
+    monkeypatch.setattr(ops, "header_lines", lambda _: 1 / 0)
 
     status, text = await asking.get("GOOD")
     assert status == 500

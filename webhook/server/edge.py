@@ -1,0 +1,1056 @@
+"""The edge: every listener, every connection, and every byte that comes in.
+
+A connection takes one request after the other, and no byte that has not been counted: those of a head have a limit,
+those of a body another, and those of all connections together a third one, beyond which the client that makes the
+server keep most of them loses what it has begun. Nothing is read behind a bad head, behind the last answer, and before
+there is room for a large body: it waits in the kernel's buffers. What can be answered from memory is answered where its
+last byte arrives; a task is made only for what has to wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+import socket
+import ssl
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager, suppress
+from typing import Final, Protocol, cast
+
+import msgspec
+
+from webhook.errors import InputError
+from webhook.server.fair_queue import FairQueue
+from webhook.server.request import (
+    END,
+    MAX_HEAD_BYTES,
+    Answer,
+    BadRequestError,
+    CachedRequestHead,
+    Chunks,
+    HttpRequest,
+    Overload,
+    parse_head,
+)
+from webhook.server.tls import client_name
+
+# Bodies up to this are the everyday ones: a pod is 20 KB, a VM's update with both its states seldom 100 KB.
+EVERYDAY_BYTES: Final = 256 * 1024
+# How long a head may take from its first byte on, and a handshake.
+HEAD_SECONDS: Final = 10.0
+# The API server sends a body at once. What is slower holds memory meanwhile.
+ARRIVAL_SECONDS: Final = 3.0
+GRACE_SECONDS: Final = 0.5
+MIN_BYTES_PER_SECOND: Final = 512 * 1024
+_CHECK_SECONDS: Final = 0.1
+# How long a client may leave answers lying before it gets no more of them.
+STALLED_SECONDS: Final = 10.0
+# How long to read on where the answer came before the end of the body: a client that still writes reads it only then.
+LINGER_SECONDS: Final = 3.0
+# How long the end of a connection may take.
+CLOSE_SECONDS: Final = 1.0
+# Of a body that is not read, to find out which request it belongs to.
+PREFIX_BYTES: Final = 4096
+# So that connections that began together don't end together.
+JITTER: Final = 0.2
+# Clients whose pace is remembered.
+_MAX_CLIENTS: Final = 1024
+# Requests that cost something, of each client and of all together: so many at once, and then so many a second.
+BURST: Final = 20
+PER_SECOND: Final = 10.0
+BURST_OF_ALL: Final = 100
+PER_SECOND_OF_ALL: Final = 200.0
+# A request that would wait for longer is answered with 429.
+PATIENCE_SECONDS: Final = 2.0
+
+# What waits in the kernel's buffers, and is read at once.
+_RECEIVED_BYTES: Final = 64 * 1024
+
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Application(Protocol):
+    """Answers the requests of one listener."""
+
+    def refuse(self, request: HttpRequest) -> Answer | None:
+        """The answer that follows from the head alone; None: the body is wanted."""
+
+    def answer_at_once(self, request: HttpRequest) -> Answer | None:
+        """The answer to a whole request, from memory; None: it takes `answer`."""
+
+    async def answer(self, request: HttpRequest) -> Answer:
+        """The answer to a whole request; no exception but a cancellation leaves."""
+
+    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes | None) -> Answer | None:
+        """The answer to a request whose body is not taken.
+
+        Args:
+            request: the request.
+            overload: why.
+            prefix: the beginning of the body; None: more of it does not come.
+
+        Returns:
+            The answer; None: it takes a longer prefix.
+        """
+
+    def patience(self, request: HttpRequest) -> float:
+        """How long the client waits for an answer, in seconds: no longer than the listener's own maximum."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one listener takes.
+
+    Attributes:
+        per_client: connections of a client.
+        connections: connections in all.
+        keep_alive_seconds: an idle connection is closed after them.
+        lifetime_seconds: an answer after them is the connection's last one, give or take `JITTER`.
+        abort_seconds: a connection ends after them, whatever it does; 0.0: it does not.
+        body_bytes: of one body.
+        kept_bytes: heads and everyday bodies in memory.
+        room_bytes: larger bodies in memory.
+    """
+
+    per_client: int = 16
+    connections: int = 128
+    keep_alive_seconds: float = 15.0
+    lifetime_seconds: float = 60.0
+    abort_seconds: float = 60.0
+    body_bytes: int = 0
+    kept_bytes: int = 4 * 1024 * 1024
+    room_bytes: int = 0
+
+
+class Pace:
+    """A leaky bucket: ``burst`` requests at once, then ``per_second`` requests a second.
+
+    Args:
+        burst: requests that need not wait.
+        per_second: requests a second after that.
+
+    Attributes:
+        due: when all requests so far have had their time, on the running loop's clock.
+    """
+
+    __slots__ = ("burst", "due", "per_second")
+
+    def __init__(self, burst: int, per_second: float) -> None:
+        self.burst: Final = burst
+        self.per_second: Final = per_second
+        self.due = 0.0
+
+    def delay(self, now: float) -> float | None:
+        """The seconds that the next one must wait, which counts from now on; None: too many, and it does not count."""
+        due = max(self.due, now) + 1 / self.per_second
+        delay = max(0.0, due - now - self.burst / self.per_second)
+        if delay > PATIENCE_SECONDS:
+            return None
+        self.due = due
+        return delay
+
+
+class _Client:
+    """One address.
+
+    Attributes:
+        pace: of its requests that cost something.
+        connections: the oldest first.
+    """
+
+    __slots__ = ("connections", "pace")
+
+    def __init__(self) -> None:
+        self.pace = Pace(BURST, PER_SECOND)
+        self.connections: dict[Connection, None] = {}
+
+
+class ConnectionLimiter:
+    """Bounds the connections and requests of clients, so that none can keep out the others.
+
+    Where there are too many connections, one of the client with the most of them ends: its oldest one without a
+    request, else its oldest.
+
+    Args:
+        per_client: connections of a client.
+        total: connections in all.
+
+    Attributes:
+        ended: connections that were ended to make room.
+        count: connections now.
+    """
+
+    def __init__(self, per_client: int, total: int) -> None:
+        self._per_client: Final = per_client
+        self._total: Final = total
+        self._clients: Final[dict[str, _Client]] = {}
+        self._pace: Final = Pace(BURST_OF_ALL, PER_SECOND_OF_ALL)
+        self.ended = 0
+        self.count = 0
+
+    def add(self, connection: Connection) -> None:
+        """Count a connection; where that is one too many, another ends."""
+        client = self._client(connection.client)
+        client.connections[connection] = None
+        self.count += 1
+        if len(client.connections) > self._per_client:
+            self._end_one(client)
+        elif self.count > self._total:
+            self._end_one(max(self._clients.values(), key=lambda each: len(each.connections)))
+
+    def remove(self, connection: Connection) -> None:
+        """Forget a connection, if it is counted."""
+        client = self._clients.get(connection.client)
+        if client and connection in client.connections:
+            del client.connections[connection]
+            self.count -= 1
+
+    async def wait(self, client: str) -> bool:
+        """Wait until a request that costs something is due; False: it comes too soon to be answered."""
+        now = asyncio.get_running_loop().time()
+        mine = self._client(client).pace.delay(now)
+        # One client that comes too often takes nothing of what is there for all.
+        shared = None if mine is None else self._pace.delay(now)
+        if mine is None or shared is None:
+            # An answer at once would be the next request at once.
+            await asyncio.sleep(PATIENCE_SECONDS)
+            return False
+        if delay := max(mine, shared):
+            await asyncio.sleep(delay)
+        return True
+
+    def _end_one(self, client: _Client) -> None:
+        victim = next((each for each in client.connections if each.is_idle), next(iter(client.connections)))
+        self.ended += 1
+        # Now, not when the loop comes to it: more may come before.
+        self.remove(victim)
+        victim.abort()
+
+    def _client(self, address: str) -> _Client:
+        found = self._clients.get(address)
+        if found is None:
+            if len(self._clients) >= _MAX_CLIENTS:
+                for other in [other for other, client in self._clients.items() if not client.connections]:
+                    del self._clients[other]
+            found = self._clients[address] = _Client()
+        return found
+
+
+class Connection(asyncio.Protocol):
+    """One connection: HTTP/1.1, one request and one answer after the other, until one side ends it.
+
+    Args:
+        server: the server that it belongs to.
+        client: the client's IP address; empty: it is not known.
+        closes_at: on the clock of `time.monotonic`, in seconds; an answer after this time is the last one.
+        generation: how often the server had recycled its connections when this one came; see `Server.recycle`.
+
+    Attributes:
+        opening: makes the connection, by a handshake where there is TLS.
+        transport: None: before the handshake's end, and after the connection's.
+        rejection: the answer to every request; empty: the client may send requests.
+        verified: whether the client has proved by a certificate that it may send requests. Without that, a review's
+            claims about its sender prove nothing.
+        kept: bytes of heads and everyday bodies that the server keeps for it.
+        settled: when the last request was answered that may come only so often, on the loop's clock.
+        writing_paused: the client reads more slowly than it is answered.
+    """
+
+    __slots__ = (
+        *("_ahead", "_cached", "_chunks", "_clock", "_discarding", "_end", "_idle_until", "_is_last", "_loop"),
+        *("_missing", "_overload", "_request", "_room", "_server", "_task", "_timer"),
+        *("_body", "_body_timer", "_readable", "_whole", "_writable"),
+        *("client", "closes_at", "generation", "kept", "opening", "rejection", "settled", "transport", "verified"),
+        "writing_paused",
+    )
+
+    def __init__(self, server: Server, client: str, closes_at: float, generation: int) -> None:
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        # uvloop's own clock stands still within a turn of the loop, and knows milliseconds alone.
+        self._clock = time.monotonic
+        self.client = client
+        self.opening: asyncio.Task[None] | None = None
+        self.transport: asyncio.Transport | None = None
+        self._idle_until = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._end: asyncio.TimerHandle | None = None
+        self._request: HttpRequest | None = None
+        # Of a body that has not come whole: what has, and how many bytes have not. One array: each of many small pieces
+        # would take a multiple of its size.
+        self._body = bytearray()
+        self._missing = 0
+        self._chunks: Chunks | None = None
+        self._body_timer: asyncio.TimerHandle | None = None
+        self._overload: Overload | None = None
+        # Bytes of the room for large bodies.
+        self._room = 0
+        self._whole: asyncio.Future[bool] | None = None
+        self._task: asyncio.Task[None] | None = None
+        # What comes behind a request, or the beginning of a head.
+        self._ahead = b""
+        self._cached: CachedRequestHead | None = None
+        self._is_last = False
+        self._discarding = False
+        self._readable = True
+        self._writable: asyncio.Future[bool] | None = None
+        self.writing_paused = False
+        self.kept = 0
+        self.settled = float("-inf")
+        self.closes_at = closes_at
+        self.generation = generation
+        self.rejection = ""
+        self.verified = False
+
+    @property
+    def server(self) -> Server:
+        """The server that it belongs to."""
+        return self._server
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """What answers a request, if one does."""
+        return self._task
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being read or answered."""
+        return self._request is None
+
+    # -- its life ------------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Read the certificate of the client, which is one for all requests of a connection."""
+        # uvloop's transports have its methods, but are none of its kind.
+        self.transport = cast("asyncio.Transport", transport)
+        server = self._server
+        if server.clients:
+            name = client_name(transport)
+            self.verified = name in server.clients
+            if not self.verified:
+                got = f"{name[:100]} is none of those" if name else "the client has none"
+                self.rejection = (
+                    f"this webhook answers only clients with a certificate of {' or '.join(sorted(server.clients))},"
+                    f" and {got}; give the API server one with --admission-control-config-file"
+                )
+        server.open[self] = None
+        if self.generation != server.generation:
+            self.closes_at = 0.0
+        self._idle_until = self._clock() + server.limits.keep_alive_seconds
+        self._timer = self._loop.call_at(self._idle_until, self._check_idle)
+        if server.limits.abort_seconds:
+            self._end = self._loop.call_later(server.limits.abort_seconds, self.abort)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Let go of everything; a request whose evaluation has begun goes on, and its answer goes nowhere."""
+        self.transport = None
+        for timer in (self._timer, self._body_timer, self._end):
+            if timer:
+                timer.cancel()
+        for waiter in (self._writable, self._whole):
+            if waiter and not waiter.done():
+                waiter.set_result(False)
+        self._cached = None
+        self._drop_ahead()
+        if not self._task:
+            self._release()
+            self._request = None
+            self._server.forget(self)
+
+    def eof_received(self) -> None:
+        """Close: who writes no more gets no more either, for TLS has no half of a connection."""
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than it is answered."""
+        self.writing_paused = True
+
+    def resume_writing(self) -> None:
+        """The client has read most of its answers."""
+        self.writing_paused = False
+        if self._writable and not self._writable.done():
+            self._writable.set_result(True)
+
+    def abort(self) -> None:
+        """End the connection, whatever it is doing."""
+        if self.opening:
+            self.opening.cancel()
+        if self.transport:
+            self.transport.abort()
+
+    def close(self) -> None:
+        """End the connection once what was written has been sent, within a bounded time; nothing more is read."""
+        self._is_last = True
+        self._discarding = True
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        self._pause_reading()
+        if self._end:
+            self._end.cancel()
+        self._end = self._loop.call_later(CLOSE_SECONDS, transport.abort)
+        transport.close()
+
+    def retire(self) -> None:
+        """End as soon as no request is being read or answered."""
+        self._is_last = True
+        if self._request is None:
+            self.close()
+
+    def cancel(self) -> None:
+        """Cancel the connection's task, and end the connection."""
+        if self._task:
+            self._task.cancel()
+        self.abort()
+
+    def _check_idle(self) -> None:
+        """Close a connection that has brought no request for too long; half a head does not count."""
+        now = self._clock()
+        if self._request is None and now >= self._idle_until:
+            self.close()
+            return
+        self._timer = self._loop.call_at(max(self._idle_until, now + 1.0), self._check_idle)
+
+    def _pause_reading(self) -> None:
+        if self._readable and self.transport:
+            self._readable = False
+            self.transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if not self._readable and self.transport and not self.transport.is_closing():
+            self._readable = True
+            self.transport.resume_reading()
+
+    # -- bytes ---------------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes, *, at_once: bool = True) -> None:
+        """Take bytes; at most one request comes of them.
+
+        Args:
+            data: bytes from the client.
+            at_once: whether the request may be answered without a task.
+        """
+        request = self._request
+        if self._discarding:
+            self._discard(len(data))
+        elif request is None:
+            if not self._is_last:
+                self._take_head(self._ahead + data if self._ahead else data, at_once=at_once)
+        elif self._missing:
+            self._take_piece(request, data)
+        elif data:
+            self._keep_ahead(self._ahead + data)
+
+    def _take_head(self, data: bytes, *, at_once: bool) -> None:
+        """Begin the request whose head is in the bytes, if all of it is."""
+        cached = self._cached
+        match = cached and cached.match(data)
+        if cached and match:
+            head, (begin, length) = cached.head, match
+        else:
+            begin = data.find(END, 0, MAX_HEAD_BYTES) + len(END)
+            if begin < len(END):
+                self._keep_head(data)
+                return
+            try:
+                head = parse_head(data[:begin])
+                if head.length is None:
+                    self._begin_chunks(data, begin, HttpRequest(head, None, self, self._clock()))
+                    return
+            except BadRequestError as error:
+                self._reject(str(error))
+                return
+            length = head.length
+            self._cached = CachedRequestHead(data[:begin], head)
+        if self.kept:
+            self._drop_ahead()
+        end = begin + length
+        if len(data) > end:
+            self._keep_ahead(data[end:])
+        self._is_last = head.is_last
+        self._request = request = HttpRequest(head, length, self, self._clock())
+        if end > len(data):
+            self._missing = length
+            self._begin_body(request, data[begin:])
+            return
+        request.body = data[begin:end]
+        if at_once and not self.writing_paused:
+            answer = self._server.application.answer_at_once(request)
+            if answer is not None:
+                self._request = None
+                self._write(answer, request)
+                self._go_on()
+                return
+        self._start(request)
+
+    def _keep_head(self, data: bytes) -> None:
+        """Keep the beginning of a head."""
+        if len(data) > MAX_HEAD_BYTES:
+            self._reject(f"its head is longer than {MAX_HEAD_BYTES} bytes")
+            return
+        if not self._ahead and data:
+            self._idle_until = min(self._idle_until, self._clock() + HEAD_SECONDS)
+            if self._timer:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(self._idle_until, self._check_idle)
+        self._keep_ahead(data, is_whole=False)
+
+    def _keep_ahead(self, data: bytes, *, is_whole: bool = True) -> None:
+        """Keep what comes behind a request, and read no more of it; or the beginning of a head."""
+        added = len(data) - len(self._ahead)
+        self._ahead = data
+        if is_whole:
+            self._pause_reading()
+        self._keep(added)
+
+    def _drop_ahead(self) -> None:
+        """Keep nothing of what came behind a request."""
+        self._keep(-len(self._ahead))
+        self._ahead = b""
+
+    def _keep(self, count: int) -> None:
+        """Count bytes that are kept from now on; where there are too many, a client loses some."""
+        self.kept += count
+        self._server.kept += count
+        if count > 0 and self._server.kept > self._server.limits.kept_bytes:
+            self._server.make_room(self)
+
+    def _reject(self, why: str) -> None:
+        """Answer bytes that are not HTTP, and read nothing more."""
+        self._request = None
+        self._release()
+        self._drop_ahead()
+        if self.transport:
+            answer = Answer.text(400, f"the request is not valid HTTP/1.1: {why[:200]}")
+            self.transport.write(answer.head(is_last=True) + answer.body)
+            self._pause_reading()
+            if self.transport.can_write_eof():
+                # Closed with bytes unread, the kernel would take the answer back.
+                self.transport.write_eof()
+                self._discarding = self._is_last = True
+                self._end = self._loop.call_later(CLOSE_SECONDS, self.abort)
+            else:
+                self.close()
+
+    # -- bodies --------------------------------------------------------------------------------------------------------
+
+    def _begin_chunks(self, data: bytes, begin: int, request: HttpRequest) -> None:
+        """Begin a request with a body in chunks; it is the connection's last one.
+
+        Raises:
+            BadRequestError: the chunks are not HTTP.
+        """
+        self._drop_ahead()
+        self._chunks = Chunks(data[:begin])
+        self._is_last = True
+        self._request = request
+        # Of what is around the chunks, too.
+        self._missing = 2 * self._server.limits.body_bytes + MAX_HEAD_BYTES
+        self._begin_body(request, data[begin:])
+
+    def _begin_body(self, request: HttpRequest, data: bytes) -> None:
+        """Begin to take a body that has not come whole."""
+        server = self._server
+        length = request.length
+        early = server.application.refuse(request)
+        if early is None and length is not None and length > server.limits.body_bytes:
+            early = self._overloaded(request, Overload.TOO_LARGE, data)
+            if early is None:
+                return
+        if early:
+            self._answer_early(early, request, len(data))
+            return
+        if length is None or length > EVERYDAY_BYTES:
+            # It takes all of its room before: two of them, half read, could wait for each other.
+            self._whole = self._loop.create_future()
+            self._pause_reading()
+            self._start(request)
+        elif "expect" in request.head.headers and self.transport:
+            self.transport.write(_CONTINUE)
+        # The time begins when there is room.
+        if not self._whole:
+            self._begin_time(request)
+        self._take_piece(request, data)
+
+    def _begin_time(self, request: HttpRequest) -> None:
+        """Let the time of a body begin."""
+        end = self._clock() + min(ARRIVAL_SECONDS, self._server.application.patience(request))
+        self._body_timer = self._loop.call_later(_CHECK_SECONDS, self._check_body, request, _CHECK_SECONDS, end)
+
+    def _check_body(self, request: HttpRequest, seconds: float, end: float) -> None:
+        """Give up a body that comes too slowly.
+
+        The rate is measured in the time in which the loop could have read: where the process itself gets no processor,
+        no client is to blame.
+        """
+        if self._request is not request or not self._missing:
+            return
+        if self._clock() >= end or len(self._body) < (seconds - GRACE_SECONDS) * MIN_BYTES_PER_SECOND:
+            self.give_up(Overload.LATE)
+            return
+        self._body_timer = self._loop.call_later(
+            _CHECK_SECONDS, self._check_body, request, seconds + _CHECK_SECONDS, end
+        )
+
+    def _take_piece(self, request: HttpRequest, data: bytes) -> None:
+        """Take more of a body, and keep what is behind it."""
+        if self._overload:
+            self._body += data
+            self._try_prefix(request, self._overload, is_end=False)
+            return
+        self._missing -= min(len(data), self._missing)
+        if self._chunks:
+            if not self._take_chunks(request, data):
+                return
+        else:
+            left = (request.length or 0) - len(self._body)
+            if len(data) > left:
+                self._keep_ahead(data[left:])
+                data = data[:left]
+            self._body += data
+            if not self._whole:
+                self._keep(len(data))
+                if self._request is not request:
+                    return
+        if not self._missing:
+            self._complete(request)
+
+    def _take_chunks(self, request: HttpRequest, data: bytes) -> bool:
+        """Take what is of a body in chunks; what is behind it is not read. False: it is at its end already."""
+        assert self._chunks
+        try:
+            self._body += self._chunks.take(data)
+        except BadRequestError as error:
+            if self._task:
+                self._task.cancel()
+            self._reject(str(error))
+            return False
+        if self._chunks.is_complete:
+            self._missing = 0
+        elif not self._missing or len(self._body) > self._server.limits.body_bytes:
+            self.give_up(Overload.TOO_LARGE)
+            return False
+        return True
+
+    def _complete(self, request: HttpRequest) -> None:
+        """A body has come whole."""
+        self._chunks = None
+        request.body = bytes(self._body)
+        self._body = bytearray()
+        if self._body_timer:
+            self._body_timer.cancel()
+            self._body_timer = None
+        if self._whole:
+            if not self._whole.done():
+                self._whole.set_result(True)
+            return
+        if not self.writing_paused:
+            answer = self._server.application.answer_at_once(request)
+            if answer is not None:
+                self._request = None
+                self._release()
+                self._write(answer, request)
+                self._go_on()
+                return
+        self._start(request)
+
+    def _release(self) -> None:
+        """Keep nothing of a body, and return its room."""
+        if self._body:
+            self._body = bytearray()
+        self._missing = 0
+        self._chunks = self._overload = None
+        if self._body_timer:
+            self._body_timer.cancel()
+            self._body_timer = None
+        if self.kept != len(self._ahead):
+            self._keep(len(self._ahead) - self.kept)
+        if self._room:
+            self._server.room.give(self.client, self._room)
+            self._room = 0
+
+    # -- what is not taken ---------------------------------------------------------------------------------------------
+
+    def give_up(self, overload: Overload) -> None:
+        """Answer a request whose body is not taken, or take no more of the client's requests."""
+        request = self._request
+        if request and (self._missing) and not self._overload:
+            whole, self._whole = self._whole, None
+            if whole and not whole.done():
+                whole.set_result(False)
+            answer = self._overloaded(request, overload, bytes(self._body[:PREFIX_BYTES]))
+            if answer:
+                self._answer_early(answer, request, 0)
+        else:
+            self._is_last = True
+            self._drop_ahead()
+            if request is None:
+                self.abort()
+
+    def _overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes) -> Answer | None:
+        """The answer; None: it takes a longer prefix, for which a little time is left."""
+        answer = self._server.application.overloaded(request, overload, prefix)
+        if answer is None:
+            self._release()
+            self._overload = overload
+            self._missing = self._missing or PREFIX_BYTES
+            self._body += prefix
+            self._resume_reading()
+            self._body_timer = self._loop.call_later(
+                GRACE_SECONDS, lambda: self._try_prefix(request, overload, is_end=True)
+            )
+        return answer
+
+    def _try_prefix(self, request: HttpRequest, overload: Overload, *, is_end: bool) -> None:
+        prefix = bytes(self._body)
+        is_end = is_end or len(prefix) >= PREFIX_BYTES
+        answer = self._server.application.overloaded(request, overload, prefix)
+        if answer is None and is_end:
+            answer = self._server.application.overloaded(request, overload, None)
+        if answer:
+            self._answer_early(answer, request, len(prefix))
+
+    def _answer_early(self, answer: Answer, request: HttpRequest, read: int) -> None:
+        """Answer before the end of the body, and read on for a while, without keeping anything."""
+        length = request.length
+        left = max((self._server.limits.body_bytes if length is None else length) - max(len(self._body), read), 0)
+        self._release()
+        self._request = None
+        self._is_last = True
+        self._write(answer, request)
+        self._discarding = True
+        # Of what is longer than any body may be, nobody reads the end.
+        self._missing = min(left, 2 * self._server.limits.body_bytes + MAX_HEAD_BYTES)
+        self._drop_ahead()
+        if not self.transport:
+            return
+        if self._end:
+            self._end.cancel()
+        self._end = self._loop.call_later(LINGER_SECONDS, self.close)
+        self._resume_reading()
+
+    def _discard(self, count: int) -> None:
+        """Read on without keeping anything."""
+        self._missing -= min(count, self._missing)
+        if not self._missing:
+            self.close()
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    def _start(self, request: HttpRequest) -> None:
+        """Let a task answer the request."""
+        if not self._whole and not self._missing and self.kept == len(self._ahead):
+            self._keep(len(request.body))
+        self._task = self._loop.create_task(self._answer(request))
+
+    async def _answer(self, request: HttpRequest) -> None:
+        """Answer a request that has to wait for something."""
+        answer = None
+        try:
+            if self.writing_paused and not await self._flush():
+                return
+            if self._whole and not await self._read_large(request, self._whole):
+                return
+            answer = await self._server.application.answer(request)
+        finally:
+            self._task = None
+            self._whole = None
+            if self._request is request and not self._overload:
+                self._release()
+                self._request = None
+            if self.transport is None:
+                self._server.forget(self)
+        self._write(answer, request)
+        self._go_on()
+
+    async def _read_large(self, request: HttpRequest, whole: asyncio.Future[bool]) -> bool:
+        """Read a large body once there is room for it; False: it has been answered, or its client has gone."""
+        length = request.length
+        count = self._server.limits.body_bytes if length is None else length
+        until = self._loop.time() + self._server.application.patience(request)
+        if not await self._server.room.take(self.client, until, count):
+            if self.transport and self._request is request:
+                self.give_up(Overload.NO_ROOM)
+            return False
+        if self.transport is None or self._request is not request:
+            self._server.room.give(self.client, count)
+            return False
+        self._room = count
+        if not whole.done():
+            self._begin_time(request)
+            if "expect" in request.head.headers:
+                self.transport.write(_CONTINUE)
+            self._resume_reading()
+        return await whole
+
+    def _go_on(self) -> None:
+        """Look at what the client has sent ahead."""
+        if self._is_last:
+            self.close()
+            return
+        if self._ahead:
+            # In a task: a client that sends ahead must not keep the others waiting for all of it.
+            self.data_received(b"", at_once=False)
+        # Not before all of it is answered, or a client could fill the memory with requests.
+        if not self._readable and (self._request is None or (self._missing and not self._whole)):
+            self._resume_reading()
+
+    def _write(self, answer: Answer, request: HttpRequest) -> None:
+        """Write head and body in one piece."""
+        if self.transport is None:
+            return
+        now = request.end or self._clock()
+        self._is_last = self._is_last or now >= self.closes_at
+        self._idle_until = now + self._server.limits.keep_alive_seconds
+        head = answer.head(is_last=self._is_last)
+        self.transport.write(head if request.head.method == "HEAD" else head + answer.body)
+
+    async def _flush(self) -> bool:
+        """Wait until the client has read most of what was written; False: it did not in time, and is cut off.
+
+        Without this, a client that sends requests and never reads would fill the memory with answers.
+        """
+        self._writable = self._loop.create_future()
+        try:
+            async with asyncio.timeout(STALLED_SECONDS):
+                return await self._writable
+        except TimeoutError:
+            self.abort()
+            return False
+        finally:
+            self._writable = None
+
+
+class Server:
+    """One listener, and all of its connections.
+
+    Args:
+        application: answers its requests.
+        limits: what it takes.
+        clients: names that a client's certificate may have; empty: no certificate is needed.
+        jitter: picks a random number between two bounds.
+
+    Attributes:
+        open: connections that are open, or on which a request is still evaluated.
+        generation: how often the connections were recycled.
+        kept: bytes of heads and everyday bodies in memory.
+        room: the room for larger ones, shared by clients.
+        address: ``HOST:PORT`` once it listens.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        limits: Limits,
+        *,
+        clients: Collection[str] = (),
+        jitter: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self.application: Final = application
+        self.limits: Final = limits
+        self.clients: Final = clients
+        self._jitter: Final = jitter
+        self._lifetime_seconds = limits.lifetime_seconds
+        self.open: Final[dict[Connection, None]] = {}
+        self.generation = 0
+        self.kept = 0
+        self.room: Final = FairQueue(limits.room_bytes)
+        self.limiter: Final = ConnectionLimiter(limits.per_client, limits.connections)
+        self.address = ""
+        self._sockets: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are being read or answered."""
+        return sum(not connection.is_idle for connection in self.open)
+
+    @property
+    def taken_bytes(self) -> int:
+        """Bytes of heads and bodies in memory, and the room that large bodies on their way have taken."""
+        return self.kept + self.room.taken
+
+    def connection(self, client: str = "") -> Connection:
+        """The protocol of a new connection."""
+        age = self._lifetime_seconds * self._jitter(1 - JITTER, 1 + JITTER)
+        return Connection(self, client, time.monotonic() + age, self.generation)
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone, and its last request too."""
+        self.open.pop(connection, None)
+        self.limiter.remove(connection)
+
+    def make_room(self, newcomer: Connection) -> None:
+        """Let the client for which most bytes are kept lose some: of its connections that with the most unread."""
+        totals: Counter[str] = Counter()
+        for connection in self.open:
+            totals[connection.client] += connection.kept
+        client = max(totals, key=totals.__getitem__, default=newcomer.client)
+        mine = [each for each in self.open if each.client == client and each.kept and each.task is None]
+        max(mine, key=lambda each: each.kept, default=newcomer).give_up(Overload.NO_ROOM)
+
+    def recycle(self) -> None:
+        """Let every connection that is open, or in its handshake, end with its next answer."""
+        self.generation += 1
+        for connection in self.open:
+            connection.closes_at = 0.0
+
+    async def begin_shutdown(self, seconds: float) -> None:
+        """Serve on while clients learn that the server ends: every answer closes its connection.
+
+        A Service's endpoints are removed some time after SIGTERM, and open connections outlive them.
+
+        Args:
+            seconds: how long to serve on.
+        """
+        self._lifetime_seconds = 0.0
+        self.recycle()
+        await asyncio.sleep(seconds)
+
+    async def listen(self, address: str, tls: ssl.SSLContext | None, what: str) -> None:
+        """Begin to listen.
+
+        Args:
+            address: ``HOST:PORT``; with port 0 the kernel chooses one.
+            tls: the context; None: plain HTTP.
+            what: the setting or option to name in an error.
+
+        Raises:
+            InputError: nothing can listen there.
+        """
+        host, port = split_address(address)
+        try:
+            self._sockets = await _bind(host, port)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise InputError(f"{address} is in use", what, "end the other program or choose another port") from None
+            cause = error.strerror or str(error)
+            fix = "choose an address of this host"
+            raise InputError(f"nothing can listen on {address}: {cause}", what, fix) from None
+        bound = self._sockets[0].getsockname()[1]
+        self.address = f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
+        self._accepting = [asyncio.create_task(self._accept(each, tls)) for each in self._sockets]
+
+    async def shutdown(self, seconds: float) -> None:
+        """Take no new connections, let requests that have begun end, then close.
+
+        Args:
+            seconds: how long to wait for them at most.
+        """
+        for task in self._accepting:
+            task.cancel()
+        if self._accepting:
+            await asyncio.wait(self._accepting)
+        for listening in self._sockets:
+            listening.close()
+        for connection in [*self.open]:
+            connection.retire()
+        deadline = time.monotonic() + seconds
+        while self.in_flight and time.monotonic() < deadline:  # noqa: ASYNC110 - an event would be a cost for each request
+            await asyncio.sleep(0.02)
+        tasks = [connection.task for connection in self.open if connection.task]
+        for connection in [*self.open]:
+            connection.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        # Transports end in the next turn of the loop.
+        await asyncio.sleep(0)
+        self.open.clear()
+
+    async def _accept(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Accept connections, one in each turn of the loop."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, peer = await loop.sock_accept(listening)
+            except OSError as error:
+                await asyncio.sleep(1.0 if error.errno in _OUT_OF_FILES else 0.0)
+                continue
+            connection = self.connection(str(peer[0]))
+            connection.opening = loop.create_task(self._open(connection, accepted, tls))
+            self.limiter.add(connection)
+            await asyncio.sleep(0)
+
+    async def _open(self, connection: Connection, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Make a connection; a handshake that fails, or takes too long, makes none."""
+        timeouts = {"ssl_handshake_timeout": HEAD_SECONDS, "ssl_shutdown_timeout": CLOSE_SECONDS} if tls else {}
+        try:
+            with suppress(OSError):
+                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: connection, accepted, ssl=tls, **timeouts
+                )
+        except asyncio.CancelledError:
+            # Ended by the limiter, or with the server.
+            pass
+        finally:
+            connection.opening = None
+            if connection.transport is None:
+                accepted.close()
+                self.forget(connection)
+
+
+@asynccontextmanager
+async def serving(
+    server: Server, address: str, tls: ssl.SSLContext | None, what: str, seconds: float
+) -> AsyncIterator[str]:
+    """A listener for as long as the context lasts; gives its ``HOST:PORT``.
+
+    Args:
+        server: the server.
+        address: ``HOST:PORT``; with port 0 the kernel chooses one.
+        tls: the context; None: plain HTTP.
+        what: the setting or option to name in an error.
+        seconds: how long to wait at the end for requests that have begun.
+
+    Raises:
+        InputError: nothing can listen there.
+    """
+    await server.listen(address, tls, what)
+    try:
+        yield server.address
+    finally:
+        await server.shutdown(seconds)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT``; an IPv6 address stands in brackets. The settings have checked the form."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+async def _bind(host: str, port: int) -> list[socket.socket]:
+    """Listening sockets of all addresses of a host.
+
+    Raises:
+        OSError: there is none, or one is in use.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, place in dict.fromkeys(found):
+            try:
+                each = socket.socket(family, kind, protocol)
+            except OSError:
+                # The kernel has no IPv6.
+                continue
+            sockets.append(each)
+            each.setblocking(False)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # TLS keeps a buffer as large as what was ever read at once, for as long as a connection is open.
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_BYTES)
+            if family == socket.AF_INET6:
+                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            each.bind(place)
+            each.listen(1024)
+    except OSError:
+        for each in sockets:
+            each.close()
+        raise
+    if not sockets:
+        raise OSError(errno.EADDRNOTAVAIL, "no address")
+    return sockets
