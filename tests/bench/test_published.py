@@ -60,7 +60,7 @@ def test_the_request_path_is_found_out() -> None:
     found = sources.digests()
 
     assert {
-        *("webhook/server/connection.py", "webhook/review/reviewer.py", "webhook/admission/wire.py"),
+        *("webhook/server/edge.py", "webhook/review/reviewer.py", "webhook/admission/wire.py"),
         *(
             "webhook/placement/index.py",
             "webhook/policies/scheduling/scheduler_name.py",

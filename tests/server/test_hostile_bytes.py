@@ -8,7 +8,7 @@ import re
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -31,6 +31,8 @@ PATHS: Final = {
     "extender": "/v1/layers/prioritize",
 }
 AT_A_TIME: Final = 16
+# Another client than the one that is answered beside it.
+ATTACKER: Final = "127.0.0.2"
 # What a client sends on one connection, as long as it is read.
 FLOOD_BYTES: Final = 4 * 1024 * 1024
 PIECE: Final = 64 * 1024
@@ -65,9 +67,13 @@ class Attacked:
         return int(found[1]) / 1024
 
     @asynccontextmanager
-    async def connected(self, listener: str) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    async def connected(
+        self, listener: str, source: str = "127.0.0.1"
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         trust = ssl._create_unverified_context() if listener == "webhooks" else None
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[listener], ssl=trust)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.ports[listener], ssl=trust, local_addr=(source, 0)
+        )
         try:
             yield reader, writer
         finally:
@@ -182,7 +188,7 @@ async def flood(server: Attacked, listener: str, kind: Callable[[str], tuple[byt
     begin, more = kind(PATHS[listener])
     for _ in range(3):
         with suppress(OSError, TimeoutError):
-            async with server.connected(listener) as (_, writer):
+            async with server.connected(listener, ATTACKER) as (_, writer):
                 writer.write(begin)
                 for _ in range(FLOOD_BYTES // len(more)):
                     writer.write(more)
@@ -196,7 +202,7 @@ async def trickle(server: Attacked, listener: str, data: bytes, count: int) -> N
 
     async def one() -> None:
         with suppress(OSError):
-            async with server.connected(listener) as (_, writer):
+            async with server.connected(listener, ATTACKER) as (_, writer):
                 writer.write(data)
                 for _ in range(10):
                     await asyncio.sleep(0.1)
@@ -205,13 +211,14 @@ async def trickle(server: Attacked, listener: str, data: bytes, count: int) -> N
     await asyncio.gather(*(one() for _ in range(count)))
 
 
-async def beside(server: Attacked, listener: str, attack: asyncio.Future[object]) -> list[int]:
+async def beside(server: Attacked, listener: str, attack: Awaitable[object]) -> list[int]:
     """The statuses of honest requests while an attack lasts."""
+    attacking = asyncio.ensure_future(attack)
     statuses = [await answered(server, listener)]
-    while not attack.done():
+    while not attacking.done():
         statuses.append(await answered(server, listener))
         await asyncio.sleep(0.02)
-    await attack
+    await attacking
     return statuses
 
 
@@ -222,13 +229,12 @@ async def test_hostile_bytes_fill_no_memory_and_delay_no_review(listener: str, t
         before = server.peak_mib
         peaks: dict[str, float] = {}
         for kind in FLOODS:
-            attack = asyncio.gather(*(flood(server, listener, kind) for _ in range(AT_A_TIME)))
-            statuses = await beside(server, listener, attack)
+            floods = asyncio.gather(*(flood(server, listener, kind) for _ in range(AT_A_TIME)))
+            statuses = await beside(server, listener, floods)
             assert set(statuses) == {200}, kind.__name__
             peaks[kind.__name__] = round(server.peak_mib)
         for data in (b"GET / HT", head(200_000, PATHS[listener]) + b" " * 190_000):
-            attack = asyncio.gather(trickle(server, listener, data, 100))
-            statuses = await beside(server, listener, attack)
+            statuses = await beside(server, listener, trickle(server, listener, data, 100))
             assert set(statuses) == {200}
             peaks["trickle"] = round(server.peak_mib)
 

@@ -181,7 +181,7 @@ class Reviewer:
         """The answer to a review that is not evaluated, since there is no memory or time for it.
 
         Where the endpoint's policy denies, the request is denied whatever its failurePolicy says: overload can be made
-        by anybody, and must not be a way around the policy. Otherwise it is allowed without changes.
+        by any client, and must not be a way around the policy. Otherwise it is allowed without changes.
 
         Args:
             endpoint: the endpoint that received the review.

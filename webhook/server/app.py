@@ -172,8 +172,8 @@ class App:
     def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes | None) -> Answer | None:
         """The answer to a review that has no room or no turn, or whose body is late or too large.
 
-        It is an AdmissionReview, or the API server would do with the request as the entry's failurePolicy says: anybody
-        could so switch a policy off. Only where the body's beginning has no uid it is an HTTP error.
+        It is an AdmissionReview, or the API server would do as the entry's failurePolicy says, and any client could
+        switch a policy off. Only where the body's beginning has no uid it is an HTTP error.
         """
         answer = overload.answer() if prefix is None else self._denial(request, overload, prefix)
         return answer and self._served(request.head.path, request, answer)

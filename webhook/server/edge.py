@@ -721,7 +721,7 @@ class Connection(asyncio.Protocol):
         self._is_last = True
         self._write(answer, request)
         self._discarding = True
-        # Of what is longer than any body may be, nobody reads the end.
+        # The end of what is longer than any body may be is not read.
         self._missing = min(left, 2 * self._server.limits.body_bytes + MAX_HEAD_BYTES)
         self._drop_ahead()
         if not self.transport:

@@ -27,7 +27,7 @@ _MAX_HEADERS: Final = 128
 _LENGTH: Final = b"\r\nContent-Length: "
 # Digits of a length; longer ones are left to the parser.
 _MOST_DIGITS: Final = 9
-# Two that differ could be read differently by whoever stands between.
+# Two that differ could be read differently by a proxy between.
 _ONCE: Final = ("host", "content-type", "authorization", "transfer-encoding")
 
 _JSON: Final = b"Content-Type: application/json\r\n"
@@ -88,7 +88,7 @@ class _Collector:
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer, which nobody reads."""
+        """A header, or a trailer, which is not read."""
         if self.heads:
             return
         key = name.decode("ascii").lower()

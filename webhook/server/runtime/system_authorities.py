@@ -21,7 +21,7 @@ def without_system_authorities() -> Iterator[None]:
     before = {name: os.environ.get(name) for name in _VARIABLES}
     os.environ.update(dict.fromkeys(_VARIABLES, os.devnull))
     try:
-        import aiohttp  # noqa: F401, PLC0415 - the client of API servers and registries
+        import aiohttp  # noqa: F401 - the client of API servers and registries
 
         yield
     finally:
