@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from textwrap import indent
 
-from webhook.install.schedulers.variants import CONFIGURATION_KEY, VARIANTS, Place, Variant, configuration
+from webhook.install.schedulers.render import CONFIGURATION_KEY, VARIANTS, Place, Variant, configuration
 
 ROOT = Path(__file__).resolve().parents[1]
 MANIFESTS = ROOT / "manifests"

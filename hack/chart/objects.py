@@ -15,8 +15,7 @@ from typing import Any, Final
 from hack.chart import facts
 from hack.chart.tree import MORE, ChartEntries, ChartValue, Override
 from webhook.install.callers import restrict_callers
-from webhook.install.layer_volumes import with_layers
-from webhook.install.plan import DIGEST_ANNOTATION, with_ports
+from webhook.install.plan import DIGEST_ANNOTATION, with_layers, with_ports
 from webhook.install.registration import Manifest, configurations
 from webhook.k8s.yaml_documents import parse_documents, read_documents
 from webhook.settings.file import parse

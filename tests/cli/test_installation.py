@@ -18,7 +18,7 @@ from tests.install.memory import InstallMemory, Replicas
 from tests.install.vms import VMS, S, vm
 from webhook.cli import installation
 from webhook.cli import installation as confirmation
-from webhook.install import plan, reach
+from webhook.install import plan, shortage
 from webhook.install.plan import path
 from webhook.k8s.client import transport
 
@@ -301,7 +301,7 @@ def test_cleanup_refuses_while_we_are_called(api: InstallMemory, golden: Callabl
 def test_install_says_where_the_api_server_does_not_reach_the_replicas(
     api: InstallMemory, golden: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reach, "PAUSE", 0.0)
+    monkeypatch.setattr(shortage, "PAUSE", 0.0)
     why = "dial tcp 10.1.2.3:8443: timeout"
     api.answers["GET", "/proxy/healthz"] = (
         503,

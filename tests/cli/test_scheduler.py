@@ -8,7 +8,7 @@ import yaml
 
 from tests.cli.runner import run
 from tests.install.schedulers.configurations import configuration, profile
-from webhook.install.schedulers.variants import VARIANTS
+from webhook.install.schedulers.render import VARIANTS
 
 
 def written(tmp_path: Path, value: object) -> Path:

@@ -25,8 +25,8 @@ from webhook.doctor.support import views
 from webhook.doctor.support.finding import Finding
 from webhook.doctor.support.installation import Installation
 from webhook.doctor.support.reader import Reader
+from webhook.install.plan import shipped
 from webhook.install.registration import RegistrationTarget, configurations
-from webhook.install.shipped import shipped
 from webhook.k8s.client.api import NO_QUERY
 from webhook.k8s.client.resources import LEASES, NAMESPACES
 from webhook.k8s.client.transport import connect

@@ -16,7 +16,7 @@ import yaml
 from hack.controlplane import build, bundles
 from hack.debian import MissingError
 from webhook.cli.data import directory
-from webhook.install.schedulers.variants import CONFIGURATION_KEY, LOAD_AWARE, Variant, configuration
+from webhook.install.schedulers.render import CONFIGURATION_KEY, LOAD_AWARE, Variant, configuration
 
 from .conftest import OwnPlane
 from .support import manifests, second_scheduler

@@ -12,8 +12,8 @@ import yaml
 
 from tests.install.schedulers.configurations import configuration, profile
 from webhook.cli.data import directory
-from webhook.install.schedulers.variants import Variant
-from webhook.install.schedulers.variants import configuration as configuration_for
+from webhook.install.schedulers.render import Variant
+from webhook.install.schedulers.render import configuration as configuration_for
 
 from .conftest import OwnPlane
 from .support.configured import create, end, node_of, start, tried

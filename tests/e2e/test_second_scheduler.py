@@ -14,7 +14,7 @@ import yaml
 
 from hack.controlplane import build, bundles
 from webhook.install.schedulers import permissions
-from webhook.install.schedulers.variants import CONFIGURATION_KEY, VARIANTS, Variant, configuration
+from webhook.install.schedulers.render import CONFIGURATION_KEY, VARIANTS, Variant, configuration
 
 from .conftest import OwnPlane
 from .support import manifests, second_scheduler, versions

@@ -6,7 +6,7 @@ import pytest
 
 from hack import manifests
 from tests.cli.runner import run
-from webhook.install.schedulers.variants import VARIANTS, Place, Variant
+from webhook.install.schedulers.render import VARIANTS, Place, Variant
 
 OTHERS = [variant for variant in VARIANTS if variant != "spread"]
 

@@ -11,7 +11,7 @@ from tests.install.memory import InstallMemory, Replicas
 from webhook.errors import InputError
 from webhook.install import plan
 from webhook.install.apply import Installer
-from webhook.install.stages import NOT_YET
+from webhook.install.registration import NOT_YET
 
 DEPLOYMENT = plan.path(planned().deployment)
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

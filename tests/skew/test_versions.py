@@ -13,7 +13,7 @@ import yaml
 
 from webhook import __version__
 from webhook.errors import InputError
-from webhook.install.stages import NOT_YET, stage
+from webhook.install.registration import NOT_YET, stage
 from webhook.review.endpoints import ENDPOINTS
 from webhook.settings.file import SettingsFile, load
 

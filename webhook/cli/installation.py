@@ -16,14 +16,14 @@ import msgspec
 
 from webhook.cli import write
 from webhook.cli.options import config_option, kubeconfig_option
-from webhook.install.schedulers.variants import VARIANTS, Variant
+from webhook.install.schedulers.render import VARIANTS, Variant
 from webhook.text import pluralize, visible
 
 if TYPE_CHECKING:
     from webhook.install.apply import Installer, PlannedChange
     from webhook.install.plan import Overlay, Plan
     from webhook.install.registration import Manifest
-    from webhook.install.scheduler import Wanted
+    from webhook.install.schedulers.render import Wanted
     from webhook.k8s.client.transport import KubernetesTransport
 
 _STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
@@ -239,7 +239,7 @@ async def _finish_rollout(api: KubernetesTransport, installer: Installer, plan: 
 async def _warn_if_unreachable(api: KubernetesTransport, plan: Plan) -> None:
     """Say that ready replicas are of no use where the API server does not reach them: its requests would be skipped."""
     from webhook.errors import Unavailable
-    from webhook.install.reach import REMEDY, why_unreachable
+    from webhook.install.shortage import REMEDY, why_unreachable
 
     service = plan.service["metadata"]
     why = await why_unreachable(api, service["namespace"], service["name"])
@@ -470,7 +470,7 @@ async def scheduler_objects(
         InputError: something of another origin is in its place, or the image cannot be found out.
     """
     from webhook.cli.data import directory
-    from webhook.install import scheduler
+    from webhook.install.schedulers import render as scheduler
 
     manifests = directory("manifests")
     live = await _live(installer)
@@ -506,7 +506,8 @@ async def _upstream_rules(installer: Installer) -> list[Any]:
 async def present_scheduler(installer: Installer) -> list[Manifest]:
     """The objects of the second scheduler that an installation has made, in the order in which they were created."""
     from webhook.cli.data import directory
-    from webhook.install import plan, scheduler
+    from webhook.install import plan
+    from webhook.install.schedulers import render as scheduler
 
     found = []
     for manifest in plan.in_order(scheduler.objects(directory("manifests"))):
@@ -518,8 +519,8 @@ async def present_scheduler(installer: Installer) -> list[Manifest]:
 
 async def removable_scheduler(api: KubernetesTransport, installer: Installer) -> list[Manifest]:
     """The objects of the second scheduler, unless pods name it, which would wait for it indefinitely."""
-    from webhook.install.scheduler import PROFILE
-    from webhook.install.scheduler_users import count_users
+    from webhook.install.schedulers.render import PROFILE
+    from webhook.install.schedulers.render import count_users
 
     found = await present_scheduler(installer)
     if not found:
@@ -534,7 +535,7 @@ async def removable_scheduler(api: KubernetesTransport, installer: Installer) ->
 
 async def _live(installer: Installer) -> Wanted | None:
     from webhook.cli.data import directory
-    from webhook.install import scheduler
+    from webhook.install.schedulers import render as scheduler
 
     by_kind = {one["kind"]: one for one in scheduler.objects(directory("manifests"))}
     deployment = await installer.get(by_kind["Deployment"])
@@ -546,7 +547,8 @@ async def _check_origin(installer: Installer) -> None:
     """Keep what another tool has put there, which an uninstallation would delete."""
     from webhook.cli.data import directory
     from webhook.errors import InputError
-    from webhook.install import plan, scheduler
+    from webhook.install import plan
+    from webhook.install.schedulers import render as scheduler
 
     for manifest in scheduler.objects(directory("manifests")):
         live = await installer.get(manifest)

@@ -13,10 +13,9 @@ from webhook.cli import data, write
 from webhook.cli import inputs as given
 from webhook.cli.options import CommandGroup, output_option
 from webhook.errors import InputError
-from webhook.install.schedulers import extender
 from webhook.install.schedulers.lint import KIND, LintTarget, Problem, is_configuration
 from webhook.install.schedulers.lint import lint as find_problems
-from webhook.install.schedulers.variants import VARIANTS, Place, Variant, configuration
+from webhook.install.schedulers.render import VARIANTS, Place, Variant, configuration, stanza
 from webhook.k8s.yaml_builder import Document, format_path
 from webhook.k8s.yaml_documents import parse_documents, read_documents
 from webhook.text import pluralize
@@ -79,7 +78,7 @@ def render(variant: Variant, cluster_scheduler: bool, prometheus: str, layers: s
     place: Place = "cluster" if cluster_scheduler else "second"
     text = configuration(manifests, variant, place, prometheus)
     if layers:
-        text += extender.stanza((manifests / "scheduler" / "layers.yaml").read_text(), layers)
+        text += stanza((manifests / "scheduler" / "layers.yaml").read_text(), layers)
     write.data(text)
 
 

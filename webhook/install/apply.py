@@ -10,9 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from webhook.errors import InputError
-from webhook.install.denials import advise
 from webhook.install.plan import CONFIGURATIONS, Plan, path, title
-from webhook.install.registration import Manifest
+from webhook.install.registration import Manifest, advise, stage
 from webhook.install.shortage import (
     Shortage,
     caller_shortage,
@@ -21,9 +20,8 @@ from webhook.install.shortage import (
     is_terminating,
     no_answer,
     replica_shortage,
+    start_problem,
 )
-from webhook.install.stages import stage
-from webhook.install.starting import start_problem
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.status import decode_status

@@ -13,9 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from webhook.errors import InputError
-from webhook.install.denials import advise
 from webhook.install.plan import path, title
-from webhook.install.registration import Manifest
+from webhook.install.registration import Manifest, advise
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests
 from webhook.k8s.client.status import decode_status
 

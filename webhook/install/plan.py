@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import quote
@@ -13,11 +14,11 @@ import msgspec
 
 from webhook import names
 from webhook.errors import InputError
-from webhook.install.layer_volumes import with_layers
 from webhook.install.registration import Manifest, configurations
-from webhook.install.shipped import shipped
+from webhook.k8s.yaml_documents import read_documents
 from webhook.settings.address import is_loopback
 from webhook.settings.file import parse
+from webhook.settings.layers_snapshot import LayersSettings
 from webhook.settings.snapshot import Settings
 
 Overlay = Literal["kubernetes", "openshift"]
@@ -245,4 +246,52 @@ def _with_image(manifest: Manifest, text: str, image: str, drain: int) -> Manife
     template["metadata"]["annotations"][DIGEST_ANNOTATION] = hashlib.sha256(text.encode()).hexdigest()[:16]
     template["spec"]["terminationGracePeriodSeconds"] = max(_GRACE_SECONDS, drain + _AFTER_DRAIN_SECONDS)
     template["spec"]["containers"][0]["image"] = image
+    return result
+
+
+def shipped(file: Path) -> list[dict[str, Any]]:
+    """The objects of a file; new ones each time, since callers change them.
+
+    Raises:
+        InputError: the file cannot be read, or is not YAML.
+    """
+    try:
+        about = file.stat()
+        state = (about.st_ino, about.st_mtime_ns, about.st_size)
+    except OSError:
+        state = None  # reading it says why
+    objects: list[dict[str, Any]] = msgspec.json.decode(_read(file, state))
+    return objects
+
+
+# A plan takes parts of the same files up to ten times, and a report on permissions all of them for each installation.
+@lru_cache(maxsize=32)
+def _read(file: Path, _state: tuple[int, int, int] | None) -> bytes:
+    """The objects of a file in a state, as JSON, which is decoded in no time."""
+    return msgspec.json.encode([document.value for document in read_documents(file)])
+
+
+_VOLUMES: Final[list[dict[str, Any]]] = [
+    {"name": "layers-clients", "secret": {"secretName": "kubevirt-webhook-layers"}},
+    {"name": "layers-cache", "emptyDir": {"sizeLimit": "128Mi"}},
+]
+_MOUNTS: Final[list[dict[str, Any]]] = [
+    {"name": "layers-clients", "mountPath": "/etc/kubevirt-webhook-layers", "readOnly": True},
+    {"name": "layers-cache", "mountPath": "/var/cache/kubevirt-webhook"},
+]
+
+
+def with_layers(deployment: Manifest, settings: LayersSettings) -> Manifest:
+    """The Deployment with the client CA and the cache, if others than the own pod may ask for scores.
+
+    Args:
+        deployment: the Deployment; it is not changed.
+        settings: the section ``layers``.
+    """
+    if not settings.listen or is_loopback(settings.listen):
+        return deployment
+    result = deepcopy(deployment)
+    spec = result["spec"]["template"]["spec"]
+    spec["volumes"] += deepcopy(_VOLUMES)
+    spec["containers"][0]["volumeMounts"] += deepcopy(_MOUNTS)
     return result

@@ -11,8 +11,7 @@ from typing import Final
 
 from webhook import names
 from webhook.errors import InputError
-from webhook.install.registration import API_VERSION, Manifest, namespace_selector
-from webhook.install.scheduler_conditions import unset
+from webhook.install.registration import API_VERSION, Manifest, namespace_selector, unset
 from webhook.kubevirt.launcher import account
 from webhook.names import Mode, Policy
 from webhook.placement.nodes import RESERVED_PREFIXES, SCHEDULABLE

@@ -18,15 +18,246 @@ import msgspec
 from webhook import names
 from webhook.errors import InputError
 from webhook.errors import quote as quote_text
-from webhook.install.conditions import fails_closed, match_conditions
-from webhook.install.denials import advise
 from webhook.k8s.client.api import ApiConnectionError, Requests
-from webhook.k8s.client.status import decode_status
+from webhook.k8s.client.status import ApiStatus, decode_status
+from webhook.kubevirt.launcher import controller_account
 from webhook.names import Mode, Policy
+from webhook.policies.common.migration_targets import JOB_NAME
 from webhook.policies.common.migration_targets import JOB_UID as MIGRATION_POLICY_UID
+from webhook.policies.eviction.pods import REQUESTED_BY
 from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.settings.address import is_host
-from webhook.settings.snapshot import Settings
+from webhook.settings.snapshot import SchedulingSettings, Settings
+
+_INJECTED_ANNOTATION: Final = f'"{names.INJECTED_SCHEDULER_ANNOTATION}"'
+_SPREAD_ANNOTATION: Final = f'"{names.INJECTED_SPREAD_ANNOTATION}"'
+
+
+def unset(parent: str, field: str) -> str:
+    """A field is absent, null or empty."""
+    # A schema that preserves unknown fields keeps null.
+    return f'!has({parent}.{field}) || {parent}.{field} == null || {parent}.{field} == ""'
+
+
+def has_annotation(root: str, injected_value: str = _INJECTED_ANNOTATION) -> str:
+    """CEL: an object carries one of the server's annotations."""
+    return f"has({root}.metadata.annotations) && {injected_value} in {root}.metadata.annotations"
+
+
+def unspread(parent: str) -> str:
+    """An object has no topology spread constraints."""
+    field = f"{parent}.topologySpreadConstraints"
+    return f"!has({field}) || {field} == null || size({field}) == 0"
+
+
+def only_by_webhook(field: str, scheduling: SchedulingSettings) -> str:
+    """An alternative: a field names a scheduler that only kubevirt-webhook sets; empty if there is none."""
+    listed = ", ".join(f'"{name}"' for name in scheduling.only_by_webhook)
+    return f" || {field} in [{listed}]" if listed else ""
+
+
+def of_vms(scheduling: SchedulingSettings) -> dict[str, str]:
+    """The conditions on VMs, by name: those without a scheduler, and those that have or had an injected one."""
+    spec = "object.spec.template.spec"
+    template = "has(object.spec) && has(object.spec.template) && has(object.spec.template.spec)"
+    free, annotated, was_annotated = (
+        unset(spec, "schedulerName"),
+        _has_annotation_anywhere("object"),
+        _has_annotation_anywhere("oldObject"),
+    )
+    # Copies may contain an injected scheduler without all or any of its annotations.
+    named = only_by_webhook(f"{spec}.schedulerName", scheduling)
+    unset_spread = f" || ({unspread(spec)})" if scheduling.spread_virtual_machines else ""
+    created = f"({free}) || ({annotated}){named}{unset_spread}"
+    named_or_not = f"({free}) ? ({was_annotated}) && !({annotated}) : ({was_annotated}) || ({annotated}){named}"
+    # Injected constraints are replaced by the owner's, independent of the present settings.
+    spread = " || ".join(f"({_has_annotation_anywhere(root, _SPREAD_ANNOTATION)})" for root in ("object", "oldObject"))
+    updated = f"({named_or_not}) || {spread}"
+    return {
+        "unset-or-injected-scheduler": f'{template} && (request.operation == "CREATE" ? ({created}) : ({updated}))',
+        "created-or-changed": 'request.operation == "CREATE" || object.spec != oldObject.spec',
+    }
+
+
+def of_vmis(scheduling: SchedulingSettings) -> dict[str, str]:
+    """The conditions on VMIs, by name: the owner has set none."""
+    choices = []
+    if scheduling.virtual_machine_instances:
+        choices.append(unset("object.spec", "schedulerName"))
+    if scheduling.spread_virtual_machine_instances:
+        choices.append(unspread("object.spec"))
+    return {"nobodys-choice": f"has(object.spec) && ({' || '.join(choices) or 'false'})"}
+
+
+def _has_annotation_anywhere(root: str, injected_value: str = _INJECTED_ANNOTATION) -> str:
+    """A VM or its template has the annotation."""
+    template = f"{root}.spec.template"
+    within = f"has({template}.metadata) && {template}.metadata != null && has({template}.metadata.annotations)"
+    annotations = f"{template}.metadata.annotations"
+    inner = f"{within} && {annotations} != null && {injected_value} in {annotations}"
+    return f"({has_annotation(root, injected_value)}) || ({inner})"
+
+
+def fails_closed(endpoint: Endpoint, settings: Settings) -> bool:
+    """Whether requests are denied while no replica answers."""
+    return endpoint.fails_closed(settings) and endpoint.stage == "enforce"
+
+
+def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, Any]]:
+    """CEL that keeps requests away which the policy would allow without changes anyway."""
+    scheduling = settings.scheduling
+    by_place = {
+        ("mutate", names.SCHEDULING, "pods"): _pod_conditions(scheduling),
+        ("mutate", names.SCHEDULING, "virtualmachines"): {**_NOT_DELETED, **of_vms(scheduling)},
+        ("mutate", names.SCHEDULING, "virtualmachineinstances"): of_vmis(scheduling),
+        ("mutate", names.INSTANCETYPES, "virtualmachines"): {
+            **_NOT_DELETED,
+            "created-or-changed": 'request.operation == "CREATE" || object.spec != oldObject.spec',
+        },
+        ("mutate", names.INSTANCETYPES, "virtualmachineinstances"): {"no-vm-behind": f"!({_OF_A_VM})"},
+        ("validate", names.INSTANCETYPES, "virtualmachines"): {
+            **_NOT_DELETED,
+            "has-a-matcher": "has(object.spec.instancetype) || has(object.spec.preference)",
+            # The API server counts the changes of the spec before it validates.
+            "created-or-changed": 'request.operation == "CREATE" || '
+            "object.metadata.generation != oldObject.metadata.generation",
+            **(_kubevirts_updates(settings) if fails_closed(endpoint, settings) else {}),
+        },
+    }
+    by_place |= {
+        ("validate", names.MIGRATION, "virtualmachineinstancemigrations"): {"adds-a-selector": _ADDS},
+        # KubeVirt's own migrations, for example evacuations, must not wait for kubevirt-webhook.
+        ("mutate", names.MIGRATION, "virtualmachineinstancemigrations"): {
+            "adds-no-selector": f"!({_ADDS})",
+            "made-by-a-user": _BY_A_USER,
+        },
+        ("mutate", names.MIGRATION, "pods"): {
+            "made-by-kubevirt": _pod_conditions(scheduling)["made-by-kubevirt"],
+            "unbound": unset("object.spec", "nodeName"),
+            # Drains must not wait for kubevirt-webhook; other migrations with such a name and a selector are denied.
+            "not-of-a-drain": f"!({_OF_A_DRAIN})",
+        },
+        # Drains must not wait for kubevirt-webhook. An Eviction lacks its pod's labels, so its name is tested.
+        ("mutate", names.EVICTION, "pods"): {
+            "of-a-launcher-pod": f'request.name.startsWith("{names.LAUNCHER_APP}-")',
+            "requested-by": _requester_condition(settings.eviction.requesters),
+            "not-by-kubevirt": _BY_A_USER,
+        },
+    }
+    conditions = by_place[endpoint.verb, endpoint.policy, endpoint.resource]
+    return [{"name": name, "expression": cel} for name, cel in conditions.items()]
+
+
+def _kubevirts_updates(settings: Settings) -> dict[str, str]:
+    """CEL without which KubeVirt could not work on VMs while no replica answers, where that denies requests.
+
+    What KubeVirt creates follows a user's template (of a pool, a clone, a snapshot) and is matched, as is another
+    instancetype. Where KubeVirt runs is not always known, and then a tenant may name an account like KubeVirt's: all
+    that this gains is an update that leaves the instancetype as it is.
+    """
+    user, place = "request.userInfo.username", settings.scheduling.kubevirt_namespace
+    accounts = (names.CONTROLLER_ACCOUNT, names.API_ACCOUNT)
+    if place:
+        maker = f"{user} in [" + ", ".join(f'"system:serviceaccount:{place}:{account}"' for account in accounts) + "]"
+    else:
+        ends = " || ".join(f'{user}.endsWith(":{account}")' for account in accounts)
+        maker = f'{user}.startsWith("system:serviceaccount:") && ({ends})'
+    field = "spec.instancetype"
+    same = (
+        f"has(object.{field}) == has(oldObject.{field}) && "
+        f"(!has(object.{field}) || object.{field} == oldObject.{field})"
+    )
+    return {"no-update-by-kubevirt": f'request.operation == "CREATE" || !({maker}) || !({same})'}
+
+
+_BY_A_USER: Final = f'!request.userInfo.username.endsWith(":{names.CONTROLLER_ACCOUNT}")'
+_ADDS: Final = "has(object.spec.addedNodeSelector) && size(object.spec.addedNodeSelector) > 0"
+_POLICY: Final = f'object.metadata.annotations["{JOB_NAME}"]'
+_OF_A_DRAIN: Final = (
+    f'has(object.metadata.annotations) && "{JOB_NAME}" in object.metadata.annotations && ('
+    + " || ".join(f'{_POLICY}.startsWith("{prefix}")' for prefix in names.OWN_MIGRATIONS)
+    + ")"
+)
+_NOT_DELETED: Final = {"not-being-deleted": "!has(object.metadata.deletionTimestamp)"}
+_OF_A_VM: Final = (
+    "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(owner, "
+    "has(owner.controller) && owner.controller == true && "
+    f'owner.kind == "VirtualMachine" && owner.apiVersion.startsWith("{names.KUBEVIRT_GROUP}/"))'
+)
+
+
+def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
+    user = "request.userInfo.username"
+    if scheduling.kubevirt_namespace:
+        maker = f'{user} == "{controller_account(scheduling.kubevirt_namespace)}"'
+    else:
+        maker = f'{user}.startsWith("system:serviceaccount:") && {user}.endsWith(":{names.CONTROLLER_ACCOUNT}")'
+    # Constraints do not depend on the scheduler, so a namespace can enable them alone.
+    spread = "" if scheduling.spread == names.OFF else f" || {unspread('object.spec')}"
+    return {
+        "made-by-kubevirt": maker,
+        "unbound": unset("object.spec", "nodeName"),
+        # Pods with the injected scheduler too: while it is unavailable, they fall back to the default scheduler.
+        "default-or-injected-scheduler": (
+            f'{unset("object.spec", "schedulerName")} || object.spec.schedulerName == "{names.DEFAULT_SCHEDULER}"'
+            f" || {has_annotation('object')}{only_by_webhook('object.spec.schedulerName', scheduling)}"
+            f"{spread}"
+        ),
+    }
+
+
+def _requester_condition(requesters: Iterable[str]) -> str:
+    annotations, key = "object.metadata.annotations", f'"{REQUESTED_BY}"'
+    listed = ", ".join(f'"{requester}"' for requester in requesters)
+    return f"has({annotations}) && {key} in {annotations} && {annotations}[{key}] in [{listed}]"
+
+
+def advise(status: int, error: ApiStatus, action: str) -> str:
+    """What to do about a denial, as an instruction; empty: the answer does not show what would help.
+
+    Args:
+        status: the HTTP status.
+        error: the answer.
+        action: what an account needs the permission for, for example ``get and patch it``.
+    """
+    if error.is_of_admission:
+        return "change what denies it, or let it through there, and run the command again"
+    return f"use an account that is permitted to {action}" if status in (401, 403) else ""
+
+
+NOT_YET: Final = {"name": "not-yet-served", "expression": "false"}
+
+
+def stage(wanted: Manifest, live: Manifest | None) -> Manifest:
+    """The configuration during the rollout.
+
+    Args:
+        wanted: the configuration as planned.
+        live: the configuration as it is; None: there is none.
+    """
+    present = {entry["name"]: entry for entry in (live or {}).get("webhooks") or ()}
+    entries = [
+        _without_bundle(present[entry["name"]]) if entry["name"] in present else _inert(entry)
+        for entry in wanted.get("webhooks", ())
+    ]
+    return {**wanted, "webhooks": entries} if entries else wanted
+
+
+def uncallable(wanted: Manifest, live: Manifest | None) -> list[str]:
+    """The entries that do not exist yet, or have no caBundle by which the API server could verify the replicas."""
+    bundles = {entry["name"]: entry["clientConfig"].get("caBundle") for entry in (live or {}).get("webhooks") or ()}
+    return [entry["name"] for entry in wanted.get("webhooks", ()) if not bundles.get(entry["name"])]
+
+
+def _inert(entry: dict[str, Any]) -> dict[str, Any]:
+    return {**entry, "matchConditions": [NOT_YET]}
+
+
+def _without_bundle(entry: dict[str, Any]) -> dict[str, Any]:
+    """An entry as the installer writes it: caBundles belong to another field manager."""
+    config = {key: value for key, value in entry["clientConfig"].items() if key != "caBundle"}
+    return {**entry, "clientConfig": config}
+
 
 Manifest = dict[str, Any]
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import asyncio
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
-from webhook.errors import InputError
-from webhook.install.plan import title
-from webhook.install.registration import Manifest
-from webhook.install.stages import uncallable
-from webhook.k8s.client.api import ApiConnectionError
-from webhook.k8s.startup import StartProblem, denied_pods
+from webhook.errors import InputError, Unavailable
+from webhook.install.plan import path, title
+from webhook.install.registration import Manifest, uncallable
+from webhook.k8s.client.api import ApiConnectionError, NoAnswerInTimeError, Requests
+from webhook.k8s.client.status import decode_status
+from webhook.k8s.startup import PodWarning, StartingPod, StartProblem, denied_pods, explain_by_events, worst_problem
 from webhook.k8s.views import Condition
 from webhook.text import pluralize, shorten
 
@@ -135,3 +137,91 @@ def _command(manifest: Manifest) -> str:
 
 def _short(text: str) -> str:
     return shorten(" ".join(text.split()), _MESSAGE_CHARACTERS)
+
+
+_SECONDS: Final = 30.0
+# Pods of the Deployment, and Events of one of them, that are looked at.
+_MOST: Final = "100"
+_T = TypeVar("_T")
+
+
+class _List(msgspec.Struct):
+    items: list[Any] | None = None
+
+
+async def start_problem(api: Requests, manifest: Manifest) -> StartProblem | None:
+    """Why a Deployment's pods do not start; None: they have, or it is unknown.
+
+    Args:
+        api: the connection to the API server.
+        manifest: the Deployment.
+    """
+    namespace, labels = manifest["metadata"]["namespace"], manifest["spec"]["selector"]["matchLabels"]
+    selector = ",".join(f"{key}={value}" for key, value in labels.items())
+    problem = worst_problem(await _read(api, "Pod", namespace, {"labelSelector": selector}, StartingPod))
+    if problem is None:
+        return None
+    about = {"fieldSelector": f"involvedObject.kind=Pod,involvedObject.name={problem.pod},type=Warning"}
+    return explain_by_events(problem, await _read(api, "Event", namespace, about, PodWarning))
+
+
+async def _read(api: Requests, kind: str, namespace: str, query: dict[str, str], view: type[_T]) -> list[_T]:
+    where = {"apiVersion": "v1", "kind": kind, "metadata": {"namespace": namespace, "name": ""}}
+    try:
+        status, body = await api.request(
+            "GET", path(where, collection=True), {**query, "limit": _MOST}, seconds=_SECONDS
+        )
+        items = (msgspec.json.decode(body, type=_List).items or []) if status == 200 else []
+        return msgspec.convert(items, list[view])  # type: ignore[valid-type]
+    except (ApiConnectionError, msgspec.MsgspecError):
+        return []
+
+
+# In seconds. The API server itself waits 30 s for a new connection, and then gives the cause.
+PATIENCE: Final = 45.0
+# A NetworkPolicy that has just changed takes a moment to count.
+PAUSE: Final = 3.0
+REMEDY: Final = (
+    'run "kubevirt-webhook install --callers auto", and look for other NetworkPolicies and for firewalls between the '
+    "API servers and the nodes"
+)
+
+
+async def why_unreachable(api: Requests, namespace: str, name: str) -> str | Unavailable:
+    """Why the API server has no connection to a replica, as a clause; empty: it has one.
+
+    The API server itself sends a request to one of the replicas, by its proxy for Services. If the connection is
+    rejected at first, it sends another one.
+
+    Args:
+        api: the connection to the API server.
+        namespace: the namespace of the Service that the webhook configurations name.
+        name: the name of that Service.
+
+    Returns:
+        `Unavailable` where that is not to be known, for example for lack of permission.
+    """
+    path = f"/api/v1/namespaces/{quote(namespace)}/services/https:{quote(name)}:webhooks/proxy/healthz"
+    clock = asyncio.get_running_loop().time
+    begin = clock()
+    why = await _try(api, path)
+    # Not after a time limit: that was long enough.
+    if why and not isinstance(why, Unavailable) and clock() - begin < PAUSE:
+        await asyncio.sleep(PAUSE)
+        why = await _try(api, path)
+    return why
+
+
+async def _try(api: Requests, path: str) -> str | Unavailable:
+    try:
+        status, body = await api.request("GET", path, seconds=PATIENCE)
+    except NoAnswerInTimeError:
+        # Over a connection that the API server had already: it does not notice that nothing comes back.
+        return f"no answer came within {PATIENCE:g} s"
+    except ApiConnectionError as error:
+        return Unavailable(error.why)
+    answer = decode_status(body)
+    if (not answer.reason and status < 500) or "remote error: tls" in answer.text:
+        # The replica's own answer, or a TLS alert by a replica that asks for a client certificate.
+        return ""
+    return answer.text if "dial tcp" in answer.text else Unavailable(f"status {status}")

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from tests.doctor.world import NS, DoctorWorld, codes
 from webhook.doctor.checks.reach import check
-from webhook.install import reach
+from webhook.install import shortage
 
 ASKED = f"/api/v1/namespaces/{NS}/services/https:{NS}:webhooks/proxy/healthz"
 SUBJECT = f"Service {NS}/{NS}"
@@ -36,7 +36,7 @@ async def test_whether_there_is_a_connection(
     code: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reach, "PAUSE", 0.0)
+    monkeypatch.setattr(shortage, "PAUSE", 0.0)
 
     def answered(_: Any) -> web.Response:
         return web.json_response(body, status=status) if body else web.Response(text="Not Found", status=status)
@@ -66,7 +66,7 @@ async def test_an_api_server_that_gives_no_answer(world: DoctorWorld) -> None:
 
 
 async def test_a_rejected_connection_is_tried_again(world: DoctorWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "PAUSE", 0.1)
+    monkeypatch.setattr(shortage, "PAUSE", 0.1)
     refused = web.json_response(denial("dial tcp 10.1.2.3:8443: refused"), status=503)
     answers = iter([refused, web.Response(text="ok")])
     world.server.answer(ASKED, lambda _: next(answers), times=2)
@@ -91,9 +91,9 @@ async def test_no_answer_in_time_is_a_failure_for_the_api_server_answers_all_els
         await never.wait()
         return web.Response()
 
-    assert reach.PATIENCE > 30
-    monkeypatch.setattr(reach, "PATIENCE", 0.2)
-    monkeypatch.setattr(reach, "PAUSE", 0.1)
+    assert shortage.PATIENCE > 30
+    monkeypatch.setattr(shortage, "PATIENCE", 0.2)
+    monkeypatch.setattr(shortage, "PAUSE", 0.1)
     world.server.answer(ASKED, silent)
 
     try:

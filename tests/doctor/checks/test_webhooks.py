@@ -7,7 +7,7 @@ import pytest
 
 from tests.doctor.world import MUTATING, VALIDATING, DoctorWorld, codes
 from webhook.doctor.checks.webhooks import check
-from webhook.install.stages import NOT_YET
+from webhook.install.registration import NOT_YET
 
 LAST = "MutatingWebhookConfiguration zz-kubevirt-webhook"
 

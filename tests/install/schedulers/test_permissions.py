@@ -9,7 +9,7 @@ import yaml
 
 from tests.install.manifests import MANIFESTS
 from webhook.install.schedulers.permissions import UPSTREAM_ROLES, Permission, granted, missing_reads, needed
-from webhook.install.schedulers.variants import VARIANTS
+from webhook.install.schedulers.render import VARIANTS
 
 ROLES: dict[str, dict[str, list[Any]]] = yaml.safe_load(
     (MANIFESTS.parent / "tests" / "data" / "scheduler-roles.yaml").read_text()

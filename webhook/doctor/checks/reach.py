@@ -7,7 +7,7 @@ from typing import Final
 from webhook.doctor.support.finding import Finding
 from webhook.doctor.support.installation import Installation
 from webhook.errors import Unavailable
-from webhook.install.reach import REMEDY, why_unreachable
+from webhook.install.shortage import REMEDY, why_unreachable
 
 CHECK: Final = "reach"
 

@@ -14,7 +14,7 @@ from webhook.doctor.support.reader import SECONDS
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey
 from webhook.install import plan
-from webhook.install.shipped import shipped
+from webhook.install.plan import shipped
 from webhook.text import pluralize
 
 CHECK: Final = "rights"

@@ -12,8 +12,7 @@ from webhook.doctor.support.finding import Finding, Verdict, abbreviate, unreada
 from webhook.doctor.support.installation import NAME, Installation
 from webhook.doctor.support.views import CONFIGURATIONS, InstalledWebhookConfiguration
 from webhook.errors import Unavailable
-from webhook.install.registration import Manifest
-from webhook.install.stages import NOT_YET
+from webhook.install.registration import NOT_YET, Manifest
 from webhook.text import pluralize
 
 CHECK: Final = "webhooks"

@@ -18,8 +18,8 @@ from webhook.doctor.support.views import (
     InstalledWebhookConfiguration,
 )
 from webhook.errors import Unavailable
+from webhook.install.plan import shipped
 from webhook.install.registration import Manifest, RegistrationTarget, configurations
-from webhook.install.shipped import shipped
 from webhook.k8s.client.clock import Clock
 from webhook.k8s.client.resources import NAMESPACES
 from webhook.k8s.views import Namespace

@@ -12,9 +12,64 @@ import msgspec
 
 from webhook import names
 from webhook.errors import quote
-from webhook.install.schedulers import plugins
-from webhook.install.schedulers.plugins import IMAGE_LOCALITY, NEEDED_FILTERS, SPREAD
 from webhook.k8s.yaml_builder import Document
+
+ExtensionPoint = Literal["queueSort", "preFilter", "filter", "postFilter", "preScore", "score", "bind"]
+
+IMAGE_LOCALITY: Final = "ImageLocality"
+SPREAD: Final = "PodTopologySpread"
+QUEUE_SORT: Final = "PrioritySort"
+# Without these filters a VM is placed where it cannot run, or beside one from which it must stay away.
+NEEDED_FILTERS: Final = ("TaintToleration", "InterPodAffinity", "NodeAffinity", "NodeResourcesFit", "NodeUnschedulable")
+
+
+def runs(profile: Mapping[str, Any], point: ExtensionPoint, plugin: str) -> bool:
+    """Whether a profile runs a default plugin at an extension point.
+
+    Args:
+        profile: plain JSON, of any type where the type is wrong.
+        point: the extension point, as the configuration names it.
+        plugin: its name; one that kube-scheduler runs there by default.
+    """
+    plugins = _as_mapping(profile.get("plugins"))
+    for place in (point, "multiPoint"):
+        lists = _as_mapping(plugins.get(place))
+        if plugin in plugin_names(lists.get("enabled")):
+            return True
+        if {plugin, "*"} & plugin_names(lists.get("disabled")):
+            return False
+    return True
+
+
+def queue_sort(profile: Mapping[str, Any]) -> str:
+    """The plugin that orders a profile's queue; all profiles of a scheduler share one queue."""
+    plugins = _as_mapping(profile.get("plugins"))
+    for place in ("queueSort", "multiPoint"):
+        lists = _as_mapping(plugins.get(place))
+        enabled = [name for name in plugin_names(lists.get("enabled")) if place == "queueSort" or name.endswith("Sort")]
+        if enabled:
+            return min(enabled)
+    return QUEUE_SORT
+
+
+def arguments(profile: Mapping[str, Any], plugin: str) -> Mapping[str, Any]:
+    """The arguments that a profile gives to a plugin; empty for none."""
+    entries = profile.get("pluginConfig")
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and entry.get("name") == plugin:
+            return _as_mapping(entry.get("args"))
+    return {}
+
+
+def plugin_names(plugins: Any) -> set[str]:
+    """The names in a list of plugins, of whatever type."""
+    listed = plugins if isinstance(plugins, list) else []
+    return {str(entry.get("name")) for entry in listed if isinstance(entry, dict)}
+
+
+def _as_mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
 
 KIND: Final = "KubeSchedulerConfiguration"
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
@@ -134,7 +189,7 @@ def _default_profile(configuration: Mapping[str, Any], scheduler: LintTarget) ->
 
 
 def _queue_sorts(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
-    sorts = {index: plugins.queue_sort(profile) for index, profile in profiles_of(configuration)}
+    sorts = {index: queue_sort(profile) for index, profile in profiles_of(configuration)}
     if len(set(sorts.values())) < 2:
         return
     first = next(iter(sorts.values()))
@@ -196,7 +251,7 @@ def _lease(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[
 def _filters(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
     for index, profile in _for_vms(configuration, scheduler):
         for plugin in NEEDED_FILTERS:
-            if not plugins.runs(profile, "filter", plugin):
+            if not runs(profile, "filter", plugin):
                 yield Problem(
                     "filter-off",
                     "error",
@@ -218,7 +273,7 @@ _LOST_FILTERS: Final[Mapping[str, str]] = {
 
 def _image_locality(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
     for index, profile in _for_vms(configuration, scheduler):
-        if plugins.runs(profile, "score", IMAGE_LOCALITY):
+        if runs(profile, "score", IMAGE_LOCALITY):
             yield Problem(
                 "image-locality-on",
                 "warning",
@@ -231,9 +286,9 @@ def _image_locality(configuration: Mapping[str, Any], scheduler: LintTarget) -> 
 
 def _default_constraints(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
     for index, profile in _for_vms(configuration, scheduler):
-        args = plugins.arguments(profile, SPREAD)
+        args = arguments(profile, SPREAD)
         lost = args.get("defaultingType") == "List" and not args.get("defaultConstraints")
-        if lost or not plugins.runs(profile, "score", SPREAD):
+        if lost or not runs(profile, "score", SPREAD):
             yield Problem(
                 "default-constraints-lost",
                 "warning",

@@ -1,23 +1,127 @@
-"""The second kube-scheduler that `install --with scheduler` runs: its objects, and the image that fits the cluster."""
+"""The shipped configurations of kube-scheduler, for each place in which one can run."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Sequence
+from contextlib import aclosing
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, get_args
+from urllib.parse import urlsplit
 
 import msgspec
 
 from webhook import names
 from webhook.errors import InputError, quote
+from webhook.install.listing import all_of
+from webhook.install.plan import shipped
 from webhook.install.registration import Manifest
 from webhook.install.schedulers.permissions import Permission, as_rules, missing_reads
-from webhook.install.schedulers.variants import CONFIGURATION_KEY, LOAD_AWARE, VARIANTS, Variant, configuration
-from webhook.install.shipped import shipped
 from webhook.install.shortage import no_answer
-from webhook.k8s.client.api import ApiConnectionError, Requests
+from webhook.k8s.client.api import ApiConnectionError, Requests, Transport
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.views import Object, Unstructured
+from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
+from webhook.text import pluralize
+
+Variant = Literal["spread", "pack", "load-aware", "load-aware-pack"]
+# A scheduler beside the cluster's own, one that OpenShift's Secondary Scheduler Operator runs, or the cluster's own.
+Place = Literal["second", "openshift", "cluster"]
+
+VARIANTS: Final[tuple[Variant, ...]] = get_args(Variant)
+# They run plugins that kube-scheduler itself lacks.
+LOAD_AWARE: Final[tuple[Variant, ...]] = ("load-aware", "load-aware-pack")
+# The key in ConfigMaps.
+CONFIGURATION_KEY: Final = "config.yaml"
+
+_ELECTION: Final = "leaderElection:\n"
+_PROFILES: Final = "profiles:\n"
+# A static pod has no service account, and with --config its flag --kubeconfig has no effect.
+_CLUSTER: Final = """clientConnection:
+  # As kubeadm has it: the path in the pod of the cluster's scheduler.
+  kubeconfig: /etc/kubernetes/scheduler.conf
+"""
+_DEFAULT_PROFILE: Final = """  # Without it, every pod in the cluster that names no scheduler stays Pending.
+  - schedulerName: default-scheduler
+"""
+_METRICS_SERVER: Final = "type: KubernetesMetricsServer"
+
+
+def configuration(directory: Path, variant: Variant, place: Place = "second", prometheus: str = "") -> str:
+    """A shipped configuration, as YAML with comments.
+
+    Args:
+        directory: the directory of the manifests.
+        variant: which one.
+        place: where the scheduler runs.
+        prometheus: the URL of the Prometheus that a load-aware variant asks; empty: metrics-server.
+
+    Raises:
+        InputError: the variant asks no Prometheus, or the URL is none.
+    """
+    text = (directory / "scheduler" / f"{variant}.yaml").read_text()
+    if place != "second":
+        # The operator elects by flags of its own; the cluster's own scheduler has kubeadm's, or the defaults.
+        text = _without_election(text)
+    if place == "cluster":
+        text = text.replace(_PROFILES, f"{_CLUSTER}{_PROFILES}{_DEFAULT_PROFILE}", 1)
+    return _with_prometheus(text, variant, prometheus) if prometheus else text
+
+
+def _without_election(text: str) -> str:
+    before, _, after = text.partition(_ELECTION)
+    return before + after[after.index(_PROFILES) :]
+
+
+def _with_prometheus(text: str, variant: Variant, url: str) -> str:
+    if variant not in LOAD_AWARE:
+        fix = f"leave --prometheus out, or use one of {', '.join(LOAD_AWARE)}"
+        raise InputError(f"the variant {variant} reads no metrics", "--prometheus", fix)
+    if not url.startswith(("http://", "https://")) or any(
+        character.isspace() or character in "\"'\\" for character in url
+    ):
+        raise InputError(f"{quote(url)} is not a valid URL", "--prometheus", "start it with http:// or https://")
+    before, _, after = text.partition(_METRICS_SERVER)
+    indent = before.rpartition("\n")[2]
+    return f'{before}type: Prometheus\n{indent}address: "{url}"{after}'
+
+
+_PATH: Final = "/v1/layers"
+_is_place: Final = re.compile(r"[A-Za-z0-9.-]+:[0-9]+|\[[0-9A-Fa-f:.]+\]:[0-9]+").fullmatch
+# Where the Secrets with the certificates are mounted in the scheduler's pod; see docs/layers.md.
+_TLS: Final = """    enableHTTPS: true
+    tlsConfig:
+      # The CA of kubevirt-webhook's certificate. Without it, kube-scheduler does not verify the server.
+      caFile: /etc/kubevirt-webhook/ca/ca.crt
+      # A certificate of layers.clientCaFile, with one of the names of layers.clientNames.
+      certFile: /etc/kubevirt-webhook/client/tls.crt
+      keyFile: /etc/kubevirt-webhook/client/tls.key
+"""
+
+
+def stanza(template: str, url: str) -> str:
+    """The stanza as YAML, without the comment at its head.
+
+    Args:
+        template: the shipped stanza, ``manifests/scheduler/layers.yaml``.
+        url: where kube-scheduler reaches the extender: scheme, host and port.
+
+    Raises:
+        InputError: the URL is not one.
+    """
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.scheme in ("http", "https") and bool(_is_place(parts.netloc) and parts.hostname and parts.port)
+    except ValueError:
+        is_valid = False
+    if not is_valid or parts.path.rstrip("/") not in ("", _PATH) or parts.query:
+        raise InputError(f"{quote(url)} is not the URL of an extender", "--layers", "use http://HOST:PORT or https://…")
+    lines = [line for line in template.splitlines() if not line.startswith("#")]
+    prefix = f"{parts.scheme}://{parts.netloc}{_PATH}"
+    written = [f"  - urlPrefix: {prefix}" if "urlPrefix:" in line else line for line in lines]
+    return "\n".join(written) + "\n" + (_TLS if parts.scheme == "https" else "")
+
 
 # The schedulerName of the shipped profile.
 PROFILE: Final = "kubevirt"
@@ -222,3 +326,58 @@ def _with_image(deployment: Manifest, text: str, image: str, *, is_openshift: bo
         template["spec"]["securityContext"].pop("runAsUser")
         template["metadata"]["annotations"]["openshift.io/required-scc"] = "restricted-v2"
     return deployment
+
+
+_WAITING_PODS: Final = Resource("", "v1", "pods", "Pod", True, Object)
+
+
+class Users(msgspec.Struct, frozen=True):
+    """How many objects name a scheduler.
+
+    Attributes:
+        vms: VMs, by their templates.
+        vmis: VMIs that exist; their migrations need the scheduler.
+        pods: pods that wait for a node.
+    """
+
+    vms: int
+    vmis: int
+    pods: int
+
+    def __bool__(self) -> bool:
+        return bool(self.vms or self.vmis or self.pods)
+
+    def __str__(self) -> str:
+        return f"{pluralize(self.vms, 'VM')}, {pluralize(self.vmis, 'VMI')} and {pluralize(self.pods, 'waiting pod')}"
+
+
+async def count_users(api: Transport, scheduler: str) -> Users:
+    """Count the objects that name a scheduler.
+
+    Args:
+        api: the connection to the API server.
+        scheduler: the ``schedulerName``.
+
+    Raises:
+        InputError: the objects cannot be listed.
+    """
+    vms = vmis = pods = 0
+    async with aclosing(all_of(api, UNSTRUCTURED_VMS)) as found:
+        async for vm in found:
+            vms += _names(vm, scheduler, "template", "spec")
+    async with aclosing(all_of(api, UNSTRUCTURED_VMIS)) as found:
+        async for vmi in found:
+            vmis += _names(vmi, scheduler)
+    waiting = {"fieldSelector": f"spec.schedulerName={scheduler},spec.nodeName=,status.phase=Pending"}
+    async with aclosing(all_of(api, _WAITING_PODS, query=waiting)) as found:
+        async for _ in found:
+            pods += 1
+    return Users(vms, vmis, pods)
+
+
+def _names(found: Unstructured, scheduler: str, *keys: str) -> bool:
+    spec: object = found.spec
+    for key in keys:
+        # A VM's template has no schema.
+        spec = spec.get(key) if isinstance(spec, dict) else None
+    return isinstance(spec, dict) and spec.get("schedulerName") == scheduler

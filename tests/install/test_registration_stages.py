@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from webhook.install.stages import NOT_YET, stage, uncallable
+from webhook.install.registration import NOT_YET, stage, uncallable
 
 
 def entry(name: str, bundle: str = "", **more: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.install.schedulers.plugins import QUEUE_SORT, arguments, queue_sort, runs
+from webhook.install.schedulers.lint import QUEUE_SORT, arguments, queue_sort, runs
 
 IMAGE = "ImageLocality"
 

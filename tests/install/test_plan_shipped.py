@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from webhook.errors import InputError
-from webhook.install import shipped as module
-from webhook.install.shipped import shipped
+from webhook.install import plan as module
+from webhook.install.plan import shipped
 from webhook.k8s.yaml_documents import read_documents
 
 

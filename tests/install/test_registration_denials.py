@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.install.denials import advise
+from webhook.install.registration import advise
 from webhook.k8s.client.status import ApiStatus
 
 
