@@ -26,7 +26,7 @@ from tests.lookups import among
 from webhook.admission.redaction import redact
 from webhook.cli.expand import Explanation, _text
 from webhook.cli.main import main
-from webhook.cluster.objects import RESOURCES
+from webhook.cluster.reader import RESOURCES
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES
 from webhook.kubevirt.go_json.origins import Origin, leaves
 from webhook.kubevirt.resources import KUBEVIRTS

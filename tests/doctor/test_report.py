@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from tests.cluster.fake_apiserver import FakeApiServer
 from tests.doctor.world import MANIFESTS, MUTATING, NS, VALIDATING, DirectApi, DoctorWorld, codes, lines
+from webhook.cluster.reader import TimedTransport
 from webhook.doctor.report import Report, examine
 from webhook.doctor.support import views
 from webhook.doctor.support.finding import Finding
-from webhook.doctor.support.reader import TimedTransport
 from webhook.errors import InputError
 from webhook.k8s.client.resources import LEASES, NAMESPACES
 from webhook.kubevirt.resources import KUBEVIRTS

@@ -20,11 +20,11 @@ from certs.authority import Authority
 from tests import builders
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running, status
 from tests.install.schedulers.configurations import configuration
+from webhook.cluster.reader import Reader
 from webhook.doctor.report import Report, examine
 from webhook.doctor.support import views
 from webhook.doctor.support.finding import Finding
 from webhook.doctor.support.installation import Installation
-from webhook.doctor.support.reader import Reader
 from webhook.install.plan import shipped
 from webhook.install.registration import RegistrationTarget, configurations
 from webhook.k8s.client.api import NO_QUERY

@@ -11,7 +11,7 @@ import pytest
 from tests import builders
 from tests.builders import Json, vm
 from webhook import names
-from webhook.cluster import objects
+from webhook.cluster import reader as objects
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, KubeVirtKey, NamespaceKey, ObjectKey
 from webhook.forecast.vm import Search, SpreadAnswer, configuration_of, explain_spread

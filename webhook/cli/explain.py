@@ -28,8 +28,8 @@ from webhook.cli.options import (
 )
 from webhook.cluster.directory import describe_wrong_type
 from webhook.cluster.files import FilesCluster
+from webhook.cluster.reader import Reader
 from webhook.cluster.selection import once, require_single_source
-from webhook.doctor.support.reader import Reader
 from webhook.errors import InputError, Unavailable, quote
 from webhook.facts import Facts
 from webhook.forecast import report

@@ -16,7 +16,7 @@ from webhook.cli import write
 from webhook.cli.console import STYLES, Paragraph, change_line, print_report
 from webhook.cli.inputs import parse_machine
 from webhook.cli.options import CLUSTER_FROM, VM_NAMESPACE, config_option, kubeconfig_option, output_option
-from webhook.cluster.objects import FileObjects, LiveObjects
+from webhook.cluster.reader import FileObjects, LiveObjects
 from webhook.cluster.selection import open_cluster, require_single_source
 from webhook.forecast.vm import FieldReport, Sources, VmExplanation, explain_vm
 from webhook.policies.common.required_facts import Unreadable
@@ -96,7 +96,7 @@ async def _open(options: _ExplainVmOptions, settings: Settings) -> AsyncIterator
             assert isinstance(cluster, FilesCluster)
             yield Sources(cluster, cluster, FileObjects(cluster))
             return
-        from webhook.cluster.once import OnceCluster
+        from webhook.cluster.reader import OnceCluster
         from webhook.k8s.client.transport import connect
 
         transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)

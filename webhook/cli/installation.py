@@ -334,8 +334,8 @@ async def _uninstall(*, kubeconfig: Path | None, dry_run: bool, yes: bool, timeo
 
 async def _warn_of_pools(api: KubernetesTransport) -> None:
     """Name the pools whose VMs lose their size once kubevirt-webhook does not set it again."""
+    from webhook.cluster.reader import Reader
     from webhook.doctor.checks import pools
-    from webhook.doctor.support.reader import Reader
     from webhook.errors import Unavailable
 
     found = await pools.depending_on_defaults(Reader(api))
@@ -519,8 +519,7 @@ async def present_scheduler(installer: Installer) -> list[Manifest]:
 
 async def removable_scheduler(api: KubernetesTransport, installer: Installer) -> list[Manifest]:
     """The objects of the second scheduler, unless pods name it, which would wait for it indefinitely."""
-    from webhook.install.schedulers.render import PROFILE
-    from webhook.install.schedulers.render import count_users
+    from webhook.install.schedulers.render import PROFILE, count_users
 
     found = await present_scheduler(installer)
     if not found:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
-from webhook.cluster.objects import FileObjects, LiveObjects, Objects
+from webhook.cluster.reader import FileObjects, LiveObjects, Objects
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
 from webhook.settings.file import default_settings
@@ -69,7 +69,7 @@ async def once(cluster_from: Path | None, kubeconfig: Path | None) -> AsyncItera
 
         yield FilesCluster.load(cluster_from, default_settings())
         return
-    from webhook.cluster.once import OnceCluster
+    from webhook.cluster.reader import OnceCluster
     from webhook.k8s.client.transport import connect
 
     with _suggest_files(kubeconfig):

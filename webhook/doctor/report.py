@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from webhook.cluster.reader import Reader, TimedTransport
 from webhook.doctor.checks import (
     certificates,
     deployment,
@@ -31,7 +32,6 @@ from webhook.doctor.checks import clock as clocks
 from webhook.doctor.support import order
 from webhook.doctor.support.finding import VERDICTS, Finding, Verdict
 from webhook.doctor.support.installation import NAME, Installation
-from webhook.doctor.support.reader import Reader, TimedTransport
 from webhook.doctor.support.views import CONFIG_MAPS
 from webhook.errors import InputError, Unavailable
 from webhook.install.plan import SETTINGS_KEY

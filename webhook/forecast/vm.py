@@ -17,7 +17,7 @@ from webhook import names
 from webhook.admission.decision import Decision
 from webhook.admission.redaction import redact
 from webhook.cluster.directory import describe_wrong_type
-from webhook.cluster.objects import Objects
+from webhook.cluster.reader import Objects
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey

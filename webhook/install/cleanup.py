@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from webhook import names
-from webhook.install.listing import all_of
+from webhook.cluster.reader import all_of
 from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, explain
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.doctor.world import DoctorWorld, codes
-from webhook.cluster.objects import RESOURCES
+from webhook.cluster.reader import RESOURCES
 from webhook.doctor.checks.optin import check
 from webhook.k8s.client.resources import NAMESPACES
 

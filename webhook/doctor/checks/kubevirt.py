@@ -7,9 +7,9 @@ from typing import Final
 
 from webhook import names
 from webhook.cluster.definitions import read_definitions
+from webhook.cluster.reader import SECONDS
 from webhook.doctor.support.finding import Finding, abbreviate, unreadable
 from webhook.doctor.support.installation import Installation
-from webhook.doctor.support.reader import SECONDS
 from webhook.doctor.support.views import title
 from webhook.errors import InputError, Unavailable
 from webhook.kubevirt.config import ClusterConfig

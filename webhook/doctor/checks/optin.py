@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Final, NamedTuple, get_args
 
 from webhook import names
-from webhook.cluster.objects import RESOURCES
+from webhook.cluster.reader import RESOURCES
 from webhook.doctor.support.finding import Finding, abbreviate, unreadable
 from webhook.doctor.support.installation import Installation
 from webhook.errors import InputError, Unavailable, quote

@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from webhook import names
+from webhook.cluster.reader import Reader
 from webhook.doctor.support.finding import Finding, abbreviate, unreadable
 from webhook.doctor.support.installation import Installation
-from webhook.doctor.support.reader import Reader
 from webhook.errors import Unavailable
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object, View

@@ -8,9 +8,9 @@ from itertools import product
 from typing import Any, Final
 
 from webhook.cluster.access import is_allowed
+from webhook.cluster.reader import SECONDS
 from webhook.doctor.support.finding import Finding, abbreviate, unreadable
 from webhook.doctor.support.installation import NAME, Installation
-from webhook.doctor.support.reader import SECONDS
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey
 from webhook.install import plan

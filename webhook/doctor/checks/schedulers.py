@@ -10,13 +10,13 @@ import msgspec
 
 from webhook import names
 from webhook.cluster.access import is_allowed
+from webhook.cluster.reader import SECONDS
 from webhook.cluster.scheduler_health.lease import DEFAULT_LEASE_SECONDS
 from webhook.cluster.scheduler_health.monitor import POLL_SECONDS, HealthEvidence
 from webhook.cluster.scheduler_health.waiting_pods import Waiting, is_listed
 from webhook.doctor.checks import profiles
 from webhook.doctor.support.finding import Finding, Verdict, abbreviate, unreadable
 from webhook.doctor.support.installation import Installation
-from webhook.doctor.support.reader import SECONDS
 from webhook.doctor.support.views import DEPLOYMENTS, ROLES, SCHEDULER_PODS, Deployment, Role
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, SchedulerHealth

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from webhook import names
-from webhook.doctor.support.reader import Reader
+from webhook.cluster.reader import Reader
 from webhook.doctor.support.views import (
     CONFIGURATIONS,
     DEPLOYMENTS,

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from webhook import names
+from webhook.cluster.reader import all_of
 from webhook.errors import InputError, quote
-from webhook.install.listing import all_of
 from webhook.install.plan import shipped
 from webhook.install.registration import Manifest
 from webhook.install.schedulers.permissions import Permission, as_rules, missing_reads

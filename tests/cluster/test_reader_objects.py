@@ -13,7 +13,7 @@ from aiohttp import web
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.kinds import KINDS
-from webhook.cluster.objects import RESOURCES, FileObjects, LiveObjects
+from webhook.cluster.reader import RESOURCES, FileObjects, LiveObjects
 from webhook.errors import Unavailable
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.resources import KUBEVIRTS

@@ -7,9 +7,9 @@ import pytest
 from aiohttp import web
 
 from tests.doctor.world import DoctorWorld
-from webhook.doctor.support import reader as module
+from webhook.cluster import reader as module
+from webhook.cluster.reader import Reader
 from webhook.doctor.support.installation import Installation
-from webhook.doctor.support.reader import Reader
 from webhook.doctor.support.views import NODES
 from webhook.errors import Unavailable
 

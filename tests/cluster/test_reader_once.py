@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 
 from tests.cluster.fake_apiserver import FakeApiServer, running
-from webhook.cluster import once
-from webhook.cluster.once import OnceCluster
+from webhook.cluster import reader
+from webhook.cluster.reader import OnceCluster
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, SchedulerKey
 from webhook.k8s.client.resources import NODES
@@ -42,7 +42,7 @@ async def case(tmp_path: Path) -> AsyncIterator[OnceCase]:
 
 
 async def test_nodes_are_listed_in_pages(case: OnceCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(once, "_PAGE", 2)
+    monkeypatch.setattr(reader, "_PAGE", 2)
     for number in range(5):
         case.server.put(NODES, f"n{number}", metadata={"labels": {"zone": "a"}})
     index = await case.read(NodesKey())

@@ -1,0 +1,319 @@
+"""The objects of a running cluster, read a few times: no watches, no health checks, no permissions but those of reads.
+
+For commands, which have their user's permissions; `webhook.cluster.live` is for servers. What goes wrong on the way is
+a value: `Unavailable`, of which `webhook.k8s.client.api.Forbidden` is one, and None for an object that does not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from urllib.parse import quote
+
+import msgspec
+
+from webhook import names
+from webhook.cluster.definitions import read_definitions
+from webhook.cluster.source import Cluster
+from webhook.errors import InputError, Unavailable
+from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
+from webhook.k8s.client.api import (
+    NO_QUERY,
+    READ_ERRORS,
+    ApiConnectionError,
+    ApiError,
+    Requests,
+    Transport,
+    decode,
+    fetch,
+    fetch_body,
+    list_failure,
+)
+from webhook.k8s.client.bounded_lists import fetch_list
+from webhook.k8s.client.list_pages import pages
+from webhook.k8s.client.resources import NAMESPACES, NODES, Resource
+from webhook.k8s.views import Object
+from webhook.kubevirt.install import KubeVirtInstall
+from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.placement.index import NodeIndex
+from webhook.placement.nodes import Node
+
+if TYPE_CHECKING:
+    from webhook.cluster.files import FilesCluster
+    from webhook.kubevirt.releases.definitions import Definitions
+    from webhook.kubevirt.views import KubeVirt
+
+T = TypeVar("T")
+V = TypeVar("V", bound=Object)
+
+Json = dict[str, Any]
+
+# Of one request: of a check, of a command that goes through everything, and of a look-up.
+SECONDS: Final = 30.0
+GET_SECONDS: Final = 10.0
+_COMMAND_SECONDS: Final = 60.0
+_PAGE: Final = 500
+_CDI: Final = "cdi.kubevirt.io"
+
+
+async def listed(
+    api: Transport, resource: Resource[V], namespace: str = "", query: Mapping[str, str] = NO_QUERY, *, seconds: float
+) -> AsyncGenerator[V, None]:
+    """All objects of a resource, in the API server's order; none where the cluster does not have the resource.
+
+    Args:
+        api: the connection to the API server.
+        resource: the resource to list.
+        namespace: the only namespace to look in; empty: all.
+        query: selectors.
+        seconds: timeout of one page.
+
+    Raises:
+        READ_ERRORS: the objects cannot be listed.
+    """
+    listing = pages(api, resource, quote(namespace, safe=""), query, limit=_PAGE, seconds=seconds)
+    try:
+        async with aclosing(listing):
+            async for page in listing:
+                for one in page.items or ():
+                    yield one
+    except ApiError as error:
+        if error.status != 404:
+            raise
+
+
+async def list_all(api: Transport, resource: Resource[V], seconds: float) -> list[V] | Unavailable:
+    """All objects of a resource in all namespaces; none where the cluster does not have the resource.
+
+    Args:
+        api: the connection to the API server.
+        resource: the resource to list.
+        seconds: timeout of the whole list.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            return [one async for one in listed(api, resource, seconds=seconds)]
+    except READ_ERRORS as error:
+        return list_failure(error, resource, "", seconds)
+
+
+async def all_of(
+    api: Transport, resource: Resource[Any], namespace: str = "", query: Mapping[str, str] = NO_QUERY
+) -> AsyncGenerator[Any, None]:
+    """`listed`, for commands that end with a sentence where a list cannot be read.
+
+    Raises:
+        InputError: the objects cannot be listed.
+    """
+    try:
+        async with aclosing(listed(api, resource, namespace, query, seconds=_COMMAND_SECONDS)) as objects:
+            async for one in objects:
+                yield one
+    except READ_ERRORS as error:
+        fix = "run the command again to continue" if isinstance(error, ApiConnectionError | TimeoutError) else ""
+        raise InputError(list_failure(error, resource, namespace, _COMMAND_SECONDS).why, resource.plural, fix) from None
+
+
+class TimedTransport(Transport, Requests, Protocol):
+    """A connection whose server's clock can be read."""
+
+    async def date(self) -> float | Unavailable:
+        """The API server's clock in Unix seconds."""
+
+
+class Reader:
+    """Reads each object and list once, so that all checks see the same state. A malformed object spoils no list.
+
+    Args:
+        api: the connection to the API server.
+
+    Attributes:
+        api: the connection, for requests that do not read an object.
+        malformed: objects that could not be decoded and were skipped, by kind.
+    """
+
+    def __init__(self, api: TimedTransport) -> None:
+        self.api: Final = api
+        self.malformed: Final[Counter[str]] = Counter()
+        self._reads: Final[dict[Any, asyncio.Task[Any]]] = {}
+
+    async def get(self, resource: Resource[V], namespace: str, name: str) -> V | Unavailable | None:
+        """One object; None if it does not exist."""
+        key = (resource, namespace, name)
+        if key not in self._reads:
+            self._reads[key] = asyncio.create_task(fetch(self.api, resource, namespace, name, SECONDS))
+        return cast("V | Unavailable | None", await self._reads[key])
+
+    async def all(
+        self, resource: Resource[V], namespace: str = "", query: Mapping[str, str] = NO_QUERY
+    ) -> tuple[V, ...] | Unavailable:
+        """All objects of a kind; none if the cluster does not serve it.
+
+        Args:
+            resource: the resource to list.
+            namespace: only the objects of this namespace; empty: all namespaces.
+            query: parameters of the query, for example selectors.
+        """
+        key = (resource, namespace, tuple(query.items()))
+        if key not in self._reads:
+            self._reads[key] = asyncio.create_task(self._list(resource, namespace, query))
+        return cast("tuple[V, ...] | Unavailable", await self._reads[key])
+
+    async def _list(
+        self, resource: Resource[V], namespace: str, query: Mapping[str, str]
+    ) -> tuple[V, ...] | Unavailable:
+        raw = cast("Resource[Object]", msgspec.structs.replace(resource, view=msgspec.Raw))
+        objects: list[V] = []
+        try:
+            async for item in listed(self.api, raw, namespace, query, seconds=SECONDS):
+                self._take(resource, cast("msgspec.Raw", item), objects)
+        except READ_ERRORS as error:
+            return list_failure(error, resource, namespace, SECONDS)
+        return tuple(objects)
+
+    def _take(self, resource: Resource[V], item: msgspec.Raw, objects: list[V]) -> None:
+        try:
+            objects.append(msgspec.json.decode(item, type=resource.view))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self.malformed[resource.kind] += 1
+
+
+class OnceCluster(Cluster):
+    """Answers the questions of explanations, each key with a request of its own.
+
+    Args:
+        transport: the connection to the API server; the caller closes it.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport: Final = transport
+
+    def peek(self, key: Key[Any]) -> object:
+        """Always `webhook.facts.NOT_READ`, since nothing is remembered."""
+        return NOT_READ
+
+    async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:
+        """The answer of the API server, by a request of its own."""
+        return cast("T | Unavailable | None", await self._read(key, deadline))
+
+    async def _read(self, key: Key[Any], deadline: float) -> object:
+        left = max(0.0, deadline - asyncio.get_running_loop().time())
+        match key:
+            case ObjectKey():
+                return await fetch(self._transport, key.resource, key.namespace, key.name, left)
+            case NamespaceKey():
+                return await fetch(self._transport, NAMESPACES, "", key.name, left)
+            case ListKey():
+                return await fetch_list(self._transport, key.resource, key.namespace, key.label, left)
+            case NodesKey():
+                nodes = await list_all(self._transport, NODES, left)
+                return (
+                    nodes
+                    if isinstance(nodes, Unavailable)
+                    else NodeIndex(Node.of(node) for node in nodes if node.meta.name)
+                )
+            case KubeVirtKey():
+                kubevirts = await list_all(self._transport, KUBEVIRTS, left)
+                return kubevirts if isinstance(kubevirts, Unavailable) else KubeVirtInstall.of(kubevirts)
+        return Unavailable(f"{type(key).__name__} cannot be read from a cluster without watches")
+
+    def staleness(self) -> Mapping[str, float]:
+        """Always empty, since nothing is watched."""
+        return {}
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """Always empty: every answer is read when it is needed."""
+        return ()
+
+
+def _instancetypes(kind: str, namespaced: bool) -> Resource[Object]:
+    return Resource(names.INSTANCETYPE_GROUP, "v1beta1", f"{kind.lower()}s", kind, namespaced, Object)
+
+
+# Everything that an instancetype, a preference or their inference can lead to.
+RESOURCES: Final[Mapping[str, Resource[Object]]] = {
+    resource.kind: resource
+    for resource in (
+        _instancetypes("VirtualMachineInstancetype", True),
+        _instancetypes("VirtualMachineClusterInstancetype", False),
+        _instancetypes("VirtualMachinePreference", True),
+        _instancetypes("VirtualMachineClusterPreference", False),
+        Resource("apps", "v1", "controllerrevisions", "ControllerRevision", True, Object),
+        Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, Object),
+        Resource(_CDI, "v1beta1", "datavolumes", "DataVolume", True, Object),
+        Resource(_CDI, "v1beta1", "datasources", "DataSource", True, Object),
+        Resource("snapshot.storage.k8s.io", "v1", "volumesnapshots", "VolumeSnapshot", True, Object),
+    )
+}
+
+
+class Objects(Protocol):
+    """Where objects are read. Nothing is raised for what goes wrong on the way."""
+
+    async def get(self, kind: str, namespace: str, name: str) -> Json | Unavailable | None:
+        """One object, not to be changed; None where the API server would say 404.
+
+        Args:
+            kind: one of `RESOURCES`.
+            namespace: empty for cluster-wide kinds.
+            name: however wild.
+        """
+
+    async def kubevirts(self) -> Sequence[KubeVirt] | Unavailable:
+        """All KubeVirt objects, of which a cluster has one."""
+
+    async def definitions(self) -> Definitions | None:
+        """What the CustomResourceDefinitions of KubeVirt's kinds know; None where the tables by version count."""
+
+
+class FileObjects(Objects):
+    """The objects of a `FilesCluster`.
+
+    Args:
+        files: the cluster that was read from files.
+    """
+
+    def __init__(self, files: FilesCluster) -> None:
+        self._files: Final = files
+
+    async def get(self, kind: str, namespace: str, name: str) -> Json | Unavailable | None:
+        """The object in the files; None where they do not have it."""
+        return self._files.get(kind, namespace, name)
+
+    async def kubevirts(self) -> Sequence[KubeVirt] | Unavailable:
+        """All KubeVirt objects in the files."""
+        return self._files.kubevirts
+
+    async def definitions(self) -> Definitions | None:
+        """Those in the files; None where there are none."""
+        return self._files.definitions
+
+
+class LiveObjects(Objects):
+    """The objects of a running cluster, each by one GET for each call; nothing is kept.
+
+    Args:
+        transport: the connection to the API server.
+        seconds: timeout of one request.
+    """
+
+    def __init__(self, transport: Transport, seconds: float = GET_SECONDS) -> None:
+        self._transport: Final = transport
+        self._seconds: Final = seconds
+
+    async def get(self, kind: str, namespace: str, name: str) -> Json | Unavailable | None:
+        """By GET; a kind that the cluster does not know is 404 like a missing object."""
+        body = await fetch_body(self._transport, RESOURCES[kind], namespace, name, self._seconds)
+        return decode(body, dict[str, Any], kind) if isinstance(body, bytes) else body
+
+    async def kubevirts(self) -> Sequence[KubeVirt] | Unavailable:
+        """All KubeVirt objects, by a list over all namespaces; none where KubeVirt is not installed."""
+        return await list_all(self._transport, KUBEVIRTS, self._seconds)
+
+    async def definitions(self) -> Definitions | None:
+        """By GET; None for a user who may not read them."""
+        read = await read_definitions(self._transport, self._seconds)
+        return None if isinstance(read, Unavailable) else read
