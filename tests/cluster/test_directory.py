@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests import builders
 from tests.cluster.files_case import made, rejection
 from webhook.cluster import directory, files
+from webhook.cluster.directory import KINDS
 from webhook.cluster.files import FilesCluster
-from webhook.cluster.kinds import KINDS
 from webhook.errors import InputError, InputErrors
 
 

@@ -12,8 +12,8 @@ import yaml
 from tests import builders
 from tests.cluster.files_case import LEASE, cluster, health, made, pod, stuck
 from webhook import names
+from webhook.cluster.directory import KINDS
 from webhook.cluster.files import FilesCluster
-from webhook.cluster.kinds import KINDS
 from webhook.errors import Unavailable
 from webhook.facts import (
     Key,

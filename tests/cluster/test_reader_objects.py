@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from tests.cluster.fake_apiserver import FakeApiServer, running
+from webhook.cluster.directory import KINDS
 from webhook.cluster.files import FilesCluster
-from webhook.cluster.kinds import KINDS
 from webhook.cluster.reader import RESOURCES, FileObjects, LiveObjects
 from webhook.errors import Unavailable
 from webhook.k8s.client.transport import connect

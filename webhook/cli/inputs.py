@@ -13,8 +13,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from webhook.cluster.directory import find_files
-from webhook.cluster.kinds import KINDS
+from webhook.cluster.directory import KINDS, find_files
 from webhook.errors import InputError, quote
 from webhook.k8s.inputs import read_file, read_limited
 from webhook.k8s.types.selectors import is_name

@@ -16,9 +16,8 @@ from typing import Any, Final, TypeVar, cast, get_args
 import msgspec
 
 from webhook import names
-from webhook.cluster.directory import FileObject, Index, add_object, describe_wrong_type, read_objects
-from webhook.cluster.kinds import KINDS
-from webhook.cluster.scheduler_health.waiting_pods import Waiting, WaitingPods, is_listed
+from webhook.cluster.directory import KINDS, FileObject, Index, add_object, describe_wrong_type, read_objects
+from webhook.cluster.scheduler_health import Waiting, WaitingPods, is_listed
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, InputErrors, Unavailable
 from webhook.facts import (

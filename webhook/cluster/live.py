@@ -22,13 +22,11 @@ import msgspec
 
 from webhook import names
 from webhook.cluster.access import authenticate, is_allowed
-from webhook.cluster.catalog import Catalog
 from webhook.cluster.definitions import DefinitionReader
-from webhook.cluster.in_flight import InFlight
-from webhook.cluster.misses import Misses
+from webhook.cluster.instancetype_cache import InstancetypeCache
 from webhook.cluster.nodes import NodeReports, WatchedNodes
-from webhook.cluster.recent import Recent
-from webhook.cluster.scheduler_health.monitor import POLL_SECONDS, HealthChange, SchedulerMonitor
+from webhook.cluster.scheduler_health import POLL_SECONDS, HealthChange, SchedulerMonitor
+from webhook.cluster.single_flight import NegativeCache, RecentAnswers, SingleFlight
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
 from webhook.facts import (
@@ -60,7 +58,7 @@ T = TypeVar("T")
 GET_SECONDS: Final = 5.0
 CACHED_VMIS: Final = 20_000
 
-# Namespaces that neither the watched copy nor the API server has. The API server asks about none of them (its plugin
+# Namespaces that neither the store nor the API server has. The API server asks about none of them (its plugin
 # NamespaceLifecycle denies the request before), so many of them mean a foreign client that invents names.
 ABSENT_NAMESPACES: Final = 20
 ABSENT_SECONDS: Final = 1.0
@@ -147,16 +145,16 @@ class LiveCluster(Cluster):
         self._copies: tuple[Reflector[Any], ...] = (self._namespaces, self._kubevirts, self._nodes.copy)
         self._monitors: dict[str, SchedulerMonitor] = {}
         self._vmis: OrderedDict[str, VirtualMachineInstance] = OrderedDict()
-        self._requests = InFlight(transport, get_seconds, clock)
-        self._catalog = Catalog(
+        self._requests = SingleFlight(transport, get_seconds, clock)
+        self._instancetypes = InstancetypeCache(
             transport, self._run, on_restore=self._start_over, clock=clock, timing=timing, jitter=jitter
         )
-        self._read_namespaces = Recent()
+        self._read_namespaces = RecentAnswers()
         self._outdated: set[str] = set()
         self._unreachable: Unavailable | None = None
         self._on_restore: list[Callable[[str], None]] = []
         self.restores = 0
-        self._absent = Misses(ABSENT_NAMESPACES, ABSENT_SECONDS)
+        self._absent = NegativeCache(ABSENT_NAMESPACES, ABSENT_SECONDS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._monitor_tasks: dict[str, asyncio.Task[None]] = {}
         self._started = False
@@ -188,7 +186,7 @@ class LiveCluster(Cluster):
         self._settings = settings
         self._installs.use(settings.kubevirt_version)
         # Policies that needed these copies may be off now.
-        self._catalog.stop()
+        self._instancetypes.stop()
         wanted = settings.scheduling.schedulers
         for name, guard in list(self._monitors.items()):
             if name not in wanted or wanted[name].guard != guard.settings:
@@ -245,7 +243,7 @@ class LiveCluster(Cluster):
 
     def _watches(self) -> dict[str, Reflector[Any]]:
         """All informers, by the name of their watch."""
-        watches = {copy.resource.plural: copy for copy in (*self._copies, *self._catalog.copies.values())}
+        watches = {copy.resource.plural: copy for copy in (*self._copies, *self._instancetypes.copies.values())}
         pods = ((name, self._pods_of(name)) for name in self._monitors)
         return watches | {_pods_of(name): copy for name, copy in pods if copy is not None}
 
@@ -309,7 +307,7 @@ class LiveCluster(Cluster):
         return watches
 
     def _copy(self, key: Key[Any]) -> Reflector[Any] | None:
-        """The watched copy that answers a key; None for what is cached because it cannot change."""
+        """The informer that answers a key; None for what is cached because it cannot change."""
         if isinstance(key, NamespaceKey):
             return self._namespaces
         if isinstance(key, KubeVirtKey):
@@ -317,7 +315,7 @@ class LiveCluster(Cluster):
         if isinstance(key, SchedulerKey):
             return self._pods_of(key.name)
         if isinstance(key, ObjectKey | ListKey):
-            return self._catalog.copy(key)
+            return self._instancetypes.copy(key)
         return self._nodes.copy if isinstance(key, NodesKey) else None
 
     def _pods_of(self, scheduler: str) -> Reflector[Any] | None:
@@ -326,7 +324,7 @@ class LiveCluster(Cluster):
         return guard.pods if guard and guard.settings.kind != "off" else None
 
     def namespaces(self) -> tuple[Namespace, ...]:
-        """All namespaces of the watched copy, with the labels and annotations that count here."""
+        """All namespaces of the store, with the labels and annotations that count here."""
         return tuple(self._namespaces)
 
     def peek(self, key: Key[Any]) -> object:
@@ -370,7 +368,7 @@ class LiveCluster(Cluster):
 
     def _object(self, key: ObjectKey[Any] | ListKey[Any]) -> object:
         """An object or a list from memory."""
-        copied = self._catalog.peek(key) if self._started else NOT_READ
+        copied = self._instancetypes.peek(key) if self._started else NOT_READ
         return self._requests.peek(key) if copied is NOT_READ and isinstance(key, ObjectKey) else copied
 
     async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:

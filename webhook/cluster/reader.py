@@ -32,8 +32,7 @@ from webhook.k8s.client.api import (
     fetch_body,
     list_failure,
 )
-from webhook.k8s.client.bounded_lists import fetch_list
-from webhook.k8s.client.list_pages import pages
+from webhook.k8s.client.list_pages import fetch_list, pages
 from webhook.k8s.client.resources import NAMESPACES, NODES, Resource
 from webhook.k8s.views import Object
 from webhook.kubevirt.install import KubeVirtInstall

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from tests.cluster.scheduler_health.pods import pod
-from webhook.cluster.scheduler_health.monitor import HealthEvidence
-from webhook.cluster.scheduler_health.waiting_pods import Waiting
+from webhook.cluster.scheduler_health import HealthEvidence, Waiting
 from webhook.errors import Unavailable
 from webhook.k8s.pods import PendingPod
 from webhook.k8s.views import Lease, LeaseSpec

@@ -13,8 +13,7 @@ from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, HeldClock, ru
 from tests.cluster.scheduler_health.monitored import DOWN, LEASE, PODS_ONLY, WALL, abandon, guarded, lease, stamp
 from tests.cluster.scheduler_health.pods import pod
 from tests.waiting import until
-from webhook.cluster.scheduler_health.monitor import SchedulerMonitor
-from webhook.cluster.scheduler_health.waiting_pods import Waiting
+from webhook.cluster.scheduler_health import SchedulerMonitor, Waiting
 from webhook.facts import SchedulerHealth
 from webhook.k8s.client.resources import LEASES, PODS
 from webhook.k8s.client.transport import connect

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.builders import Json
 from tests.cluster.scheduler_health.pods import pod
-from webhook.cluster.scheduler_health.waiting_pods import (
+from webhook.cluster.scheduler_health import (
     MOST,
     MOST_PER_NAMESPACE,
     UNNOTICED_SECONDS,

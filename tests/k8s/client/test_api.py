@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from webhook.k8s.client.api import NO_QUERY, fetch_body
-from webhook.k8s.client.bounded_lists import fetch_list
+from webhook.k8s.client.list_pages import fetch_list
 from webhook.k8s.client.resources import PODS
 
 LONGEST = 253

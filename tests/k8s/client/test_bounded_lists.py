@@ -12,8 +12,9 @@ import pytest
 from tests.cluster.live_case import LiveCase, live
 from webhook.errors import Unavailable
 from webhook.facts import ListKey
-from webhook.k8s.client import bounded_lists, list_pages
-from webhook.k8s.client.bounded_lists import KEPT_BYTES
+from webhook.k8s.client import list_pages
+from webhook.k8s.client import list_pages as bounded_lists
+from webhook.k8s.client.list_pages import KEPT_BYTES
 from webhook.placement.machines import (
     EVACUATION,
     JOB_NAME,

@@ -11,9 +11,7 @@ import msgspec
 from webhook import names
 from webhook.cluster.access import is_allowed
 from webhook.cluster.reader import SECONDS
-from webhook.cluster.scheduler_health.lease import DEFAULT_LEASE_SECONDS
-from webhook.cluster.scheduler_health.monitor import POLL_SECONDS, HealthEvidence
-from webhook.cluster.scheduler_health.waiting_pods import Waiting, is_listed
+from webhook.cluster.scheduler_health import DEFAULT_LEASE_SECONDS, POLL_SECONDS, HealthEvidence, Waiting, is_listed
 from webhook.doctor.checks import profiles
 from webhook.doctor.support.finding import Finding, Verdict, abbreviate, unreadable
 from webhook.doctor.support.installation import Installation

@@ -1,4 +1,4 @@
-"""Where a watched copy keeps its objects, by name: up to a number, or up to so many bytes."""
+"""Where an informer keeps its objects, by name: up to a number, or up to so many bytes."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests import builders
 from tests.cluster.fake_apiserver import DEEP, FakeApiServer
 from tests.cluster.live_case import LiveCase, live
 from tests.waiting import until
-from webhook.cluster.catalog import LARGEST_BYTES, NAMESPACE_BYTES, Catalog
+from webhook.cluster.instancetype_cache import LARGEST_BYTES, NAMESPACE_BYTES, InstancetypeCache
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, ListKey, ObjectKey
 from webhook.k8s.client.object_store import ByteLimitedStore
@@ -261,10 +261,10 @@ class TestTenants:
 @pytest.mark.parametrize("count", [1_000, 10_000])
 async def test_what_so_many_instancetypes_take(count: int) -> None:
     """All are kept, in less memory than they are counted with: 1 KiB each, however much is written into metadata."""
-    made: list[Catalog] = []
+    made: list[InstancetypeCache] = []
 
     async def kept() -> int:
-        catalog = Catalog(None, lambda *_: asyncio.ensure_future(asyncio.sleep(0)))  # type: ignore[arg-type]
+        catalog = InstancetypeCache(None, lambda *_: asyncio.ensure_future(asyncio.sleep(0)))  # type: ignore[arg-type]
         catalog.peek(ObjectKey(CLUSTER_INSTANCETYPES, "", "any"))
         (copy,) = catalog.copies.values()
         made.append(catalog)

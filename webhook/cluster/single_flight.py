@@ -1,22 +1,103 @@
-"""Requests on their way, each shared by all reviews that ask for the same meanwhile."""
+"""Reads of the API server that reviews share: each request is sent once, and what was read a moment ago is kept.
+
+The reviews of one request of a user come several in a row. The data of a ControllerRevision cannot change, but it may
+be deleted and created again under its name, and its labels may change. So answers are shared for a second only, and a
+caller that must not be deceived reads a fresh one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
-from webhook.cluster.recent import Recent
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, ListKey, ObjectKey
 from webhook.k8s.client.api import Transport, decode, describe_timeout, fetch_body
-from webhook.k8s.client.bounded_lists import fetch_list
 from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.k8s.client.list_pages import fetch_list
+from webhook.k8s.client.object_store import ObjectName
 from webhook.k8s.views import Object
 from webhook.kubevirt.resources import REVISIONS
+
+
+class NegativeCache:
+    """How many lookups of late have found nothing, to bound what made-up names cost the API server.
+
+    Misses are counted, and not kept as answers: what did not exist a moment ago may exist now.
+
+    Args:
+        limit: so many in a period are too many.
+        seconds: the period.
+    """
+
+    def __init__(self, limit: int, seconds: float) -> None:
+        self._last: Final[deque[float]] = deque(maxlen=limit)
+        self._seconds: Final = seconds
+
+    def add(self, now: float) -> None:
+        """Count a miss, on a monotonic clock."""
+        self._last.append(now)
+
+    def too_many(self, now: float) -> bool:
+        """Whether the limit is reached."""
+        return len(self._last) == self._last.maxlen and now - self._last[0] < self._seconds
+
+
+# From the first review of a request to its last; the API server waits 3 s for each at most.
+SHARED_SECONDS: Final = 1.0
+SHARED_BYTES: Final = 1024 * 1024
+
+
+class RecentAnswers:
+    """Answers to GETs of a moment ago.
+
+    Args:
+        seconds: how old an answer may be.
+        most: bytes of all answers.
+    """
+
+    def __init__(self, seconds: float = SHARED_SECONDS, most: int = SHARED_BYTES) -> None:
+        self._seconds: Final = seconds
+        self._most: Final = most
+        self._answers: Final[OrderedDict[ObjectName, tuple[float, bytes]]] = OrderedDict()
+        self._size = 0
+
+    def get(self, name: ObjectName, now: float) -> bytes | None:
+        """The answer, on a monotonic clock; None where there is none that is young enough."""
+        self._forget(now)
+        answer = self._answers.get(name)
+        return answer[1] if answer else None
+
+    def put(self, name: ObjectName, body: bytes, now: float) -> None:
+        """Keep an answer for a moment."""
+        self._remove(name)
+        self._answers[name] = now, body
+        self._size += len(body)
+        self._forget(now)
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        self._answers.clear()
+        self._size = 0
+
+    def _forget(self, now: float) -> None:
+        """Remove what is too old, and the oldest of what is too much."""
+        while self._answers:
+            name, (since, _) = next(iter(self._answers.items()))
+            if now - since < self._seconds and self._size <= self._most:
+                return
+            self._remove(name)
+
+    def _remove(self, name: ObjectName) -> None:
+        answer = self._answers.pop(name, None)
+        if answer:
+            self._size -= len(answer[1])
+
 
 Listed = tuple[Object, ...] | Unavailable
 Found = Object | Unavailable | None
@@ -30,7 +111,7 @@ class _InFlightGet(NamedTuple):
     task: asyncio.Task[Any]
 
 
-class InFlight:
+class SingleFlight:
     """Sends each request once, however many reviews wait for its answer.
 
     Args:
@@ -43,7 +124,7 @@ class InFlight:
         self._transport: Final = transport
         self._seconds: Final = seconds
         self._clock: Final = clock
-        self._recent: Final = Recent()
+        self._recent: Final = RecentAnswers()
         self._flights: Final[dict[Hashable, _InFlightGet]] = {}
         self._order: Final = itertools.count()  # of arrivals and starts of requests
         self._listing: Final = asyncio.Semaphore(_LISTS)

@@ -46,7 +46,7 @@ class _Sent(Object, frozen=True):
     spec: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class _CatalogEntry(msgspec.Struct, omit_defaults=True, rename="camel"):
+class _EncodedEntry(msgspec.Struct, omit_defaults=True, rename="camel"):
     """An object without the fields that no policy reads, encoded again as JSON."""
 
     metadata: dict[str, str]
@@ -72,7 +72,7 @@ _RESOURCES: Final[Mapping[str, Resource[Any]]] = {
 }
 
 
-class Catalog:
+class InstancetypeCache:
     """The copies, each from the first look-up of its kind on.
 
     Args:
@@ -186,7 +186,7 @@ def _entry(sent: _Sent) -> Entry | None:
         return None
     meta = sent.meta
     named = {key: value for key, value in (("name", meta.name), ("namespace", meta.namespace)) if value}
-    body = msgspec.json.encode(_CatalogEntry(named, sent.api_version, sent.kind, spec))
+    body = msgspec.json.encode(_EncodedEntry(named, sent.api_version, sent.kind, spec))
     return Entry(body=body)
 
 

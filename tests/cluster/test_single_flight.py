@@ -9,7 +9,7 @@ import msgspec
 
 from tests.cluster.fake_apiserver import FakeApiServer
 from tests.cluster.live_case import LiveCase, live
-from webhook.cluster.recent import SHARED_BYTES, SHARED_SECONDS
+from webhook.cluster.single_flight import SHARED_BYTES, SHARED_SECONDS, NegativeCache, RecentAnswers
 from webhook.facts import NOT_READ, ObjectKey
 from webhook.k8s.views import Unstructured
 from webhook.kubevirt.resources import REVISIONS, UNSTRUCTURED
@@ -62,3 +62,45 @@ async def test_absence_and_what_is_too_large_are_not_shared(tmp_path: Path) -> N
         put(case.server, fat="x" * SHARED_BYTES)
         assert [type(await case.read(key)) for key in (UNTYPED, UNTYPED)] == [Unstructured, Unstructured]
         assert gets(case) == 4
+
+
+A, B, C = (("demo", name) for name in "abc")
+
+
+def test_an_answer_is_shared_for_its_time() -> None:
+    recent = RecentAnswers(1.0, 100)
+    recent.put(A, b"one", 10.0)
+    assert recent.get(A, 10.9) == b"one"
+    assert recent.get(B, 10.9) is None
+    assert recent.get(A, 11.0) is None
+    assert recent.get(A, 10.9) is None
+
+
+def test_the_newest_counts_and_lasts() -> None:
+    recent = RecentAnswers(1.0, 100)
+    recent.put(A, b"one", 10.0)
+    recent.put(A, b"two", 10.5)
+    assert recent.get(A, 11.2) == b"two"
+
+
+def test_the_oldest_make_room_and_what_is_too_large_is_not_kept() -> None:
+    recent = RecentAnswers(1.0, 100)
+    for name in (A, B, C):
+        recent.put(name, b"x" * 40, 10.0)
+    assert [recent.get(name, 10.0) is not None for name in (A, B, C)] == [False, True, True]
+    recent.put(A, b"x" * 101, 10.0)
+    assert [recent.get(name, 10.0) for name in (A, B, C)] == [None] * 3
+
+
+def test_too_many_in_a_period() -> None:
+    misses = NegativeCache(2, 1.0)
+
+    assert not misses.too_many(0.0)
+    misses.add(0.0)
+    assert not misses.too_many(0.0)
+    misses.add(0.5)
+    assert misses.too_many(0.9)
+    assert not misses.too_many(1.0)
+    misses.add(1.1)
+    assert misses.too_many(1.2), "the last two count"
+    assert not misses.too_many(1.5)

@@ -1,0 +1,554 @@
+"""Whether a declared scheduler is available. A pod that names one that does not run waits without condition or event.
+
+The evidence is the scheduler's leader election Lease, which shows that a process runs, and its pods, which show whether
+that process serves the scheduler's name.
+
+The Lease is that of leader election (client-go's ``tools/leaderelection``): renewed every few seconds, taken over once
+``leaseDurationSeconds`` have passed without a renewal, emptied on a graceful end. Times come in with the observations.
+
+A scheduler that runs writes a ``PodScheduled`` condition into every pod that it tries. A pod without one shows that no
+process serves the scheduler's name, even where a Lease is renewed. But any user who may create pods can name any
+scheduler in them, so a pod is evidence only where no tenant can make it wait:
+
+* KubeVirt made it: it looks like a virt-launcher pod, and the VMI that owns it lists it in its status. Other users
+  cannot have a pod listed without a VMI of their own.
+* Nothing keeps an available scheduler from trying it: no gate, claim or group (``PreEnqueue``); where volumes may still
+  have to be made (``PreBind``), only after the time that a scheduler waits for them.
+* It is small enough for a condition to fit into it: the API server would not store a larger one.
+* Its namespace has opted in.
+
+One pod is never enough: a namespace's own scheduling needs two pods of different VMs in it, that of all namespaces
+needs pods of two namespaces. So tenants can at most harm themselves. And a scheduler that has tried any pod a moment
+ago is available, however many others wait for their turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final
+
+from webhook.errors import Unavailable
+from webhook.facts import SchedulerHealth
+from webhook.k8s.client.api import Forbidden, Transport, fetch
+from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.k8s.client.object_store import CountLimitedStore
+from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing, is_behind
+from webhook.k8s.client.resources import LEASES, PODS
+from webhook.k8s.pods import PendingPod
+from webhook.k8s.timestamps import unix_time
+from webhook.k8s.views import Lease, Object, ObjectMeta
+from webhook.kubevirt.launcher import NotLauncher, vmi_owner
+from webhook.kubevirt.resources import ACTIVE_VMIS
+from webhook.kubevirt.views import ActiveVmi
+from webhook.settings.snapshot import SchedulerHealthSettings as GuardSettings
+
+DEFAULT_LEASE_SECONDS: Final = 15  # kube-scheduler's own default
+
+# How far ahead of the local clock that of a scheduler's node may be before its renewTime proves nothing.
+_CLOCK_SKEW: Final = 60.0
+
+
+class LeaseState:
+    """The health of a scheduler by its Lease.
+
+    Its age is counted on the monotonic clock since ``renewTime`` last changed.
+
+    The writer's clock decides only at the first read, when there is no change yet to count from.
+
+    Args:
+        lease: the Lease as ``NAMESPACE/NAME``.
+    """
+
+    def __init__(self, lease: str) -> None:
+        self._lease = lease
+        self._checked_at: float | None = None  # last successful read, 404 included
+        self._trouble: Unavailable | None = None  # of the last read
+        self._present = False
+        self._held = False
+        self._renewed: str | None = None
+        self._duration = float(DEFAULT_LEASE_SECONDS)
+        self._changed_at = 0.0
+        self._proven = False  # a change was seen, or the first sight was plausible
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether the API server has said anything definite: a Lease, 404, or 403."""
+        return self._checked_at is not None or isinstance(self._trouble, Forbidden)
+
+    def observe(self, lease: Lease | Unavailable | None, now: float, wall: float) -> None:
+        """Record one read of the Lease.
+
+        Args:
+            lease: the Lease; None: it does not exist; `Unavailable`: it could not be read.
+            now: monotonic seconds after the read.
+            wall: Unix time in seconds at the same moment.
+        """
+        if isinstance(lease, Unavailable):
+            self._trouble = lease
+            return
+        # A change that happened at some time of a long blindness dates nothing.
+        blind = self._checked_at is not None and now - self._checked_at > self._memory
+        first_sight = blind or not self._present
+        self._trouble = None
+        self._checked_at = now
+        self._present = lease is not None
+        if lease is None:
+            return
+        spec = lease.spec
+        seconds = (spec.lease_duration_seconds if spec else None) or 0
+        renewed = spec.renew_time if spec else None
+        self._held = bool(spec and spec.holder_identity)
+        self._duration = float(seconds if seconds > 0 else DEFAULT_LEASE_SECONDS)
+        if first_sight:
+            self._proven = self._is_plausible(renewed, wall)
+            self._changed_at = now
+        elif renewed != self._renewed:
+            self._proven = True
+            self._changed_at = now
+        self._renewed = renewed
+
+    def start_over(self) -> None:
+        """Count from the next read as from the first: etcd has been restored, so that change proves nothing."""
+        self._present = False
+        self._checked_at = None
+
+    def health(self, now: float) -> SchedulerHealth:
+        """The scheduler's health at ``now``, in monotonic seconds."""
+        trouble, checked_at, lease = self._trouble, self._checked_at, self._lease
+        if checked_at is None:
+            return SchedulerHealth("unknown", trouble.why if trouble else f"Lease {lease} has not been read yet")
+        expiry = self._changed_at + self._duration
+        gone = not self._present or not self._held
+        if trouble:
+            # One failed read does not make an unavailable scheduler available; evidence expires only with time.
+            stands = checked_at + self._memory if gone or checked_at >= expiry else expiry
+            if now >= stands:
+                return SchedulerHealth("unknown", f"Lease {lease} can no longer be read: {trouble.why}")
+        if not self._present:
+            return SchedulerHealth("unavailable", f"Lease {lease} does not exist")
+        if not self._held:
+            return SchedulerHealth("unavailable", f"Lease {lease} has been released by its holder")
+        age = now - self._changed_at
+        if now >= expiry:
+            return SchedulerHealth("unavailable", f"Lease {lease} has not been renewed for {age:.0f} s")
+        if not self._proven:
+            return SchedulerHealth("unknown", f"Lease {lease} is old; waiting to see whether it is still renewed")
+        return SchedulerHealth("available", f"Lease {lease} was renewed {age:.0f} s ago")
+
+    @property
+    def _memory(self) -> float:
+        """Seconds for which what was read last still counts. A released Lease has a duration of one second."""
+        return max(self._duration, float(DEFAULT_LEASE_SECONDS))
+
+    def _is_plausible(self, renewed: str | None, wall: float) -> bool:
+        moment = unix_time(renewed)
+        return moment is not None and 0 < moment + self._duration - wall <= self._duration + _CLOCK_SKEW
+
+
+UNNOTICED_SECONDS: Final = 30.0
+
+# kube-scheduler's bindTimeoutSeconds: for so long it may wait for volumes before the pod shows a condition.
+VOLUME_SECONDS: Final = 600.0
+
+# A virt-launcher pod has 10 to 30 kB. One near etcd's limit of 1.5 MB has no room for a condition.
+LARGEST_POD_BYTES: Final = 256 * 1024
+
+# Pods that are remembered of one namespace, and of all. More would say nothing else.
+MOST_PER_NAMESPACE: Final = 100
+MOST: Final = 5_000
+
+_ENOUGH: Final = 2
+
+
+class Waiting(Object, frozen=True):
+    """What is kept of a pod that no scheduler has tried yet.
+
+    Attributes:
+        vmi: the name of the VMI that owns it.
+        owner: the UID of that VMI; empty: the pod cannot be evidence.
+        since: monotonic seconds from which its wait counts.
+        patience: seconds that it may wait before it is evidence.
+    """
+
+    vmi: str = ""
+    owner: str = ""
+    since: float = 0.0
+    patience: float = UNNOTICED_SECONDS
+
+    @classmethod
+    def of(cls, pod: PendingPod, since: float) -> Waiting:
+        """What counts of a pod as evidence."""
+        meta, spec = pod.meta, pod.spec
+        kept = ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid)
+        owner = vmi_owner(pod)
+        if isinstance(owner, NotLauncher) or spec is None or spec.is_gated:
+            return cls(metadata=kept, since=since)
+        patience = UNNOTICED_SECONDS + (VOLUME_SECONDS if spec.has_claims else 0.0)
+        return cls(metadata=kept, vmi=(owner.name or "")[:253], owner=owner.uid or "", since=since, patience=patience)
+
+    @property
+    def uid(self) -> str:
+        """The pod's UID; empty where it has none."""
+        return self.meta.uid or ""
+
+    @property
+    def namespace(self) -> str:
+        """The pod's namespace; empty where it has none."""
+        return self.meta.namespace or ""
+
+
+class WaitingPods:
+    """The pods that name a scheduler and that it has not tried.
+
+    Args:
+        opted_in: whether a namespace has opted in.
+    """
+
+    def __init__(self, opted_in: Callable[[str], bool]) -> None:
+        self._opted_in: Final = opted_in
+        self._waiting: Final[dict[str, Waiting]] = {}
+        self._per_namespace: Final[Counter[str]] = Counter()
+        self._tried_at = -math.inf
+        # Those that have waited too long: first to be checked against their VMI, then evidence.
+        self._due: Final[list[tuple[float, str]]] = []  # a heap
+        self._unchecked: Final[dict[str, Waiting]] = {}
+        self._evidence: Final[dict[str, Waiting]] = {}
+        self._owners: Final[dict[str, Counter[str]]] = {}  # of the evidence: namespace -> owner -> pods
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def observe_waiting(self, pod: Waiting) -> None:
+        """A pod waits; the first sight of it stands."""
+        full = len(self._waiting) >= MOST or self._per_namespace[pod.namespace] >= MOST_PER_NAMESPACE
+        if full or pod.uid in self._waiting:
+            return
+        self._waiting[pod.uid] = pod
+        self._per_namespace[pod.namespace] += 1
+        if pod.owner:
+            heapq.heappush(self._due, (pod.since + pod.patience, pod.uid))
+            if len(self._due) > 2 * MOST:
+                # Pods that came and went would stay here for as long as they might have waited.
+                self._due[:] = [entry for entry in self._due if entry[1] in self._waiting]
+                heapq.heapify(self._due)
+
+    def observe_attempt(self, uid: str, now: float) -> None:
+        """A scheduler has written a condition into a pod, or has bound it; of pods not remembered it proves nothing."""
+        if uid in self._waiting:
+            self._tried_at = max(self._tried_at, now)
+            self.forget(uid)
+
+    def forget(self, uid: str) -> None:
+        """A pod has left Pending, has been deleted, or has been tried."""
+        pod = self._waiting.pop(uid, None)
+        if pod is None:
+            return
+        self._per_namespace[pod.namespace] -= 1
+        if not self._per_namespace[pod.namespace]:
+            del self._per_namespace[pod.namespace]
+        self._unchecked.pop(uid, None)
+        if self._evidence.pop(uid, None):
+            owners = self._owners[pod.namespace]
+            owners[pod.owner] -= 1
+            if not owners[pod.owner]:
+                del owners[pod.owner]
+            if not owners:
+                del self._owners[pod.namespace]
+
+    def unchecked_pods(self, now: float, most: int) -> list[Waiting]:
+        """Pods that have waited too long and whose VMIs have not been read yet, the namespaces in turn.
+
+        Args:
+            now: monotonic seconds.
+            most: how many pods at most.
+        """
+        self._take_due(now)
+        by_namespace: dict[str, list[Waiting]] = {}
+        for pod in self._unchecked.values():
+            if pod.namespace in by_namespace or self._opted_in(pod.namespace):
+                by_namespace.setdefault(pod.namespace, []).append(pod)
+        chosen: list[Waiting] = []
+        turn = 0
+        while len(chosen) < most and by_namespace:
+            by_namespace = {name: pods for name, pods in by_namespace.items() if turn < len(pods)}
+            chosen += [pods[turn] for pods in by_namespace.values()]
+            turn += 1
+        return chosen[:most]
+
+    def record_check(self, uid: str, *, listed: bool) -> None:
+        """What the VMI of a pod says: whether it lists the pod."""
+        pod = self._unchecked.pop(uid, None)
+        if pod is not None and listed:
+            self._evidence[uid] = pod
+            self._owners.setdefault(pod.namespace, Counter())[pod.owner] += 1
+
+    def evidence(self, now: float, namespace: str = "") -> str | None:
+        """Why no process can be serving the scheduler's name, a clause without names; None if nothing says so.
+
+        Args:
+            now: monotonic seconds.
+            namespace: whose own pods count too; empty: none.
+        """
+        self._take_due(now)
+        if now - self._tried_at <= UNNOTICED_SECONDS:
+            return None
+        if namespace in self._owners and len(self._owners[namespace]) >= _ENOUGH and self._opted_in(namespace):
+            return _clause(self._evidence_in(namespace), 1, now)
+        agreeing = [each for each in self._owners if self._opted_in(each)]
+        if len(agreeing) < _ENOUGH:
+            return None
+        return _clause((pod for each in agreeing for pod in self._evidence_in(each)), len(agreeing), now)
+
+    def witnesses(self) -> list[str]:
+        """The pods that are evidence, as ``NAMESPACE/NAME``: for logs only, since tenants may not see each other's."""
+        return sorted(f"{pod.namespace}/{pod.meta.name}" for pod in self._evidence.values())
+
+    def _evidence_in(self, namespace: str) -> Iterable[Waiting]:
+        return (pod for pod in self._evidence.values() if pod.namespace == namespace)
+
+    def _take_due(self, now: float) -> None:
+        while self._due and self._due[0][0] < now:
+            pod = self._waiting.get(heapq.heappop(self._due)[1])
+            if pod is not None and pod.uid not in self._evidence:
+                self._unchecked[pod.uid] = pod
+
+
+def _clause(pods: Iterable[Waiting], namespaces: int, now: float) -> str:
+    waits = [now - pod.since for pod in pods]
+    where = "this namespace" if namespaces == 1 else f"{namespaces} namespaces"
+    return f"{len(waits)} virt-launcher pods in {where} have not been tried by it, one of them for {max(waits):.0f}s"
+
+
+def is_listed(pod: Waiting, vmi: ActiveVmi | None) -> bool:
+    """Whether a VMI is the owner of a pod and says so."""
+    return vmi is not None and vmi.meta.uid == pod.owner and pod.uid in vmi.active_pods
+
+
+# Name of the scheduler, the health so far, the health from now on.
+HealthChange = Callable[[str, SchedulerHealth, SchedulerHealth], None]
+
+POLL_SECONDS: Final = 2.0
+_GET_SECONDS: Final = 5.0
+
+# VMIs that are read for their pods between two polls.
+_CHECKS: Final = 16
+_WITNESSES_LOGGED: Final = 10
+
+# How long a copy of the pods that is no longer kept in step may still testify.
+_BLIND_SECONDS: Final = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+class HealthEvidence:
+    """The health of one scheduler, from what was observed. No clock, no I/O.
+
+    Args:
+        settings: what counts as evidence.
+        opted_in: whether a namespace has opted in to scheduling.
+
+    Attributes:
+        pods: those that wait for the scheduler.
+    """
+
+    def __init__(self, settings: GuardSettings, opted_in: Callable[[str], bool]) -> None:
+        self._kind = settings.kind
+        self._lease = LeaseState(f"{settings.namespace}/{settings.name}")
+        self.pods: Final = WaitingPods(opted_in)
+        self._pods_answered = False
+        self._pods_watched = False
+        self._pods_trouble: str | None = None
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether everything that is watched has answered once; a 403 is an answer."""
+        return self._kind == "off" or (self._pods_answered and (self._kind == "pods" or self._lease.has_answered))
+
+    def observe_lease(self, lease: Lease | Unavailable | None, now: float, wall: float) -> None:
+        """One read of the Lease; see `LeaseState.observe`."""
+        self._lease.observe(lease, now, wall)
+
+    def start_over(self) -> None:
+        """Count the Lease from its next read; see `LeaseState.start_over`."""
+        self._lease.start_over()
+
+    def observe_watch(self, *, synced: bool, problem: str | None, forbidden: bool, staleness: float) -> None:
+        """How the watch of pods is doing; see the attributes of `Reflector`."""
+        self._pods_answered = synced or forbidden
+        self._pods_watched = synced and not forbidden and (problem is None or staleness < _BLIND_SECONDS)
+        self._pods_trouble = problem
+
+    def health(self, now: float, namespace: str = "") -> SchedulerHealth:
+        """The scheduler's health; cheap, since every review reads it.
+
+        Args:
+            now: monotonic seconds.
+            namespace: the namespace of the pods to be placed; its own waiting pods count more there. Empty: the cluster
+                as a whole.
+        """
+        if self._kind == "off":
+            return SchedulerHealth("available", "its health is not checked")
+        if self._pods_watched:
+            evidence = self.pods.evidence(now, namespace)
+            if evidence:
+                return SchedulerHealth("unavailable", evidence)
+            if self._kind == "pods":
+                return SchedulerHealth("available", "no pod waits unnoticed")
+            return self._lease.health(now)
+        blindness = f"its pods are not watched: {self._pods_trouble or 'not listed yet'}"
+        if self._kind == "pods":
+            return SchedulerHealth("unknown", blindness)
+        health = self._lease.health(now)
+        return SchedulerHealth(health.state, f"{health.why}; {blindness}")
+
+
+class SchedulerMonitor:
+    """Watches one scheduler and has its health at any moment.
+
+    Args:
+        transport: the connection to the API server.
+        scheduler: the profile name that pods name.
+        settings: what to watch.
+        opted_in: whether a namespace has opted in to scheduling: only the pods of such namespaces are evidence.
+        on_change: runs for every change of the scheduler's state in the cluster; must neither block nor raise.
+        on_restore: as that of `Reflector`.
+        on_doubt: runs when the Lease is older than it was: etcd may have been restored from an older copy.
+        clock: the source of time, and of sleep.
+        poll_seconds: pause between two reads of the Lease.
+        timing: pauses, timeouts and page sizes of the watch of pods.
+        jitter: picks a random number between two bounds.
+    """
+
+    def __init__(  # noqa: PLR0913 - what it works with, each with a default
+        self,
+        transport: Transport,
+        scheduler: str,
+        settings: GuardSettings,
+        *,
+        opted_in: Callable[[str], bool],
+        on_change: HealthChange | None = None,
+        on_restore: Callable[[Reflector[Any], str], None] | None = None,
+        on_doubt: Callable[[], None] = lambda: None,
+        clock: Clock = REAL_TIME,
+        poll_seconds: float = POLL_SECONDS,
+        timing: Timing = DEFAULT_TIMING,
+        jitter: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self.scheduler: Final = scheduler
+        self.settings: Final = settings
+        self._transport = transport
+        self._on_change = on_change
+        self._clock = clock
+        self._poll_seconds = poll_seconds
+        self._state = HealthEvidence(settings, opted_in)
+        self.pods: Final[Reflector[Any]] = Reflector(
+            transport,
+            PODS,
+            field_selector=f"spec.schedulerName={scheduler},status.phase=Pending",
+            largest=LARGEST_POD_BYTES,
+            transform=self._reduce_pod,
+            store=partial(CountLimitedStore, MOST),
+            on_change=self._pod_changed,
+            on_restore=on_restore,
+            clock=clock,
+            timing=timing,
+            jitter=jitter,
+        )
+        self._on_doubt = on_doubt
+        self._lease_version: str | None = None
+        self._reported = self.health()
+
+    def health(self, namespace: str = "") -> SchedulerHealth:
+        """The scheduler's health at this moment, from memory; see `GuardState.health`."""
+        now, pods = self._clock.now(), self.pods
+        self._state.observe_watch(
+            synced=pods.has_synced, problem=pods.problem, forbidden=pods.is_forbidden, staleness=pods.staleness(now)
+        )
+        return self._state.health(now, namespace)
+
+    def waiting_for(self) -> str | None:
+        """What has not answered yet, as a clause; None after the first answer."""
+        health = self.health()
+        if self._state.has_answered:
+            return None
+        return f"no answer from its guard yet: {health.why}"
+
+    def start_over(self) -> None:
+        """Remember nothing of the Lease: etcd has been restored from an older copy."""
+        self._state.start_over()
+
+    async def run(self) -> None:
+        """Keep watching until cancelled; returns only where there is nothing to watch."""
+        if self.settings.kind == "off":
+            return
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.pods.run())
+            tasks.create_task(self._poll())
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.gather(self._read_lease(), self._check_pods())
+            self._report()
+            await self._clock.sleep(self._poll_seconds)
+
+    async def _read_lease(self) -> None:
+        settings = self.settings
+        if settings.kind == "lease":
+            lease = await fetch(self._transport, LEASES, settings.namespace, settings.name, _GET_SECONDS)
+            if isinstance(lease, Lease):
+                version = lease.metadata.resource_version if lease.metadata else None
+                # A GET is consistent, so it is older than one before it only after a restore.
+                if is_behind(version, self._lease_version):
+                    self._state.start_over()
+                    self._on_doubt()
+                self._lease_version = version
+            self._state.observe_lease(lease, self._clock.now(), self._clock.wall())
+
+    async def _check_pods(self) -> None:
+        """Check whether the VMIs of the pods that have waited too long list them."""
+        unchecked = self._state.pods.unchecked_pods(self._clock.now(), _CHECKS)
+        await asyncio.gather(*(self._check_pod(pod) for pod in unchecked))
+
+    async def _check_pod(self, pod: Waiting) -> None:
+        vmi = await fetch(self._transport, ACTIVE_VMIS, pod.namespace, pod.vmi, _GET_SECONDS)
+        if not isinstance(vmi, Unavailable):
+            self._state.pods.record_check(pod.uid, listed=is_listed(pod, vmi))
+
+    def _reduce_pod(self, pod: Object) -> Waiting | None:
+        """What is kept of a pod; the watch brings every pod that names the scheduler, of any user."""
+        assert isinstance(pod, PendingPod)
+        now = self._clock.now()
+        if not pod.is_unnoticed:
+            if pod.meta.deletion_timestamp is None:
+                self._state.pods.observe_attempt(pod.meta.uid or "", now)
+            return None
+        if pod.spec and pod.spec.is_gated:
+            return None
+        # Pods of the first list may have been waiting since long before this process started.
+        created = None if self.pods.has_synced else unix_time(pod.meta.creation_timestamp)
+        return Waiting.of(pod, now - (0.0 if created is None else max(0.0, self._clock.wall() - created)))
+
+    def _pod_changed(self, old: Waiting | None, new: Waiting | None) -> None:
+        if old and (new is None or new.uid != old.uid):
+            self._state.pods.forget(old.uid)
+        if new:
+            self._state.pods.observe_waiting(new)
+        self._report()
+
+    def _report(self) -> None:
+        old, new = self._reported, self.health()
+        self._reported = new
+        if new.state == old.state:
+            return
+        if new.state == "unavailable" and (witnesses := self._state.pods.witnesses()):
+            shown = ", ".join(witnesses[:_WITNESSES_LOGGED])
+            logger.warning("scheduler %s has not tried to schedule %d pods: %s", self.scheduler, len(witnesses), shown)
+        if self._on_change:
+            self._on_change(self.scheduler, old, new)
