@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -40,6 +40,10 @@ class MemoryCluster(Cluster):
         self.facts = facts
         self.peeked = set(facts) if peeked is None else peeked
         self.reads: list[Key[Any]] = []
+        self.restored: list[Callable[[str], None]] = []
+
+    def on_restore(self, act: Callable[[str], None]) -> None:
+        self.restored.append(act)
 
     def peek(self, key: Key[Any]) -> object:
         return self.facts[key] if key in self.peeked else NOT_READ

@@ -29,6 +29,11 @@ def scraped(beside: Background) -> str:
     return generate_latest(registry).decode()
 
 
+def events(server: FakeApiServer) -> set[tuple[str, str]]:
+    """The reason and the namespace of every Event."""
+    return {(event["reason"], namespace) for (namespace, _), event in server.held(EVENTS).items()}
+
+
 async def test_events_and_the_look_out_run_until_the_end(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     audit = LineWriter(RotatedFile(str(path), 1_000_000, 1))
@@ -45,8 +50,11 @@ async def test_events_and_the_look_out_run_until_the_end(tmp_path: Path) -> None
             reviewer = Reviewer(cluster, lambda: made, NoAudit(), observer)
             await reviewer.evaluate(endpoint, msgspec.json.encode(review(vm())), 1e9)
             await until(lambda: server.held(EVENTS))
+            for act in cluster.restored:
+                act("namespaces were at resourceVersion 9, which etcd has not reached")
+            await until(lambda: ("EtcdRestored", "kubevirt-webhook") in events(server))
             # Counted once the answer has come, which is later than the server has the event.
-            await until(lambda: 'events_total{result="written"} 1.0' in scraped(beside))
+            await until(lambda: 'events_total{result="written"} 2.0' in scraped(beside))
             await until(lambda: 'unenforced_rounds_total{result="finished"} 1.0' in scraped(beside))
             text = scraped(beside)
         await until(lambda: not server.connected())
@@ -54,7 +62,7 @@ async def test_events_and_the_look_out_run_until_the_end(tmp_path: Path) -> None
     audit.close()
 
     assert 'kubevirt_webhook_unenforced_objects{policy="scheduling",resource="pods"} 1.0' in text
-    assert 'kubevirt_webhook_events_total{result="written"} 1.0' in text
+    assert 'kubevirt_webhook_events_total{result="written"} 2.0' in text
     (line,) = path.read_bytes().splitlines()
     STRICT.validate(json.loads(line))
     assert json.loads(line)["kind"] == "unenforced"

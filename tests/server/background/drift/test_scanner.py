@@ -106,6 +106,18 @@ async def test_a_pod_on_the_default_scheduler_whose_vmi_chose_none(case: Scanner
     assert ("spec", "schedulerName") in [change.path for change in record.changes]
 
 
+async def test_a_restored_etcd_is_scanned_at_once_and_reported_anew(case: ScannerCase) -> None:
+    case.pod(nodeName="node-a")
+    case.settings = msgspec.structs.replace(settings(), unenforced=DriftSettings(every_seconds=1e9))
+    async with looking(case):
+        await until(lambda: case.drift_scan.rounds["finished"] == 1)
+        assert len(case.records) == 1
+        for act in case.cluster.restored:
+            act("namespaces were at resourceVersion 9, which etcd has not reached")
+        await until(lambda: case.drift_scan.rounds["finished"] == 2)
+    assert len(case.records) == 2
+
+
 async def test_what_is_as_it_should_be(case: ScannerCase) -> None:
     case.pod(schedulerName="kubevirt")
     case.server.put(UNSTRUCTURED_VMS, "web01", "demo", **stored(vm("kubevirt", mark="kubevirt")))
