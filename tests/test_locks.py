@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import platform
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from hack import lock
 
@@ -123,3 +126,42 @@ def test_whatever_installs_checks_the_hashes() -> None:
         lines = [line for line in (ROOT / name).read_text().splitlines() if "-r requirements" in line]
         assert lines, name
         assert all("--require-hashes" in line for line in lines), name
+
+
+def _megabytes(name: str) -> float:
+    """The size of the installed files of a package, without bytecode."""
+    files = importlib.metadata.distribution(name).files or ()
+    return sum(file.size or 0 for file in files if "__pycache__" not in file.parts) / 1e6
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the page has the sizes for x86-64")
+def test_the_sizes_on_the_page_are_those_of_what_is_installed() -> None:
+    page = (ROOT / "docs" / "dependencies.md").read_text()
+    rows = re.findall(r"^\| ([A-Za-z0-9-]+) \| (\d+\.\d) \|", page, re.MULTILINE)
+    assert len(rows) == 13
+    for name, size in rows:
+        measured = _megabytes(name) + (_megabytes("pydantic-core") if name == "pydantic" else 0)
+        # Wheels of one version differ between interpreters.
+        assert float(size) == pytest.approx(measured, rel=0.1, abs=0.15), name
+
+    image, traces = (_names((ROOT / file).read_text()) for file in lock.IN_IMAGE)
+    written = re.search(r"The (\d+) packages of \S+ are ([\d.]+) MB; \S+ adds (\d+) packages with ([\d.]+) MB", page)
+    assert written
+    assert (int(written[1]), int(written[3])) == (len(image), len(traces - image))
+    for size, names in ((written[2], image), (written[4], traces - image)):
+        assert float(size) == pytest.approx(sum(map(_megabytes, names)), rel=0.1)
+
+
+def test_pip_check_names_what_the_page_says_and_nothing_else() -> None:
+    """Of the packages of the image: what is asked for without a condition, and is not there."""
+    versions = _versions((ROOT / "requirements-image.lock").read_text())
+    missing = set()
+    for name in versions:
+        for text in importlib.metadata.requires(name) or ():
+            requirement = Requirement(text)
+            is_needed = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+            if is_needed and requirement.name.lower().replace("_", "-") not in versions:
+                missing.add(requirement.name)
+
+    page = (ROOT / "docs" / "dependencies.md").read_text()
+    assert missing == set(re.findall(r"missing packages, (\S+) and (\S+) ", page)[0])
