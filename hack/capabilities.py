@@ -9,10 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from webhook.kubevirt.releases.capabilities import CAPABILITIES
-from webhook.kubevirt.releases.capability import Capability
+from webhook.kubevirt.releases.capabilities import CAPABILITIES, KNOWN, Capability, Version
 from webhook.kubevirt.releases.fields import FIELDS
-from webhook.kubevirt.releases.version import KNOWN, Version
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs" / "fidelity.md"

@@ -10,9 +10,8 @@ from webhook import names
 from webhook.errors import Unavailable
 from webhook.facts import Key, KubeVirtKey, NamespaceKey, SchedulerHealth, SchedulerKey, VmiKey
 from webhook.k8s.views import Namespace, ObjectMeta
-from webhook.kubevirt.config import DEFAULTS, ClusterConfig
-from webhook.kubevirt.install import KubeVirtInstall
-from webhook.kubevirt.views import VirtualMachineInstance, VmiSpec
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall
+from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
 from webhook.settings.snapshot import (
     EvictionSettings,
     InstancetypeSettings,

@@ -6,17 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES
-from webhook.kubevirt.go_json.containers import List, Map
-from webhook.kubevirt.go_json.structs import OrNull, Shape, Struct, Value
+from webhook.kubevirt.go_json.structs import List, Map, OrNull, Shape, Struct, Value
 from webhook.kubevirt.releases import fields
-from webhook.kubevirt.types import instancetypes, machines
+from webhook.kubevirt.types import core, instancetypes
 
 Json = dict[str, Any]
 
 ANYTHING: Json = {"x-kubernetes-preserve-unknown-fields": True}
 SHAPES: Mapping[str, Struct] = {
-    fields.VIRTUAL_MACHINE: machines.VM,
-    fields.MACHINE: machines.VMI,
+    fields.VIRTUAL_MACHINE: core.VM,
+    fields.MACHINE: core.VMI,
     fields.INSTANCETYPE: instancetypes.INSTANCETYPE,
     fields.CLUSTER_INSTANCETYPE: instancetypes.INSTANCETYPE,
     fields.PREFERENCE: instancetypes.PREFERENCE,

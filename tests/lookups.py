@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.rejection import Get
 
 
 def among(objects: Iterable[Any]) -> Get:

@@ -19,7 +19,7 @@ from webhook.errors import Unavailable
 from webhook.facts import Key, ObjectKey, VmiKey
 from webhook.forecast.requests import endpoints
 from webhook.kubevirt.resources import INSTANCETYPES
-from webhook.kubevirt.views import Instancetype
+from webhook.kubevirt.types.views import Instancetype
 from webhook.review.reviewer import NullObserver, Reviewer
 
 DATA = Path(__file__).parent / "data"

@@ -17,8 +17,8 @@ from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Namespace, Object
-from webhook.kubevirt.install import KubeVirtInstall
-from webhook.kubevirt.views import VirtualMachineInstance
+from webhook.kubevirt.config import KubeVirtInstall
+from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 
 T = TypeVar("T")

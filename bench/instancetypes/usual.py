@@ -23,12 +23,11 @@ from bench.instancetypes.models import (
 )
 from webhook import names
 from webhook.cluster.files import FilesCluster
+from webhook.kubevirt import defaults
 from webhook.kubevirt.config import DEFAULTS
-from webhook.kubevirt.defaults import vmi_spec
-from webhook.kubevirt.instancetype import apply as apply_instancetype
-from webhook.kubevirt.instancetype import cpu_topology
-from webhook.kubevirt.preference import apply as apply_preference
-from webhook.kubevirt.preference import requirements
+from webhook.kubevirt.instancetype import preferences
+from webhook.kubevirt.instancetype.apply import apply_instancetype
+from webhook.kubevirt.rejection import TEMPLATE_BASE, VMI_BASE
 from webhook.kubevirt.vm.size import size_field
 
 Json = dict[str, Any]
@@ -80,11 +79,11 @@ class Usual:
             return sent
         size, wishes = self._found(namespace)
         plain_size, plain_wishes = size.spec.plain(), wishes.spec.plain()
-        apply_preference.architecture(plain_wishes, spec)
-        apply_preference.machine_type(plain_wishes, spec["domain"])
-        apply_preference.storage_class(plain_wishes, vm.plain()["spec"]["dataVolumeTemplates"])
+        preferences.architecture(plain_wishes, spec)
+        preferences.machine_type(plain_wishes, spec["domain"])
+        preferences.storage_class(plain_wishes, vm.plain()["spec"]["dataVolumeTemplates"])
         template = vm.spec.template.metadata.annotations
-        if _refused(plain_size, plain_wishes, spec, dict(template), apply_instancetype.TEMPLATE_BASE):
+        if _refused(plain_size, plain_wishes, spec, dict(template), TEMPLATE_BASE):
             return sent
         changed = vm.model_copy(deep=True)
         changed.spec.instancetype = MatcherModel(name=size.metadata.name or "")
@@ -102,13 +101,13 @@ class Usual:
             return sent
         size, wishes = self._found(namespace)
         plain_size, plain_wishes = size.spec.plain(), wishes.spec.plain()
-        vmi_spec.disks(spec)
-        apply_preference.autoattach(plain_wishes, spec)
-        vmi_spec.input_device(spec)
-        vmi_spec.network_interface(spec, DEFAULTS)
+        defaults.disks(spec)
+        preferences.autoattach(plain_wishes, spec)
+        defaults.input_device(spec)
+        defaults.network_interface(spec, DEFAULTS)
         annotations["kubevirt.io/cluster-instancetype-name"] = size.metadata.name
         annotations["kubevirt.io/cluster-preference-name"] = wishes.metadata.name
-        if _refused(plain_size, plain_wishes, spec, annotations, apply_instancetype.VMI_BASE, keep=True):
+        if _refused(plain_size, plain_wishes, spec, annotations, VMI_BASE, keep=True):
             return sent
         annotations |= _marks(size, wishes)
         return after
@@ -116,14 +115,14 @@ class Usual:
 
 def _refused(size: Json, wishes: Json, spec: Json, annotations: Json, base: str, *, keep: bool = False) -> bool:
     """Whether KubeVirt would deny a spec, to which both are applied."""
-    if cpu_topology.check_divisible(size["cpu"]["guest"], wishes):
+    if preferences.check_divisible(size["cpu"]["guest"], wishes):
         return True
-    if apply_instancetype.apply(size, wishes, spec, annotations, base):
+    if apply_instancetype(size, wishes, spec, annotations, base):
         return True
     # What KubeVirt checks has its defaults; what is written must not.
     scratch = json.loads(json.dumps(spec)) if keep else spec
-    vmi_spec.spec_defaults(scratch, DEFAULTS)
-    return requirements.check(size, wishes, scratch) is not None
+    defaults.spec_defaults(scratch, DEFAULTS)
+    return preferences.check(size, wishes, scratch) is not None
 
 
 def _marks(size: InstancetypeModel, wishes: Preference) -> dict[str, str]:

@@ -17,7 +17,7 @@ from webhook.errors import MAX_SENTENCE, InputError
 from webhook.k8s.nesting import MAX_LEVELS
 from webhook.k8s.pods import DeleteOptions, Eviction, Pod
 from webhook.k8s.views import ObjectMeta, Unstructured
-from webhook.kubevirt.views import VirtualMachine
+from webhook.kubevirt.types.views import VirtualMachine
 from webhook.text import visible
 
 PODS: Codec[Pod] = Codec(Pod, "", "Pod")

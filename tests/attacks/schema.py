@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import inspect
 
 from webhook.k8s.views import Unstructured
-from webhook.kubevirt.go_json import containers, scalar, structs
+from webhook.kubevirt.go_json import scalars, structs
 from webhook.kubevirt.types import core
 
 
@@ -116,19 +116,19 @@ def of_view(view: Any, where: str = "", whole: Node | None = None) -> Node:
 
 def of_shape(given: Any) -> Node:
     """The fields that a shape reads."""
-    if isinstance(given, scalar.Amount):
+    if isinstance(given, scalars.Amount):
         return SchemaScalar("amount")
-    if isinstance(given, scalar.Scalar):
+    if isinstance(given, scalars.Scalar):
         return SchemaScalar({str: "text", bool: "truth", int: "number"}[type(given.zero)])
     if isinstance(given, structs.Struct):
         return Fields({name: of_shape(each) for name, each in given.fields.items()})
     if isinstance(given, structs.Value | structs.OrNull):
         return of_shape(given.shape)
-    if isinstance(given, containers.List):
+    if isinstance(given, structs.List):
         return Items(of_shape(given.item))
-    if isinstance(given, containers.Map):
+    if isinstance(given, structs.Map):
         return SchemaEntries(of_shape(given._item))
-    assert isinstance(given, containers.Free), given
+    assert isinstance(given, structs.Free), given
     return Items(SchemaEntries(TEXT))
 
 

@@ -25,7 +25,7 @@ from webhook.admission.step_budget import StepBudget, TooComplex
 from webhook.facts import Facts, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, VmiKey
 from webhook.k8s.types.selectors import Expression
 from webhook.k8s.views import Unstructured, View
-from webhook.kubevirt.go_json import remembered
+from webhook.kubevirt.go_json import structs
 from webhook.placement import eligibility
 from webhook.placement.eligibility import Eligibility, Failure
 from webhook.placement.nodes import bitset_items, bitset_positions
@@ -52,7 +52,7 @@ def _without_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "_may_be_credential", credentials._may_be_credential.__wrapped__)
     monkeypatch.setattr(wire, "_may_be_deep", lambda _: True)
     monkeypatch.setattr(decision, "is_harmless", lambda _: False)
-    monkeypatch.setattr(remembered, "MAX_BYTES", 0)
+    monkeypatch.setattr(structs, "MAX_BYTES", 0)
 
 
 def lines(world: AttackWorld, places: Iterable[tuple[str, Path]], count: int, *, alike: bool) -> Cost:

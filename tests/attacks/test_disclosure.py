@@ -30,7 +30,7 @@ from webhook import names
 from webhook.facts import NamespaceKey, ObjectKey
 from webhook.k8s.views import Namespace, Unstructured
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, REVISIONS, UNSTRUCTURED
-from webhook.kubevirt.views import ControllerRevision, Instancetype
+from webhook.kubevirt.types.views import ControllerRevision, Instancetype
 from webhook.names import Code
 from webhook.settings.snapshot import InstancetypeSettings
 

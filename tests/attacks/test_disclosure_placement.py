@@ -31,9 +31,9 @@ from tests.policies.eviction import world as evictions
 from tests.policies.instancetypes import world as sizes
 from tests.policies.migration import world as migrations
 from webhook.facts import AccessKey, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, VmiKey
-from webhook.kubevirt.install import KubeVirtInstall
+from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import REVISIONS
-from webhook.kubevirt.views import KubeVirt, VirtualMachineInstance
+from webhook.kubevirt.types.views import KubeVirt, VirtualMachineInstance
 from webhook.names import Code
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, MIGRATIONS, UNFINISHED, Evacuee, LauncherPod, Migration

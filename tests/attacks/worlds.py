@@ -27,12 +27,11 @@ from webhook.facts import (
     VmiKey,
 )
 from webhook.k8s.views import Namespace
-from webhook.kubevirt.install import KubeVirtInstall
+from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED
-from webhook.kubevirt.types.domain import DOMAIN
+from webhook.kubevirt.types.core import DOMAIN, VM, VMI
 from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
-from webhook.kubevirt.types.machines import VM, VMI
-from webhook.kubevirt.views import VirtualMachineInstance
+from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS
 from webhook.placement.nodes import Node as ClusterNode

@@ -29,7 +29,7 @@ from webhook.k8s.client.resources import PODS, Resource
 from webhook.k8s.pods import PendingPod, Pod
 from webhook.k8s.views import Namespace, Object
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, VMIS
-from webhook.kubevirt.views import Instancetype, VirtualMachineInstance
+from webhook.kubevirt.types.views import Instancetype, VirtualMachineInstance
 from webhook.placement.machines import MIGRATIONS
 from webhook.settings.snapshot import SchedulerHealthSettings, SchedulerSettings
 

@@ -24,7 +24,7 @@ from webhook.k8s.client.reflector import CURRENT_SECONDS
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object, Unstructured
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, PRESETS, UNSTRUCTURED
-from webhook.kubevirt.views import Instancetype
+from webhook.kubevirt.types.views import Instancetype
 
 KINDS = [resource for kind, resource in UNSTRUCTURED.items() if kind != "ControllerRevision"]
 SMALL = ObjectKey(UNSTRUCTURED["VirtualMachineInstancetype"], "demo", "small")

@@ -25,7 +25,7 @@ from webhook.facts import (
 from webhook.k8s.client.api import Forbidden
 from webhook.k8s.client.resources import NAMESPACES, PODS
 from webhook.kubevirt.resources import INSTANCETYPES, VMIS
-from webhook.kubevirt.views import Instancetype, VirtualMachineInstance
+from webhook.kubevirt.types.views import Instancetype, VirtualMachineInstance
 from webhook.placement.machines import MIGRATIONS
 from webhook.settings.snapshot import SchedulerHealthSettings
 

@@ -31,7 +31,7 @@ from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PODS
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.resources import KUBEVIRTS, VMIS
-from webhook.kubevirt.views import VirtualMachineInstance
+from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 from webhook.settings.snapshot import SchedulerHealthSettings
 

@@ -18,7 +18,7 @@ from webhook.facts import (
 from webhook.k8s.client.resources import NAMESPACES
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.resources import INSTANCETYPES
-from webhook.kubevirt.views import Instancetype
+from webhook.kubevirt.types.views import Instancetype
 
 
 class TestJoining:

@@ -17,7 +17,7 @@ from webhook.cluster.reader import RESOURCES, FileObjects, LiveObjects
 from webhook.errors import Unavailable
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.kubevirt.views import KubeVirt
+from webhook.kubevirt.types.views import KubeVirt
 from webhook.settings.file import default_settings
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "cluster"

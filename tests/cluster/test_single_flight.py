@@ -13,7 +13,7 @@ from webhook.cluster.single_flight import SHARED_BYTES, SHARED_SECONDS, Negative
 from webhook.facts import NOT_READ, ObjectKey
 from webhook.k8s.views import Unstructured
 from webhook.kubevirt.resources import REVISIONS, UNSTRUCTURED
-from webhook.kubevirt.views import ControllerRevision
+from webhook.kubevirt.types.views import ControllerRevision
 
 TYPED = ObjectKey(REVISIONS, "demo", "r1")
 UNTYPED = ObjectKey(UNSTRUCTURED["ControllerRevision"], "demo", "r1")

@@ -12,9 +12,8 @@ import pytest
 from tests.vectors.cases import VectorCase, read
 from webhook.errors import InputError
 from webhook.kubevirt.config import DEFAULTS as CONFIGURATION
-from webhook.kubevirt.instancetype.conflict import Rejection
-from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.instancetype.reference import SpecReference
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher, SpecReference
+from webhook.kubevirt.rejection import Rejection
 from webhook.kubevirt.vm import standalone_vmi
 
 from .conftest import NewTenant

@@ -10,8 +10,8 @@ import pytest
 from webhook.admission.audit import FidelityRecord
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.config import DEFAULTS
-from webhook.kubevirt.vm.sync import run
-from webhook.kubevirt.webhooks.vmi_mutator import create
+from webhook.kubevirt.vm.controller import run_round
+from webhook.kubevirt.webhooks import create
 from webhook.server.background.fidelity import FidelityCheck
 from webhook.settings.snapshot import FidelitySettings
 
@@ -52,7 +52,9 @@ def started(plane: Access, namespace: str, name: str, size: dict[str, Any]) -> d
     kube = plane.kubevirt_controller
     wanted = {"kind": "VirtualMachineClusterInstancetype", "name": size["metadata"]["name"]}
     stored = plane.admin.create(VMS, vm(name, instancetype=wanted), namespace)
-    synced, built = run(dict(stored), lambda kind, _, __: dict(size) if kind == wanted["kind"] else None, DEFAULTS)
+    synced, built = run_round(
+        dict(stored), lambda kind, _, __: dict(size) if kind == wanted["kind"] else None, DEFAULTS
+    )
     for revision in synced.revisions:
         kube.create(REVISIONS, {"apiVersion": "apps/v1", "kind": "ControllerRevision", **revision}, namespace)
     made: dict[str, Any] = kube.create(VMIS, create(built.to_json(), DEFAULTS, str), namespace)

@@ -21,8 +21,8 @@ from webhook.forecast.drain import plan
 from webhook.forecast.report import CODES, DrainPlan, VmPlan
 from webhook.k8s.nodes import NodeView
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of
-from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import rules_of
 
 NODES = [node("a"), node("b"), node("c")]

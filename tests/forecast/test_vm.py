@@ -18,9 +18,9 @@ from webhook.forecast.vm import Search, SpreadAnswer, configuration_of, explain_
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.config import DEFAULTS
-from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.rejection import Get
 from webhook.kubevirt.resources import VMIS
-from webhook.kubevirt.views import KubeVirt, VirtualMachine, VirtualMachineInstance
+from webhook.kubevirt.types.views import KubeVirt, VirtualMachine, VirtualMachineInstance
 from webhook.names import Code
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.scheduling.spread import constraints

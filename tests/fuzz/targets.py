@@ -24,8 +24,8 @@ from webhook.errors import InputError
 from webhook.k8s import quantity
 from webhook.k8s.types.selectors import find_malformed, parse_selector
 from webhook.k8s.yaml_documents import objects_in, parse_documents
-from webhook.kubevirt.instancetype import reference
-from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER
+from webhook.kubevirt.instancetype import find
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER
 from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.review.reviewer import NullObserver, Reviewer
 from webhook.server.app import timeout_of
@@ -183,7 +183,7 @@ def texts(data: bytes) -> str:
         _refused(lambda: quantity.canonical(text)),
         _refused(lambda: parse_selector(text.split(","), "--to")),
         _refused(lambda: find_malformed({text: text}, "spec")),
-        _refused(lambda: reference.parse(INSTANCETYPE_MATCHER, text, "spec")),
+        _refused(lambda: find.parse(INSTANCETYPE_MATCHER, text, "spec")),
         _refused(lambda: question(text)),
         _refused(lambda: question(f"namespace=demo&name=web01&to={text}")),
         _refused(lambda: timeout_of(f"timeout={text}")),

@@ -30,8 +30,8 @@ from webhook.facts import (
     VmiKey,
 )
 from webhook.k8s.views import Namespace, ObjectMeta
-from webhook.kubevirt.install import KubeVirtInstall
-from webhook.kubevirt.views import VirtualMachineInstance, VmiSpec
+from webhook.kubevirt.config import KubeVirtInstall
+from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
 

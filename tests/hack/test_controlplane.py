@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hack.controlplane import build, bundles
-from webhook.kubevirt.releases.version import KNOWN, parse_version
+from webhook.kubevirt.releases.capabilities import KNOWN, parse_version
 
 EARLIER = "1.8.4"
 NOTHING: dict[str, str] = {}

@@ -15,7 +15,7 @@ from tests.install.vms import SIZE, TASTE, VMS, Json, S, vm
 from webhook import names
 from webhook.errors import InputError
 from webhook.install.cleanup import INJECTED_ANNOTATIONS, Cleanup, Task, task
-from webhook.kubevirt.views import UnstructuredVm
+from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.policies.scheduling.spread import constraints
 
 SPREAD = names.INJECTED_SPREAD_ANNOTATION

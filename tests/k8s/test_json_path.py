@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from webhook.k8s.json_path import ABSENT, lookup
-from webhook.kubevirt.views import VirtualMachine
+from webhook.kubevirt.types.views import VirtualMachine
 
 
 def test_lookup() -> None:

@@ -11,7 +11,7 @@ from tests.k8s.json_values import JSON_VALUES, plainly
 from webhook.k8s.nesting import MAX_LEVELS, cut, is_too_deep, plain_fields
 from webhook.k8s.pods import Eviction, Pod, TargetPod
 from webhook.k8s.views import Unstructured
-from webhook.kubevirt.views import VirtualMachine
+from webhook.kubevirt.types.views import VirtualMachine
 
 
 def nested(levels: int, kind: str = "mixed") -> Any:

@@ -7,7 +7,7 @@ from webhook.k8s.client.resources import NAMESPACES
 from webhook.k8s.pods import PendingPod, Pod
 from webhook.k8s.views import OwnerReference
 from webhook.kubevirt.resources import INSTANCETYPES, VMIS
-from webhook.kubevirt.views import VirtualMachine, VirtualMachineInstance
+from webhook.kubevirt.types.views import VirtualMachine, VirtualMachineInstance
 
 
 @pytest.mark.parametrize(

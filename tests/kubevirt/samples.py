@@ -6,10 +6,10 @@ from copy import deepcopy
 from typing import Any
 
 from webhook.kubevirt.go_json.structs import Json, decode, encode
-from webhook.kubevirt.instancetype.apply import TEMPLATE_BASE, apply
-from webhook.kubevirt.instancetype.conflict import Conflict
+from webhook.kubevirt.instancetype.apply import apply_instancetype
+from webhook.kubevirt.rejection import TEMPLATE_BASE, Conflict
+from webhook.kubevirt.types.core import VMI_SPEC
 from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
-from webhook.kubevirt.types.machines import VMI_SPEC
 
 GROUP = "instancetype.kubevirt.io/v1beta1"
 
@@ -48,7 +48,7 @@ def applied(
 ) -> tuple[Json, list[Conflict]]:
     """A template's spec after an instancetype's and a preference's specs were applied, and the conflicts."""
     spec = decode(VMI_SPEC, deepcopy(template))
-    conflicts = apply(
+    conflicts = apply_instancetype(
         None if wanted is None else decode(INSTANCETYPE, instancetype(**wanted))["spec"],
         None if preferred is None else decode(PREFERENCE, preference(**preferred))["spec"],
         spec,

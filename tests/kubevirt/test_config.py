@@ -8,7 +8,7 @@ import pytest
 from webhook.errors import InputError
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin
-from webhook.kubevirt.views import KubeVirt
+from webhook.kubevirt.types.views import KubeVirt
 
 
 def test_nothing_configured() -> None:

@@ -14,19 +14,11 @@ from tests.definitions import SHAPES, definition, definitions
 from webhook.errors import InputError
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.definitions import Definition, fields_of
-from webhook.kubevirt.go_json.containers import List
-from webhook.kubevirt.go_json.structs import (
-    OrNull,
-    Shape,
-    Struct,
-    Value,
-    is_required,
-)
+from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct, Value, is_required
 from webhook.kubevirt.releases import fields
-from webhook.kubevirt.releases.definitions import Definitions
-from webhook.kubevirt.releases.fields import unknown_fields
+from webhook.kubevirt.releases.capabilities import KNOWN, Version
+from webhook.kubevirt.releases.fields import Definitions, unknown_fields
 from webhook.kubevirt.releases.release import NEWEST, release_of
-from webhook.kubevirt.releases.version import KNOWN, Version
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.vm.creation import CreationDenied, from_vm, from_vmi
 

@@ -8,13 +8,11 @@ import msgspec
 import pytest
 
 from webhook.errors import Unavailable
-from webhook.kubevirt.config import DEFAULTS, ClusterConfig
-from webhook.kubevirt.install import InstallReader, KubeVirtInstall, find_in_use
-from webhook.kubevirt.releases.definitions import DefinedFields, Definitions
-from webhook.kubevirt.releases.fields import FIELDS, MACHINE, unknown_fields
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig, InstallReader, KubeVirtInstall, find_in_use
+from webhook.kubevirt.releases.capabilities import Version
+from webhook.kubevirt.releases.fields import FIELDS, MACHINE, DefinedFields, Definitions, unknown_fields
 from webhook.kubevirt.releases.release import Release
-from webhook.kubevirt.releases.version import Version
-from webhook.kubevirt.views import KubeVirt
+from webhook.kubevirt.types.views import KubeVirt
 
 
 def kubevirt(namespace: str = "kubevirt", phase: str | None = "Deployed", **configuration: Any) -> KubeVirt:

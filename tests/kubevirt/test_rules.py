@@ -10,25 +10,25 @@ import pytest
 
 from tests.lookups import among
 from webhook.errors import InputError
+from webhook.kubevirt import defaults, webhooks
 from webhook.kubevirt.config import ClusterConfig
-from webhook.kubevirt.defaults import vmi_spec
-from webhook.kubevirt.go_json.containers import List
-from webhook.kubevirt.go_json.pruning import is_known, replace_fields
 from webhook.kubevirt.go_json.structs import (
     EMPTY,
     STRING,
+    List,
     OrNull,
     Struct,
     Value,
     decode,
     encode,
+    is_known,
+    replace_fields,
 )
-from webhook.kubevirt.instancetype import revision
-from webhook.kubevirt.instancetype.conflict import Rejection
+from webhook.kubevirt.instancetype import revisions
+from webhook.kubevirt.rejection import Rejection
+from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of
-from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import NEWEST, Rules, rules_of
-from webhook.kubevirt.webhooks import instancetype_admitter, vm_admitter, vmi_mutator
 
 Json = dict[str, Any]
 PCI = "kubevirt.io/pci-topology-version"
@@ -50,7 +50,7 @@ def vm(domain: Json | None = None, architecture: str = "", **spec: Any) -> Json:
 
 
 def mutated(machine: Json, version: str, *objects: Json) -> Json:
-    answer = vm_admitter.mutate(machine, among(objects), lambda: "uuid", configuration(version))
+    answer = webhooks.mutate_vm(machine, among(objects), lambda: "uuid", configuration(version))
     assert answer.vm
     return answer.vm
 
@@ -80,9 +80,7 @@ def test_the_pci_topology_by_patch_release(version: str, annotated: tuple[str, .
 
     for name, machine in machines.items():
         of_vm = mutated(machine, version)["spec"]["template"].get("metadata", {})
-        of_vmi = vmi_mutator.create({"spec": machine["spec"]["template"]["spec"]}, configuration(version), str)[
-            "metadata"
-        ]
+        of_vmi = webhooks.create({"spec": machine["spec"]["template"]["spec"]}, configuration(version), str)["metadata"]
         assert (PCI in of_vm.get("annotations", {})) is (name in annotated), name
         assert (PCI in of_vmi.get("annotations", {})) is (name in annotated), name
 
@@ -133,7 +131,7 @@ def test_requested_memory(version: str, domain: Json, given: Json, requested: st
     types = rules(version).types
     spec = decode(types.vmi, {"spec": {"domain": domain}})["spec"]
 
-    vmi_spec.spec_defaults(spec, configuration(version, developerConfiguration=given))
+    defaults.spec_defaults(spec, configuration(version, developerConfiguration=given))
 
     assert (
         encode(types.vmi, {"spec": spec})["spec"]["domain"]["resources"].get("requests", {}).get("memory") == requested
@@ -142,7 +140,7 @@ def test_requested_memory(version: str, domain: Json, given: Json, requested: st
 
 @pytest.mark.parametrize(("version", "secure"), [("1.8.2", None), ("1.8.3", False)])
 def test_secure_boot_of_arm64_by_patch_release(version: str, secure: bool | None) -> None:
-    made = vmi_mutator.create(
+    made = webhooks.create(
         {"spec": {"architecture": "arm64", "domain": {"firmware": {"bootloader": {"efi": {}}}}}},
         configuration(version),
         str,
@@ -155,7 +153,7 @@ def test_secure_boot_of_arm64_by_patch_release(version: str, secure: bool | None
 def test_the_warning_of_launch_security(version: str, warned: bool) -> None:
     spec = {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}, "launchSecurity": {"sev": {}}}
 
-    answer = instancetype_admitter.instancetype({"spec": spec}, rules(version))
+    answer = webhooks.admit_instancetype({"spec": spec}, rules(version))
 
     assert (bool(answer.warnings), answer.is_allowed) == (warned, True)
 
@@ -165,8 +163,8 @@ def test_what_is_refused_is_not_warned_of() -> None:
     across = {"preferredCPUTopology": "preferSpread", "spreadOptions": {"across": "CoresThreads", "ratio": 3}}
 
     for answer in (
-        instancetype_admitter.instancetype({"spec": spec}),
-        instancetype_admitter.preference({"spec": {"cpu": across}}),
+        webhooks.admit_instancetype({"spec": spec}),
+        webhooks.admit_preference({"spec": {"cpu": across}}),
     ):
         assert (answer.is_allowed, answer.warnings) == (False, ())
 
@@ -190,7 +188,7 @@ class TestSpecRevisions:
         written = spec if isinstance(spec, bytes) else json.dumps(spec).encode()
         held: Json = {"apiVersion": "instancetype.kubevirt.io/v1alpha1", "spec": base64.b64encode(written).decode()}
         whole = held | (data or {})
-        return revision.content({"metadata": {"name": "cr"}, "data": whole}, rules(version))
+        return revisions.content({"metadata": {"name": "cr"}, "data": whole}, rules(version))
 
     def test_a_preference_is_tried_first(self) -> None:
         empty = self.read({})
@@ -263,7 +261,7 @@ def test_fields_of_older_api_versions(version: str, kept: Json) -> None:
         },
     }
 
-    read = revision.content({"metadata": {}, "data": data}, rules("1.6"))
+    read = revisions.content({"metadata": {}, "data": data}, rules("1.6"))
 
     assert read
     assert read["spec"] == {"cpu": {}, **kept}

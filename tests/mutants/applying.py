@@ -68,11 +68,10 @@ INSTANCETYPE = of(
             'conflicts.append(f"annotations.{key}")',
             'conflicts.append(f"spec.template.metadata.annotations.{key}")',
         ),
-        ("conflicts of a VMI have the base spec", 'VMI_BASE: Final = "spec"', 'VMI_BASE: Final = "spec.template.spec"'),
     ],
 )
 TOPOLOGY = of(
-    "instancetype/cpu_topology",
+    "instancetype/preferences",
     [
         ("one vCPU is never spread", "    if guest == 1:", "    if guest == 0:"),
         (
@@ -127,7 +126,7 @@ TOPOLOGY = of(
     ],
 )
 PREFERENCE = of(
-    "preference/apply",
+    "instancetype/preferences",
     [
         (
             "what the user has set stays",
@@ -151,8 +150,8 @@ PREFERENCE = of(
         ),
         (
             "CPU features without CPU are refused, not a crash",
-            '    if "cpu" not in domain:',
-            '    if "cpu" not in domain and domain.setdefault("cpu", {}):',
+            '    if "cpu" not in domain:\n        raise',
+            '    if "cpu" not in domain and domain.setdefault("cpu", {}):\n        raise',
         ),
         (
             "a sound device is never made",
@@ -252,7 +251,7 @@ PREFERENCE = of(
     ],
 )
 REQUIREMENTS = of(
-    "preference/requirements",
+    "instancetype/preferences",
     [
         ("CPU is checked before memory", 'if failure is None and "memory" in required:', 'if "memory" in required:'),
         (
@@ -268,8 +267,8 @@ REQUIREMENTS = of(
         ("vCPUs wrap around at 32 bits", "for part in parts) % 2**32", "for part in parts)"),
         (
             "fields in the order of the spread",
-            'topology.SOCKETS_CORES: ("sockets", "cores")',
-            'topology.SOCKETS_CORES: ("cores", "sockets")',
+            '    SOCKETS_CORES: ("sockets", "cores")',
+            '    SOCKETS_CORES: ("cores", "sockets")',
         ),
         (
             "any topology: cores first",

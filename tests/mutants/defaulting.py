@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import of
 
 DEFAULTS = of(
-    "defaults/vmi_spec",
+    "defaults",
     [
         ("a filesystem is a volume's device, too", 'for kind in ("disks", "filesystems")', 'for kind in ("disks",)'),
         (
@@ -79,18 +79,18 @@ DEFAULTS = of(
     ],
 )
 VMI = of(
-    "vm/vmi",
+    "vm/controller",
     [
-        ("default disks come before the preference", "    vmi_spec.disks(spec)\n", ""),
+        ("default disks come before the preference", "    defaults.disks(spec)\n", ""),
         (
             "preferences about automatic devices come early",
-            'preference.autoattach(None if found_preference is None else found_preference["spec"], spec)',
-            "preference.autoattach(None, spec)",
+            'preferences.autoattach(None if found_preference is None else found_preference["spec"], spec)',
+            "preferences.autoattach(None, spec)",
         ),
-        ("the automatic input device comes before the preference", "    vmi_spec.input_device(spec)\n", ""),
+        ("the automatic input device comes before the preference", "    defaults.input_device(spec)\n", ""),
         (
             "the default interface comes before the preference",
-            "    vmi_spec.network_interface(spec, configuration)\n",
+            "    defaults.network_interface(spec, configuration)\n",
             "",
         ),
         ("the UUID follows from the name", "6a1a24a1-4061", "6a1a24a1-4062"),
@@ -107,7 +107,7 @@ VMI = of(
     ],
 )
 VMI_DEFAULTS = of(
-    "webhooks/vmi_mutator",
+    "webhooks",
     [
         (
             "s390x has no ACPI",
@@ -165,7 +165,7 @@ VMI_DEFAULTS = of(
     ],
 )
 FEATURES = of(
-    "defaults/hyperv",
+    "defaults",
     [
         ("spinlocks try 4096 times", "_SPINLOCK_RETRIES: Final = 4096", "_SPINLOCK_RETRIES: Final = 4095"),
         ("synic needs vpindex", '    ("synic", "vpindex"),\n', ""),
@@ -189,7 +189,7 @@ FEATURES = of(
     ],
 )
 HOTPLUG = of(
-    "defaults/liveupdate",
+    "defaults",
     [
         (
             "the cluster's maximum gives way to more sockets",

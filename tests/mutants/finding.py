@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import of
 
 MATCHER = of(
-    "instancetype/matcher",
+    "instancetype/find",
     [
         ("the annotations tell the scope", "{'' if kind == self.namespaced else 'cluster-'}", ""),
         ("no kind is the cluster-wide one", 'in ("", self.cluster.lower(), f', "in (self.cluster.lower(), f"),
@@ -16,8 +16,8 @@ MATCHER = of(
         ),
         (
             "a captured revision must be of the named object",
-            'if revision.label(stored) == given.get("name", ""):',
-            "if revision.label(stored):",
+            'if revisions.label(stored) == given.get("name", ""):',
+            "if revisions.label(stored):",
         ),
         (
             "revisionName counts before all else",
@@ -79,7 +79,7 @@ INFER = of(
     ],
 )
 ADMISSION = of(
-    "webhooks/vm_admitter",
+    "webhooks",
     [
         (
             "only new machines get a serial number",
@@ -88,8 +88,8 @@ ADMISSION = of(
         ),
         (
             "only new machines get a PCI topology",
-            "    if old is None and vmi_mutator.has_pci_topology",
-            "    if vmi_mutator.has_pci_topology",
+            "    if old is None and has_pci_topology",
+            "    if has_pci_topology",
         ),
         (
             "a serial number of the user's stays",
@@ -116,23 +116,23 @@ ADMISSION = of(
         ("an architecture of the user's stays", '    if spec.get("architecture"):\n        return\n', ""),
         (
             "the preferred storage class is written at admission",
-            "        apply_preference.storage_class(preference,",
-            "        apply_preference.storage_class({},",
+            "        preferences.storage_class(preference,",
+            "        preferences.storage_class({},",
         ),
         (
             "the preferred machine type is written at admission",
-            '        apply_preference.machine_type(preference, spec["domain"])\n',
+            '        preferences.machine_type(preference, spec["domain"])\n',
             "",
         ),
         (
             "requirements are checked at admission",
-            '    cause = requirements.check(specs[0], specs[1], template["spec"])',
+            '    cause = preferences.check(specs[0], specs[1], template["spec"])',
             "    cause = None",
         ),
     ],
 )
 SYNC = of(
-    "vm/sync",
+    "vm/controller",
     [
         (
             "expand leaves VMs with revisions alone",
@@ -145,7 +145,7 @@ SYNC = of(
             'if policy == "expand" and not captured:',
         ),
         ("expansion cleans up", "                self._store.delete(self._namespace, name)", "                pass"),
-        ("a labelled revision is not upgraded", "        if revision.latest(before):", "        if not before:"),
+        ("a labelled revision is not upgraded", "        if revisions.latest(before):", "        if not before:"),
         ("an upgraded revision goes", "            with suppress(NotFound):", "            if False:"),
         ("an upgrade is noted", '["controllerRevisionRef"]["name"] = name', '["name"] = name'),
         ("a new name drops the old revision", '                reference.pop("controllerRevisionRef", None)\n', ""),
@@ -156,7 +156,7 @@ SYNC = of(
         ),
         (
             "a revision with other data is refused",
-            "        elif not revision.holds(stored, made, self._rules):",
+            "        elif not revisions.holds(stored, made, self._rules):",
             "        elif not stored:",
         ),
         (
@@ -173,7 +173,7 @@ SYNC = of(
     ],
 )
 REVISION = of(
-    "instancetype/revision",
+    "instancetype/revisions",
     [
         ("a captured object has no labels", '_DROPPED: Final = ("labels", ', "_DROPPED: Final = ("),
         ("the name tells the generation", 'str(metadata.get("generation", 0))])', '"0"])'),
@@ -192,21 +192,21 @@ REVISION = of(
     ],
 )
 EXPAND = of(
-    "instancetype/expand",
+    "instancetype/apply",
     [
-        ("default disks come before the preference", "    vmi_spec.disks(spec)\n", ""),
+        ("default disks come before the preference", "    defaults.disks(spec)\n", ""),
         (
             "the default interface comes before the preference",
-            "    vmi_spec.network_interface(spec, configuration)\n",
+            "    defaults.network_interface(spec, configuration)\n",
             "",
         ),
         ("the matchers go", '        expanded["spec"].pop(matcher.field, None)\n', ""),
         ("the references go", '        expanded["status"].pop(matcher.reference, None)\n', ""),
-        ("defaults are frozen into the VM", "    vmi_spec.spec_defaults(spec, configuration, note)\n", ""),
+        ("defaults are frozen into the VM", "    defaults.spec_defaults(spec, configuration, note)\n", ""),
     ],
 )
 OBJECTS = of(
-    "webhooks/instancetype_admitter",
+    "webhooks",
     [
         ("100 percent can be overcommitted", "if not 0 <= percent <= 100:", "if not 0 <= percent < 100:"),
         ("no overcommit of huge pages", 'if percent and "hugepages" in', 'if percent > 50 and "hugepages" in'),
@@ -226,8 +226,9 @@ OBJECTS = of(
     ],
 )
 REFUSAL = of(
-    "instancetype/conflict",
+    "rejection",
     [
+        ("conflicts of a VMI have the base spec", 'VMI_BASE: Final = "spec"', 'VMI_BASE: Final = "spec.template.spec"'),
         ("ten causes are shown", "CAUSES_SHOWN: Final = 10", "CAUSES_SHOWN: Final = 11"),
         ("more causes are counted", " if more > 0 else text", " if more > 1 else text"),
         (
@@ -238,7 +239,7 @@ REFUSAL = of(
     ],
 )
 CONTAINER = of(
-    "go_json/containers",
+    "go_json/structs",
     [
         (
             "read, an empty map differs from none",
@@ -264,7 +265,7 @@ SHAPE = of(
     ],
 )
 SCALAR = of(
-    "go_json/scalar",
+    "go_json/scalars",
     [
         (
             "a plain zero is as good as absent",

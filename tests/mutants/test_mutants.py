@@ -30,14 +30,14 @@ def test_a_mutant_that_the_source_has_left_behind() -> None:
 
 
 def test_words_choose() -> None:
-    assert {mutant.file for mutant in chosen(["liveupdate"])} == {"webhook/kubevirt/defaults/liveupdate.py"}
+    assert {mutant.file for mutant in chosen(["kubevirt/defaults"])} == {"webhook/kubevirt/defaults.py"}
     assert chosen([]) == MUTANTS
     assert main(["no such word"]) == 2
 
 
 def test_the_runner_tells_who_noticed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """One mutant that the vectors notice, one that only unit tests notice, one that no test notices."""
-    hotplug = "webhook/kubevirt/defaults/liveupdate.py"
+    hotplug = "webhook/kubevirt/defaults.py"
     mutants = [
         Mutant("seen by KubeVirt's answers", hotplug, "_MAX_VCPUS: Final = 512", "_MAX_VCPUS: Final = 2"),
         Mutant("nothing", hotplug, "uint32 in Go, which", "uint32 in Go, that"),

@@ -8,8 +8,8 @@ import pytest
 
 from tests.placement.samples import node
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of
-from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import rules_of
 from webhook.placement.demand import target_pod_demand
 from webhook.placement.machines import LauncherPod, Vmi

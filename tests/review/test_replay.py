@@ -19,7 +19,7 @@ from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, Key, ListKey, NamespaceKey, ObjectKey, SchedulerKey
 from webhook.k8s.views import Namespace, Unstructured
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED
-from webhook.kubevirt.views import ControllerRevision, Instancetype
+from webhook.kubevirt.types.views import ControllerRevision, Instancetype
 from webhook.names import Code
 from webhook.review.endpoints import BY_PATH
 from webhook.review.replay import MAX_ROUNDS, replay

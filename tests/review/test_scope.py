@@ -9,7 +9,7 @@ from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, KubeVirtKey, NamespaceKey
 from webhook.k8s.pods import Pod
-from webhook.kubevirt.install import KubeVirtInstall
+from webhook.kubevirt.config import KubeVirtInstall
 from webhook.names import Code, Mode, Stage
 from webhook.review.scope import Scope, resolve
 

@@ -14,9 +14,9 @@ import msgspec
 from tests.lookups import among
 from webhook.errors import InputError
 from webhook.kubevirt.config import AMD64, ClusterConfig
-from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.rejection import Get
+from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of
-from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import NEWEST, Rules, rules_of
 
 Json = dict[str, Any]

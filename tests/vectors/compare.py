@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.vectors.cases import Json
 from webhook.kubevirt.go_json.origins import leaves
-from webhook.kubevirt.instancetype.conflict import CAUSES_SHOWN
+from webhook.kubevirt.rejection import CAUSES_SHOWN
 
 # Go iterates over maps at random: several annotation conflicts come in any order.
 _ANNOTATIONS = re.compile(r"annotations\.[^,\s\]]+(?:, annotations\.[^,\s\]]+)+")

@@ -8,11 +8,11 @@ from itertools import count
 
 from tests.vectors.cases import Json, VectorCase
 from webhook.errors import InputError
-from webhook.kubevirt.instancetype.conflict import Conflicts, Rejection
-from webhook.kubevirt.instancetype.expand import expand
-from webhook.kubevirt.vm.sync import Round
-from webhook.kubevirt.webhooks import instancetype_admitter, vm_admitter, vmi_mutator
-from webhook.kubevirt.webhooks.vm_admitter import VmAdmission
+from webhook.kubevirt import webhooks
+from webhook.kubevirt.instancetype.apply import expand
+from webhook.kubevirt.rejection import Conflicts, Rejection
+from webhook.kubevirt.vm.controller import Round
+from webhook.kubevirt.webhooks import VmAdmission
 
 
 def uuids() -> Callable[[], str]:
@@ -50,11 +50,11 @@ def _plain(answer: VmAdmission) -> Json:
 
 def _mutate(case: VectorCase, given: Json) -> Json:
     old = given.get("oldVM") if given.get("operation") == "UPDATE" else None
-    return _plain(vm_admitter.mutate(given["vm"], case.get, uuids(), case.configuration, old))
+    return _plain(webhooks.mutate_vm(given["vm"], case.get, uuids(), case.configuration, old))
 
 
 def _admit(case: VectorCase, given: Json) -> Json:
-    return _plain(vm_admitter.validate(given["vm"], case.get, case.configuration))
+    return _plain(webhooks.validate_vm(given["vm"], case.get, case.configuration))
 
 
 def _controller(case: VectorCase, given: Json) -> Json:
@@ -72,7 +72,7 @@ def _controller(case: VectorCase, given: Json) -> Json:
     try:
         built = whole.build()
         answer["vmi"] = built.to_json()
-        answer["admittedVMI"] = vmi_mutator.create(answer["vmi"], case.configuration, uuids())
+        answer["admittedVMI"] = webhooks.create(answer["vmi"], case.configuration, uuids())
     except Rejection as rejection:
         answer["error"] = rejection.what
     return answer
@@ -90,15 +90,15 @@ def _expand(case: VectorCase, given: Json) -> Json:
 
 
 def _vmi(case: VectorCase, given: Json) -> Json:
-    return {"admittedVMI": vmi_mutator.create(given["vmi"], case.configuration, uuids())}
+    return {"admittedVMI": webhooks.create(given["vmi"], case.configuration, uuids())}
 
 
 def _instancetype_spec(case: VectorCase, given: Json) -> Json:
-    return _plain(instancetype_admitter.instancetype(given["instancetype"], case.rules))
+    return _plain(webhooks.admit_instancetype(given["instancetype"], case.rules))
 
 
 def _preference_spec(case: VectorCase, given: Json) -> Json:
-    return _plain(instancetype_admitter.preference(given["preference"], case.rules))
+    return _plain(webhooks.admit_preference(given["preference"], case.rules))
 
 
 # In the order in which KubeVirt comes to them.

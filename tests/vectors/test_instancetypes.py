@@ -9,9 +9,9 @@ from tests.vectors.__main__ import failures
 from tests.vectors.cases import Json, VectorCase, read
 from tests.vectors.files import DATA, FILE, VERSIONS
 from tests.vectors.stages import STAGES
-from webhook.kubevirt.go_json import remembered
+from webhook.kubevirt.go_json import structs
 from webhook.kubevirt.go_json.structs import Struct, decode
-from webhook.kubevirt.releases.version import KNOWN
+from webhook.kubevirt.releases.capabilities import KNOWN
 
 FILES = (FILE, DATA / "corners.jsonl.gz", *VERSIONS)
 
@@ -37,8 +37,8 @@ def test_every_known_release_has_answered() -> None:
 
 def test_what_reviews_share_stays_as_it_was_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: dict[tuple[Struct, bytes], Json] = {}
-    monkeypatch.setattr(remembered, "_kept", kept)
-    monkeypatch.setattr(remembered, "MAX_OBJECTS", 10_000)
+    monkeypatch.setattr(structs, "_kept", kept)
+    monkeypatch.setattr(structs, "MAX_OBJECTS", 10_000)
 
     for case in read(FILE):
         failures(case)

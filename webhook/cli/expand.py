@@ -27,8 +27,7 @@ from webhook.k8s.yaml_builder import Document
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin, children, leaves
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.conflict import Cause
-from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.rejection import Cause, Get
 from webhook.kubevirt.releases.fields import ineffective_fields
 from webhook.kubevirt.releases.release import Release
 from webhook.kubevirt.vm import creation

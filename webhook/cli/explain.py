@@ -42,10 +42,9 @@ from webhook.k8s.client.transport import connect
 from webhook.k8s.quantity import parse
 from webhook.k8s.types.selectors import parse_selector
 from webhook.k8s.views import Object, PartialObjectMetadata
-from webhook.kubevirt.config import DEFAULTS
-from webhook.kubevirt.install import KubeVirtInstall
+from webhook.kubevirt.config import DEFAULTS, KubeVirtInstall
 from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.kubevirt.views import KubeVirt
+from webhook.kubevirt.types.views import KubeVirt
 from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES
 from webhook.placement.nodes import MEMORY, format_request
 from webhook.placement.target_pods import RUNTIME_CLASSES

@@ -19,8 +19,8 @@ from webhook.k8s.inputs import read_file, read_limited
 from webhook.k8s.types.selectors import is_name
 from webhook.k8s.yaml_builder import Document, join_mistakes
 from webhook.k8s.yaml_documents import MAX_BYTES, mistakes_of, objects_in, parse_documents, read_documents
+from webhook.kubevirt.releases.capabilities import OLDEST, parse_version
 from webhook.kubevirt.releases.release import Release, release_of
-from webhook.kubevirt.releases.version import OLDEST, parse_version
 
 STANDARD_INPUT: Final = "standard input"
 # Of YAML, of which a core parses some three megabytes in a second.

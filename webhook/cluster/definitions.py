@@ -11,7 +11,7 @@ from webhook.errors import Unavailable
 from webhook.k8s.client.api import Transport, fetch
 from webhook.k8s.client.clock import Clock
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES, Definition, fields_of
-from webhook.kubevirt.releases.definitions import Definitions
+from webhook.kubevirt.releases.fields import Definitions
 
 logger = logging.getLogger(__name__)
 

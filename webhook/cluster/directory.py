@@ -20,7 +20,13 @@ from webhook.k8s.views import Lease, Namespace, Object
 from webhook.k8s.yaml_builder import Document, format_path
 from webhook.k8s.yaml_documents import mistakes_of, objects_in, read_documents
 from webhook.kubevirt.definitions import DEFINITIONS, Definition
-from webhook.kubevirt.views import ControllerRevision, Instancetype, KubeVirt, VirtualMachine, VirtualMachineInstance
+from webhook.kubevirt.types.views import (
+    ControllerRevision,
+    Instancetype,
+    KubeVirt,
+    VirtualMachine,
+    VirtualMachineInstance,
+)
 
 
 class Kind(msgspec.Struct, frozen=True):

@@ -39,10 +39,10 @@ from webhook.k8s.timestamps import unix_time
 from webhook.k8s.views import Lease, Namespace, Object
 from webhook.k8s.yaml_builder import Document
 from webhook.k8s.yaml_documents import mistakes_of
+from webhook.kubevirt.config import InstallReader
 from webhook.kubevirt.definitions import DEFINITIONS, Definition, fields_of
-from webhook.kubevirt.install import InstallReader
 from webhook.kubevirt.resources import ACTIVE_VMIS, VMIS
-from webhook.kubevirt.views import ActiveVmi, KubeVirt
+from webhook.kubevirt.types.views import ActiveVmi, KubeVirt
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
 from webhook.settings.snapshot import SchedulerSettings, Settings

@@ -47,10 +47,10 @@ from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.reflector import CURRENT_SECONDS, DEFAULT_TIMING, Reflector, Timing
 from webhook.k8s.client.resources import NAMESPACES
 from webhook.k8s.views import Namespace, ObjectMeta
-from webhook.kubevirt.install import InstallReader, find_in_use, versions_of
-from webhook.kubevirt.releases.definitions import Definitions
+from webhook.kubevirt.config import InstallReader, find_in_use, versions_of
+from webhook.kubevirt.releases.fields import Definitions
 from webhook.kubevirt.resources import KUBEVIRTS, VMIS
-from webhook.kubevirt.views import VirtualMachineInstance, VmiSpec
+from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
 from webhook.settings.snapshot import Settings
 
 T = TypeVar("T")

@@ -35,15 +35,15 @@ from webhook.k8s.client.api import (
 from webhook.k8s.client.list_pages import fetch_list, pages
 from webhook.k8s.client.resources import NAMESPACES, NODES, Resource
 from webhook.k8s.views import Object
-from webhook.kubevirt.install import KubeVirtInstall
+from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
 
 if TYPE_CHECKING:
     from webhook.cluster.files import FilesCluster
-    from webhook.kubevirt.releases.definitions import Definitions
-    from webhook.kubevirt.views import KubeVirt
+    from webhook.kubevirt.releases.fields import Definitions
+    from webhook.kubevirt.types.views import KubeVirt
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Object)

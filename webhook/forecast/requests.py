@@ -19,14 +19,21 @@ from webhook.errors import InputError, Unavailable, quote
 from webhook.facts import Key, KubeVirtKey, NamespaceKey, ObjectKey, VmiKey
 from webhook.k8s.views import Namespace, View
 from webhook.k8s.yaml_builder import Document
+from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.launcher import controller_account
-from webhook.kubevirt.pools import POOL, POOL_GROUP, REPLICA_SET, vm_of_pool, vmi_of_replica_set
-from webhook.kubevirt.views import VirtualMachineInstance
-from webhook.kubevirt.vm_templates import GROUP as TEMPLATE_GROUP
-from webhook.kubevirt.vm_templates import KIND as TEMPLATE
-from webhook.kubevirt.vm_templates import MissingParametersError, vm_of_template
+from webhook.kubevirt.templates import GROUP as TEMPLATE_GROUP
+from webhook.kubevirt.templates import KIND as TEMPLATE
+from webhook.kubevirt.templates import (
+    POOL,
+    POOL_GROUP,
+    REPLICA_SET,
+    MissingParametersError,
+    vm_of_pool,
+    vm_of_template,
+    vmi_of_replica_set,
+)
+from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.policies.eviction.pods import REQUESTED_BY
 from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.review.reviewer import NullObserver, Reviewer

@@ -10,8 +10,7 @@ from webhook.facts import Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, Obj
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.nodes import NodeView
 from webhook.k8s.views import Namespace, Object, View
-from webhook.kubevirt.config import DEFAULTS, ClusterConfig
-from webhook.kubevirt.install import KubeVirtInstall
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import (
     LAUNCHER_PODS,

@@ -26,17 +26,16 @@ from webhook.k8s.client.resources import Resource
 from webhook.k8s.pods import SpreadConstraint
 from webhook.k8s.views import Unstructured, View
 from webhook.k8s.yaml_builder import format_path
-from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall, find_in_use
 from webhook.kubevirt.definitions import DEFINITIONS, Definition, fields_of
 from webhook.kubevirt.go_json.origins import Origin, leaves
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.install import KubeVirtInstall, find_in_use
-from webhook.kubevirt.lookup import Get
-from webhook.kubevirt.releases.definitions import Definitions
+from webhook.kubevirt.rejection import Get
+from webhook.kubevirt.releases.fields import Definitions
 from webhook.kubevirt.releases.release import Release
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS, VMIS
 from webhook.kubevirt.rules import rules_of
-from webhook.kubevirt.views import KubeVirt, VirtualMachine, VirtualMachineInstance
+from webhook.kubevirt.types.views import KubeVirt, VirtualMachine, VirtualMachineInstance
 from webhook.kubevirt.vm import creation
 from webhook.kubevirt.vm.creation import Created, CreationDenied
 from webhook.placement.demand import target_pod_demand

@@ -21,7 +21,7 @@ from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, expl
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object
 from webhook.kubevirt.resources import STORED_VMS, VMIS
-from webhook.kubevirt.views import UnstructuredVm
+from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.scheduling.spread import without_injected
 

@@ -5,13 +5,13 @@ KubeVirt ignores an invalid configuration as a whole (pkg/virt-config).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from webhook.errors import InputError, Unavailable
 from webhook.k8s import quantity
 from webhook.k8s.quantity import Quantity
-from webhook.kubevirt.go_json.containers import List
 from webhook.kubevirt.go_json.origins import Origin
 from webhook.kubevirt.go_json.structs import (
     BOOL,
@@ -24,17 +24,17 @@ from webhook.kubevirt.go_json.structs import (
     UINT32,
     UINT32_POINTER,
     Json,
+    List,
     Struct,
     encode,
 )
-from webhook.kubevirt.releases import gates
-from webhook.kubevirt.releases.capabilities import CONFIGURES_S390X_MACHINE_TYPE, KNOWS_PPC64LE
-from webhook.kubevirt.releases.definitions import Definitions
-from webhook.kubevirt.releases.detection import detect
-from webhook.kubevirt.releases.release import Release, release_of
+from webhook.kubevirt.releases import release
+from webhook.kubevirt.releases.capabilities import CONFIGURES_S390X_MACHINE_TYPE, KNOWS_PPC64LE, Version, parse_version
+from webhook.kubevirt.releases.fields import Definitions
+from webhook.kubevirt.releases.release import Release, declare, detect, release_of
 from webhook.kubevirt.rules import NEWEST, Rules, rules_of
 from webhook.kubevirt.types.core import STRING_MAP, STRINGS
-from webhook.kubevirt.views import KubeVirt, KubeVirtStatus
+from webhook.kubevirt.types.views import KubeVirt, KubeVirtStatus
 
 _MACHINE: Final = Struct(machineType=STRING)
 _CONFIGURATION: Final = Struct(
@@ -231,7 +231,7 @@ class ClusterConfig:
 
     def is_gate_open(self, name: str) -> bool:
         """Whether a feature gate is open."""
-        return gates.is_open(self.rules.release, name, self.feature_gates, self.disabled_gates)
+        return release.is_open(self.rules.release, name, self.feature_gates, self.disabled_gates)
 
     @property
     def release(self) -> Release:
@@ -286,3 +286,112 @@ def _valid(given: Json) -> bool:
         and 0 <= developer.get("pvcTolerateLessSpaceUpToPercent", 10) <= 100
         and given.get("network", {}).get("defaultNetworkInterface", "") in _INTERFACES
     )
+
+
+_NOWHERE: Final[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class KubeVirtInstall:
+    """KubeVirt's installation in a cluster.
+
+    Attributes:
+        namespaces: the namespaces that hold a KubeVirt object: ``kubevirt`` upstream, ``openshift-cnv`` on OpenShift,
+            ``harvester-system`` on Harvester; empty where only the settings say which release counts.
+        configuration: KubeVirt's configuration; `Unavailable` where it cannot be decoded.
+    """
+
+    namespaces: frozenset[str]
+    configuration: ClusterConfig | Unavailable = DEFAULTS
+
+    @classmethod
+    def of(
+        cls, kubevirts: Iterable[KubeVirt], declared: Version | None = None, definitions: Definitions | None = None
+    ) -> KubeVirtInstall | None:
+        """The installation that a cluster's KubeVirt objects describe.
+
+        Args:
+            kubevirts: all KubeVirt objects of the cluster.
+            declared: the version that counts, whatever the objects say; None: the one that they name.
+            definitions: what the cluster's CustomResourceDefinitions know; None: the tables of the version count.
+
+        Returns:
+            The installation; None where there is neither a KubeVirt object nor a declared version.
+        """
+        objects = tuple(kubevirts)
+        kubevirt = find_in_use(objects)
+        if kubevirt is None:
+            release = declared and declare(declared, None, definitions)
+            return cls(_NOWHERE, ClusterConfig.of(None, rules=rules_of(release))) if release else None
+        namespaces = frozenset(each.meta.namespace or "" for each in objects)
+        release = declared and declare(declared, detect(*versions_of(kubevirt), definitions), definitions)
+        try:
+            return cls(namespaces, ClusterConfig.of_kubevirt(kubevirt, release, definitions))
+        except InputError as error:
+            return cls(namespaces, Unavailable(str(error)))
+
+
+def find_in_use(kubevirts: Iterable[KubeVirt]) -> KubeVirt | None:
+    """The KubeVirt object that KubeVirt's operator has taken up, else the first one; None where there is none."""
+    objects = tuple(kubevirts)
+    return next((each for each in objects if each.is_in_use), objects[0] if objects else None)
+
+
+def versions_of(kubevirt: KubeVirt) -> tuple[str, str, str]:
+    """The versions that KubeVirt's operator has written into the object, as `detect` takes them."""
+    return (kubevirt.status or KubeVirtStatus()).versions
+
+
+class InstallReader:
+    """Reads KubeVirt objects once, and again when they, the definitions or the declared version have changed.
+
+    Args:
+        version: the KubeVirt version whose rules count, whatever the objects say; empty: the one that they name.
+        definitions: what the cluster's CustomResourceDefinitions know; None: the tables of the version count.
+        learns: whether `learn` is called with the definitions each time the objects name other versions.
+    """
+
+    def __init__(self, version: str = "", definitions: Definitions | None = None, *, learns: bool = False) -> None:
+        self._objects: tuple[KubeVirt, ...] = ()
+        self._definitions = definitions
+        self._learns: Final = learns
+        self._learned_at: tuple[str, str, str] | None = None
+        self.use(version)
+
+    def use(self, version: str) -> None:
+        """Let another version count from now on."""
+        self._declared = parse_version(version)
+        self._build()
+
+    def learn(self, versions: tuple[str, str, str], definitions: Definitions | None) -> None:
+        """Let these definitions count.
+
+        Args:
+            versions: what the KubeVirt object named when they were read; later ones may come with others.
+            definitions: what they know; None: they could not be read.
+        """
+        self._learned_at, self._definitions = versions, definitions
+        self._build()
+
+    def read(self, kubevirts: Iterable[KubeVirt]) -> KubeVirtInstall | None:
+        """The installation that all KubeVirt objects of the cluster describe; the same one until they change.
+
+        While the definitions of another version are being read, the former installation counts: a review goes by the
+        rules and the fields of one release.
+        """
+        objects = tuple(kubevirts)
+        # A watched copy replaces an object that has changed, so identity shows it, without comparing configurations.
+        if list(map(id, objects)) != list(map(id, self._objects)):
+            self._objects = objects
+            if self._install is None or self._knows_definitions:
+                self._build()
+        return self._install
+
+    @property
+    def _knows_definitions(self) -> bool:
+        kubevirt = find_in_use(self._objects)
+        return not self._learns or kubevirt is None or versions_of(kubevirt) == self._learned_at
+
+    def _build(self) -> None:
+        definitions = self._definitions if self._knows_definitions else None
+        self._install = KubeVirtInstall.of(self._objects, self._declared, definitions)

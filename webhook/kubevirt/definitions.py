@@ -10,21 +10,14 @@ import msgspec
 from webhook import names
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object
-from webhook.kubevirt.go_json.containers import List
-from webhook.kubevirt.go_json.structs import (
-    OrNull,
-    Shape,
-    Struct,
-    Value,
-    is_required,
-)
+from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct, Value, is_required
 from webhook.kubevirt.releases import fields
-from webhook.kubevirt.releases.definitions import DefinedFields, Definitions, table_paths
-from webhook.kubevirt.types import instancetypes, machines
+from webhook.kubevirt.releases.fields import DefinedFields, Definitions, table_paths
+from webhook.kubevirt.types import core, instancetypes
 
 _SHAPES: Final = {
-    fields.VIRTUAL_MACHINE: machines.VM,
-    fields.MACHINE: machines.VMI,
+    fields.VIRTUAL_MACHINE: core.VM,
+    fields.MACHINE: core.VMI,
     fields.INSTANCETYPE: instancetypes.INSTANCETYPE,
     fields.CLUSTER_INSTANCETYPE: instancetypes.INSTANCETYPE,
     fields.PREFERENCE: instancetypes.PREFERENCE,

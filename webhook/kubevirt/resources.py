@@ -7,7 +7,7 @@ from typing import Final
 from webhook import names
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import StoredObject, Unstructured
-from webhook.kubevirt.views import (
+from webhook.kubevirt.types.views import (
     ActiveVmi,
     ControllerRevision,
     Instancetype,

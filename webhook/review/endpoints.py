@@ -13,7 +13,7 @@ from webhook.admission.wire import Codec, Request
 from webhook.facts import Facts
 from webhook.k8s.pods import Eviction, Pod, TargetPod
 from webhook.k8s.views import Object, Unstructured
-from webhook.kubevirt.views import UnstructuredVm, VirtualMachine, VirtualMachineInstance
+from webhook.kubevirt.types.views import UnstructuredVm, VirtualMachine, VirtualMachineInstance
 from webhook.names import Policy, Stage
 from webhook.placement.machines import Migration
 from webhook.policies.eviction import pods as evictions

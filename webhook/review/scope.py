@@ -18,7 +18,7 @@ from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, KubeVirtKey, NamespaceKey
 from webhook.k8s.views import Namespace
-from webhook.kubevirt.install import KubeVirtInstall
+from webhook.kubevirt.config import KubeVirtInstall
 from webhook.names import Mode, Policy, Stage
 from webhook.review import messages
 from webhook.settings.snapshot import Settings

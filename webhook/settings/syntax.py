@@ -11,7 +11,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError, core_schema
 
 from webhook import names
-from webhook.kubevirt.releases.version import parse_version
+from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.settings.address import is_address
 
 # The type of errors made by `mistake`; their context has `code`, `what`, `fix` and `key`.

@@ -21,7 +21,7 @@ from webhook.cluster.scheduler_health import (
     is_listed,
 )
 from webhook.k8s.pods import PendingPod
-from webhook.kubevirt.views import ActiveVmi
+from webhook.kubevirt.types.views import ActiveVmi
 
 OVERDUE = UNNOTICED_SECONDS + 1
 

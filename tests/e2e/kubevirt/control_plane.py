@@ -22,8 +22,8 @@ from tests.e2e.support.pki import KUBEVIRT_APISERVER, KUBEVIRT_CONTROLLER, Pki
 from tests.e2e.support.plane import ControlPlane
 from tests.e2e.support.processes import Process, free_port
 from tests.e2e.support.workloads import PODS, VMIS, VMS, vm
+from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import Release, release_of
-from webhook.kubevirt.releases.version import parse_version
 
 from .nodes import PlayedNodes
 

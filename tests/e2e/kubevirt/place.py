@@ -14,7 +14,7 @@ from tests.e2e.support.webhook_server import DOMAIN
 from tests.e2e.support.workloads import MIGRATIONS, PODS, REVISIONS, VMIS, VMS
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.releases.capabilities import FILLS_MATCHER_KIND
-from webhook.kubevirt.views import KubeVirt as KubeVirtView
+from webhook.kubevirt.types.views import KubeVirt as KubeVirtView
 from webhook.kubevirt.vm import fidelity
 
 from .control_plane import KUBEVIRTS, NAMESPACE, RunningKubeVirt

@@ -19,7 +19,7 @@ from tests.e2e.support.webhook_server import WebhookServer
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS
 from tests.e2e.support.workloads import VMS as VIRTUAL_MACHINES
 from webhook.kubevirt.config import ClusterConfig
-from webhook.kubevirt.views import KubeVirt as KubeVirtView
+from webhook.kubevirt.types.views import KubeVirt as KubeVirtView
 from webhook.placement.demand import is_sidecar, sum_requests, target_pod_demand
 from webhook.placement.machines import LauncherPod, Vmi
 from webhook.placement.nodes import Node, parse_allocatable, to_scheduler_units

@@ -17,14 +17,10 @@ from tests.vectors.cases import Json, read
 from webhook.errors import InputError
 from webhook.k8s import quantity
 from webhook.k8s.quantity import Computed
-from webhook.kubevirt.go_json.containers import List
-from webhook.kubevirt.go_json.exact import NEVER, QUANTITY, check_of
-from webhook.kubevirt.go_json.limits import MAX_KEYS
-from webhook.kubevirt.go_json.structs import STRING, Struct, Value, decode, encode, share, share_changes
+from webhook.kubevirt.go_json.scalars import MAX_KEYS, NEVER, QUANTITY, check_of
+from webhook.kubevirt.go_json.structs import STRING, List, Struct, Value, decode, encode, share, share_changes
 from webhook.kubevirt.rules import NEWEST
-from webhook.kubevirt.types.core import AFFINITY, METADATA
-from webhook.kubevirt.types.devices import DEVICES
-from webhook.kubevirt.types.machines import VM, VMI_SPEC
+from webhook.kubevirt.types.core import AFFINITY, DEVICES, METADATA, VM, VMI_SPEC
 
 FILE = Path(__file__).parents[2] / "data" / "instancetypes.jsonl.gz"
 DISKS: list[Json] = [{"name": "root", "disk": {"bus": "virtio"}, "bootOrder": 1}, {"name": "data", "lun": {}}]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from webhook.kubevirt.go_json.limits import MAX_VALUES, is_too_large
+from webhook.kubevirt.go_json.scalars import MAX_VALUES, is_too_large
 
 HALF = MAX_VALUES // 2
 

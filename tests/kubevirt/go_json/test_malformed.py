@@ -13,13 +13,13 @@ from tests.kubevirt.malformed_objects import WHOLE, anything, deep, replaced
 from tests.kubevirt.samples import instancetype, preference, vm
 from tests.lookups import among
 from webhook.errors import InputError
+from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.expand import expand
-from webhook.kubevirt.vm import creation, vmi
-from webhook.kubevirt.vm.sync import run
-from webhook.kubevirt.webhooks import instancetype_admitter, vmi_mutator
-from webhook.kubevirt.webhooks.vm_admitter import mutate, validate
+from webhook.kubevirt.instancetype.apply import expand
+from webhook.kubevirt.vm import controller, creation
+from webhook.kubevirt.vm.controller import run_round
+from webhook.kubevirt.webhooks import mutate_vm, validate_vm
 
 PREFERRED = preference(cpu={"preferredCPUTopology": "spread"}, devices={"preferredDiskBus": "b"}, requirements={})
 
@@ -31,17 +31,17 @@ def everything(machine: Any, wanted: Any, preferred: Any) -> None:
         return {"VirtualMachineClusterInstancetype": wanted, "VirtualMachineClusterPreference": preferred}.get(kind)
 
     tasks: list[Callable[[], object]] = [
-        lambda: mutate(machine, get, lambda: "u"),
-        lambda: validate(machine, get),
+        lambda: mutate_vm(machine, get, lambda: "u"),
+        lambda: validate_vm(machine, get),
         lambda: expand(machine, get),
-        lambda: vmi.explain(machine, wanted, preferred),
-        lambda: run(machine, get),
+        lambda: controller.explain(machine, wanted, preferred),
+        lambda: run_round(machine, get),
         lambda: creation.from_vm(machine, get, lambda: "u"),
         lambda: creation.from_vmi(machine, lambda: "u"),
         lambda: creation.expand_vm(machine, get),
-        lambda: vmi_mutator.create(machine, DEFAULTS, lambda: "u"),
-        lambda: instancetype_admitter.instancetype(wanted),
-        lambda: instancetype_admitter.preference(preferred),
+        lambda: webhooks.create(machine, DEFAULTS, lambda: "u"),
+        lambda: webhooks.admit_instancetype(wanted),
+        lambda: webhooks.admit_preference(preferred),
         lambda: ClusterConfig.of(machine),
     ]
     for task in tasks:
@@ -90,10 +90,10 @@ def test_anything_at_all(value: Any) -> None:
 )
 def test_a_vm_of_absurd_size_is_a_sentence(template: Json, sentence: str) -> None:
     for reject in (
-        lambda: mutate(vm(template), among([]), lambda: "u"),
-        lambda: validate(vm(template), among([])),
+        lambda: mutate_vm(vm(template), among([]), lambda: "u"),
+        lambda: validate_vm(vm(template), among([])),
         lambda: expand(vm(template), among([])),
-        lambda: run(vm(template), among([])),
+        lambda: run_round(vm(template), among([])),
         lambda: creation.from_vm(vm(template), among([]), lambda: "u"),
         lambda: creation.from_vmi({"spec": template}, lambda: "u"),
     ):
@@ -117,7 +117,7 @@ def test_an_instancetype_of_absurd_size_is_a_sentence(kind: str, absurd: Any) ->
     for spec in ({"cpu": {"guest": absurd}}, {"memory": {"guest": absurd, "maxGuest": [absurd]}}, {"gpus": absurd}):
         wanted = instancetype(kind, **spec)
         with pytest.raises(InputError) as refused:
-            instancetype_admitter.instancetype(wanted)
+            webhooks.admit_instancetype(wanted)
         assert "\n" not in str(refused.value)
         with pytest.raises(InputError):
             expand(vm(instancetype={"name": "u1", "kind": kind}), among([wanted]))
@@ -134,7 +134,7 @@ def test_a_preference_of_absurd_size_is_a_sentence(kind: str, absurd: Any) -> No
     ):
         wanted = preference(kind, **spec)
         with pytest.raises(InputError) as refused:
-            instancetype_admitter.preference(wanted)
+            webhooks.admit_preference(wanted)
         assert "\n" not in str(refused.value)
         with pytest.raises(InputError):
             expand(vm(preference={"name": "linux", "kind": kind}), among([wanted]))

@@ -7,9 +7,8 @@ import pytest
 from tests.kubevirt.samples import instancetype
 from webhook.admission.step_budget import StepBudget
 from webhook.errors import InputError
-from webhook.kubevirt.go_json import remembered
-from webhook.kubevirt.go_json.remembered import MAX_BYTES, MAX_OBJECTS, decode_remembered
-from webhook.kubevirt.go_json.structs import decode
+from webhook.kubevirt.go_json import structs
+from webhook.kubevirt.go_json.structs import MAX_BYTES, MAX_OBJECTS, decode, decode_remembered
 from webhook.kubevirt.rules import NEWEST
 
 SHAPE = NEWEST.types.instancetype
@@ -76,4 +75,4 @@ def test_so_many_are_remembered_and_no_more() -> None:
     for number in range(1, MAX_OBJECTS + 20):
         read(instancetype(cpu={"guest": number}))
 
-    assert len(remembered._kept) == MAX_OBJECTS
+    assert len(structs._kept) == MAX_OBJECTS

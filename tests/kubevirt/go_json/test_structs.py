@@ -7,9 +7,9 @@ import pytest
 
 from webhook.errors import InputError
 from webhook.k8s.quantity import Computed
-from webhook.kubevirt.go_json.limits import MAX_KEYS
+from webhook.kubevirt.go_json.scalars import MAX_KEYS
 from webhook.kubevirt.go_json.structs import copy_json, copy_written, decode, encode
-from webhook.kubevirt.types.machines import VM, VMI_SPEC
+from webhook.kubevirt.types.core import VM, VMI_SPEC
 
 BARE: dict[str, Any] = {"domain": {"devices": {}, "resources": {}}}
 

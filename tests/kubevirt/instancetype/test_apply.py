@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.kubevirt.samples import applied
-from webhook.kubevirt.instancetype.conflict import Conflicts, top_message
+from webhook.kubevirt.rejection import Conflicts, top_message
 
 EVERYTHING: dict[str, Any] = {
     "cpu": {

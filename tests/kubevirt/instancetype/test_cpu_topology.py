@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from webhook.kubevirt.instancetype.conflict import Crash
-from webhook.kubevirt.instancetype.cpu_topology import check_divisible, divide
+from webhook.kubevirt.instancetype.preferences import check_divisible, divide
+from webhook.kubevirt.rejection import Crash
 
 
 def preferring(name: str | None, across: str | None = None, ratio: int | None = None, old: int = 0) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import pytest
 from webhook.k8s.views import ObjectMeta
 from webhook.kubevirt.instancetype.find import Live, Revision, Unresolved, counts, find_pinned, live, scheduler_of
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES
-from webhook.kubevirt.views import (
+from webhook.kubevirt.types.views import (
     ControllerRevision,
     InstancetypeSpec,
     MatcherView,

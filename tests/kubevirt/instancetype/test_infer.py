@@ -7,9 +7,9 @@ import pytest
 from tests.kubevirt.samples import vm
 from tests.lookups import among
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.instancetype.infer import Ignorable, infer
-from webhook.kubevirt.vm.manifest import read_vm
+from webhook.kubevirt.rejection import Rejection
+from webhook.kubevirt.rules import read_vm
 
 PREFIX = "instancetype.kubevirt.io/default-"
 LABELS = {f"{PREFIX}instancetype": "u1", f"{PREFIX}instancetype-kind": "K", f"{PREFIX}preference": "linux"}

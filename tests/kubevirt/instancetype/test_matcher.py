@@ -6,9 +6,9 @@ from tests.kubevirt.samples import instancetype, preference, revision, vm
 from tests.lookups import among
 from webhook.errors import InputError
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.conflict import NotFound, Rejection
-from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.vm.manifest import read_vm
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.rejection import NotFound, Rejection
+from webhook.kubevirt.rules import read_vm
 
 OBJECTS = [
     instancetype(cpu={"guest": 1}),

@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.errors import InputError
-from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER
-from webhook.kubevirt.instancetype.reference import SpecReference, is_allowed, of_matcher, parse
+from webhook.kubevirt.instancetype.find import (
+    INSTANCETYPE_MATCHER,
+    PREFERENCE_MATCHER,
+    SpecReference,
+    is_allowed,
+    of_matcher,
+    parse,
+)
 
 CLUSTER, NAMESPACED = "VirtualMachineClusterInstancetype", "VirtualMachineInstancetype"
 

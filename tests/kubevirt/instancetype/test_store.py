@@ -4,8 +4,8 @@ import pytest
 
 from tests.kubevirt.samples import instancetype, revision
 from tests.lookups import among
-from webhook.kubevirt.instancetype.conflict import NotFound, Rejection
-from webhook.kubevirt.instancetype.store import Store
+from webhook.kubevirt.instancetype.revisions import Store
+from webhook.kubevirt.rejection import NotFound, Rejection
 
 KIND = "ControllerRevision"
 

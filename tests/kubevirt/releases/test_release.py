@@ -3,14 +3,10 @@ from __future__ import annotations
 import pytest
 
 from webhook.kubevirt.releases import release as releases
-from webhook.kubevirt.releases.capabilities import CAPABILITIES
-from webhook.kubevirt.releases.capability import capability, is_reached
-from webhook.kubevirt.releases.capability import releases as written
-from webhook.kubevirt.releases.detection import detect
+from webhook.kubevirt.releases.capabilities import CAPABILITIES, KNOWN, Version, capability, is_reached, parse_version
+from webhook.kubevirt.releases.capabilities import releases as written
 from webhook.kubevirt.releases.fields import FIELDS, MACHINE, ineffective_fields, unknown_fields
-from webhook.kubevirt.releases.gates import is_open
-from webhook.kubevirt.releases.release import Release, release_of
-from webhook.kubevirt.releases.version import KNOWN, Version, parse_version
+from webhook.kubevirt.releases.release import Release, detect, is_open, release_of
 
 
 def release(text: str) -> Release:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.kubevirt.releases.version import KNOWN, NEWEST, Version, parse_version
+from webhook.kubevirt.releases.capabilities import KNOWN, NEWEST, Version, parse_version
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from typing import Any
 
 from tests.kubevirt.samples import instancetype, preference, revision, vm
 from tests.lookups import among
+from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.vm import sync
-from webhook.kubevirt.webhooks import vmi_mutator
+from webhook.kubevirt.vm import controller
 
 CAPTURED = [
     revision("it-1", instancetype(), "u1"),
@@ -33,5 +33,5 @@ def running(template: Json | None = None, **spec: Any) -> Json:
 
 def started(given: Json, configuration: ClusterConfig = DEFAULTS) -> Json:
     """The VMI that KubeVirt has made of a VM."""
-    built = sync.Round(given, among(CAPTURED), configuration).build()
-    return vmi_mutator.create(built.to_json(), configuration, str)
+    built = controller.Round(given, among(CAPTURED), configuration).build()
+    return webhooks.create(built.to_json(), configuration, str)

@@ -12,17 +12,16 @@ from tests.lookups import among
 from tests.vectors.cases import read
 from webhook import names
 from webhook.errors import InputError
+from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.conflict import Rejection
-from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.rejection import Get, Rejection
+from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of
-from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import rules_of
+from webhook.kubevirt.vm.controller import Round
 from webhook.kubevirt.vm.fidelity import Incomparable, differences, revisions
-from webhook.kubevirt.vm.sync import Round
-from webhook.kubevirt.webhooks import vmi_mutator
 
 FILE = Path(__file__).parents[2] / "data" / "instancetypes.jsonl.gz"
 
@@ -240,7 +239,7 @@ def test_a_vmi_from_before_an_update_of_kubevirt(started: str, running_now: str,
     captured["data"]["spec"].setdefault("devices", {})["preferredPanicDeviceModel"] = "isa"
     machine = running()
     then = settings(started)
-    vmi = vmi_mutator.create(Round(machine, among(panicking), then).build().to_json(), then, str)
+    vmi = webhooks.create(Round(machine, among(panicking), then).build().to_json(), then, str)
     vmi["metadata"]["annotations"]["kubevirt.io/vm-generation"] = str(machine["metadata"].get("generation", 0))
 
     found = differences(machine, vmi, among(panicking), settings(running_now))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.kubevirt.vm.preset import sizing_preset
+from webhook.kubevirt.vm.size import sizing_preset
 
 Json = dict[str, Any]
 LARGE = {"matchLabels": {"size": "large"}}

@@ -13,13 +13,12 @@ import pytest
 from tests.vectors.cases import Json, VectorCase, read
 from tests.vectors.stages import uuids
 from webhook.errors import InputError
+from webhook.kubevirt import webhooks
 from webhook.kubevirt.go_json.structs import decode, encode
-from webhook.kubevirt.instancetype.conflict import Cause, Crash, Rejection
-from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, Matcher
-from webhook.kubevirt.instancetype.reference import SpecReference, of_matcher
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, Matcher, SpecReference, of_matcher
+from webhook.kubevirt.rejection import Cause, Crash, Rejection
+from webhook.kubevirt.rules import read_vm
 from webhook.kubevirt.vm import standalone_vmi
-from webhook.kubevirt.vm.manifest import read_vm
-from webhook.kubevirt.webhooks import vm_admitter
 
 FILE = Path(__file__).parents[2] / "data" / "instancetypes.jsonl.gz"
 
@@ -43,7 +42,7 @@ def comparisons() -> Iterator[Comparison]:
             continue
         try:
             changed = (
-                vm_admitter.mutate(vm, case.get, uuids(), case.configuration).vm if "mutate" in case.expected else vm
+                webhooks.mutate_vm(vm, case.get, uuids(), case.configuration).vm if "mutate" in case.expected else vm
             )
             decoded = read_vm(changed)
             found = {matcher: matcher.find(decoded, case.get) for matcher in MATCHERS}

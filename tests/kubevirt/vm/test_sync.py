@@ -8,16 +8,15 @@ from tests.kubevirt.samples import instancetype, preference, revision, vm
 from tests.lookups import among
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.conflict import Conflicts, Crash, Rejection
-from webhook.kubevirt.vm.sync import Synced, run
-from webhook.kubevirt.vm.vmi import Built
+from webhook.kubevirt.rejection import Conflicts, Crash, Rejection
+from webhook.kubevirt.vm.controller import Built, Synced, run_round
 
 BOTH = {"instancetype": {"name": "u1"}, "preference": {"name": "linux"}}
 OBJECTS = [instancetype(annotations={"i": "1"}), preference(preferredSubdomain="x")]
 
 
 def synced(given: Json, *objects: Json, **configuration: Any) -> tuple[Synced, Built]:
-    return run(given, among([*OBJECTS, *objects]), ClusterConfig.of(configuration))
+    return run_round(given, among([*OBJECTS, *objects]), ClusterConfig.of(configuration))
 
 
 def expanding(policy: str) -> Json:

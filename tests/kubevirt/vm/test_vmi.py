@@ -9,10 +9,10 @@ from tests.lookups import among
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin, Origins
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.conflict import Conflicts
-from webhook.kubevirt.instancetype.expand import expand
-from webhook.kubevirt.vm.vmi import build, explain
-from webhook.kubevirt.webhooks.vmi_mutator import create
+from webhook.kubevirt.instancetype.apply import expand
+from webhook.kubevirt.rejection import Conflicts
+from webhook.kubevirt.vm.controller import build_vmi, explain
+from webhook.kubevirt.webhooks import create
 
 GIVEN = vm(
     {"volumes": [{"name": "root", "containerDisk": {"image": "x:1"}}], "hostname": "h"},
@@ -25,7 +25,7 @@ PREFERRED = preference("VirtualMachinePreference", devices=DEVICES)
 
 
 def test_building() -> None:
-    assert build(GIVEN, WANTED, PREFERRED) == {
+    assert build_vmi(GIVEN, WANTED, PREFERRED) == {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstance",
         "metadata": {
@@ -72,14 +72,14 @@ def test_building() -> None:
 
 
 def _uuid() -> Json:
-    firmware: Json = build(GIVEN)["spec"]["domain"]["firmware"]
-    assert firmware["uuid"] != build({**GIVEN, "metadata": {"name": "other"}})["spec"]["domain"]["firmware"]["uuid"]
+    firmware: Json = build_vmi(GIVEN)["spec"]["domain"]["firmware"]
+    assert firmware["uuid"] != build_vmi({**GIVEN, "metadata": {"name": "other"}})["spec"]["domain"]["firmware"]["uuid"]
     return firmware
 
 
 def test_nothing_is_shared_and_nothing_is_changed() -> None:
     inputs = (deepcopy(GIVEN), deepcopy(WANTED), deepcopy(PREFERRED))
-    built = build(*inputs)
+    built = build_vmi(*inputs)
     built["spec"]["volumes"][0]["containerDisk"]["image"] = "changed"
     built["spec"]["domain"]["devices"]["gpus"][0]["name"] = "changed"
     built["metadata"]["annotations"]["i"] = "changed"
@@ -89,23 +89,23 @@ def test_nothing_is_shared_and_nothing_is_changed() -> None:
 
 def test_conflicts_are_told_of_the_vmi() -> None:
     with pytest.raises(Conflicts, match=r"^VMI conflicts with instancetype spec in fields: \[spec.domain.cpu.cores\]$"):
-        build(vm({"domain": {"cpu": {"cores": 1}}}), WANTED)
+        build_vmi(vm({"domain": {"cpu": {"cores": 1}}}), WANTED)
 
 
 def test_requests_at_run_time() -> None:
     volumes = [{"name": name, "memoryDump": {"claimName": "dump"}} for name in ("dump", "b")]
     given = vm({"volumes": volumes})
-    assert "startStrategy" not in build(given)["spec"]
+    assert "startStrategy" not in build_vmi(given)["spec"]
     given["status"] = {
         "stateChangeRequests": [{"action": "Start", "data": {"paused": "true"}}],
         "memoryDumpRequest": {"phase": "Completed", "claimName": "dump"},
     }
-    spec = build(given)["spec"]
+    spec = build_vmi(given)["spec"]
 
     assert spec["startStrategy"] == "Paused"
     assert [volume["name"] for volume in spec["volumes"]] == ["b"]
     given["status"]["memoryDumpRequest"]["phase"] = "InProgress"
-    assert [volume["name"] for volume in build(given)["spec"]["volumes"]] == ["dump", "b"]
+    assert [volume["name"] for volume in build_vmi(given)["spec"]["volumes"]] == ["dump", "b"]
     for odd in (
         {"action": "Stop"},
         {"action": "Start", "data": []},
@@ -113,14 +113,14 @@ def test_requests_at_run_time() -> None:
         "x",
     ):
         given["status"] = {"stateChangeRequests": [odd]}
-        assert "startStrategy" not in build(given)["spec"]
+        assert "startStrategy" not in build_vmi(given)["spec"]
 
 
 def test_explaining() -> None:
     configuration = ClusterConfig.of({"cpuModel": "Haswell", "evictionStrategy": "LiveMigrate"})
     stored, origins = explain(GIVEN, WANTED, PREFERRED, configuration)
 
-    assert stored == create(build(GIVEN, WANTED, PREFERRED, configuration), configuration, str)
+    assert stored == create(build_vmi(GIVEN, WANTED, PREFERRED, configuration), configuration, str)
     domain = "spec.domain."
     assert {
         path: origins[path]
@@ -175,7 +175,7 @@ def test_expansion_is_not_what_a_vmi_gets() -> None:
     declined = preference(devices={"preferredAutoattachPodInterface": False})
     given = vm(instancetype={"name": "u1"}, preference={"name": "linux"})
     expanded = expand(given, among([WANTED, declined]))["spec"]["template"]["spec"]
-    built = build(given, WANTED, declined)["spec"]
+    built = build_vmi(given, WANTED, declined)["spec"]
 
     assert expanded["domain"]["devices"]["interfaces"] == [{"name": "default", "bridge": {}}]
     assert "interfaces" not in built["domain"]["devices"]
@@ -189,7 +189,7 @@ def test_a_vm_without_matchers_is_not_expanded() -> None:
 
 @pytest.mark.parametrize("strategy", ["Always", "WaitAsReceiver"])
 def test_a_vm_that_waits_for_one_from_elsewhere_is_a_migration_target(strategy: str) -> None:
-    annotations = build(vm(runStrategy=strategy), None, None)["metadata"]["annotations"]
+    annotations = build_vmi(vm(runStrategy=strategy), None, None)["metadata"]["annotations"]
 
     assert ("kubevirt.io/create-migration-target" in annotations) == (strategy == "WaitAsReceiver")
     assert set(annotations.values()) <= {"0", "true"}

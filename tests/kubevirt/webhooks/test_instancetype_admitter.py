@@ -4,7 +4,7 @@ import pytest
 
 from tests.kubevirt import samples
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.webhooks.instancetype_admitter import instancetype, preference
+from webhook.kubevirt.webhooks import admit_instancetype, admit_preference
 
 OVERCOMMIT = "spec.memory.overcommitPercent"
 RATIO = "only a ratio of 2 (1 core 2 threads) is allowed when spreading vCPUs over cores and threads"
@@ -30,7 +30,7 @@ RATIO = "only a ratio of 2 (1 core 2 threads) is allowed when spreading vCPUs ov
     ],
 )
 def test_instancetypes(memory: Json, messages: list[str]) -> None:
-    answer = instancetype(samples.instancetype(memory={"guest": "1Gi", **memory}))
+    answer = admit_instancetype(samples.instancetype(memory={"guest": "1Gi", **memory}))
 
     assert [cause.what for cause in answer.causes] == messages
     assert {cause.field for cause in answer.causes} <= {OVERCOMMIT}
@@ -38,7 +38,7 @@ def test_instancetypes(memory: Json, messages: list[str]) -> None:
 
 
 def test_a_deprecated_field() -> None:
-    answer = instancetype(samples.instancetype(launchSecurity={}))
+    answer = admit_instancetype(samples.instancetype(launchSecurity={}))
 
     assert answer.is_allowed
     assert answer.warnings == [
@@ -76,12 +76,12 @@ def test_a_deprecated_field() -> None:
     ],
 )
 def test_preferences(spec: Json, message: str, field: str) -> None:
-    answer = preference(samples.preference(**spec))
+    answer = admit_preference(samples.preference(**spec))
 
     assert (answer.message, [cause.field for cause in answer.causes]) == (message, [field] if field else [])
 
 
 def test_a_deprecated_name() -> None:
-    assert preference(samples.preference(cpu={"preferredCPUTopology": "preferAny"})).warnings == [
+    assert admit_preference(samples.preference(cpu={"preferredCPUTopology": "preferAny"})).warnings == [
         "PreferredCPUTopology preferAny is deprecated for removal in a future release, please use any instead"
     ]

@@ -14,16 +14,16 @@ from tests.vectors.stages import uuids
 from webhook.errors import InputError
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.conflict import Crash, Rejection
-from webhook.kubevirt.vm.manifest import share_vm
-from webhook.kubevirt.webhooks.vm_admitter import VmAdmission, mutate, objection, remember_specs, validate
+from webhook.kubevirt.rejection import Crash, Rejection
+from webhook.kubevirt.rules import share_vm
+from webhook.kubevirt.webhooks import VmAdmission, find_denial, mutate_vm, remember_specs, validate_vm
 
 FILE = Path(__file__).parents[2] / "data" / "instancetypes.jsonl.gz"
 ARM = {"template.kubevirt.io/architecture": "arm64"}
 
 
 def mutated(given: Json, *objects: Json, old: Json | None = None, **configuration: Any) -> VmAdmission:
-    return mutate(given, among(objects), uuids(), ClusterConfig.of(configuration), old)
+    return mutate_vm(given, among(objects), uuids(), ClusterConfig.of(configuration), old)
 
 
 def template(answer: VmAdmission) -> Json:
@@ -128,7 +128,7 @@ def test_refused_matchers() -> None:
 
 
 def validated(given: Json, *objects: Json, **configuration: Any) -> VmAdmission:
-    return validate(given, among(objects), ClusterConfig.of(configuration))
+    return validate_vm(given, among(objects), ClusterConfig.of(configuration))
 
 
 BOTH = {"instancetype": {"name": "u1"}, "preference": {"name": "linux"}}
@@ -204,17 +204,17 @@ def test_an_objection_is_what_the_two_webhooks_say_one_after_the_other() -> None
         vm, get, configuration = copy.deepcopy(case.given["vm"]), case.get, case.configuration
         find = remember_specs(get, configuration.rules)
         try:
-            changed = mutate(vm, get, str, configuration)
-            message = (changed if changed.vm is None else validate(changed.vm, get, configuration)).message
+            changed = mutate_vm(vm, get, str, configuration)
+            message = (changed if changed.vm is None else validate_vm(changed.vm, get, configuration)).message
         except Crash as crash:
             message = crash.what
         except InputError as error:
             with pytest.raises(InputError, match=f"^{re.escape(str(error))}$"):
-                objection(share_vm(vm, configuration.rules), get, configuration, find)
+                find_denial(share_vm(vm, configuration.rules), get, configuration, find)
             continue
 
         before = copy.deepcopy(vm)
-        rejection = objection(share_vm(vm, configuration.rules), get, configuration, find)
+        rejection = find_denial(share_vm(vm, configuration.rules), get, configuration, find)
 
         assert vm == before
         assert (rejection.what if rejection else "") == message

@@ -7,9 +7,9 @@ import pytest
 
 from webhook.kubevirt.config import DEFAULTS, EVEN_PARITY_ANNOTATION, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.conflict import Rejection
-from webhook.kubevirt.views import KubeVirt
-from webhook.kubevirt.webhooks.vmi_mutator import create
+from webhook.kubevirt.rejection import Rejection
+from webhook.kubevirt.types.views import KubeVirt
+from webhook.kubevirt.webhooks import create
 
 
 def created(spec: Json, configuration: ClusterConfig = DEFAULTS) -> Json:

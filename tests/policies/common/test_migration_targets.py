@@ -14,10 +14,9 @@ from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.k8s.types.selectors import value_problem
 from webhook.k8s.views import Namespace
-from webhook.kubevirt.config import ClusterConfig
-from webhook.kubevirt.install import KubeVirtInstall
+from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
+from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of
-from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import rules_of
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, NO_MIGRATION, VMIS, LauncherPod, Migration, Vmi

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.builders import Json
 from webhook.k8s.views import Unstructured
-from webhook.kubevirt.views import UnstructuredVm
+from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.policies.common.ownership import LAST_APPLIED, Manifests
 
 NAME = ("spec", "instancetype", "name")

@@ -11,8 +11,8 @@ from tests.builders import Json, installed
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of
-from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import rules_of
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, MOST_RESERVATIONS, LauncherPod, Vmi

@@ -8,8 +8,8 @@ from tests.builders import Json, installed
 from tests.policies.eviction.world import decide, facts, vmi
 from webhook.facts import KubeVirtKey
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of
-from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import rules_of
 from webhook.names import Code
 

@@ -27,8 +27,8 @@ from tests.policies.migration.world import FOO, NODES, ONE_DEVICE, node, request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of
-from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import rules_of
 from webhook.names import Code
 from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, UNFINISHED, VMIS, Evacuee, Vmi

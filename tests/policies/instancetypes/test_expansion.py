@@ -25,8 +25,8 @@ from tests.policies.instancetypes.world import (
     vm,
 )
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of
-from webhook.kubevirt.releases.version import parse_version
 from webhook.kubevirt.rules import rules_of
 from webhook.names import Code
 from webhook.policies.instancetypes import messages

@@ -17,7 +17,7 @@ from tests.policies.instancetypes.world import (
     preference,
     vm,
 )
-from webhook.kubevirt.webhooks import vm_admitter
+from webhook.kubevirt import webhooks
 
 _NAMES = st.sampled_from(["u1.small", "u1.large", "odd"])
 _ITS = [
@@ -65,7 +65,7 @@ def test_nothing_is_injected_that_kubevirt_would_refuse(
     assert not decision.denial
     if decision.changes:
         get = among([*_ITS, *_PREFS])
-        after = vm_admitter.mutate(applied(obj, decision), get, lambda: "u").vm
-        assert vm_admitter.validate(after, get).is_allowed
+        after = webhooks.mutate_vm(applied(obj, decision), get, lambda: "u").vm
+        assert webhooks.validate_vm(after, get).is_allowed
         again = decide(applied(obj, decision), world, default_instancetype=default, default_preference=preferred)
         assert not again.changes

@@ -16,7 +16,7 @@ from tests.policies.scheduling.world import ANNOTATIONS, MARK, POD_MARK_PATH, SC
 from webhook.admission.decision import RepeatedChanges
 from webhook.errors import Unavailable
 from webhook.facts import KubeVirtKey, SchedulerKey
-from webhook.kubevirt.install import KubeVirtInstall
+from webhook.kubevirt.config import KubeVirtInstall
 from webhook.names import Code
 from webhook.policies.scheduling import messages
 from webhook.settings.snapshot import SchedulerSettings, SchedulingSettings

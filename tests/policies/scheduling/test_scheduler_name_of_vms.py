@@ -11,7 +11,7 @@ from tests.policies.scheduling.world import MARK, POD_MARK_PATH, VM_SCHEDULER, c
 from webhook.errors import Unavailable
 from webhook.facts import ObjectKey
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, REVISIONS
-from webhook.kubevirt.views import ControllerRevision, Instancetype, InstancetypeSpec, RevisionData
+from webhook.kubevirt.types.views import ControllerRevision, Instancetype, InstancetypeSpec, RevisionData
 from webhook.names import Code
 from webhook.policies.scheduling import messages
 

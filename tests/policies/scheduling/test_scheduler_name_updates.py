@@ -24,7 +24,7 @@ from webhook.admission.decision import Decision
 from webhook.errors import Unavailable
 from webhook.facts import ObjectKey
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, REVISIONS
-from webhook.kubevirt.views import Instancetype, InstancetypeSpec
+from webhook.kubevirt.types.views import Instancetype, InstancetypeSpec
 from webhook.names import Code
 
 

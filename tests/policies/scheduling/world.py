@@ -15,7 +15,7 @@ from webhook.admission.decision import Decision
 from webhook.admission.patch import operations
 from webhook.facts import Facts
 from webhook.k8s.views import ObjectMeta
-from webhook.kubevirt.views import ControllerRevision, InstancetypeSpec, RevisionData
+from webhook.kubevirt.types.views import ControllerRevision, InstancetypeSpec, RevisionData
 from webhook.review.endpoints import BY_PATH
 
 MARK = names.INJECTED_SCHEDULER_ANNOTATION

@@ -15,7 +15,7 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError
 from webhook.forecast import requests
 from webhook.k8s.yaml_builder import Document
-from webhook.kubevirt.vm_templates import MissingParametersError
+from webhook.kubevirt.templates import MissingParametersError
 from webhook.review.reviewer import Evaluation, NullObserver, Reviewer
 from webhook.settings.snapshot import Settings
 

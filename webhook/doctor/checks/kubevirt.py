@@ -12,14 +12,12 @@ from webhook.doctor.support.finding import Finding, abbreviate, unreadable
 from webhook.doctor.support.installation import Installation
 from webhook.doctor.support.views import title
 from webhook.errors import InputError, Unavailable
-from webhook.kubevirt.config import ClusterConfig
-from webhook.kubevirt.install import find_in_use, versions_of
-from webhook.kubevirt.releases.detection import detect
+from webhook.kubevirt.config import ClusterConfig, find_in_use, versions_of
+from webhook.kubevirt.releases.capabilities import NEWEST, Version, parse_version
 from webhook.kubevirt.releases.fields import unknown_fields
-from webhook.kubevirt.releases.release import Release
-from webhook.kubevirt.releases.version import NEWEST, Version, parse_version
+from webhook.kubevirt.releases.release import Release, detect
 from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.kubevirt.views import KubeVirt, KubeVirtStatus
+from webhook.kubevirt.types.views import KubeVirt, KubeVirtStatus
 
 CHECK: Final = "kubevirt"
 

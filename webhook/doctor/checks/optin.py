@@ -12,8 +12,7 @@ from webhook.doctor.support.finding import Finding, abbreviate, unreadable
 from webhook.doctor.support.installation import Installation
 from webhook.errors import InputError, Unavailable, quote
 from webhook.k8s.views import Namespace
-from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.instancetype.reference import parse
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher, parse
 from webhook.text import pluralize
 
 CHECK: Final = "opt-in"

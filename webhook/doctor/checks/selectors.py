@@ -16,7 +16,7 @@ from webhook.doctor.support.selector import selects
 from webhook.doctor.support.views import InstalledWebhookConfiguration, WebhookEntry
 from webhook.errors import Unavailable
 from webhook.k8s.views import Namespace
-from webhook.kubevirt.views import KubeVirt
+from webhook.kubevirt.types.views import KubeVirt
 from webhook.text import pluralize
 
 CHECK: Final = "selectors"

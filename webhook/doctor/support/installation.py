@@ -24,7 +24,7 @@ from webhook.k8s.client.clock import Clock
 from webhook.k8s.client.resources import NAMESPACES
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.kubevirt.views import KubeVirt
+from webhook.kubevirt.types.views import KubeVirt
 from webhook.settings.snapshot import Settings
 
 # Of all objects of an installation.

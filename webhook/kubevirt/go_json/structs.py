@@ -1,35 +1,83 @@
-"""How Go's structs see JSON: what they read, what they drop, and what they write.
-
-KubeVirt reads every object into structs and writes it again. That drops unknown fields, nulls and empty optional
-values, makes quantities canonical, and lets structs that are no pointers appear as ``{}``. A shape describes a type as
-far as this goes; `decode` and `encode` are the two ways of passing through it. Both return copies.
-
-`share` writes too, and copies only what changes by it.
-
-A scalar is one of three: plain (``omitempty``: its zero is as good as absent), a pointer (zero and absent differ) or
-always (no ``omitempty``: written even when it was absent).
-"""
+"""Types whose values one call of msgspec recognizes, where KubeVirt would write them as they stand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol, cast
 
-from msgspec import Meta, to_builtins
+import msgspec
+from msgspec import Meta, ValidationError, to_builtins
 
+from webhook.admission.step_budget import StepBudget, spend
 from webhook.errors import InputError
-from webhook.kubevirt.go_json.exact import NEVER, struct_type
-from webhook.kubevirt.go_json.limits import MAX_VALUES, is_too_large
-from webhook.kubevirt.go_json.recognized import Recognized
-from webhook.kubevirt.go_json.scalar import OMITTED, Amount, Scalar, WholeNumber
 from webhook.kubevirt.go_json.scalars import (
+    LISTED,
+    MAX_ITEMS,
+    MAX_KEYS,
+    MAX_VALUES,
+    NEVER,
+    OMITTED,
+    Amount,
+    Check,
+    Scalar,
+    WholeNumber,
     WrongValue,
     check_boolean,
     check_int_or_string,
+    check_of,
     check_string,
+    copy_bounded,
+    is_too_large,
     kind_of,
+    list_type,
+    map_type,
+    struct_type,
 )
+
+
+class Recognized(ABC):
+    """A type whose values one call of msgspec recognizes, where they are written as they stand."""
+
+    @property
+    @abstractmethod
+    def exact(self) -> Any:
+        """The type of the values that are written as they stand (`webhook.kubevirt.go_json.scalars`)."""
+
+    @abstractmethod
+    def take(self, value: Any, live: bool, *, shared: bool = False) -> Any:
+        """A copy of a value that is not null, or ``OMITTED``; if ``shared``, with parts of the value itself."""
+
+    @cached_property
+    def completed(self) -> Sequence[tuple[str, Any]]:
+        """The members that people leave out, and those in which there are such."""
+        return ()
+
+    def complete(self, value: Any) -> Any:
+        """A value of the type `exact` with what was left out."""
+        return value
+
+    @cached_property
+    def _check(self) -> Check | None:
+        return check_of(self.exact)
+
+    def share(self, value: Any, live: bool) -> Any:
+        """A value as it is written, as `take` makes it, which shares with the given one whatever stays as it is.
+
+        Raises:
+            WrongValue: as of `take`.
+            TooComplex: as of `take`.
+        """
+        if self._check is not None:
+            try:
+                self._check(value)
+            except ValidationError:
+                pass
+            else:
+                return self.complete(value) if self.completed else value
+        return self.take(value, live, shared=True)
+
 
 Json = dict[str, Any]
 
@@ -44,7 +92,7 @@ class Shape(Protocol):
 
     @property
     def exact(self) -> Any:
-        """The type of the values that are written as they stand (`webhook.kubevirt.go_json.exact`)."""
+        """The type of the values that are written as they stand (`webhook.kubevirt.go_json.scalars`)."""
 
     def take(self, value: Any, live: bool) -> Any:
         """A copy of a value that is not null, or ``OMITTED``."""
@@ -373,3 +421,219 @@ def copy_json(value: Any) -> Any:
     if type(value) is list:
         return [copy_json(item) if type(item) in _NESTED else item for item in value]
     return value
+
+
+class List(Recognized):
+    """A list; an empty one equals an absent one.
+
+    Args:
+        item: the type of the items; a null among structs is an empty struct.
+        limit: the number of items that a list may have.
+    """
+
+    def __init__(self, item: Shape, limit: int = MAX_ITEMS) -> None:
+        self.item: Final = item
+        self.limit: Final = limit
+        self._has_structs: Final = isinstance(item, Struct)
+
+    @cached_property
+    def exact(self) -> Any:
+        """The type of the lists that are written as they stand."""
+        # What is left out of an item is not written by those who look at whole lists.
+        is_complete = not (isinstance(self.item, Struct) and self.item.completed)
+        return list_type(self.item.exact if is_complete else NEVER, self.limit)
+
+    def take(self, value: Any, live: bool, *, shared: bool = False) -> Any:
+        """A copy of a list; ``OMITTED`` for an empty one.
+
+        Args:
+            value: plain JSON.
+            live: the list is read, not written.
+            shared: its items may share with the list what is written as it stands.
+
+        Raises:
+            WrongValue: the value is not a list or has too many items, or an item is of another kind.
+            TooComplex: the review has no steps left for it.
+        """
+        if type(value) is not list:
+            raise WrongValue(f"is {kind_of(value)}, not a list")
+        if len(value) > self.limit:
+            raise WrongValue(f"has {len(value)} items, more than {self.limit}")
+        spend(len(value), LISTED)
+        take, taken = self.item.share if shared else self.item.take, []
+        for index, item in enumerate(value):
+            try:
+                taken.append(take({} if item is None and self._has_structs else item, live))
+            except WrongValue as wrong:
+                wrong.path.append(f"[{index}]")
+                raise
+        return taken or OMITTED
+
+    def absent(self, live: bool) -> Any:
+        """``OMITTED``: Go drops a list that is nil."""
+        return OMITTED
+
+
+class Map(Recognized):
+    """An object with free keys. Read, an empty one differs from none; written, it is dropped.
+
+    Args:
+        item: the type of the values; a null is its zero.
+    """
+
+    def __init__(self, item: Scalar) -> None:
+        self._item = item
+
+    @cached_property
+    def exact(self) -> Any:
+        """The type of the objects that are written as they stand."""
+        return map_type(self._item.exact, MAX_KEYS)
+
+    def take(self, value: Any, live: bool, *, shared: bool = False) -> Any:
+        """A copy of an object with free keys; ``OMITTED`` for an empty one that is written.
+
+        Args:
+            value: plain JSON.
+            live: the object is read, not written.
+            shared: its values are scalars, which need no copy either way.
+
+        Raises:
+            WrongValue: the value is not an object or has too many keys, or an item is of another kind.
+            TooComplex: the review has no steps left for it.
+        """
+        if type(value) is not dict:
+            raise WrongValue(f"is {kind_of(value)}, not an object")
+        if len(value) > MAX_KEYS:
+            raise WrongValue(f"has {len(value)} keys, more than {MAX_KEYS}")
+        spend(len(value), LISTED)
+        taken = {}
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise WrongValue("has a key that is not a string")
+            try:
+                taken[key] = self._item.take(self._item.zero if item is None else item, live)
+            except WrongValue as wrong:
+                wrong.path.append(f"[{key[:100]!r}]")
+                raise
+        return taken if taken or live else OMITTED
+
+    def absent(self, live: bool) -> Any:
+        """``OMITTED``: Go drops a map that is nil."""
+        return OMITTED
+
+
+class Free:
+    """A value that no rule here reads: copied, without nulls."""
+
+    exact: Any = NEVER
+
+    def take(self, value: Any, live: bool) -> Any:
+        """A copy of the value.
+
+        Raises:
+            WrongValue: as of `copy_bounded`.
+        """
+        return copy_bounded(value)
+
+    share = take
+
+    def absent(self, live: bool) -> Any:
+        """``OMITTED``: an absent value is dropped."""
+        return OMITTED
+
+
+FREE: Final = Free()
+
+
+# By field, what becomes of it or of fields below it: None removes it.
+_Tree = dict[str, Any]
+
+
+def replace_fields(shape: Struct, changes: Mapping[str, Shape | None]) -> Struct:
+    """A shape with some fields replaced or removed; the given one stays as it is.
+
+    Args:
+        shape: the shape to start from.
+        changes: the new shape by the field's path, with dots and through lists; None removes the field. A path that
+            leads nowhere changes nothing, nor does one below a field that is replaced or removed.
+    """
+    tree: _Tree = {}
+    for path in sorted(changes):  # a field before those below it
+        *parents, name = path.split(".")
+        below = tree
+        for parent in parents:
+            below = below.setdefault(parent, {})
+            if not isinstance(below, dict):
+                break
+        else:
+            below[name] = changes[path]
+    return cast("Struct", _replace_field(shape, tree)) if tree else shape
+
+
+def _replace_field(shape: Shape, tree: _Tree) -> Shape:
+    if isinstance(shape, Value):
+        return Value(cast("Struct", _replace_field(shape.shape, tree)), left_out=shape.left_out)
+    if isinstance(shape, OrNull):
+        return OrNull(_replace_field(shape.shape, tree))
+    if isinstance(shape, List):
+        return List(_replace_field(shape.item, tree), shape.limit)
+    if not isinstance(shape, Struct):
+        return shape
+    fields: dict[str, Shape] = {}
+    for name, field in shape.fields.items():
+        change = tree.get(name, field)
+        if isinstance(change, dict):
+            fields[name] = _replace_field(field, change)
+        elif change is not None:
+            fields[name] = change
+    return type(shape)(**fields)
+
+
+def is_known(shape: Shape, value: Any) -> bool:
+    """Whether all members of a JSON value are fields of a shape, as strict decoding demands."""
+    if isinstance(shape, Value | OrNull):
+        return is_known(shape.shape, value)
+    if isinstance(shape, List) and isinstance(value, list):
+        return all(is_known(shape.item, item) for item in value)
+    if isinstance(shape, Struct) and isinstance(value, dict):
+        return all(name in shape.fields and is_known(shape.fields[name], item) for name, item in value.items())
+    return True
+
+
+# Larger ones are rare, and decoded each time: tenants write instancetypes too, and all that is kept stays below 10 MB.
+MAX_BYTES: Final = 4 * 1024
+MAX_OBJECTS: Final = 128
+
+# MessagePack, and not JSON, tells a number from its text where it is a key.
+_encode: Final = msgspec.msgpack.Encoder().encode
+_kept: Final[dict[tuple[Struct, bytes], Json]] = {}
+
+
+def decode_remembered(shape: Struct, value: Any, where: str) -> Json:
+    """What `decode` returns, shared by all who read an object of the same content, so that it must not be changed.
+
+    Messages show no keys that people chose: the object was read on behalf of someone who may not be allowed to read it.
+
+    Args:
+        shape: the object's type.
+        value: plain JSON.
+        where: the object's place, for messages.
+
+    Raises:
+        InputError: a value is of the wrong kind or absurdly large.
+    """
+    try:
+        content = _encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return decode(shape, value, where, quoting=False)
+    if len(content) > MAX_BYTES:
+        return decode(shape, value, where, quoting=False)
+    key = shape, content
+    known = _kept.get(key)
+    if known is None:
+        # On a budget of its own: what a review may take must not depend on what others have read before it.
+        known = StepBudget().run(decode, shape, value, where, quoting=False)
+        if len(_kept) >= MAX_OBJECTS:
+            del _kept[next(iter(_kept))]
+        _kept[key] = known
+    return known

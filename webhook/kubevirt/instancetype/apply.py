@@ -1,7 +1,12 @@
-"""Applying an instancetype to a VMI's spec, or saying what is in its way (KubeVirt, pkg/instancetype/apply).
+"""Applying an instancetype to a VMI's spec, or saying what is in its way, and expanding VMs.
 
-The functions here, in `preference` and in `defaults` change the spec that they are given: one step of many in `vmi`,
-`expand` or `admission`, whose inputs are copies. Everything that they put into it is a copy, too.
+KubeVirt, pkg/instancetype/apply and pkg/instancetype/expand. The functions here, in `preferences` and in `defaults`
+change the spec that they are given: one step of many, whose inputs are copies. Everything that they put into it is a
+copy, too.
+
+Expansion is what ``virtctl expand`` and the reference policies ``expand`` and ``expandAll`` do, and not the same as
+what a VMI gets: preferences about automatic devices come too late there, and KubeVirt's defaults are frozen into the
+VM.
 """
 
 from __future__ import annotations
@@ -11,17 +16,15 @@ from typing import Any, Final
 
 from webhook.k8s import quantity
 from webhook.k8s.quantity import Computed
-from webhook.kubevirt.go_json.origins import Note, Origin, ignore
-from webhook.kubevirt.go_json.structs import Json, copy_json
-from webhook.kubevirt.instancetype import cpu_topology
-from webhook.kubevirt.instancetype.conflict import Conflict
-from webhook.kubevirt.preference import apply as preferences
+from webhook.kubevirt import defaults
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.go_json.origins import Note, Origin, Origins, ignore
+from webhook.kubevirt.go_json.structs import Json, copy_json, encode
+from webhook.kubevirt.instancetype import preferences
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER
+from webhook.kubevirt.rejection import TEMPLATE_BASE, Conflict, Conflicts, Get
 from webhook.kubevirt.releases.capabilities import MEMORY_CONFLICT_PER_MEMBER
-from webhook.kubevirt.rules import NEWEST, Rules
-
-# Of a VM's template, and of a VMI.
-TEMPLATE_BASE: Final = "spec.template.spec"
-VMI_BASE: Final = "spec"
+from webhook.kubevirt.rules import NEWEST, Rules, read_vm
 
 # By the instancetype's spelling, the VMI's.
 _CPU_FIELDS: Final = {
@@ -33,7 +36,7 @@ _CPU_FIELDS: Final = {
 }
 
 
-def apply(  # noqa: PLR0913 - the arguments of KubeVirt's own function
+def apply_instancetype(  # noqa: PLR0913 - the arguments of KubeVirt's own function
     instancetype: Json | None,
     preference: Json | None,
     spec: Json,
@@ -113,7 +116,7 @@ def _cpu(wanted: Json, preference: Json | None, domain: Json) -> list[str]:
             cpu[mine] = copy_json(wanted[name])
     if "maxSockets" in wanted:
         cpu["maxSockets"] = wanted["maxSockets"]
-    cpu["sockets"], cpu["cores"], cpu["threads"] = cpu_topology.divide(wanted["guest"], preference)
+    cpu["sockets"], cpu["cores"], cpu["threads"] = preferences.divide(wanted["guest"], preference)
     return []
 
 
@@ -153,3 +156,105 @@ def _annotations(instancetype: Json, annotations: dict[str, Any]) -> list[str]:
         if annotations.setdefault(key, value) != value:
             conflicts.append(f"annotations.{key}")
     return conflicts
+
+
+def expand(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Json:
+    """The VM with what its matchers name written out, and without the matchers; unchanged where it has none.
+
+    Args:
+        vm: plain JSON.
+        get: looks up instancetypes, preferences and revisions.
+        configuration: the cluster's settings.
+
+    Returns:
+        A new object that shares nothing with ``vm``.
+
+    Raises:
+        Conflicts: the VM and the instancetype set the same fields.
+        Rejection: an object is missing, the default interface is forbidden, or KubeVirt would crash.
+        InputError: an object is malformed.
+    """
+    decoded, _ = _expand(vm, get, configuration, traced=False)
+    return encode(configuration.rules.types.vm, decoded)
+
+
+def explain_expansion(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple[Json, dict[str, Origin]]:
+    """The VM with what its matchers name written out, and where every field came from.
+
+    Args:
+        vm: plain JSON.
+        get: looks up instancetypes, preferences and revisions.
+        configuration: the cluster's settings.
+
+    Returns:
+        A new object that shares nothing with ``vm``, and the origin of each of its leaves by the leaf's path.
+
+    Raises:
+        Conflicts: the VM and the instancetype set the same fields.
+        Rejection: an object is missing, the default interface is forbidden, or KubeVirt would crash.
+        InputError: an object is malformed.
+    """
+    decoded, origins = _expand(vm, get, configuration, traced=True)
+    expanded = encode(configuration.rules.types.vm, decoded)
+    return expanded, origins.by_path(expanded)
+
+
+def _expand(vm: Any, get: Get, configuration: ClusterConfig, *, traced: bool) -> tuple[Json, Origins]:
+    rules = configuration.rules
+    decoded = read_vm(vm, rules)
+    # Watching copies the whole VM at every change.
+    before = Origins(decoded, given=vm) if traced else Origins({})
+    if any(matcher.field in decoded["spec"] for matcher in MATCHERS):
+        instancetype = INSTANCETYPE_MATCHER.find_spec(decoded, get, rules)
+        preference = PREFERENCE_MATCHER.find_spec(decoded, get, rules)
+        decoded, origins = resolve_matchers(decoded, instancetype, preference, configuration, traced=traced)
+        origins.inherit(before)
+        return decoded, origins
+    return decoded, before
+
+
+def resolve_matchers(
+    vm: Json,
+    found_instancetype: Json | None,
+    found_preference: Json | None,
+    configuration: ClusterConfig,
+    *,
+    traced: bool = True,
+) -> tuple[Json, Origins]:
+    """The expansion of a decoded VM from the specs of what it names, and who set its fields.
+
+    Args:
+        vm: decoded; it stays as it is.
+        found_instancetype: the spec of the instancetype that the VM names, decoded; None: it names none.
+        found_preference: the spec of the preference that the VM names, decoded; None: it names none.
+        configuration: the cluster's settings.
+        traced: remember the origins, which takes time; False: they are empty.
+
+    Returns:
+        A new decoded VM, and the origins of its fields.
+
+    Raises:
+        Conflicts: the VM and the instancetype set the same fields.
+        Rejection: the default interface is forbidden, or KubeVirt would crash.
+        InputError: an object is malformed.
+    """
+    expanded: Json = copy_json(vm)
+    origins = Origins(expanded if traced else {})
+    note = origins.note
+    template = expanded["spec"]["template"]
+    spec, annotations = template["spec"], template["metadata"].setdefault("annotations", {})
+    defaults.disks(spec)
+    note(Origin.KUBEVIRT)
+    defaults.network_interface(spec, configuration)
+    note(configuration.origin("network_interface"))
+    conflicts = apply_instancetype(
+        found_instancetype, found_preference, spec, annotations, TEMPLATE_BASE, note, configuration.rules
+    )
+    if conflicts:
+        raise Conflicts(conflicts)
+    defaults.spec_defaults(spec, configuration, note)
+    for matcher in MATCHERS:
+        expanded["spec"].pop(matcher.field, None)
+        expanded["status"].pop(matcher.reference, None)
+    note(Origin.KUBEVIRT)
+    return expanded, origins

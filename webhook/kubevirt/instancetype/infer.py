@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from webhook.kubevirt.go_json.structs import STRING, STRING_ALWAYS, STRING_POINTER, Json, Struct, Value, decode
-from webhook.kubevirt.instancetype.conflict import Rejection
-from webhook.kubevirt.instancetype.matcher import MATCHERS, Matcher
-from webhook.kubevirt.lookup import Get, get_required
+from webhook.kubevirt.instancetype.find import MATCHERS, Matcher
+from webhook.kubevirt.rejection import Get, Rejection, get_required
 from webhook.kubevirt.releases.capabilities import INFERS_FROM_SNAPSHOTS
 from webhook.kubevirt.rules import NEWEST, Rules
 from webhook.kubevirt.types.core import METADATA

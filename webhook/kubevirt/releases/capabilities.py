@@ -6,9 +6,106 @@ each. The table in docs/fidelity.md is made of this module by ``python hack/capa
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple
 
-from webhook.kubevirt.releases.capability import Capability, capability
+# What stands behind the numbers (a pre-release, a commit, a vendor's build) never changes the rules here.
+_WRITTEN: Final = re.compile(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:[-+_][0-9A-Za-z._+-]{0,200})?")
+
+
+class Version(NamedTuple):
+    """A release of KubeVirt. Versions compare by age."""
+
+    major: int
+    minor: int
+    patch: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}.{self.patch}"
+
+    @property
+    def line(self) -> tuple[int, int]:
+        """The minor version, whose patch releases follow each other."""
+        return self.major, self.minor
+
+
+# Of every supported minor version the patch release whose rules are known; the last is the newest.
+KNOWN: Final = (Version(1, 6, 6), Version(1, 7, 4), Version(1, 8, 4), Version(1, 9, 0))
+OLDEST: Final = Version(1, 6, 0)
+NEWEST: Final = KNOWN[-1]
+
+_PATCHES: Final = {version.line: version.patch for version in KNOWN}
+# OpenShift Virtualization counts its own versions: 4.20 is built from KubeVirt 1.6, 4.21 from 1.7, and so on.
+_OPENSHIFT: Final = 4
+_OPENSHIFT_AHEAD: Final = 14
+_FIRST_OPENSHIFT: Final = 14
+
+
+def parse_version(text: str) -> Version | None:
+    """The KubeVirt version that a text names; None where it names none.
+
+    Args:
+        text: ``1.7``, ``v1.7.4``, ``v1.9.0-rc.1``, or a version of OpenShift Virtualization such as ``4.20.1``. Without
+            a patch release, and for OpenShift Virtualization, whose patch releases do not follow KubeVirt's, the last
+            known one of the minor version.
+    """
+    match = _WRITTEN.fullmatch(text)
+    if match is None:
+        return None
+    major, minor, patch = (None if number is None else int(number) for number in match.groups())
+    assert major is not None
+    assert minor is not None
+    if major == _OPENSHIFT and minor >= _FIRST_OPENSHIFT:
+        major, minor, patch = 1, minor - _OPENSHIFT_AHEAD, None
+    return Version(major, minor, _PATCHES.get((major, minor), 0) if patch is None else patch)
+
+
+# Compared and hashed by identity: a set of them is looked up several times in each review.
+@dataclass(frozen=True, slots=True, eq=False)
+class Capability:
+    """A difference between releases.
+
+    Attributes:
+        what: what a release that has it does, a clause that goes on "KubeVirt …".
+        source: KubeVirt's pull request or commit, else the package.
+        since: the first releases that have it: the first patch release of each minor version that got it later than
+            the minor version did. Later minor versions have it, earlier ones do not.
+        until: the first releases that do not have it any more, in the same way; empty: it is still there.
+        never: single releases that lack it.
+    """
+
+    what: str
+    source: str
+    since: tuple[Version, ...]
+    until: tuple[Version, ...] = ()
+    never: frozenset[Version] = frozenset()
+
+    def is_in(self, version: Version) -> bool:
+        """Whether a release has it."""
+        return is_reached(self.since, version) and not is_reached(self.until, version) and version not in self.never
+
+
+# A review asks a dozen times, always of the same release.
+@lru_cache(maxsize=1024)
+def is_reached(firsts: tuple[Version, ...], version: Version) -> bool:
+    """Whether a release is at or after the first ones of a change, of which each minor version may have its own."""
+    for first in firsts:
+        if first.line == version.line:
+            return version >= first
+    return any(first.line < version.line for first in firsts)
+
+
+def capability(what: str, source: str, *, since: str, until: str = "", never: str = "") -> Capability:
+    """A capability whose releases are written ``1.6.4 1.7.2 1.8.0``."""
+    return Capability(what, source, releases(since), releases(until), frozenset(releases(never)))
+
+
+def releases(text: str) -> tuple[Version, ...]:
+    """Releases written ``1.6.4 1.7.2``, each in full."""
+    return tuple(Version(*map(int, release.split("."))) for release in text.split())
+
 
 # What KubeVirt's webhook for VMs does.
 FILLS_MATCHER_KIND: Final = capability(

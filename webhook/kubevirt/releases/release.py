@@ -1,17 +1,25 @@
-"""A release of KubeVirt: what it can do and what it knows."""
+"""A release of KubeVirt: which one runs in a cluster, what it can do, and which feature gates are open in it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from webhook.kubevirt.releases import capabilities as versions
 from webhook.kubevirt.releases import fields
-from webhook.kubevirt.releases import version as versions
-from webhook.kubevirt.releases.capabilities import CAPABILITIES
-from webhook.kubevirt.releases.capability import Capability
-from webhook.kubevirt.releases.definitions import Definitions
-from webhook.kubevirt.releases.version import Version
+from webhook.kubevirt.releases.capabilities import (
+    CAPABILITIES,
+    OPENS_BETA_GATES,
+    Capability,
+    Version,
+    is_reached,
+    parse_version,
+    releases,
+)
+from webhook.kubevirt.releases.fields import Definitions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,3 +84,100 @@ def release_of(version: Version, definitions: Definitions | None = None) -> Rele
 
 
 NEWEST: Final = release_of(versions.NEWEST)
+
+
+def detect(observed: str, target: str, operator: str, definitions: Definitions | None = None) -> Release | None:
+    """The release whose rules count; None where nothing shows which one that is.
+
+    During an update the components of both versions run. The older one's rules count until it is done: what it admits
+    the newer one admits, and what it does not know is not written.
+
+    Args:
+        observed: ``observedKubeVirtVersion``, which follows when an update is done.
+        target: ``targetKubeVirtVersion``, which is ahead during an update.
+        operator: ``operatorVersion``; it counts where a vendor's build writes digests of images into the other two.
+        definitions: what the cluster's definitions know; they show the release where none of the texts names one.
+    """
+    named = [version for text in (observed, target) if (version := parse_version(text))]
+    version = min(named) if named else parse_version(operator)
+    if version is None and definitions is not None:
+        version = definitions.version
+    if version is None:
+        return None
+    return release_of(version, definitions and definitions.settled(not is_updating(observed, target)))
+
+
+def declare(version: Version, named: Release | None, definitions: Definitions | None) -> Release:
+    """The release that the settings declare, whatever the KubeVirt object says.
+
+    Args:
+        version: the version that they declare.
+        named: the release that the object names; None where it names none.
+        definitions: what the cluster's definitions know.
+    """
+    if definitions is None:
+        return release_of(version)
+    shown = named.version if named else definitions.version
+    is_updated = named is None or named.definitions is None or named.definitions.is_settled
+    return release_of(version, definitions.settled(is_updated and (shown is None or shown.line == version.line)))
+
+
+def is_updating(observed: str, target: str) -> bool:
+    """Whether KubeVirt is being updated: its components are not all of the version that its operator installs."""
+    return bool(observed and target) and observed != target
+
+
+# The gate of the queue in which migrations wait by their priority.
+MIGRATION_QUEUE: Final = "MigrationPriorityQueue"
+
+# The first releases that know a gate which not all of them know.
+_KNOWN: Final[Mapping[str, tuple[Version, ...]]] = {
+    name: releases(first)
+    for name, first in {
+        "ConfigurableHypervisor": "1.8.0",
+        "CrossArchitectureVirtualization": "1.9.0",
+        "IOMMUFD": "1.9.0",
+        MIGRATION_QUEUE: "1.7.0",
+    }.items()
+}
+# The first releases in which a gate is in beta, and in which it has become generally available; any other is in alpha.
+_BETA: Final[Mapping[str, tuple[Version, ...]]] = {
+    name: releases(first)
+    for name, first in {
+        "DeclarativeHotplugVolumes": "1.9.0",
+        "GPUsWithDRA": "1.9.0",
+        "HostDevicesWithDRA": "1.9.0",
+        "ImageVolume": "1.7.0",
+        MIGRATION_QUEUE: "1.8.0",
+        "VmiMemoryOverheadReport": "1.9.0",
+        "WorkloadEncryptionSEV": "1.9.0",
+    }.items()
+}
+_GENERALLY_AVAILABLE: Final[Mapping[str, tuple[Version, ...]]] = {
+    name: releases(first)
+    for name, first in {
+        MIGRATION_QUEUE: "1.9.0",
+        "PanicDevices": "1.9.0",
+        "VideoConfig": "1.9.0",
+    }.items()
+}
+
+
+# Every review of a migration asks for the same few.
+@lru_cache(maxsize=256)
+def is_open(release: Release, gate: str, enabled: AbstractSet[str], disabled: AbstractSet[str]) -> bool:
+    """Whether a feature gate is open.
+
+    Args:
+        release: the release of KubeVirt.
+        gate: the name of the feature gate.
+        enabled: what ``developerConfiguration.featureGates`` names, which counts more.
+        disabled: what ``disabledFeatureGates`` names.
+    """
+    version = release.rules_version
+    if gate in _KNOWN and not is_reached(_KNOWN[gate], version):
+        return False
+    if gate in enabled or is_reached(_GENERALLY_AVAILABLE.get(gate, ()), version):
+        return True
+    in_beta = release.has(OPENS_BETA_GATES) and is_reached(_BETA.get(gate, ()), version)
+    return in_beta and gate not in disabled

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook.kubevirt.go_json.containers import List
 from webhook.kubevirt.go_json.structs import (
     BOOL_POINTER,
     EMPTY,
@@ -17,26 +16,33 @@ from webhook.kubevirt.go_json.structs import (
     UINT32,
     UINT32_ALWAYS,
     UINT32_POINTER,
+    List,
     Struct,
     Value,
 )
-from webhook.kubevirt.types.core import METADATA, STRING_MAP
-from webhook.kubevirt.types.devices import BLOCK_SIZE, FEATURE_STATE, GPU, HOST_DEVICE, TPM, VIRTUAL_GPU_OPTIONS
-from webhook.kubevirt.types.domain import (
+from webhook.kubevirt.types.core import (
     APIC,
+    BLOCK_SIZE,
     CLOCK_OFFSET,
     CPU_FEATURES,
     EFI,
+    FEATURE_STATE,
+    GPU,
+    HOST_DEVICE,
     HUGEPAGES,
     HYPERV,
     IO_THREADS,
     KVM,
     LAUNCH_SECURITY,
+    METADATA,
     NUMA,
     REALTIME,
+    STRING_MAP,
     TIMER,
+    TPM,
+    TYPE,
+    VIRTUAL_GPU_OPTIONS,
 )
-from webhook.kubevirt.types.machines import TYPE
 
 _INSTANCETYPE_SPEC: Final = Struct(
     nodeSelector=STRING_MAP,

@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin, Origins
 from webhook.kubevirt.go_json.structs import Json, decode, encode
-from webhook.kubevirt.instancetype import expand
-from webhook.kubevirt.instancetype.conflict import Cause, Conflicts, Rejection
-from webhook.kubevirt.instancetype.matcher import MATCHERS
-from webhook.kubevirt.lookup import Get
-from webhook.kubevirt.vm.manifest import read_vm
-from webhook.kubevirt.vm.sync import Round
-from webhook.kubevirt.webhooks import vm_admitter, vmi_mutator
-from webhook.kubevirt.webhooks.vm_admitter import VmAdmission
+from webhook.kubevirt.instancetype.apply import explain_expansion
+from webhook.kubevirt.instancetype.find import MATCHERS
+from webhook.kubevirt.rejection import Cause, Conflicts, Get, Rejection
+from webhook.kubevirt.rules import read_vm
+from webhook.kubevirt.vm.controller import Round
+from webhook.kubevirt.webhooks import VmAdmission
 
 _ORIGINS: Final = {"instancetype": Origin.INSTANCETYPE, "preference": Origin.PREFERENCE}
 
@@ -103,9 +102,9 @@ def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: Clust
     if old is None:
         # The API server's first one, whatever an exported manifest says.
         given["metadata"]["generation"] = 1
-    _admit(lambda: vm_admitter.amend(given, seen.get, new_uuid, configuration, old, origins.note))
+    _admit(lambda: webhooks.amend_vm(given, seen.get, new_uuid, configuration, old, origins.note))
     amended = encode(types.vm, given)
-    _admit(lambda: vm_admitter.validate(amended, seen.get, configuration))
+    _admit(lambda: webhooks.validate_vm(amended, seen.get, configuration))
     named = _find_named(read_vm(amended, configuration.rules), volumes, seen)
     try:
         whole = Round(amended, seen.get, configuration, origins)
@@ -148,7 +147,7 @@ def expand_vm(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Cre
     """
     seen = _Seen(get)
     try:
-        obj, origins = expand.explain(vm, seen.get, configuration)
+        obj, origins = explain_expansion(vm, seen.get, configuration)
     except Rejection as rejection:
         raise _deny(Stage.EXPANSION, rejection) from None
     return Created(obj, origins, _find_named(read_vm(vm, configuration.rules), {}, seen))
@@ -204,7 +203,7 @@ def _store(
     vmi: Json, origins: Origins, configuration: ClusterConfig, new_uuid: Callable[[], str]
 ) -> tuple[Json, dict[str, Origin]]:
     try:
-        vmi_mutator.mutate(vmi, configuration, new_uuid, origins.note)
+        webhooks.mutate_vmi(vmi, configuration, new_uuid, origins.note)
     except Rejection as rejection:
         raise _deny(Stage.VMI_WEBHOOK, rejection) from None
     # The VMI that virt-controller sends is read anew by the webhook: what was computed loses its format there.

@@ -12,19 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from webhook import names
+from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin, leaves
 from webhook.kubevirt.go_json.structs import Json, decode, encode
-from webhook.kubevirt.instancetype.conflict import Rejection
-from webhook.kubevirt.instancetype.matcher import MATCHERS
-from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.instancetype.find import MATCHERS
+from webhook.kubevirt.rejection import Get, Rejection
+from webhook.kubevirt.releases.capabilities import KNOWN
 from webhook.kubevirt.releases.release import Release, release_of
-from webhook.kubevirt.releases.version import KNOWN
-from webhook.kubevirt.rules import rules_of
-from webhook.kubevirt.vm.manifest import read_vm
-from webhook.kubevirt.vm.sync import Round
-from webhook.kubevirt.vm.vmi import Built
-from webhook.kubevirt.webhooks import vmi_mutator
+from webhook.kubevirt.rules import read_vm, rules_of
+from webhook.kubevirt.vm.controller import Built, Round
 
 _GENERATION: Final = "kubevirt.io/vm-generation"
 _PRESET: Final = "virtualmachinepreset.kubevirt.io/"
@@ -141,7 +138,7 @@ def _compare(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tuple
 def _build(vm: Any, get: Get, configuration: ClusterConfig, *, traced: bool) -> Built:
     """The VMI as it is stored, after KubeVirt's own webhook."""
     built = Round(vm, get, configuration).build(traced=traced)
-    vmi_mutator.mutate(built.vmi, configuration, str, built.origins.note)
+    webhooks.mutate_vmi(built.vmi, configuration, str, built.origins.note)
     return built
 
 

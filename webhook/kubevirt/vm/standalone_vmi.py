@@ -11,18 +11,22 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from webhook.k8s import quantity
+from webhook.kubevirt import defaults
 from webhook.kubevirt.config import ClusterConfig
-from webhook.kubevirt.defaults import vmi_spec
-from webhook.kubevirt.go_json.remembered import decode_remembered
-from webhook.kubevirt.go_json.structs import Json, Struct, Value, check_size, copy_written, share, share_changes
-from webhook.kubevirt.instancetype import apply as apply_instancetype
-from webhook.kubevirt.instancetype import cpu_topology
-from webhook.kubevirt.instancetype.apply import TEMPLATE_BASE, VMI_BASE
-from webhook.kubevirt.instancetype.conflict import Cause, Conflicts
-from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.instancetype.reference import SpecReference
-from webhook.kubevirt.preference import apply as apply_preference
-from webhook.kubevirt.preference import requirements
+from webhook.kubevirt.go_json.structs import (
+    Json,
+    Struct,
+    Value,
+    check_size,
+    copy_written,
+    decode_remembered,
+    share,
+    share_changes,
+)
+from webhook.kubevirt.instancetype import preferences
+from webhook.kubevirt.instancetype.apply import apply_instancetype
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher, SpecReference
+from webhook.kubevirt.rejection import TEMPLATE_BASE, VMI_BASE, Cause, Conflicts
 from webhook.kubevirt.rules import Rules
 
 
@@ -60,20 +64,20 @@ def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configu
     wanted = [_spec(matcher, objects, rules) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
     spec, annotations = changed["spec"], changed["metadata"]["annotations"]
     if wanted[0] is not None:
-        cause = cpu_topology.check_divisible(wanted[0]["cpu"]["guest"], wanted[1])
+        cause = preferences.check_divisible(wanted[0]["cpu"]["guest"], wanted[1])
         if cause is not None:
             raise cause
         # What virt-controller applies it has captured before, in canonical form: the share of it that is requested
         # depends on that.
         memory = wanted[0]["memory"]
         wanted[0] = {**wanted[0], "memory": {**memory, "guest": quantity.canonical(memory["guest"])}}
-    vmi_spec.disks(spec)
-    apply_preference.autoattach(wanted[1], spec)
-    vmi_spec.input_device(spec)
-    vmi_spec.network_interface(spec, configuration)
+    defaults.disks(spec)
+    preferences.autoattach(wanted[1], spec)
+    defaults.input_device(spec)
+    defaults.network_interface(spec, configuration)
     for matcher, (reference, _) in objects.items():
         annotations[matcher.name_annotation(reference.kind)] = reference.name
-    conflicts = apply_instancetype.apply(wanted[0], wanted[1], spec, annotations, VMI_BASE, rules=rules)
+    conflicts = apply_instancetype(wanted[0], wanted[1], spec, annotations, VMI_BASE, rules=rules)
     if conflicts:
         raise Conflicts(conflicts).in_vmi()
     _check(wanted[0], wanted[1], spec, configuration)
@@ -109,6 +113,6 @@ def _check(wanted: Json | None, preferred: Json | None, spec: Json, configuratio
     """What the preference requires, of the spec with KubeVirt's defaults."""
     if "requirements" not in (preferred or {}):
         return
-    cause = requirements.check(wanted, preferred, vmi_spec.size_defaults(spec, configuration))
+    cause = preferences.check(wanted, preferred, defaults.size_defaults(spec, configuration))
     if cause is not None:
         raise Cause(cause.reason, cause.what, cause.field.replace(TEMPLATE_BASE, VMI_BASE))

@@ -14,7 +14,7 @@ from webhook.facts import Facts, ListKey, ObjectKey
 from webhook.k8s.pods import Eviction
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
-from webhook.kubevirt.releases.gates import MIGRATION_QUEUE
+from webhook.kubevirt.releases.release import MIGRATION_QUEUE
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS, LauncherPod, Migration, Vmi
 from webhook.policies.common import accounts, migration_targets
 from webhook.policies.common import messages as common

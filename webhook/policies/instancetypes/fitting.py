@@ -9,14 +9,19 @@ import msgspec
 
 from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason
 from webhook.k8s.views import Unstructured
+from webhook.kubevirt import webhooks
 from webhook.kubevirt.go_json.structs import Json, share
-from webhook.kubevirt.instancetype import cpu_topology
-from webhook.kubevirt.instancetype.conflict import Crash, Rejection
-from webhook.kubevirt.instancetype.cpu_topology import Topology
-from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.instancetype.reference import SpecReference
-from webhook.kubevirt.types.machines import MATCHER
-from webhook.kubevirt.webhooks import vm_admitter
+from webhook.kubevirt.instancetype import preferences
+from webhook.kubevirt.instancetype.find import (
+    INSTANCETYPE_MATCHER,
+    MATCHERS,
+    PREFERENCE_MATCHER,
+    Matcher,
+    SpecReference,
+)
+from webhook.kubevirt.instancetype.preferences import Topology
+from webhook.kubevirt.rejection import Crash, Rejection
+from webhook.kubevirt.types.core import MATCHER
 from webhook.names import Code
 from webhook.policies.instancetypes import messages
 from webhook.policies.instancetypes.lookups import Lookups
@@ -172,8 +177,8 @@ def objection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Rejection
         vm = {**vm, "spec": {field: value for field, value in spec.items() if field not in inferred}}
     lookups.passed_over = False
     configuration = lookups.configuration()
-    find = vm_admitter.remember_specs(lookups.get, configuration.rules)
-    rejection = vm_admitter.objection(vm, lookups.get, configuration, find)
+    find = webhooks.remember_specs(lookups.get, configuration.rules)
+    rejection = webhooks.find_denial(vm, lookups.get, configuration, find)
     if rejection is not None:
         return rejection
     preference = find(PREFERENCE_MATCHER, vm) if added and lookups.passed_over else None
@@ -193,7 +198,7 @@ def preference_of(vm: Json, lookups: Lookups) -> Json:
 def _is_demanding(vm: Json, lookups: Lookups) -> bool:
     """Whether a preference fits some instancetypes only: by requirements, by a spread, or by CPU features."""
     preference = preference_of(vm, lookups)
-    spreads = cpu_topology.preferred_topology(preference) is Topology.SPREAD
+    spreads = preferences.preferred_topology(preference) is Topology.SPREAD
     return spreads or "requirements" in preference or "preferredCPUFeatures" in preference.get("cpu", {})
 
 

@@ -9,13 +9,13 @@ from webhook.facts import Facts, ListKey, ObjectKey
 from webhook.k8s.views import Unstructured
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype import provenance
-from webhook.kubevirt.instancetype.reference import SpecReference
+from webhook.kubevirt.instancetype import revisions
+from webhook.kubevirt.instancetype.find import SpecReference
+from webhook.kubevirt.releases.capabilities import OLDEST
 from webhook.kubevirt.releases.release import Release
-from webhook.kubevirt.releases.version import OLDEST
 from webhook.kubevirt.resources import PRESETS, UNSTRUCTURED
 from webhook.kubevirt.rules import Rules
-from webhook.kubevirt.vm import preset
+from webhook.kubevirt.vm import size
 from webhook.policies.common.required_facts import read, read_configuration
 
 
@@ -123,7 +123,7 @@ class Lookups:
         sizing = None
         for facts in (self._facts, self._facts.fresh()):
             presets = read(facts, ListKey(PRESETS, namespace), "the namespace's VirtualMachineInstancePresets")
-            sizing = preset.sizing_preset((stored.plain() for stored in presets or ()), metadata)
+            sizing = size.sizing_preset((stored.plain() for stored in presets or ()), metadata)
             if sizing is None:
                 break
         return sizing
@@ -157,4 +157,4 @@ class Lookups:
 
 def _is_captured(revision: Unstructured, plain: Json) -> bool:
     data = plain.get("data")
-    return isinstance(data, dict) and provenance.is_captured(revision.meta, data.get("kind"), data.get("apiVersion"))
+    return isinstance(data, dict) and revisions.is_captured(revision.meta, data.get("kind"), data.get("apiVersion"))

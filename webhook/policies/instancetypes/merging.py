@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.kubevirt.instancetype.matcher import Matcher
-from webhook.kubevirt.instancetype.reference import SpecReference
+from webhook.kubevirt.instancetype.find import Matcher, SpecReference
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.instancetypes import messages
 from webhook.policies.instancetypes.lookups import Lookups

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from webhook import names
 from webhook.admission.decision import Reason
 from webhook.errors import quote
-from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS
 from webhook.names import Code
 
 _TEMPLATE_DOMAIN = "spec.template.spec.domain"

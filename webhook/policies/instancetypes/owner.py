@@ -10,10 +10,9 @@ from webhook import names
 from webhook.admission.decision import Reason
 from webhook.k8s.views import Unstructured
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype import reference, revision
-from webhook.kubevirt.instancetype.conflict import Rejection
-from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.instancetype.reference import SpecReference
+from webhook.kubevirt.instancetype import find, revisions
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher, SpecReference
+from webhook.kubevirt.rejection import Rejection
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import messages
@@ -109,7 +108,7 @@ def is_allowed(matcher: Matcher, wanted: SpecReference, settings: InstancetypeSe
     """Whether the namespace lets its VMs and VMIs name this; preferences they always may."""
     if matcher is PREFERENCE_MATCHER or settings.allowed is None:
         return True
-    return reference.is_allowed(settings.allowed, matcher, wanted)
+    return find.is_allowed(settings.allowed, matcher, wanted)
 
 
 def not_allowed(wanted: SpecReference, namespace: str, settings: InstancetypeSettings) -> str:
@@ -162,7 +161,7 @@ def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[SpecR
     if given.get("name"):
         # An unknown kind names nothing; a revision beside it counts all the same.
         with suppress(Rejection):
-            yield reference.of_matcher(INSTANCETYPE_MATCHER, given)
+            yield find.of_matcher(INSTANCETYPE_MATCHER, given)
     if "revisionName" in given:
         # The list must hold: a revision can be replaced by another one of its name.
         stored = lookups.get_fresh("ControllerRevision", namespace, given["revisionName"])
@@ -171,8 +170,8 @@ def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[SpecR
             return
         # An odd one holds nothing that could run; KubeVirt says so when the VM is started.
         with suppress(Rejection):
-            payload = revision.payload(stored, INSTANCETYPE_MATCHER.shape(lookups.rules), lookups.rules)
-            yield SpecReference(payload["kind"], revision.label(stored) or payload["metadata"].get("name", ""))
+            payload = revisions.payload(stored, INSTANCETYPE_MATCHER.shape(lookups.rules), lookups.rules)
+            yield SpecReference(payload["kind"], revisions.label(stored) or payload["metadata"].get("name", ""))
 
 
 def default(matcher: Matcher, settings: InstancetypeSettings) -> str:

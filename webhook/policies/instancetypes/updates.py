@@ -21,11 +21,10 @@ from webhook.admission.wire import Request
 from webhook.errors import InputError
 from webhook.k8s.views import Unstructured
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype import reference
-from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.rules import Rules
-from webhook.kubevirt.views import UnstructuredVm
-from webhook.kubevirt.vm.manifest import share_vm
+from webhook.kubevirt.instancetype import find
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.rules import Rules, share_vm
+from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.kubevirt.vm.size import has_memory, size_field
 from webhook.names import Code
 from webhook.policies.common import messages as common
@@ -247,7 +246,7 @@ def _expanded_default(matcher: Matcher, old: Unstructured) -> Default | None:
     try:
         return Default(
             matcher,
-            reference.parse(matcher, injected_value, INJECTED_ANNOTATIONS[matcher.field]).matcher(),
+            find.parse(matcher, injected_value, INJECTED_ANNOTATIONS[matcher.field]).matcher(),
             injected_value,
         )
     except InputError:

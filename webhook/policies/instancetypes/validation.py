@@ -14,13 +14,13 @@ from webhook.admission.wire import Request
 from webhook.errors import InputError
 from webhook.facts import Facts
 from webhook.k8s.views import Unstructured
+from webhook.kubevirt import webhooks
 from webhook.kubevirt.go_json.structs import Json, decode
-from webhook.kubevirt.instancetype.conflict import Cause, Crash, NotFound, Rejection
-from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.types.machines import MATCHER
-from webhook.kubevirt.views import UnstructuredVm
-from webhook.kubevirt.vm.manifest import read_vm
-from webhook.kubevirt.webhooks import vm_admitter
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.rejection import Cause, Crash, NotFound, Rejection
+from webhook.kubevirt.rules import read_vm
+from webhook.kubevirt.types.core import MATCHER
+from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.names import Code
 from webhook.policies.common import messages as common
 from webhook.policies.common.ownership import Manifests
@@ -93,7 +93,7 @@ def _evaluate(
     missing = [cause for matcher in changed for cause in _missing(matcher, decoded, lookups)]
     if missing and settings.missing == "deny":
         return _deny(Code.MISSING, 422, missing)
-    answer = vm_admitter.evaluate(decoded, lookups.get, lookups.configuration())
+    answer = webhooks.evaluate_vm(decoded, lookups.get, lookups.configuration())
     if not answer.is_allowed:
         ways_out = _ways_out(vm, request.operation, candidate, lookups)
         return _deny(Code.DENIED, answer.code, answer.causes, answer.message, ways_out)
@@ -144,7 +144,7 @@ def _fits(without: Sequence[Matcher], candidate: Json, lookups: Lookups) -> bool
     spec = {field: value for field, value in candidate["spec"].items() if field not in left_out}
     try:
         vm = read_vm({**candidate, "spec": spec}, lookups.rules)
-        return vm_admitter.evaluate(vm, lookups.get, lookups.configuration()).is_allowed
+        return webhooks.evaluate_vm(vm, lookups.get, lookups.configuration()).is_allowed
     except Crash:
         return False
 

@@ -18,12 +18,11 @@ from webhook.admission.wire import Request
 from webhook.errors import InputError
 from webhook.facts import Facts
 from webhook.k8s.views import Unstructured
-from webhook.kubevirt import lookup
+from webhook.kubevirt import rejection
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype import reference
-from webhook.kubevirt.instancetype.conflict import CAUSES_SHOWN, Cause, Conflicts, Rejection
-from webhook.kubevirt.instancetype.matcher import MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.instancetype.reference import SpecReference
+from webhook.kubevirt.instancetype import find
+from webhook.kubevirt.instancetype.find import MATCHERS, PREFERENCE_MATCHER, Matcher, SpecReference
+from webhook.kubevirt.rejection import CAUSES_SHOWN, Cause, Conflicts, Rejection
 from webhook.kubevirt.vm import standalone_vmi
 from webhook.kubevirt.vm.size import size_field
 from webhook.kubevirt.vm.standalone_vmi import Filled
@@ -150,7 +149,7 @@ def _fill(
         if whole is not None:
             existing[matcher] = named, whole
         else:
-            missing = lookup.not_found(named.kind, named.name)
+            missing = rejection.not_found(named.kind, named.name)
             _give_up(wish, Code.MISSING, Denial(422, f"{_place(wish)}: {missing.what}"), warnings)
     filled, fitting = _fit(vmi, namespace, existing, references, lookups, warnings)
     if filled is None:
@@ -168,7 +167,7 @@ def _resolve(
     wish: _Wanted, namespace: str, settings: InstancetypeSettings, warnings: list[Reason]
 ) -> SpecReference | None:
     try:
-        named = reference.parse(wish.matcher, wish.text, _place(wish))
+        named = find.parse(wish.matcher, wish.text, _place(wish))
     except InputError as error:
         _give_up(wish, Code.DENIED, Denial(422, str(error)), warnings)
         return None

@@ -14,13 +14,18 @@ from webhook.errors import InputError
 from webhook.facts import Facts
 from webhook.k8s.views import Unstructured
 from webhook.kubevirt.go_json.structs import Json, encode
-from webhook.kubevirt.instancetype import expand, reference
-from webhook.kubevirt.instancetype.conflict import Rejection
-from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.instancetype.reference import SpecReference
-from webhook.kubevirt.preference import apply as apply_preference
-from webhook.kubevirt.views import UnstructuredVm
-from webhook.kubevirt.vm.manifest import read_vm, share_vm
+from webhook.kubevirt.instancetype import find, preferences
+from webhook.kubevirt.instancetype.apply import expand
+from webhook.kubevirt.instancetype.find import (
+    INSTANCETYPE_MATCHER,
+    MATCHERS,
+    PREFERENCE_MATCHER,
+    Matcher,
+    SpecReference,
+)
+from webhook.kubevirt.rejection import Rejection
+from webhook.kubevirt.rules import read_vm, share_vm
+from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.kubevirt.vm.size import size_field
 from webhook.names import Code
 from webhook.policies.common import messages as common
@@ -134,7 +139,7 @@ def _named_references(spec: Json) -> Iterator[SpecReference]:
         given = spec.get(matcher.field)
         if given and given.get("name") and "revisionName" not in given:
             with suppress(Rejection):
-                yield reference.of_matcher(matcher, given)
+                yield find.of_matcher(matcher, given)
 
 
 def _size_field(spec: Json) -> str | None:
@@ -173,7 +178,7 @@ def _default_for(
         findings.note(why_not)
         return None
     try:
-        wanted = reference.parse(matcher, text, owner.DEFAULT_ANNOTATIONS[matcher.field])
+        wanted = find.parse(matcher, text, owner.DEFAULT_ANNOTATIONS[matcher.field])
     except InputError as error:
         findings.note(messages.default_unusable(matcher.field, str(error)), warn=True)
         return None
@@ -230,9 +235,9 @@ def _expand(
         return None
     shape = lookups.rules.types.vm
     # KubeVirt does this when it admits a VM, and so before it ever expands one.
-    apply_preference.storage_class(preference_of(read, lookups), read["spec"].get("dataVolumeTemplates", []))
+    preferences.storage_class(preference_of(read, lookups), read["spec"].get("dataVolumeTemplates", []))
     try:
-        after = expand.expand(encode(shape, read), lookups.get, lookups.configuration())
+        after = expand(encode(shape, read), lookups.get, lookups.configuration())
     except Rejection as rejection:
         findings.note(messages.not_expanded(rejection.what), warn=True)
         return None
@@ -251,4 +256,4 @@ def _source(matcher: Matcher, given: Json) -> SpecReference:
     """Where KubeVirt takes from what a VM's matcher says: beside a revision, kind and name do not count."""
     if given.get("revisionName"):
         return SpecReference("ControllerRevision", given["revisionName"])
-    return reference.of_matcher(matcher, given)
+    return find.of_matcher(matcher, given)

@@ -27,10 +27,10 @@ from webhook.facts import Facts, ObjectKey, SchedulerHealth, SchedulerKey, VmiKe
 from webhook.k8s.json_path import ABSENT, lookup
 from webhook.k8s.pods import Pod
 from webhook.k8s.views import Object, OwnerReference
-from webhook.kubevirt.instancetype import find, provenance
+from webhook.kubevirt.instancetype import find, revisions
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
 from webhook.kubevirt.resources import REVISIONS
-from webhook.kubevirt.views import MatcherView, VirtualMachine, VirtualMachineInstance, VmStatus
+from webhook.kubevirt.types.views import MatcherView, VirtualMachine, VirtualMachineInstance, VmStatus
 from webhook.names import Code
 from webhook.policies.common import accounts
 from webhook.policies.common import messages as common
@@ -328,7 +328,7 @@ def _instancetype_scheduler(
         if isinstance(stored, Unavailable):
             return stored
         data = stored.data if stored else None
-        if stored is None or data is None or not provenance.is_captured(stored.meta, data.kind, data.api_version):
+        if stored is None or data is None or not revisions.is_captured(stored.meta, data.kind, data.api_version):
             return find.Unresolved(f"ControllerRevision {revision.name} of an instancetype does not exist")
         if find.counts(revision, stored):
             return find.scheduler_of(stored)

@@ -24,7 +24,7 @@ from webhook.k8s.json_path import ABSENT, lookup
 from webhook.k8s.pods import Pod, SpreadConstraint
 from webhook.k8s.views import Object
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
-from webhook.kubevirt.views import VirtualMachine, VirtualMachineInstance
+from webhook.kubevirt.types.views import VirtualMachine, VirtualMachineInstance
 from webhook.policies.common import accounts
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from webhook.admission.lines import LineWriter
 from webhook.cluster.source import Cluster
 from webhook.facts import KubeVirtKey, SchedulerHealth, SchedulerKey
-from webhook.kubevirt.config import ClusterConfig
-from webhook.kubevirt.install import KubeVirtInstall
+from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
 from webhook.server.app import App
 from webhook.server.ops import MetricsState
 from webhook.server.runtime.background import LABELS, Background

@@ -19,8 +19,7 @@ from webhook.server.runtime.settings_follower import SettingsFollower
 
 if TYPE_CHECKING:
     from webhook.cluster.nodes import NodeReports
-    from webhook.kubevirt.config import ClusterConfig
-    from webhook.kubevirt.install import KubeVirtInstall
+    from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
     from webhook.server.background.fidelity import FidelityCheck
 
 

@@ -21,7 +21,7 @@ from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.list_pages import pages
 from webhook.k8s.client.resources import NAMESPACES, Resource
 from webhook.k8s.views import Object
-from webhook.kubevirt.install import KubeVirtInstall
+from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.launcher import controller_account
 from webhook.names import Code
 from webhook.review.endpoints import Endpoint

@@ -1,29 +1,131 @@
-"""ControllerRevisions: how virt-controller stores the instancetypes and preferences that VMs were started with.
+"""Instancetypes and preferences of the API versions v1alpha1 and v1alpha2, converted to v1beta1.
 
-A VM keeps the state of its instancetype from the day on which it was captured (KubeVirt, pkg/instancetype/revision).
+No API server has served them since KubeVirt 1.0, but ControllerRevisions from before still hold them. Conversion copies
+what has the same name, so that a shape with the fields of the older type is enough; it writes the zeros of the three
+fields of the CPU that v1beta1 has made pointers.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
+from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
+
+from webhook import names
+from webhook.errors import InputError
 from webhook.k8s import quantity
-from webhook.kubevirt.go_json.containers import FREE
+from webhook.k8s.views import ObjectMeta
 from webhook.kubevirt.go_json.structs import (
+    BOOL_ALWAYS,
+    FREE,
     STRING,
+    STRING_ALWAYS,
     Json,
+    Shape,
     Struct,
     Value,
     copy_json,
     decode,
     encode,
+    is_known,
+    replace_fields,
 )
-from webhook.kubevirt.instancetype.conflict import Rejection
+from webhook.kubevirt.rejection import Get, Rejection, already_exists, get_required
 from webhook.kubevirt.releases.capabilities import READS_ALPHA_REVISIONS
-from webhook.kubevirt.rules import NEWEST, Rules
-from webhook.kubevirt.types import alpha
+from webhook.kubevirt.rules import NEWEST, Rules, Types
 from webhook.kubevirt.types.core import METADATA
+
+VERSIONS: Final = ("instancetype.kubevirt.io/v1alpha1", "instancetype.kubevirt.io/v1alpha2")
+# What KubeVirt calls an object of which only the spec was kept.
+_NAMES: Final = {
+    "VirtualMachinePreference": "old-version-of-preference-object",
+    "VirtualMachineInstancetype": "old-version-of-instancetype-object",
+}
+_SPEC_REVISION: Final = frozenset({"apiVersion", "spec"})
+
+_INSTANCETYPE: Final[dict[str, Shape | None]] = {
+    "annotations": None,
+    "nodeSelector": None,
+    "schedulerName": None,
+    "cpu.maxSockets": None,
+    "memory.maxGuest": None,
+    "memory.overcommitPercent": None,
+    "cpu.model": STRING_ALWAYS,
+    "cpu.dedicatedCPUPlacement": BOOL_ALWAYS,
+    "cpu.isolateEmulatorThread": BOOL_ALWAYS,
+}
+_PREFERENCE: Final[dict[str, Shape | None]] = {
+    **dict.fromkeys(
+        (
+            "annotations",
+            "preferSpreadSocketToCoreRatio",
+            "preferredSubdomain",
+            "preferredTerminationGracePeriodSeconds",
+            "requirements",
+            "cpu.preferredCPUFeatures",
+            "cpu.spreadOptions",
+            "devices.preferredInterfaceMasquerade",
+            "devices.preferredPanicDeviceModel",
+            "firmware.preferredEfi",
+        )
+    ),
+    "cpu.preferredCPUTopology": STRING,
+}
+
+
+def shape_of(kind: str, version: str, types: Types) -> Struct:
+    """The type of an older version, of objects of a kind of either scope.
+
+    Args:
+        kind: the kind of the object, of either scope.
+        version: one of `VERSIONS`.
+        types: the types of the release that reads it.
+    """
+    return _shape("Preference" in kind, version, types)
+
+
+@lru_cache(maxsize=64)
+def _shape(is_preference: bool, version: str, types: Types) -> Struct:
+    changes = dict(_PREFERENCE if is_preference else _INSTANCETYPE)
+    if is_preference and version == VERSIONS[0]:
+        changes["volumes"] = None
+    current = types.preference if is_preference else types.instancetype
+    return replace_fields(current, {f"spec.{path}": change for path, change in changes.items()})
+
+
+def read_spec_revision(data: Json, types: Types) -> Json | None:
+    """What the oldest revisions hold, the bare spec of a v1alpha1 object; None where this is not one.
+
+    KubeVirt tries a preference first, and takes neither if a member is unknown.
+
+    Args:
+        data: ``data`` of the ControllerRevision, plain JSON.
+        types: of the release that reads it.
+
+    Returns:
+        The whole object, decoded.
+    """
+    if not data.keys() <= _SPEC_REVISION or not isinstance(data.get("spec"), str):
+        return None
+    try:
+        written = base64.b64decode("".join(data["spec"].split()), validate=True)
+        spec: Any = msgspec.json.decode(written)
+    except (binascii.Error, ValueError, RecursionError):
+        return None
+    for kind, name in _NAMES.items():
+        shape = shape_of(kind, VERSIONS[0], types)
+        whole = {"kind": kind, "metadata": {"name": name}, "spec": spec}
+        try:
+            if is_known(shape, whole):
+                return decode(shape, whole)
+        except InputError:
+            continue
+    return None
+
 
 PREFIX: Final = "instancetype.kubevirt.io/"
 OBJECT_NAME_LABEL: Final = f"{PREFIX}object-name"
@@ -166,9 +268,9 @@ def _older(data: Any, where: str, rules: Rules) -> Json | None:
     if not rules.has(READS_ALPHA_REVISIONS) or not isinstance(data, dict):
         return None
     kind, version = data.get("kind"), data.get("apiVersion")
-    if version in alpha.VERSIONS and isinstance(kind, str) and kind in rules.types.by_kind:
-        return decode(alpha.shape_of(kind, version, rules.types), data, where, quoting=False)
-    return alpha.read_spec_revision(data, rules.types)
+    if version in VERSIONS and isinstance(kind, str) and kind in rules.types.by_kind:
+        return decode(shape_of(kind, version, rules.types), data, where, quoting=False)
+    return read_spec_revision(data, rules.types)
 
 
 def holds(revision: Any, made: Json, rules: Rules = NEWEST) -> bool:
@@ -201,3 +303,87 @@ def _by_value(spec: Json) -> Json:
     for memory in (compared.get("memory", {}), compared.get("requirements", {}).get("memory", {})):
         memory.update({name: quantity.parse(memory[name]).nanos for name in ("guest", "maxGuest") if name in memory})
     return compared
+
+
+_KIND: Final = "ControllerRevision"
+
+
+class Store:
+    """What is there, and what a round makes of it.
+
+    Args:
+        get: looks objects up.
+
+    Attributes:
+        created: revisions that were not there before.
+        deleted: the names of those that no longer are, in the VM's namespace.
+    """
+
+    def __init__(self, get: Get) -> None:
+        self._given: Final = get
+        self.created: Final[list[Json]] = []
+        self.deleted: Final[list[str]] = []
+
+    def get(self, kind: str, namespace: str, name: str) -> Json | None:
+        """Any object, as after the round's changes so far."""
+        if kind == _KIND:
+            if name in self.deleted:
+                return None
+            for stored in self.created:
+                if stored["metadata"]["name"] == name:
+                    return stored
+        return self._given(kind, namespace, name)
+
+    def create(self, revision: Json) -> None:
+        """Add a revision.
+
+        Raises:
+            Rejection: there is one of this name.
+        """
+        metadata = revision["metadata"]
+        if self.get(_KIND, metadata["namespace"], metadata["name"]) is not None:
+            raise already_exists(_KIND, metadata["name"])
+        self.created.append(revision)
+
+    def delete(self, namespace: str, name: str) -> None:
+        """Remove a revision.
+
+        Raises:
+            NotFound: there is none of this name.
+        """
+        get_required(self.get, _KIND, namespace, name)
+        self.deleted.append(name)
+
+
+KINDS: Final = frozenset(
+    {
+        "VirtualMachineInstancetype",
+        "VirtualMachineClusterInstancetype",
+        "VirtualMachinePreference",
+        "VirtualMachineClusterPreference",
+    }
+)
+_CONTROLLERS: Final = frozenset(
+    {(names.KUBEVIRT_GROUP, "VirtualMachine"), (names.SNAPSHOT_GROUP, "VirtualMachineSnapshot")}
+)
+
+
+def is_captured(meta: ObjectMeta, kind: object, api_version: object) -> bool:
+    """Whether a ControllerRevision holds an instancetype or preference that KubeVirt captured.
+
+    A foreign controller decides against it, whatever the labels say: a DaemonSet's revisions carry the labels of its
+    pod template. A VM controls revisions of another content too, which hold its own spec: the data has to say its kind.
+
+    Args:
+        meta: the revision's.
+        kind: ``kind`` of its data, any JSON value.
+        api_version: ``apiVersion`` of its data, any JSON value.
+    """
+    if not isinstance(kind, str) or kind not in KINDS:
+        return False
+    if not isinstance(api_version, str) or api_version.partition("/")[0] != names.INSTANCETYPE_GROUP:
+        return False
+    controller = meta.controller_owner()
+    if controller is not None:
+        return (controller.group, controller.kind) in _CONTROLLERS
+    return bool(meta.label(names.REVISION_OBJECT_NAME_LABEL)) and meta.label(names.REVISION_OBJECT_KIND_LABEL) == kind

@@ -1,7 +1,4 @@
-"""What KubeVirt puts into a VMI's spec where the user says nothing (KubeVirt, pkg/defaults, pkg/network/vmispec).
-
-All functions change the spec that they are given; see `instancetype`.
-"""
+"""What KubeVirt sets by default in the spec of a VMI (KubeVirt, pkg/defaults, pkg/liveupdate)."""
 
 from __future__ import annotations
 
@@ -9,12 +6,109 @@ from typing import Final
 
 from webhook.errors import InputError
 from webhook.k8s import quantity
-from webhook.k8s.quantity import Computed, Quantity
-from webhook.kubevirt.config import ClusterConfig
+from webhook.k8s.quantity import Computed, Format, Quantity, int64
+from webhook.kubevirt.config import AMD64, ClusterConfig
 from webhook.kubevirt.go_json.origins import Note, Origin, ignore
 from webhook.kubevirt.go_json.structs import Json, copy_json
-from webhook.kubevirt.instancetype.conflict import Rejection
+from webhook.kubevirt.rejection import Rejection
 from webhook.kubevirt.releases.capabilities import REQUESTS_GUEST_MEMORY
+
+_SPINLOCK_RETRIES: Final = 4096
+_VMX: Final = "vmx"
+# Which feature needs which, in KubeVirt's order: a dependency may itself depend on one below.
+_DEPENDENCIES: Final = (
+    ("evmcs", "vapic"),
+    ("ipi", "vpindex"),
+    ("tlbflush", "vpindex"),
+    ("synictimer", "synic"),
+    ("synic", "vpindex"),
+)
+
+
+def enable(features: Json) -> None:
+    """Every feature that is mentioned without saying whether it is enabled is; ACPI always."""
+    hyperv = features.get("hyperv", {})
+    states = [features.setdefault("acpi", {})]
+    states += [features[name] for name in ("apic", "smm", "pvspinlock") if name in features]
+    states += hyperv.values()
+    for name, members in (("synictimer", ("direct",)), ("tlbflush", ("direct", "extended"))):
+        states += [hyperv[name][member] for member in members if member in hyperv.get(name, {})]
+    for state in states:
+        state.setdefault("enabled", True)
+    if hyperv.get("spinlocks", {}).get("enabled"):
+        hyperv["spinlocks"].setdefault("spinlocks", _SPINLOCK_RETRIES)
+
+
+def complete_hyperv(domain: Json) -> None:
+    """Enable what enabled Hyper-V features need. One that is disabled on purpose ends the matter, as in KubeVirt."""
+    hyperv = domain["features"].get("hyperv")
+    if hyperv is None:
+        return
+    for feature, dependency in _DEPENDENCIES:
+        if not hyperv.get(feature, {}).get("enabled"):
+            continue
+        if hyperv.setdefault(dependency, {}).setdefault("enabled", True) is False:
+            return
+    if hyperv.get("evmcs", {}).get("enabled", "evmcs" in hyperv):
+        _require_vmx(domain.setdefault("cpu", {}))
+
+
+def _require_vmx(cpu: Json) -> None:
+    features = cpu.setdefault("features", [])
+    for feature in features:
+        if feature["name"] == _VMX:
+            feature["policy"] = "require"
+            return
+    features.append({"name": _VMX, "policy": "require"})
+
+
+_MAX_VCPUS: Final = 512
+_MIB: Final = 2**20
+_GIB: Final = 2**30
+
+
+def max_sockets(cpu: Json, configuration: ClusterConfig, note: Note) -> None:
+    """The most sockets that the VMI may get, where the user has not said so."""
+    if cpu.get("maxSockets"):
+        return
+    sockets = cpu.get("sockets", 0)
+    if configuration.max_cpu_sockets:
+        cpu["maxSockets"] = max(configuration.max_cpu_sockets, sockets)
+        note(Origin.CLUSTER)
+        return
+    # uint32 in Go, which wraps around.
+    most = sockets * configuration.max_hotplug_ratio % 2**32
+    siblings = cpu.get("cores", 0) * cpu.get("threads", 0) % 2**32
+    if most * siblings % 2**32 > _MAX_VCPUS:
+        most = max(_MAX_VCPUS // siblings, sockets)
+    cpu["maxSockets"] = most
+    note(configuration.origin("max_hotplug_ratio"))
+
+
+def max_guest(domain: Json, architecture: str, configuration: ClusterConfig, note: Note) -> None:
+    """The most memory that the guest may get, where the user has not said so and memory can be plugged at all."""
+    memory = domain.get("memory", {})
+    if "guest" not in memory or "maxGuest" in memory:
+        return
+    guest = quantity.parse(memory["guest"])
+    most, origin = configuration.max_guest, Origin.CLUSTER
+    if most is None:
+        most = Quantity.of(int64(guest.value * configuration.max_hotplug_ratio), Format.BINARY_SI)
+        origin = configuration.origin("max_hotplug_ratio")
+    if architecture == AMD64 and _pluggable(domain, guest, most):
+        memory["maxGuest"] = str(most)
+        note(origin)
+
+
+def _pluggable(domain: Json, guest: Quantity, most: Quantity) -> bool:
+    cpu = domain.get("cpu", {})
+    if "realtime" in cpu or "guestMappingPassthrough" in cpu.get("numa", {}) or "launchSecurity" in domain:
+        return False
+    page = domain["memory"].get("hugepages", {}).get("pageSize")
+    block = _GIB if page == "1Gi" else 2 * _MIB
+    aligned = guest.value % block == 0 and most.value % block == 0
+    return aligned and guest.value >= _GIB and guest <= most
+
 
 _NETWORK: Final = "default"
 _INPUT: Final = "default-0"

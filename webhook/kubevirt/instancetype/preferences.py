@@ -1,17 +1,137 @@
-"""Applying a preference to a VMI's spec: what the user has set stays (KubeVirt, pkg/instancetype/preference/apply).
+"""Preferences: how they divide vCPUs, what they set in a VMI, and what they require of a VM.
 
-Two fields are the exception: a preferred ACPI state and a preferred ``disableHotplug`` overwrite the user's.
+KubeVirt, pkg/instancetype/apply/cpu.go, pkg/instancetype/preference/apply and pkg/instancetype/preference/requirements.
+What the user has set stays. Two fields are the exception: a preferred ACPI state and a preferred ``disableHotplug``
+overwrite the user's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from enum import Enum
+from math import prod
+from typing import Final, NamedTuple
 
+from webhook.k8s import quantity
 from webhook.kubevirt.go_json.structs import Json, copy_json
-from webhook.kubevirt.instancetype.conflict import Crash
+from webhook.kubevirt.rejection import TEMPLATE_BASE, Cause, Crash
 from webhook.kubevirt.releases.capabilities import ADDS_PREFERRED_PANIC_DEVICE
 from webhook.kubevirt.rules import NEWEST, Rules
+
+GUEST_FIELD: Final = "instancetype.spec.cpu.guest"
+
+
+class Topology(Enum):
+    """The preferred topology; the values are KubeVirt's current names."""
+
+    SOCKETS = "sockets"
+    CORES = "cores"
+    THREADS = "threads"
+    SPREAD = "spread"
+    ANY = "any"
+
+
+DEPRECATED: Final = {
+    "preferSockets": Topology.SOCKETS,
+    "preferCores": Topology.CORES,
+    "preferThreads": Topology.THREADS,
+    "preferSpread": Topology.SPREAD,
+    "preferAny": Topology.ANY,
+}
+_NAMES: Final = {topology.value: topology for topology in Topology} | DEPRECATED
+
+SOCKETS_CORES: Final = "SocketsCores"
+CORES_THREADS: Final = "CoresThreads"
+SOCKETS_CORES_THREADS: Final = "SocketsCoresThreads"
+ACROSS: Final = (SOCKETS_CORES, CORES_THREADS, SOCKETS_CORES_THREADS)
+
+
+class VcpuSpread(NamedTuple):
+    """How vCPUs are spread: over which parts of the topology, and with how many cores to a socket."""
+
+    across: str
+    ratio: int
+
+
+def preferred_topology(preference: Json | None) -> Topology | None:
+    """The topology that a preference's spec names, sockets where it names none; None for an unknown name."""
+    name = (preference or {}).get("cpu", {}).get("preferredCPUTopology")
+    return Topology.SOCKETS if name is None else _NAMES.get(name)
+
+
+def preferred_spread(preference: Json | None) -> VcpuSpread:
+    """How a preference's spec spreads vCPUs."""
+    preference = preference or {}
+    options = preference.get("cpu", {}).get("spreadOptions", {})
+    ratio = preference.get("preferSpreadSocketToCoreRatio") or 2
+    return VcpuSpread(options.get("across", SOCKETS_CORES), options.get("ratio", ratio))
+
+
+def divide(guest: int, preference: Json | None) -> tuple[int, int, int]:
+    """Sockets, cores and threads for a number of vCPUs. What does not divide is lost, as in KubeVirt.
+
+    Raises:
+        Crash: the ratio of a spread is zero.
+    """
+    if guest == 1:
+        return 1, 1, 1
+    topology = preferred_topology(preference)
+    if topology is Topology.CORES:
+        return 1, guest, 1
+    if topology is Topology.THREADS:
+        return 1, 1, guest
+    if topology is Topology.SPREAD:
+        return _divide_spread(guest, preferred_spread(preference))
+    return (1, 1, 1) if topology is None else (guest, 1, 1)
+
+
+def _divide_spread(guest: int, wanted: VcpuSpread) -> tuple[int, int, int]:
+    if wanted.across not in ACROSS:
+        return 1, 1, 1
+    _reject_zero(wanted)
+    if wanted.across == CORES_THREADS:
+        return 1, guest // wanted.ratio, wanted.ratio
+    if wanted.across == SOCKETS_CORES:
+        return guest // wanted.ratio, wanted.ratio, 1
+    return guest // 2 // wanted.ratio, wanted.ratio, 2
+
+
+def _reject_zero(wanted: VcpuSpread) -> None:
+    if not wanted.ratio:
+        raise Crash("the preference spreads vCPUs with a ratio of 0, by which KubeVirt would divide")
+
+
+def check_divisible(guest: int, preference: Json | None) -> Cause | None:
+    """Why an instancetype's vCPUs cannot be spread as a preference wants, or None.
+
+    Only KubeVirt's admission of VMs checks this; virt-controller does not.
+
+    Raises:
+        Crash: the ratio is zero.
+    """
+    if preferred_topology(preference) is not Topology.SPREAD:
+        return None
+    wanted = preferred_spread(preference)
+    across, ratio = wanted
+    threads = "not divisible by the number of threads per core"
+    ratios = "Spec.PreferSpreadSocketToCoreRatio or Spec.CPU.PreferSpreadOptions.Ratio of"
+    text = ""
+    if across == SOCKETS_CORES_THREADS:
+        if guest % 2 or _indivisible(guest // 2, wanted):
+            text = f"are {threads} 2 and {ratios} {ratio}"
+    elif across == CORES_THREADS and _indivisible(guest, wanted):
+        text = f"are {threads} {ratio}"
+    elif across == SOCKETS_CORES and _indivisible(guest, wanted):
+        text = f"are not divisible by the {ratios} {ratio} provided by the preference"
+    if not text:
+        return None
+    return Cause("FieldValueInvalid", f"{guest} vCPUs provided by the instance type {text}", GUEST_FIELD)
+
+
+def _indivisible(guest: int, wanted: VcpuSpread) -> bool:
+    _reject_zero(wanted)
+    return guest % wanted.ratio != 0
+
 
 BINDINGS: Final = ("bridge", "slirp", "masquerade", "sriov", "macvtap", "passt", "passtBinding", "binding")
 _AUTOATTACH: Final = {
@@ -222,3 +342,82 @@ def _clock(preferred: Json, domain: Json) -> None:
     if not clock.keys() & {"utc", "timezone"}:
         clock.update(copy_json(preferred.get("preferredClockOffset", {})))
     _fill(clock, "timer", preferred.get("preferredTimer"))
+
+
+_INSTANCETYPE: Final = "spec.instancetype"
+_SPREAD: Final = {
+    SOCKETS_CORES: ("sockets", "cores"),
+    CORES_THREADS: ("cores", "threads"),
+    SOCKETS_CORES_THREADS: ("sockets", "cores", "threads"),
+}
+
+
+def check(instancetype: Json | None, preference: Json | None, spec: Json) -> Cause | None:
+    """The first requirement that is not met, in the order CPU, memory, architecture; None if all are.
+
+    Args:
+        instancetype: its spec, decoded; None for none.
+        preference: its spec, decoded; None for none.
+        spec: the spec of the VM's template, after both and KubeVirt's defaults were applied.
+    """
+    required = (preference or {}).get("requirements", {})
+    failure = None
+    if "cpu" in required:
+        failure = _cpu(required["cpu"]["guest"], instancetype, preference, spec["domain"])
+    if failure is None and "memory" in required:
+        failure = _memory(required["memory"]["guest"], instancetype, spec["domain"])
+    wanted, actual = required.get("architecture"), spec.get("architecture", "")
+    if failure is None and wanted is not None and wanted != actual:
+        text = f"preference requires architecture {wanted} but {actual} is being requested"
+        failure = text, [f"{TEMPLATE_BASE}.architecture"]
+    if failure is None:
+        return None
+    text, fields = failure
+    return Cause("FieldValueNotFound", f"failure checking preference requirements: {text}", ", ".join(fields))
+
+
+def _cpu(
+    required: int, instancetype: Json | None, preference: Json | None, domain: Json
+) -> tuple[str, list[str]] | None:
+    if instancetype is not None:
+        provided = instancetype["cpu"]["guest"]
+        if provided >= required:
+            return None
+        text = f"insufficient CPU resources of {provided} vCPU provided by instance type, preference requires"
+        return f"{text} {required} vCPU", [_INSTANCETYPE]
+    if "cpu" not in domain:
+        text = f"no CPU resources provided by VirtualMachine, preference requires {required} vCPU"
+        return text, [f"{TEMPLATE_BASE}.domain.cpu"]
+    parts, name = _parts(preference)
+    if parts is None:
+        return None
+    # uint32 in Go, which wraps around.
+    provided = prod(domain["cpu"].get(part, 0) for part in parts) % 2**32 if parts else 0
+    if provided >= required:
+        return None
+    text = f"insufficient CPU resources of {provided} vCPU provided by VirtualMachine, preference requires"
+    return f"{text} {required} vCPU provided as {name}", [f"{TEMPLATE_BASE}.domain.cpu.{part}" for part in parts]
+
+
+def _parts(preference: Json | None) -> tuple[tuple[str, ...] | None, str]:
+    """The parts of the topology that count, and their name; None where KubeVirt does not count at all."""
+    wanted = preferred_topology(preference)
+    if wanted is None:
+        return None, ""
+    if wanted is Topology.SPREAD:
+        across = preferred_spread(preference).across
+        return _SPREAD.get(across, ()), across
+    if wanted is Topology.ANY:
+        return ("cores", "sockets", "threads"), "cores, sockets and threads"
+    return (wanted.value,), wanted.value
+
+
+def _memory(required: str, instancetype: Json | None, domain: Json) -> tuple[str, list[str]] | None:
+    provided, needed = (quantity.parse(text) for text in (domain.get("memory", {}).get("guest", "0"), required))
+    if provided >= needed:
+        return None
+    source, field = "VirtualMachine", f"{TEMPLATE_BASE}.domain.memory"
+    if instancetype is not None:
+        source, field = "instance type", _INSTANCETYPE
+    text = f"insufficient Memory resources of {provided} provided by {source}, preference requires {needed}"
+    return text, [field]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.kubevirt.samples import applied
-from webhook.kubevirt.instancetype.conflict import Crash
-from webhook.kubevirt.preference.apply import storage_class
+from webhook.kubevirt.instancetype.preferences import storage_class
+from webhook.kubevirt.rejection import Crash
 
 
 def domain(given: dict[str, Any], **preferred: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.preference.requirements import check
+from webhook.kubevirt.instancetype.preferences import check
 
 INSTANCETYPE = {"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}}
 CPU = {"sockets": 2, "cores": 2, "threads": 2}

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
+from webhook.kubevirt import defaults
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
-from webhook.kubevirt.defaults import vmi_spec
 from webhook.kubevirt.go_json.structs import Json, decode, encode
-from webhook.kubevirt.instancetype.conflict import Rejection
-from webhook.kubevirt.types.machines import VMI_SPEC
+from webhook.kubevirt.rejection import Rejection
+from webhook.kubevirt.types.core import VMI_SPEC
 
 
 def filled(spec: Json, configuration: ClusterConfig = DEFAULTS) -> Json:
     decoded = decode(VMI_SPEC, spec)
-    vmi_spec.spec_defaults(decoded, configuration)
+    defaults.spec_defaults(decoded, configuration)
     return encode(VMI_SPEC, decoded)
 
 
@@ -25,7 +25,7 @@ def test_disks_for_volumes_without_any() -> None:
             "domain": {"devices": {"disks": [{"name": "a"}], "filesystems": [{"name": "fs"}]}},
         },
     )
-    vmi_spec.disks(spec)
+    defaults.disks(spec)
 
     assert [disk["name"] for disk in spec["domain"]["devices"]["disks"]] == ["a", "b", "b"]
 
@@ -83,7 +83,7 @@ def test_a_forbidden_bridge_forbids_no_masquerade() -> None:
 )
 def test_input_device(devices: Json, inputs: list[Json] | None) -> None:
     spec = {"domain": {"devices": devices}}
-    vmi_spec.input_device(spec)
+    defaults.input_device(spec)
 
     assert devices.get("inputs") == inputs
 

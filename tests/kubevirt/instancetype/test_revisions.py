@@ -6,10 +6,10 @@ import pytest
 
 from tests.kubevirt.samples import instancetype, preference, revision, vm
 from webhook.kubevirt.go_json.structs import decode
-from webhook.kubevirt.instancetype.conflict import Rejection
-from webhook.kubevirt.instancetype.revision import capture, holds, label, latest, payload
+from webhook.kubevirt.instancetype.revisions import capture, holds, label, latest, payload
+from webhook.kubevirt.rejection import Rejection
+from webhook.kubevirt.types.core import VM
 from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
-from webhook.kubevirt.types.machines import VM
 
 
 def test_what_was_captured_can_be_read_again() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from webhook.errors import InputError
-from webhook.kubevirt import vm_templates
-from webhook.kubevirt.vm_templates import MissingParametersError, vm_of_template
+from webhook.kubevirt import templates
+from webhook.kubevirt.templates import MissingParametersError, vm_of_template
 
 
 def template(machine: Any, *parameters: dict[str, Any], namespace: str = "images") -> dict[str, Any]:
@@ -105,7 +105,7 @@ def test_templates_that_make_no_vm(given: Any, where: str) -> None:
 
 
 def test_what_parameters_add_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vm_templates, "MAX_ADDED_CHARACTERS", 1000)
+    monkeypatch.setattr(templates, "MAX_ADDED_CHARACTERS", 1000)
 
     assert len(made({"a": "${A}" * 10}, {"name": "A", "value": "x" * 100})["a"]) == 1000
     with pytest.raises(InputError) as caught:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from webhook.errors import InputError
-from webhook.kubevirt.pools import vm_of_pool, vmi_of_replica_set
+from webhook.kubevirt.templates import vm_of_pool, vmi_of_replica_set
 
 CAPTURES = Path(__file__).parents[3] / "shared" / "captures"
 

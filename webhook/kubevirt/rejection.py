@@ -1,13 +1,20 @@
-"""What stands in the way of a virtual machine, in KubeVirt's own words where it has some."""
+"""What stands in the way of a virtual machine, in KubeVirt's own words where it has some.
+
+The commonest is an object that is not there, so the look-up that KubeVirt's rules need from outside stands here too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from webhook.errors import InputError
+from webhook.kubevirt.go_json.structs import Json
 
 CAUSES_SHOWN: Final = 10
+# The path of a VMI's spec in the object that the user knows: in a VM's template, and in a VMI.
+TEMPLATE_BASE: Final = "spec.template.spec"
+VMI_BASE: Final = "spec"
 
 
 class Rejection(InputError):  # noqa: N818 - an answer, not a fault
@@ -93,3 +100,41 @@ def top_message(causes: Sequence[Cause]) -> str:
     text = ", ".join(cause.what for cause in causes[:CAUSES_SHOWN])
     more = len(causes) - CAUSES_SHOWN
     return f"{text}, and {more} more validation errors" if more > 0 else text
+
+
+# Kind, namespace (empty for cluster-wide kinds) and name; None where the API server would say 404.
+Get = Callable[[str, str, str], Json | None]
+
+_PLURALS: Final = {
+    "ControllerRevision": "controllerrevisions.apps",
+    "DataSource": "datasources.cdi.kubevirt.io",
+    "DataVolume": "datavolumes.cdi.kubevirt.io",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "VirtualMachineClusterInstancetype": "virtualmachineclusterinstancetypes.instancetype.kubevirt.io",
+    "VirtualMachineClusterPreference": "virtualmachineclusterpreferences.instancetype.kubevirt.io",
+    "VirtualMachineInstancetype": "virtualmachineinstancetypes.instancetype.kubevirt.io",
+    "VirtualMachinePreference": "virtualmachinepreferences.instancetype.kubevirt.io",
+    "VolumeSnapshot": "volumesnapshots.snapshot.storage.k8s.io",
+}
+
+
+def get_required(get: Get, kind: str, namespace: str, name: str) -> Json:
+    """An object that has to be there.
+
+    Raises:
+        NotFound: it is not, in the API server's words.
+    """
+    stored = get(kind, namespace, name)
+    if stored is None:
+        raise not_found(kind, name)
+    return stored
+
+
+def not_found(kind: str, name: str) -> NotFound:
+    """That an object of a kind is not there, in the API server's words."""
+    return NotFound(_PLURALS[kind], name)
+
+
+def already_exists(kind: str, name: str) -> Rejection:
+    """That an object of a kind is there already, in the API server's words."""
+    return Rejection(f'{_PLURALS[kind]} "{name}" already exists')

@@ -1,1 +1,0 @@
-"""Default values of VMIs (KubeVirt, pkg/defaults, pkg/liveupdate)."""

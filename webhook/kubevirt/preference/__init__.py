@@ -1,1 +1,0 @@
-"""Preferences (KubeVirt, pkg/instancetype/preference)."""

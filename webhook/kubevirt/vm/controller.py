@@ -1,0 +1,454 @@
+"""One round of virt-controller over a VM: capture or expand what its matchers name, then make its VMI.
+
+The controller's writes are returned, not made (KubeVirt, pkg/instancetype/controller/vm and pkg/virt-controller/watch/
+vm, setupVMIFromVM). The steps stand in virt-controller's order, on which much depends: default disks before the
+preference, the default interface after the early preferences. Steps that are no part of the machine (the name of the
+VM's own revision, changed block tracking, receivers of decentralized migrations) are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID, uuid5
+
+from webhook.kubevirt import defaults, webhooks
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.go_json.origins import Origin, Origins
+from webhook.kubevirt.go_json.structs import Json, copy_json, decode, encode
+from webhook.kubevirt.instancetype import preferences, revisions
+from webhook.kubevirt.instancetype.apply import apply_instancetype, resolve_matchers
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.instancetype.revisions import Store
+from webhook.kubevirt.rejection import TEMPLATE_BASE, VMI_BASE, Conflicts, Crash, Get, NotFound, Rejection, get_required
+from webhook.kubevirt.rules import Rules, read_vm
+
+_UUIDS: Final = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
+_FINALIZER: Final = "kubevirt.io/virtualMachineControllerFinalize"
+
+
+class Built:
+    """A VMI under construction, decoded.
+
+    Args:
+        vmi: the decoded VMI to start from; changed.
+        rules: the rules of the release that constructs it.
+        traced: remember the origin of every field, which takes time.
+
+    Attributes:
+        vmi: its content so far.
+        origins: the origin of each of its fields; empty where they are not traced.
+        rules: the rules of the release that constructs it.
+    """
+
+    def __init__(self, vmi: Json, rules: Rules, *, traced: bool = True) -> None:
+        self.vmi: Final = vmi
+        self.rules: Final = rules
+        self.origins: Final = Origins(vmi if traced else {})
+
+    def to_json(self) -> Json:
+        """The VMI as KubeVirt writes it, plain JSON."""
+        return encode(self.rules.types.vmi, self.vmi)
+
+
+def build_vmi(
+    vm: Any,
+    found_instancetype: Any = None,
+    found_preference: Any = None,
+    configuration: ClusterConfig = DEFAULTS,
+) -> Json:
+    """The VMI that virt-controller creates for a VM.
+
+    Args:
+        vm: plain JSON.
+        found_instancetype: the whole object, live or from its revision, plain JSON; None for none.
+        found_preference: the whole object, live or from its revision, plain JSON; None for none.
+        configuration: the cluster's settings.
+
+    Returns:
+        A new object that shares nothing with the arguments. `webhook.kubevirt.webhooks` says what
+        KubeVirt's own webhook then makes of it.
+
+    Raises:
+        Conflicts: the VM and the instancetype set the same fields.
+        Rejection: the default network interface is forbidden, or KubeVirt would crash.
+        InputError: an object is malformed.
+    """
+    return trace_vmi(vm, found_instancetype, found_preference, configuration).to_json()
+
+
+def trace_vmi(
+    vm: Any,
+    found_instancetype: Any = None,
+    found_preference: Any = None,
+    configuration: ClusterConfig = DEFAULTS,
+) -> Built:
+    """The VMI that virt-controller creates for a VM, still decoded, with the origin of every field.
+
+    Args:
+        vm: plain JSON.
+        found_instancetype: the whole object, live or from its revision, plain JSON; None for none.
+        found_preference: the whole object, live or from its revision, plain JSON; None for none.
+        configuration: the cluster's settings.
+
+    Raises:
+        Conflicts: the VM and the instancetype set the same fields.
+        Rejection: the default network interface is forbidden, or KubeVirt would crash.
+        InputError: an object is malformed.
+    """
+    rules = configuration.rules
+    decoded = read_vm(vm, rules)
+    wanted = [
+        None if whole is None else decode(matcher.shape(rules), whole, matcher.field)
+        for matcher, whole in zip(MATCHERS, (found_instancetype, found_preference), strict=True)
+    ]
+    built = start_vmi(decoded, wanted[1], configuration)
+    apply_matchers(built, decoded, wanted[0], wanted[1])
+    return built
+
+
+def explain(
+    vm: Any,
+    found_instancetype: Any = None,
+    found_preference: Any = None,
+    configuration: ClusterConfig = DEFAULTS,
+    new_uuid: Callable[[], str] = str,
+) -> tuple[Json, dict[str, Origin]]:
+    """The VMI as it is stored, after KubeVirt's own webhook, and where each of its fields came from.
+
+    Args:
+        vm: plain JSON.
+        found_instancetype: the whole object, live or from its revision, plain JSON; None for none.
+        found_preference: the whole object, live or from its revision, plain JSON; None for none.
+        configuration: the cluster's settings.
+        new_uuid: makes the firmware's UUID; it is not needed, since virt-controller derives the UUID from the name.
+
+    Returns:
+        The VMI and, for every leaf's path, its origin.
+
+    Raises:
+        Conflicts: the VM and the instancetype set the same fields.
+        Rejection: the default network interface is forbidden, the architecture is not known, or KubeVirt would deny the
+            VMI or crash.
+        InputError: an object is malformed.
+    """
+    built = trace_vmi(vm, found_instancetype, found_preference, configuration)
+    webhooks.mutate_vmi(built.vmi, configuration, new_uuid, built.origins.note)
+    stored = built.to_json()
+    return stored, built.origins.by_path(stored)
+
+
+def start_vmi(vm: Json, found_preference: Json | None, configuration: ClusterConfig, *, traced: bool = True) -> Built:
+    """All steps before the instancetype.
+
+    Args:
+        vm: decoded.
+        found_preference: the whole object, decoded; None for none.
+        configuration: the cluster's settings.
+        traced: remember the origin of every field.
+
+    Raises:
+        Rejection: the default network interface is forbidden.
+    """
+    template, metadata = vm["spec"]["template"], vm["metadata"]
+    own = {key: metadata[key] for key in ("name", "namespace") if key in metadata}
+    inherited = {key: value for key, value in template["metadata"].items() if key not in ("namespace", "generateName")}
+    built = Built(
+        {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstance",
+            "metadata": {**copy_json(inherited), **own},
+            "spec": copy_json(template["spec"]),
+            "status": {},
+        },
+        configuration.rules,
+        traced=traced,
+    )
+    spec, note = built.vmi["spec"], built.origins.note
+    _requests(vm, spec)
+    firmware = spec["domain"].setdefault("firmware", {})
+    firmware["uuid"] = firmware.get("uuid") or str(uuid5(_UUIDS, metadata.get("name", "")))
+    built.vmi["metadata"]["ownerReferences"] = [revisions.owner_reference(vm)]
+    defaults.disks(spec)
+    annotations = built.vmi["metadata"].setdefault("annotations", {})
+    annotations["kubevirt.io/vm-generation"] = str(metadata.get("generation", 0))
+    if vm["spec"].get("runStrategy") == "WaitAsReceiver":
+        annotations["kubevirt.io/create-migration-target"] = "true"
+    built.vmi["metadata"]["finalizers"] = [*built.vmi["metadata"].get("finalizers", []), _FINALIZER]
+    note(Origin.KUBEVIRT)
+    preferences.autoattach(None if found_preference is None else found_preference["spec"], spec)
+    note(Origin.PREFERENCE)
+    defaults.input_device(spec)
+    note(Origin.KUBEVIRT)
+    defaults.network_interface(spec, configuration)
+    note(configuration.origin("network_interface"))
+    return built
+
+
+def apply_matchers(built: Built, vm: Json, found_instancetype: Json | None, found_preference: Json | None) -> None:
+    """The instancetype, the preference, and their names.
+
+    Args:
+        built: after `start`; changed.
+        vm: decoded.
+        found_instancetype: the whole object, decoded; None for none.
+        found_preference: the whole object, decoded; None for none.
+
+    Raises:
+        Conflicts: the VM and the instancetype set the same fields.
+        Crash: KubeVirt would crash.
+    """
+    annotations = built.vmi["metadata"]["annotations"]
+    for matcher, whole in ((INSTANCETYPE_MATCHER, found_instancetype), (PREFERENCE_MATCHER, found_preference)):
+        given = vm["spec"].get(matcher.field)
+        if whole is not None and given is not None:
+            # An unknown kind, which a revision's name makes up for, has no annotation.
+            with suppress(Rejection):
+                annotations[matcher.name_annotation(matcher.kind(vm))] = given.get("name", "")
+    built.origins.note(Origin.KUBEVIRT)
+    conflicts = apply_instancetype(
+        None if found_instancetype is None else found_instancetype["spec"],
+        None if found_preference is None else found_preference["spec"],
+        built.vmi["spec"],
+        annotations,
+        VMI_BASE,
+        built.origins.note,
+        built.rules,
+    )
+    if conflicts:
+        raise Conflicts(conflicts).in_vmi()
+
+
+def _requests(vm: Json, spec: Json) -> None:
+    """What the VM's status requests of the next VMI: to start paused, and to leave out the volume of a memory dump."""
+    requests = vm["status"].get("stateChangeRequests")
+    first = requests[0] if isinstance(requests, list) and requests else None
+    if isinstance(first, dict) and first.get("action") == "Start":
+        data = first.get("data")
+        if isinstance(data, dict) and data.get("paused") == "true":
+            spec["startStrategy"] = "Paused"
+    dump = vm["status"].get("memoryDumpRequest")
+    if isinstance(dump, dict) and dump.get("phase") not in ("Associating", "InProgress"):
+        # KubeVirt has named the volume after the claim; it looks for nothing but the name.
+        claim = dump.get("claimName", "")
+        spec["volumes"] = [volume for volume in spec.get("volumes", []) if volume["name"] != claim]
+
+
+STORING: Final = "error encountered while storing instancetype.kubevirt.io controllerRevisions: "
+EXPANDING: Final = "error encountered while expanding into VirtualMachine: "
+UPGRADING: Final = "error encountered while upgrading instancetype.kubevirt.io controllerRevisions: "
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What a round left.
+
+    Attributes:
+        vm: the VM with references to revisions in its status, or expanded; plain JSON.
+        revisions: ControllerRevisions to create.
+        deleted: the names of ControllerRevisions to delete.
+    """
+
+    vm: Json
+    revisions: Sequence[Json]
+    deleted: Sequence[str] = ()
+
+
+class Round:
+    """One round over one VM.
+
+    Args:
+        vm: plain JSON.
+        get: looks instancetypes, preferences and revisions up.
+        configuration: the cluster's.
+        earlier: the origins of the VM's fields, where they are known; None: the user set all.
+
+    Raises:
+        InputError: the VM is malformed.
+    """
+
+    def __init__(
+        self, vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS, earlier: Origins | None = None
+    ) -> None:
+        self._rules: Final = configuration.rules
+        self._vm = read_vm(vm, self._rules)
+        self._origins = Origins(self._vm)
+        if earlier is not None:
+            self._origins.inherit(earlier)
+        self._store: Final = Store(get)
+        self._configuration: Final = configuration
+
+    def sync(self) -> Synced:
+        """Find what the matchers name, then capture it or expand the VM, as the cluster's reference policy says.
+
+        Raises:
+            Conflicts: the VM and the instancetype set the same fields.
+            InputError: an object is malformed.
+            Rejection: an object is missing or is not an instancetype, or KubeVirt would crash.
+        """
+        vm, policy = self._vm, self._configuration.reference_policy
+        if any(matcher.field in vm["spec"] for matcher in MATCHERS):
+            specs = [matcher.find_spec(vm, self._store.get, self._rules) for matcher in MATCHERS]
+            captured = [name for matcher in MATCHERS if (name := self._captured_name(matcher))]
+            if policy == "expandAll" or (policy == "expand" and not captured):
+                self._expand(specs, captured)
+            elif policy != "expand":
+                if policy == "reference":
+                    self._capture()
+                self._upgrade()
+        return Synced(
+            encode(self._rules.types.vm, self._vm), copy_json(self._store.created), tuple(self._store.deleted)
+        )
+
+    def build(self, *, traced: bool = True) -> Built:
+        """The VMI that the controller then creates; after `sync`.
+
+        Args:
+            traced: remember the origin of every field.
+
+        Raises:
+            Conflicts: the VM and the instancetype set the same fields.
+            Rejection: the default network interface is forbidden, or KubeVirt would crash.
+            InputError: an object is malformed.
+        """
+        preference = PREFERENCE_MATCHER.find(self._vm, self._store.get, self._rules)
+        built = start_vmi(self._vm, preference, self._configuration, traced=traced)
+        instancetype = INSTANCETYPE_MATCHER.find(self._vm, self._store.get, self._rules)
+        apply_matchers(built, self._vm, instancetype, preference)
+        built.origins.inherit(self._origins, "spec.template.")
+        return built
+
+    @property
+    def _namespace(self) -> str:
+        return str(self._vm["metadata"].get("namespace", ""))
+
+    def _captured_name(self, matcher: Matcher) -> str:
+        """The name of the revision that the VM's status refers to; empty for none."""
+        reference = self._vm["status"].get(matcher.reference, {}).get("controllerRevisionRef", {})
+        return str(reference.get("name", ""))
+
+    def _expand(self, specs: Sequence[Json | None], captured: Sequence[str]) -> None:
+        try:
+            self._vm, origins = resolve_matchers(self._vm, specs[0], specs[1], self._configuration)
+        except Conflicts as conflicts:
+            raise Conflicts(conflicts.conflicts, f"{EXPANDING}{conflicts.what}") from None
+        except Crash:
+            raise
+        except Rejection as rejection:
+            raise Rejection(f"{EXPANDING}{rejection.what}") from None
+        origins.inherit(self._origins)
+        self._origins = origins
+        for name in captured:
+            try:
+                self._store.delete(self._namespace, name)
+            except NotFound as missing:
+                raise Rejection(
+                    f"error encountered cleaning controllerRevision {name} after successfully expanding VirtualMachine "
+                    f"{self._vm['metadata'].get('name', '')}: {missing.what}"
+                ) from None
+
+    def _upgrade(self) -> None:
+        """Replace captured revisions whose label does not say that they are of the latest API version.
+
+        The name in a matcher stays as it is: KubeVirt then does not find the revision any more.
+        """
+        try:
+            upgraded = [(matcher, name) for matcher in MATCHERS if (name := self._upgrade_revision(matcher))]
+        except Crash:
+            raise
+        except Rejection as rejection:
+            raise Rejection(f"{UPGRADING}{rejection.what}") from None
+        for matcher, name in upgraded:
+            with suppress(NotFound):
+                self._store.delete(self._namespace, self._captured_name(matcher))
+            self._vm["status"][matcher.reference]["controllerRevisionRef"]["name"] = name
+
+    def _upgrade_revision(self, matcher: Matcher) -> str:
+        """Make the new revision of an old one; its name, or empty where nothing is to be done."""
+        name = self._captured_name(matcher)
+        if not name or matcher.field not in self._vm["spec"]:
+            return ""
+        before = get_required(self._store.get, "ControllerRevision", self._namespace, name)
+        if revisions.latest(before):
+            return ""
+        held = revisions.content(before, self._rules)
+        if held is None:
+            raise Crash(f"the ControllerRevision {name} is empty, on which KubeVirt would crash; delete it")
+        made = revisions.capture(self._vm, held, self._rules)
+        self._store.create(made)
+        return str(made["metadata"]["name"])
+
+    def _capture(self) -> None:
+        try:
+            references = {matcher.reference: self._reference(matcher) for matcher in MATCHERS}
+        except Conflicts as conflicts:
+            raise Conflicts(conflicts.conflicts, f"{STORING}{conflicts.what}") from None
+        except Rejection as rejection:
+            raise Rejection(f"{STORING}{rejection.what}") from None
+        self._vm["status"].update({key: reference for key, reference in references.items() if reference is not None})
+
+    def _reference(self, matcher: Matcher) -> Json | None:
+        """The reference for the VM's status; its revision is made where there is none yet."""
+        given = self._vm["spec"].get(matcher.field)
+        before: Json | None = self._vm["status"].get(matcher.reference)
+        if given is None:
+            return before
+        reference: Json = copy_json(before or {})
+        for key in ("name", "kind", "inferFromVolume"):
+            # What was emptied in the matcher stays in the reference.
+            if key in given and given[key] != reference.get(key):
+                reference[key] = given[key]
+                reference.pop("controllerRevisionRef", None)
+        if "inferFromVolumeFailurePolicy" in given:
+            reference["inferFromVolumeFailurePolicy"] = given["inferFromVolumeFailurePolicy"]
+        if "revisionName" in given:
+            reference["controllerRevisionRef"] = {"name": given["revisionName"]}
+        if "controllerRevisionRef" not in reference:
+            reference["controllerRevisionRef"] = {"name": self._store_live(matcher)}
+        return reference
+
+    def _store_live(self, matcher: Matcher) -> str:
+        """Make the revision of the live object, unless it is there; its name."""
+        matcher.check_storable(self._vm, self._rules)
+        live = matcher.live(self._vm, self._store.get, self._rules)
+        if matcher is INSTANCETYPE_MATCHER:
+            self._check(live["spec"])
+        made = revisions.capture(self._vm, live, self._rules)
+        name: str = made["metadata"]["name"]
+        stored = self._store.get("ControllerRevision", self._namespace, name)
+        if stored is None:
+            self._store.create(made)
+        elif not revisions.holds(stored, made, self._rules):
+            raise Rejection(f"found existing ControllerRevision with unexpected data: {name}")
+        return name
+
+    def _check(self, instancetype: Json) -> None:
+        template = self._vm["spec"]["template"]
+        # Of the spec a copy, of the annotations not: upstream, too, they leak from here into the VM in memory.
+        annotations = template["metadata"].setdefault("annotations", {})
+        conflicts = apply_instancetype(
+            instancetype, None, copy_json(template["spec"]), annotations, TEMPLATE_BASE, rules=self._rules
+        )
+        self._origins.note(Origin.INSTANCETYPE)
+        if conflicts:
+            raise Conflicts(conflicts)
+
+
+def run_round(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple[Synced, Built]:
+    """One round over a VM, and the VMI that the controller then creates.
+
+    Args:
+        vm: plain JSON.
+        get: looks up instancetypes, preferences and revisions.
+        configuration: the cluster's settings.
+
+    Raises:
+        Conflicts: the VM and the instancetype set the same fields.
+        Rejection: an object is missing or is not an instancetype, the default network interface is forbidden, or
+            KubeVirt would crash.
+        InputError: an object is malformed.
+    """
+    whole = Round(vm, get, configuration)
+    return whole.sync(), whole.build()

@@ -1,0 +1,549 @@
+"""What KubeVirt's own webhooks do with VMs, VMIs and instancetypes (KubeVirt, pkg/virt-api/webhooks)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from webhook.kubevirt import defaults
+from webhook.kubevirt.config import AMD64, ARCHITECTURES, ARM64, DEFAULTS, EVEN_PARITY_ANNOTATION, S390X, ClusterConfig
+from webhook.kubevirt.go_json.origins import Note, Origin, ignore
+from webhook.kubevirt.go_json.structs import Json, copy_written, decode, encode
+from webhook.kubevirt.instancetype import infer, preferences
+from webhook.kubevirt.instancetype.apply import apply_instancetype
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.instancetype.preferences import CORES_THREADS, DEPRECATED, Topology
+from webhook.kubevirt.rejection import CAUSES_SHOWN, TEMPLATE_BASE, Cause, Crash, Get, Rejection, top_message
+from webhook.kubevirt.releases.capabilities import (
+    ARCHITECTURE_FROM_DATA_SOURCE,
+    DISABLES_SECURE_BOOT_ON_ARM64,
+    FILLS_MATCHER_KIND,
+    PCI_TOPOLOGY_BY_ARCHITECTURE,
+    PCI_TOPOLOGY_BY_MACHINE_TYPE,
+    WARNS_OF_LAUNCH_SECURITY,
+    WRITES_FIRMWARE_SERIAL,
+    WRITES_PCI_TOPOLOGY,
+    WRITES_QGS_SOCKET_PATH,
+)
+from webhook.kubevirt.rules import NEWEST, Rules, read_vm
+
+PCI_TOPOLOGY_ANNOTATION: Final = "kubevirt.io/pci-topology-version"
+_PCI_TOPOLOGY: Final = "v3"
+_QGS_ANNOTATION: Final = "kubevirt.io/qgs-socket-path"
+_NONROOT_USER: Final = 107
+_PROBE: Final = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+_TIMERS: Final = ("hpet", "kvm", "pit", "rtc", "hyperv")
+
+
+def create(vmi: Any, configuration: ClusterConfig, new_uuid: Callable[[], str]) -> Json:
+    """A VMI as it is stored, from the VMI as it was posted.
+
+    Args:
+        vmi: plain JSON.
+        configuration: the cluster's settings.
+        new_uuid: makes the firmware's UUID, where the VMI has none.
+
+    Returns:
+        A new object that shares nothing with ``vmi``.
+
+    Raises:
+        InputError: the VMI is malformed.
+        Rejection: KubeVirt would deny it, or its architecture is not one that KubeVirt supports.
+    """
+    shape = configuration.rules.types.vmi
+    created = decode(shape, vmi)
+    mutate_vmi(created, configuration, new_uuid)
+    return encode(shape, created)
+
+
+def mutate_vmi(vmi: Json, configuration: ClusterConfig, new_uuid: Callable[[], str], note: Note = ignore) -> None:
+    """What KubeVirt's webhook makes of a decoded VMI, which is changed.
+
+    Args:
+        vmi: decoded; changed.
+        configuration: the cluster's settings.
+        new_uuid: makes the firmware's UUID, where the VMI has none.
+        note: runs after each step, with the origin of what has changed.
+
+    Raises:
+        Rejection: KubeVirt would deny it, or its architecture is not one that KubeVirt supports.
+    """
+    spec, rules = vmi["spec"], configuration.rules
+    architecture = spec.get("architecture") or configuration.default_architecture
+    if architecture not in ARCHITECTURES:
+        raise Rejection(
+            f"the architecture {architecture} is none of {', '.join(ARCHITECTURES)}, so that KubeVirt's defaults for it"
+            " are not known"
+        )
+    defaults.spec_defaults(spec, configuration, note)
+    domain = spec["domain"]
+    if architecture == S390X:
+        domain.setdefault("features", {}).setdefault("acpi", {}).setdefault("enabled", False)
+    _object_defaults(spec, new_uuid)
+    defaults.complete_hyperv(domain)
+    _architecture_defaults(domain, architecture, rules)
+    note(Origin.KUBEVIRT)
+    _cpu_model(domain["cpu"], configuration, note)
+    _status(vmi, domain)
+    if architecture != ARM64 and configuration.live_update:
+        defaults.max_sockets(domain["cpu"], configuration, note)
+        defaults.max_guest(domain, architecture, configuration, note)
+    if has_pci_topology(spec, rules):
+        annotate_pci_topology(vmi["metadata"])
+    aligns = configuration.even_parity and configuration.is_gate_open("AlignCPUs")
+    if aligns and domain["cpu"].get("isolateEmulatorThread"):
+        vmi["metadata"].setdefault("annotations", {})[EVEN_PARITY_ANNOTATION] = ""
+    has_tdx = "tdx" in domain.get("launchSecurity", {})
+    if has_tdx and configuration.qgs_socket_path and rules.has(WRITES_QGS_SOCKET_PATH):
+        vmi["metadata"].setdefault("annotations", {})[_QGS_ANNOTATION] = configuration.qgs_socket_path
+    if not configuration.is_gate_open("Root"):
+        vmi["status"]["runtimeUser"] = _NONROOT_USER
+    note(Origin.KUBEVIRT)
+
+
+def has_pci_topology(spec: Json, rules: Rules) -> bool:
+    """Whether KubeVirt takes a machine for one with a PCIe topology, whose version it writes down."""
+    if not rules.has(WRITES_PCI_TOPOLOGY):
+        return False
+    if rules.has(PCI_TOPOLOGY_BY_MACHINE_TYPE):
+        machine = spec["domain"].get("machine")
+        kind = (machine or {}).get("type", "")
+        if machine is not None and "q35" not in kind and not kind.startswith("virt"):
+            return False
+    return not rules.has(PCI_TOPOLOGY_BY_ARCHITECTURE) or spec.get("architecture", "") in ("", AMD64, ARM64)
+
+
+def annotate_pci_topology(metadata: Json) -> None:
+    """The version of the PCIe topology of new machines, unless it is there."""
+    metadata.setdefault("annotations", {}).setdefault(PCI_TOPOLOGY_ANNOTATION, _PCI_TOPOLOGY)
+
+
+def _object_defaults(spec: Json, new_uuid: Callable[[], str]) -> None:
+    domain = spec["domain"]
+    firmware = domain.setdefault("firmware", {})
+    firmware["uuid"] = firmware.get("uuid") or new_uuid()
+    defaults.enable(domain.setdefault("features", {}))
+    for disk in domain["devices"].get("disks", ()):
+        _disk(disk)
+    for device in domain["devices"].get("inputs", ()):
+        device["bus"] = device.get("bus") or "usb"
+        device["type"] = device.get("type") or "tablet"
+    for gpu in domain["devices"].get("gpus", ()):
+        frame_buffer = gpu.get("virtualGPUOptions", {}).get("display", {}).get("ramFB")
+        if frame_buffer is not None:
+            frame_buffer.setdefault("enabled", True)
+    for probe in ("livenessProbe", "readinessProbe"):
+        for name, value in _PROBE.items() if probe in spec else ():
+            if spec[probe].get(name, 0) < 1:
+                spec[probe][name] = value
+    timers = domain.get("clock", {}).get("timer", {})
+    for name in _TIMERS:
+        if name in timers:
+            timers[name].setdefault("present", True)
+
+
+def _disk(disk: Json) -> None:
+    if not disk.keys() & {"disk", "cdrom", "lun"}:
+        disk["disk"] = {}
+    if "cdrom" in disk:
+        disk["cdrom"].setdefault("readonly", True)
+        disk["cdrom"]["tray"] = disk["cdrom"].get("tray") or "closed"
+    if "matchVolume" in disk.get("blockSize", {}):
+        disk["blockSize"]["matchVolume"].setdefault("enabled", True)
+
+
+def _architecture_defaults(domain: Json, architecture: str, rules: Rules) -> None:
+    if architecture == ARM64:
+        domain["cpu"]["model"] = domain["cpu"].get("model") or "host-passthrough"
+        own = "bootloader" not in domain["firmware"]
+        bootloader = domain["firmware"].setdefault("bootloader", {"efi": {}})
+        if "efi" in bootloader and (own or rules.has(DISABLES_SECURE_BOOT_ON_ARM64)):
+            bootloader["efi"].setdefault("secureBoot", False)
+    bus = "sata" if architecture not in (ARM64, S390X) else "virtio"
+    for disk in domain["devices"].get("disks", ()):
+        for kind in ("disk", "cdrom", "lun"):
+            if kind in disk:
+                disk[kind]["bus"] = disk[kind].get("bus") or bus
+    watchdog = domain["devices"].get("watchdog")
+    if watchdog is not None and architecture != ARM64:
+        device = watchdog.setdefault("diag288" if architecture == S390X else "i6300esb", {})
+        device["action"] = device.get("action") or "reset"
+
+
+def _cpu_model(cpu: Json, configuration: ClusterConfig, note: Note) -> None:
+    if not cpu.get("model"):
+        cpu["model"] = configuration.cpu_model or "host-model"
+        note(Origin.CLUSTER if configuration.cpu_model else Origin.KUBEVIRT)
+
+
+def _status(vmi: Json, domain: Json) -> None:
+    guest = domain.get("memory", {}).get("guest")
+    if guest is not None:
+        vmi["status"]["memory"] = dict.fromkeys(("guestAtBoot", "guestCurrent", "guestRequested"), guest)
+    parts = {name: domain["cpu"].get(name, 0) for name in ("sockets", "cores", "threads")}
+    vmi["status"].setdefault("currentCPUTopology", {name: number for name, number in parts.items() if number})
+
+
+# The spec of what a decoded VM names; None where it is missing.
+Find = Callable[[Matcher, Json], Json | None]
+
+_ARCHITECTURE_LABEL: Final = "template.kubevirt.io/architecture"
+
+
+@dataclass(frozen=True, slots=True)
+class VmAdmission:
+    """KubeVirt's answer.
+
+    Attributes:
+        code: HTTP's, 200 where allowed.
+        message: why not; empty where allowed.
+        causes: one by one, at most ten; none where the denial has no field.
+        warnings: texts for the user, whatever the answer.
+        vm: the VM as KubeVirt would change it (`mutate`) or has looked at it (`validate`); None if not allowed.
+    """
+
+    code: int = 200
+    message: str = ""
+    causes: Sequence[Cause] = ()
+    warnings: Sequence[str] = ()
+    vm: Json | None = None
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the webhook allows the VM."""
+        return self.code == 200
+
+
+def deny(causes: Sequence[Cause], warnings: Sequence[str] = ()) -> VmAdmission:
+    """A denial with its causes, as KubeVirt answers it."""
+    return VmAdmission(422, top_message(causes), tuple(causes[:CAUSES_SHOWN]), warnings)
+
+
+def mutate_vm(
+    vm: Any,
+    get: Get,
+    new_uuid: Callable[[], str],
+    configuration: ClusterConfig = DEFAULTS,
+    old: Any = None,
+) -> VmAdmission:
+    """What KubeVirt's mutating webhook makes of a VM.
+
+    Args:
+        vm: plain JSON.
+        get: looks up objects: preferences, revisions, and whatever inference needs.
+        new_uuid: makes the UUID and the serial number of a new machine's firmware.
+        configuration: the cluster's settings.
+        old: the VM before an update, plain JSON; None for a creation.
+
+    Returns:
+        The answer; its VM shares nothing with the arguments.
+
+    Raises:
+        InputError: an object is malformed.
+    """
+    rules = configuration.rules
+    changed = read_vm(vm, rules)
+    answer = amend_vm(changed, get, new_uuid, configuration, None if old is None else read_vm(old, rules))
+    return replace(answer, vm=encode(rules.types.vm, changed)) if answer.is_allowed else answer
+
+
+def amend_vm(  # noqa: PLR0913 - the arguments of KubeVirt's own function
+    vm: Json,
+    get: Get,
+    new_uuid: Callable[[], str],
+    configuration: ClusterConfig,
+    old: Json | None = None,
+    note: Note = ignore,
+    find: Find | None = None,
+) -> VmAdmission:
+    """What KubeVirt's mutating webhook makes of a decoded VM, which is changed.
+
+    Args:
+        vm: decoded; changed.
+        get: looks up objects: preferences, revisions, and whatever inference needs.
+        new_uuid: makes the UUID and the serial number of a new machine's firmware.
+        configuration: the cluster's settings.
+        old: the VM before an update, decoded; None for a creation.
+        note: runs after each step, with the origin of what has changed.
+        find: looks up what a matcher names, and remembers it; None: a new look-up for each.
+
+    Returns:
+        The answer, without the VM.
+
+    Raises:
+        InputError: an object is malformed.
+    """
+    rules = configuration.rules
+    if "deletionTimestamp" in vm["metadata"]:
+        return VmAdmission()
+    for matcher in MATCHERS:
+        if old is not None and (causes := matcher.stale_revision(vm, old)):
+            return deny(causes)
+    for matcher in MATCHERS:
+        if causes := matcher.mistakes(vm, rules):
+            return deny(causes)
+    try:
+        infer.infer(vm, get, rules)
+    except Rejection as rejection:
+        return VmAdmission(400, rejection.what)
+    template = vm["spec"]["template"]
+    _prefer(vm, (find or remember_specs(get, rules))(PREFERENCE_MATCHER, vm))
+    note(Origin.PREFERENCE)
+    if old is None:
+        firmware = template["spec"]["domain"].setdefault("firmware", {})
+        for name in ("uuid", "serial") if rules.has(WRITES_FIRMWARE_SERIAL) else ("uuid",):
+            firmware[name] = firmware.get(name) or new_uuid()
+    note(Origin.KUBEVIRT)
+    _architecture(vm, get, configuration, note)
+    defaults.machine_type(template["spec"], configuration, note)
+    if old is None and has_pci_topology(template["spec"], rules):
+        annotate_pci_topology(template["metadata"])
+    if rules.has(FILLS_MATCHER_KIND):
+        _fill_kinds(vm)
+    note(Origin.KUBEVIRT)
+    return VmAdmission()
+
+
+def _fill_kinds(vm: Json) -> None:
+    """The cluster-wide kinds, as KubeVirt writes them into matchers without."""
+    for matcher in MATCHERS:
+        if matcher.field in vm["spec"]:
+            vm["spec"][matcher.field].setdefault("kind", matcher.cluster.lower())
+
+
+def remember_specs(get: Get, rules: Rules) -> Find:
+    """Finds the specs of what a VM names, each once: nothing in a webhook changes matchers that are there.
+
+    KubeVirt only logs what is missing, and goes on without it.
+
+    Args:
+        get: looks up instancetypes, preferences and revisions.
+        rules: the rules of the cluster's release of KubeVirt.
+    """
+    specs: dict[Matcher, Json | None] = {}
+
+    def find(matcher: Matcher, vm: Json) -> Json | None:
+        if matcher not in specs:
+            try:
+                specs[matcher] = matcher.find_spec(vm, get, rules)
+            except Rejection:
+                specs[matcher] = None
+        return specs[matcher]
+
+    return find
+
+
+def _prefer(vm: Json, preference: Json | None) -> None:
+    if preference is not None:
+        spec = vm["spec"]["template"]["spec"]
+        preferences.architecture(preference, spec)
+        preferences.machine_type(preference, spec["domain"])
+        preferences.storage_class(preference, vm["spec"].get("dataVolumeTemplates", []))
+
+
+def _architecture(vm: Json, get: Get, configuration: ClusterConfig, note: Note) -> None:
+    spec = vm["spec"]["template"]["spec"]
+    if spec.get("architecture"):
+        return
+    sources = [template["spec"].get("sourceRef", {}) for template in vm["spec"].get("dataVolumeTemplates", ())]
+    labels = (
+        _source_label(source, vm["metadata"].get("namespace", ""), get)
+        for source in sources
+        if source.get("kind", "").lower() == "datasource"
+    )
+    known = None
+    if configuration.rules.has(ARCHITECTURE_FROM_DATA_SOURCE):
+        known = next((label for label in labels if label in ARCHITECTURES), None)
+    spec["architecture"] = known or configuration.default_architecture
+    note(Origin.KUBEVIRT if known else Origin.CLUSTER)
+
+
+def _source_label(reference: Json, namespace: str, get: Get) -> str | None:
+    source = get("DataSource", reference.get("namespace") or namespace, reference["name"])
+    if source is None:
+        return None
+    read = decode(infer.DATA_SOURCE, source, f"DataSource {reference['name']}")
+    further = read["spec"]["source"].get("dataSource")
+    if further is not None:
+        source = get("DataSource", further.get("namespace", ""), further.get("name", ""))
+        if source is None:
+            return None
+        read = decode(infer.DATA_SOURCE, source, f"DataSource {further.get('name', '')}")
+    label: str | None = read["metadata"].get("labels", {}).get(_ARCHITECTURE_LABEL)
+    return label
+
+
+def validate_vm(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> VmAdmission:
+    """What KubeVirt's validating webhook says of a VM's instancetype and preference.
+
+    Args:
+        vm: plain JSON.
+        get: looks up instancetypes, preferences and revisions.
+        configuration: the cluster's settings.
+
+    Returns:
+        The answer; its VM is the expanded copy that KubeVirt goes on to validate.
+
+    Raises:
+        Crash: KubeVirt would crash.
+        InputError: an object is malformed.
+    """
+    rules = configuration.rules
+    scratch = read_vm(vm, rules)
+    answer = evaluate_vm(scratch, get, configuration)
+    return replace(answer, vm=encode(rules.types.vm, scratch)) if answer.is_allowed else answer
+
+
+def evaluate_vm(vm: Json, get: Get, configuration: ClusterConfig, find: Find | None = None) -> VmAdmission:
+    """What KubeVirt's validating webhook answers to a decoded VM, which is changed.
+
+    Args:
+        vm: decoded; on success it is the expanded copy that KubeVirt goes on to validate.
+        get: looks up instancetypes, preferences and revisions.
+        configuration: the cluster's settings.
+        find: looks up what a matcher names, and remembers it; None: a new look-up for each.
+
+    Returns:
+        The answer, without the VM.
+
+    Raises:
+        Crash: KubeVirt would crash.
+        InputError: an instancetype, preference or revision is malformed.
+    """
+    rules = configuration.rules
+    find = find or remember_specs(get, rules)
+    specs = [find(matcher, vm) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
+    template = vm["spec"]["template"]
+    annotations = template["metadata"].setdefault("annotations", {})
+    if specs[0] is not None:
+        cause = preferences.check_divisible(specs[0]["cpu"]["guest"], specs[1])
+        if cause is not None:
+            return deny([cause])
+    conflicts = apply_instancetype(specs[0], specs[1], template["spec"], annotations, TEMPLATE_BASE, rules=rules)
+    if conflicts:
+        return deny(conflicts)
+    try:
+        defaults.spec_defaults(template["spec"], configuration)
+    except Rejection as rejection:
+        return VmAdmission(400, rejection.what)
+    cause = preferences.check(specs[0], specs[1], template["spec"])
+    return VmAdmission() if cause is None else deny([cause])
+
+
+def find_denial(vm: Json, get: Get, configuration: ClusterConfig, find: Find) -> Rejection | None:
+    """What KubeVirt's two webhooks, one after the other, have against the creation of a VM.
+
+    Args:
+        vm: the VM as `share_vm` returns it; it stays as it is.
+        get: looks up objects: preferences, revisions, and whatever inference needs.
+        configuration: the cluster's.
+        find: looks up what a matcher names, and remembers it.
+
+    Returns:
+        The denial, a `Crash` where KubeVirt would crash; None for none.
+
+    Raises:
+        InputError: an object is malformed.
+    """
+    changed = _copy(vm)
+    try:
+        answer = amend_vm(changed, get, _new_uuid, configuration, find=find)
+        if answer.is_allowed:
+            # The second webhook reads what the first has written. Neither it nor the owner leaves anything empty in
+            # this VM, which would be gone by then; so there is no need to write and read it.
+            answer = evaluate_vm(changed, get, configuration, find)
+    except Crash as crash:
+        return crash
+    return None if answer.is_allowed else Rejection(answer.message)
+
+
+def _new_uuid() -> str:
+    """A stand-in: neither webhook looks at it."""
+    return "new"
+
+
+def _copy(vm: Json) -> Json:
+    """A VM that shares with the given one what neither webhook changes."""
+    spec = vm["spec"]
+    template = spec["template"]
+    metadata, inner = template["metadata"], template["spec"]
+    own: Json = {matcher.field: dict(spec[matcher.field]) for matcher in MATCHERS if matcher.field in spec}
+    if "dataVolumeTemplates" in spec:
+        own["dataVolumeTemplates"] = copy_written(spec["dataVolumeTemplates"])
+    own["template"] = {
+        **template,
+        "metadata": {**metadata, "annotations": dict(metadata.get("annotations", {}))},
+        "spec": {**inner, "domain": copy_written(inner["domain"])},
+    }
+    return {**vm, "spec": {**spec, **own}}
+
+
+_INVALID: Final = "FieldValueInvalid"
+_OVERCOMMIT: Final = "spec.memory.overcommitPercent"
+_HUGEPAGES: Final = "spec.memory.hugepages"
+_LAUNCH_SECURITY: Final = (
+    "launchSecurity is deprecated and will be removed in a future release. Use preference instead."
+)
+
+
+def admit_instancetype(given: Any, rules: Rules = NEWEST) -> VmAdmission:
+    """The answer to an instancetype of either scope.
+
+    Args:
+        given: plain JSON.
+        rules: the rules of the release that answers.
+
+    Raises:
+        InputError: it is malformed.
+    """
+    spec = decode(rules.types.instancetype, given)["spec"]
+    percent, causes = spec["memory"].get("overcommitPercent", 0), []
+    if not 0 <= percent <= 100:
+        text = f"{_OVERCOMMIT} '{percent}': must be in range between 0 and 100."
+        causes.append(Cause(_INVALID, text, _OVERCOMMIT))
+    if percent and "hugepages" in spec["memory"]:
+        text = f"{_OVERCOMMIT} and {_HUGEPAGES} should not be requested together."
+        causes.append(Cause(_INVALID, text, _OVERCOMMIT))
+    warns = "launchSecurity" in spec and rules.has(WARNS_OF_LAUNCH_SECURITY)
+    return _answer(causes, [_LAUNCH_SECURITY] if warns else [])
+
+
+def admit_preference(given: Any, rules: Rules = NEWEST) -> VmAdmission:
+    """The answer to a preference of either scope.
+
+    Args:
+        given: plain JSON.
+        rules: the rules of the release that answers.
+
+    Raises:
+        InputError: it is malformed.
+    """
+    spec = decode(rules.types.preference, given)["spec"]
+    name = spec.get("cpu", {}).get("preferredCPUTopology")
+    wanted = preferences.preferred_topology(spec)
+    if wanted is None:
+        return deny([Cause(_INVALID, f"unknown preferredCPUTopology {name}", "spec.cpu.preferredCPUTopology")])
+    causes = _check_spread(spec) if wanted is Topology.SPREAD else []
+    warnings = []
+    if name in DEPRECATED:
+        warnings.append(
+            f"PreferredCPUTopology {name} is deprecated for removal in a future release, please use "
+            f"{DEPRECATED[name].value} instead"
+        )
+    return _answer(causes, warnings)
+
+
+def _check_spread(spec: Json) -> list[Cause]:
+    across, ratio = preferences.preferred_spread(spec)
+    if across not in preferences.ACROSS:
+        return [Cause(_INVALID, f"across {across} is not supported", "spec.cpu.spreadOptions.across")]
+    if across == CORES_THREADS and ratio != 2:
+        text = "only a ratio of 2 (1 core 2 threads) is allowed when spreading vCPUs over cores and threads"
+        return [Cause(_INVALID, text, "spec.cpu.spreadOptions.ratio")]
+    return []
+
+
+def _answer(causes: list[Cause], warnings: list[str]) -> VmAdmission:
+    # KubeVirt warns only of what it allows.
+    return deny(causes) if causes else VmAdmission(warnings=warnings)

@@ -1,1 +1,0 @@
-"""KubeVirt's own admission webhooks (KubeVirt, pkg/virt-api/webhooks)."""
