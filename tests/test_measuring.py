@@ -73,7 +73,7 @@ def test_files_whose_programs_are_measured_exist() -> None:
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("tests/placement/test_taints.py", True),
+        ("tests/k8s/types/test_scheduling.py", True),
         ("tests/certs/test_files.py", True),
         ("tests/admission/test_messages.py", True),
         ("tests/attacks/test_known.py", False),

@@ -12,9 +12,8 @@ from typing import Final
 
 from bench.layers.catalog import SEED, make_images, make_vms, pod
 from webhook.images.index import LayerIndex
-from webhook.images.manifests import Layer, digest_of
-from webhook.images.references import ImageReference, parse_reference
-from webhook.images.registry.fetch_queue import PullScope
+from webhook.images.manifests import ImageReference, Layer, digest_of, parse_reference
+from webhook.images.registry.images import PullScope
 from webhook.server.extender import Extender
 
 _PLATFORM: Final = "linux/amd64"

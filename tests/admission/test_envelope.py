@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.k8s.json_values import JSON_VALUES
 from webhook.admission import envelope as module
 from webhook.admission.envelope import envelope
-from webhook.k8s.json_depth import RUN
+from webhook.k8s.json_tree import RUN
 
 READ = ("uid", "kind", "resource", "subResource", "name", "namespace", "operation", "userInfo", "dryRun")
 _KEYS = st.sampled_from([*READ, "object", "oldObject", "options", "requestKind", "x", 'a"b', "request", "\u00e9"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from webhook.admission import patch
 from webhook.admission.decision import Change, RepeatedChanges
 from webhook.admission.patch import operations, pointer, render
-from webhook.k8s.json_path import ABSENT, lookup
+from webhook.k8s.json_tree import ABSENT, lookup
 from webhook.k8s.pods import Pod
 
 # Names with everything that a JSON pointer must escape, and few of them, so that paths meet.

@@ -14,7 +14,7 @@ from tests.builders import Json, launcher_pod, review
 from webhook.admission.decision import Denial, FieldCause, Outcome
 from webhook.admission.wire import MAX_NOTE, Codec, GroupVersionKind, Request, encode, is_dry_run, object_name
 from webhook.errors import MAX_SENTENCE, InputError
-from webhook.k8s.nesting import MAX_LEVELS
+from webhook.k8s.json_tree import MAX_LEVELS
 from webhook.k8s.pods import DeleteOptions, Eviction, Pod
 from webhook.k8s.views import ObjectMeta, Unstructured
 from webhook.kubevirt.types.views import VirtualMachine

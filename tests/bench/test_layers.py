@@ -12,7 +12,7 @@ from bench.layers.cost import AttemptCost, measure_cost
 from bench.layers.measure import LayersFigures, LayersSize, MeasuredNodes
 from bench.layers.report import chart, markdown, write_json
 from webhook.install.schedulers.lint import LintTarget, lint
-from webhook.k8s.yaml_builder import Document
+from webhook.k8s.yaml_documents import Document
 
 FIGURES = {
     case.key: LayersFigures(1024 * (9 - number), 2048, (3, 5), (10.0, 20.0)) for number, case in enumerate(CASES)

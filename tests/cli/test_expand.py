@@ -448,7 +448,7 @@ def test_bad_input_is_one_sentence_and_exit_2(content: str, golden: Callable[[st
 
 
 def test_yaml_bombs_and_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.k8s.yaml_builder.MAX_ALIASED", 10_000)
+    monkeypatch.setattr("webhook.k8s.yaml_documents.MAX_ALIASED", 10_000)
     bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
     )

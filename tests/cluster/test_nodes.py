@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 
 from webhook.cluster.nodes import WatchedNodes
-from webhook.images.nodes import ReportedNode
+from webhook.images.objects import ReportedNode
 from webhook.k8s.client.resources import NODES, Resource
 from webhook.k8s.nodes import NodeView
 

@@ -7,9 +7,8 @@ import pytest
 
 from tests.k8s.yaml_case import Refused, one, parsed, rejection
 from webhook.errors import InputErrors
-from webhook.k8s import yaml_builder
-from webhook.k8s.yaml_builder import MAX_DEPTH, MAX_MISTAKES, format_path
-from webhook.k8s.yaml_documents import mistakes_of, parse_documents
+from webhook.k8s import yaml_documents
+from webhook.k8s.yaml_documents import MAX_DEPTH, MAX_MISTAKES, format_path, mistakes_of, parse_documents
 
 pytestmark = pytest.mark.usefixtures("both_loaders")
 
@@ -136,15 +135,15 @@ class TestAliases:
         refused(text, line)
 
     def test_that_unfold_without_end_are_refused(self, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
-        assert yaml_builder.MAX_ALIASED == 1_000_000
-        monkeypatch.setattr(yaml_builder, "MAX_ALIASED", 10_000)
+        assert yaml_documents.MAX_ALIASED == 1_000_000
+        monkeypatch.setattr(yaml_documents, "MAX_ALIASED", 10_000)
         lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
         lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 30)]
 
         refused("\n".join(lines), 4)
 
     def test_are_counted_over_all_documents_of_a_file(self, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
-        monkeypatch.setattr(yaml_builder, "MAX_ALIASED", 5)
+        monkeypatch.setattr(yaml_documents, "MAX_ALIASED", 5)
 
         assert parsed("- &a [1]\n- *a\n") == [[[1], [1]]]
         refused("- &a [1]\n- *a\n---\n- &a [1]\n- *a\n", 5)

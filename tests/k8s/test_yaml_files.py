@@ -11,8 +11,7 @@ import pytest
 from tests.k8s.yaml_case import one
 from webhook.errors import InputError, InputErrors
 from webhook.k8s import yaml_documents
-from webhook.k8s.yaml_builder import MAX_DEPTH
-from webhook.k8s.yaml_documents import objects_in, read_documents
+from webhook.k8s.yaml_documents import MAX_DEPTH, objects_in, read_documents
 
 pytestmark = pytest.mark.usefixtures("both_loaders")
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from webhook.errors import InputError
-from webhook.k8s.yaml_builder import Document
-from webhook.k8s.yaml_documents import parse_documents
+from webhook.k8s.yaml_documents import Document, parse_documents
 
 
 def parsed(text: str | bytes) -> list[Any]:

@@ -35,7 +35,7 @@ STAGES = {
     ],
     "tests of releases": [
         "tests/kubevirt/releases",
-        "tests/placement/test_releases.py",
+        "tests/placement/test_target_pods.py",
         "tests/policies/common/test_migration_targets.py",
         "tests/policies/common/test_reservations.py",
     ],

@@ -1,10 +1,140 @@
+""""""
+
 from __future__ import annotations
 
-from tests.placement.node_by_node import reasons_node_by_node
-from tests.placement.samples import affinity, expression, expressions, node, vmi
-from webhook.placement.eligibility import unmet_requirements
-from webhook.placement.machines import Migration
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
+from tests.placement.samples import affinity, clusters, expression, expressions, node, selectors, untimed, vmi, vmis
+from webhook.placement.eligibility import Group, eligibility_notes, unmet_requirements
+from webhook.placement.index import NodeIndex
+from webhook.placement.machines import Migration, PersistentVolume, Vmi
+from webhook.placement.nodes import Node, convert_to_view
+from webhook.placement.requirements import Origin, Untainted
 from webhook.placement.target_pods import target_pod_requirements
+
+GPU = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+LABELS = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/x": "true"}
+CLUSTER = [
+    node("n1", LABELS),
+    node("n2", {**LABELS, "zone": "a"}),
+    node("n3", {**LABELS, "zone": "a"}),
+    node("n4", {**LABELS, "zone": "a"}, cordoned=True),
+    node("n5", {**LABELS, "zone": "b"}, taints=[GPU]),
+    node("n6", {**LABELS, "zone": "b"}),
+]
+VERDICT = NodeIndex(CLUSTER).review(
+    target_pod_requirements(
+        vmi(None, {"cpu": {"model": "x"}}, nodeName="n1"), Migration.adding({"zone": "b"}), source_node=CLUSTER[0]
+    )
+)
+
+
+def test_counts_and_classes() -> None:
+    assert (VERDICT.total, VERDICT.count, VERDICT.names()) == (6, 1, ["n6"])
+    assert [(failure.count, failure.requirement.origin) for failure in VERDICT.failures] == [
+        (4, Origin.ADDED),
+        (1, Origin.SOURCE_NODE),
+        (1, Origin.TAINTS),
+        (1, Origin.CORDONED),
+    ]
+    tainted = VERDICT.failures[2]
+    assert str(tainted.taint) == "dedicated=gpu:NoSchedule"
+    assert str(tainted.taint) in tainted.lacking
+    assert all(str(failure) == f"{failure.count} node(s) {failure.lacking}" for failure in VERDICT.failures)
+
+
+def test_the_most_helpful_change_comes_first() -> None:
+    assert [(opening.count, opening.failure.requirement.origin) for opening in VERDICT.openings()] == [
+        (2, Origin.ADDED),
+        (1, Origin.TAINTS),
+    ]
+
+
+def test_groups() -> None:
+    assert [(group.count, len(group.failures), VERDICT.names(group)) for group in VERDICT.groups()] == [
+        (2, 1, ["n2", "n3"]),
+        (1, 2, ["n1"]),
+        (1, 2, ["n4"]),
+        (1, 1, ["n5"]),
+        (1, 0, ["n6"]),
+    ]
+
+
+def test_without_nodes() -> None:
+    eligibility = NodeIndex().review(target_pod_requirements(vmi()))
+
+    assert (eligibility.total, eligibility.count, eligibility.failures, eligibility.names()) == (0, 0, (), [])
+    assert eligibility.openings() == ()
+    assert eligibility.groups() == ()
+
+
+@untimed
+@given(vm=vmis, added=selectors, cluster=clusters)
+def test_an_opening_is_what_dropping_the_requirement_brings(vm: Vmi, added: Any, cluster: list[Node]) -> None:
+    index, requirements = NodeIndex(cluster), target_pod_requirements(vm, Migration.adding(added))
+    eligibility = index.review(requirements)
+    openings = {(each.failure.requirement, each.failure.taint): each.count for each in eligibility.openings()}
+
+    for failure in eligibility.failures:
+        if isinstance(failure.requirement, Untainted):
+            tainted = [[taint for taint in each.taints if not failure.requirement.tolerates(taint)] for each in cluster]
+            others = index.review(tuple(each for each in requirements if each != failure.requirement)).names()
+            gained = sum(
+                taints == [failure.taint] and each.name in others for each, taints in zip(cluster, tainted, strict=True)
+            )
+        else:
+            left = list(requirements)
+            left.remove(failure.requirement)
+            gained = index.review(tuple(left)).count - eligibility.count
+        assert openings.get((failure.requirement, failure.taint), 0) == gained
+    assert [each.count for each in eligibility.openings()] == sorted(openings.values(), reverse=True)
+
+
+@untimed
+@given(vm=vmis, added=selectors, cluster=clusters, few=st.integers(0, 3))
+def test_a_node_is_in_the_one_group_of_its_reasons(vm: Vmi, added: Any, cluster: list[Node], few: int) -> None:
+    eligibility = NodeIndex(cluster).review(target_pod_requirements(vm, Migration.adding(added)))
+    groups, names = eligibility.groups(), eligibility.names()
+    matrix = reasons_by_node(eligibility, cluster)
+
+    assert sorted(name for group in groups for name in eligibility.names(group)) == sorted(matrix)
+    assert len({group.failures for group in groups}) == len(groups)
+    assert all(described(group) == told(matrix[name]) for group in groups for name in eligibility.names(group))
+    # However many count as a few.
+    with patch("webhook.placement.eligibility._FEW", few):
+        assert (eligibility.groups(), eligibility.names(), reasons_by_node(eligibility, cluster)) == (
+            groups,
+            names,
+            matrix,
+        )
+
+
+def test_every_node_may_have_a_taint_of_its_own() -> None:
+    cluster = [node(f"n{i}", LABELS, taints=[GPU | {"value": f"n{i}"}]) for i in range(100)]
+    eligibility = NodeIndex(cluster).review(
+        target_pod_requirements(vmi(None, {"cpu": {"model": "x"}}), Migration.adding({"zone": "b"}))
+    )
+
+    groups = eligibility.groups()
+
+    assert [(group.count, len(group.failures)) for group in groups] == [(1, 2)] * 100
+    assert sorted(name for group in groups for name in eligibility.names(group)) == eligibility.names(
+        eligibility.failures[0]
+    )
+
+
+def described(group: Group) -> list[tuple[str, str]]:
+    return [(each.requirement.clause, str(each.taint or "")) for each in group.failures]
+
+
+def told(reasons: Any) -> list[tuple[str, str]]:
+    return [(each.requirement.clause, each.has.partition(" taint ")[2]) for each in reasons]
+
 
 SCHEDULABLE = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/Westmere": "true"}
 VM = vmi(
@@ -39,3 +169,58 @@ def test_by_node() -> None:
     assert answer["n2"] == ()
     assert [reason.has for reason in answer["n3"]] == ["has disk=hdd"]
     assert list(answer) == ["n2", "n3"]
+
+
+NODES = [node("n1", {"zone": "a"}), node("n2", {"zone": "b"})]
+
+
+def volume(*terms: Any) -> PersistentVolume:
+    return convert_to_view(
+        PersistentVolume, {"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}}, "volume"
+    )
+
+
+def test_nothing_to_say() -> None:
+    assert eligibility_notes(vmi(), NODES) == ()
+    assert (
+        eligibility_notes(
+            vmi({"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}}), NODES
+        )
+        == ()
+    )
+    soft = {"whenUnsatisfiable": "ScheduleAnyway"}
+    assert eligibility_notes(vmi({"topologySpreadConstraints": [soft, None]}), NODES) == ()
+
+
+def test_what_depends_on_other_pods() -> None:
+    required: Any = {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}
+    spec = {
+        "affinity": {"podAffinity": required, "podAntiAffinity": required},
+        "topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}],
+    }
+
+    near, away, spread = eligibility_notes(vmi(spec), NODES)
+    assert "affinity" in near
+    assert "anti-affinity" in away
+    assert "spread" in spread
+
+
+def test_volumes_that_few_nodes_reach() -> None:
+    volumes = {
+        "root": volume(expressions(expression("zone", "In", "a"))),
+        "data": volume(expressions(expression("zone", "Exists"))),
+        "free": PersistentVolume(),
+    }
+
+    (note,) = eligibility_notes(vmi(), NODES, volumes=volumes)
+    assert '"root"' in note
+    assert "1/2" in note
+
+
+def test_resources() -> None:
+    free = {"n1": {"memory": 1000}, "n2": {}, "elsewhere": {}}
+
+    (note,) = eligibility_notes(vmi(), NODES, requests={"memory": 500, "cpu": 0}, free=free)
+    assert "1/2" in note
+    assert "memory" in note
+    assert eligibility_notes(vmi(), NODES, requests={"memory": 500}) == ()

@@ -1,3 +1,5 @@
+"""Selectors to try: labels that distinguish the eligible nodes, counted in steps."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -8,13 +10,100 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
-from tests.placement.samples import HOST, NAMES, clusters, node, nodes, requests, selectors, thorough, vmi, vmis
+from tests.placement.samples import (
+    HOST,
+    NAMES,
+    clusters,
+    node,
+    nodes,
+    requests,
+    selectors,
+    thorough,
+    untimed,
+    vmi,
+    vmis,
+)
+from webhook.admission.step_budget import MAX_STEPS, StepBudget, TooComplex
 from webhook.k8s.types.selectors import Expression, Term
-from webhook.placement.index import NodeIndex, ResourceIndex
+from webhook.placement.index import NodeIndex, ResourceIndex, Thresholds, suggest_selectors
 from webhook.placement.machines import Migration, Vmi
 from webhook.placement.nodes import Node, bitset_union
 from webhook.placement.requirements import Allocatable, OneOf, Origin, Requirement, Requirements
 from webhook.placement.target_pods import own_requirements, target_pod_requirements
+
+# Many amounts, so that several unions are kept, and few, so that nodes share them.
+amounts = st.one_of(st.integers(0, 5), st.integers(0, 10**4))
+changes = st.lists(st.tuples(st.integers(0, 300), st.none() | amounts), max_size=400)
+
+
+@untimed
+@given(changes=changes, asked=st.lists(amounts, max_size=8))
+def test_which_nodes_have_less(changes: list[tuple[int, int | None]], asked: list[int]) -> None:
+    levels = ResourceIndex()
+    has: dict[int, int] = {}
+    for turn, (position, amount) in enumerate(changes):
+        if position in has:
+            levels.flip(has.pop(position), 1 << position)
+        if amount is not None:
+            levels.flip(amount, 1 << position)
+            has[position] = amount
+        if turn % 50 == 0 and asked:
+            levels.below(asked[0])
+
+    assert levels.nodes == sum(1 << position for position in has)
+    assert bool(levels) is bool(has)
+    for amount in asked:
+        assert levels.below(amount) == sum(1 << position for position, its in has.items() if its < amount)
+
+
+def test_a_question_costs_few_unions_where_every_node_has_an_amount_of_its_own() -> None:
+    levels = ResourceIndex()
+    for position in range(5000):
+        levels.flip(position * 7, 1 << position)
+    levels.below(10**6)
+    unions: list[int] = []
+    original = levels._union
+    levels._union = lambda start, end: unions.append(end - start) or original(start, end)  # type: ignore[method-assign,func-returns-value]
+
+    for amount in range(0, 35_000, 500):
+        levels.below(amount)
+
+    assert max(unions) < 64
+    assert len(unions) == 70
+
+
+def test_a_heartbeat_discards_only_the_unions_behind_it() -> None:
+    levels = ResourceIndex()
+    for position in range(1000):
+        levels.flip(position, 1 << position)
+    levels.below(10**6)
+    kept = len(levels._unions)
+    levels.flip(950, 1 << 950)
+
+    assert kept - len(levels._unions) == 1
+
+
+# Numbers in several spellings, at both ends of 64 bits, beyond them, and invalid ones.
+_values = st.one_of(
+    st.integers(-40, 40).map(str),
+    st.sampled_from(["", "a", "+7", "007", "-0", "1e3", " 5", str(2**63 - 1), str(-(2**63)), str(2**63)]),
+)
+
+
+@thorough
+@given(
+    st.lists(_values, unique=True, max_size=60),
+    st.sampled_from(["Gt", "Lt"]),
+    st.integers(-41, 41) | st.sampled_from([2**63 - 1, -(2**63)]),
+)
+def test_halving_finds_what_looking_at_each_value_finds(values: list[str], operator: str, bound: int) -> None:
+    having = {value: 1 << position for position, value in enumerate(values)}
+    expression = Expression("rank", operator, (str(bound),))
+
+    expected = sum(nodes for value, nodes in having.items() if expression.accepts(value))
+
+    assert Thresholds(having).beyond(operator, bound) == expected
+
 
 ZONE_B = target_pod_requirements(vmi(), Migration.adding({"zone": "b"}))[:1]
 
@@ -223,3 +312,58 @@ def test_no_more_labels_are_kept_sorted_than_some() -> None:
 
     assert len(index._thresholds) == 32
     assert "rank-0" in index._thresholds, "what is asked for again and again stays"
+
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def suggested(nodes: NodeIndex, eligible: int) -> list[tuple[str, str, int]]:
+    return [(each.key, each.value, each.count) for each in suggest_selectors(nodes, eligible)]
+
+
+def test_labels_that_some_eligible_nodes_have() -> None:
+    nodes = NodeIndex(
+        [
+            node("n1", {"disk": "ssd", ZONE: "a", "os": "linux"}),
+            node("n2", {"disk": "hdd", ZONE: "b", "os": "linux"}),
+            node("n3", {"disk": "ssd", ZONE: "b", "os": "linux"}),
+            node("n4", {"disk": "tape", ZONE: "c", "os": "linux"}),
+        ]
+    )
+
+    # n4 is not eligible, and all have the same os.
+    assert suggested(nodes, 0b0111) == [(ZONE, "b", 2), (ZONE, "a", 1), ("disk", "ssd", 2), ("disk", "hdd", 1)]
+    assert suggested(nodes, 0b0001) == suggested(nodes, 0) == []
+
+
+def test_labels_that_are_not_for_people() -> None:
+    labels = {"cpu-feature.node.kubevirt.io/avx", "kubernetes.io/hostname", "beta.kubernetes.io/arch"}
+    nodes = NodeIndex([node("n1", dict.fromkeys(labels, "x")), node("n2", {})])
+
+    assert suggested(nodes, 0b11) == []
+
+
+def test_labels_with_a_value_of_its_own_on_each_node_are_passed_over() -> None:
+    nodes = NodeIndex(node(f"n{number}", {"serial": str(number)}) for number in range(100))
+
+    assert suggested(nodes, (1 << 100) - 1) == []
+
+
+def test_the_work_does_not_grow_with_the_nodes() -> None:
+    steps = []
+    for count in (50, 5000):
+        nodes = NodeIndex(node(f"n{number}", {ZONE: "abc"[number % 3]}) for number in range(count))
+        budget = StepBudget()
+        assert len(budget.run(suggest_selectors, nodes, (1 << count) - 1)) == 3
+        steps.append(budget.spent)
+
+    assert steps[0] == steps[1] < 100
+
+
+def test_thousands_of_labels_end_somewhere() -> None:
+    nodes = NodeIndex([node("n1", {f"l{number:05}": "x" for number in range(20_000)})])
+    budget = StepBudget()
+    assert budget.run(suggest_selectors, nodes, 1) == ()
+    assert budget.spent <= MAX_STEPS // 10
+    with pytest.raises(TooComplex):
+        StepBudget(10).run(suggest_selectors, nodes, 1)

@@ -12,9 +12,8 @@ import pytest
 from aiohttp import ClientSession
 
 from webhook.images.index import LayerIndex
-from webhook.images.manifests import Layer
-from webhook.images.references import ImageReference
-from webhook.images.registry.fetch_queue import PullScope
+from webhook.images.manifests import ImageReference, Layer
+from webhook.images.registry.images import PullScope
 from webhook.server.extender import MAX_BODY_BYTES, MAX_LAYERS, PATH, Extender, ExtenderError, extending
 
 AMD, ARM = "linux/amd64", "linux/arm64"

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from webhook.k8s.json_depth import RUN, STRING
+from webhook.k8s.json_tree import RUN, STRING
 
 # What is read of a request besides its objects.
 _READ: Final = ("uid", "kind", "resource", "subResource", "name", "namespace", "operation", "userInfo", "dryRun")

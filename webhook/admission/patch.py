@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from webhook.admission.decision import Change, RepeatedChanges
-from webhook.k8s.json_path import count_present
+from webhook.k8s.json_tree import count_present
 
 _encode: Final = msgspec.json.Encoder().encode
 

@@ -18,7 +18,7 @@ import msgspec
 from webhook.admission.decision import Denial, FieldCause, Outcome
 from webhook.admission.envelope import Envelope, envelope
 from webhook.errors import InputError
-from webhook.k8s.nesting import MAX_LEVELS, is_too_deep, plain_fields
+from webhook.k8s.json_tree import MAX_LEVELS, is_too_deep, plain_fields
 from webhook.k8s.pods import Eviction
 from webhook.k8s.views import Object, View
 from webhook.text import shorten, visible

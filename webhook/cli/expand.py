@@ -23,7 +23,7 @@ from webhook.cli.write import dump
 from webhook.cluster.selection import objects
 from webhook.errors import InputError
 from webhook.forecast.vm import Leaf, Search, StandInUuids, configuration_of, leaves_of
-from webhook.k8s.yaml_builder import Document
+from webhook.k8s.yaml_documents import Document
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin, children, leaves
 from webhook.kubevirt.go_json.structs import Json

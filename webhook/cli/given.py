@@ -12,8 +12,7 @@ from typing import Any, Final
 from webhook.cluster.directory import KINDS
 from webhook.errors import InputError, quote
 from webhook.k8s.inputs import read_limited
-from webhook.k8s.yaml_builder import Document
-from webhook.k8s.yaml_documents import MAX_BYTES, objects_in, parse_documents, read_documents
+from webhook.k8s.yaml_documents import MAX_BYTES, Document, objects_in, parse_documents, read_documents
 
 _NAMESPACE: Final = "default"
 MACHINES: Final = ("VirtualMachine", "VirtualMachineInstance")

@@ -17,8 +17,15 @@ from webhook.cluster.directory import KINDS, find_files
 from webhook.errors import InputError, quote
 from webhook.k8s.inputs import read_file, read_limited
 from webhook.k8s.types.selectors import is_name
-from webhook.k8s.yaml_builder import Document, join_mistakes
-from webhook.k8s.yaml_documents import MAX_BYTES, mistakes_of, objects_in, parse_documents, read_documents
+from webhook.k8s.yaml_documents import (
+    MAX_BYTES,
+    Document,
+    join_mistakes,
+    mistakes_of,
+    objects_in,
+    parse_documents,
+    read_documents,
+)
 from webhook.kubevirt.releases.capabilities import OLDEST, parse_version
 from webhook.kubevirt.releases.release import Release, release_of
 

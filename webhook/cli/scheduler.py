@@ -16,8 +16,7 @@ from webhook.errors import InputError
 from webhook.install.schedulers.lint import KIND, LintTarget, Problem, is_configuration
 from webhook.install.schedulers.lint import lint as find_problems
 from webhook.install.schedulers.render import VARIANTS, Place, Variant, configuration, stanza
-from webhook.k8s.yaml_builder import Document, format_path
-from webhook.k8s.yaml_documents import parse_documents, read_documents
+from webhook.k8s.yaml_documents import Document, format_path, parse_documents, read_documents
 from webhook.text import pluralize
 
 _COLORS: Final = {"error": "red", "warning": "yellow"}

@@ -10,7 +10,7 @@ import click
 import yaml
 
 from webhook.admission.credentials import scrub_prose
-from webhook.k8s.yaml_builder import plain
+from webhook.k8s.yaml_documents import plain
 from webhook.text import visible_lines
 
 

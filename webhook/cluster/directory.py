@@ -17,8 +17,7 @@ from webhook.k8s.nodes import NodeView
 from webhook.k8s.pods import PendingPod
 from webhook.k8s.timestamps import unix_time
 from webhook.k8s.views import Lease, Namespace, Object
-from webhook.k8s.yaml_builder import Document, format_path
-from webhook.k8s.yaml_documents import mistakes_of, objects_in, read_documents
+from webhook.k8s.yaml_documents import Document, format_path, mistakes_of, objects_in, read_documents
 from webhook.kubevirt.definitions import DEFINITIONS, Definition
 from webhook.kubevirt.types.views import (
     ControllerRevision,

@@ -37,8 +37,7 @@ from webhook.k8s.nodes import NodeView
 from webhook.k8s.pods import PendingPod
 from webhook.k8s.timestamps import unix_time
 from webhook.k8s.views import Lease, Namespace, Object
-from webhook.k8s.yaml_builder import Document
-from webhook.k8s.yaml_documents import mistakes_of
+from webhook.k8s.yaml_documents import Document, mistakes_of
 from webhook.kubevirt.config import InstallReader
 from webhook.kubevirt.definitions import DEFINITIONS, Definition, fields_of
 from webhook.kubevirt.resources import ACTIVE_VMIS, VMIS

@@ -25,7 +25,7 @@ from webhook.forecast.requests import RequestReport, VmRequests, eviction_of, mi
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.pods import SpreadConstraint
 from webhook.k8s.views import Unstructured, View
-from webhook.k8s.yaml_builder import format_path
+from webhook.k8s.yaml_documents import format_path
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall, find_in_use
 from webhook.kubevirt.definitions import DEFINITIONS, Definition, fields_of
 from webhook.kubevirt.go_json.origins import Origin, leaves

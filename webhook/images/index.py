@@ -58,7 +58,7 @@ class _Node(msgspec.Struct, gc=False):
 
 
 class SentNames(Protocol):
-    """The names of nodes in a request; `webhook.images.pods.NodeNames` decodes them only when they are iterated."""
+    """The names of nodes in a request; `webhook.images.objects.NodeNames` decodes them only when they are iterated."""
 
     def __len__(self) -> int: ...
 

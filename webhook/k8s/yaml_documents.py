@@ -9,16 +9,311 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Final
+from math import inf
+from sys import intern
+from typing import Any, Final, NoReturn
 
 import msgspec
 import yaml
+from yaml import events
 
-from webhook.errors import InputError, InputErrors
+from webhook.errors import InputError, InputErrors, quote
 from webhook.k8s.inputs import decompress, read_file
-from webhook.k8s.yaml_builder import MAX_DEPTH, TOO_DEEP_TEXT, Document, DocumentBuilder, join_mistakes
+from webhook.text import SURROGATE
+
+MAX_DEPTH: Final = 200
+# What aliases may add to a file, in parser events: a scalar is one, a collection two and its content.
+MAX_ALIASED: Final = 1_000_000
+MAX_MISTAKES: Final = 50
+TOO_DEEP_TEXT: Final = f"is nested more than {MAX_DEPTH} levels deep"
+KeyPath = Sequence[str | int]
+# By id of a mapping or list: the line of each child, in order. Beside the values, because those stay plain.
+Lines = dict[int, list[int]]
+YAML_TAG: Final = "tag:yaml.org,2002:"
+_TYPES: Final = {"!!bool": (bool,), "!!float": (float, int), "!!int": (int,), "!!null": (type(None),)}
+_WORD: Final = re.compile(r"[\w-]+")
+# To go-yaml yes, no, on and off are booleans too. Here they stay strings, as in YAML 1.2: people write them as values
+# of labels, where the API server takes nothing but a string.
+_CONSTANTS: Final[dict[str, bool | None]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER: Final = re.compile("[-+]?(?:0[xX][0-9a-fA-F]{1,64}|0([oO]?[0-7]{1,64})|0[bB][01]{1,64}|0|[1-9][0-9]{0,63})")
+_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_NOT_JSON: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One YAML document, or one object of a ``List``.
+
+    Attributes:
+        value: dict, list, str, int, float or bool, nested; it must not change while `line_of` is in use.
+        file: the name of the file, as the user gave it.
+        line: the line where the value starts, from 1.
+        lines: the lines of its parts, for `line_of`; empty for JSON.
+    """
+
+    value: Any
+    file: str
+    line: int
+    lines: Lines = field(default_factory=dict, repr=False, compare=False)
+
+    def line_of(self, path: KeyPath) -> int:
+        """The line, from 1, of the key or item at ``path``; where the path ends early, of its last part that is there.
+
+        In a JSON file every path has the document's line.
+        """
+        value, line = self.value, self.line
+        for segment in path:
+            keys = list(value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ())
+            lines = self.lines.get(id(value))
+            if lines is None or segment not in keys:
+                break
+            line, value = lines[keys.index(segment)], value[segment]
+        return line
+
+    def where(self, path: KeyPath = ()) -> str:
+        """``FILE:LINE`` of a path, as `InputError` wants it."""
+        return f"{self.file}:{self.line_of(path)}"
+
+
+def format_path(path: KeyPath) -> str:
+    """A path in words: ``spec.volumes[0].name``, ``metadata.labels["kubernetes.io/hostname"]``."""
+    parts = (
+        f"[{part}]" if isinstance(part, int) else f".{part}" if _WORD.fullmatch(part) else f"[{quote(part)}]"
+        for part in path
+    )
+    return "".join(parts).removeprefix(".")
+
+
+def join_mistakes(mistakes: Collection[InputError]) -> InputError:
+    """One error for all mistakes of a document; there is at least one."""
+    return InputErrors(mistakes) if len(mistakes) > 1 else next(iter(mistakes))
+
+
+@dataclass(slots=True)
+class _Collection:
+    """A mapping or list under construction."""
+
+    value: Any
+    line: int
+    # Of a mapping: the key that waits for its value, None while the next one is awaited.
+    key: str | None = ""
+    lines: dict[str | int, int] = field(default_factory=dict)
+    # The keys that came from `<<` alone; None without one.
+    merged: set[str] | None = None
+    merging: bool = False
+    anchor: str | None = None
+    start: int = 0
+
+
+class DocumentBuilder:
+    """Builds documents from a parser's events.
+
+    Args:
+        where: the name of the source, for messages and `Document.file`.
+
+    Attributes:
+        mistakes: the mistakes so far, by their text, so that each is reported once.
+    """
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self.mistakes: dict[str, InputError] = {}
+        self._aliased = 0
+        self._begin()
+
+    def take(self, event: events.Event) -> Document | None:
+        """Use one event; the document, if it was the last of a good one."""
+        # Half of all events, for which nothing needs to be asked that follows.
+        if type(event) is events.ScalarEvent and not self._recording and event.anchor is None:
+            self._plain_node(event)
+        elif isinstance(event, events.NodeEvent | events.CollectionEndEvent):
+            self._node(event)
+        elif isinstance(event, events.DocumentStartEvent):
+            self._begin()
+        elif isinstance(event, events.DocumentEndEvent):
+            root = self._open[0]
+            if root.value[0] is not None and len(self.mistakes) == self._mistakes_before:
+                return Document(root.value[0], self._where, root.lines[0], self._lines)
+        return None
+
+    def give_up(self, what: str, line: int, fix: str = "") -> NoReturn:
+        """Raise what was found, and a mistake after which nothing can be read."""
+        raise join_mistakes([*self.mistakes.values(), InputError(what, f"{self._where}:{line}", fix)])
+
+    def _begin(self) -> None:
+        self._mistakes_before = len(self.mistakes)
+        # The first holds the document itself.
+        self._open = [_Collection([], 1)]
+        self._lines: Lines = {}
+        # An anchor's node is kept as its events, without aliases: replaying them makes copies, so that no two places
+        # of a value share a list. None while the node isn't complete.
+        self._anchors: dict[str, tuple[list[events.Event], int, int] | None] = {}
+        self._recording = 0
+        self._record: list[events.Event] = []
+
+    def _mistake(self, what: str, line: int, fix: str = "") -> None:
+        mistake = InputError(what, f"{self._where}:{line}", fix)
+        # A replay finds the same again.
+        self.mistakes.setdefault(str(mistake), mistake)
+        if len(self.mistakes) >= MAX_MISTAKES:
+            self.give_up(f"{MAX_MISTAKES} errors so far; the rest of the file was not read", line)
+
+    def _node(self, event: events.Event, replayed: bool = False) -> None:
+        assert event.start_mark is not None
+        line = event.start_mark.line + 1
+        if isinstance(event, events.AliasEvent):
+            self._replay(event.anchor or "", line)
+            return
+        anchor = None if replayed else getattr(event, "anchor", None)
+        starts = isinstance(event, events.CollectionStartEvent)
+        if anchor is not None:
+            self._anchors[anchor] = None if starts else ([event], 0, 1)
+            self._recording += starts
+        if self._recording:
+            self._record.append(event)
+        if isinstance(event, events.CollectionStartEvent):
+            self._start(event, line, anchor)
+        elif not isinstance(event, events.ScalarEvent):
+            self._end()
+        elif self._open[-1].key is None:
+            self._key(self._open[-1], event, line)
+        else:
+            self._add(self._scalar(event, line), line)
+
+    def _plain_node(self, event: events.ScalarEvent) -> None:
+        """What `_node` does with a scalar that no alias refers to."""
+        assert event.start_mark is not None
+        node, line = self._open[-1], event.start_mark.line + 1
+        if node.key is None:
+            self._key(node, event, line)
+        else:
+            self._add(self._scalar(event, line), line)
+
+    def _start(self, event: events.CollectionStartEvent, line: int, anchor: str | None) -> None:
+        mapping = isinstance(event, events.MappingStartEvent)
+        if len(self._open) > MAX_DEPTH:
+            self.give_up(TOO_DEEP_TEXT, line)
+        if self._open[-1].key is None:
+            self.give_up(f"a {'mapping' if mapping else 'list'} is not a valid key", line)
+        if event.tag not in (None, "!", YAML_TAG + ("map" if mapping else "seq")):
+            self._unknown_tag((event.tag or "").replace(YAML_TAG, "!!"), line)
+        node = _Collection({}, line, None) if mapping else _Collection([], line)
+        node.anchor, node.start = anchor, len(self._record) - 1
+        self._open.append(node)
+
+    def _end(self) -> None:
+        node = self._open.pop()
+        if node.anchor is not None:
+            self._anchors[node.anchor] = (self._record, node.start, len(self._record))
+            self._recording -= 1
+            if not self._recording:
+                self._record = []
+        self._lines[id(node.value)] = list(node.lines.values())
+        self._add(node.value, node.line)
+
+    def _replay(self, anchor: str, line: int) -> None:
+        if anchor not in self._anchors:
+            self.give_up(f"the alias *{anchor} has no anchor &{anchor} before it", line)
+        if (span := self._anchors[anchor]) is None:
+            self.give_up(f"the alias *{anchor} refers to itself", line)
+        record, start, end = span
+        self._aliased += end - start
+        if self._aliased > MAX_ALIASED:
+            self.give_up(
+                f"the aliases unfold to more than {MAX_ALIASED:,} nodes", line, "replace the aliases by their values"
+            )
+        for index in range(start, end):
+            self._node(record[index], replayed=True)
+
+    def _add(self, value: Any, line: int) -> None:
+        node = self._open[-1]
+        if isinstance(node.value, list):
+            node.lines[len(node.value)] = line
+            node.value.append(value)
+            return
+        if node.merging:
+            self._merge(node, value, line)
+        else:
+            node.value[node.key] = value
+        node.key, node.merging = None, False
+
+    def _key(self, node: _Collection, event: events.ScalarEvent, line: int) -> None:
+        key = node.key = intern(event.value)
+        if key == "<<" and event.implicit[0]:
+            if node.merged is not None:
+                self._mistake("the key << is a duplicate", line, "use one << with a list of aliases")
+            node.merging, node.merged = True, node.merged or set()
+            return
+        if not isinstance(self._scalar(event, line), str):
+            self._mistake(f"the key {quote(key)} is not a string", line, "write it in quotes")
+        if node.merged is not None and key in node.merged:
+            node.merged.remove(key)
+        elif key in node.value:
+            self._mistake(f"the key {quote(key)} is a duplicate of line {node.lines[key]}", line, "remove one")
+        node.lines[key] = line
+
+    def _merge(self, node: _Collection, value: Any, line: int) -> None:
+        assert node.merged is not None
+        sources = value if isinstance(value, list) else [value]
+        # As in go-yaml, the first of several wins.
+        for source in reversed(sources):
+            if not isinstance(source, dict):
+                self._mistake("<< must be a mapping or a list of mappings", line)
+                continue
+            for (key, item), at in zip(source.items(), self._lines.pop(id(source)), strict=True):
+                if key not in node.value or key in node.merged:
+                    node.value[key], node.lines[key] = item, at
+                    node.merged.add(key)
+                elif node.value[key] != item:
+                    # To YAML the mapping's own key wins, to go-yaml v2, and so to kubectl, the later one.
+                    self._mistake(
+                        f"the key {quote(key)} is overridden by the << below it", node.lines[key], "put << first"
+                    )
+
+    def _scalar(self, event: events.ScalarEvent, line: int) -> Any:
+        text = event.value
+        if not text.isascii() and SURROGATE.search(text):
+            self._mistake("the escape is half of a surrogate pair", line, "write the character itself")
+        tag = (event.tag or "").replace(YAML_TAG, "!!")
+        if tag in ("!", "!!str") or not (tag or event.implicit[0]):
+            return text
+        if _NOT_JSON.fullmatch(text):
+            self._mistake(f"{text} is not a valid JSON number", line, "if it is a string, write it in quotes")
+            return text
+        value = plain(text)
+        if tag and tag not in _TYPES:
+            self._unknown_tag(tag, line)
+        elif tag and type(value) not in _TYPES[tag]:
+            self._mistake(f"{quote(text)} is not a valid {tag}", line)
+        return value
+
+    def _unknown_tag(self, tag: str, line: int) -> None:
+        self._mistake(f"the tag {quote(tag)} is not valid in Kubernetes", line, "remove it")
+
+
+def plain(text: str) -> Any:
+    """What text without quotes and tag is to Kubernetes: a constant, a number, or itself."""
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if text[0] not in "+-.0123456789":
+        return text
+    number = text.replace("_", "")
+    if match := _INTEGER.fullmatch(number):
+        value = int(number, 8 if match[1] else 0)
+        # What fits neither int64 nor uint64 is a float to go-yaml, if it is decimal.
+        if -(2**63) <= value < 2**63 or (number[0] != "+" and 0 <= value < 2**64):
+            return value
+    if _FLOAT.fullmatch(number) and abs(fraction := float(number)) != inf:
+        return fraction
+    return text
+
 
 # Of a file, after decompression.
 MAX_BYTES: Final = 256 * 1024 * 1024

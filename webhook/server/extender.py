@@ -16,10 +16,9 @@ from typing import Final, Protocol
 import msgspec
 
 from webhook.images.index import LayerIndex
-from webhook.images.manifests import Layer
-from webhook.images.pods import ScoredPod, decode_arguments
-from webhook.images.references import ImageReference, parse_reference
-from webhook.images.registry.fetch_queue import PullScope
+from webhook.images.manifests import ImageReference, Layer, parse_reference
+from webhook.images.objects import ScoredPod, decode_arguments
+from webhook.images.registry.images import PullScope
 from webhook.server.authorizer import CrashObserver
 from webhook.server.edge import Limits, Server, serving
 from webhook.server.request import Answer, HttpRequest, Overload

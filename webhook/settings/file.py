@@ -20,8 +20,7 @@ from pydantic_core import ErrorDetails
 
 from webhook.errors import InputError, InputErrors, quote
 from webhook.k8s.inputs import read_file
-from webhook.k8s.yaml_builder import Document, KeyPath, format_path
-from webhook.k8s.yaml_documents import mistakes_of, parse_documents
+from webhook.k8s.yaml_documents import Document, KeyPath, format_path, mistakes_of, parse_documents
 from webhook.settings.model import SettingsModel
 from webhook.settings.snapshot import Settings
 from webhook.settings.syntax import OWN_ERROR

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from webhook.install.schedulers.lint import LintTarget, lint
-from webhook.k8s.yaml_builder import Document
+from webhook.k8s.yaml_documents import Document
 
 from .kube import Json, eventually
 from .objects import launcher_pod

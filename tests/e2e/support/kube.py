@@ -18,8 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from webhook.k8s.json_depth import flatten
-from webhook.k8s.nesting import MAX_LEVELS
+from webhook.k8s.json_tree import MAX_LEVELS, flatten
 
 T = TypeVar("T")
 # Only a broken test waits to the end.

@@ -6,10 +6,9 @@ from base64 import b64encode
 
 import pytest
 
-from webhook.images.references import ImageReference
-from webhook.images.registry.client import RegistryClient
+from webhook.images.manifests import ImageReference
+from webhook.images.registry.client import RegistryClient, RegistryError
 from webhook.images.registry.credentials import RegistryCredentials
-from webhook.images.registry.failure import RegistryError
 
 ANN = RegistryCredentials("ann", "secret")
 BASIC = "Basic " + b64encode(b"ann:secret").decode()

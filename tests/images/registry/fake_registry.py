@@ -11,8 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from webhook.images.manifests import MANIFEST_TYPES, digest_of
-from webhook.images.references import ImageReference
+from webhook.images.manifests import MANIFEST_TYPES, ImageReference, digest_of
 from webhook.images.registry.client import RegistryClient
 from webhook.settings.layers_snapshot import RegistrySettings
 

@@ -1,9 +1,14 @@
-"""Layers at once from memory, and in the background from registries."""
+"""The queue of manifests that wait for a fetch.
+
+Manifests in a directory.
+
+Layers at once from memory, and in the background from registries."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,13 +16,141 @@ from pathlib import Path
 import pytest
 
 from tests.images.registry.fake_registry import manifest
-from webhook.images.manifests import Layer, digest_of
-from webhook.images.references import ImageReference
+from webhook.images.manifests import ImageReference, Layer, digest_of
+from webhook.images.registry.client import RETRY_SECONDS, RegistryError
 from webhook.images.registry.credentials import Keyring, RegistryCredentials
-from webhook.images.registry.failure import RETRY_SECONDS, RegistryError
-from webhook.images.registry.fetch_queue import PullScope
-from webhook.images.registry.images import TAG_SECONDS, Images
-from webhook.images.registry.manifest_files import ManifestFiles
+from webhook.images.registry.images import NO_SCOPE, TAG_SECONDS, FetchJob, FetchQueue, Images, ManifestFiles, PullScope
+
+
+def job(version: str, scope: PullScope = NO_SCOPE) -> FetchJob:
+    digest = f"sha256:{int(version):064x}" if version.isdecimal() else ""
+    return FetchJob(ImageReference("quay.io", "a", "" if digest else version, digest), scope)
+
+
+async def test_jobs_are_taken_in_their_order_and_once() -> None:
+    queue = FetchQueue()
+    for version in ("1", "2", "1"):
+        queue.add(job(version), "")
+    assert len(queue) == 2
+    assert [await queue.take(), await queue.take()] == [job("1"), job("2")]
+    assert len(queue) == 0
+
+
+async def test_one_digest_is_fetched_once_at_a_time() -> None:
+    queue = FetchQueue()
+    first, other = job("1"), job("1", PullScope("shop", ("secret",)))
+    queue.add(first, "")
+    queue.add(other, "shop")
+    queue.add(job("2"), "")
+    assert [await queue.take(), await queue.take()] == [first, job("2")]
+    waiting = asyncio.ensure_future(queue.take())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    queue.done(first)
+    assert await waiting == other
+
+
+async def test_a_namespace_has_its_share() -> None:
+    queue = FetchQueue(most=5, most_of_a_namespace=2)
+    for number in range(4):
+        queue.add(job(f"greedy-{number}"), "greedy")
+    queue.add(job("modest"), "modest")
+    assert (len(queue), queue.dropped) == (3, 2)
+    await queue.take()
+    queue.add(job("greedy-9"), "greedy")
+    assert (len(queue), queue.dropped) == (3, 2)
+
+
+async def test_nodes_fill_the_queue_and_no_more() -> None:
+    queue = FetchQueue(most=5, most_of_a_namespace=2)
+    for number in range(9):
+        queue.add(job(f"node-{number}"), "")
+    assert (len(queue), queue.dropped) == (5, 4)
+
+
+async def test_a_job_wakes_who_waits() -> None:
+    queue = FetchQueue()
+    waiting = asyncio.ensure_future(queue.take())
+    await asyncio.sleep(0)
+    queue.add(job("1"), "")
+    assert await waiting == job("1")
+
+
+@pytest.mark.parametrize(
+    ("scope", "expected"),
+    [(PullScope("shop"), NO_SCOPE), (PullScope("shop", ("s",)), PullScope("shop", ("s",)))],
+)
+def test_without_secrets_all_namespaces_are_one(scope: PullScope, expected: PullScope) -> None:
+    assert scope.credentials == expected
+
+
+LIMIT = 16 * 4096
+
+
+def test_what_was_written_is_read_after_a_restart(tmp_path: Path) -> None:
+    ManifestFiles(tmp_path, LIMIT).write(digest_of(b"x"), b"x")
+    again = ManifestFiles(tmp_path, LIMIT)
+    assert again.read(digest_of(b"x")) == b"x"
+    assert again.read(digest_of(b"y")) is None
+    assert again.size == 4096
+
+
+def test_a_file_that_was_changed_is_not_believed(tmp_path: Path) -> None:
+    files = ManifestFiles(tmp_path, LIMIT)
+    files.write(digest_of(b"x"), b"x")
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(b"something else")
+    assert files.read(digest_of(b"x")) is None
+    assert list(tmp_path.iterdir()) == []
+    assert files.size == 0
+
+
+def test_a_file_that_is_gone_is_none(tmp_path: Path) -> None:
+    files = ManifestFiles(tmp_path, LIMIT)
+    files.write(digest_of(b"x"), b"x")
+    next(tmp_path.iterdir()).unlink()
+    assert files.read(digest_of(b"x")) is None
+
+
+def test_the_oldest_make_room(tmp_path: Path) -> None:
+    files = ManifestFiles(tmp_path, LIMIT)
+    bodies = [bytes([number]) * 4096 for number in range(40)]
+    for body in bodies:
+        files.write(digest_of(body), body)
+    assert files.size <= LIMIT
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= LIMIT
+    assert [files.read(digest_of(body)) is not None for body in bodies] == [False] * 24 + [True] * 16
+    files.write(digest_of(b"x" * LIMIT * 2), b"x" * LIMIT * 2)
+    assert files.read(digest_of(bodies[-1])) is not None
+
+
+def test_after_a_restart_the_oldest_go_first(tmp_path: Path) -> None:
+    first = ManifestFiles(tmp_path, LIMIT)
+    for number in range(16):
+        first.write(digest_of(bytes([number])), bytes([number]))
+        os.utime(next(tmp_path.glob(f"*{digest_of(bytes([number]))[7:]}")), (number, number))
+    again = ManifestFiles(tmp_path, LIMIT)
+    again.write(digest_of(b"new"), b"new")
+    assert again.read(digest_of(bytes([0]))) is None
+    assert again.read(digest_of(bytes([1]))) is not None
+
+
+def test_what_does_not_belong_there_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "README").write_text("x")
+    (tmp_path / f"sha256-{'a' * 64}").symlink_to("/etc/passwd")
+    (tmp_path / ".new-abandoned").write_text("x")
+    files = ManifestFiles(tmp_path, LIMIT)
+    assert files.size == 0
+    assert files.read(f"sha256:{'a' * 64}") is None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["README", f"sha256-{'a' * 64}"]
+
+
+def test_a_directory_that_cannot_be_written_to_is_done_without(tmp_path: Path) -> None:
+    files = ManifestFiles(tmp_path / "missing", LIMIT)
+    files.write(digest_of(b"x"), b"x")
+    files.write(digest_of(b"y"), b"y")
+    assert files.read(digest_of(b"x")) is None
+
 
 AMD, ARM = "linux/amd64", "linux/arm64"
 ANN = RegistryCredentials("ann", "secret")

@@ -12,7 +12,7 @@ from tests.images.registry.fake_registry import manifest
 from tests.images.registry.test_images import AMD, ImageSource, index, running, settle
 from webhook.images.index import LayerIndex
 from webhook.images.manifests import digest_of
-from webhook.images.nodes import ReportedNode
+from webhook.images.objects import ReportedNode
 from webhook.images.registry import node_layers
 from webhook.images.registry.node_layers import NodeLayers
 from webhook.k8s.nodes import NodeView

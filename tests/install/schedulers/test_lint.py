@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests import golden_files
 from tests.install.schedulers.configurations import Json, configuration, profile
 from webhook.install.schedulers.lint import LintTarget, lint
-from webhook.k8s.yaml_builder import Document
+from webhook.k8s.yaml_documents import Document
 
 OWN = LintTarget(is_the_clusters=True)
 BESIDE = LintTarget()

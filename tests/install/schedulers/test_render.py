@@ -8,7 +8,7 @@ import yaml
 from webhook.errors import InputError
 from webhook.install.schedulers.lint import LintTarget, lint
 from webhook.install.schedulers.render import LOAD_AWARE, VARIANTS, Place, Variant, configuration
-from webhook.k8s.yaml_builder import Document
+from webhook.k8s.yaml_documents import Document
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 

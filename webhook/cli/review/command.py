@@ -29,8 +29,7 @@ from webhook.cli.review.result import Result, Summary
 from webhook.cluster.selection import open_cluster
 from webhook.errors import InputError, quote
 from webhook.forecast.requests import Sending
-from webhook.k8s.yaml_builder import Document
-from webhook.k8s.yaml_documents import mistakes_of
+from webhook.k8s.yaml_documents import Document, mistakes_of
 from webhook.settings.file import default_settings, load
 from webhook.settings.snapshot import Settings
 

@@ -14,7 +14,7 @@ from webhook.cluster.files import FilesCluster
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
 from webhook.forecast import requests
-from webhook.k8s.yaml_builder import Document
+from webhook.k8s.yaml_documents import Document
 from webhook.kubevirt.templates import MissingParametersError
 from webhook.review.reviewer import Evaluation, NullObserver, Reviewer
 from webhook.settings.snapshot import Settings

@@ -13,8 +13,7 @@ from webhook.doctor.support.installation import Installation
 from webhook.doctor.support.views import CONFIG_MAPS, DEPLOYMENTS, title
 from webhook.errors import InputError, Unavailable
 from webhook.install.schedulers.lint import DEFAULT_LEASE, LintTarget, Problem, is_configuration, lint, profiles_of
-from webhook.k8s.yaml_builder import Document
-from webhook.k8s.yaml_documents import parse_documents
+from webhook.k8s.yaml_documents import Document, parse_documents
 from webhook.settings.snapshot import SchedulerSettings
 
 _CHECK: Final = "schedulers"

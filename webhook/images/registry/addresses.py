@@ -2,19 +2,33 @@
 
 A registry's name belongs to the owner of its DNS zone. Without this check it could point at the metadata service of the
 cloud (169.254.169.254), at a daemon on this host, or at the API server.
+
+What blocks here runs in threads of its own: names that resolve slowly, and a cache directory that hangs. Those of the
+event loop read the settings and the API server's longer events, too, and there are six on two cores. A name server that
+does not answer would take one after the other, since a thread outlives the request that gave it up.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from webhook.images.registry.threads import in_thread
+T = TypeVar("T")
+
+_THREADS: Final = ThreadPoolExecutor(max_workers=8, thread_name_prefix="registry")
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """What a function returns that blocks."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, function)
+
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -2,29 +2,108 @@
 
 A registry is on the admin's list, and still not trusted: its answers are bounded in time and bytes, are compared with
 their digest, and cannot direct credentials to another host. The server reads no other URL than that of a manifest and
-that of the registry's token server.
+that of the registry's token server, which ``WWW-Authenticate`` headers name (RFC 9110, section 11.6.1).
 """
 
 from __future__ import annotations
 
+import re
 import ssl
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Literal
 from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
 import aiohttp
 import msgspec
 
 from webhook import __version__
-from webhook.images.manifests import INDEX_TYPES, MANIFEST_TYPES, MAX_BYTES, digest_of
-from webhook.images.references import DOCKER_HUB, ImageReference, is_digest
+from webhook.images.manifests import (
+    DOCKER_HUB,
+    INDEX_TYPES,
+    MANIFEST_TYPES,
+    MAX_BYTES,
+    ImageReference,
+    digest_of,
+    is_digest,
+)
 from webhook.images.registry.addresses import AddressDenied, Addresses, CheckedResolver, is_literal_denied
-from webhook.images.registry.challenges import Challenge, parse_challenges
 from webhook.images.registry.credentials import RegistryCredentials
-from webhook.images.registry.failure import RegistryError
 from webhook.settings.layers_snapshot import RegistrySettings
+
+Cause = Literal["absent", "denied", "limited", "unavailable", "invalid"]
+
+# How long until the same is requested again.
+RETRY_SECONDS: Final[dict[Cause, float]] = {
+    "unavailable": 30.0,
+    "absent": 300.0,
+    "denied": 300.0,
+    "limited": 900.0,
+    "invalid": 3600.0,
+}
+
+
+class RegistryError(Exception):
+    """There is no manifest.
+
+    Args:
+        cause: ``absent`` (404), ``denied`` (401, 403, or a rule of this client), ``limited`` (429), ``unavailable`` (no
+            answer in time, or 5xx) or ``invalid`` (an answer that is none).
+        why: the cause as a clause; it quotes nothing that the registry sent.
+    """
+
+    def __init__(self, cause: Cause, why: str) -> None:
+        super().__init__(why)
+        self.cause: Final[Cause] = cause
+        self.why: Final = why
+
+
+_MAX_CHARACTERS: Final = 4096
+_WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
+# All quantifiers are possessive: there is no backtracking, whatever the header holds.
+_PARAMETER: Final = re.compile(rf'({_WORD})[ \t]*+=[ \t]*+(?:"((?:[^"\\]|\\.)*+)"|({_WORD}))[ \t]*+')
+_SCHEME: Final = re.compile(rf"({_WORD})(?:[ \t]++|$|(?=,))")
+_SEPARATOR: Final = re.compile(r"[ \t,]*+")
+
+
+class Challenge(msgspec.Struct, frozen=True):
+    """One way to authenticate.
+
+    Attributes:
+        scheme: in lower case, for example ``bearer``.
+        parameters: by their names in lower case.
+    """
+
+    scheme: str
+    parameters: dict[str, str]
+
+
+def parse_challenges(headers: Iterable[str]) -> list[Challenge]:
+    """The challenges in the values of all ``WWW-Authenticate`` headers; what is not valid ends a header."""
+    return [challenge for header in headers for challenge in _parse(header[:_MAX_CHARACTERS])]
+
+
+def _parse(header: str) -> Iterator[Challenge]:
+    position = _skip(header, 0)
+    while position < len(header):
+        scheme = _SCHEME.match(header, position)
+        if scheme is None:
+            return
+        parameters: dict[str, str] = {}
+        position = _skip(header, scheme.end())
+        while parameter := _PARAMETER.match(header, position):
+            name, quoted, plain = parameter.groups()
+            parameters.setdefault(name.lower(), re.sub(r"\\(.)", r"\1", quoted) if plain is None else plain)
+            position = _skip(header, parameter.end())
+        yield Challenge(scheme[1].lower(), parameters)
+
+
+def _skip(header: str, position: int) -> int:
+    separator = _SEPARATOR.match(header, position)
+    assert separator
+    return separator.end()
+
 
 TOTAL_SECONDS: Final = 10.0
 CONNECT_SECONDS: Final = 3.0

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from typing import Final, cast
 
 from webhook.images.index import LayerIndex, PlatformImage
-from webhook.images.nodes import NodeImages, ReportedNode, images_of, references_of
-from webhook.images.references import ImageReference
+from webhook.images.manifests import ImageReference
+from webhook.images.objects import NodeImages, ReportedNode, images_of, references_of
 from webhook.images.registry.addresses import OwnAddresses
 from webhook.images.registry.images import Images
 from webhook.k8s.client.resources import Resource

@@ -12,7 +12,7 @@ import msgspec
 
 from webhook import names
 from webhook.errors import quote
-from webhook.k8s.yaml_builder import Document
+from webhook.k8s.yaml_documents import Document
 
 ExtensionPoint = Literal["queueSort", "preFilter", "filter", "postFilter", "preScore", "score", "bind"]
 

@@ -19,8 +19,7 @@ from kubernetes_asyncio.client import Configuration
 from webhook.errors import InputError
 from webhook.k8s.client.credentials import Credentials, CredentialsError
 from webhook.k8s.inputs import read_file
-from webhook.k8s.yaml_builder import TOO_DEEP_TEXT
-from webhook.k8s.yaml_documents import is_deep
+from webhook.k8s.yaml_documents import TOO_DEEP_TEXT, is_deep
 
 _MAX_KUBECONFIG_BYTES: Final = 4 * 1024 * 1024
 # Between two readings of a kubeconfig because its token was denied.

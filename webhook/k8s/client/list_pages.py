@@ -28,8 +28,7 @@ from webhook.k8s.client.api import (
     list_failure,
 )
 from webhook.k8s.client.resources import Resource
-from webhook.k8s.json_depth import flatten
-from webhook.k8s.nesting import MAX_LEVELS
+from webhook.k8s.json_tree import MAX_LEVELS, flatten
 from webhook.k8s.views import Object, View
 
 V = TypeVar("V", bound=Object)

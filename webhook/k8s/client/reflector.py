@@ -53,8 +53,7 @@ from webhook.k8s.client.list_pages import ListMeta, decode_items, raw_pages
 from webhook.k8s.client.object_store import CountLimitedStore, ObjectName, ObjectStore, report_changes
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.client.status import decode_status
-from webhook.k8s.json_depth import flatten
-from webhook.k8s.nesting import MAX_LEVELS
+from webhook.k8s.json_tree import MAX_LEVELS, flatten
 from webhook.k8s.views import Object, View
 
 V = TypeVar("V", bound=Object)

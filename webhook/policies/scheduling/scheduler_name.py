@@ -24,7 +24,7 @@ from webhook.admission.decision import Change, Decision, Reason, RepeatedChanges
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, ObjectKey, SchedulerHealth, SchedulerKey, VmiKey
-from webhook.k8s.json_path import ABSENT, lookup
+from webhook.k8s.json_tree import ABSENT, lookup
 from webhook.k8s.pods import Pod
 from webhook.k8s.views import Object, OwnerReference
 from webhook.kubevirt.instancetype import find, revisions

@@ -20,7 +20,7 @@ from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, skip
 from webhook.admission.wire import Request
 from webhook.facts import Facts
-from webhook.k8s.json_path import ABSENT, lookup
+from webhook.k8s.json_tree import ABSENT, lookup
 from webhook.k8s.pods import Pod, SpreadConstraint
 from webhook.k8s.views import Object
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner

@@ -13,10 +13,9 @@ import msgspec
 
 from webhook.errors import InputError
 from webhook.images.registry.client import RegistryClient
-from webhook.images.registry.images import Images
-from webhook.images.registry.manifest_files import ManifestFiles
+from webhook.images.registry.credentials import PullSecrets
+from webhook.images.registry.images import Images, ManifestFiles
 from webhook.images.registry.node_layers import NodeLayers
-from webhook.images.registry.pull_secrets import PullSecrets
 from webhook.k8s.client.transport import connect
 from webhook.server.authorizer import CrashObserver
 from webhook.server.extender import Extender, extending

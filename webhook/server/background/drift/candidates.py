@@ -19,7 +19,7 @@ import msgspec
 
 from webhook import names
 from webhook.k8s.client.resources import UNSTRUCTURED_PODS, Resource
-from webhook.k8s.nesting import MAX_LEVELS, cut, is_too_deep
+from webhook.k8s.json_tree import MAX_LEVELS, cut, is_too_deep
 from webhook.k8s.views import Object, Unstructured
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
 from webhook.names import Policy

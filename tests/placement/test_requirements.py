@@ -1,5 +1,9 @@
+""""""
+
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -7,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.placement.node_by_node import reasons_node_by_node
+from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
 from tests.placement.samples import (
     HOST,
     NAMES,
@@ -21,15 +25,24 @@ from tests.placement.samples import (
     vmi,
     vmis,
 )
-from webhook.k8s.types.selectors import Expression
+from webhook.k8s.types.scheduling import Toleration
+from webhook.k8s.types.selectors import Expression, Term
+from webhook.placement.index import NodeIndex
 from webhook.placement.machines import Migration, Vmi
-from webhook.placement.nodes import Node
+from webhook.placement.nodes import CORDON, Node, Taint
 from webhook.placement.requirements import (
+    Allocatable,
     Contradiction,
+    Elsewhere,
+    Kvm,
     Label,
     OneOf,
+    Origin,
+    Reachable,
     Requirement,
     Requirements,
+    Uncordoned,
+    Untainted,
     are_compatible,
     are_satisfiable,
     contradictions,
@@ -37,10 +50,190 @@ from webhook.placement.requirements import (
 )
 from webhook.placement.target_pods import own_requirements, target_pod_requirements
 
+ZONE = Expression.equals("zone", "b")
+
+
+ORIGINS = (
+    Origin.ADDED,
+    Origin.VM,
+    Origin.CLUSTER,
+    Origin.KUBEVIRT,
+    Origin.SCHEDULABLE,
+    Origin.HOST_MODEL,
+    Origin.VENDOR,
+    Origin.RUNTIME_CLASS,
+    Origin.NAMESPACE,
+)
+
+
+def told(asked: Requirement, **labels: str) -> list[str]:
+    """The value of a node that does not meet a requirement."""
+    return _instead(asked, node("n1", labels))
+
+
+def _instead(asked: Requirement, on: Node) -> list[str]:
+    found = asked.reasons(on)
+    assert all(reason.requirement is asked for reason in found)
+    assert [str(reason) for reason in found] == [f"{asked.clause}; the node {reason.has}" for reason in found]
+    return [reason.has for reason in found]
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_labels(origin: str) -> None:
+    asked = Label(origin, ZONE)
+
+    assert "zone=b" in asked.clause
+    assert asked.lacking.startswith("without zone=b (")
+    assert told(asked, zone="b") == []
+    assert told(asked, zone="a") == ["has zone=a"]
+    assert told(asked) == ["has no label zone"]
+
+
+def test_every_origin_has_its_own_words() -> None:
+    labels = [Label(origin, ZONE) for origin in ORIGINS]
+
+    assert len({label.clause for label in labels}) == len({label.lacking for label in labels}) == len(ORIGINS)
+
+
+def test_where_the_vm_comes_from_is_not_named() -> None:
+    asked = Label(Origin.SOURCE_NODE, Expression("kubernetes.io/hostname", "NotIn", ("far-away",)))
+
+    assert "far-away" not in asked.clause + asked.lacking
+
+
+def test_affinity(golden: Callable[[str], None]) -> None:
+    terms = (Term((ZONE, Expression("disk", "Exists"))), Term((Expression("rank", "Gt", ("5",)),)))
+    asked = OneOf(Origin.AFFINITY, terms)
+
+    assert "zone=b and disk or rank > 5" in asked.clause
+    assert told(asked, zone="b", disk="x") == told(asked, rank="7") == []
+    golden("\n".join(told(asked, zone="b", rank="5")))
+
+
+def test_affinity_over_names_alone() -> None:
+    asked = OneOf(Origin.AFFINITY, (Term((), (Expression("metadata.name", "In", ("n2",)),)),))
+
+    assert "metadata.name=n2" in asked.clause
+    assert told(asked) == ["has another name"]
+
+
+@pytest.mark.parametrize("terms", [(), (Term(),)])
+def test_affinity_without_hope(terms: tuple[Term, ...]) -> None:
+    asked = OneOf(Origin.AFFINITY, terms)
+
+    assert len(told(asked)) == 1
+
+
+def test_malformed_affinity_says_why() -> None:
+    malformed = Term.of((Expression("zone", "Is"),), (), "nodeSelectorTerms[0]")
+    (why,) = malformed.problems
+
+    assert why in OneOf(Origin.AFFINITY, (malformed,)).clause
+    assert why in OneOf(Origin.AFFINITY, (malformed, Term((ZONE,)))).clause
+    assert told(OneOf(Origin.AFFINITY, (malformed, Term((ZONE,)))), zone="b") == []
+
+
+def test_taints() -> None:
+    taints = [
+        {"key": "b", "value": "x", "effect": "NoSchedule"},
+        {"key": "a", "effect": "NoExecute"},
+        {"key": "c", "effect": "PreferNoSchedule"},
+    ]
+    none, some = Untainted(Origin.TAINTS, ()), Untainted(Origin.TAINTS, (Toleration("a", "Exists"),))
+
+    assert none.clause != some.clause
+    assert _instead(none, node(taints=taints)) == ["has the taint a:NoExecute", "has the taint b=x:NoSchedule"]
+    assert _instead(some, node(taints=taints)) == ["has the taint b=x:NoSchedule"]
+    assert some.tolerates(Taint("a", "y", "NoSchedule"))
+
+
+def test_cordon() -> None:
+    asked = Uncordoned(Origin.CORDONED, ())
+    waived = Uncordoned(Origin.CORDONED, (Toleration(CORDON.key, "Exists"),))
+
+    assert len(_instead(asked, node(cordoned=True))) == 1
+    assert asked.reasons(node()) == waived.reasons(node(cordoned=True)) == ()
+
+
+def test_the_present_node() -> None:
+    asked = Elsewhere(Origin.SOURCE_NODE, "n1", "host-1")
+
+    (same,), (shared,) = told(asked), _instead(asked, node("n2", {HOST: "host-1"}))
+    assert HOST not in same
+    assert f"{HOST}=host-1" in shared
+    assert asked.reasons(node("n2", {HOST: "n1"})) == ()
+    assert Elsewhere(Origin.SOURCE_NODE, "n1").reasons(node("n2", {HOST: ""})) == ()
+
+
+def test_kvm() -> None:
+    asked = Kvm(Origin.KVM)
+
+    assert "devices.kubevirt.io/kvm" in asked.lacking
+    assert "devices.kubevirt.io/kvm" in asked.clause
+    assert len(_instead(asked, node(kvm="0"))) == 1
+    assert asked.reasons(node()) == asked.reasons(node(kvm="1k")) == ()
+
+
+def test_requirements_can_be_counted() -> None:
+    assert len({Label(Origin.VM, ZONE), Label(Origin.VM, ZONE), Label(Origin.ADDED, ZONE)}) == 2
+    assert len({Untainted(Origin.TAINTS, (Toleration("a"),)), Untainted(Origin.TAINTS, ())}) == 2
+
+
+FOO = "example.com/foo"
+TWO = Allocatable(Origin.RESOURCES, FOO, 2)
+
+
+def node_with(name: str = "n1", labels: dict[str, str] | None = None, **status: Any) -> Node:
+    return Node.read({"metadata": {"name": name, "labels": labels}, "status": status})
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "has"),
+    [
+        ({FOO: "1"}, "1"),
+        ({FOO: "0"}, "0"),
+        ({"cpu": "4"}, None),
+        ({}, None),
+    ],
+)
+def test_a_node_with_less_than_is_requested(allocatable: dict[str, str], has: str | None) -> None:
+    (reason,) = TWO.reasons(node_with(allocatable=allocatable))
+
+    assert reason.requirement is TWO
+    assert re.findall("[0-9]+", reason.has) == ([] if has is None else [has])
+    assert f"2 {FOO}" in str(reason)
+
+
+@pytest.mark.parametrize("status", [{}, {"allocatable": {FOO: "2"}}, {"allocatable": {FOO: "1k"}}])
+def test_a_node_that_could_hold_it_or_has_not_said(status: Any) -> None:
+    assert TWO.reasons(node_with(**status)) == ()
+
+
+def test_amounts_in_units() -> None:
+    memory = Allocatable(Origin.RESOURCES, "memory", 2299 * 2**20)
+
+    assert "memory" in memory.lacking
+    assert "2299Mi" in memory.lacking
+    assert Allocatable(Origin.KVM, "devices.kubevirt.io/kvm", 1).clause == Kvm(Origin.KVM).clause
+
+
+def test_nodes_on_which_a_volume_cannot_be_used() -> None:
+    zone_a = Term.of((Expression.equals("zone", "a"),), (), "terms[0]")
+    local = Reachable(Origin.VOLUMES, (zone_a,), "root")
+    nodes = [node_with("n1", {"zone": "a"}), node_with("n2", {"zone": "b"}), node_with("n3")]
+
+    eligibility = NodeIndex(nodes).review((local,))
+    assert eligibility.names() == ["n1"]
+    assert reasons_by_node(eligibility, nodes) == {each.name: local.reasons(each) for each in nodes}
+    assert '"root"' in local.clause
+    assert "zone=b" in local.reasons(nodes[1])[0].has
+    assert "root" in local.lacking
+
+
 NAMED = {"cpu": {"model": "Westmere"}}
 
 
-def told(spec: Any, added: dict[str, str] | None = None, source: Node | None = None) -> list[list[str]]:
+def parties_to(spec: Any, added: dict[str, str] | None = None, source: Node | None = None) -> list[list[str]]:
     """The parties to each contradiction, each as ``ORIGIN: CONDITION``."""
     running = {"nodeName": source.name} if source else {}
     migration = Migration.adding(added or {})
@@ -126,16 +319,18 @@ def test_no_value_means_no_value(asked: list[Expression]) -> None:
 
 
 def test_both_sides_are_named_what_is_added_first() -> None:
-    assert told({"nodeSelector": {"zone": "a"}}, {"zone": "b"}) == [["added: zone=b", "vm: zone=a"]]
+    assert parties_to({"nodeSelector": {"zone": "a"}}, {"zone": "b"}) == [["added: zone=b", "vm: zone=a"]]
 
 
 def test_agreement_is_none() -> None:
-    assert told({"nodeSelector": {"zone": "a"}}, {"zone": "a", "disk": "ssd"}) == []
-    assert told({"affinity": affinity(expressions(expression("zone", "In", "a", "b")))}, {"zone": "b"}) == []
+    assert parties_to({"nodeSelector": {"zone": "a"}}, {"zone": "a", "disk": "ssd"}) == []
+    assert parties_to({"affinity": affinity(expressions(expression("zone", "In", "a", "b")))}, {"zone": "b"}) == []
 
 
 def test_generated_labels_are_contradicted_too() -> None:
-    assert told({"architecture": "amd64"}, {"kubevirt.io/schedulable": "false", "kubernetes.io/arch": "arm64"}) == [
+    assert parties_to(
+        {"architecture": "amd64"}, {"kubevirt.io/schedulable": "false", "kubernetes.io/arch": "arm64"}
+    ) == [
         ["added: kubevirt.io/schedulable=false", "schedulable: kubevirt.io/schedulable=true"],
         ["added: kubernetes.io/arch=arm64", "kubevirt: kubernetes.io/arch=amd64"],
     ]
@@ -220,11 +415,11 @@ def sorted_by(wishes: dict[str, str], found: tuple[Contradiction, ...]) -> list[
 def test_the_present_node_as_a_wish() -> None:
     source = node("n1", {HOST: "host-1"})
 
-    assert told(None, {HOST: "host-1"}, source) == [[f"added: {HOST}=host-1", "source node"]]
-    assert told({"nodeSelector": {HOST: "host-1"}}, None, source) == [[f"vm: {HOST}=host-1", "source node"]]
+    assert parties_to(None, {HOST: "host-1"}, source) == [[f"added: {HOST}=host-1", "source node"]]
+    assert parties_to({"nodeSelector": {HOST: "host-1"}}, None, source) == [[f"vm: {HOST}=host-1", "source node"]]
     pinned = affinity({"matchFields": [expression("metadata.name", "In", "n1")]})
-    assert told({"affinity": pinned}, None, source) == [["affinity: metadata.name=n1", "source node"]]
-    assert told({"affinity": pinned}) == []
+    assert parties_to({"affinity": pinned}, None, source) == [["affinity: metadata.name=n1", "source node"]]
+    assert parties_to({"affinity": pinned}) == []
 
 
 def test_an_affinity_of_which_every_term_is_excluded() -> None:
@@ -234,10 +429,10 @@ def test_an_affinity_of_which_every_term_is_excluded() -> None:
         {},
     )
 
-    assert told({"affinity": terms}, {"zone": "b", "disk": "ssd"}) == [
+    assert parties_to({"affinity": terms}, {"zone": "b", "disk": "ssd"}) == [
         ["added: zone=b", "added: disk=ssd", "affinity: zone=a or no disk and rank or an empty term"]
     ]
-    assert told({"affinity": terms}, {"zone": "b"}) == []
+    assert parties_to({"affinity": terms}, {"zone": "b"}) == []
 
 
 @pytest.mark.parametrize(
@@ -255,7 +450,7 @@ def test_an_affinity_of_which_every_term_is_excluded() -> None:
     ],
 )
 def test_an_affinity_that_excludes_itself(terms: list[Any], condition: str) -> None:
-    ((found,),) = told({"affinity": affinity(*terms)})
+    ((found,),) = parties_to({"affinity": affinity(*terms)})
 
     assert found.startswith("affinity")
     assert condition in found

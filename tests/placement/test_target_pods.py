@@ -1,3 +1,7 @@
+"""The host's own CPU and its vendor, which a migrating VM takes with it.
+
+Requirements on nodes of some releases of KubeVirt and not of others."""
+
 from __future__ import annotations
 
 import json
@@ -21,6 +25,7 @@ from tests.placement.samples import (
     pod,
     selectors,
     untimed,
+    vmi,
     vmis,
 )
 from tests.placement.samples import vmi as a_vmi
@@ -30,8 +35,259 @@ from webhook.kubevirt.config import DEFAULTS
 from webhook.placement.eligibility import unmet_requirements
 from webhook.placement.machines import LauncherPod, Migration, Vmi
 from webhook.placement.nodes import convert_to_view
-from webhook.placement.requirements import Elsewhere, Kvm, Label, OneOf, Requirements, Uncordoned, Untainted
-from webhook.placement.target_pods import own_requirements, requirement_gaps, target_pod_requirements
+from webhook.placement.requirements import Elsewhere, Kvm, Label, OneOf, Origin, Requirements, Uncordoned, Untainted
+from webhook.placement.target_pods import (
+    RuntimeClass,
+    architecture_label,
+    forbidden_labels,
+    generated_labels,
+    host_model_labels,
+    is_emulated,
+    is_sticky_label,
+    namespace_labels,
+    own_requirements,
+    requirement_gaps,
+    target_pod_requirements,
+    unexplained_labels,
+    unexplained_labels_gap,
+)
+
+CROSS = kubevirt(featureGates=["CrossArchitectureVirtualization"])
+STRICT = kubevirt(featureGates=["HypervStrictCheck"])
+HYPERV = {
+    "vpindex": {"enabled": True},
+    "synic": {"enabled": False},
+    "synictimer": {},
+    "reset": None,
+    "relaxed": {"enabled": True},
+    "evmcs": {},
+}
+
+
+def required(domain: dict[str, Any], spec: dict[str, Any] | None = None, **status: Any) -> list[str]:
+    return list(generated_labels(vmi(spec, domain, **status), DEFAULTS, {}))
+
+
+def test_a_plain_vm_needs_nothing() -> None:
+    assert required({}) == []
+    assert required({"cpu": {"model": "host-passthrough"}, "launchSecurity": {}}) == []
+
+
+def test_cpu_models_and_features() -> None:
+    features = [
+        {"name": "a"},
+        {"name": "b", "policy": "require"},
+        {"name": "c", "policy": ""},
+        *({"name": policy, "policy": policy} for policy in ("forbid", "optional", "disable", "force")),
+    ]
+    labels = [f"cpu-feature.node.kubevirt.io/{name}" for name in "abc"]
+
+    assert required({"cpu": {"model": "Westmere", "features": features}}) == [
+        "cpu-model.node.kubevirt.io/Westmere",
+        *labels,
+    ]
+    assert required({"cpu": {"model": "host-model", "features": features}}) == labels
+    # Without a model KubeVirt looks at no features.
+    assert required({"cpu": {"features": features}}) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "label"),
+    [
+        ({}, "kubevirt.io/cpumanager"),
+        ({"cpumanager": "true"}, "cpumanager"),
+        ({"kubevirt.io/cpumanager": "true", "cpumanager": "true"}, "kubevirt.io/cpumanager"),
+    ],
+)
+def test_dedicated_cpus(source: dict[str, str], label: str) -> None:
+    assert list(generated_labels(vmi(None, {"cpu": {"dedicatedCpuPlacement": True}}), DEFAULTS, source)) == [label]
+
+
+def test_realtime() -> None:
+    assert required({"cpu": {"realtime": {}}}) == ["kubevirt.io/realtime"]
+    assert required({"cpu": {"realtime": None}}) == []
+
+
+def test_the_machine_that_runs_counts() -> None:
+    domain = {"machine": {"type": "q35"}}
+
+    assert required(domain) == ["machine-type.node.kubevirt.io/q35"]
+    assert required(domain, machine={"type": "pc-q35-9.6"}) == ["machine-type.node.kubevirt.io/pc-q35-9.6"]
+    assert required(domain, machine={"type": ""}) == ["machine-type.node.kubevirt.io/q35"]
+
+
+def test_hyperv_is_looked_at_only_if_strict() -> None:
+    windows = vmi(None, {"features": {"hyperv": HYPERV}})
+
+    assert list(generated_labels(windows, DEFAULTS, {})) == []
+    assert list(generated_labels(windows, STRICT, {})) == [
+        "hyperv.node.kubevirt.io/vpindex",
+        "cpu-vendor.node.kubevirt.io/Intel",
+    ]
+    off = vmi(None, {"features": {"hyperv": {"evmcs": {"enabled": False}}}})
+    assert list(generated_labels(off, STRICT, {})) == list(generated_labels(vmi(), STRICT, {})) == []
+
+
+@pytest.mark.parametrize(
+    ("domain", "needed"),
+    [
+        ({"cpu": {"features": [{"name": "invtsc", "policy": "require"}]}}, True),
+        ({"cpu": {"features": [{"name": "invtsc", "policy": "force"}]}}, True),
+        ({"cpu": {"features": [{"name": "invtsc"}]}}, False),
+        ({"features": {"hyperv": {"reenlightenment": {"enabled": True}}}}, True),
+        ({"features": {"hyperv": {"reenlightenment": {}}}}, False),
+        ({}, False),
+    ],
+)
+def test_tsc_frequency(domain: dict[str, Any], needed: bool) -> None:
+    labels = ["scheduling.node.kubevirt.io/tsc-frequency-2100000000"] if needed else []
+
+    assert required(domain, topologyHints={"tscFrequency": 2100000000}) == labels
+    assert required(domain, topologyHints={"tscFrequency": -1}) == required(domain, topologyHints={}) == []
+
+
+@pytest.mark.parametrize(
+    ("security", "labels"),
+    [
+        ({"sev": {}}, ["sev"]),
+        ({"sev": {"policy": {"encryptedState": True}}}, ["sev", "sev-es"]),
+        ({"sev": {"policy": {"encryptedState": False}}}, ["sev"]),
+        ({"snp": {}}, ["sev", "sev-snp"]),
+        ({"tdx": {}}, ["tdx"]),
+        ({}, []),
+    ],
+)
+def test_launch_security(security: dict[str, Any], labels: list[str]) -> None:
+    assert required({"launchSecurity": security}) == [f"kubevirt.io/{label}" for label in labels]
+
+
+def test_secure_execution() -> None:
+    assert required({"launchSecurity": {}}, {"architecture": "s390x"}) == ["kubevirt.io/s390-pv"]
+    assert required({}, {"architecture": "s390x"}) == []
+
+
+def test_architecture() -> None:
+    arm = vmi({"architecture": "ARM64"})
+
+    assert architecture_label(arm) == {"kubernetes.io/arch": "arm64"}
+    assert architecture_label(vmi()) == {}
+    assert is_emulated(arm, CROSS)
+    assert not is_emulated(arm, DEFAULTS)
+    assert list(generated_labels(arm, CROSS, {})) == ["kubevirt.io/vm-arch-ARM64"]
+    # A VM without an architecture stays where its selectors tell it to be.
+    assert not is_emulated(vmi(), CROSS)
+    assert list(generated_labels(vmi(), CROSS, {})) == []
+
+
+def test_what_nodes_must_not_have() -> None:
+    obsolete = "node-labeller.kubevirt.io/obsolete-host-model"
+    forbidden = [{"name": "svm", "policy": "forbid"}]
+
+    assert (
+        list(forbidden_labels(vmi()))
+        == list(forbidden_labels(vmi(None, {"cpu": {"model": "host-model"}})))
+        == [obsolete]
+    )
+    assert list(forbidden_labels(vmi(None, {"cpu": {"model": "Westmere", "features": forbidden}}))) == [
+        "cpu-feature.node.kubevirt.io/svm"
+    ]
+
+
+def test_a_hosts_own_cpu() -> None:
+    labels = {
+        "host-model-required-features.node.kubevirt.io/vmx": "true",
+        "host-model-required-features.node.kubevirt.io/by-hand": "yes",
+        "host-model-cpu.node.kubevirt.io/Skylake": "true",
+        "cpu-model.node.kubevirt.io/Westmere": "true",
+    }
+
+    assert host_model_labels(labels) == {
+        "cpu-model-migration.node.kubevirt.io/Skylake": "true",
+        "cpu-feature.node.kubevirt.io/by-hand": "yes",
+        "cpu-feature.node.kubevirt.io/vmx": "true",
+    }
+
+
+def test_without_its_model_a_host_has_no_features_either() -> None:
+    assert host_model_labels({"host-model-required-features.node.kubevirt.io/vmx": "true"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "copied"),
+    [
+        ("cpu-feature.node.kubevirt.io/vmx", True),
+        ("cpu-model-migration.node.kubevirt.io/Skylake", True),
+        ("my.cpu-feature.node.kubevirt.io/x", True),
+        ("host-model-required-features.node.kubevirt.io/vmx", False),
+        ("cpu-model.node.kubevirt.io/Skylake", False),
+        ("zone", False),
+    ],
+)
+def test_what_later_migrations_inherit(key: str, copied: bool) -> None:
+    assert is_sticky_label(key) is copied
+
+
+def runtime_class(**scheduling: Any) -> RuntimeClass:
+    return convert_to_view(RuntimeClass, {"handler": "kata", "scheduling": scheduling}, "runtimeclass")
+
+
+def test_what_a_runtime_class_asks() -> None:
+    found = runtime_class(nodeSelector={"kata": "yes"}, tolerations=[{"key": "kata", "operator": "Exists"}, None])
+
+    assert [(label.origin, str(label.expression)) for label in found.labels] == [(Origin.RUNTIME_CLASS, "kata=yes")]
+    assert [toleration.key for toleration in found.tolerations] == ["kata", None]
+    for empty in (RuntimeClass(), runtime_class()):
+        assert (empty.labels, empty.tolerations) == ((), ())
+
+
+def test_what_the_present_pod_has_from_elsewhere() -> None:
+    present = pod(
+        **{
+            "disk": "ssd",
+            "zone": "a",
+            "tier": "gold",
+            "added": "1",
+            "kata": "yes",
+            "changed": "then",
+            "unknown": "x",
+            "kubernetes.io/arch": "amd64",
+            "kubevirt.io/schedulable": "true",
+            "cpu-model.node.kubevirt.io/X": "true",
+            "cpumanager": "true",
+        }
+    )
+    vm = vmi({"nodeSelector": {"disk": "ssd", "changed": "now"}})
+    settings = kubevirt(nodeSelectors={"tier": "gold", "zone": "a"})
+    labels = runtime_class(nodeSelector={"kata": "yes"}).labels
+
+    assert unexplained_labels(present, vm, settings, {"added": "1"}, labels) == {"changed": "then", "unknown": "x"}
+    assert unexplained_labels(pod(), vm, settings, {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "shown", "expected"),
+    [
+        ("env=prod", {"env": "prod"}, ["env=prod"]),
+        (" env = prod , team=a", {"env": "prod", "team": "a", "x": "y"}, ["env=prod", "team=a"]),
+        # The plugin is not switched on, or the annotation is younger than the pod.
+        ("env=prod", {}, []),
+        ("env=prod", {"env": "test"}, []),
+        ("", {"env": "prod"}, []),
+        (None, {"env": "prod"}, []),
+        (",=,env", {"env": "prod"}, []),
+    ],
+)
+def test_what_a_namespace_asks(annotation: str | None, shown: dict[str, str], expected: list[str]) -> None:
+    found = namespace_labels(annotation, shown)
+
+    assert [str(label.expression) for label in found] == expected
+    assert {label.origin for label in found} <= {Origin.NAMESPACE}
+
+
+def test_what_is_left_is_named() -> None:
+    assert "a=1" in unexplained_labels_gap({"a": "1"})
+    assert "e=1 and 2 more" in unexplained_labels_gap(dict.fromkeys("gfedcba", "1"))
+
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 
@@ -345,3 +601,84 @@ def test_defaults() -> None:
         Vmi(), Migration(), source_pod=None, configuration=DEFAULTS
     )
     assert target_pod_requirements(Vmi(), source_pod=LauncherPod()) == target_pod_requirements(Vmi())
+
+
+# -- the host's own CPU, and the vendor --------------------------------------------------------------------------------
+
+
+def test_a_first_migration_takes_the_cpu_of_the_node() -> None:
+    found = asked(target_pod_requirements(a_vmi(None, HOST_MODEL, nodeName="n1"), source_pod=pod(), source_node=INTEL))
+
+    assert found["host-model"] == [f"{MODEL}Skylake=true", f"{FEATURE}vmx=true"]
+    assert found["vendor"] == [f"{VENDOR}Intel=true"]
+
+
+def test_a_later_migration_takes_what_its_pod_required() -> None:
+    source = pod(**{f"{MODEL}Broadwell": "true", f"{FEATURE}a": "true", "zone": "a"})
+
+    found = asked(target_pod_requirements(a_vmi(None, HOST_MODEL), source_pod=source, source_node=INTEL))
+
+    assert found["host-model"] == [f"{MODEL}Broadwell=true", f"{FEATURE}a=true"]
+
+
+def test_values_are_taken_as_they_stand_over_the_vms_own() -> None:
+    by_hand = {"host-model-cpu.node.kubevirt.io/Mine": "yes", "host-model-required-features.node.kubevirt.io/a": "yes"}
+    vm = a_vmi({"nodeSelector": {f"{FEATURE}a": "no", "zone": "a"}}, HOST_MODEL)
+
+    found = asked(target_pod_requirements(vm, source_pod=pod(), source_node=node("n1", by_hand)))
+
+    assert found["host-model"] == [f"{MODEL}Mine=yes", f"{FEATURE}a=yes"]
+    assert found["vm"] == ["zone=a"]
+
+
+def test_a_node_that_names_no_model_gives_no_features() -> None:
+    unnamed = node("n1", {"host-model-required-features.node.kubevirt.io/vmx": "true", f"{VENDOR}Intel": "true"})
+
+    found = asked(target_pod_requirements(a_vmi(None, HOST_MODEL), source_pod=pod(), source_node=unnamed))
+
+    assert "host-model" not in found
+    assert found["vendor"] == [f"{VENDOR}Intel=true"]
+
+
+def test_features_of_the_owners_own_are_not_asked_for_twice() -> None:
+    domain = {"cpu": {"model": "host-model", "features": [{"name": "vmx"}]}}
+    source = pod(**{f"{FEATURE}vmx": "true"})
+
+    found = asked(target_pod_requirements(a_vmi(None, domain), source_pod=source, source_node=INTEL))
+
+    # That its pod has one already means to KubeVirt that the VM has migrated before: it adds no model.
+    assert "host-model" not in found
+    assert found["kubevirt"] == [f"{FEATURE}vmx=true", f"no {OBSOLETE}"]
+
+
+def test_other_models_carry_nothing() -> None:
+    source = pod(**{f"{MODEL}Broadwell": "true", f"{FEATURE}a": "true"})
+
+    found = asked(target_pod_requirements(a_vmi(None, NAMED), source_pod=source, source_node=INTEL))
+
+    assert "host-model" not in found
+    assert found["kubevirt"] == ["cpu-model.node.kubevirt.io/Westmere=true"]
+
+
+def test_an_added_vendor_does_not_switch_the_guard_off() -> None:
+    found = asked(
+        target_pod_requirements(a_vmi(None, NAMED), Migration.adding({f"{VENDOR}AMD": "true"}), source_node=INTEL)
+    )
+
+    assert found["added"] == [f"{VENDOR}AMD=true"]
+    assert found["vendor"] == [f"{VENDOR}Intel=true"]
+
+
+def test_a_vendor_of_the_vms_own_is_enough() -> None:
+    vm = a_vmi({"nodeSelector": {f"{VENDOR}AMD": "true"}}, NAMED)
+
+    assert "vendor" not in asked(target_pod_requirements(vm, source_node=INTEL))
+
+
+def test_without_the_node_the_pod_tells_the_vendor() -> None:
+    source = pod(**{f"{VENDOR}Intel": "true"})
+
+    assert asked(target_pod_requirements(a_vmi(None, NAMED), source_pod=source))["vendor"] == [f"{VENDOR}Intel=true"]
+    assert "vendor" not in asked(
+        target_pod_requirements(a_vmi(None, NAMED), source_pod=source, source_pod_added={f"{VENDOR}Intel": "true"})
+    )

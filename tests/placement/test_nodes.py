@@ -1,0 +1,346 @@
+"""A node's labels behave as the dictionary that they were, and nodes of one kind share the table of their keys."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import count, cycle
+from math import ceil
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
+from tests.placement.samples import KEYS, node, untimed
+from webhook.errors import InputError
+from webhook.k8s.quantity import nanos, parse
+from webhook.k8s.types.scheduling import Placed
+from webhook.placement.index import NodeIndex
+from webhook.placement.machines import Vmi
+from webhook.placement.nodes import (
+    CORDON,
+    KVM_DEVICE,
+    Labels,
+    Node,
+    Taint,
+    bitset_items,
+    bitset_positions,
+    convert_to_view,
+    format_offer,
+    format_request,
+    is_counted_resource,
+    is_extended_resource,
+    labels_starting_with,
+    parse_allocatable,
+    plain_labels,
+    to_scheduler_units,
+)
+from webhook.placement.requirements import contradictions
+from webhook.placement.target_pods import own_requirements
+
+SUFFIXES = {"": Fraction(1), "m": Fraction(1, 1000), "k": Fraction(1000), "Ki": Fraction(1024), "Gi": Fraction(2**30)}
+
+
+@pytest.mark.parametrize(
+    ("resource", "value", "amount"),
+    [
+        ("cpu", "1500m", 1500),
+        ("cpu", 2, 2000),
+        ("cpu", "100u", 1),
+        ("memory", "2299Mi", 2299 * 2**20),
+        ("memory", "100m", 1),
+        ("memory", 1.5, 2),
+        ("hugepages-2Mi", "1Gi", 2**30),
+        ("example.com/foo", "1k", 1000),
+        ("example.com/foo", "0", 0),
+        ("ephemeral-storage", "50M", 50_000_000),
+    ],
+)
+def test_amounts_are_counted_as_the_scheduler_counts_them(resource: str, value: Any, amount: int) -> None:
+    known = nanos(value)
+    assert known is not None
+    assert to_scheduler_units(resource, known) == amount
+    assert parse_allocatable({resource: value}) == {resource: amount}
+
+
+@untimed
+@given(
+    number=st.decimals(min_value=0, max_value=10**6, places=3),
+    suffix=st.sampled_from(sorted(SUFFIXES)),
+    resource=st.sampled_from(["cpu", "memory", "hugepages-1Gi", "example.com/foo"]),
+)
+def test_fractions_of_a_unit_are_rounded_up(number: Any, suffix: str, resource: str) -> None:
+    exact = Fraction(number) * SUFFIXES[suffix] * (1000 if resource == "cpu" else 1)
+
+    assert parse_allocatable({resource: f"{number}{suffix}"}) == {resource: ceil(exact)}
+
+
+@untimed
+@given(
+    asked=st.integers(0, 2**62),
+    short=st.integers(1, 2**32),
+    resource=st.sampled_from(["cpu", "memory", "hugepages-1Gi", "example.com/foo"]),
+)
+def test_less_than_is_requested_shows_as_less(asked: int, short: int, resource: str) -> None:
+    has = max(0, asked - short)
+    shown_asked, shown_has = parse(format_request(resource, asked)), parse(format_offer(resource, has))
+
+    assert to_scheduler_units(resource, shown_has.nanos) <= has
+    assert to_scheduler_units(resource, shown_asked.nanos) >= asked
+    assert shown_has < shown_asked or not asked
+
+
+def test_amounts_are_written_as_kubernetes_writes_them() -> None:
+    assert format_request("cpu", 1500) == "1500m"
+    assert format_offer("cpu", 16000) == "16"
+    assert format_request("memory", 2299 * 2**20) == format_offer("memory", 2299 * 2**20) == "2299Mi"
+    assert format_request("memory", 2299 * 2**20 + 1) == "2300Mi"
+    assert format_offer("ephemeral-storage", 2299 * 2**20 + 1) == "2299Mi"
+    assert format_request("memory", 1000) == "1k"
+    assert format_request("hugepages-2Mi", 2**30) == "1Gi"
+    assert format_request("example.com/foo", 4) == "4"
+
+
+@pytest.mark.parametrize(
+    ("resource", "known"),
+    [
+        ("cpu", True),
+        ("memory", True),
+        ("ephemeral-storage", True),
+        ("hugepages-2Mi", True),
+        ("attachable-volumes-csi", True),
+        ("example.com/foo", True),
+        ("kubernetes.io/foo", True),
+        ("foo", False),
+        ("requests.example.com/foo", False),
+    ],
+)
+def test_what_the_scheduler_compares(resource: str, known: bool) -> None:
+    assert is_counted_resource(resource) is known
+    assert (resource in parse_allocatable({resource: "1"})) is known
+
+
+def test_what_a_device_plugin_provides() -> None:
+    assert is_extended_resource("example.com/foo")
+    assert not any(map(is_extended_resource, ("cpu", "hugepages-2Mi", "kubernetes.io/foo")))
+
+
+def test_what_is_not_a_quantity_is_never_a_reason_against_a_node() -> None:
+    assert nanos("much") is None
+    assert parse_allocatable({"example.com/foo": "much", "memory": None}) == {"example.com/foo": 2**63 - 1}
+
+
+TEXTS = st.text("abc", max_size=2)
+
+
+@given(st.dictionaries(TEXTS, TEXTS), st.dictionaries(TEXTS, TEXTS), TEXTS)
+def test_as_a_dictionary(one: dict[str, str], other: dict[str, str], key: str) -> None:
+    labels = Labels(one)
+
+    assert dict(labels) == one
+    assert list(labels.items()) == list(one.items())
+    assert (len(labels), key in labels, labels.get(key), labels.get(key, "x")) == (
+        *(len(one), key in one, one.get(key), one.get(key, "x")),
+    )
+    assert labels.keys() == one.keys()
+    assert plain_labels(labels) == plain_labels(one) == one
+    assert labels == Labels(one) == one
+    assert (labels == Labels(other)) == (labels == other) == (one == other)
+    assert labels == Labels(dict(reversed(one.items())))
+
+
+@given(st.dictionaries(TEXTS, TEXTS), st.lists(TEXTS, max_size=3))
+def test_labels_with_a_prefix(one: dict[str, str], prefixes: list[str]) -> None:
+    labels = (Labels(one), Labels(dict.fromkeys(one, "x")), one)
+
+    for prefix in prefixes * 2:
+        for each in labels:
+            found = labels_starting_with(each, prefix, "x/")
+            those = sorted(item for item in each.items() if item[0].startswith(prefix))
+            assert list(found.items()) == [(f"x/{key[len(prefix) :]}", value) for key, value in those]
+
+
+def test_of_what_is_no_mapping() -> None:
+    assert Labels({}) != ()
+    assert repr(Labels({"a": "b"})) == "Labels({'a': 'b'})"
+
+
+def test_a_thousand_nodes_take_a_tenth_of_what_dictionaries_take() -> None:
+    keys = [f"key-{number}" for number in range(120)]
+    hosts = map(str, count())
+
+    def written() -> dict[str, str]:
+        return dict.fromkeys(keys, "value") | {"key-7": next(hosts)}
+
+    assert _bytes_of(lambda: Labels(written())) * 10 < _bytes_of(written)
+
+
+def test_nodes_with_other_values_take_no_more_than_a_third() -> None:
+    keys = [f"key-{number}" for number in range(120)]
+    values = cycle([dict.fromkeys(keys, value) for value in "abcd"])
+
+    assert _bytes_of(lambda: Labels(next(values))) * 3 < _bytes_of(lambda: dict(next(values)))
+
+
+def test_values_are_those_of_each_node() -> None:
+    usual = {f"key-{number}": "value" for number in range(20)}
+    first, second, third = (Labels(usual | own) for own in ({}, {"key-3": "x"}, dict.fromkeys(list(usual)[:9], "y")))
+
+    assert [each["key-3"] for each in (first, second, third)] == ["value", "x", "y"]
+    assert [each.get("key-9") for each in (first, second, third)] == ["value"] * 3
+    assert (first == second, second == third, second == Labels(usual | {"key-3": "x"})) == (False, False, True)
+    assert dict(third) == third.as_dict() == usual | dict.fromkeys(list(usual)[:9], "y")
+
+
+def _bytes_of(make: Callable[[], object]) -> int:
+    gc.collect()
+    tracemalloc.start()
+    try:
+        kept = [make() for _ in range(1000)]
+        return tracemalloc.get_traced_memory()[0] if kept else 0
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_kept_of_a_node() -> None:
+    taints = [
+        {"key": "b", "effect": "NoSchedule"},
+        {"key": "a", "value": "x", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"},
+        {"key": "b", "value": "", "effect": "NoSchedule"},
+        {"key": "soft", "effect": "PreferNoSchedule"},
+        {"key": "other", "effect": None},
+    ]
+
+    kept = node("n1", {"zone": "a"}, taints=taints)
+
+    assert kept.name == "n1"
+    assert kept.labels == {"kubernetes.io/hostname": "n1", "zone": "a"}
+    assert kept.taints == (Taint("a", "x", "NoExecute"), Taint("b", "", "NoSchedule"))
+    assert [str(taint) for taint in kept.taints] == ["a=x:NoExecute", "b:NoSchedule"]
+    assert not kept.unschedulable
+
+
+def test_a_cordoned_node_has_no_second_reason_in_its_taint() -> None:
+    taint = {"key": CORDON.key, "effect": CORDON.effect}
+
+    assert node("n1", taints=[taint], cordoned=True).taints == ()
+    assert node("n1", taints=[taint]).taints == (CORDON,)
+    assert node("n1", taints=[{**taint, "value": "x"}], cordoned=True).taints != ()
+
+
+@pytest.mark.parametrize(("kvm", "none"), [("0", True), (0, True), ("1k", False), ("110", False), (None, False)])
+def test_kvm(kvm: Any, none: bool) -> None:
+    assert node(kvm=kvm).no_kvm is none
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory", "ephemeral-storage"])
+def test_what_a_kubelet_has_yet_to_report_is_not_lacking_for_good(resource: str) -> None:
+    reported = Node.read({"metadata": {"name": "n"}, "status": {"allocatable": {KVM_DEVICE: "110"}}})
+
+    assert not reported.lacks(resource, 1)
+    assert reported.lacks("hugepages-2Mi", 1)
+    assert reported.lacks("example.com/foo", 1)
+
+
+def test_little_is_needed() -> None:
+    assert Node.read({"metadata": {"name": "n"}}) == Node("n", {})
+    assert Node.read({"metadata": {"name": "n", "labels": None}, "spec": None, "status": {}}) == Node("n", {})
+
+
+@pytest.mark.parametrize(
+    ("json", "sentence"),
+    [
+        ({}, "a node's metadata: has no name"),
+        ({"metadata": {"name": ""}}, "a node's metadata: has no name"),
+        ([], "node: expected `object`, got `array`"),
+        ({"metadata": {"name": "n", "labels": {"a": 1}}}, "node.metadata.labels[...]: expected `str`, got `int`"),
+        ({"metadata": {"name": "n"}, "spec": {"taints": "x"}}, "node.spec.taints: expected `array | null`, got `str`"),
+    ],
+)
+def test_no_nodes(json: Any, sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Node.read(json)
+    assert str(caught.value) == sentence
+
+
+NAMES = [
+    *("nodeSelector", "affinity", "tolerations", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"),
+    *("nodeSelectorTerms", "matchExpressions", "matchFields", "key", "operator", "values", "effect", "value"),
+]
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.sampled_from(["In", "Gt", "1", *KEYS])
+)
+garbage = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    max_leaves=12,
+)
+terms = st.lists(st.dictionaries(st.sampled_from(NAMES[5:]), garbage, max_size=3) | garbage, max_size=3)
+affinities = st.one_of(
+    garbage,
+    st.builds(
+        lambda terms: {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        },
+        terms,
+    ),
+)
+NODES = [Node("n1", {"zone": "a", "rank": "5"}), Node("n2", {})]
+
+
+@untimed
+@given(affinity=affinities, tolerations=garbage, selector=garbage)
+def test_garbage_ends_with_an_answer_or_a_sentence(affinity: Any, tolerations: Any, selector: Any) -> None:
+    spec = {"nodeSelector": selector, "affinity": affinity, "tolerations": tolerations}
+    try:
+        requirements = tuple(own_requirements(convert_to_view(Placed, spec, "spec")))
+    except InputError as rejection:
+        assert rejection.where.startswith("spec")
+        assert rejection.what
+        return
+    answer = reasons_node_by_node(requirements, NODES)
+    assert reasons_by_node(NodeIndex(NODES).review(requirements), NODES) == answer
+    assert all(str(reason) for reasons in answer.values() for reason in reasons)
+    assert all(str(each) for each in contradictions(requirements))
+
+
+@untimed
+@given(taints=garbage)
+def test_garbage_in_taints_is_a_node_or_a_sentence(taints: Any) -> None:
+    try:
+        node = Node.read({"metadata": {"name": "n"}, "spec": {"taints": taints}})
+    except InputError as rejection:
+        assert rejection.where.startswith("node.spec.taints")
+        return
+    assert all(taint.effect in ("NoSchedule", "NoExecute") for taint in node.taints)
+
+
+@pytest.mark.parametrize(
+    ("json", "sentence"),
+    [
+        (None, "vmi: expected `object`, got `null`"),
+        ({"spec": {"domain": 1}}, "vmi.spec.domain: expected `object | null`, got `int`"),
+        ({"spec": {"affinity": {"nodeAffinity": []}}}, "vmi.spec.affinity.nodeAffinity: expected `object | null`"),
+    ],
+)
+def test_no_objects(json: Any, sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        convert_to_view(Vmi, json, "vmi")
+    assert str(caught.value).startswith(sentence)
+
+
+def test_what_is_absent_or_null_reads_as_nothing() -> None:
+    assert convert_to_view(Vmi, {"spec": None}, "vmi") == convert_to_view(Vmi, {}, "vmi") == Vmi()
+    assert convert_to_view(Placed, {"tolerations": None, "unknown": {"a": [1]}}, "spec") == Placed()
+
+
+@untimed
+@given(st.sets(st.integers(0, 200)))
+def test_the_items_of_the_set_are_chosen_in_order(members: set[int]) -> None:
+    bits = sum(1 << member for member in members)
+
+    assert list(bitset_items(bits, range(201))) == list(bitset_positions(bits)) == sorted(members)
