@@ -11,8 +11,7 @@ from webhook.forecast import drain as planner
 from webhook.forecast import pods
 from webhook.forecast.drain import MAX_STEPS, plan
 from webhook.forecast.pods import POD_ANTI_AFFINITY, Neighbors, PodConstraints, PodInfo, rules_of
-from webhook.forecast.snapshot import SpreadTerm
-from webhook.k8s.types.scheduling import Affinity
+from webhook.k8s.types.scheduling import Affinity, TopologySpreadConstraint
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
 
@@ -24,7 +23,7 @@ def rules(
     *terms: Any, kind: str = "podAntiAffinity", spread: Any = (), labels: dict[str, str] | None = None
 ) -> PodConstraints:
     affinity = msgspec.convert({kind: {REQUIRED: list(terms)}}, Affinity)
-    constraints = [msgspec.convert(each, SpreadTerm) for each in spread]
+    constraints = [msgspec.convert(each, TopologySpreadConstraint) for each in spread]
     return rules_of(affinity, constraints, "shop", labels or {}, NAMESPACES)
 
 

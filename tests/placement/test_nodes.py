@@ -18,7 +18,7 @@ from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
 from tests.placement.samples import KEYS, node, untimed
 from webhook.errors import InputError
 from webhook.k8s.quantity import nanos, parse
-from webhook.k8s.types.scheduling import Placed
+from webhook.k8s.types.scheduling import Placed, Taint
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import Vmi
 from webhook.placement.nodes import (
@@ -26,7 +26,6 @@ from webhook.placement.nodes import (
     KVM_DEVICE,
     Labels,
     Node,
-    Taint,
     bitset_items,
     bitset_positions,
     convert_to_view,

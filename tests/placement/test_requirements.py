@@ -25,11 +25,11 @@ from tests.placement.samples import (
     vmi,
     vmis,
 )
-from webhook.k8s.types.scheduling import Toleration
+from webhook.k8s.types.scheduling import Taint, Toleration
 from webhook.k8s.types.selectors import Expression, Term
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import Migration, Vmi
-from webhook.placement.nodes import CORDON, Node, Taint
+from webhook.placement.nodes import CORDON, Node
 from webhook.placement.requirements import (
     Allocatable,
     Contradiction,

@@ -14,9 +14,10 @@ import msgspec
 
 from webhook.facts import Facts
 from webhook.forecast.pods import Neighbors, PodConstraints, PodInfo, rules_of
-from webhook.forecast.snapshot import ClusterSnapshot, ConstrainedPod, Place, SpreadTerm, place_of
+from webhook.forecast.snapshot import ClusterSnapshot, ConstrainedPod, Place, place_of
 from webhook.k8s.nodes import NodeView
 from webhook.k8s.quantity import nanos
+from webhook.k8s.types.scheduling import TopologySpreadConstraint
 from webhook.k8s.types.selectors import IN
 from webhook.placement.demand import is_sidecar, sum_requests
 from webhook.placement.eligibility import Eligibility
@@ -358,8 +359,8 @@ def _reachable(vmi: Vmi, namespace: str, snapshot: ClusterSnapshot) -> tuple[Rea
     return tuple(found)
 
 
-def _terms(written: Any) -> list[SpreadTerm | None]:
+def _terms(written: Any) -> list[TopologySpreadConstraint | None]:
     try:
-        return msgspec.convert(written or [], list[SpreadTerm | None], from_attributes=True)
+        return msgspec.convert(written or [], list[TopologySpreadConstraint | None], from_attributes=True)
     except msgspec.ValidationError:
         return []

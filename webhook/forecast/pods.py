@@ -15,9 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from webhook.admission.step_budget import spend
-from webhook.forecast.snapshot import LabelSelector, PodTerm, SpreadTerm
-from webhook.k8s.types.scheduling import Affinity, PodAffinity
-from webhook.k8s.types.selectors import IN, NOT_IN, Expression
+from webhook.k8s.types.scheduling import Affinity, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from webhook.k8s.types.selectors import IN, NOT_IN, Expression, LabelSelector
 from webhook.placement.index import NodeIndex
 
 Labels = Mapping[str, str]
@@ -64,16 +63,8 @@ def expressions_of(selector: LabelSelector | None, more: tuple[Expression, ...] 
     """
     if selector is None:
         return None
-    found = (*_written(selector), *more)
+    found = (*selector.expressions(), *more)
     return None if any(one.problems() for one in found) else found
-
-
-def _written(selector: LabelSelector) -> Iterator[Expression]:
-    for key, value in (selector.match_labels or {}).items():
-        yield Expression.equals(key, value)
-    for one in selector.match_expressions or ():
-        if one is not None:
-            yield Expression(one.key or "", one.operator or "", tuple(one.values or ()))
 
 
 def of_labels(keys: list[str] | None, labels: Labels, operator: str = IN) -> Iterator[Expression]:
@@ -160,7 +151,7 @@ class PodInfo(msgspec.Struct, frozen=True):
 
 def rules_of(
     affinity: Affinity | None,
-    spread: Sequence[SpreadTerm | None] | None,
+    spread: Sequence[TopologySpreadConstraint | None] | None,
     namespace: str,
     labels: Labels,
     namespaces: Mapping[str, Labels],
@@ -204,22 +195,22 @@ def _selectors(
         yield term.topology_key or "", selector
 
 
-def _term(written: Any) -> PodTerm:
+def _term(written: Any) -> PodAffinityTerm:
     try:
-        return msgspec.convert(written, PodTerm)
+        return msgspec.convert(written, PodAffinityTerm)
     except msgspec.ValidationError:
         # The API server accepts no such term; if one is there all the same, it means no pod.
-        return PodTerm()
+        return PodAffinityTerm()
 
 
-def _namespaces(term: PodTerm, own: str, namespaces: Mapping[str, Labels]) -> frozenset[str] | None:
+def _namespaces(term: PodAffinityTerm, own: str, namespaces: Mapping[str, Labels]) -> frozenset[str] | None:
     if term.namespace_selector is None:
         return frozenset(term.namespaces or (own,))
     selected = select_namespaces(term.namespace_selector, namespaces)
     return None if selected is None else selected | frozenset(term.namespaces or ())
 
 
-def _spread(term: SpreadTerm, namespace: str, labels: Labels) -> SpreadRule:
+def _spread(term: TopologySpreadConstraint, namespace: str, labels: Labels) -> SpreadRule:
     expressions = expressions_of(term.label_selector, tuple(of_labels(term.match_label_keys, labels)))
     selector = PodSelector(frozenset((namespace,)), expressions)
     return SpreadRule(

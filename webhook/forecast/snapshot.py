@@ -9,6 +9,8 @@ import msgspec
 from webhook.facts import Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.nodes import NodeView
+from webhook.k8s.types.scheduling import TopologySpreadConstraint
+from webhook.k8s.types.selectors import LabelSelector
 from webhook.k8s.views import Namespace, Object, View
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall
 from webhook.placement.index import NodeIndex
@@ -32,49 +34,10 @@ CREATED_BY: Final = "kubevirt.io/created-by"
 Place: TypeAlias = tuple[str, str]  # namespace and name
 
 
-class LabelExpression(View, frozen=True):
-    """One of the ``matchExpressions`` of a label selector (metav1.LabelSelectorRequirement)."""
-
-    key: str | None = None
-    operator: str | None = None
-    values: list[str] | None = None
-
-
-class LabelSelector(View, frozen=True):
-    """A label selector (metav1.LabelSelector)."""
-
-    match_labels: dict[str, str] | None = None
-    match_expressions: list[LabelExpression | None] | None = None
-
-
-class PodTerm(View, frozen=True):
-    """A required term of pod affinity or anti-affinity (core/v1 PodAffinityTerm)."""
-
-    topology_key: str | None = None
-    label_selector: LabelSelector | None = None
-    namespaces: list[str] | None = None
-    namespace_selector: LabelSelector | None = None
-    match_label_keys: list[str] | None = None
-    mismatch_label_keys: list[str] | None = None
-
-
-class SpreadTerm(View, frozen=True):
-    """One of the topology spread constraints of a pod (core/v1 TopologySpreadConstraint)."""
-
-    topology_key: str | None = None
-    max_skew: int | None = None
-    when_unsatisfiable: str | None = None
-    label_selector: LabelSelector | None = None
-    min_domains: int | None = None
-    node_affinity_policy: str | None = None
-    node_taints_policy: str | None = None
-    match_label_keys: list[str] | None = None
-
-
 class RunningPodSpec(LauncherPodSpec, frozen=True):
     """``spec`` of any pod, as kube-scheduler's filters read it."""
 
-    topology_spread_constraints: list[SpreadTerm | None] | None = None
+    topology_spread_constraints: list[TopologySpreadConstraint | None] | None = None
 
 
 class ConstrainedPod(LauncherPod, frozen=True):

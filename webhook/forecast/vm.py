@@ -23,7 +23,7 @@ from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.forecast.requests import RequestReport, VmRequests, eviction_of, migration_of, pod_of
 from webhook.k8s.client.resources import Resource
-from webhook.k8s.pods import SpreadConstraint
+from webhook.k8s.types.scheduling import TopologySpreadConstraint
 from webhook.k8s.views import Unstructured, View
 from webhook.k8s.yaml_documents import format_path
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall, find_in_use
@@ -320,7 +320,7 @@ def _injected_constraints(decision: Decision | None) -> list[dict[str, Any]]:
 
 
 def _present_constraints(vm_or_vmi: VirtualMachineInstance | VirtualMachine) -> list[dict[str, Any]]:
-    written: Sequence[SpreadConstraint | dict[str, Any]] | None = None
+    written: Sequence[TopologySpreadConstraint | dict[str, Any]] | None = None
     if isinstance(vm_or_vmi, VirtualMachine):
         if vm_or_vmi.template and vm_or_vmi.template.spec:
             written = vm_or_vmi.template.spec.topology_spread_constraints

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
+from webhook.k8s.types.scheduling import Taint
 from webhook.k8s.views import Object, View
-
-
-class TaintView(View, frozen=True):
-    """One of a Node's ``spec.taints`` (core/v1 Taint)."""
-
-    key: str | None = None
-    value: str | None = None
-    effect: str | None = None
 
 
 class NodeSpec(View, frozen=True):
     """``spec`` of a Node (core/v1 NodeSpec): what keeps pods away from it."""
 
-    taints: list[TaintView] | None = None
+    taints: list[Taint] | None = None
     unschedulable: bool | None = None
 
 

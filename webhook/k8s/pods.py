@@ -4,35 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from webhook.k8s.types.scheduling import TopologySpreadConstraint
 from webhook.k8s.views import Object, View
-
-
-class SpreadExpression(View, frozen=True):
-    """One of the ``matchExpressions`` of a topology spread constraint (metav1.LabelSelectorRequirement)."""
-
-    key: str | None = None
-    operator: str | None = None
-    values: list[str] | None = None
-
-
-class SpreadSelector(View, frozen=True):
-    """``labelSelector`` of a topology spread constraint (metav1.LabelSelector)."""
-
-    match_labels: dict[str, str] | None = None
-    match_expressions: list[SpreadExpression] | None = None
-
-
-class SpreadConstraint(View, frozen=True):
-    """A topology spread constraint, whole: whether it is the injected one depends on every field."""
-
-    max_skew: int | None = None
-    topology_key: str | None = None
-    when_unsatisfiable: str | None = None
-    label_selector: SpreadSelector | None = None
-    min_domains: int | None = None
-    node_affinity_policy: str | None = None
-    node_taints_policy: str | None = None
-    match_label_keys: list[str] | None = None
 
 
 class PodSpec(View, frozen=True):
@@ -40,7 +13,7 @@ class PodSpec(View, frozen=True):
 
     scheduler_name: str | None = None
     node_name: str | None = None
-    topology_spread_constraints: list[SpreadConstraint] | None = None
+    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
 
 
 class Pod(Object, frozen=True):

@@ -13,8 +13,9 @@ import msgspec
 
 from webhook.admission.step_budget import spend
 from webhook.errors import quote
+from webhook.k8s.types.scheduling import Taint
 from webhook.placement.machines import PersistentVolume, PlacedVmiSpec, Vmi
-from webhook.placement.nodes import Node, Taint, bitset_items, bitset_positions
+from webhook.placement.nodes import Node, bitset_items, bitset_positions
 from webhook.placement.requirements import Requirement, Requirements, UnmetRequirement
 
 # Sets of so few nodes are gone through one by one: where every node has a taint of its own there are thousands.

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from webhook.admission.step_budget import spend
+from webhook.k8s.types.scheduling import Taint
 from webhook.k8s.types.selectors import (
     DOES_NOT_EXIST,
     EXISTS,
@@ -29,7 +30,7 @@ from webhook.k8s.types.selectors import (
     integer,
 )
 from webhook.placement.eligibility import Eligibility, Failure
-from webhook.placement.nodes import HOSTNAME, Node, Taint, Tolerated, bitset_union, plain_labels
+from webhook.placement.nodes import HOSTNAME, Node, Tolerated, bitset_union, plain_labels
 from webhook.placement.requirements import (
     Allocatable,
     Elsewhere,

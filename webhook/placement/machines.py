@@ -14,8 +14,8 @@ from webhook.k8s.client.resources import Resource
 from webhook.k8s.quantity import Nanos, ResourceList
 from webhook.k8s.timestamps import unix_time
 from webhook.k8s.types.core import Container, ResourceRequirements
-from webhook.k8s.types.scheduling import NodeSelector, Placed
-from webhook.k8s.types.selectors import Term
+from webhook.k8s.types.scheduling import Placed
+from webhook.k8s.types.selectors import NodeSelector, Term
 from webhook.k8s.views import Condition, Object, ObjectMeta, View
 
 # On migrations that KubeVirt makes of evictions, a drain's among them, and of its own updates. Any user can write them.

@@ -23,7 +23,7 @@ import msgspec
 from webhook.errors import InputError
 from webhook.k8s import nodes
 from webhook.k8s.quantity import Format, Quantity, ResourceList, nanos
-from webhook.k8s.types.scheduling import Toleration
+from webhook.k8s.types.scheduling import EQUAL, EXISTS, Taint, Toleration
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -259,18 +259,6 @@ NO_EXECUTE: Final = "NoExecute"
 # PreferNoSchedule only costs score.
 _REPELLING: Final = (NO_SCHEDULE, NO_EXECUTE)
 
-
-class Taint(msgspec.Struct, frozen=True, order=True, gc=False):
-    """A taint that keeps pods away."""
-
-    key: str
-    value: str
-    effect: str
-
-    def __str__(self) -> str:
-        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
-
-
 # Equal to what `spec.unschedulable` means, with or without the taint (kube-scheduler's NodeUnschedulable).
 CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 
@@ -340,29 +328,6 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         return cls.of(convert_to_view(nodes.NodeView, json, "node"))
 
 
-_EQUAL: Final = "Equal"
-_EXISTS: Final = "Exists"
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether a toleration covers a taint: no effect covers all effects, no key all keys, no operator means Equal.
-
-    Gt and Lt cover nothing, as in the API server's own default: the feature is behind a gate that is closed.
-    """
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator in {None, "", _EQUAL}:
-        return (toleration.value or "") == taint.value
-    return toleration.operator == _EXISTS
-
-
-def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    """Whether any of them covers a taint."""
-    return any(tolerates(toleration, taint) for toleration in tolerations)
-
-
 class Tolerated:
     """The taints that some tolerations cover, as `is_tolerated` evaluates them, by look-up instead of comparison.
 
@@ -375,10 +340,10 @@ class Tolerated:
     def __init__(self, tolerations: Iterable[Toleration]) -> None:
         self._covered: Final[set[tuple[str, str, str | None]]] = set()
         for each in tolerations:
-            operator = each.operator or _EQUAL
-            if operator == _EXISTS:
+            operator = each.operator or EQUAL
+            if operator == EXISTS:
                 self._covered.add((each.key or "", each.effect or "", None))
-            elif operator == _EQUAL:
+            elif operator == EQUAL:
                 self._covered.add((each.key or "", each.effect or "", each.value or ""))
 
     def covers(self, taint: Taint) -> bool:

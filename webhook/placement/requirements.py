@@ -14,7 +14,7 @@ import msgspec
 
 from webhook.admission.step_budget import spend
 from webhook.errors import quote
-from webhook.k8s.types.scheduling import Toleration
+from webhook.k8s.types.scheduling import Taint, Toleration, is_tolerated
 from webhook.k8s.types.selectors import (
     DOES_NOT_EXIST,
     EXISTS,
@@ -27,16 +27,7 @@ from webhook.k8s.types.selectors import (
     Term,
     integer,
 )
-from webhook.placement.nodes import (
-    CORDON,
-    CPU_VENDOR,
-    HOSTNAME,
-    Node,
-    Taint,
-    format_offer,
-    format_request,
-    is_tolerated,
-)
+from webhook.placement.nodes import CORDON, CPU_VENDOR, HOSTNAME, Node, format_offer, format_request
 
 
 class Origin:

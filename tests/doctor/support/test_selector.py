@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from webhook.doctor.support.selector import selects
-from webhook.doctor.support.views import Selector
+from webhook.k8s.types.selectors import LabelSelector
 
 LABELS = {"a": "1", "b": "2"}
 
@@ -29,6 +29,6 @@ LABELS = {"a": "1", "b": "2"}
     ],
 )
 def test_what_a_selector_selects(selector: dict[str, Any] | None, expected: bool) -> None:
-    view = None if selector is None else msgspec.convert(selector, Selector)
+    view = None if selector is None else msgspec.convert(selector, LabelSelector)
 
     assert selects(view, LABELS) is expected

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.samples import thorough
-from webhook.k8s.types.scheduling import Toleration
-from webhook.placement.nodes import Taint, Tolerated, is_tolerated, tolerates
+from webhook.k8s.types.scheduling import Taint, Toleration, is_tolerated, tolerates
+from webhook.placement.nodes import Tolerated
 
 TAINT = Taint("dedicated", "x", "NoSchedule")
 

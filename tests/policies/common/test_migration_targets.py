@@ -12,6 +12,7 @@ from tests.builders import Json, installed
 from tests.policies.migration.world import OWNED, OWNER, POLICY, UID, facts, migration, vmi
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
+from webhook.k8s.types.scheduling import Taint
 from webhook.k8s.types.selectors import value_problem
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
@@ -20,7 +21,6 @@ from webhook.kubevirt.releases.release import release_of
 from webhook.kubevirt.rules import rules_of
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, NO_MIGRATION, VMIS, LauncherPod, Migration, Vmi
-from webhook.placement.nodes import Taint
 from webhook.placement.requirements import Allocatable, Kvm, Label, Origin, Requirement, Untainted
 from webhook.placement.target_pods import (
     NODE_SELECTOR_ANNOTATION,

@@ -13,25 +13,12 @@ from webhook.k8s.nodes import NodeSpec
 from webhook.k8s.quantity import ResourceList
 from webhook.k8s.startup import StartingPod
 from webhook.k8s.types.core import Container, ResourceRequirements
+from webhook.k8s.types.scheduling import TopologySpreadConstraint
+from webhook.k8s.types.selectors import LabelSelector
 from webhook.k8s.views import Condition, Object, ObjectMeta, View
 
 REGISTRATION: Final = "admissionregistration.k8s.io"
 RBAC: Final = "rbac.authorization.k8s.io"
-
-
-class SelectorExpression(View, frozen=True):
-    """One of the ``matchExpressions`` of a label selector (metav1.LabelSelectorRequirement)."""
-
-    key: str = ""
-    operator: str = ""
-    values: list[str] | None = None
-
-
-class Selector(View, frozen=True):
-    """A label selector (metav1.LabelSelector)."""
-
-    match_labels: dict[str, str] | None = None
-    match_expressions: list[SelectorExpression] | None = None
 
 
 class Rule(View, frozen=True):
@@ -54,8 +41,8 @@ class WebhookEntry(View, frozen=True):
     name: str
     client_config: ClientConfig = ClientConfig()
     rules: list[Rule] | None = None
-    namespace_selector: Selector | None = None
-    object_selector: Selector | None = None
+    namespace_selector: LabelSelector | None = None
+    object_selector: LabelSelector | None = None
     failure_policy: str | None = None
     timeout_seconds: int | None = None
 
@@ -200,12 +187,6 @@ class RunningContainer(Container, frozen=True):
     image: str | None = None
 
 
-class InstalledTopology(View, frozen=True):
-    """A topology spread constraint, as far as it says what it spreads over."""
-
-    topology_key: str | None = None
-
-
 class RunningSpec(View, frozen=True):
     """``spec`` of a Pod, as the scores of kube-scheduler see it."""
 
@@ -216,7 +197,7 @@ class RunningSpec(View, frozen=True):
     init_containers: list[RunningContainer] | None = None
     resources: ResourceRequirements | None = None
     overhead: ResourceList | None = None
-    topology_spread_constraints: list[InstalledTopology] | None = None
+    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
 
 
 class RunningPod(Object, frozen=True):
@@ -238,7 +219,7 @@ class PolicyRule(View, frozen=True):
 class AggregationRule(View, frozen=True):
     """``aggregationRule`` of a ClusterRole: which other ones it adds up."""
 
-    cluster_role_selectors: list[Selector] | None = None
+    cluster_role_selectors: list[LabelSelector] | None = None
 
 
 class Role(Object, frozen=True):

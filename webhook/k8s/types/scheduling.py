@@ -1,65 +1,15 @@
-"""What pods and VMIs require of nodes by selectors, affinity, and tolerations (core/v1), as they are written."""
+"""What places pods (core/v1): affinity, taints and tolerations, and topology spread constraints."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
-from webhook.k8s.types.selectors import Expression, Term
+from webhook.k8s.types.selectors import LabelSelector, NodeSelector
 from webhook.k8s.views import View
 
-
-class ExpressionView(View, frozen=True):
-    """An expression over node labels or fields (core/v1 NodeSelectorRequirement)."""
-
-    key: str | None = None
-    operator: str | None = None
-    values: list[str] | None = None
-
-    def expression(self) -> Expression:
-        """The expression in the form that is evaluated; an absent key or operator is the empty string."""
-        return Expression(self.key or "", self.operator or "", tuple(self.values or ()))
-
-
-class TermView(View, frozen=True):
-    """One of the alternatives of required node affinity (core/v1 NodeSelectorTerm)."""
-
-    match_expressions: list[ExpressionView | None] | None = None
-    match_fields: list[ExpressionView | None] | None = None
-
-    @property
-    def size(self) -> int:
-        """The expressions and their values."""
-        views = (*(self.match_expressions or ()), *(self.match_fields or ()))
-        return len(views) + sum(len(view.values or ()) for view in views if view)
-
-    def term(self, path: str) -> Term:
-        """The term in the form that is evaluated.
-
-        Args:
-            path: the place of the term in its list, for messages.
-        """
-        return Term.of(_expressions(self.match_expressions), _expressions(self.match_fields), path)
-
-
-def _expressions(views: list[ExpressionView | None] | None) -> tuple[Expression, ...]:
-    return tuple((view or ExpressionView()).expression() for view in views or ())
-
-
-class NodeSelector(View, frozen=True):
-    """Required node affinity, of which one term must match (core/v1 NodeSelector)."""
-
-    node_selector_terms: list[TermView | None] | None = None
-
-    @property
-    def size(self) -> int:
-        """The terms, their expressions, and the values of those."""
-        views = self.node_selector_terms or ()
-        return len(views) + sum(view.size for view in views if view)
-
-    def terms(self) -> tuple[Term, ...]:
-        """In their order; the empty ones too, which match nothing."""
-        views = enumerate(self.node_selector_terms or ())
-        return tuple((view or TermView()).term(f"nodeSelectorTerms[{index}]") for index, view in views)
+EQUAL: Final = "Equal"
+EXISTS: Final = "Exists"
 
 
 class NodeAffinity(View, frozen=True):
@@ -71,6 +21,17 @@ class NodeAffinity(View, frozen=True):
     def required(self) -> NodeSelector | None:
         """The required node affinity, by a shorter name; None where there is none."""
         return self.required_during_scheduling_ignored_during_execution
+
+
+class PodAffinityTerm(View, frozen=True):
+    """A required term of pod affinity or anti-affinity (core/v1)."""
+
+    topology_key: str | None = None
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
 
 
 class PodAffinity(View, frozen=True):
@@ -92,13 +53,56 @@ class Affinity(View, frozen=True):
     pod_anti_affinity: PodAffinity | None = None
 
 
+class Taint(View, frozen=True, order=True):
+    """A taint that keeps pods away from a node (core/v1)."""
+
+    key: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
 class Toleration(View, frozen=True):
-    """One of the ``spec.tolerations`` of a Pod or a VMI (core/v1); `webhook.placement.nodes` evaluates it."""
+    """One of the ``spec.tolerations`` of a Pod or a VMI (core/v1)."""
 
     key: str | None = None
     operator: str | None = None
     value: str | None = None
     effect: str | None = None
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether a toleration covers a taint: no effect covers all effects, no key all keys, no operator means Equal.
+
+    Gt and Lt cover nothing, as in the API server's own default: the feature is behind a gate that is closed.
+    """
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator in {None, "", EQUAL}:
+        return (toleration.value or "") == (taint.value or "")
+    return toleration.operator == EXISTS
+
+
+def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    """Whether any of them covers a taint."""
+    return any(tolerates(toleration, taint) for toleration in tolerations)
+
+
+class TopologySpreadConstraint(View, frozen=True):
+    """A topology spread constraint (core/v1), with all fields: whether it is the injected one depends on each."""
+
+    max_skew: int | None = None
+    topology_key: str | None = None
+    when_unsatisfiable: str | None = None
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
 
 
 class Placed(View, frozen=True):

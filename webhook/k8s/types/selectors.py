@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from webhook.errors import InputError, quote
+from webhook.k8s.views import View
 
 _LABEL_NAME: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -263,3 +264,69 @@ class Term(msgspec.Struct, frozen=True):
         if self.problems:
             return f"an invalid term ({'; '.join(self.problems)})"
         return " and ".join(str(part) for part in (*self.expressions, *self.fields)) or "an empty term"
+
+
+class SelectorRequirement(View, frozen=True):
+    """A requirement on a label or on a field of a node (LabelSelectorRequirement and NodeSelectorRequirement)."""
+
+    key: str | None = None
+    operator: str | None = None
+    values: list[str] | None = None
+
+    def expression(self) -> Expression:
+        """The expression in the form that is evaluated; an absent key or operator is the empty string."""
+        return Expression(self.key or "", self.operator or "", tuple(self.values or ()))
+
+
+class LabelSelector(View, frozen=True):
+    """A label selector (metav1.LabelSelector)."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[SelectorRequirement | None] | None = None
+
+    def expressions(self) -> tuple[Expression, ...]:
+        """All that an object must satisfy, in the form that is evaluated; some may be malformed."""
+        labels = (Expression.equals(key, value) for key, value in (self.match_labels or {}).items())
+        return (*labels, *(each.expression() for each in self.match_expressions or () if each))
+
+
+class NodeSelectorTerm(View, frozen=True):
+    """One of the alternatives of required node affinity (core/v1 NodeSelectorTerm)."""
+
+    match_expressions: list[SelectorRequirement | None] | None = None
+    match_fields: list[SelectorRequirement | None] | None = None
+
+    @property
+    def size(self) -> int:
+        """The expressions and their values."""
+        views = (*(self.match_expressions or ()), *(self.match_fields or ()))
+        return len(views) + sum(len(view.values or ()) for view in views if view)
+
+    def term(self, path: str) -> Term:
+        """The term in the form that is evaluated.
+
+        Args:
+            path: the place of the term in its list, for messages.
+        """
+        return Term.of(_expressions(self.match_expressions), _expressions(self.match_fields), path)
+
+
+def _expressions(views: list[SelectorRequirement | None] | None) -> tuple[Expression, ...]:
+    return tuple((view or SelectorRequirement()).expression() for view in views or ())
+
+
+class NodeSelector(View, frozen=True):
+    """Required node affinity, of which one term must match (core/v1 NodeSelector)."""
+
+    node_selector_terms: list[NodeSelectorTerm | None] | None = None
+
+    @property
+    def size(self) -> int:
+        """The terms, their expressions, and the values of those."""
+        views = self.node_selector_terms or ()
+        return len(views) + sum(view.size for view in views if view)
+
+    def terms(self) -> tuple[Term, ...]:
+        """In their order; the empty ones too, which match nothing."""
+        views = enumerate(self.node_selector_terms or ())
+        return tuple((view or NodeSelectorTerm()).term(f"nodeSelectorTerms[{index}]") for index, view in views)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.k8s.pods import SpreadConstraint
+from webhook.k8s.types.scheduling import TopologySpreadConstraint
 from webhook.k8s.views import Object, OwnedMeta, Unstructured, View
 
 
@@ -51,7 +51,7 @@ class VmiSpec(View, frozen=True):
     """``spec`` of a VirtualMachineInstance, as far as the scheduling policy reads it."""
 
     scheduler_name: str | None = None
-    topology_spread_constraints: list[SpreadConstraint] | None = None
+    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
 
 
 class TemplateSpec(View, frozen=True):

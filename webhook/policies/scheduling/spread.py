@@ -21,7 +21,8 @@ from webhook.admission.decision import Change, Decision, Reason, skip
 from webhook.admission.wire import Request
 from webhook.facts import Facts
 from webhook.k8s.json_tree import ABSENT, lookup
-from webhook.k8s.pods import Pod, SpreadConstraint
+from webhook.k8s.pods import Pod
+from webhook.k8s.types.scheduling import TopologySpreadConstraint
 from webhook.k8s.views import Object
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
 from webhook.kubevirt.types.views import VirtualMachine, VirtualMachineInstance
@@ -221,7 +222,7 @@ def _is_injected(present: object, injected_value: object) -> bool:
     if not isinstance(injected_value, str) or injected_value not in _TOPOLOGY_KEYS:
         return False
     injected = constraints(injected_value)
-    return present == injected or present == msgspec.convert(injected, list[SpreadConstraint])
+    return present == injected or present == msgspec.convert(injected, list[TopologySpreadConstraint])
 
 
 def _injected_annotations(vm: VirtualMachine) -> dict[tuple[str, ...], object]:
