@@ -42,3 +42,18 @@ def test_every_option_has_a_help() -> None:
     ]
 
     assert missing == []
+
+
+def test_every_command_that_connects_can_act_as_another_user() -> None:
+    """As with kubectl: these options stand together, so that none can be missing where the others are."""
+    connection = {"--kubeconfig", "--as", "--as-group", "--as-uid"}
+    connecting = []
+    for name, command in commands(main):
+        spelled = [spelled for option in command.params for spelled in option.opts]
+        assert len(spelled) == len({*spelled}), name
+        options = connection & {*spelled}
+        if options:
+            assert options == connection, name
+            connecting.append(name)
+    assert {"install", "uninstall", "cleanup", "doctor", "expand", "review", "hand-over", "serve"} <= {*connecting}
+    assert {"explain vm", "explain migration", "explain drain", "explain spread"} <= {*connecting}

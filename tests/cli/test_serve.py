@@ -29,6 +29,7 @@ from tests.waiting import PATIENCE
 from webhook.admission.lines import DROPPING, WRITING_AGAIN
 from webhook.cli.main import main
 from webhook.errors import InputError
+from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.yaml_documents import read_documents
 from webhook.server.runtime.events import ServerEvent
 from webhook.server.runtime.options import Options
@@ -250,7 +251,7 @@ def test_refusals_at_the_start(
 @pytest.mark.parametrize(
     ("options", "where"),
     [
-        (Options(cluster_from=Path("a"), kubeconfig=Path("b")), "--cluster-from, --kubeconfig"),
+        (Options(cluster_from=Path("a"), kubeconfig=Kubeconfig("b")), "--cluster-from, --kubeconfig"),
         (Options(tls_cert=Path("a")), "--tls-cert, --tls-key"),
         (Options(tls_cert=Path("a"), tls_key=Path("b"), tls_mode="managed"), "--tls"),
         (Options(client_ca=Path("a")), "--client-ca, --client-name"),

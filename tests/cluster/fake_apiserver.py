@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import yaml
 from aiohttp import web
+from multidict import CIMultiDictProxy
 
 from tests.cluster.fake_watches import Json, OpenWatch, selected
 from tests.waiting import break_off
@@ -30,7 +31,7 @@ class Asked(NamedTuple):
     method: str
     path: str
     query: Mapping[str, str]
-    headers: Mapping[str, str]
+    headers: CIMultiDictProxy[str]
     body: bytes
 
     @property
@@ -252,7 +253,7 @@ class FakeApiServer:
         return str(file)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        asked = Asked(request.method, request.path, dict(request.query), dict(request.headers), await request.read())
+        asked = Asked(request.method, request.path, dict(request.query), request.headers, await request.read())
         self.asked.append(asked)
         if self.token is not None and request.headers.get("Authorization") != f"Bearer {self.token}":
             return web.json_response(status(401, "Unauthorized"), status=401)

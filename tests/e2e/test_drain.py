@@ -21,6 +21,7 @@ from webhook.cli.explain import from_cluster
 from webhook.cli.main import main
 from webhook.forecast.drain import plan
 from webhook.forecast.report import BLOCKS, MOVES, NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART, DrainPlan, VmPlan
+from webhook.k8s.client.identity import Kubeconfig
 
 from .conftest import OwnPlane
 from .support.kube import Json, Kube, KubeObject, eventually
@@ -148,7 +149,7 @@ class DrainCluster:
 
     def plan(self, nodes: Sequence[str], *, rolling: bool = False) -> DrainPlan:
         """The plan of kubevirt-webhook."""
-        snapshot = asyncio.run(from_cluster(self.plane.kubeconfig_for("admin", ["system:masters"])))
+        snapshot = asyncio.run(from_cluster(Kubeconfig(str(self.plane.kubeconfig_for("admin", ["system:masters"])))))
         found = plan(snapshot, nodes, rolling=rolling)
         assert not found.gaps
         assert not any(vm.gaps for step in found.steps for vm in step.vms)

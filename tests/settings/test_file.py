@@ -25,8 +25,14 @@ def rejection(text: str) -> list[str]:
     return str(refused.value).split("\n")
 
 
-def test_an_empty_file_means_the_defaults() -> None:
-    for text in (b"", b"# nothing\n", b"{}", b"server:\n"):
+def test_an_empty_file_is_a_mistake(golden: Callable[[str], None]) -> None:
+    """A truncated file would end everything that the admin enforces."""
+    texts = ("", " \n", "# nothing\n", "---\n", "---\n# nothing\n...\n", "null\n")
+    golden("\n".join(sorted({line for text in texts for line in rejection(text)})))
+
+
+def test_a_file_that_sets_nothing_means_the_defaults() -> None:
+    for text in (b"{}", b"server:\n"):
         settings = parse(text, "s.yaml")
 
         assert settings.digest == hashlib.sha256(text).hexdigest()

@@ -87,6 +87,18 @@ class TestFollowing:
         assert watcher.file.problem is watcher.refused[0]
         assert watcher.reloaded == []
 
+    async def test_an_emptied_file_is_refused(self, watcher: RunningFileWatcher) -> None:
+        """A truncated file would end everything that the admin enforces."""
+        await watcher.settle(GOOD)
+        before = watcher.file.current
+        for text in ("", "# all gone\n"):
+            await watcher.settle(text)
+            assert watcher.file.current is before
+            assert watcher.file.problem is not None
+        await watcher.settle("{}\n")
+        assert watcher.file.problem is None
+        assert not watcher.file.current.scheduling.cluster_wide
+
     async def test_each_refused_content_is_told_once(self, watcher: RunningFileWatcher) -> None:
         await watcher.settle(BAD)
         await watcher.settle(BAD + "\n")

@@ -13,6 +13,7 @@ import click
 from webhook.admission.redaction import redact
 from webhook.cli import write
 from webhook.cli.options import config_option, kubeconfig_option, output_option, url_option
+from webhook.k8s.client.identity import Kubeconfig
 from webhook.text import pluralize
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _STYLES: Final = {"failure": "bold red", "warning": "yellow", "unknown": "dim", 
 @url_option("Check the server at URL instead of the settings' Service.")
 @output_option("text", "json")
 @click.option("--strict", is_flag=True, help="Exit with status 3 if there are only warnings or unknowns.")
-def doctor(kubeconfig: Path | None, config_file: Path | None, url: str, output: str, strict: bool) -> None:
+def doctor(kubeconfig: Kubeconfig | None, config_file: Path | None, url: str, output: str, strict: bool) -> None:
     """Check an installation from outside and suggest fixes. This changes nothing.
 
     A finding is "unknown" where you lack a permission, which it names. Exit status 1 if there is a failure, 2 if
@@ -47,7 +48,7 @@ def doctor(kubeconfig: Path | None, config_file: Path | None, url: str, output: 
         sys.exit(_WARNINGS)
 
 
-async def _examine(kubeconfig: Path | None, config_file: Path | None, url: str) -> Report:
+async def _examine(kubeconfig: Kubeconfig | None, config_file: Path | None, url: str) -> Report:
     from webhook.cli.data import directory
     from webhook.doctor.report import examine
     from webhook.install.registration import check_url
@@ -57,7 +58,7 @@ async def _examine(kubeconfig: Path | None, config_file: Path | None, url: str) 
     if url:
         check_url(url)
     settings = load(config_file) if config_file else None
-    transport = await connect(str(kubeconfig) if kubeconfig else None)
+    transport = await connect(kubeconfig)
     try:
         return await examine(transport, settings, directory("manifests"), url=url.rstrip("/"))
     finally:

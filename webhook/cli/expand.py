@@ -23,6 +23,7 @@ from webhook.cli.write import dump
 from webhook.cluster.selection import objects
 from webhook.errors import InputError
 from webhook.forecast.vm import Leaf, Search, StandInUuids, configuration_of, leaves_of
+from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.yaml_documents import Document
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin, children, leaves
@@ -97,7 +98,7 @@ class _ExpandOptions:
 
     files: tuple[str, ...]
     cluster_from: Path | None
-    kubeconfig: Path | None
+    kubeconfig: Kubeconfig | None
     kubevirt_version: str | None
     mode: str
     explain: bool

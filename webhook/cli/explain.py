@@ -37,6 +37,7 @@ from webhook.forecast.drain import plan
 from webhook.forecast.report import PENDING_SECONDS, DrainPlan, Limits, Step, VmPlan
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS, ClusterObjects
 from webhook.forecast.vm import SpreadAnswer, explain_spread
+from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.client.resources import NAMESPACES, NODES, Resource
 from webhook.k8s.client.transport import connect
 from webhook.k8s.quantity import parse
@@ -142,7 +143,7 @@ def spread(
     namespace: str | None,
     config_file: Path | None,
     cluster_from: Path | None,
-    kubeconfig: Path | None,
+    kubeconfig: Kubeconfig | None,
     output: str,
 ) -> None:
     """Show the topology spread constraints that the next launcher pods of a VM get, and why.
@@ -161,7 +162,7 @@ def spread(
 
 
 async def _read_answer(
-    explainer: Callable[[Facts], Answer], name: str, cluster_from: Path | None, kubeconfig: Path | None
+    explainer: Callable[[Facts], Answer], name: str, cluster_from: Path | None, kubeconfig: Kubeconfig | None
 ) -> Answer:
     """What a function of facts says, once they are read from a cluster or files."""
     deadline = asyncio.get_running_loop().time() + _SECONDS
@@ -224,7 +225,7 @@ class _ExplainMigrationOptions:
     selector: tuple[str, ...]
     node: str | None
     cluster_from: Path | None
-    kubeconfig: Path | None
+    kubeconfig: Kubeconfig | None
     output: str
 
 
@@ -341,7 +342,7 @@ class _ExplainDrainOptions:
     rolling: bool
     bandwidth: str | None
     cluster_from: Path | None
-    kubeconfig: Path | None
+    kubeconfig: Kubeconfig | None
     output: str
 
 
@@ -577,14 +578,14 @@ def from_files(directory: Path) -> ClusterObjects:
     return _cluster_objects(found, [])
 
 
-async def from_cluster(kubeconfig: Path | None) -> ClusterObjects:
+async def from_cluster(kubeconfig: Kubeconfig | None) -> ClusterObjects:
     """A snapshot of a running cluster, by one list of each kind.
 
     Raises:
         InputError: the kubeconfig cannot be used.
         NotRead: a list that every plan needs cannot be read.
     """
-    transport = await connect(str(kubeconfig) if kubeconfig else None)
+    transport = await connect(kubeconfig)
     try:
         reader = Reader(transport)
         lists = await asyncio.gather(*(reader.all(each.resource) for each in _LISTS))

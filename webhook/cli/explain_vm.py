@@ -19,6 +19,7 @@ from webhook.cli.options import CLUSTER_FROM, VM_NAMESPACE, config_option, kubec
 from webhook.cluster.reader import FileObjects, LiveObjects
 from webhook.cluster.selection import open_cluster, require_single_source
 from webhook.forecast.vm import FieldReport, Sources, VmExplanation, explain_vm
+from webhook.k8s.client.identity import Kubeconfig
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.explanation import few
 from webhook.settings.file import default_settings, load
@@ -69,7 +70,7 @@ class _ExplainVmOptions:
     namespace: str | None
     config_file: Path | None
     cluster_from: Path | None
-    kubeconfig: Path | None
+    kubeconfig: Kubeconfig | None
     output: str
 
 
@@ -99,7 +100,7 @@ async def _open(options: _ExplainVmOptions, settings: Settings) -> AsyncIterator
         from webhook.cluster.reader import OnceCluster
         from webhook.k8s.client.transport import connect
 
-        transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)
+        transport = await connect(options.kubeconfig)
         try:
             yield Sources(cluster, OnceCluster(transport), LiveObjects(transport))
         finally:

@@ -17,6 +17,7 @@ import msgspec
 from webhook.cli import write
 from webhook.cli.options import config_option, kubeconfig_option
 from webhook.install.schedulers.render import VARIANTS, Variant
+from webhook.k8s.client.identity import Kubeconfig
 from webhook.text import pluralize, visible
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class _InstallOptions:
         scheduler: the second scheduler.
     """
 
-    kubeconfig: Path | None
+    kubeconfig: Kubeconfig | None
     overlay: Overlay | None
     given: tuple[str, str] | None
     scheduler: SchedulerOptions
@@ -309,7 +310,7 @@ async def _plan(
     return plan.of(manifests, overlay, text, where, image, narrow)
 
 
-async def _uninstall(*, kubeconfig: Path | None, dry_run: bool, yes: bool, timeout: int) -> None:  # noqa: ASYNC109
+async def _uninstall(*, kubeconfig: Kubeconfig | None, dry_run: bool, yes: bool, timeout: int) -> None:  # noqa: ASYNC109
     from webhook.cli.data import directory
     from webhook.install.apply import Installer
     from webhook.install.plan import everything, title
@@ -350,7 +351,7 @@ async def _warn_of_pools(api: KubernetesTransport) -> None:
 
 async def _cleanup(
     *,
-    kubeconfig: Path | None,
+    kubeconfig: Kubeconfig | None,
     namespace: str,
     allow_restart_required: bool,
     schedulers: tuple[str, ...],
@@ -396,10 +397,10 @@ async def _cleanup(
 
 
 @asynccontextmanager
-async def _connect(kubeconfig: Path | None) -> AsyncIterator[KubernetesTransport]:
+async def _connect(kubeconfig: Kubeconfig | None) -> AsyncIterator[KubernetesTransport]:
     from webhook.k8s.client.transport import connect
 
-    transport = await connect(str(kubeconfig) if kubeconfig else None)
+    transport = await connect(kubeconfig)
     try:
         yield transport
     finally:
@@ -576,7 +577,7 @@ async def _check_origin(installer: Installer) -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation on a terminal.")
-def hand_over(*, kubeconfig: Path | None, source: str, target: str, dry_run: bool, yes: bool) -> None:
+def hand_over(*, kubeconfig: Kubeconfig | None, source: str, target: str, dry_run: bool, yes: bool) -> None:
     """Pass the fields of an installation from one tool to another.
 
     The next tool then meets no conflict, and can also remove what a later version leaves out. The objects do not change
@@ -585,7 +586,7 @@ def hand_over(*, kubeconfig: Path | None, source: str, target: str, dry_run: boo
     asyncio.run(_hand_over(kubeconfig, source, target, dry_run=dry_run, yes=yes))
 
 
-async def _hand_over(kubeconfig: Path | None, source: str, target: str, *, dry_run: bool, yes: bool) -> None:
+async def _hand_over(kubeconfig: Kubeconfig | None, source: str, target: str, *, dry_run: bool, yes: bool) -> None:
     from webhook.cli.data import directory
     from webhook.errors import InputError
     from webhook.install.ownership import HandOver
@@ -594,7 +595,7 @@ async def _hand_over(kubeconfig: Path | None, source: str, target: str, *, dry_r
 
     if source == target:
         raise InputError("the tools have the same field manager", "--to-manager", "name the next tool's")
-    api = await connect(str(kubeconfig) if kubeconfig else None)
+    api = await connect(kubeconfig)
     try:
         name_cluster(api)
         work = HandOver(api, source, target)

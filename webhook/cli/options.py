@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -33,12 +34,46 @@ def url_option(text: str) -> _Decorator:
 
 
 def kubeconfig_option(default: str = "as kubectl") -> _Decorator:
-    """``--kubeconfig FILE``.
+    """``--kubeconfig FILE``, ``--as``, ``--as-group`` and ``--as-uid``, passed together as ``kubeconfig``.
+
+    A command with this option gets a `webhook.k8s.client.identity.Kubeconfig`, or None without any of them.
 
     Args:
-        default: what applies without it.
+        default: what applies without ``--kubeconfig``.
     """
-    return click.option("--kubeconfig", type=_PATH, metavar="FILE", help=f"Cluster to use.  [default: {default}]")
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def run(
+            *args: Any,
+            kubeconfig: Path | None,
+            as_user: str,
+            as_uid: str,
+            as_groups: tuple[str, ...],
+            **options: Any,
+        ) -> Any:
+            from webhook.k8s.client.identity import Impersonation, Kubeconfig
+
+            impersonation = Impersonation(as_user, as_uid, as_groups)
+            # A mistake in the options is reported before anything is read.
+            if kubeconfig is None and not impersonation.headers():
+                return command(*args, kubeconfig=None, **options)
+            return command(*args, kubeconfig=Kubeconfig(str(kubeconfig or ""), impersonation), **options)
+
+        for option in reversed(
+            (
+                click.option("--kubeconfig", type=_PATH, metavar="FILE", help=f"Cluster to use.  [default: {default}]"),
+                click.option("--as", "as_user", default="", metavar="USER", help="User to impersonate."),
+                click.option(
+                    "--as-group", "as_groups", multiple=True, metavar="GROUP", help="Group to impersonate; repeatable."
+                ),
+                click.option("--as-uid", "as_uid", default="", metavar="UID", help="UID to impersonate."),
+            )
+        ):
+            option(run)
+        return run
+
+    return decorate
 
 
 CLUSTER_FROM: Final = click.option(

@@ -11,13 +11,14 @@ from typing import Final
 from webhook.cluster.reader import FileObjects, LiveObjects, Objects
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
+from webhook.k8s.client.identity import Kubeconfig
 from webhook.settings.file import default_settings
 from webhook.settings.snapshot import Settings
 
 _READY_SECONDS: Final = 15.0
 
 
-def require_single_source(cluster_from: Path | None, kubeconfig: Path | None) -> None:
+def require_single_source(cluster_from: Path | None, kubeconfig: Kubeconfig | None) -> None:
     """Check that at most one source is selected.
 
     Raises:
@@ -29,7 +30,7 @@ def require_single_source(cluster_from: Path | None, kubeconfig: Path | None) ->
 
 @asynccontextmanager
 async def open_cluster(
-    cluster_from: Path | None, kubeconfig: Path | None, settings: Settings
+    cluster_from: Path | None, kubeconfig: Kubeconfig | None, settings: Settings
 ) -> AsyncIterator[Cluster]:
     """A source that is ready to answer, closed at the end; by default the cluster that kubectl uses.
 
@@ -46,7 +47,7 @@ async def open_cluster(
     from webhook.k8s.client.transport import connect
 
     with _suggest_files(kubeconfig):
-        cluster = LiveCluster(await connect(str(kubeconfig) if kubeconfig else None), settings)
+        cluster = LiveCluster(await connect(kubeconfig), settings)
     cluster.start()
     try:
         with _suggest_files(kubeconfig):
@@ -57,7 +58,7 @@ async def open_cluster(
 
 
 @asynccontextmanager
-async def once(cluster_from: Path | None, kubeconfig: Path | None) -> AsyncIterator[Cluster]:
+async def once(cluster_from: Path | None, kubeconfig: Kubeconfig | None) -> AsyncIterator[Cluster]:
     """A source for a few reads, without watches and the permissions for them; by default the cluster that kubectl uses.
 
     Raises:
@@ -73,7 +74,7 @@ async def once(cluster_from: Path | None, kubeconfig: Path | None) -> AsyncItera
     from webhook.k8s.client.transport import connect
 
     with _suggest_files(kubeconfig):
-        transport = await connect(str(kubeconfig) if kubeconfig else None)
+        transport = await connect(kubeconfig)
     try:
         yield OnceCluster(transport)
     finally:
@@ -81,7 +82,7 @@ async def once(cluster_from: Path | None, kubeconfig: Path | None) -> AsyncItera
 
 
 @asynccontextmanager
-async def objects(cluster_from: Path | None, kubeconfig: Path | None) -> AsyncIterator[Objects | None]:
+async def objects(cluster_from: Path | None, kubeconfig: Kubeconfig | None) -> AsyncIterator[Objects | None]:
     """A source of unstructured objects; None if no source is selected.
 
     Raises:
@@ -95,7 +96,7 @@ async def objects(cluster_from: Path | None, kubeconfig: Path | None) -> AsyncIt
     elif kubeconfig:
         from webhook.k8s.client.transport import connect
 
-        transport = await connect(str(kubeconfig))
+        transport = await connect(kubeconfig)
         try:
             yield LiveObjects(transport)
         finally:
@@ -115,7 +116,7 @@ async def _ready(cluster: Cluster) -> None:
 
 
 @contextmanager
-def _suggest_files(kubeconfig: Path | None) -> Iterator[None]:
+def _suggest_files(kubeconfig: Kubeconfig | None) -> Iterator[None]:
     """Add ``--cluster-from`` to the errors of a command that names no cluster."""
     try:
         yield

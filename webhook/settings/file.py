@@ -75,7 +75,7 @@ def load(path: str | os.PathLike[str]) -> Settings:
 
 
 def parse(data: bytes, where: str) -> Settings:
-    """Settings from a file's content; empty content means the defaults.
+    """Settings from a file's content. A file that sets nothing says so with ``{}``.
 
     Args:
         data: the content, UTF-8.
@@ -212,7 +212,10 @@ def _validate(data: bytes, where: str) -> SettingsModel:
         raise InputErrors(
             [InputError("the file has more than one document", documents[1].where(), "keep one document")]
         )
-    document = documents[0] if documents else Document({}, where, 1)
+    if not documents:
+        # Editors and failed writes leave empty files behind; the defaults would end what the admin enforces.
+        raise InputErrors([InputError("the file is empty", where, "write {} for the defaults")])
+    document = documents[0]
     try:
         return SettingsModel.model_validate(document.value)
     except ValidationError as error:

@@ -122,7 +122,7 @@ def test_launcher_pod_manifest_is_sent_by_kubevirt_and_defaulted(tmp_path: Path)
     path = manifest(tmp_path, pod)
 
     assert json.loads(run("review", path, *CLUSTER, "-o", "json").stdout)["decision"] == "patched"
-    asked = json.loads(run("review", path, *CLUSTER, "--as", "mallory", "-o", "json").stdout)
+    asked = json.loads(run("review", path, *CLUSTER, "--user", "mallory", "-o", "json").stdout)
     assert (asked["decision"], asked["user"]) == ("allowed", "mallory")
 
 

@@ -15,6 +15,7 @@ from tests.e2e.support.workloads import PODS, VMIS, VMS
 from webhook.cli.explain import from_cluster
 from webhook.forecast.drain import plan
 from webhook.forecast.report import BLOCKS, MOVES, SHUTS_DOWN, VmPlan
+from webhook.k8s.client.identity import Kubeconfig
 
 from .control_plane import ZONES
 from .place import Place
@@ -106,7 +107,7 @@ def test_what_is_foretold_of_a_drain_is_what_happens(apart: Place, seed: int) ->
         for vm in vms[1:]:
             assert place.running(vm["metadata"]["name"])["status"]["nodeName"] == DRAINED
     kubeconfig = place.real.plane.kubeconfig_for("admin", ["system:masters"])
-    found = plan(asyncio.run(from_cluster(kubeconfig)), [DRAINED])
+    found = plan(asyncio.run(from_cluster(Kubeconfig(str(kubeconfig)))), [DRAINED])
     mine = [vm for vm in found.steps[0].vms if vm.namespace == place.namespace]
     foretold = {vm.name: vm.outcome for vm in mine}
 

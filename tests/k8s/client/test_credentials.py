@@ -72,6 +72,7 @@ async def test_token_and_authority_are_read_every_minute(account: Path, monkeypa
     before = mine.tls
     await mine.authorization()
     assert mine.tls is before, "the same CA needs no other context"
+    await mine.close()
 
 
 async def test_a_new_authority_counts_for_new_connections(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,13 +96,16 @@ async def test_a_token_that_is_none(account: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(CredentialsError):
         await mine.authorization()
     assert not await mine.renew("Bearer t0")
+    await mine.close()
 
 
 @pytest.mark.parametrize("host", ["10.96.0.1", "fd00::1"])
 async def test_hosts(account: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
 
-    assert ServiceAccount().host == f"https://[{host}]:443".replace("[10.96.0.1]", "10.96.0.1")
+    mine = ServiceAccount()
+    assert mine.host == f"https://[{host}]:443".replace("[10.96.0.1]", "10.96.0.1")
+    await mine.close()
 
 
 async def test_no_port(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:

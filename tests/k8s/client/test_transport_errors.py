@@ -39,7 +39,7 @@ async def test_the_cause_is_told_and_no_address(
         async def connect(*args: Any, **options: Any) -> NoReturn:
             raise aiohttp.ClientConnectorError(key, error)
 
-        monkeypatch.setattr(transport._session, "request", connect)
+        monkeypatch.setattr(transport._credentials, "send", connect)
         with pytest.raises(ApiConnectionError) as caught:
             await transport.get(PATH)
         assert caught.value.why.endswith(f"{cause})")

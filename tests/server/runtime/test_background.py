@@ -17,6 +17,7 @@ from tests.waiting import until
 from webhook.admission.audit import NoAudit
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import RotatedFile
+from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.client.resources import EVENTS, NAMESPACES, UNSTRUCTURED_PODS
 from webhook.review.reviewer import Reviewer
 from webhook.server.ops import MetricsState
@@ -43,7 +44,7 @@ async def test_events_and_the_look_out_run_until_the_end(tmp_path: Path) -> None
         server.serve(EVENTS)
         server.put(NAMESPACES, "demo", metadata={"labels": NAMESPACE_LABELS})
         server.put(UNSTRUCTURED_PODS, "pod-1", "demo", **stored(launcher_pod(), "pod-1"))
-        kubeconfig = Path(server.kubeconfig(tmp_path / "kubeconfig"))
+        kubeconfig = Kubeconfig(server.kubeconfig(tmp_path / "kubeconfig"))
         async with background(kubeconfig, lambda: made, cluster, audit) as beside:
             endpoint = msgspec.structs.replace(VMS, handler=lambda *_: DENIED)
             observer = beside.announcing(KeptInMemory(), lambda: made)

@@ -19,6 +19,7 @@ from tests.waiting import until
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor
 from webhook.facts import KubeVirtKey
+from webhook.k8s.client.identity import Kubeconfig
 from webhook.kubevirt.resources import STORED_VMS
 from webhook.server.runtime import gauges, sources
 from webhook.server.runtime.background import Background
@@ -73,7 +74,7 @@ async def test_a_live_cluster_is_watched_until_the_end(
     settings: Any = Following(sample=3)
     async with running(FakeApiServer()) as server:
         server.put(STORED_VMS, "vm", "demo", status={"created": True})
-        options = Options(kubeconfig=Path(server.kubeconfig(tmp_path / "kubeconfig")))
+        options = Options(kubeconfig=Kubeconfig(server.kubeconfig(tmp_path / "kubeconfig")))
         async with sources.fidelity_check(options, settings, CLUSTER, audit) as watch:
             assert watch
             await until(lambda: watch.checked["skipped"])

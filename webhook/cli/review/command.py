@@ -29,6 +29,7 @@ from webhook.cli.review.result import Result, Summary
 from webhook.cluster.selection import open_cluster
 from webhook.errors import InputError, quote
 from webhook.forecast.requests import Sending
+from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.yaml_documents import Document, mistakes_of
 from webhook.settings.file import default_settings, load
 from webhook.settings.snapshot import Settings
@@ -47,7 +48,7 @@ _LEAST_BYTES: Final = 1024 * 1024
     "-n", "--namespace", metavar="NAMESPACE", help="Namespace of manifests that name none.  [default: default]"
 )
 @click.option(
-    "--as", "user", metavar="USER", help="User that sends the manifests.  [default: the one that would create them]"
+    "--user", metavar="USER", help="User that sends the manifests.  [default: the one that would create them]"
 )
 @click.option(
     "--param",
@@ -95,7 +96,7 @@ class _ReviewOptions:
 
     files: tuple[str, ...]
     cluster_from: Path | None
-    kubeconfig: Path | None
+    kubeconfig: Kubeconfig | None
     kubevirt_version: str | None
     config_file: Path | None
     user: str | None

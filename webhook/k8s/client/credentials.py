@@ -1,40 +1,75 @@
-"""Who this program is to the API server, and where that is: a pod's service account, or a user of `kubeconfig`."""
+"""Who this program is to the API server, and how its requests get there.
+
+Those of a pod's service account are sent from here, those of a kubeconfig's user by `webhook.k8s.client.kubeconfig`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import ssl
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+from multidict import CIMultiDict
 
 from webhook.errors import InputError
+from webhook.k8s.client.identity import NOT_IMPERSONATED, Impersonation
+from webhook.k8s.inputs import read_file
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # A token is replaced long before it expires, and the CA may be replaced, too. client-go reads as often.
 _REREAD_SECONDS: Final = 60.0
 
 
+# A token is a few KiB; the CAs of a cluster are a few certificates.
+_MAX_FILE_BYTES: Final = 1024 * 1024
+# To the API server, beside each other.
+_CONNECTIONS: Final = 100
+# Events of large objects arrive as one line.
+_READ_BUFFER_BYTES: Final = 2 * 1024 * 1024
+
+
 class CredentialsError(Exception):
     """The credentials cannot be read."""
 
 
+class ApiRequest(NamedTuple):
+    """One request.
+
+    Attributes:
+        method: the HTTP method.
+        path: starts with a slash, already escaped.
+        query: the parameters, not yet escaped.
+        timeout: limits of its times.
+        body: plain JSON or a Struct; None: no body.
+        content_type: the type of the body.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    timeout: aiohttp.ClientTimeout
+    body: Any = None
+    content_type: str = "application/json"
+
+
 class Credentials(Protocol):
-    """What a request to the API server needs.
+    """An identity at an API server, and the connections of it.
 
     Attributes:
         host: the URL of the API server.
-        tls: verifies the API server, and holds a client certificate if there is one.
-        tls_name: the name in the API server's certificate, if not its host's.
-        proxy: the URL of a proxy, or None.
         context: the context of the kubeconfig; empty in a pod, which has none.
+        impersonation: headers of the user as whom requests are evaluated.
     """
 
     host: str
     context: str
-    tls: ssl.SSLContext
-    tls_name: str | None
-    proxy: str | None
+    impersonation: Sequence[tuple[str, str]]
 
     async def authorization(self) -> str:
         """The value of the header ``Authorization``; empty for none.
@@ -53,39 +88,56 @@ class Credentials(Protocol):
             Whether there are others than those.
         """
 
+    async def send(self, request: ApiRequest, headers: CIMultiDict[str]) -> aiohttp.ClientResponse:
+        """The head of the answer; the body is read, or the response released, by the caller.
+
+        Args:
+            request: the request.
+            headers: all of its headers.
+
+        Raises:
+            aiohttp.ClientError: there was no answer.
+            OSError: there was no answer.
+            ValueError: a header or the URL is invalid.
+        """
+
+    async def close(self) -> None:
+        """End all connections."""
+
 
 class ServiceAccount(Credentials):
     """The service account of the pod, whose files are read again every minute.
 
     Args:
         directory: the directory of the files ``token`` and ``ca.crt``; None: `SERVICE_ACCOUNT`.
+        impersonation: the user as whom requests are evaluated.
 
     Raises:
         InputError: they cannot be used.
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(self, directory: Path | None = None, impersonation: Impersonation = NOT_IMPERSONATED) -> None:
         directory = directory or SERVICE_ACCOUNT
         host, port = (os.environ.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
         if not port:
             raise _unusable("the environment variable KUBERNETES_SERVICE_PORT is empty")
         self.host = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
         self.context = ""
-        self.tls_name: str | None = None
-        self.proxy: str | None = None
+        self.impersonation = impersonation.headers()
         self._token: Final = directory / "token"
         self._authority: Final = directory / "ca.crt"
         try:
             self._authorization = self._read_token()
-            self._pem = self._authority.read_bytes()
+            self._pem = read_file(self._authority, _MAX_FILE_BYTES, "")
             self.tls = ssl.create_default_context(cafile=self._authority)
         except ssl.SSLError as error:
             raise _unusable(f"{self._authority} is not a valid CA certificate ({error.reason or 'no PEM'})") from error
-        except OSError as error:
-            raise _unusable(f"{error.filename}: {error.strerror}") from error
-        except CredentialsError as error:
+        except (CredentialsError, InputError) as error:
             raise _unusable(str(error)) from error
         self._read_at = asyncio.get_running_loop().time()
+        self._session: Final = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS), trust_env=True, read_bufsize=_READ_BUFFER_BYTES
+        )
 
     async def authorization(self) -> str:
         """The token as a header's value; read again if it was read a minute ago."""
@@ -106,17 +158,32 @@ class ServiceAccount(Credentials):
     def _reread(self) -> None:
         try:
             self._authorization = self._read_token()
-            pem = self._authority.read_bytes()
+            pem = read_file(self._authority, _MAX_FILE_BYTES, "")
             if pem != self._pem:
                 # Connections that are open stay; new ones are verified by the new CA.
                 self.tls = ssl.create_default_context(cafile=self._authority)
                 self._pem = pem
-        except OSError as error:
+        except (OSError, InputError) as error:
             raise CredentialsError(str(error)) from error
+
+    async def send(self, request: ApiRequest, headers: CIMultiDict[str]) -> aiohttp.ClientResponse:
+        """Send a request over TLS, verified by the pod's CA as it is now."""
+        return await self._session.request(
+            request.method,
+            f"{self.host}{request.path}{'?' if request.query else ''}{urlencode(request.query)}",
+            headers=headers,
+            data=None if request.body is None else msgspec.json.encode(request.body),
+            timeout=request.timeout,
+            ssl=self.tls,
+        )
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self._session.close()
 
     def _read_token(self) -> str:
         try:
-            token = self._token.read_text().strip()
+            token = read_file(self._token, _MAX_FILE_BYTES, "").decode().strip()
         except UnicodeDecodeError as error:
             raise CredentialsError(f"{self._token} is not text") from error
         if not token:

@@ -1,34 +1,58 @@
-"""A kubeconfig, read by kubernetes_asyncio: it knows all that is written there, and runs plugins.
+"""A kubeconfig: read here, within bounds and as kubectl reads it; kubernetes_asyncio connects and talks.
 
-The library imports a module for each of Kubernetes' types, half a second and 40 MB. So this module is imported only by
-who has a kubeconfig, which a server in a pod has not.
+What its loader would drop in silence is worked in here, or an error: impersonation, several files, paths relative to
+them, and plugins. docs/upstream.md has the list. The library imports a module for each of Kubernetes' types, half a
+second and 40 MB. So this module is imported only by who has a kubeconfig, which a server in a pod has not.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
 import os
+import signal
 import ssl
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
+import aiohttp
+import msgspec
 import yaml
 from kubernetes_asyncio import config
-from kubernetes_asyncio.client import Configuration
+from kubernetes_asyncio.client import ApiClient, Configuration
+from kubernetes_asyncio.config.exec_provider import ExecProvider
+from kubernetes_asyncio.config.kube_config import ConfigNode
+from multidict import CIMultiDict
 
-from webhook.errors import InputError
-from webhook.k8s.client.credentials import Credentials, CredentialsError
+from webhook.errors import InputError, quote
+from webhook.k8s.client.credentials import ApiRequest, Credentials
+from webhook.k8s.client.identity import Impersonation
 from webhook.k8s.inputs import read_file
 from webhook.k8s.yaml_documents import TOO_DEEP_TEXT, is_deep
 
 _MAX_KUBECONFIG_BYTES: Final = 4 * 1024 * 1024
+# Certificates, keys and tokens that a kubeconfig names, and what a plugin writes.
+_MAX_CREDENTIAL_BYTES: Final = 1024 * 1024
+# A plugin may open a browser and wait for its user there.
+_PLUGIN_SECONDS: Final = 180.0
+# Until a plugin that is killed has ended.
+_KILL_SECONDS: Final = 5.0
 # Between two readings of a kubeconfig because its token was denied.
 _RENEW_SECONDS: Final = 10.0
+
+_CLUSTER_FILES: Final = ("certificate-authority",)
+_USER_FILES: Final = ("client-certificate", "client-key")
+# The extension of a cluster that plugins get as its configuration.
+_EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
 
 # What kubernetes_asyncio raises over a kubeconfig that isn't what it should be.
 _CONFIG_ERRORS: Final = (
     config.ConfigException,
-    yaml.YAMLError,
     OSError,
     ValueError,
     TypeError,
@@ -42,103 +66,445 @@ class KubeconfigUser(Credentials):
     """The user of a kubeconfig's current context; made by `load`.
 
     Args:
-        configuration: a filled ``kubernetes_asyncio.client.Configuration``.
+        context: the current context.
+        impersonation: headers of the user as whom requests are evaluated.
         path: the path of the kubeconfig, which is read again when its token is denied.
-        context: the name of its current context.
+        configuration: the library's configuration of the context.
 
     Raises:
         OSError: a certificate file cannot be read or holds no certificate (``ssl.SSLError``).
     """
 
-    def __init__(self, configuration: Any, path: str, context: str) -> None:
-        self.context = context
-        self._configuration = configuration
+    def __init__(
+        self, context: _Context, impersonation: Sequence[tuple[str, str]], path: str, configuration: Any
+    ) -> None:
+        self.context = context.name
+        self.host = str(configuration.host)
+        self.impersonation = impersonation
         self._path: Final = path
+        self._client = ApiClient(configuration)
+        # Those whose certificate was replaced: watches may still use their connections.
+        self._former: Final[list[Any]] = []
         self._renewing: Final = asyncio.Lock()
         self._renewed_at: float | None = None
-        self.host = str(configuration.host)
-        self.tls_name = configuration.tls_server_name
-        self.proxy = configuration.proxy
-        self.tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-        if configuration.cert_file:
-            self.tls.load_cert_chain(configuration.cert_file, configuration.key_file)
-        if not configuration.verify_ssl:
-            self.tls.check_hostname = False
-            self.tls.verify_mode = ssl.CERT_NONE
-        if configuration.disable_strict_ssl_verification:
-            self.tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
 
     async def authorization(self) -> str:
         """What the library makes of the user's token."""
-        try:
-            return str(await self._configuration.get_api_key_with_prefix("BearerToken") or "")
-        except config.ConfigException as error:
-            raise CredentialsError(str(error)) from error
+        return str(await self._client.configuration.get_api_key_with_prefix("BearerToken") or "")
 
     async def renew(self, denied: str) -> bool:
-        """Read the kubeconfig again: a plugin or a file may have a new token."""
+        """Read the kubeconfig again: a plugin or a file may have a new token or certificate."""
         loop = asyncio.get_running_loop()
         async with self._renewing:
             recent = self._renewed_at is not None and loop.time() - self._renewed_at < _RENEW_SECONDS
-            if await self.authorization() == denied and not recent:
-                self._renewed_at = loop.time()
-                fresh = Configuration()
-                try:
-                    await config.load_kube_config(self._path, client_configuration=fresh, persist_config=False)
-                except _CONFIG_ERRORS:
-                    return False
-                self._configuration.api_key = fresh.api_key
+            if await self.authorization() != denied:
+                return True
+            if recent:
+                return False
+            self._renewed_at = loop.time()
+            try:
+                fresh = await _configure(_read(self._path))
+                former = self._client.configuration
+                if (former.cert_file, former.key_file) != (fresh.cert_file, fresh.key_file):
+                    client = ApiClient(fresh)
+                    self._former.append(self._client)
+                    self._client = client
+                    return True
+            except (InputError, *_CONFIG_ERRORS):
+                return False
+            former.api_key = fresh.api_key
             return await self.authorization() != denied
 
+    async def send(self, request: ApiRequest, headers: CIMultiDict[str]) -> aiohttp.ClientResponse:
+        """Send a request with the library's REST client."""
+        # Its types promise less than what it does: any mapping of headers, in which one may have several values.
+        client: Any = self._client
+        response: aiohttp.ClientResponse = await client.request(
+            request.method,
+            f"{self._client.configuration.host}{request.path}",
+            query_params=dict(request.query),
+            headers=headers,
+            body=msgspec.to_builtins(request.body),
+            _preload_content=False,
+            _request_timeout=request.timeout,
+        )
+        return response
 
-async def load(path: str) -> KubeconfigUser:
+    async def close(self) -> None:
+        """End all connections."""
+        for client in (*self._former, self._client):
+            await client.close()
+
+
+async def load(path: str, impersonation: Impersonation) -> KubeconfigUser:
     """The user of a kubeconfig, or of several, merged.
+
+    Args:
+        path: the path of the kubeconfig; several are separated as in ``$KUBECONFIG``.
+        impersonation: fields that replace those of the kubeconfig.
 
     Raises:
         InputError: it cannot be used.
     """
-    _check(path)
-    configuration: Any = Configuration()
+    context = _read(path)
+    headers = _impersonation(context, impersonation).headers()
     try:
-        loader = await config.load_kube_config(path, client_configuration=configuration, persist_config=False)
-        if not getattr(loader, "host", None):
-            raise InputError("the cluster of the current context has no server", path, "add it to the kubeconfig")
-        return KubeconfigUser(configuration, path, str((loader.current_context or {}).get("name", "")))
+        return KubeconfigUser(context, headers, path, await _configure(context))
     except _CONFIG_ERRORS as error:
-        raise InputError(f"not a usable kubeconfig: {_sentence(error)}", path, "repair or replace it") from error
+        raise _unusable(_sentence(error), path) from error
 
 
-def _check(path: str) -> None:
-    """Find the mistakes that kubernetes_asyncio reports in no way that helps.
+class _Context(NamedTuple):
+    """The current context.
+
+    Attributes:
+        name: its name.
+        cluster: its cluster, with absolute paths.
+        user: its user, with absolute paths; empty for none.
+        file: the kubeconfig that the user is in.
+    """
+
+    name: str
+    cluster: dict[str, Any]
+    user: dict[str, Any]
+    file: str
+
+
+def _read(path: str) -> _Context:
+    """The current context of a kubeconfig, or of several, merged: the first that sets a value or holds a name wins.
 
     Args:
-        path: a kubeconfig, or several, merged: as for kubectl, those that do not exist are passed over.
+        path: as for kubectl, files that do not exist are passed over.
 
     Raises:
         InputError: a file cannot be read or is not a kubeconfig, or none says what the current context is.
     """
     files = path.split(os.pathsep)
     files = [file for file in files if Path(file).expanduser().exists()] or files[:1]
-    context = False
-    for file in files:
-        try:
-            document = _document(file)
-        except InputError as error:
-            raise InputError(f"the kubeconfig {error.what}", file, "name another with --kubeconfig") from error
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise InputError("the kubeconfig is not YAML", file, "repair or replace it") from error
-        if not isinstance(document, dict):
-            raise InputError("not a kubeconfig", file, "name another with --kubeconfig")
-        context = context or bool(document.get("current-context"))
-    if not context:
+    documents = [(str(Path(file).expanduser()), _document(file)) for file in files]
+    name = next((text for _, document in documents if (text := document.get("current-context"))), "")
+    if not isinstance(name, str) or not name:
         raise InputError("the kubeconfig has no current context", files[0], "run kubectl config use-context NAME")
+    context, file = _entry(documents, "context", name)
+    cluster, cluster_file = _entry(documents, "cluster", _text(context, "cluster", file))
+    if not _text(cluster, "server", cluster_file):
+        raise InputError("the cluster of the current context has no server", path, "add it to the kubeconfig")
+    _refuse_proxies(_text(cluster, "proxy-url", cluster_file), cluster_file)
+    user_name = _text(context, "user", file)
+    user, user_file = _entry(documents, "user", user_name) if user_name else ({}, file)
+    return _Context(
+        name,
+        _with_absolute_paths(cluster, _CLUSTER_FILES, cluster_file),
+        _with_absolute_paths(user, (*_USER_FILES, "tokenFile"), user_file),
+        user_file,
+    )
 
 
-def _document(file: str) -> Any:
-    text = read_file(Path(file).expanduser(), _MAX_KUBECONFIG_BYTES)
-    if is_deep(text):
-        raise InputError(TOO_DEEP_TEXT, file)
-    return yaml.safe_load(text)
+def _document(file: str) -> dict[str, Any]:
+    try:
+        text = read_file(Path(file).expanduser(), _MAX_KUBECONFIG_BYTES)
+    except InputError as error:
+        raise InputError(f"the kubeconfig {error.what}", file, "name another with --kubeconfig") from error
+    try:
+        # The parser takes the square of the depth.
+        deep = is_deep(text)
+        document = None if deep else yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError("the kubeconfig is not YAML", file, "repair or replace it") from error
+    if deep:
+        raise InputError(f"the kubeconfig {TOO_DEEP_TEXT}", file, "name another with --kubeconfig")
+    if not isinstance(document, dict):
+        raise InputError("not a kubeconfig", file, "name another with --kubeconfig")
+    return document
+
+
+def _entry(documents: list[tuple[str, dict[str, Any]]], kind: str, name: str) -> tuple[dict[str, Any], str]:
+    """The context, cluster or user of a name, and the file that it is in.
+
+    Raises:
+        InputError: none has the name, or it is not a mapping.
+    """
+    for file, document in documents:
+        entries = document.get(f"{kind}s")
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and entry.get("name") == name:
+                if isinstance(body := entry.get(kind) or {}, dict):
+                    return {key: value for key, value in body.items() if value is not None}, file
+                raise _unusable(f"the {kind} {quote(name)} is not a mapping", file)
+    raise _unusable(f"it has no {kind} {quote(name)}", documents[0][0])
+
+
+def _with_absolute_paths(part: dict[str, Any], keys: tuple[str, ...], file: str) -> dict[str, Any]:
+    """A cluster or user with its paths made absolute, which are relative to the kubeconfig.
+
+    Raises:
+        InputError: a path is not text, or does not name a regular file of a size that a certificate may have.
+    """
+    changed = {}
+    for key in keys:
+        if not part.get(f"{key}-data") and (text := _text(part, key, file)):
+            changed[key] = _absolute(text, file)
+            _credential(changed[key], file)
+    # As in client-go, an empty value is an absent one.
+    return {key: value for key, value in (part | changed).items() if value != ""}
+
+
+def _credential(path: str, file: str) -> bytes:
+    """A file with a certificate, a key or a token.
+
+    Args:
+        path: its path.
+        file: the kubeconfig that names it.
+
+    Raises:
+        InputError: it cannot be read, is not a regular file, or is too large.
+    """
+    try:
+        return read_file(path, _MAX_CREDENTIAL_BYTES, "")
+    except InputError as error:
+        raise _unusable(f"the file {path} {error.what}", file) from error
+
+
+def _absolute(path: str, file: str) -> str:
+    """A path that a kubeconfig names, which is relative to its directory."""
+    return str(Path(file).absolute().parent / path)
+
+
+def _refuse_proxies(url: str, file: str) -> None:
+    try:
+        scheme = urlsplit(url).scheme if url else "http"
+    except ValueError:
+        scheme = ""
+    if scheme not in ("http", "https"):
+        what = f"the proxy-url {quote(url)} is not supported"
+        raise _unusable(what, file, "use a proxy whose URL begins with http:// or https://")
+
+
+def _impersonation(context: _Context, override: Impersonation) -> Impersonation:
+    user, file = context.user, context.file
+    extra = user.get("as-user-extra") or {}
+    if not isinstance(extra, dict):
+        raise _unusable("as-user-extra is not a mapping", file)
+    stored = Impersonation(
+        _text(user, "as", file),
+        _text(user, "as-uid", file),
+        _texts(user, "as-groups", file),
+        {str(key): _texts(extra, key, file) for key in extra},
+    )
+    return stored.override(override)
+
+
+async def _configure(context: _Context) -> Any:
+    """The library's configuration of a context.
+
+    Raises:
+        InputError: a plugin fails, or the library does not have the way in which the user logs in.
+        ValueError: the values cannot be used, as other of the errors that the library raises over them.
+    """
+    user = dict(context.user)
+    if "auth-provider" in user:
+        user["token"] = _id_token(user.pop("auth-provider"), context.file)
+    if "tokenFile" in user:
+        # client-go prefers the file, too; the library would take the token, and keep a line break at the file's end.
+        user["token"] = _credential(user.pop("tokenFile"), context.file).decode().strip()
+    if "exec" in user:
+        user |= await _run_plugin(user.pop("exec"), context)
+    document = {
+        "current-context": "current",
+        "contexts": [{"name": "current", "context": {"cluster": "current", "user": "current"}}],
+        "clusters": [{"name": "current", "cluster": context.cluster}],
+        "users": [{"name": "current", "user": user}],
+    }
+    configuration: Any = Configuration()
+    await config.load_kube_config_from_dict(document, client_configuration=configuration)
+    return configuration
+
+
+def _id_token(provider: Any, file: str) -> str:
+    """The ID token of an OpenID Connect provider.
+
+    The library would refresh it, too: without verifying the provider's certificate, and without storing the refresh
+    token that replaces the used one, which ends the user's session in kubectl.
+
+    Raises:
+        InputError: it is not that of such a provider, or has expired.
+    """
+    fields = provider if isinstance(provider, dict) else {}
+    if fields.get("name") != "oidc":
+        what = f"the auth-provider {quote(str(fields.get('name', '')))} is not supported, as in kubectl since 1.26"
+        raise _unusable(what, file, "use a plugin (exec), for example gke-gcloud-auth-plugin or kubelogin")
+    token = _text(fields.get("config") or {}, "id-token", file)
+    try:
+        payload = token.split(".")[1]
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        expires = float(claims.get("exp", "inf"))
+    except (IndexError, ValueError, AttributeError, TypeError):
+        raise _unusable("the id-token of its auth-provider cannot be decoded", file) from None
+    if expires <= time.time():
+        raise _unusable(
+            "the id-token of its auth-provider has expired", file, "run any kubectl command, which renews it"
+        )
+    return token
+
+
+async def _run_plugin(section: Any, context: _Context) -> dict[str, str]:
+    """The credentials that a plugin prints, as fields of a user.
+
+    The library's own way has no limits, gives plugins no cluster and hides what they ask for at a terminal.
+
+    Raises:
+        InputError: it cannot be run, fails, or prints no credentials.
+    """
+    if not isinstance(section, dict):
+        raise _unusable("exec is not a mapping", context.file)
+    command = _text(section, "command", context.file)
+    if os.sep in command:
+        section = section | {"command": _absolute(command, context.file)}
+    plugin = ExecProvider(ConfigNode("exec", section))
+    is_terminal = section.get("interactiveMode") != "Never" and sys.stdin is not None and sys.stdin.isatty()
+    if section.get("interactiveMode") == "Always" and not is_terminal:
+        raise _unusable(f"the plugin {quote(command)} needs a terminal", context.file, "run the command at one")
+    spec: dict[str, Any] = {"interactive": is_terminal}
+    if section.get("provideClusterInfo"):
+        spec["cluster"] = _cluster_info(context)
+    info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+    plugin.env["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *map(str, plugin.args),
+            env={str(name): str(value) for name, value in plugin.env.items()},
+            stdin=None if is_terminal else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            # A group of its own, to end what it starts; at a terminal, only the foreground's group may read.
+            start_new_session=not is_terminal,
+        )
+    except OSError as error:
+        hint = _text(section, "installHint", context.file) or "install it"
+        raise _unusable(f"the plugin {quote(command)} cannot be run: {error.strerror}", context.file, hint) from error
+    try:
+        with _plugin_mistakes(command, context.file):
+            output = await _output(process)
+            answer = msgspec.json.decode(output)
+            if answer["apiVersion"] != plugin.api_version:
+                raise ValueError
+            return _fields(answer["status"])
+    finally:
+        if process.returncode is None:
+            await _kill(process, group=not is_terminal)
+
+
+async def _kill(process: asyncio.subprocess.Process, *, group: bool) -> None:
+    """End a process, and those that it started if they are its group."""
+    with contextlib.suppress(ProcessLookupError):
+        if group:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    # Its end is noticed once its output was read to the end, which a child of it may keep open.
+    assert process.stdout is not None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_KILL_SECONDS):
+            while await process.stdout.read(65_536):
+                pass
+            await process.wait()
+
+
+async def _output(process: asyncio.subprocess.Process) -> bytes:
+    """All that a process prints, once it has ended well.
+
+    Raises:
+        TimeoutError: it takes too long.
+        InputError: it prints too much, or fails.
+    """
+    output = bytearray()
+    assert process.stdout is not None
+    async with asyncio.timeout(_PLUGIN_SECONDS):
+        while piece := await process.stdout.read(65_536):
+            output += piece
+            if len(output) > _MAX_CREDENTIAL_BYTES:
+                raise InputError(f"prints more than {_MAX_CREDENTIAL_BYTES >> 20} MiB")
+        if code := await process.wait():
+            raise InputError(f"failed with exit status {code}")
+    return bytes(output)
+
+
+@contextlib.contextmanager
+def _plugin_mistakes(command: str, file: str) -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        why = error.what
+    except TimeoutError:
+        why = f"did not end within {_PLUGIN_SECONDS:.0f}s"
+    except (ValueError, KeyError, TypeError):
+        why = "does not print an ExecCredential of its apiVersion with a token, or with a certificate and its key"
+    else:
+        return
+    raise _unusable(f"the plugin {quote(command)} {why}", file, "run its command to find out why")
+
+
+def _fields(status: Mapping[str, Any]) -> dict[str, str]:
+    """The fields of a user for the status of an ExecCredential.
+
+    Raises:
+        ValueError: it has neither a token nor a certificate with its key.
+        TypeError: one is not text.
+    """
+    fields = {}
+    if token := status.get("token"):
+        fields["token"] = str(token)
+    certificate, key = (status.get(name) for name in ("clientCertificateData", "clientKeyData"))
+    if bool(certificate) != bool(key) or not (fields or certificate):
+        raise ValueError
+    if certificate and key:
+        for name, text in (("client-certificate-data", certificate), ("client-key-data", key)):
+            fields[name] = base64.b64encode(text.encode()).decode()
+    return fields
+
+
+def _cluster_info(context: _Context) -> dict[str, Any]:
+    """The cluster as plugins get it (``ExecCredentialSpec.cluster`` of client.authentication.k8s.io/v1).
+
+    Raises:
+        InputError: the file of its CA cannot be read.
+    """
+    keys = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url")
+    cluster = context.cluster
+    info = {key: cluster[key] for key in keys if key in cluster}
+    if file := cluster.get("certificate-authority"):
+        info["certificate-authority-data"] = base64.b64encode(_credential(file, context.file)).decode()
+    for extension in cluster.get("extensions") or ():
+        if extension.get("name") == _EXEC_EXTENSION:
+            info["config"] = extension.get("extension")
+    return info
+
+
+def _text(part: Mapping[str, Any], key: str, file: str) -> str:
+    """A value that is text; empty if it is absent.
+
+    Raises:
+        InputError: it is not text.
+    """
+    value = part.get(key) if isinstance(part, Mapping) else None
+    if value is None or isinstance(value, str):
+        return value or ""
+    raise _unusable(f"{key} is not a string", file, "write it in quotes")
+
+
+def _texts(part: Mapping[str, Any], key: str, file: str) -> tuple[str, ...]:
+    """A value that is a list of texts; empty if it is absent.
+
+    Raises:
+        InputError: it is not.
+    """
+    value = part.get(key) or []
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return tuple(value)
+    raise _unusable(f"{key} is not a list of strings", file)
+
+
+def _unusable(why: str, file: str, fix: str = "repair or replace it") -> InputError:
+    return InputError(f"not a usable kubeconfig: {why}", file, fix)
 
 
 def _sentence(error: BaseException) -> str:

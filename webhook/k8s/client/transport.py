@@ -10,11 +10,11 @@ import ssl
 from collections.abc import AsyncGenerator, Mapping
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-from urllib.parse import urlencode
+from typing import Any, Final
 
 import aiohttp
 import msgspec
+from multidict import CIMultiDict
 
 from webhook import __version__
 from webhook.errors import InputError, Unavailable
@@ -27,7 +27,8 @@ from webhook.k8s.client.api import (
     TooLargeError,
     Transport,
 )
-from webhook.k8s.client.credentials import Credentials, CredentialsError, ServiceAccount
+from webhook.k8s.client.credentials import ApiRequest, Credentials, CredentialsError, ServiceAccount
+from webhook.k8s.client.identity import Kubeconfig
 
 USER_AGENT: Final = f"kubevirt-webhook/{__version__}"
 
@@ -64,20 +65,6 @@ _HANDSHAKE_PROBLEMS: Final = {
     "RECORD_LAYER_FAILURE": "it does not speak TLS at this port",
 }
 
-# To the API server, beside each other.
-_CONNECTIONS: Final = 100
-
-
-class _Ask(NamedTuple):
-    """One request."""
-
-    method: str
-    path: str
-    query: Mapping[str, str]
-    timeout: aiohttp.ClientTimeout
-    body: Any = None
-    content_type: str = "application/json"
-
 
 class KubernetesTransport(Transport):
     """An authenticated connection to one API server; made by `connect`.
@@ -88,13 +75,6 @@ class KubernetesTransport(Transport):
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials: Final = credentials
-        self._session: Final = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_CONNECTIONS),
-            headers={"User-Agent": USER_AGENT},
-            trust_env=True,
-            # Events of large objects arrive as one line.
-            read_bufsize=2 * 1024 * 1024,
-        )
         self._readers: Final = asyncio.Semaphore(_READERS)
         self._closed = False
 
@@ -175,7 +155,7 @@ class KubernetesTransport(Transport):
             body = msgspec.json.decode(body)
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         try:
-            async with await self._send(_Ask(method, path, query, timeout, body, content_type)) as response:
+            async with await self._send(ApiRequest(method, path, query, timeout, body, content_type)) as response:
                 return response.status, await self._body(response, most)
         except (aiohttp.ClientError, OSError) as error:
             is_late = isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
@@ -191,7 +171,7 @@ class KubernetesTransport(Transport):
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
         try:
             async with asyncio.timeout(_WATCH_HEADERS_SECONDS):
-                response = await self._send(_Ask("GET", path, query, timeout))
+                response = await self._send(ApiRequest("GET", path, query, timeout))
             async with response:
                 if response.status != 200:
                     raise ApiError(response.status, await self._body(response, LARGEST_ANSWER_BYTES))
@@ -220,7 +200,7 @@ class KubernetesTransport(Transport):
         """The API server's clock in Unix seconds, cut off to whole ones: the Date header of any answer."""
         timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS)
         try:
-            async with await self._send(_Ask("GET", "/version", NO_QUERY, timeout)) as response:
+            async with await self._send(ApiRequest("GET", "/version", NO_QUERY, timeout)) as response:
                 return parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
         except ApiConnectionError as error:
             return Unavailable(error.why)
@@ -232,14 +212,14 @@ class KubernetesTransport(Transport):
     async def close(self) -> None:
         """End all connections."""
         self._closed = True
-        await self._session.close()
+        await self._credentials.close()
 
-    async def _send(self, ask: _Ask) -> aiohttp.ClientResponse:
+    async def _send(self, request: ApiRequest) -> aiohttp.ClientResponse:
         authorization = await self._authorization()
-        response = await self._call(ask, authorization)
+        response = await self._call(request, authorization)
         if response.status == 401 and await self._credentials.renew(authorization):
             response.release()
-            response = await self._call(ask, await self._authorization())
+            response = await self._call(request, await self._authorization())
         return response
 
     async def _authorization(self) -> str:
@@ -248,24 +228,21 @@ class KubernetesTransport(Transport):
         except CredentialsError as error:
             raise ApiConnectionError("the credentials cannot be read") from error
 
-    async def _call(self, ask: _Ask, authorization: str) -> aiohttp.ClientResponse:
+    async def _call(self, request: ApiRequest, authorization: str) -> aiohttp.ClientResponse:
         if self._closed:
             raise ApiConnectionError("the connection to the API server has been closed")
-        credentials = self._credentials
-        headers = {"Accept": "application/json", "Content-Type": ask.content_type}
+        headers = CIMultiDict(
+            [
+                ("User-Agent", USER_AGENT),
+                ("Accept", "application/json"),
+                ("Content-Type", request.content_type),
+                *self._credentials.impersonation,
+            ]
+        )
         if authorization:
             headers["Authorization"] = authorization
         try:
-            return await self._session.request(
-                ask.method,
-                f"{credentials.host}{ask.path}{'?' if ask.query else ''}{urlencode(ask.query)}",
-                headers=headers,
-                data=None if ask.body is None else msgspec.json.encode(ask.body),
-                timeout=ask.timeout,
-                ssl=credentials.tls,
-                proxy=credentials.proxy,
-                server_hostname=credentials.tls_name,
-            )
+            return await self._credentials.send(request, headers)
         except aiohttp.ClientError:
             raise
         except ValueError as error:
@@ -273,18 +250,19 @@ class KubernetesTransport(Transport):
             raise ApiConnectionError("the credentials cannot be read") from error
 
 
-async def connect(kubeconfig: str | None = None) -> KubernetesTransport:
+async def connect(kubeconfig: Kubeconfig | str | None = None) -> KubernetesTransport:
     """Prepare a connection; no request is sent yet.
 
     Args:
-        kubeconfig: path of a kubeconfig; None: the pod's service account inside a pod, else ``$KUBECONFIG`` or
-            kubectl's own default.
+        kubeconfig: path of a kubeconfig, also with the user to impersonate; without a path: the pod's service account
+            inside a pod, else ``$KUBECONFIG`` or kubectl's own default.
 
     Raises:
         InputError: the kubeconfig or the service account cannot be used.
     """
-    if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
-        return KubernetesTransport(ServiceAccount())
+    options = kubeconfig if isinstance(kubeconfig, Kubeconfig) else Kubeconfig(kubeconfig or "")
+    if not options.path and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return KubernetesTransport(ServiceAccount(impersonation=options.impersonation))
     try:
         from webhook.k8s.client.kubeconfig import load  # noqa: PLC0415 - it costs half a second and 40 MB
     except ModuleNotFoundError as error:
@@ -294,8 +272,8 @@ async def connect(kubeconfig: str | None = None) -> KubernetesTransport:
         raise InputError(
             what, fix="run the command in a pod, or where kubevirt-webhook is installed with pip"
         ) from None
-    path = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    return KubernetesTransport(await load(path))
+    path = options.path or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    return KubernetesTransport(await load(path, options.impersonation))
 
 
 def _clause(error: Exception) -> str:

@@ -7,13 +7,13 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from webhook.admission.lines import LineWriter
 from webhook.cluster.source import Cluster
+from webhook.k8s.client.identity import Kubeconfig
 from webhook.review.reviewer import Observer
 from webhook.server.background.event_observer import EventObserver
 from webhook.server.ops import Read
@@ -68,7 +68,7 @@ class Background(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def background(
-    kubeconfig: Path | None, settings: Callable[[], Settings], cluster: Cluster, audit: LineWriter
+    kubeconfig: Kubeconfig | None, settings: Callable[[], Settings], cluster: Cluster, audit: LineWriter
 ) -> AsyncIterator[Background]:
     """Both, with a connection of their own, until the end.
 
@@ -80,7 +80,7 @@ async def background(
     from webhook.server.background.drift.scanner import DriftScanner
     from webhook.server.background.event_recorder import EventWriter, restore_event
 
-    transport = await connect(str(kubeconfig) if kubeconfig else None)
+    transport = await connect(kubeconfig)
     events = EventWriter(transport, os.environ.get("HOSTNAME") or socket.gethostname())
     if place := settings().webhooks.service_namespace:
         cluster.on_restore(

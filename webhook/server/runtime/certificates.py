@@ -18,6 +18,7 @@ from certs.state import Terms
 from webhook.errors import InputError
 from webhook.install.registration import RegistrationTarget, configurations
 from webhook.k8s.client.clock import REAL_TIME
+from webhook.k8s.client.identity import Kubeconfig
 from webhook.server.probe import Found, probe
 from webhook.server.runtime.ca_bundles import CaBundles, CaSecret
 from webhook.server.runtime.events import ServerEvent
@@ -231,7 +232,7 @@ class Certificates:
 
 @asynccontextmanager
 async def keep_fresh(
-    certificates: Certificates, settings: Settings, kubeconfig: Path | None, url: str, address: str, *, live: bool
+    certificates: Certificates, settings: Settings, kubeconfig: Kubeconfig | None, url: str, address: str, *, live: bool
 ) -> AsyncIterator[None]:
     """Keep the certificate fresh and probe it as long as the context lasts.
 
@@ -248,7 +249,7 @@ async def keep_fresh(
     async with AsyncExitStack() as ends:
         works: list[Callable[[], Awaitable[None]]] = [certificates.follow]
         if live and settings.server.tls_mode != "self-signed":
-            transport = await connect(str(kubeconfig) if kubeconfig else None)
+            transport = await connect(kubeconfig)
             ends.push_async_callback(transport.close)
             bundles = CaBundles(transport, configurations(settings, RegistrationTarget(url=url)))
             if settings.server.tls_mode == "managed":

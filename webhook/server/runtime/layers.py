@@ -16,6 +16,7 @@ from webhook.images.registry.client import RegistryClient
 from webhook.images.registry.credentials import PullSecrets
 from webhook.images.registry.images import Images, ManifestFiles
 from webhook.images.registry.node_layers import NodeLayers
+from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.client.transport import connect
 from webhook.server.authorizer import CrashObserver
 from webhook.server.extender import Extender, extending
@@ -104,7 +105,7 @@ class LayerScores(msgspec.Struct):
 
 
 @asynccontextmanager
-async def open_layer_scores(kubeconfig: Path | None, settings: LayersSettings) -> AsyncIterator[LayerScores]:
+async def open_layer_scores(kubeconfig: Kubeconfig | None, settings: LayersSettings) -> AsyncIterator[LayerScores]:
     """The scores of layers for as long as the context lasts, without the listener.
 
     Args:
@@ -120,7 +121,7 @@ async def open_layer_scores(kubeconfig: Path | None, settings: LayersSettings) -
     async with AsyncExitStack() as ends:
         secrets = None
         if settings.pull_secrets:
-            transport = await connect(str(kubeconfig) if kubeconfig else None)
+            transport = await connect(kubeconfig)
             ends.push_async_callback(transport.close)
             secrets = PullSecrets(transport)
         clients = {}

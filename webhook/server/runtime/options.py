@@ -11,6 +11,7 @@ import msgspec
 from webhook.cluster.selection import require_single_source
 from webhook.errors import InputError, quote
 from webhook.install.registration import check_url
+from webhook.k8s.client.identity import Kubeconfig
 from webhook.settings.address import is_address, is_loopback
 from webhook.settings.snapshot import Settings, TlsMode
 
@@ -20,7 +21,7 @@ class Options:
     """The command line of `serve`."""
 
     cluster_from: Path | None = None
-    kubeconfig: Path | None = None
+    kubeconfig: Kubeconfig | None = None
     config_file: Path | None = None
     listen: str | None = None
     ops_listen: str | None = None

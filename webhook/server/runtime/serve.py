@@ -190,7 +190,7 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
         suffix=f"-{options.register_as}",
         only_ignore=True,
     )
-    transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)
+    transport = await connect(options.kubeconfig)
     try:
         registration = Registration(transport)
         manifests = configurations(settings, target)

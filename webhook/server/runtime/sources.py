@@ -59,7 +59,7 @@ async def cluster_source(
             "serve",
             "use --kubeconfig FILE or --cluster-from DIR",
         )
-    transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)
+    transport = await connect(options.kubeconfig)
     log.info(ServerEvent.API_SERVER_READ, server=transport.server)
     live = LiveCluster(transport, settings.current(), on_health=changed, reports=reports)
     settings.subscribers.append(live.use)
@@ -89,7 +89,7 @@ async def fidelity_check(
         known = cast("KubeVirtInstall | Unavailable | None", install)
         return known if known is None or isinstance(known, Unavailable) else known.configuration
 
-    transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)
+    transport = await connect(options.kubeconfig)
     watch = FidelityCheck(transport, configuration, lambda: settings.current().instancetypes.parity, audit.write)
     task = asyncio.create_task(watch.run(), name="parity")
     try:

@@ -1,0 +1,74 @@
+"""As whom commands act on a real API server, by its audit log."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from .conftest import OwnPlane
+from .support.audited import AuditLog
+from .support.processes import environment
+
+OPERATOR = "operator"
+ADMINS = "system:masters"
+
+
+def run(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "webhook", *arguments, f"--kubeconfig={kubeconfig}"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment(), stdin=subprocess.DEVNULL, timeout=120
+    )
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_every_request_of_a_command_is_one_of_the_impersonated_user(own_plane: OwnPlane, tmp_path: Path) -> None:
+    """Dropped in silence, `install` and `uninstall` would write with the permissions of the user behind it."""
+    log = AuditLog(tmp_path, OPERATOR)
+    plane = own_plane(apiserver_flags=log.flags, controller_manager=True)
+    kubeconfig = plane.kubeconfig_for(OPERATOR, [ADMINS])
+    document = json.loads(kubeconfig.read_text())
+    document["users"][0]["user"] |= {
+        "as": "ann",
+        "as-uid": "1234",
+        "as-groups": [ADMINS, "ops"],
+        "as-user-extra": {"acme.com/Reason": ["upgrade", "night"]},
+    }
+    acting = tmp_path / "kubeconfig"
+    acting.write_text(yaml.safe_dump(document))
+
+    # By the kubeconfig.
+    before = len(log.requests())
+    assert run(acting, "install", "--image=one", "--no-wait").returncode == 0
+    for arguments in (["doctor"], ["explain", "spread", "vm", "-n", "default"], ["uninstall"], ["cleanup"]):
+        run(acting, *arguments)
+    requests = log.requests()[before:]
+    assert {(line["verb"], line["objectRef"]["resource"]) for line in requests} >= {
+        ("patch", "namespaces"),
+        ("delete", "namespaces"),
+        ("patch", "validatingwebhookconfigurations"),
+        ("delete", "validatingwebhookconfigurations"),
+        ("list", "virtualmachines"),
+    }
+    for line in requests:
+        assert line["impersonatedUser"] == {
+            "username": "ann",
+            "uid": "1234",
+            "groups": [ADMINS, "ops", "system:authenticated"],
+            "extra": {"acme.com/reason": ["upgrade", "night"]},
+        }, line
+
+    # By the options, in place of the same fields: a user without permissions changes nothing.
+    before = len(log.requests())
+    done = run(acting, "install", "--image=one", "--no-wait", "--as=bob", "--as-group=interns", "--as-group=ops")
+    assert done.returncode == 2
+    requests = log.requests()[before:]
+    assert requests
+    for line in requests:
+        user = line["impersonatedUser"]
+        assert (user["username"], user["groups"]) == ("bob", ["interns", "ops", "system:authenticated"])
+    assert not plane.admin.list("admissionregistration.k8s.io/v1/mutatingwebhookconfigurations")

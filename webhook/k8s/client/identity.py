@@ -1,0 +1,76 @@
+"""Which cluster a command uses, and as whom, where its options or a kubeconfig say so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from webhook.errors import InputError
+
+# Of a header's name, beside letters and digits (`legalHeaderByte` of client-go's transport/round_trippers.go).
+_HEADER_PUNCTUATION: Final = "!#$&'*+-.^_`|~"
+
+
+class Impersonation(msgspec.Struct, frozen=True):
+    """The user as whom requests are evaluated, instead of the owner of the credentials.
+
+    Its fields are those of ``rest.ImpersonationConfig`` in client-go.
+
+    Attributes:
+        user: the name; empty: requests are not impersonated.
+        uid: the UID; empty: none.
+        groups: the groups.
+        extra: further attributes of the user, each with its values.
+    """
+
+    user: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
+    def override(self, other: Impersonation) -> Impersonation:
+        """This impersonation, with each field that another one sets taken from there."""
+        return Impersonation(
+            other.user or self.user, other.uid or self.uid, other.groups or self.groups, other.extra or self.extra
+        )
+
+    def headers(self) -> list[tuple[str, str]]:
+        """The headers ``Impersonate-…``, one for each value.
+
+        Raises:
+            InputError: no user goes with the other fields, or a value does not fit into a header.
+        """
+        extra = [
+            (f"Impersonate-Extra-{quote(key, safe=_HEADER_PUNCTUATION)}", value)
+            for key, values in self.extra.items()
+            for value in values
+        ]
+        named = [("Impersonate-User", self.user), ("Impersonate-Uid", self.uid)]
+        headers = [(name, value) for name, value in named if value]
+        headers += [*(("Impersonate-Group", group) for group in self.groups), *extra]
+        if headers and not self.user:
+            what = "a UID, groups or extra fields are impersonated without a user"
+            raise InputError(what, "impersonation", "name the user with --as, or with as in the kubeconfig")
+        for name, value in headers:
+            if not value.isprintable():
+                raise InputError("the value has a control character", name, "remove it")
+        return headers
+
+
+NOT_IMPERSONATED: Final = Impersonation()
+
+
+class Kubeconfig(msgspec.Struct, frozen=True):
+    """How a command reaches its cluster where its options say so.
+
+    Attributes:
+        path: path of a kubeconfig; empty: as without the option.
+        impersonation: fields that replace those of the kubeconfig.
+    """
+
+    path: str = ""
+    impersonation: Impersonation = NOT_IMPERSONATED
