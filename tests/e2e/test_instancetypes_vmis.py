@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.vectors.cases import VectorCase, read
 from webhook.errors import InputError
@@ -18,14 +19,14 @@ from webhook.kubevirt.vm import standalone_vmi
 
 from .conftest import NewTenant
 from .support.everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
-from .support.kube import Json, KubeError, KubeObject
+from .support.kube import Json, KubeError, KubeObject, eventually
 from .support.messages import parse
 from .support.objects import owner_reference
 from .support.sizes import DEFAULTS, INJECTED_ANNOTATIONS, marks_of, offer
 from .support.tenant import Tenant
 from .support.webhook_server import DOMAIN, INSTANCETYPES
 from .support.workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
-from .support.workloads import PREFERENCES, VMIS, instancetype, preference, vm, vmi_of
+from .support.workloads import PREFERENCES, VMIS, VMS, instancetype, preference, vm, vmi_of
 
 REPLICA_SETS = "kubevirt.io/v1/virtualmachineinstancereplicasets"
 ASKED = (f"{DOMAIN}/instancetype", f"{DOMAIN}/preference")
@@ -49,6 +50,61 @@ def size_of(found: Mapping[str, Any]) -> tuple[int | None, str | None]:
     """Sockets and memory."""
     domain = found["spec"]["domain"]
     return domain.get("cpu", {}).get("sockets"), domain.get("memory", {}).get("guest")
+
+
+def forged(owner: str, uid: str) -> Json:
+    """A VMI of a user that claims to be a VM's."""
+    made = vmi("forged")
+    reference = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": owner, "uid": uid}
+    made["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
+    return made
+
+
+@pytest.fixture
+def vmis_of_vms(sized: Tenant) -> Iterator[None]:
+    """The policy of docs/instancetypes.md, bound in one namespace."""
+    page = (Path(__file__).parents[2] / "docs" / "instancetypes.md").read_text()
+    block = page.partition("### VMIs with a forged owner")[2].partition("```yaml\n")[2].partition("```")[0]
+    policy, binding = yaml.safe_load_all(block)
+    here = {"matchLabels": {"kubernetes.io/metadata.name": sized.namespace}}
+    binding["spec"]["matchResources"] = {"namespaceSelector": here}
+    admin = sized.server.access.admin
+    for document in (policy, binding):
+        admin.apply(document)
+    yield
+    for document in (binding, policy):
+        admin.request("DELETE", f"/apis/{document['apiVersion']}/{plural(document)}/vmis-of-vms")
+
+
+def plural(document: Json) -> str:
+    kind = document["kind"].lower()
+    return f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+
+
+def test_a_forged_owner_gets_around_the_defaults_until_a_policy_denies_it(
+    sized: Tenant, request: pytest.FixtureRequest
+) -> None:
+    """What docs/faq.md says of the gap, and of what closes it."""
+    nobody, web = "00000000-0000-4000-8000-000000000000", sized.create(vm())["metadata"]["uid"]
+    before = sized.server.answered()
+    for owner, uid in (("nobody", nobody), ("web", web)):
+        assert size_of(create(sized, forged(owner, uid), dryRun="All")) == (None, None)
+    assert sized.server.answered() == before
+
+    request.getfixturevalue("vmis_of_vms")
+
+    def is_denied() -> bool:
+        try:
+            create(sized, forged("nobody", nobody), dryRun="All")
+        except KubeError as error:
+            return "only KubeVirt creates the VMIs of VirtualMachines" in str(error)
+        return False
+
+    eventually(is_denied, what="the policy to be in force")
+    stored = sized.owner.get(VMS, "web", sized.namespace)
+    started = sized.start(stored)
+    sized.owner.patch(VMIS, started["metadata"]["name"], {"metadata": {"labels": {"a": "b"}}}, sized.namespace)
+    assert size_of(create(sized, vmi("bare"))) == (1, "1Gi")
 
 
 # -- which are filled --------------------------------------------------------------------------------------------------

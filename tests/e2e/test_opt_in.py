@@ -76,6 +76,11 @@ def test_a_relabelled_namespace_is_followed(new_tenant: NewTenant, mode: str, ch
     )
 
 
+def test_a_namespace_that_is_created_with_its_label_has_no_first_instant(new_tenant: NewTenant) -> None:
+    """The API server's and the server's informers don't know it yet: both read the namespace itself."""
+    assert [scheduler_of(new_tenant("enforce").create(vm())) for _ in range(15)] == ["kubevirt"] * 15
+
+
 def test_a_namespace_names_its_scheduler(new_tenant: NewTenant) -> None:
     tenant = new_tenant(annotations={SCHEDULER_NAME: "unguarded"})
     tenant.start(vm())
