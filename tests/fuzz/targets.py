@@ -31,7 +31,7 @@ from webhook.review.reviewer import NullObserver, Reviewer
 from webhook.server.app import timeout_of
 from webhook.server.explain import question
 from webhook.settings import file
-from webhook.settings.blackout import BlackoutModel
+from webhook.settings.policies import BlackoutModel
 from webhook.settings.snapshot import InstancetypeSettings, MigrationSettings, Settings
 
 # So many reviews of an endpoint are counted step by step: it takes ten times as long.

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from webhook.errors import InputErrors
-from webhook.settings.blackout import BlackoutModel
 from webhook.settings.file import parse
+from webhook.settings.policies import BlackoutModel
 from webhook.settings.snapshot import WEEK
 
 HOUR, DAY = 60, 24 * 60

@@ -10,7 +10,7 @@ import yaml
 
 from webhook.errors import InputErrors
 from webhook.settings.file import default_settings, parse
-from webhook.settings.layers_snapshot import OFF, LayersSettings, RegistrySettings
+from webhook.settings.snapshot import OFF, LayersSettings, RegistrySettings
 
 
 def layers(**section: Any) -> LayersSettings:

@@ -18,8 +18,7 @@ from webhook.install.registration import Manifest, configurations
 from webhook.k8s.yaml_documents import read_documents
 from webhook.settings.address import is_loopback
 from webhook.settings.file import parse
-from webhook.settings.layers_snapshot import LayersSettings
-from webhook.settings.snapshot import Settings
+from webhook.settings.snapshot import LayersSettings, Settings
 
 Overlay = Literal["kubernetes", "openshift"]
 

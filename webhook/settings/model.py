@@ -5,6 +5,7 @@ Keys are camelCase, null means absent, unknown keys are denied, values are not c
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -12,22 +13,30 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from webhook.errors import quote
 from webhook.settings import snapshot
-from webhook.settings.layers import LayersModel
-from webhook.settings.observability import Audit, Drift, Switch
+from webhook.settings.address import is_loopback
 from webhook.settings.policies import EvictionModel, InstancetypesModel, MigrationModel, SchedulingModel
-from webhook.settings.section import Section
 from webhook.settings.syntax import (
+    STDOUT,
     Address,
     DeclaredName,
     GuardText,
     KubeVirtVersion,
+    LabelKey,
+    LabelValue,
     Namespace,
+    NetworkText,
     OptionalAddress,
     OptionalNamespace,
+    OptionalPath,
+    Output,
+    RegistryName,
+    SchedulerName,
     SecretName,
+    Section,
+    ServiceName,
+    Switch,
     mistake,
 )
-from webhook.settings.webhooks import Webhooks
 
 
 class Server(Section):
@@ -223,6 +232,199 @@ class PageModel(Section):
     )
 
 
+class RegistryModel(Section):
+    """A registry that may be contacted."""
+
+    ca_file: OptionalPath = Field(
+        default="", description="PEM file of the CA of the registry's certificate. Empty: the CAs of the system."
+    )
+    plain_http: bool = Field(default=False, description="Contact the registry without TLS.")
+    addresses: Annotated[tuple[NetworkText, ...], Field(strict=False)] = Field(
+        default=(),
+        description="Networks in which the registry may be. Public addresses are always allowed, except those of the "
+        "cluster's own nodes and pods; all others only if they are listed here.",
+        examples=["10.20.0.0/16"],
+    )
+    token_hosts: Annotated[tuple[RegistryName, ...], Field(strict=False)] = Field(
+        default=(),
+        description="Hosts of the registry's token server, if it is another host. They get the credentials of pull "
+        "secrets.",
+        examples=["auth.example.com"],
+    )
+    redirect_hosts: Annotated[tuple[RegistryName, ...], Field(strict=False)] = Field(
+        default=(), description="Other hosts to which the registry may redirect. They get no credentials."
+    )
+
+    def snapshot(self) -> snapshot.RegistrySettings:
+        """The section as the server reads it."""
+        networks = tuple(ipaddress.ip_network(text) for text in self.addresses)
+        return snapshot.RegistrySettings(**self.fields(snapshot.RegistrySettings) | {"addresses": networks})
+
+
+class LayersModel(Section):
+    """The scheduler extender for image layers. Changes take effect at the next start."""
+
+    listen: OptionalAddress = Field(
+        default="",
+        description="HOST:PORT for kube-scheduler. Empty: off. On 127.0.0.1, [::1] and localhost served without TLS; "
+        "on other addresses with TLS, to clients with a certificate of clientCaFile and clientNames.",
+        examples=["127.0.0.1:8446"],
+    )
+    client_ca_file: OptionalPath = Field(
+        default="", description="PEM file of the CA of kube-scheduler's client certificate."
+    )
+    client_names: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        default=(), description="Accepted common names of kube-scheduler's client certificate."
+    )
+    schedulers: Annotated[tuple[SchedulerName, ...], Field(strict=False)] = Field(
+        default=("kubevirt",),
+        description="Schedulers whose pods are scored; kube-scheduler calls its extenders for the pods of all its "
+        "profiles.",
+    )
+    registries: dict[RegistryName, RegistryModel] = Field(
+        default={},
+        description="The registries, by name, from which manifests are read. No other registry is contacted. Docker "
+        "Hub is docker.io.",
+    )
+    pull_secrets: Switch = Field(
+        default="off",
+        description="Read the pull secrets that pods name, to read manifests of private images. It requires permission "
+        "to get these Secrets.",
+    )
+    cache_directory: OptionalPath = Field(
+        default="",
+        description="Existing directory in which manifests are kept, for example on an emptyDir volume. Empty: they "
+        "are kept in memory only.",
+    )
+    cache_bytes: int = Field(
+        default=67_108_864, ge=1_048_576, le=10_737_418_240, description="Maximum size of the directory in bytes."
+    )
+
+    @field_validator("client_names")
+    @classmethod
+    def _verifies_its_clients(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        listen, file = info.data.get("listen"), info.data.get("client_ca_file")
+        if listen is None or file is None:
+            return names
+        if bool(file) != bool(names):
+            given, missing = ("clientCaFile", "clientNames") if file else ("clientNames", "clientCaFile")
+            raise mistake("counterpart-missing", f"layers.{given} requires layers.{missing}", "set both or neither")
+        if listen and not is_loopback(listen) and not names:
+            what = f"{listen} is not a loopback address, so clients must have a certificate"
+            raise mistake("clients-unverified", what, "set layers.clientCaFile and layers.clientNames")
+        return names
+
+    def snapshot(self) -> snapshot.LayersSettings:
+        """The section as the server reads it."""
+        registries = {name: registry.snapshot() for name, registry in self.registries.items()}
+        changed = {"registries": registries, "pull_secrets": self.pull_secrets == "on"}
+        return snapshot.LayersSettings(**self.fields(snapshot.LayersSettings) | changed)
+
+
+class Service(Section):
+    """The Service that the API server calls."""
+
+    namespace: Namespace = Field(
+        default="kubevirt-webhook",
+        description="Namespace of the Service and of kubevirt-webhook, which no webhook matches.",
+    )
+    name: ServiceName = Field(default="kubevirt-webhook", description="Name of the Service.")
+    port: int = Field(default=443, ge=1, le=65535, description="Port of the Service.")
+
+
+class MatchExpression(Section):
+    """A requirement on a namespace's labels."""
+
+    key: LabelKey = Field(description="Label key.", examples=["kubernetes.io/metadata.name"])
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
+        description="Relation of the label to the values.", examples=["NotIn"]
+    )
+    values: Annotated[tuple[LabelValue, ...], Field(strict=False)] = Field(
+        default=(), description="At least one value for In and NotIn, none for Exists and DoesNotExist."
+    )
+
+    @field_validator("values")
+    @classmethod
+    def _check_operator(cls, values: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        operator = info.data.get("operator")
+        if operator in ("In", "NotIn") and not values:
+            raise mistake("values-missing", f"{operator} requires values", "add values, or use Exists or DoesNotExist")
+        if operator in ("Exists", "DoesNotExist") and values:
+            raise mistake("values-excluded", f"{operator} excludes values", "remove them, or use In or NotIn")
+        return values
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """The expression as a webhook configuration has it."""
+        base = {"key": self.key, "operator": self.operator}
+        return {**base, "values": list(self.values)} if self.values else base
+
+
+class NamespaceSelector(Section):
+    """Namespaces that webhooks match at all, in addition to the policies' labels."""
+
+    match_expressions: Annotated[tuple[MatchExpression, ...], Field(strict=False)] = Field(
+        default=(), description="Requirements on namespaces' labels; all must be met."
+    )
+
+
+class Webhooks(Section):
+    """The webhook configurations that are installed."""
+
+    service: Service = Field(default=Service(), description=Service.__doc__)
+    timeout_seconds: int = Field(
+        default=3,
+        ge=1,
+        le=3,
+        description="How long the API server waits for an answer; it can delay every request by that long.",
+    )
+    namespace_selector: NamespaceSelector = Field(default=NamespaceSelector(), description=NamespaceSelector.__doc__)
+
+
+class Audit(Section):
+    """Audit lines: one for every decision. Changes take effect at the next start."""
+
+    output: Output = Field(
+        default=STDOUT,
+        description="Destination: stdout, or the absolute path of a file in an existing directory. Only one process "
+        "may write to a file.",
+        examples=["/var/log/kubevirt-webhook/audit.jsonl"],
+    )
+    max_bytes: int = Field(
+        default=104_857_600,
+        ge=1_048_576,
+        le=10_737_418_240,
+        description="Maximum size of the file in bytes; a full file is renamed to FILE.1, and a new one is started.",
+    )
+    keep: int = Field(default=5, ge=1, le=100, description="Number of renamed files to keep.")
+
+    def snapshot(self) -> snapshot.AuditSettings:
+        """The section as the server reads it."""
+        output = "" if self.output == STDOUT else self.output
+        return snapshot.AuditSettings(**self.fields(snapshot.AuditSettings) | {"output": output})
+
+
+class Drift(Section):
+    """The background scan: it looks for objects that differ from what enforce makes of them."""
+
+    every_minutes: int = Field(
+        default=0,
+        ge=0,
+        le=1440,
+        description="Minutes between scans, the first one at the start; 0 disables the scan. It requires permission to "
+        "list pods, virtualmachines and virtualmachineinstances.",
+        examples=[30],
+    )
+    policy_reports: bool = Field(
+        default=True,
+        description="Also write the results as PolicyReports, if the cluster serves that kind (wgpolicyk8s.io). It "
+        "requires permission to list, create, patch and delete policyreports.",
+    )
+
+    def snapshot(self) -> snapshot.DriftSettings:
+        """The section as the request path reads it."""
+        return snapshot.DriftSettings(every_seconds=60.0 * self.every_minutes, policy_reports=self.policy_reports)
+
+
 Listening = TypeVar("Listening", Explain, MetricsModel, PageModel, LayersModel)
 
 
@@ -303,18 +505,12 @@ class SettingsModel(Section):
         kubevirt = self.kubevirt.namespace or "kubevirt"
         return snapshot.Settings(
             server=snapshot.ServerSettings(
-                listen=self.server.listen,
-                ops_listen=self.server.ops_listen,
-                max_in_flight=self.server.max_in_flight,
-                cert_file=self.tls.cert_file,
-                key_file=self.tls.key_file,
+                **self.server.fields(snapshot.ServerSettings),
+                **self.tls.fields(snapshot.ServerSettings),
                 tls_mode=self.tls.mode,
                 ca_secret=self.tls.secret_name,
                 leaf_seconds=self.tls.leaf_expiration_seconds,
                 ca_seconds=self.tls.ca_expiration_seconds,
-                client_ca_file=self.tls.client_ca_file,
-                client_names=self.tls.client_names,
-                drain_seconds=self.server.drain_seconds,
                 explain_listen=self.explain.listen,
                 metrics_listen=self.metrics.listen,
                 page_listen=self.page.listen,
@@ -332,18 +528,14 @@ class SettingsModel(Section):
                 ),
             ),
             scheduling=snapshot.SchedulingSettings(
-                cluster_wide=self.scheduling.cluster_wide,
-                scheduler_name=self.scheduling.scheduler_name,
-                virtual_machines=self.scheduling.virtual_machines,
-                virtual_machine_instances=self.scheduling.virtual_machine_instances,
+                **self.scheduling.fields(snapshot.SchedulingSettings),
                 schedulers={name: scheduler.snapshot(name) for name, scheduler in self.schedulers.items()},
                 kubevirt_namespace=self.kubevirt.namespace,
-                spread=self.scheduling.spread,
-                spread_virtual_machines=self.scheduling.spread_virtual_machines,
-                spread_virtual_machine_instances=self.scheduling.spread_virtual_machine_instances,
             ),
             instancetypes=self.instancetypes.snapshot(),
-            migration=self.migration.snapshot(self.kubevirt.namespace),
+            migration=snapshot.MigrationSettings(
+                **self.migration.fields(snapshot.MigrationSettings), kubevirt_namespace=self.kubevirt.namespace
+            ),
             eviction=self.eviction.snapshot(self.kubevirt.namespace),
             excluded_namespaces=frozenset({"kube-system", *self.excluded_namespaces, service.namespace, kubevirt}),
             digest=digest,

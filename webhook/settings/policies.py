@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from webhook import names
 from webhook.settings import snapshot
-from webhook.settings.blackout import BlackoutModel
-from webhook.settings.section import Section
-from webhook.settings.syntax import Pattern, Reference, Requester, SchedulerName, mistake
+from webhook.settings.syntax import Pattern, Reference, Requester, SchedulerName, Section, Syntax, mistake
 
 
 class SchedulingModel(Section):
@@ -116,19 +115,8 @@ class InstancetypesModel(Section):
 
     def snapshot(self) -> snapshot.InstancetypeSettings:
         """The section as the request path reads it."""
-        return snapshot.InstancetypeSettings(
-            cluster_wide=self.cluster_wide,
-            default_instancetype=self.default_instancetype,
-            default_preference=self.default_preference,
-            preference_scope=self.default_preference_scope,
-            allowed=self.allowed,
-            missing=self.missing,
-            expand=self.expand,
-            virtual_machines=self.virtual_machines,
-            virtual_machine_instances=self.virtual_machine_instances,
-            parity=self.parity.snapshot(),
-            failure_policy=self.failure_policy,
-        )
+        fields = self.fields(snapshot.InstancetypeSettings) | {"parity": self.parity.snapshot()}
+        return snapshot.InstancetypeSettings(**fields, preference_scope=self.default_preference_scope)
 
 
 class MigrationModel(Section):
@@ -171,23 +159,70 @@ class MigrationModel(Section):
         "determine their nodes. Fail: they are denied; Ignore: they are allowed, and not enforced.",
     )
 
-    def snapshot(self, kubevirt_namespace: str) -> snapshot.MigrationSettings:
-        """The section as the request path reads it.
 
-        Args:
-            kubevirt_namespace: the namespace where KubeVirt runs; empty: wherever a KubeVirt object is.
-        """
-        return snapshot.MigrationSettings(
-            cluster_wide=self.cluster_wide,
-            collision=self.collision,
-            no_eligible_node=self.no_eligible_node,
-            reserved_keys=self.reserved_keys,
-            require_right=self.require_right,
-            via_virtctl=self.via_virtctl,
-            max_unfinished=self.max_unfinished,
-            failure_policy=self.failure_policy,
-            kubevirt_namespace=kubevirt_namespace,
-        )
+Day = Literal["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
+DAYS: Final[tuple[Day, ...]] = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+_DAY: Final = 24 * 60
+
+_WRITE_TIME: Final = "use HH:MM, from 00:00 to 24:00"
+TimeOfDay = Annotated[str, Syntax("time of day", "([01][0-9]|2[0-3]):[0-5][0-9]|24:00", 5, _WRITE_TIME)]
+# Zones are UTC or a fixed offset: a named zone changes with daylight saving time, and would make the decision depend on
+# the zone data of the machine.
+Zone = Annotated[
+    str,
+    Syntax(
+        "time zone",
+        "UTC|[-+](0[0-9]|1[0-4]):[0-5][0-9]",
+        40,
+        "use UTC or an offset such as +02:00; zone names are not supported",
+    ),
+]
+
+
+class BlackoutModel(Section):
+    """A time of the week."""
+
+    days: Annotated[tuple[Day, ...], Field(strict=False)] = Field(
+        default=DAYS, description="Days on which it begins. Absent: every day."
+    )
+    begin: TimeOfDay = Field(alias="from", description="Begin, as HH:MM.", examples=["08:00"])
+    end: TimeOfDay = Field(
+        alias="to", description="End, as HH:MM; on the next day if it is earlier than the begin.", examples=["18:00"]
+    )
+    time_zone: Zone = Field(
+        default="UTC", description="Time zone: UTC or an offset such as +02:00. Zone names are not supported."
+    )
+
+    @field_validator("end")
+    @classmethod
+    def _check_end(cls, end: str, info: ValidationInfo) -> str:
+        if end == info.data.get("begin"):
+            raise mistake("empty-time", f"begin and end are equal ({end})", "for whole days use 00:00 to 24:00")
+        return end
+
+    def snapshot(self) -> snapshot.Blackout:
+        """The blackout in minutes of a week in UTC."""
+        days = [day for day in DAYS if day in self.days]
+        name = "every day" if len(days) == len(DAYS) else ", ".join(days)
+        text = f"{name} from {self.begin} to {self.end} {self.time_zone}"
+        return snapshot.Blackout(text, tuple(sorted(self._spans())))
+
+    def _spans(self) -> Iterator[tuple[int, int]]:
+        begin, end = _minutes(self.begin), _minutes(self.end)
+        lasts = end - begin if end > begin else end - begin + _DAY
+        zone = self.time_zone
+        ahead = 0 if zone == "UTC" else int(f"{zone[0]}1") * _minutes(zone[1:])
+        for day in self.days:
+            start = (DAYS.index(day) * _DAY + begin - ahead) % snapshot.WEEK
+            yield start, min(start + lasts, snapshot.WEEK)
+            if start + lasts > snapshot.WEEK:
+                yield 0, start + lasts - snapshot.WEEK
+
+
+def _minutes(text: str) -> int:
+    hours, _, minutes = text.partition(":")
+    return int(hours) * 60 + int(minutes)
 
 
 class EvictionModel(Section):
@@ -239,13 +274,6 @@ class EvictionModel(Section):
         Args:
             kubevirt_namespace: the namespace where KubeVirt runs; empty: wherever a KubeVirt object is.
         """
-        return snapshot.EvictionSettings(
-            cluster_wide=self.cluster_wide,
-            requesters=self.requesters,
-            cool_down_seconds=self.cool_down_seconds,
-            max_cool_down_seconds=self.max_cool_down_seconds,
-            max_per_namespace=self.max_per_namespace,
-            max_per_cluster=self.max_per_cluster,
-            blackouts=tuple(blackout.snapshot() for blackout in self.blackouts),
-            kubevirt_namespace=kubevirt_namespace,
-        )
+        fields = self.fields(snapshot.EvictionSettings)
+        fields["blackouts"] = tuple(blackout.snapshot() for blackout in self.blackouts)
+        return snapshot.EvictionSettings(**fields, kubevirt_namespace=kubevirt_namespace)

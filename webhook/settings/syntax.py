@@ -1,21 +1,38 @@
-"""The types of single settings, each with its syntax: addresses, names, labels and references."""
+"""The types of single settings, each with its syntax, and the base of all sections."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
+import msgspec
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError, core_schema
 
 from webhook import names
+from webhook.errors import quote
 from webhook.kubevirt.releases.capabilities import parse_version
-from webhook.settings.address import is_address
+from webhook.settings.address import is_address, is_host
 
 # The type of errors made by `mistake`; their context has `code`, `what`, `fix` and `key`.
 OWN_ERROR: Final = "settings"
+# The output of audit lines that is not a file.
+STDOUT: Final = "stdout"
+_MAX_REGISTRY: Final = 259
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
@@ -96,6 +113,37 @@ def _check_version(text: str) -> str:
     return text
 
 
+def _check_registry(text: str) -> str:
+    is_valid = len(text) <= _MAX_REGISTRY and (is_address(text) if ":" in text else is_host(text))
+    if not is_valid or text != text.lower():
+        fix = "use HOST or HOST:PORT in lower case, as references to images have it, for example quay.io"
+        raise mistake("syntax", f"{quote(text)} is not a valid registry", fix)
+    return text
+
+
+def _check_network(text: str) -> str:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        fix = "use for example 10.20.0.0/16, or one address"
+        raise mistake("syntax", f"{quote(text)} is not a valid network", fix) from None
+    return text
+
+
+def _check_path(text: str) -> str:
+    if text and not text.startswith("/"):
+        raise mistake("syntax", f"{quote(text)} is not an absolute path", "use for example /var/cache/kubevirt-webhook")
+    return text
+
+
+def _check_output(text: str) -> str:
+    if text != STDOUT and not text.startswith("/"):
+        raise mistake(
+            "syntax", f"{quote(text)} is neither {STDOUT} nor an absolute path", f"use {STDOUT} or a path such as /a/b"
+        )
+    return text
+
+
 Address = Annotated[str, AfterValidator(_check_address)]
 KubeVirtVersion = Annotated[str, AfterValidator(_check_version)]
 OptionalAddress = Annotated[str, AfterValidator(lambda text: _check_address(text) if text else text)]
@@ -127,3 +175,31 @@ GuardText = Annotated[
     BeforeValidator(lambda value: "off" if value is False else value),
     WithJsonSchema({"anyOf": [{"type": "string", "pattern": f"^(?:{_GUARD})$"}, {"const": False}]}),
 ]
+RegistryName = Annotated[str, AfterValidator(_check_registry)]
+NetworkText = Annotated[str, AfterValidator(_check_network)]
+OptionalPath = Annotated[str, AfterValidator(_check_path)]
+Output = Annotated[str, AfterValidator(_check_output)]
+# YAML 1.1 reads an unquoted on as true.
+Switch = Annotated[
+    Literal["off", "on"],
+    BeforeValidator(lambda value: ("on" if value else "off") if isinstance(value, bool) else value),
+    WithJsonSchema({"enum": ["off", "on"]}),
+]
+
+
+class Section(BaseModel):
+    """Base of all sections."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=to_camel, validate_default=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        known = {field.alias for field in cls.model_fields.values()}
+        return {key: part for key, part in value.items() if part is not None or key not in known}
+
+    def fields(self, struct: type[msgspec.Struct]) -> dict[str, Any]:
+        """The values of the fields that a Struct has by the same names."""
+        return {name: getattr(self, name) for name in struct.__struct_fields__ if name in type(self).model_fields}

@@ -16,8 +16,8 @@ from webhook.names import Code
 from webhook.placement.machines import Migration, MigrationState, MigrationStatus
 from webhook.policies.eviction import messages
 from webhook.policies.eviction.pace import blackout, cool_down, too_many
-from webhook.settings.blackout import DAYS
-from webhook.settings.blackout import BlackoutModel as Written
+from webhook.settings.policies import DAYS
+from webhook.settings.policies import BlackoutModel as Written
 from webhook.settings.snapshot import EvictionSettings
 
 SETTINGS = EvictionSettings(cool_down_seconds=300, max_cool_down_seconds=3600)

@@ -22,7 +22,7 @@ from webhook.server.runtime.certificates import Certificates
 from webhook.server.runtime.layer_switch import layer_scores
 from webhook.server.runtime.layers import open_layer_scores
 from webhook.server.runtime.options import Options
-from webhook.settings.layers_snapshot import OFF, LayersSettings, RegistrySettings
+from webhook.settings.snapshot import OFF, LayersSettings, RegistrySettings
 
 ROOT = Path(__file__).resolve().parents[3]
 LOOPBACK = LayersSettings(listen="127.0.0.1:0", registries={"quay.io": RegistrySettings()})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from webhook.errors import InputError
 from webhook.server.runtime.options import Options
-from webhook.settings.layers_snapshot import LayersSettings
+from webhook.settings.snapshot import LayersSettings
 
 if TYPE_CHECKING:
     from webhook.server.runtime.layers import LayerScores
