@@ -181,8 +181,8 @@ def second_scheduler(world: DoctorWorld, *granted: str) -> None:
         return [{"apiGroups": ["resource.k8s.io"], "resources": list(resources), "verbs": ["get", "list", "watch"]}]
 
     world.server.put(views.DEPLOYMENTS, "kubevirt-scheduler", "kubevirt-scheduler")
-    world.server.put(views.ROLES, "system:kube-scheduler", rules=rules("resourceslices", "devicetaintrules"))
-    world.server.put(views.ROLES, "kubevirt-scheduler", rules=rules(*granted))
+    world.server.put(views.CLUSTER_ROLES, "system:kube-scheduler", rules=rules("resourceslices", "devicetaintrules"))
+    world.server.put(views.CLUSTER_ROLES, "kubevirt-scheduler", rules=rules(*granted))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from webhook.cluster.scheduler_health import DEFAULT_LEASE_SECONDS, POLL_SECONDS
 from webhook.doctor.checks import profiles
 from webhook.doctor.support.finding import Finding, Verdict, abbreviate, unreadable
 from webhook.doctor.support.installation import Installation
-from webhook.doctor.support.views import DEPLOYMENTS, ROLES, SCHEDULER_PODS, Deployment, Role
+from webhook.doctor.support.views import CLUSTER_ROLES, DEPLOYMENTS, SCHEDULER_PODS, Deployment, Role
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, SchedulerHealth
 from webhook.install.schedulers.permissions import NAME, UPSTREAM_ROLES, Permission, granted, needed
@@ -166,7 +166,7 @@ async def _check_permissions(installation: Installation) -> list[Finding]:
     if not isinstance(deployment, Deployment):
         return []
     subject = f"ServiceAccount {NAME}/{NAME}"
-    roles = [await installation.reader.get(ROLES, "", name) for name in (*UPSTREAM_ROLES, NAME)]
+    roles = [await installation.reader.get(CLUSTER_ROLES, "", name) for name in (*UPSTREAM_ROLES, NAME)]
     for role in roles:
         if isinstance(role, Unavailable):
             return [unreadable(CHECK, subject, role)]
