@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import struct
+import subprocess
 import sys
 import termios
 from pathlib import Path
@@ -95,3 +96,16 @@ def test_control_characters_and_credentials_are_not_shown() -> None:
     assert "\x1b" not in shown
     assert "hunter2" not in shown
     assert len(shown.splitlines()) == 1
+
+
+def test_a_closed_pipe_is_no_answer() -> None:
+    """Rich's own console ends with the status of a denial."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "webhook", "explain", "vm", "shop/web", "--cluster-from", "examples/cluster"]
+    try:
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, cwd=ROOT, check=False)
+    finally:
+        os.close(writing)
+
+    assert (done.returncode, done.stderr) == (141, b"")

@@ -438,3 +438,16 @@ def test_nothing_answers(tmp_path: Path) -> None:
 )
 def test_times_for_people(seconds: int, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_vmi_that_has_not_started_cannot_migrate(tmp_path: Path) -> None:
+    """It has been told that all nodes are eligible, with the status of a migration that cannot succeed."""
+    pending = vmi()
+    pending["status"] = {}
+    cluster = directory(
+        tmp_path, whole("VirtualMachineInstance", pending, "kubevirt.io/v1"), whole("Node", node("node-a1", "a"))
+    )
+    result = run("explain", "migration", "demo/web01", "--cluster-from", cluster)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "not on a node yet" in result.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -22,6 +22,7 @@ STYLES: Final = {
     "patched": "bold green",
     "would-patch": "green",
     "denied": "bold red",
+    "invalid": "bold red",
     "would-deny": "red",
     "error": "bold yellow",
     "allowed": "cyan",
@@ -35,6 +36,10 @@ _WIDEST: Final = 100
 
 class _VisibleConsole(Console):
     """Escapes control sequences in every text, so that only the program's own styles reach the terminal."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Pass a closed pipe on: it is no answer, and so not the exit status of a denial."""
+        raise BrokenPipeError
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The segments of anything."""

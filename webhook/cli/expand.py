@@ -196,10 +196,9 @@ def _infers(vm: Json) -> bool:
 def _explain(result: _Result, show_secrets: bool, *, to_apply: bool) -> Explanation:
     shown = result.created.obj if show_secrets else redact(result.created.obj)
     if to_apply and shown is not result.created.obj:
-        write.line(
-            f"{result.where}: secrets are redacted, do not apply this output; use --show-secrets to print them",
-            err=True,
-        )
+        # A placeholder must not reach a cluster, whatever the output is piped into.
+        what = "the output would hold placeholders instead of secrets, and must not be applied"
+        raise InputError(what, result.where, "use --show-secrets to print the secrets, or --explain to read the fields")
     return Explanation(result.created, shown, result.where, result.settings, result.stand_ins)
 
 

@@ -234,6 +234,9 @@ def _run_migration(options: _ExplainMigrationOptions) -> None:
     added = parse_selector(options.selector, "--to")
     explainer = partial(_explain_migration, namespace, name, added, options.node or "")
     answer = asyncio.run(_read_answer(explainer, "explain migration", options.cluster_from, options.kubeconfig))
+    if not answer.running_on:
+        what = f"VirtualMachineInstance {namespace}/{name} is not on a node yet, so it cannot migrate"
+        raise InputError(what, fix="wait until it runs; `kubevirt-webhook explain vm` shows where it can start")
     print_report(answer, options.output, _migration_lines)
     if not answer.favourable:
         raise SystemExit(1)

@@ -8,6 +8,7 @@ import cProfile
 import json
 import os
 import pty
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -263,7 +264,7 @@ def test_warnings_fail_where_one_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("output", ["json", "yaml", "patch", "junit", "sarif", "github"])
 def test_standard_output_is_pure(output: str) -> None:
-    result = run("review", EXAMPLES / "reviews", EXAMPLES / "vms", *CLUSTER, "-o", output)
+    result = run("review", EXAMPLES / "reviews", EXAMPLES / "vms", *CLUSTER, "-o", output, "--show-secrets")
     parsers: dict[str, Callable[[str], Any]] = {
         "json": json.loads,
         "patch": json.loads,
@@ -289,7 +290,7 @@ def test_many_files_are_reviewed_by_several_processes(tmp_path: Path, monkeypatc
 
     assert result.exit_code == 0
     assert [each["name"] for each in json.loads(result.stdout)] == [f"web{number:03}" for number in range(300)]
-    assert result.stderr == "300 objects in 300 files: 300 patched\n"
+    assert result.stderr.splitlines()[1:] == ["300 objects in 300 files: 300 patched"]
 
 
 def test_definitions_in_the_clusters_files_say_what_is_known(tmp_path: Path) -> None:
@@ -455,8 +456,84 @@ def test_redacted_output_says_so(tmp_path: Path) -> None:
     obj = vm()
     obj["spec"]["template"]["spec"]["volumes"] = [{"name": "c", "cloudInitNoCloud": {"userData": SECRET}}]
 
-    assert "secrets are redacted" in run("review", manifest(tmp_path, obj), *CLUSTER, "-o", "yaml").stderr
-    assert "redacted" not in run("review", manifest(tmp_path, vm()), *CLUSTER, "-o", "yaml").stderr
+    assert "secrets are redacted" in run("review", manifest(tmp_path, obj), *CLUSTER, "-o", "json").stderr
+    assert "redacted" not in run("review", manifest(tmp_path, vm()), *CLUSTER, "-o", "json").stderr
+
+
+def test_a_placeholder_never_leaves_in_a_form_that_can_be_applied(tmp_path: Path) -> None:
+    """`review -o yaml | kubectl apply -f -` has stored one in place of cloud-init data."""
+    obj = vm()
+    obj["spec"]["template"]["spec"]["volumes"] = [{"name": "c", "cloudInitNoCloud": {"userData": SECRET}}]
+    result = run("review", manifest(tmp_path, obj), *CLUSTER, "-o", "yaml")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--show-secrets" in result.stderr
+
+
+GARBAGE = """\
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: fedora, namespace: demo}
+spec:
+  runing: true
+  template:
+    spec:
+      domain:
+        memory: {guest: 2Gb}
+        devices: {}
+"""
+
+
+@pytest.mark.parametrize("output", ["text", "json", "junit", "sarif", "github"])
+def test_what_the_api_server_refuses_is_an_error_in_every_format(output: str, tmp_path: Path) -> None:
+    file = tmp_path / "vm.yaml"
+    file.write_text(GARBAGE)
+    result = run("review", file, *CLUSTER, "-o", output)
+
+    assert result.exit_code == 1
+    assert "invalid-object" in result.stdout or output == "json"
+    assert "checked against the fields of KubeVirt" in result.stderr
+    assert result.stderr.splitlines()[-1] == "1 object in 1 file: 1 invalid"
+    if output == "json":
+        found = json.loads(result.stdout)
+        assert found["decision"] == "invalid"
+        assert [(each["line"], each["path"]) for each in found["findings"]] == [
+            (5, "spec.runing"),
+            (9, "spec.template.spec.domain.memory.guest"),
+        ]
+    if output == "sarif":
+        results = json.loads(result.stdout)["runs"][0]["results"]
+        assert [
+            (each["ruleId"], each["locations"][0]["physicalLocation"]["region"]["startLine"]) for each in results
+        ] == [
+            ("invalid-object", 5),
+            ("invalid-object", 9),
+        ]
+    if output == "github":
+        assert [re.findall(r",line=(\d+),", line) for line in result.stdout.splitlines()] == [["5"], ["9"]]
+    if output == "junit":
+        failure = next(ET.fromstring(result.stdout).iter("failure"))
+        assert failure.get("type") == "invalid-object"
+
+
+def test_a_mistyped_kind_is_no_green_pipeline(tmp_path: Path) -> None:
+    file = tmp_path / "vm.yaml"
+    file.write_text(GARBAGE.replace("kind: VirtualMachine", "kind: VirtualMachin"))
+
+    assert run("review", file, *CLUSTER).exit_code == 1
+    assert run("review", file, *CLUSTER, "--no-validate").exit_code == 0
+
+
+def test_definitions_in_a_file_come_first(tmp_path: Path) -> None:
+    """They show what the tables do not: required fields, and enumerations."""
+    file = tmp_path / "vm.yaml"
+    file.write_text(yaml.safe_dump(vm() | {"spec": {"runStrategy": "Always"}}))
+    crds = Path(__file__).parents[2] / "data" / "kubevirt-crds.json.gz"
+    result = run("review", file, *CLUSTER, "--crds", crds, "-o", "json")
+
+    assert [each["path"] for each in json.loads(result.stdout)["findings"]] == ["spec.template"]
+    assert f"checked against the CustomResourceDefinitions in {crds}" in result.stderr
+    assert run("review", file, *CLUSTER, "--crds", file).exit_code == 2
 
 
 def test_control_characters_are_shown_not_obeyed(tmp_path: Path) -> None:
@@ -519,7 +596,10 @@ def test_no_output_shows_secrets_but_when_they_are_asked_for(
     hidden = run("review", given, *CLUSTER, "-o", output)
     assert "hunter2canary" not in hidden.stdout + hidden.stderr
     assert "AAAA" not in hidden.stdout
-    if mode == "patch" and output in ("text", "json", "yaml", "patch"):
+    if mode == "patch" and output in ("yaml", "patch"):
+        assert (hidden.exit_code, hidden.stdout) == (2, "")
+        assert "hunter2canary" in run("review", given, *CLUSTER, "-o", output, "--show-secrets").stdout
+    if mode == "patch" and output in ("text", "json"):
         assert "<redacted" in hidden.stdout
         assert ("secrets are redacted" in hidden.stderr) is (output != "text")
         assert "hunter2canary" in run("review", given, *CLUSTER, "-o", output, "--show-secrets").stdout
@@ -542,3 +622,19 @@ def test_what_a_terminal_would_obey_is_shown(tmp_path: Path) -> None:
     assert len(refused.stderr.splitlines()) == 1
     for output in ("json", "yaml", "patch"):
         assert all(char.isprintable() or char == "\n" for char in run("review", path, *CLUSTER, "-o", output).stdout)
+
+
+def test_the_reason_that_decided_is_the_class_of_a_failure(tmp_path: Path) -> None:
+    """A VM whose instancetype is missing was `owner-chose-instancetype` in a pipeline."""
+    spec = {
+        "runStrategy": "Always",
+        "instancetype": {"name": "u1.none"},
+        "template": {"spec": {"domain": {"devices": {}}}},
+    }
+    obj = {"kind": "VirtualMachine", "metadata": {"name": "web", "namespace": "apps"}, "spec": spec}
+    path = manifest(tmp_path, {"apiVersion": "kubevirt.io/v1"} | obj)
+    junit = run("review", path, *CLUSTER, "-o", "junit", "--fail-on", "warn").stdout
+    sarif = json.loads(run("review", path, *CLUSTER, "-o", "sarif", "--fail-on", "warn").stdout)
+
+    assert [each.get("type") for each in ET.fromstring(junit).iter("failure")] == ["instancetype-missing"]
+    assert [each["ruleId"] for each in sarif["runs"][0]["results"]] == ["instancetype-missing"]

@@ -95,4 +95,4 @@ def test_rendered_charts_come_from_standard_input(tmp_path: Path) -> None:
 
     assert result.exit_code == 0
     assert result.stdout.count("CREATE") == 1
-    assert result.stderr == "1 object in 1 file: 1 patched; 2 of other kinds\n"
+    assert result.stderr.splitlines()[-1] == "1 object in 1 file: 1 patched; 2 of other kinds"

@@ -23,7 +23,7 @@ from webhook.cli.console import path_text
 from webhook.cli.inputs import Part, find, parse_release, read
 from webhook.cli.options import CLUSTER_FROM, config_option, output_option
 from webhook.cli.review import formats
-from webhook.cli.review.evaluation import Evaluator
+from webhook.cli.review.evaluation import Evaluator, schemas_of_files
 from webhook.cli.review.result import Result
 from webhook.cli.write import dump
 from webhook.cluster.files import FilesCluster
@@ -235,8 +235,9 @@ def run_cases(file: TestFile) -> list[CaseOutcome]:
 
 async def _run_cases(file: TestFile, cluster: FilesCluster, settings: Settings) -> list[CaseOutcome]:
     outcomes = []
+    schemas = schemas_of_files(cluster, None, file.document.file)
     for index, case in enumerate(file.test.cases):
-        evaluator = Evaluator(cluster, settings, Sending(case.user, case.namespace, case.parameters))
+        evaluator = Evaluator(cluster, settings, Sending(case.user, case.namespace, case.parameters), schemas)
         name, line = file.document.file, file.document.line_of(("cases", index))
         try:
             result = await evaluator.evaluate(file.object_of(index))
@@ -291,7 +292,8 @@ def record(target: Path, arguments: tuple[str, ...], cluster_from: Path, config_
     if target.exists():
         raise InputError("exists already", str(target), "remove it, or name another file")
     settings = load(config_file) if config_file else default_settings()
-    evaluator = Evaluator(FilesCluster.load(cluster_from, settings), settings, Sending())
+    cluster = FilesCluster.load(cluster_from, settings)
+    evaluator = Evaluator(cluster, settings, Sending(), schemas_of_files(cluster, None, cluster_from))
     cases = asyncio.run(_recorded_cases(_documents(arguments), evaluator, target))
     test: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "cluster": _relative(cluster_from, target)}
     if config_file:

@@ -23,12 +23,13 @@ from webhook.cli import inputs as given
 from webhook.cli import write
 from webhook.cli.inputs import Part, batches, find, kubevirt_version, parse_release, read
 from webhook.cli.options import CLUSTER_FROM, SHOW_SECRETS, config_option, kubeconfig_option, output_option
-from webhook.cli.review.evaluation import Evaluator
+from webhook.cli.review.evaluation import Evaluator, schemas_of_cluster, schemas_of_files
 from webhook.cli.review.formats import Github, Json, Junit, OutputFormat, Patch, Sarif, Text, Yaml
 from webhook.cli.review.result import Result, Summary
 from webhook.cluster.selection import open_cluster
 from webhook.errors import InputError, quote
 from webhook.forecast.requests import Sending
+from webhook.forecast.validation import Schemas
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.yaml_documents import Document, mistakes_of
 from webhook.settings.file import default_settings, load
@@ -77,12 +78,22 @@ _LEAST_BYTES: Final = 1024 * 1024
     metavar="NUMBER",
     help="Processes to use with --cluster-from.  [default: one for each CPU]",
 )
+@click.option(
+    "--crds",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="CustomResourceDefinitions of KubeVirt to check objects against.  [default: those of the cluster]",
+)
+@click.option("--no-validate", is_flag=True, help="Do not check objects of KubeVirt as the API server would.")
 @SHOW_SECRETS
 def review(**options: Any) -> None:
     """Evaluate AdmissionReviews, or manifests as if they were created.
 
     FILE is a file, a directory, a quoted pattern such as 'apps/**/*.yaml', or - for standard input. Lists are reviewed
     as their items; pools, replica sets and VirtualMachineTemplates as the VM or VMI that they make.
+
+    Objects of KubeVirt are first checked as the API server checks them: version, kind, names, fields and values.
+    Without --crds and without CustomResourceDefinitions in the cluster, the fields that kubevirt-webhook knows count.
 
     The last line, on standard error, is a summary. Exit status 0 if everything is allowed, 1 if something is denied, 2
     on invalid input, 3 if something could not be evaluated. If several apply: 2, then 1, then 3.
@@ -106,6 +117,8 @@ class _ReviewOptions:
     quiet: bool
     fail_on: str
     jobs: int | None
+    crds: Path | None
+    no_validate: bool
     show_secrets: bool
 
     @property
@@ -130,8 +143,9 @@ def _run(options: _ReviewOptions) -> None:
     parts = list(find(options.files, stdin, mistakes))
     settings = _settings(options)
     output = _format_of(options)
+    schemas: list[Schemas] = []
     with progress(sum(part.size for part in parts)) as advance:
-        written = _collect(_evaluate_parts(parts, options, settings, output), advance)
+        written = _collect(_evaluate_parts(parts, options, settings, output, schemas), advance)
     written.mistakes[:0] = mistakes
     written.summary.mistakes += len(mistakes)
     if not written.mistakes and not written.summary.total:
@@ -139,6 +153,8 @@ def _run(options: _ReviewOptions) -> None:
     document = output.document(written.fragments, written.summary, written.mistakes)
     if document and (output.partial or not written.mistakes):
         write.data(document)
+    if written.summary.checked and schemas:
+        write.line(f"checked against {schemas[0].origin}; {schemas[0].unseen}", err=True)
     _finish(written, options)
 
 
@@ -185,24 +201,32 @@ def _format_of(options: _ReviewOptions) -> OutputFormat:
 
 
 def _evaluate_parts(
-    parts: Sequence[Part], options: _ReviewOptions, settings: Settings, output: OutputFormat
+    parts: Sequence[Part],
+    options: _ReviewOptions,
+    settings: Settings,
+    output: OutputFormat,
+    used: list[Schemas],
 ) -> Iterator[Written]:
     """The results of groups of parts, in their order."""
     sending = options.sending
 
     def job(cluster: Any) -> BatchJob:
-        evaluator = Evaluator(cluster, settings, sending, objects="object" in output.parts)
+        evaluator = Evaluator(cluster, settings, sending, *used, objects="object" in output.parts)
         return BatchJob(evaluator, output, options.show_secrets)
 
     if options.cluster_from and not options.kubeconfig:
         from webhook.cluster.files import FilesCluster
 
         cluster = FilesCluster.load(options.cluster_from, settings)
+        if not options.no_validate:
+            used.append(schemas_of_files(cluster, options.crds, options.cluster_from))
         yield from evaluate_in_processes(parts, job(cluster), options.jobs or default_jobs())
         return
 
     async def over_a_cluster() -> list[Written]:
         async with open_cluster(options.cluster_from, options.kubeconfig, settings) as cluster:
+            if not options.no_validate:
+                used.append(await schemas_of_cluster(cluster, options.crds, options.kubeconfig))
             return [await evaluate(group, job(cluster)) for group in batches(parts)]
 
     yield from asyncio.run(over_a_cluster())
@@ -307,6 +331,12 @@ async def _evaluate_all(documents: Iterable[Document], job: BatchJob, written: W
 def _write(result: Result, job: BatchJob, written: Written) -> None:
     written.summary.add(result)
     if not job.show_secrets and result.redact(job.format.parts):
+        if not job.format.partial:
+            # A placeholder must not reach a cluster, whatever the output is piped into.
+            what = "the output would hold placeholders instead of secrets, and must not be applied"
+            fix = "use --show-secrets to print the secrets, or another output to read the decisions"
+            _note([InputError(what, result.source, fix)], written)
+            return
         written.summary.redacted += 1
         written.redacted = written.redacted or result.source
     written.fragments.append(job.format.fragment(result))

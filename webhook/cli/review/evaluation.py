@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import jsonpatch
@@ -13,8 +15,14 @@ from webhook.cli.review.result import Result, weightier
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
+from webhook.facts import KubeVirtKey
 from webhook.forecast import requests
-from webhook.k8s.yaml_documents import Document
+from webhook.forecast.validation import Finding, Schemas
+from webhook.k8s.client.identity import Kubeconfig
+from webhook.k8s.yaml_documents import Document, format_path, objects_in, read_documents
+from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
+from webhook.kubevirt.definitions import DEFINITIONS
+from webhook.kubevirt.releases.release import NEWEST, Release
 from webhook.kubevirt.templates import MissingParametersError
 from webhook.review.reviewer import Evaluation, NullObserver, Reviewer
 from webhook.settings.snapshot import Settings
@@ -29,6 +37,7 @@ class Evaluator:
         cluster: the source of facts.
         settings: the settings in effect.
         sending: how manifests are sent.
+        schemas: what objects of KubeVirt are checked against; None: they are not.
         objects: whether results hold the patched object.
 
     Attributes:
@@ -36,12 +45,19 @@ class Evaluator:
     """
 
     def __init__(
-        self, cluster: Cluster, settings: Settings, sending: requests.Sending, *, objects: bool = True
+        self,
+        cluster: Cluster,
+        settings: Settings,
+        sending: requests.Sending,
+        schemas: Schemas | None = None,
+        *,
+        objects: bool = True,
     ) -> None:
         self.waits: Final = not isinstance(cluster, FilesCluster)
         self._cluster: Final = cluster
         self._settings: Final = settings
         self._sending: Final = sending
+        self._schemas: Final = schemas
         self._objects: Final = objects
         self._reviewer: Final = Reviewer(cluster, lambda: settings, NoAudit(), NullObserver())
 
@@ -51,6 +67,15 @@ class Evaluator:
         Raises:
             InputError: the document is neither, or cannot be an object of its kind.
         """
+        value: dict[str, Any] = document.value
+        findings = self._schemas.findings(value) if self._schemas else None
+        if findings:
+            return self._invalid_result(document, findings)
+        result = await self._evaluate_valid(document)
+        result.checked = findings is not None
+        return result
+
+    async def _evaluate_valid(self, document: Document) -> Result:
         value: dict[str, Any] = document.value
         if isinstance(value.get("apiVersion"), str) and value.get("kind") and not requests.is_reviewed(value):
             return self._unmatched_result(document)
@@ -115,6 +140,19 @@ class Evaluator:
         if self._objects or not last:
             request["object"] = jsonpatch.apply_patch(_copy_json(request["object"]), operations, in_place=True)
 
+    def _invalid_result(self, document: Document, findings: Sequence[Finding]) -> Result:
+        """The result for an object that the API server refuses, whatever the policies say."""
+        result = _result_of(document, self._sending)
+        result.decision, result.checked = "invalid", True
+        result.findings = [
+            {"line": document.line_of(each.path), "path": format_path(each.path), "text": each.text}
+            for each in findings
+        ]
+        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+        result.message = f"the API server denies the object: {findings[0].text}{more}"
+        result.given = document.value if self._objects else None
+        return result
+
     def _unmatched_result(self, document: Document) -> Result:
         """The result for a kind that no endpoint is for."""
         result = _result_of(document, self._sending)
@@ -160,3 +198,59 @@ def _name(request: dict[str, Any]) -> str:
     metadata = obj.get("metadata") if isinstance(obj, dict) else None
     metadata = metadata if isinstance(metadata, dict) else {}
     return str(request.get("name") or metadata.get("name") or metadata.get("generateName") or "")
+
+
+def schemas_of_files(cluster: FilesCluster, crds: Path | None, origin: Path | str) -> Schemas:
+    """What objects of KubeVirt are checked against where the cluster is files.
+
+    Args:
+        cluster: the files.
+        crds: a file of CustomResourceDefinitions, which come before those of the cluster.
+        origin: where the cluster was read, for the reader.
+
+    Raises:
+        InputError: the file has no definition of KubeVirt.
+    """
+    if crds:
+        return _schemas_in(crds)
+    found = Schemas.of_definitions(cluster.objects(DEFINITIONS.kind), f"the CustomResourceDefinitions in {origin}")
+    return found or Schemas.of_release(_release_of(cluster))
+
+
+async def schemas_of_cluster(cluster: Cluster, crds: Path | None, kubeconfig: Kubeconfig | None) -> Schemas:
+    """What objects of KubeVirt are checked against in a running cluster.
+
+    Raises:
+        InputError: the file has no definition of KubeVirt, or the kubeconfig cannot be used.
+    """
+    from webhook.k8s.client.transport import connect
+
+    if crds:
+        return _schemas_in(crds)
+    transport = await connect(kubeconfig)
+    try:
+        status, body = await transport.get(DEFINITIONS.path())
+    finally:
+        await transport.close()
+    items = msgspec.json.decode(body).get("items") or [] if status == 200 else []
+    # A user without the permission to list them gets what the program knows; the line on standard error says so.
+    return Schemas.of_definitions(items, "the cluster's CustomResourceDefinitions") or Schemas.of_release(
+        _release_of(cluster)
+    )
+
+
+def _schemas_in(crds: Path) -> Schemas:
+    documents = (each.value for document in read_documents(crds) for each in objects_in(document))
+    definitions = [each for each in documents if isinstance(each, dict) and each.get("kind") == DEFINITIONS.kind]
+    found = Schemas.of_definitions(definitions, f"the CustomResourceDefinitions in {crds}")
+    if found is None:
+        fix = "use for example the output of: kubectl get crd -o yaml"
+        raise InputError("holds no CustomResourceDefinition of KubeVirt", str(crds), fix)
+    return found
+
+
+def _release_of(cluster: Cluster) -> Release:
+    """The release of KubeVirt whose rules apply."""
+    install = cluster.peek(KubeVirtKey())
+    configuration = install.configuration if isinstance(install, KubeVirtInstall) else None
+    return configuration.rules.release if isinstance(configuration, ClusterConfig) else NEWEST

@@ -18,7 +18,7 @@ import msgspec
 from webhook import __version__
 from webhook.admission.reasons import MEANINGS
 from webhook.cli.console import change_line, console, safe
-from webhook.cli.review.result import Result, Summary
+from webhook.cli.review.result import Result, Summary, codes_in
 from webhook.cli.write import dump
 from webhook.errors import InputError
 from webhook.text import visible, visible_lines
@@ -28,18 +28,18 @@ _STYLES: Final[dict[str, dict[str, Any]]] = {
     "patched": {"fg": "green", "bold": True},
     "would-patch": {"fg": "green"},
     "denied": {"fg": "red", "bold": True},
+    "invalid": {"fg": "red", "bold": True},
     "would-deny": {"fg": "red"},
     "error": {"fg": "yellow", "bold": True},
     "allowed": {"fg": "cyan"},
     "skipped": {"dim": True},
 }
-_CODE: Final = re.compile(r"\[([a-z-]+)\]$", re.MULTILINE)
 SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS: Final = {"denied": "error", "unevaluated": "error", "warned": "warning"}
 _RULES: Final = {code: index for index, code in enumerate(sorted(MEANINGS))}
 _PLACE: Final = re.compile(r"(?P<file>.+?):(?P<line>[1-9][0-9]{0,8})(?::.*)?")
 _COMMANDS: Final = {"denied": "error", "unevaluated": "error", "warned": "warning"}
-_WORDS: Final = {"denied": "denied", "unevaluated": "not evaluated", "warned": "warning"}
+_WORDS: Final = {"invalid": "invalid", "denied": "denied", "unevaluated": "not evaluated", "warned": "warning"}
 Outcome = Literal["passed", "failure", "error", "skipped"]
 # XML 1.0 has no way to write these.
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -100,8 +100,12 @@ class Text:
         made = f" of {result.origin}" if result.origin else ""
         head = f"  {result.operation} {result.title}{made}{by}  ({result.source})"
         lines = [self._headline(result.decision, safe(head))]
-        if result.message:
+        if result.message and not result.findings:
             lines.append(self._line("  ", result.message))
+        lines += [
+            self._line("  ", f"{result.file}:{each['line']}: {each['text']} [{result.code}]")
+            for each in result.findings
+        ]
         for evaluation in result.judgements:
             for reason in evaluation["reasons"]:
                 text = f"{evaluation['policy']} ({evaluation['mode']}): {reason['text']} [{reason['code']}]"
@@ -176,6 +180,8 @@ class Yaml:
 
     def fragment(self, result: Result) -> str:
         """The object."""
+        if result.findings:
+            return ""  # what is refused is not passed on
         shown = result.object if result.given is None else result.given
         return "" if shown is None else dump([shown])
 
@@ -186,7 +192,7 @@ class Yaml:
 
 def remedies_of(text: str) -> Iterator[str]:
     """A sentence for each code that a line of the text ends in, if there is something to do about it."""
-    for code in dict.fromkeys(_CODE.findall(text)):
+    for code in codes_in(text):
         if code in MEANINGS and MEANINGS[code].remedy:
             yield f"What to do: {MEANINGS[code].remedy}"
 
@@ -208,19 +214,25 @@ class Sarif:
         """The result; empty for an object that is allowed without a warning."""
         if result.severity == "fine":
             return ""
-        code = result.code
         text = "; ".join([result.summary, *result.warnings] if result.severity == "warned" else [result.summary])
+        if not result.findings:
+            return json.dumps([self._value(result, text, result.line, "")])
+        return json.dumps(
+            [self._value(result, each["text"], each["line"], f"\n{each['path']}") for each in result.findings]
+        )
+
+    def _value(self, result: Result, text: str, line: int, part: str) -> dict[str, Any]:
         value: dict[str, Any] = {
-            "ruleId": code or "not-evaluated",
+            "ruleId": result.code or "not-evaluated",
             "level": _LEVELS[result.severity],
             "message": {"text": visible(f"{result.title}: {text}")},
-            "locations": [_location(result.file, result.line, result)],
-            "partialFingerprints": {"objectAndReason/v1": _fingerprint(result)},
+            "locations": [_location(result.file, line, result)],
+            "partialFingerprints": {"objectAndReason/v1": _fingerprint(result, part)},
             "properties": {"decision": result.decision, "operation": result.operation},
         }
-        if code in _RULES:
-            value["ruleIndex"] = _RULES[code]
-        return json.dumps(value)
+        if result.code in _RULES:
+            value["ruleIndex"] = _RULES[result.code]
+        return value
 
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """A log with one run."""
@@ -229,7 +241,7 @@ class Sarif:
         if mistakes:
             invocation["toolExecutionNotifications"] = [_notification(each) for each in mistakes]
         run = {"tool": {"driver": driver}, "invocations": [invocation], "columnKind": "unicodeCodePoints"}
-        run["results"] = [json.loads(each) for each in fragments]
+        run["results"] = [value for each in fragments for value in json.loads(each)]
         return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
 
@@ -264,9 +276,11 @@ def _notification(error: InputError) -> dict[str, Any]:
     return value
 
 
-def _fingerprint(result: Result) -> str:
+def _fingerprint(result: Result, part: str) -> str:
     """What stays the same when lines move."""
-    return hashlib.sha256(f"{result.title}\n{result.origin}\n{result.code}".encode(errors="replace")).hexdigest()[:32]
+    return hashlib.sha256(f"{result.title}\n{result.origin}\n{result.code}{part}".encode(errors="replace")).hexdigest()[
+        :32
+    ]
 
 
 class Github:
@@ -279,6 +293,12 @@ class Github:
         """The annotation; empty for an object that is allowed without a warning."""
         if result.severity == "fine":
             return ""
+        if result.findings:
+            title = f"{result.title}: {_WORDS['invalid']}"
+            return "\n".join(
+                command("error", result.file, each["line"], title, f"{each['text']} [{result.code}]")
+                for each in result.findings
+            )
         lines = result.warnings if result.severity == "warned" and result.warnings else [result.summary]
         # A denial ends with its code already.
         code = f" [{result.code}]" if result.code and f"[{result.code}]" not in lines[-1] else ""
@@ -406,7 +426,7 @@ class Junit:
             result.file,
             f"{result.operation} {result.title}{made} (line {result.line})",
             outcome,
-            result.warnings[0] if result.severity == "warned" and result.warnings else result.summary,
+            next((each for each in result.warnings if codes_in(each) == [result.code]), result.summary),
             details,
             result.code,
             "\n".join(f"warning: {warning}" for warning in result.warnings),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, Literal
@@ -9,11 +10,14 @@ from typing import Any, Final, Literal
 import msgspec
 
 from webhook.admission.patch import segments
+from webhook.admission.reasons import MEANINGS
 from webhook.admission.redaction import redact_at
+from webhook.names import Code
 from webhook.text import pluralize
 
+_CODE: Final = re.compile(r"\[([a-z-]+)\]$", re.MULTILINE)
 # The decisions of several endpoints about one request, the lightest first.
-WEIGHT: Final = ("skipped", "allowed", "would-patch", "would-deny", "patched", "error", "denied")
+WEIGHT: Final = ("skipped", "allowed", "would-patch", "would-deny", "patched", "error", "denied", "invalid")
 # What a pipeline does about a result: nothing, show it, fail, or report that the answer is not known.
 Severity = Literal["fine", "warned", "denied", "unevaluated"]
 ALLOWED: Final = 0
@@ -30,7 +34,13 @@ _DECISIONS: Final = {
     "skipped": "skipped",
     "denied": "denied",
     "error": "not evaluated",
+    "invalid": "invalid",
 }
+
+
+def codes_in(text: str) -> list[str]:
+    """The reason codes that lines of a text end in, each once."""
+    return list(dict.fromkeys(_CODE.findall(text)))
 
 
 def weightier(one: str, other: str) -> str:
@@ -58,6 +68,8 @@ class Result(msgspec.Struct, kw_only=True):
         patch: the operations of all endpoints, as JSON Patch.
         object: the object with the patches applied; None without an object, or where the output does not show it.
         given: what stands in the file, where that makes the reviewed object.
+        findings: what the API server refuses in the object, which is then not evaluated.
+        checked: whether the object was compared with a schema.
         matched: whether the API server calls kubevirt-webhook for objects of this kind.
     """
 
@@ -77,6 +89,8 @@ class Result(msgspec.Struct, kw_only=True):
     patch: list[dict[str, Any]] = msgspec.field(default_factory=list)
     object: Any = None
     given: Any = None
+    findings: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    checked: bool = False
     matched: bool = True
 
     @property
@@ -92,7 +106,7 @@ class Result(msgspec.Struct, kw_only=True):
     @property
     def severity(self) -> Severity:
         """How a pipeline takes it."""
-        if self.decision == "denied":
+        if self.decision in ("denied", "invalid"):
             return "denied"
         if self.decision == "error":
             return "unevaluated"
@@ -100,10 +114,25 @@ class Result(msgspec.Struct, kw_only=True):
 
     @property
     def reasons(self) -> list[dict[str, Any]]:
-        """The reasons of all endpoints, those of the endpoint that decided first."""
-        deciding = [each for each in self.judgements if each["decision"] == self.decision]
-        others = [each for each in self.judgements if each["decision"] != self.decision]
-        return [reason for each in (*deciding, *others) for reason in each["reasons"]]
+        """The reasons of all endpoints, those of the endpoint that decided, or that warns, first."""
+        if self.findings:
+            return [{"code": Code.INVALID_OBJECT, "text": each["text"]} for each in self.findings]
+        denial, warned = codes_in(self.message or ""), codes_in("\n".join(self.warnings))
+        by_warning = self.severity == "warned" and self.decision != "would-deny"
+
+        def rank(numbered: tuple[str, dict[str, Any]]) -> tuple[bool, ...]:
+            decision, reason = numbered
+            code = reason["code"]
+            would_deny = code in MEANINGS and MEANINGS[code].kind == "denied"
+            return (
+                code not in denial,
+                not by_warning and decision != self.decision,
+                code not in warned or not would_deny,
+                code not in warned,
+            )
+
+        reasons = [(each["decision"], reason) for each in self.judgements for reason in each["reasons"]]
+        return [reason for _, reason in sorted(reasons, key=rank)]
 
     @property
     def summary(self) -> str:
@@ -133,6 +162,7 @@ class Result(msgspec.Struct, kw_only=True):
             "decision": self.decision,
             "message": self.message,
             "judgements": self.judgements,
+            "findings": self.findings,
             "warnings": self.warnings,
             "patch": self.patch,
             "object": self.object,
@@ -182,6 +212,7 @@ class Summary(msgspec.Struct):
         unmatched: how many objects are of other kinds.
         foreign: how many documents are no objects of Kubernetes.
         mistakes: how many mistakes there are in the input.
+        checked: how many objects were compared with a schema.
         redacted: how many objects hold secrets that the output does not show.
     """
 
@@ -192,12 +223,14 @@ class Summary(msgspec.Struct):
     unmatched: int = 0
     foreign: int = 0
     mistakes: int = 0
+    checked: int = 0
     redacted: int = 0
 
     def add(self, result: Result) -> None:
         """Count a result."""
         self.severities[result.severity] += 1
         self.warnings += len(result.warnings)
+        self.checked += result.checked
         if result.matched:
             self.decisions[result.decision] += 1
         else:
@@ -207,7 +240,7 @@ class Summary(msgspec.Struct):
         """Count what another one has counted."""
         self.decisions.update(other.decisions)
         self.severities.update(other.severities)
-        for field in ("files", "warnings", "unmatched", "foreign", "mistakes", "redacted"):
+        for field in ("files", "warnings", "unmatched", "foreign", "mistakes", "checked", "redacted"):
             setattr(self, field, getattr(self, field) + getattr(other, field))
 
     @property

@@ -1,0 +1,145 @@
+"""What `review` says of an object of KubeVirt is what a real API server says of it with strict field validation."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from webhook.forecast.validation import Schemas
+
+from .support.access import Access
+from .support.kube import Json, KubeError
+from .support.objects import CRDS, install_crds
+from .support.processes import ROOT
+
+# A group of its own, so that the other tests of this API server keep their definitions.
+GROUP = "validation.kubevirt.io"
+VM: Json = {
+    "apiVersion": f"{GROUP}/v1",
+    "kind": "VirtualMachine",
+    "metadata": {"name": "fedora", "labels": {"app": "shop"}, "annotations": {"example.com/a": "b"}},
+    "spec": {
+        "runStrategy": "Always",
+        "dataVolumeTemplates": [
+            {"metadata": {"name": "root"}, "spec": {"source": {"blank": {}}, "storage": {"resources": {}}}}
+        ],
+        "template": {
+            "metadata": {"labels": {"app": "shop"}},
+            "spec": {
+                "domain": {
+                    "cpu": {"cores": 2, "numa": {"guestMappingPassthrough": {}}},
+                    "memory": {"guest": "2Gi", "hugepages": {"pageSize": "2Mi"}},
+                    "devices": {
+                        "disks": [{"name": "root", "disk": {"bus": "virtio"}, "bootOrder": 1}],
+                        "interfaces": [{"name": "default", "masquerade": {}, "ports": [{"port": 80}]}],
+                        "rng": {},
+                    },
+                    "resources": {"requests": {"memory": 1024, "cpu": "500m"}},
+                },
+                "evictionStrategy": "LiveMigrate",
+                "nodeSelector": {"zone": "a"},
+                "tolerations": [{"key": "a", "operator": "Exists", "tolerationSeconds": 5}],
+                "readinessProbe": {"httpGet": {"port": 80}, "periodSeconds": 5},
+                "networks": [{"name": "default", "pod": {}}],
+                "volumes": [{"name": "root", "dataVolume": {"name": "root"}}],
+            },
+        },
+    },
+}
+VALUES: st.SearchStrategy[Any] = st.sampled_from(
+    [None, True, 0, -1, 7, 2**40, "", "x", "2Gi", "2Gb", "500m", "Always", "a b", "80", [], ["x"], [{}], {}, {"x": 1}]
+)
+
+
+def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The paths of all parts that can be changed."""
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in members:
+        # Another version or kind is another URL.
+        if path or key in ("spec", "metadata"):
+            yield (*path, key)
+            yield from places(item, (*path, key))
+
+
+PLACES = list(places(VM))
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> Json:
+    """The valid VM with one or two changes."""
+    result = copy.deepcopy(VM)
+    for _ in range(draw(st.integers(0, 2))):
+        path = draw(st.sampled_from(PLACES))
+        holder: Any = result
+        try:
+            for step in path[:-1]:
+                holder = holder[step]
+            item = holder[path[-1]]
+        except (KeyError, IndexError, TypeError):
+            continue  # the change before has removed it
+        match draw(st.sampled_from(["value", "delete", "rename", "add", "double"])):
+            case "value":
+                holder[path[-1]] = draw(VALUES)
+            case "delete":
+                del holder[path[-1]]
+            case "rename" if isinstance(holder, dict):
+                holder[f"{path[-1]}x"] = holder.pop(path[-1])
+            case "add" if isinstance(item, dict):
+                item[draw(st.sampled_from(["name", "unknown", "key", "cores", "metadata"]))] = draw(VALUES)
+            case "double" if isinstance(item, list) and item:
+                item.append(copy.deepcopy(item[0]))
+    return result
+
+
+@pytest.fixture(scope="module")
+def schemas(plane: Access) -> Iterator[Schemas]:
+    """Those of KubeVirt's own definition, which is installed in another group."""
+    bundle = json.loads(gzip.decompress((ROOT / "tests" / "data" / "kubevirt-crds.json.gz").read_bytes()))
+    (definition,) = (each for each in bundle["items"] if each["spec"]["names"]["kind"] == "VirtualMachine")
+    names = {
+        key: value for key, value in definition["spec"]["names"].items() if key not in ("shortNames", "categories")
+    }
+    renamed = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"virtualmachines.{GROUP}"},
+        "spec": definition["spec"] | {"group": GROUP, "names": names},
+    }
+    install_crds(plane.admin, [renamed])
+    found = Schemas.of_definitions([renamed], "a file")
+    assert found
+    yield found
+    plane.admin.delete(CRDS, renamed["metadata"]["name"])
+
+
+def test_random_changes_are_denied_by_both_or_by_none(schemas: Schemas, plane: Access) -> None:
+    url = f"/apis/{GROUP}/v1/namespaces/default/virtualmachines"
+    query = {"dryRun": "All", "fieldValidation": "Strict"}
+    denied = []
+
+    @settings(
+        max_examples=400, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    @given(mutated())
+    def both(obj: Json) -> None:
+        try:
+            plane.admin.request("POST", url, obj, query=query)
+            answer = ""
+        except KubeError as error:
+            assert error.status in (400, 422), error
+            answer = error.message
+        found = schemas.findings(obj)
+        assert found is not None
+        assert bool(answer) == bool(found), (answer or "the API server takes it", found, obj)
+        denied.append(bool(answer))
+
+    both()
+    assert denied.count(True) > 100
+    assert denied.count(False) > 30

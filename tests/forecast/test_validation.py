@@ -1,0 +1,118 @@
+"""What the API server says of an object: by definitions, and by the types that this program has."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webhook.forecast.validation import Schemas
+
+DEFINITIONS = json.loads(gzip.decompress((Path(__file__).parents[1] / "data" / "kubevirt-crds.json.gz").read_bytes()))
+BY_DEFINITIONS = Schemas.of_definitions(DEFINITIONS["items"], "a file")
+BY_TABLES = Schemas.of_release()
+DOMAIN = {"cpu": {"cores": 2}, "memory": {"guest": "2Gi"}, "devices": {"disks": [{"name": "root"}]}}
+VM: dict[str, Any] = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachine",
+    "metadata": {"name": "fedora", "labels": {"app": "shop"}},
+    "spec": {"runStrategy": "Always", "template": {"metadata": {}, "spec": {"domain": DOMAIN}}},
+}
+both = pytest.mark.parametrize("schemas", [BY_DEFINITIONS, BY_TABLES], ids=["definitions", "tables"])
+
+
+def changed(path: str, value: Any, obj: dict[str, Any] = VM) -> dict[str, Any]:
+    result = copy.deepcopy(obj)
+    *steps, last = path.split(".")
+    place = result
+    for step in steps:
+        place = place[step]
+    place[last] = value
+    return result
+
+
+def paths(schemas: Schemas, obj: dict[str, Any]) -> list[str]:
+    found = schemas.findings(obj)
+    assert found is not None
+    return [".".join(map(str, each.path)) for each in found]
+
+
+@both
+def test_a_valid_vm_has_no_findings(schemas: Schemas) -> None:
+    assert schemas.findings(VM) == []
+
+
+@both
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("apiVersion", "kubevirt.io/v1beta7"),
+        ("apiVersion", "kubvirt.io/v1"),
+        ("kind", "VirtualMachin"),
+        ("metadata.name", "Fedora_1"),
+        ("metadata.nmae", "x"),
+        ("metadata.labels.app", "not valid"),
+        ("spec.runing", True),
+        ("spec.running", "yes"),
+        ("spec.template.spec.domain.cpus", {"cores": 1}),
+        ("spec.template.spec.domain.cpu.cores", "2"),
+        ("spec.template.spec.domain.memory.guest", "2Gb"),
+        ("spec.template.spec.domain.devices.disks", {}),
+    ],
+)
+def test_what_no_cluster_takes_is_found_where_it_stands(schemas: Schemas, path: str, value: Any) -> None:
+    assert paths(schemas, changed(path, value)) == [path]
+
+
+@pytest.mark.parametrize(
+    ("obj", "path"),
+    [
+        (changed("spec", {"runStrategy": "Always"}), "spec.template"),
+        (changed("spec.template.spec.domain.ioThreadsPolicy", 5), "spec.template.spec.domain.ioThreadsPolicy"),
+        (changed("spec.template.spec.domain", {"cpu": {}}), "spec.template.spec.domain.devices"),
+    ],
+)
+def test_definitions_show_what_is_required(obj: dict[str, Any], path: str) -> None:
+    assert BY_DEFINITIONS
+    assert path in paths(BY_DEFINITIONS, obj)
+
+
+def test_a_null_that_the_api_server_drops_is_no_finding() -> None:
+    assert BY_DEFINITIONS
+    assert BY_DEFINITIONS.findings(changed("spec.template.spec.domain.cpu", None)) == []
+
+
+def test_a_mistyped_kind_has_a_suggestion() -> None:
+    found = BY_TABLES.findings(changed("kind", "VirtualMachin")) or []
+    assert ['did you mean "VirtualMachine"?' in each.text for each in found] == [True]
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [{"apiVersion": "v1", "kind": "Pod"}, {"apiVersion": "vmoperator.vmware.com/v1", "kind": "VirtualMachine"}, {}],
+)
+def test_objects_of_others_are_not_checked(obj: dict[str, Any]) -> None:
+    assert BY_TABLES.findings(obj) is None
+
+
+@pytest.mark.parametrize("kind", ["VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstancetype"])
+def test_the_tables_know_every_field_of_the_definitions(kind: str) -> None:
+    """Else a valid field would be refused where there are no definitions."""
+
+    def fields(schema: Any, path: str = "") -> set[str]:
+        found = set()
+        for name, below in (schema.get("properties") or {}).items():
+            found |= {f"{path}.{name}"} | fields(below, f"{path}.{name}")
+        return found | (fields(schema["items"], path) if isinstance(schema.get("items"), dict) else set())
+
+    group = "instancetype.kubevirt.io" if "type" in kind else "kubevirt.io"
+    version = "v1beta1" if "type" in kind else "v1"
+    assert BY_DEFINITIONS
+    defined, known = (each._kinds[group][kind].versions[version] for each in (BY_DEFINITIONS, BY_TABLES))
+    assert defined
+    assert known
+    assert fields(defined["properties"]["spec"]) == fields(known["properties"]["spec"])

@@ -1,0 +1,460 @@
+"""What the API server says of an object before any webhook of KubeVirt sees it: versions, kinds, names, fields, values.
+
+The API server checks custom resources against the structural schemas of their CustomResourceDefinitions. With strict
+field validation it refuses fields that no schema has, too (apiextensions-apiserver, pkg/apiserver/schema, validation).
+Where no definitions are at hand, the types of KubeVirt's API that this program has stand in for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from webhook import names
+from webhook.errors import quote
+from webhook.k8s.types.selectors import is_name, key_problem, value_problem
+from webhook.k8s.yaml_documents import format_path
+from webhook.kubevirt.go_json.scalars import Amount, Scalar, WholeNumber
+from webhook.kubevirt.go_json.structs import INT_OR_STRING_ALWAYS, List, Map, OrNull, Shape, Struct, Value
+from webhook.kubevirt.releases import fields
+from webhook.kubevirt.releases.release import NEWEST, Release
+from webhook.kubevirt.rules import Types
+from webhook.kubevirt.types.core import METADATA
+
+Json: TypeAlias = dict[str, Any]
+Path: TypeAlias = tuple[str | int, ...]
+
+_PRESERVES: Final = "x-kubernetes-preserve-unknown-fields"
+_INT_OR_STRING: Final = "x-kubernetes-int-or-string"
+_OPEN: Final[Json] = {_PRESERVES: True}
+_QUANTITY: Final = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
+_FORMATS: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+}
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_MOST_NAME: Final = 253
+_MOST_ANNOTATIONS_BYTES: Final = 256 * 1024
+_MOST_FINDINGS: Final = 50
+_V1: Final = ("v1", "v1alpha3")
+_ALPHA: Final = ("v1alpha1",)
+_BETA: Final = ("v1beta1", "v1alpha1")
+_NEAR: Final = 0.6
+_NEAR_GROUP: Final = 0.8
+
+
+class Finding(NamedTuple):
+    """What the API server refuses in an object.
+
+    Attributes:
+        path: where in the object.
+        text: what is wrong there, a sentence without its end.
+    """
+
+    path: Path
+    text: str
+
+
+class KindSchema(msgspec.Struct, frozen=True):
+    """A kind as the API server serves it.
+
+    Attributes:
+        versions: the schemas by the served versions; None: the fields are not known.
+        namespaced: whether its objects are in namespaces.
+    """
+
+    versions: Mapping[str, Json | None]
+    namespaced: bool = True
+
+
+class Schemas:
+    """The kinds of KubeVirt's API groups, by which objects are checked.
+
+    Args:
+        kinds: by group and name.
+        origin: where the schemas come from, a clause.
+        unseen: what they do not show, a clause.
+    """
+
+    def __init__(self, kinds: Mapping[str, Mapping[str, KindSchema]], origin: str, unseen: str) -> None:
+        self._kinds: Final = kinds
+        self.origin: Final = origin
+        self.unseen: Final = unseen
+
+    @classmethod
+    def of_definitions(cls, definitions: Iterable[Json], origin: str) -> Schemas | None:
+        """The schemas of CustomResourceDefinitions; None where none of them is of KubeVirt.
+
+        Args:
+            definitions: plain JSON; those of other projects are passed over.
+            origin: where they were read, a clause.
+        """
+        kinds = {group: dict(known) for group, known in _without_fields().items()}
+        found = False
+        for definition in definitions:
+            spec = definition.get("spec") or {}
+            group, kind = str(spec.get("group") or ""), str((spec.get("names") or {}).get("kind") or "")
+            if not _is_of_kubevirt(group) or not kind:
+                continue
+            found = True
+            served = {
+                str(each.get("name")): ((each.get("schema") or {}).get("openAPIV3Schema"))
+                for each in spec.get("versions") or ()
+                if each.get("served")
+            }
+            kinds.setdefault(group, {})[kind] = KindSchema(served, spec.get("scope") != "Cluster")
+        unseen = "validation rules (CEL) and KubeVirt's own webhooks are not evaluated"
+        return cls(kinds, origin, unseen) if found else None
+
+    @classmethod
+    def of_release(cls, release: Release = NEWEST) -> Schemas:
+        """The schemas that follow from the types of KubeVirt's API that this program has."""
+        return _of_release(release)
+
+    def findings(self, obj: Json) -> list[Finding] | None:
+        """What the API server refuses; None for an object that is not of KubeVirt's groups."""
+        version, kind = obj.get("apiVersion"), obj.get("kind")
+        if not isinstance(version, str) or not isinstance(kind, str):
+            return None
+        group, _, version = version.rpartition("/")
+        kinds = self._kinds.get(group)
+        if kinds is None:
+            return self._other_group(group, version, kind)
+        if kind not in kinds:
+            return [Finding(("kind",), f"kind {quote(kind)} does not exist in {group}{_did_you_mean(kind, kinds)}")]
+        schema = kinds[kind]
+        if version not in schema.versions:
+            served = " or ".join(f"{group}/{each}" for each in schema.versions)
+            return [Finding(("apiVersion",), f"{quote(f'{group}/{version}')} is not served for {kind}; use {served}")]
+        found = [*_check_metadata(obj, schema.namespaced)]
+        fields_schema = schema.versions[version]
+        if fields_schema is not None:
+            root = {**fields_schema, "properties": {**(fields_schema.get("properties") or {}), **_ROOT}}
+            found += _check(root, obj, ())
+        return sorted(found[:_MOST_FINDINGS], key=lambda each: [str(part) for part in each.path])
+
+    def _other_group(self, group: str, version: str, kind: str) -> list[Finding] | None:
+        """A group that only looks like one of KubeVirt's."""
+        near = [
+            each
+            for each in get_close_matches(group, self._kinds, n=1, cutoff=_NEAR_GROUP)
+            if kind in self._kinds[each] and not _is_of_kubevirt(group)
+        ]
+        if not near:
+            return None
+        what = f"{quote(f'{group}/{version}')} is not served for {kind}; did you mean {quote(f'{near[0]}/{version}')}?"
+        return [Finding(("apiVersion",), what)]
+
+
+# What the API server itself checks of every object.
+_ROOT: Final[Json] = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": _OPEN}
+
+
+def _is_of_kubevirt(group: str) -> bool:
+    return group == names.KUBEVIRT_GROUP or group.endswith(f".{names.KUBEVIRT_GROUP}")
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    by_lower = {each.lower(): each for each in known}
+    near = get_close_matches(word.lower(), by_lower, n=1, cutoff=_NEAR)
+    return f"; did you mean {quote(by_lower[near[0]])}?" if near else ""
+
+
+def _check_metadata(obj: Json, namespaced: bool) -> Iterator[Finding]:
+    """What the API server checks of the metadata of every object (apimachinery, pkg/api/validation)."""
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict):
+        yield Finding(("metadata",), "metadata must be an object with a name")
+        return
+    malformed = [*_check(_METADATA, metadata, ("metadata",))]
+    yield from malformed
+    if malformed:
+        return
+    name, prefix = metadata.get("name") or "", metadata.get("generateName") or ""
+    if name:
+        yield from _check_name(name, ("metadata", "name"))
+    elif prefix:
+        yield from _check_name(prefix.rstrip("-") + "x", ("metadata", "generateName"), shown=prefix)
+    else:
+        yield Finding(("metadata", "name"), "metadata.name is missing")
+    if namespaced and (namespace := metadata.get("namespace")) and not is_name(namespace):
+        yield Finding(("metadata", "namespace"), f"{quote(namespace)} is not a valid namespace name")
+    if not namespaced and metadata.get("namespace"):
+        yield Finding(("metadata", "namespace"), f"{obj['kind']} is cluster-wide: remove metadata.namespace")
+    for key, value in (metadata.get("labels") or {}).items():
+        problem = key_problem(key) or value_problem(value or "")
+        if problem:
+            yield Finding(("metadata", "labels", key), f"label {quote(key)}: {quote(value or '')} {problem}")
+    annotations = metadata.get("annotations") or {}
+    for key in annotations:
+        if problem := key_problem(key.lower()):
+            yield Finding(("metadata", "annotations", key), f"annotation key {quote(key)} {problem}")
+    if (
+        sum(len(key.encode()) + len((value or "").encode()) for key, value in annotations.items())
+        > _MOST_ANNOTATIONS_BYTES
+    ):
+        yield Finding(("metadata", "annotations"), "the annotations have more than 256 KiB together")
+
+
+def _check_name(name: str, path: Path, *, shown: str = "") -> Iterator[Finding]:
+    if len(name) > _MOST_NAME or not _SUBDOMAIN.fullmatch(name):
+        what = "lower-case letters, digits, '-' and '.', with a letter or digit first and last, at most 253 characters"
+        yield Finding(path, f"{quote(shown or name)} is not a valid name: use {what}")
+
+
+def _check(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
+    """What a structural schema refuses in a value, with strict field validation."""
+    if value is None:
+        if not schema.get("nullable"):
+            yield Finding(path, f"{_name(path)} must be {_expected(schema)}, not null")
+        return
+    if not _has_type(schema, value):
+        yield Finding(path, f"{_name(path)} is {quote(_shown(value))}, but must be {_expected(schema)}")
+        return
+    yield from _check_value(schema, value, path)
+    if isinstance(value, dict):
+        yield from _check_object(schema, value, path)
+    elif isinstance(value, list):
+        items = schema.get("items")
+        for index, item in enumerate(value):
+            if isinstance(items, dict):
+                yield from _check(items, item, (*path, index))
+
+
+def _check_object(schema: Json, value: Json, path: Path) -> Iterator[Finding]:
+    properties: Json = schema.get("properties") or {}
+    additional = schema.get("additionalProperties")
+    is_open = bool(schema.get(_PRESERVES)) or additional is True
+    absent = set()
+    for key, item in value.items():
+        below = properties.get(key)
+        if below is None and isinstance(additional, dict):
+            below = additional
+        if below is None:
+            if not is_open:
+                yield Finding(
+                    (*path, key), f"unknown field {quote(format_path((*path, key)))}{_did_you_mean(key, properties)}"
+                )
+        elif item is None and not below.get("nullable"):
+            # The API server drops such a null, and defaults the field where the schema has a default.
+            absent.add(key)
+        else:
+            yield from _check(below, item, (*path, key))
+    for key in schema.get("required") or ():
+        if (key not in value or key in absent) and "default" not in (properties.get(key) or {}):
+            yield Finding((*path, key), f"{format_path((*path, key))} is required")
+
+
+def _check_value(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
+    """The restrictions of a value beside its type."""
+    name = _name(path)
+    if "enum" in schema and value not in schema["enum"]:
+        known = ", ".join(str(each) for each in schema["enum"])
+        yield Finding(path, f"{name} has the invalid value {quote(_shown(value))}; use {known}")
+    if isinstance(value, str):
+        yield from _check_text(schema, value, path)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        least, most = _FORMATS.get(schema.get("format", ""), (None, None))
+        for bound, sign in ((schema.get("minimum", least), -1), (schema.get("maximum", most), 1)):
+            if bound is not None and (value - bound) * sign > 0:
+                yield Finding(
+                    path, f"{name} is {_shown(value)}, but must be at {'least' if sign < 0 else 'most'} {bound}"
+                )
+    elif isinstance(value, list):
+        most = schema.get("maxItems")
+        if most is not None and len(value) > most:
+            yield Finding(path, f"{name} has {len(value)} items, more than {most}")
+        if len(value) < schema.get("minItems", 0):
+            yield Finding(path, f"{name} has {len(value)} items, fewer than {schema['minItems']}")
+        yield from _check_duplicates(schema, value, path)
+
+
+def _check_text(schema: Json, value: str, path: Path) -> Iterator[Finding]:
+    name, pattern = _name(path), schema.get("pattern")
+    if pattern and not _compiled(pattern).search(value):
+        what = "a valid quantity, for example 2Gi" if pattern == _QUANTITY else f"a text that matches {pattern}"
+        yield Finding(path, f"{name} is {quote(value)}, but must be {what}")
+    if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value)):
+        yield Finding(path, f"{name} has {len(value)} characters, which is too short or too long")
+    if schema.get("format") == "date-time" and not _is_time(value):
+        yield Finding(path, f"{name} is {quote(value)}, but must be a time, for example 2026-01-31T12:00:00Z")
+
+
+def _check_duplicates(schema: Json, value: list[Any], path: Path) -> Iterator[Finding]:
+    """Items that a list of unique items has more than once."""
+    kind, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys") or ()
+    if kind not in ("set", "map"):
+        return
+    defaults = {key: each.get("default") for key, each in ((schema.get("items") or {}).get("properties") or {}).items()}
+    seen = []
+    for index, item in enumerate(value):
+        is_map = kind == "map" and isinstance(item, dict)
+        identity = [item.get(key, defaults.get(key)) for key in keys] if is_map else item
+        if identity in seen:
+            yield Finding((*path, index), f"{_name((*path, index))} is a duplicate")
+        seen.append(identity)
+
+
+def _has_type(schema: Json, value: Any) -> bool:
+    if schema.get(_INT_OR_STRING):
+        return isinstance(value, int | str) and not isinstance(value, bool)
+    kind: str | None = schema.get("type")
+    if not kind:
+        return True
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if kind == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _TYPES.get(kind, (object,)))
+
+
+def _expected(schema: Json) -> str:
+    if schema.get(_INT_OR_STRING):
+        return "a number or a string"
+    kind = str(schema.get("type") or "a value")
+    return {"object": "an object", "array": "a list", "integer": "a whole number", "boolean": "true or false"}.get(
+        kind, f"a {kind}" if schema.get("type") else kind
+    )
+
+
+def _shown(value: Any) -> str:
+    """A value in a message; of a nested one only its type, which may hold secrets."""
+    if isinstance(value, dict):
+        return "an object"
+    return "a list" if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _name(path: Path) -> str:
+    return format_path(path) or "the object"
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    # In Python, `$` also matches before a line feed at the end.
+    return re.compile(pattern.removesuffix("$") + r"\Z" if pattern.endswith("$") else pattern)
+
+
+def _is_time(value: str) -> bool:
+    try:
+        return datetime.fromisoformat(value).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def _without_fields() -> Mapping[str, Mapping[str, KindSchema]]:
+    """The kinds of KubeVirt's groups with the versions that some supported release serves."""
+
+    def kinds(versions: tuple[str, ...], *listed: str, namespaced: bool = True) -> dict[str, KindSchema]:
+        return {kind: KindSchema(dict.fromkeys(versions), namespaced) for kind in listed}
+
+    return {
+        names.KUBEVIRT_GROUP: kinds(
+            _V1,
+            *("VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet"),
+            *("VirtualMachineInstanceMigration", "VirtualMachineInstancePreset", "KubeVirt"),
+        ),
+        names.INSTANCETYPE_GROUP: {
+            **kinds(("v1beta1",), "VirtualMachineInstancetype", "VirtualMachinePreference"),
+            **kinds(
+                ("v1beta1",), "VirtualMachineClusterInstancetype", "VirtualMachineClusterPreference", namespaced=False
+            ),
+        },
+        "pool.kubevirt.io": kinds(_BETA, "VirtualMachinePool"),
+        "migrations.kubevirt.io": kinds(_ALPHA, "MigrationPolicy", namespaced=False),
+        "snapshot.kubevirt.io": kinds(
+            _BETA, "VirtualMachineSnapshot", "VirtualMachineSnapshotContent", "VirtualMachineRestore"
+        ),
+        "export.kubevirt.io": kinds(_BETA, "VirtualMachineExport"),
+        "clone.kubevirt.io": kinds(_BETA, "VirtualMachineClone"),
+    }
+
+
+@lru_cache(maxsize=8)
+def _of_release(release: Release) -> Schemas:
+    types = Types(release)
+    kinds = {group: dict(known) for group, known in _without_fields().items()}
+    vm, vmi = _schema_of(types.vm), _schema_of(types.vmi)
+    template = {**_OPEN, "properties": {"spec": vmi["properties"]["spec"]}}
+    schemas = {
+        (names.KUBEVIRT_GROUP, fields.VIRTUAL_MACHINE): vm,
+        (names.KUBEVIRT_GROUP, fields.MACHINE): vmi,
+        (names.KUBEVIRT_GROUP, "VirtualMachineInstanceReplicaSet"): _holder("template", template),
+        ("pool.kubevirt.io", "VirtualMachinePool"): _holder(
+            "virtualMachineTemplate", {**_OPEN, "properties": {"spec": vm["properties"]["spec"]}}
+        ),
+        **{(names.INSTANCETYPE_GROUP, kind): _schema_of(shape) for kind, shape in types.by_kind.items()},
+    }
+    for (group, kind), schema in schemas.items():
+        known = kinds[group][kind]
+        kinds[group][kind] = KindSchema(dict.fromkeys(known.versions, schema), known.namespaced)
+    unseen = (
+        "enumerations, limits, validation rules (CEL) and KubeVirt's own webhooks are not evaluated; --crds FILE or a"
+        " cluster shows more"
+    )
+    return Schemas(kinds, f"the fields of KubeVirt {release} that kubevirt-webhook knows", unseen)
+
+
+def _holder(field: str, template: Json) -> Json:
+    """The schema of a kind that holds a template, of which nothing else is known."""
+    spec = {**_OPEN, "properties": {field: template}, "required": [field]}
+    return {"type": "object", "properties": {"spec": spec, "status": _OPEN}, "required": ["spec"]}
+
+
+def _schema_of(shape: Struct) -> Json:
+    """The schema of a whole object; what a status holds is not checked."""
+    schema = _schema(shape)
+    return {**schema, "properties": {**schema["properties"], "status": _OPEN, "metadata": _OPEN}, "required": ["spec"]}
+
+
+def _schema(shape: Shape) -> Json:
+    """A Go type as a structural schema."""
+    if isinstance(shape, Value):
+        return _schema(shape.shape)
+    if isinstance(shape, OrNull):
+        return {**_schema(shape.shape), "nullable": True}
+    if shape is METADATA:
+        # A template's; the definitions leave it open.
+        return {"type": "object", **_OPEN}
+    if isinstance(shape, Struct):
+        return {"type": "object", "properties": {name: _schema(each) for name, each in shape.fields.items()}}
+    if isinstance(shape, List):
+        return {"type": "array", "items": _schema(shape.item)}
+    if isinstance(shape, Map):
+        return {"type": "object", "additionalProperties": _OPEN}
+    if isinstance(shape, Amount):
+        return {_INT_OR_STRING: True, "pattern": _QUANTITY}
+    if shape is INT_OR_STRING_ALWAYS:
+        return {_INT_OR_STRING: True}
+    if isinstance(shape, WholeNumber):
+        return {"type": "integer"}
+    if isinstance(shape, Scalar) and shape.kept in (str, bool):
+        return {"type": "string" if shape.kept is str else "boolean"}
+    return _OPEN
+
+
+_METADATA: Final = {
+    **_schema(Struct(**METADATA.fields)),
+    "properties": {
+        **_schema(Struct(**METADATA.fields))["properties"],
+        "labels": {"type": "object", "nullable": True, "additionalProperties": {"type": "string", "nullable": True}},
+        "annotations": {
+            "type": "object",
+            "nullable": True,
+            "additionalProperties": {"type": "string", "nullable": True},
+        },
+    },
+}
