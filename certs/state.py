@@ -123,7 +123,7 @@ class CaState:
                     retired += [Retired(each, end) for each in parse_bundle(data.get(crt, b""))]
             authorities.append(authority)
         try:
-            # Whoever may write the Secret may write a megabyte of them; no replica writes more than these.
+            # Who may write the Secret may write a megabyte of them; no replica writes more than these.
             retired += [_parse_retired(each) for each in json.loads(data.get(RETIRED, b"[]"))[:MOST_RETIRED]]
         except (ValueError, KeyError, TypeError, AttributeError):
             problems.append(f"{RETIRED} is not valid")

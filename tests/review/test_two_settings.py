@@ -67,7 +67,7 @@ def test_what_one_replica_wrote_the_other_leaves_when_it_is_asked_again() -> Non
 
 
 def test_pods_of_the_other_replica_s_vms_fall_back_once() -> None:
-    """A scheduler that this replica's settings do not declare has nobody who looks after it."""
+    """A scheduler that this replica's settings do not declare has no health check here."""
     machine, _, _ = admitted(A, VMS, vm())
     pod = launcher_pod(schedulerName="kubevirt")
     pod["metadata"].setdefault("annotations", {}).update(machine["spec"]["template"]["metadata"]["annotations"])
