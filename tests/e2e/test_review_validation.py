@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from webhook.forecast.validation import Schemas
 from .support.access import Access
 from .support.kube import Json, KubeError
 from .support.objects import CRDS, install_crds
+from .support.pki import ADMIN
 from .support.processes import ROOT
 
 # A group of its own, so that the other tests of this API server keep their definitions.
@@ -143,3 +147,15 @@ def test_random_changes_are_denied_by_both_or_by_none(schemas: Schemas, plane: A
     both()
     assert denied.count(True) > 100
     assert denied.count(False) > 30
+
+
+def test_a_running_cluster_is_asked_for_its_definitions(plane: Access, tmp_path: Path) -> None:
+    file = tmp_path / "vm.yaml"
+    file.write_text(json.dumps(VM | {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachin"}))
+    kubeconfig = plane.kubeconfig_for(*ADMIN)
+    command = [sys.executable, "-m", "webhook", "review", str(file), "--kubeconfig", str(kubeconfig), "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+
+    assert done.returncode == 1, done.stderr
+    assert [each["path"] for each in json.loads(done.stdout)["findings"]] == ["kind"]
+    assert "checked against the cluster's CustomResourceDefinitions" in done.stderr
