@@ -189,7 +189,7 @@ def kubevirt_releases() -> dict[str, Bundle]:
 
 
 def older_versions() -> list[str]:
-    """The minor versions of Kubernetes, besides the newest one, whose control planes can be built."""
+    """The minor versions of Kubernetes, besides the default one, whose control planes can be built."""
     return sorted(module.parent.name.removeprefix(OLDER) for module in HERE.glob(f"{OLDER}*/go.mod"))
 
 
