@@ -10,14 +10,14 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from bench.reliability import floods, memory, rollouts
+from bench.reliability import floods, memory, rollouts, together
 from bench.reliability.errors import ReliabilityError, ReliabilityToolError
 from bench.reliability.outcome import ReliabilityOutcome, machine, table
 from hack.controlplane import build, bundles
 from tests.e2e.support.kube import KubeError
 from tests.e2e.support.processes import StartError
 
-NAMES = (*floods.FLOODS, *memory.MEMORY, *rollouts.ROLLOUTS)
+NAMES = (*floods.FLOODS, *memory.MEMORY, *rollouts.ROLLOUTS, *together.TOGETHER)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,7 +73,7 @@ def _run(name: str, scale: float) -> ReliabilityOutcome:
         raise ReliabilityToolError(str(reason)) from None
     except bundles.BuildError as error:
         raise ReliabilityError(str(error)) from None
-    return rollouts.ROLLOUTS[name](binaries, scale)
+    return {**rollouts.ROLLOUTS, **together.TOGETHER}[name](binaries, scale)
 
 
 def _failed(why: str, exit_code: int) -> int:

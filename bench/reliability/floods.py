@@ -15,14 +15,24 @@ from typing import Final
 import msgspec
 import uvloop
 
-from bench.reliability.client import HOST, PATH, RetryingClients, Stream, answered, connect, head, request, unverified
+from bench.reliability.client import (
+    HOST,
+    PATH,
+    VMS_PATH,
+    RetryingClients,
+    Stream,
+    answered,
+    connect,
+    head,
+    request,
+    unverified,
+)
 from bench.reliability.outcome import ReliabilityOutcome
 from bench.reliability.server import ReliabilityServer, serving
 from tests.builders import review, vm
 from webhook.server.app import MAX_BODY
 
 SECONDS: Final = 10.0
-_VMS: Final = "/mutate/scheduling/virtualmachines/enforce"
 # Handshakes at the same time: more would only wait for each other.
 _DIALLING: Final = 50
 _UNREAD_SECONDS: Final = 120.0
@@ -109,7 +119,7 @@ async def objects(server: ReliabilityServer, scale: float) -> tuple[str, str]:
     place["request"]["object"]["spec"]["template"]["spec"]["volumes"] = "@@"
     frame = msgspec.json.encode(place)
     body = frame.replace(b'"@@"', b"[" + b"{}," * ((MAX_BODY - len(frame)) // 3 - 2) + b"{}]")
-    return await _bodies(server, scale, head(len(body), f"{_VMS}?timeout=3s") + body, "of 2.4 million objects")
+    return await _bodies(server, scale, head(len(body), f"{VMS_PATH}?timeout=3s") + body, "of 2.4 million objects")
 
 
 async def trickle(server: ReliabilityServer, scale: float) -> tuple[str, str]:

@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from bench.reliability.errors import ReliabilityError
 from tests.e2e.support.processes import free_port
@@ -35,23 +35,30 @@ class ReliabilityServer:
     @property
     def memory(self) -> int:
         """Resident now, in MiB."""
-        return self._of("VmRSS")
+        return resident(self._pid, "VmRSS")
 
     @property
     def peak(self) -> int:
         """The most that ever was, in MiB."""
-        return self._of("VmHWM")
+        return resident(self._pid, "VmHWM")
 
     @property
     def files(self) -> int:
         """Open now: connections and a few others."""
         return len(list(Path(f"/proc/{self._pid}/fd").iterdir()))
 
-    def _of(self, name: str) -> int:
-        found = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{self._pid}/status").read_text())
-        if not found:
-            raise ReliabilityError(f"the server has ended: process {self._pid} tells no {name}")
-        return int(found[1]) // 1024
+
+def resident(pid: int, name: Literal["VmRSS", "VmHWM"]) -> int:
+    """Memory of a process, now or at its peak, in MiB.
+
+    Raises:
+        ReliabilityError: the process has ended, and its parent has not looked at it yet.
+        OSError: it is gone.
+    """
+    found = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    if not found:
+        raise ReliabilityError(f"the server has ended: process {pid} tells no {name}")
+    return int(found[1]) // 1024
 
 
 @contextmanager

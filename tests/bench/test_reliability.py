@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from bench.reliability import floods, memory
+from bench.reliability import floods, memory, together
 from bench.reliability.__main__ import NAMES, main
 from bench.reliability.client import Felt
+from bench.reliability.errors import ReliabilityToolError
 from bench.reliability.outcome import HEADER, ReliabilityOutcome, table
 
 
@@ -33,6 +36,24 @@ def test_large_objects_in_the_cluster(capsys: pytest.CaptureFixture[str]) -> Non
     assert (name, int(beside) > 0, int(peak) > 0) == ("lists", True, True)
     assert attack.startswith("50 dry-run migrations at a time")
     assert seen.startswith("answers: ")
+
+
+def test_all_attacks_together(capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["together", "--scale", "0.005"])
+
+    said = capsys.readouterr()
+    if status == ReliabilityToolError.exit_code:
+        pytest.skip(said.err)
+    name, attack, beside, _, times, memory, seen = said.out.splitlines()[2].strip("| ").split(" | ")
+    assert (name, int(beside) > 0, len(times.split("/")), int(memory) > 0) == ("together", True, 3, True)
+    assert attack.startswith("all attacks for 3 s; ")
+    assert seen.startswith("0 restarts; ")
+
+
+def test_a_machine_without_cgroups_is_named(tmp_path: Path) -> None:
+    with together.limited(tmp_path / "none") as (cgroup, sentence):
+        assert cgroup is None
+    assert sentence == "no memory limit: no cgroup can be made here (No such file or directory)"
 
 
 def test_failures_are_counted_by_what_they_were() -> None:

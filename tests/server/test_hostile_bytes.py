@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 import pytest
 
 from tests.e2e.support.processes import free_port
+from tests.server.hostile_bytes import FLOODS, LISTENERS, PATHS, Bytes, connected, flood, trickle
 from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE
 
 ROOT: Final = Path(__file__).parents[2]
 MAX_RESIDENT_MIB: Final = 150
-LISTENERS: Final = ("webhooks", "ops", "metrics", "explain", "page", "extender")
-PATHS: Final = {
-    "webhooks": PODS,
-    "ops": "/metrics",
-    "metrics": "/metrics",
-    "explain": "/v1/explain/migration",
-    "page": "/page",
-    "extender": "/v1/layers/prioritize",
-}
 AT_A_TIME: Final = 16
-# Another client than the one that is answered beside it.
-ATTACKER: Final = "127.0.0.2"
-# What a client sends on one connection, as long as it is read.
-FLOOD_BYTES: Final = 4 * 1024 * 1024
-PIECE: Final = 64 * 1024
 
 _EXTENDER: Final = """
 import asyncio
@@ -49,6 +34,13 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+class Target(TypedDict):
+    """How a listener is reached."""
+
+    port: int
+    tls: bool
 
 
 class Attacked:
@@ -66,18 +58,9 @@ class Attacked:
         assert found
         return int(found[1]) / 1024
 
-    @asynccontextmanager
-    async def connected(
-        self, listener: str, source: str = "127.0.0.1"
-    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        trust = ssl._create_unverified_context() if listener == "webhooks" else None
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", self.ports[listener], ssl=trust, local_addr=(source, 0)
-        )
-        try:
-            yield reader, writer
-        finally:
-            writer.transport.abort()
+    def attacked(self, listener: str) -> Target:
+        """Where a listener is."""
+        return {"port": self.ports[listener], "tls": listener == "webhooks"}
 
 
 @contextmanager
@@ -111,7 +94,10 @@ async def answered(server: Attacked, listener: str) -> int:
         listener = "webhooks"
         request = head(len(BODY), PODS, "Connection: close\r\n") + BODY
     try:
-        async with asyncio.timeout(PATIENCE), server.connected(listener) as (reader, writer):
+        async with (
+            asyncio.timeout(PATIENCE),
+            connected(**server.attacked(listener), source="127.0.0.1") as (reader, writer),
+        ):
             writer.write(request)
             return int((await reader.readline()).split()[1])
     except (OSError, IndexError, asyncio.IncompleteReadError):
@@ -125,90 +111,14 @@ async def ready(server: Attacked, listener: str) -> None:
             await asyncio.sleep(0.1)
 
 
-def bad_head(path: str) -> tuple[bytes, bytes]:
-    return b"\x00 bad\r\n\r\n", os.urandom(1) * PIECE
-
-
-def endless_head(path: str) -> tuple[bytes, bytes]:
-    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n".encode(), b"A: b\r\n" * (PIECE // 6)
-
-
-def endless_line(path: str) -> tuple[bytes, bytes]:
-    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nA: ".encode(), b"a" * PIECE
-
-
-def _chunked(path: str) -> bytes:
-    return head(0, path).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
-
-
-def endless_chunk_extension(path: str) -> tuple[bytes, bytes]:
-    return _chunked(path) + b"5;", b"a" * PIECE
-
-
-def endless_trailers(path: str) -> tuple[bytes, bytes]:
-    return _chunked(path) + b"0\r\n", b"A: b\r\n" * (PIECE // 6)
-
-
-def tiny_chunks(path: str) -> tuple[bytes, bytes]:
-    return _chunked(path), b"1\r\na\r\n" * (PIECE // 6)
-
-
-def large_chunks(path: str) -> tuple[bytes, bytes]:
-    return _chunked(path), b"10000\r\n" + b"a" * 65536 + b"\r\n"
-
-
-def large_body(path: str) -> tuple[bytes, bytes]:
-    return head(7 * 1024 * 1024, path), b" " * PIECE
-
-
-def body_beyond_all_limits(path: str) -> tuple[bytes, bytes]:
-    return head(10**12, path), b" " * PIECE
-
-
-def pipelining(path: str) -> tuple[bytes, bytes]:
-    return b"", f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode() * 500
-
-
-def expectations(path: str) -> tuple[bytes, bytes]:
-    return head(7 * 1024 * 1024, path, "Expect: 100-continue\r\n"), b" " * PIECE
-
-
-def informational(path: str) -> tuple[bytes, bytes]:
-    return b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000
-
-
-FLOODS: Final = (
-    *(bad_head, endless_head, endless_line, endless_chunk_extension, endless_trailers, tiny_chunks, large_chunks),
-    *(large_body, body_beyond_all_limits, pipelining, expectations, informational),
-)
-
-
-async def flood(server: Attacked, listener: str, kind: Callable[[str], tuple[bytes, bytes]]) -> None:
-    """Send without an end, never read, and come back."""
-    begin, more = kind(PATHS[listener])
-    for _ in range(3):
-        with suppress(OSError, TimeoutError):
-            async with server.connected(listener, ATTACKER) as (_, writer):
-                writer.write(begin)
-                for _ in range(FLOOD_BYTES // len(more)):
-                    writer.write(more)
-                    # A server that reads no more has won; the client comes back.
-                    async with asyncio.timeout(0.1):
-                        await writer.drain()
-
-
-async def trickle(server: Attacked, listener: str, data: bytes, count: int) -> None:
-    """Half a request on each of many connections, which then stay."""
+async def floods(server: Attacked, listener: str, kind: Bytes) -> None:
+    """Several clients at a time, which come back."""
 
     async def one() -> None:
-        with suppress(OSError):
-            async with server.connected(listener, ATTACKER) as (_, writer):
-                writer.write(data)
-                for _ in range(10):
-                    await asyncio.sleep(0.1)
-                    writer.write(b" ")
+        for _ in range(3):
+            await flood(path=PATHS[listener], kind=kind, **server.attacked(listener))
 
-    await asyncio.gather(*(one() for _ in range(count)))
+    await asyncio.gather(*(one() for _ in range(AT_A_TIME)))
 
 
 async def beside(server: Attacked, listener: str, attack: Awaitable[object]) -> list[int]:
@@ -229,12 +139,12 @@ async def test_hostile_bytes_fill_no_memory_and_delay_no_review(listener: str, t
         before = server.peak_mib
         peaks: dict[str, float] = {}
         for kind in FLOODS:
-            floods = asyncio.gather(*(flood(server, listener, kind) for _ in range(AT_A_TIME)))
-            statuses = await beside(server, listener, floods)
+            statuses = await beside(server, listener, floods(server, listener, kind))
             assert set(statuses) == {200}, kind.__name__
             peaks[kind.__name__] = round(server.peak_mib)
         for data in (b"GET / HT", head(200_000, PATHS[listener]) + b" " * 190_000):
-            statuses = await beside(server, listener, trickle(server, listener, data, 100))
+            trickles = asyncio.gather(*(trickle(data=data, **server.attacked(listener)) for _ in range(100)))
+            statuses = await beside(server, listener, trickles)
             assert set(statuses) == {200}
             peaks["trickle"] = round(server.peak_mib)
 
