@@ -45,5 +45,5 @@ def test_an_older_control_plane_is_pinned(minor: str) -> None:
     assert (directory.parent.name, build.version_of(directory)) == ("controlplane", bundle.version)
 
 
-def test_there_are_older_control_planes() -> None:
-    assert bundles.older_versions() == ["1.34", "1.35"]
+def test_there_are_other_control_planes() -> None:
+    assert bundles.older_versions() == ["1.34", "1.35", "1.37"]
