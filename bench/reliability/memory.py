@@ -25,7 +25,7 @@ from bench.reliability.server import ReliabilityServer, serving
 from tests.builders import VMI_UID, review, vm
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from webhook import names
-from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PODS
+from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
 from webhook.kubevirt.resources import KUBEVIRTS, VMIS
 from webhook.placement.machines import MIGRATIONS
 
@@ -52,7 +52,9 @@ def _gated(count: int) -> Callable[[FakeApiServer, float], None]:
         for number in range(int(count * scale) or 1):
             metadata = {"annotations": {"a": _FAT}}
             spec = {"schedulerName": "kubevirt", "resourceClaims": [{"name": "x", "resourceClaimName": "none"}]}
-            cluster.put(PODS, f"gated-{number}", "foreign", metadata=metadata, spec=spec, status={"phase": "Pending"})
+            cluster.put(
+                PENDING_PODS, f"gated-{number}", "foreign", metadata=metadata, spec=spec, status={"phase": "Pending"}
+            )
 
     return prepare
 
@@ -60,7 +62,7 @@ def _gated(count: int) -> Callable[[FakeApiServer, float], None]:
 def _labelled(cluster: FakeApiServer, scale: float) -> None:
     for number in range(int(150 * scale) or 1):
         metadata = {"annotations": {"a": _FAT}, "labels": {"kubevirt.io/created-by": VMI_UID}}
-        cluster.put(PODS, f"fat-{number}", "demo", metadata=metadata, spec={"nodeName": "node-a"}, status={})
+        cluster.put(PENDING_PODS, f"fat-{number}", "demo", metadata=metadata, spec={"nodeName": "node-a"}, status={})
 
 
 MEMORY: Final = {
@@ -144,7 +146,7 @@ def _cluster(scenario: Scenario, scale: float, kubeconfig: Path) -> Iterator[Non
 
 
 def _furnish(cluster: FakeApiServer) -> None:
-    for resource in (NAMESPACES, KUBEVIRTS, NODES, PODS, LEASES, VMIS, MIGRATIONS):
+    for resource in (NAMESPACES, KUBEVIRTS, NODES, PENDING_PODS, LEASES, VMIS, MIGRATIONS):
         cluster.serve(resource)
     labels = {names.policy_label(names.SCHEDULING): "enforce", names.policy_label(names.MIGRATION): "enforce"}
     cluster.put(NAMESPACES, "demo", metadata={"labels": labels})

@@ -19,7 +19,7 @@ from webhook.facts import (
     ObjectKey,
     VmiKey,
 )
-from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PODS
+from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.resources import INSTANCETYPES, KUBEVIRTS, VMIS
 from webhook.placement.machines import MIGRATIONS
@@ -73,7 +73,7 @@ async def live(
     **options: Any,
 ) -> AsyncIterator[LiveCase]:
     server = FakeApiServer()
-    for resource in (NAMESPACES, KUBEVIRTS, NODES, PODS, LEASES, MIGRATIONS):
+    for resource in (NAMESPACES, KUBEVIRTS, NODES, PENDING_PODS, LEASES, MIGRATIONS):
         server.serve(resource)
     prepare(server)
     clock = HeldClock()

@@ -25,7 +25,7 @@ from webhook.facts import (
     SchedulerKey,
     VmiKey,
 )
-from webhook.k8s.client.resources import PODS, Resource
+from webhook.k8s.client.resources import PENDING_PODS, Resource
 from webhook.k8s.pods import PendingPod, Pod
 from webhook.k8s.views import Namespace, Object
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, VMIS
@@ -155,7 +155,7 @@ class TestAnswers:
         assert type(seen) is Pod
         assert seen.spec is not None
         assert seen.spec.scheduler_name == "kubevirt"
-        assert type(found.peek(ObjectKey(PODS, "vms", "p"))) is PendingPod
+        assert type(found.peek(ObjectKey(PENDING_PODS, "vms", "p"))) is PendingPod
         refused = found.peek(ObjectKey(Resource("", "v1", "pods", "Pod", True, Strict), "vms", "p"))
         assert isinstance(refused, Unavailable)
         golden(refused.why)
@@ -208,7 +208,7 @@ class TestAnswers:
         found = cluster(tmp_path, *pods)
 
         def names_of(namespace: str, label: str = "") -> list[str | None]:
-            listed = found.peek(ListKey(PODS, namespace, label))
+            listed = found.peek(ListKey(PENDING_PODS, namespace, label))
             assert isinstance(listed, tuple)
             return [pod.meta.name for pod in listed]
 

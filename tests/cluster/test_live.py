@@ -23,7 +23,7 @@ from webhook.facts import (
     VmiKey,
 )
 from webhook.k8s.client.api import Forbidden
-from webhook.k8s.client.resources import NAMESPACES, PODS
+from webhook.k8s.client.resources import NAMESPACES, PENDING_PODS
 from webhook.kubevirt.resources import INSTANCETYPES, VMIS
 from webhook.kubevirt.types.views import Instancetype, VirtualMachineInstance
 from webhook.placement.machines import MIGRATIONS
@@ -199,7 +199,7 @@ class TestReadiness:
     async def test_once_ready_stays_ready(self, tmp_path: Path) -> None:
         async with live(tmp_path, start=True) as case:
             await case.ready()
-            case.server.fail(PODS.path(), 500, times=100)
+            case.server.fail(PENDING_PODS.path(), 500, times=100)
             case.cluster.use(declared(kubevirt=SchedulerHealthSettings("pods")))
             await asyncio.sleep(0)
             assert case.cluster.waiting_for() == ()

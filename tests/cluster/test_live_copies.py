@@ -27,7 +27,7 @@ from webhook.facts import (
     SchedulerKey,
     VmiKey,
 )
-from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PODS
+from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.resources import KUBEVIRTS, VMIS
@@ -60,7 +60,9 @@ class TestCopiesInMemory:
         def prepare(server: FakeApiServer) -> None:
             gated = {"schedulerName": "kubevirt", "resourceClaims": [{"name": "gpu"}]}
             for number in range(1500):
-                server.put(PODS, f"gated-{number}", "foreign", metadata=fat, spec=gated, status={"phase": "Pending"})
+                server.put(
+                    PENDING_PODS, f"gated-{number}", "foreign", metadata=fat, spec=gated, status={"phase": "Pending"}
+                )
             for number in range(300):
                 server.put(NAMESPACES, f"ns-{number}", metadata=fat)
             for number in range(50):
@@ -75,7 +77,11 @@ class TestCopiesInMemory:
             kept = [*case.cluster._namespaces, *case.cluster._vmis.values(), *case.cluster._monitors["kubevirt"].pods]
             assert len(kept) == 350
             assert len(msgspec.json.encode(kept)) < 350 * 1000
-            sizes = [size for asked in case.server.requests(PODS.path(), "get") for size in [int(asked.query["limit"])]]
+            sizes = [
+                size
+                for asked in case.server.requests(PENDING_PODS.path(), "get")
+                for size in [int(asked.query["limit"])]
+            ]
             # 4 MiB each, whatever there is.
             assert sorted(sizes)[-3] * 250_000 <= 4 * 1024 * 1024
 
@@ -299,7 +305,7 @@ class TestGuards:
         async with live(tmp_path, before, start=True) as case:
             await case.ready()
             await until(lambda: case.server.watching == 6)
-            asked = len(case.server.requests(PODS.path()))
+            asked = len(case.server.requests(PENDING_PODS.path()))
             case.cluster.use(after)
             await until(
                 lambda: (
@@ -313,7 +319,7 @@ class TestGuards:
                 )
             )
             assert case.cluster.peek(SchedulerKey("goes")) is None
-            selectors = [asked.query["fieldSelector"] for asked in case.server.requests(PODS.path())[asked:]]
+            selectors = [asked.query["fieldSelector"] for asked in case.server.requests(PENDING_PODS.path())[asked:]]
             assert not any("stays" in selector for selector in selectors)
             await until(lambda: case.server.watching == 6)
 

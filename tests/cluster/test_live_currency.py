@@ -17,7 +17,7 @@ from webhook.cluster.live import VERIFY_EVERY_SECONDS
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, KubeVirtKey, NamespaceKey, NodesKey, SchedulerKey
 from webhook.k8s.client.reflector import CURRENT_SECONDS
-from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PODS
+from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.settings.snapshot import SchedulerHealthSettings
@@ -118,7 +118,7 @@ class TestRestoredEtcd:
             await until(lambda: mode(case.cluster.peek(DEMO)) == "enforce")
             assert case.cluster.restores == 1
             assert case.cluster.peek(SchedulerKey("kubevirt")) is not None
-            await until(lambda: len(case.server.requests(PODS.path(), "get")) == 2)
+            await until(lambda: len(case.server.requests(PENDING_PODS.path(), "get")) == 2)
 
     async def test_an_api_server_that_goes_on_with_its_cache_has_each_review_read(self, tmp_path: Path) -> None:
         async with live(tmp_path, start=True, prepare=prepare) as case:

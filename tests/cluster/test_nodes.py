@@ -7,18 +7,17 @@ from typing import Any, cast
 import msgspec
 
 from webhook.cluster.nodes import WatchedNodes
-from webhook.images.objects import ReportedNode
 from webhook.k8s.client.resources import NODES, Resource
-from webhook.k8s.nodes import NodeView
+from webhook.k8s.types.core import Node, NodeWithoutImages
 
 
 class NodesReports:
     def __init__(self) -> None:
-        self.resource = Resource("", "v1", "nodes", "Node", False, cast("type[NodeView]", ReportedNode))
+        self.resource = NODES.decoded_as(cast("type[NodeWithoutImages]", Node))
         self.events: list[tuple[str, object]] = []
 
-    def reduce(self, view: NodeView) -> object:
-        status = cast("ReportedNode", view).status
+    def reduce(self, view: NodeWithoutImages) -> object:
+        status = cast("Node", view).status
         return tuple(image.names for image in (status.images if status else None) or ())
 
     def put(self, name: str, kept: object) -> None:
@@ -28,12 +27,14 @@ class NodesReports:
         self.events.append((name, None))
 
 
-def view(resource: Resource[NodeView], image: str = "one", zone: str = "a") -> NodeView:
+def view(resource: Resource[NodeWithoutImages], image: str = "one", zone: str = "a") -> NodeWithoutImages:
     written = {"metadata": {"name": "n1", "labels": {"zone": zone}}, "status": {"images": [{"names": [image]}]}}
     return msgspec.convert(written, resource.view)
 
 
-def change(nodes: WatchedNodes, old: NodeView | None, new: NodeView | None) -> NodeView | None:
+def change(
+    nodes: WatchedNodes, old: NodeWithoutImages | None, new: NodeWithoutImages | None
+) -> NodeWithoutImages | None:
     """The effects of the watch."""
     kept = nodes._trim(new) if new else None
     nodes._on_change(old, kept)

@@ -10,8 +10,8 @@ from tests.doctor.world import DoctorWorld
 from webhook.cluster import reader as module
 from webhook.cluster.reader import Reader
 from webhook.doctor.support.installation import Installation
-from webhook.doctor.support.views import NODES
 from webhook.errors import Unavailable
+from webhook.k8s.client.resources import NODES_WITH_IMAGES
 
 
 async def read(world: DoctorWorld, ask: Any) -> Any:
@@ -27,27 +27,29 @@ async def read(world: DoctorWorld, ask: Any) -> Any:
 
 async def test_everybody_who_asks_at_once_gets_the_same_answer(world: DoctorWorld) -> None:
     async def twice(reader: Reader) -> Any:
-        return await asyncio.gather(reader.all(NODES), reader.all(NODES), reader.get(NODES, "", "node-0"))
+        return await asyncio.gather(
+            reader.all(NODES_WITH_IMAGES), reader.all(NODES_WITH_IMAGES), reader.get(NODES_WITH_IMAGES, "", "node-0")
+        )
 
     first, second, one = await read(world, twice)
 
     assert first is second
     assert len(first) == 3
     assert one.meta.name == "node-0"
-    assert len(world.server.requests(NODES.path())) == 1
+    assert len(world.server.requests(NODES_WITH_IMAGES.path())) == 1
 
 
 async def test_a_kind_that_the_cluster_does_not_know(world: DoctorWorld) -> None:
-    world.server.unserve(NODES)
+    world.server.unserve(NODES_WITH_IMAGES)
 
-    assert await read(world, lambda reader: reader.all(NODES)) == ()
+    assert await read(world, lambda reader: reader.all(NODES_WITH_IMAGES)) == ()
 
 
 async def test_a_list_that_takes_too_long(world: DoctorWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SECONDS", 0.05)
-    world.server.hang(NODES.path(), asyncio.Event())
+    world.server.hang(NODES_WITH_IMAGES.path(), asyncio.Event())
 
-    found = await read(world, lambda reader: reader.all(NODES))
+    found = await read(world, lambda reader: reader.all(NODES_WITH_IMAGES))
 
     assert isinstance(found, Unavailable)
 
@@ -57,8 +59,8 @@ async def test_a_list_that_nobody_answers(world: DoctorWorld) -> None:
         request.transport.abort()
         return web.Response()
 
-    world.server.answer(NODES.path(), lost, times=9)
+    world.server.answer(NODES_WITH_IMAGES.path(), lost, times=9)
 
-    found = await read(world, lambda reader: reader.all(NODES))
+    found = await read(world, lambda reader: reader.all(NODES_WITH_IMAGES))
 
     assert isinstance(found, Unavailable)

@@ -20,7 +20,7 @@ from webhook.doctor.report import Report, examine
 from webhook.doctor.support import views
 from webhook.doctor.support.finding import Finding
 from webhook.errors import InputError
-from webhook.k8s.client.resources import LEASES, NAMESPACES
+from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS
 from webhook.kubevirt.resources import KUBEVIRTS
 
 
@@ -52,13 +52,13 @@ async def test_every_list_is_read_once(world: DoctorWorld) -> None:
 
 async def test_whoever_may_nothing_gets_to_know_which_rights_are_missing(world: DoctorWorld) -> None:
     world.forbids_reviews = True
-    for kind in (MUTATING, VALIDATING, NAMESPACES, KUBEVIRTS, views.NODES, views.PODS, views.CLUSTER_ROLES):
+    for kind in (MUTATING, VALIDATING, NAMESPACES, KUBEVIRTS, NODES_WITH_IMAGES, PODS, views.CLUSTER_ROLES):
         world.forbid(kind)
     refused: list[tuple[Any, str, str]] = [
         (views.DEPLOYMENTS, NS, NS),
         (views.DEPLOYMENTS, "kubevirt-scheduler", ""),
         (views.BUDGETS, NS, NS),
-        (views.PODS, NS, ""),
+        (PODS, NS, ""),
         (LEASES, "kubevirt-scheduler", "kubevirt-scheduler"),
         *((flow, "", NS) for flow in views.FLOW),
     ]
@@ -241,8 +241,8 @@ KINDS = st.sampled_from(
         (views.CONFIG_MAPS, "scheduler", "kubevirt-scheduler"),
         (views.SECRETS, "ca", NS),
         (KUBEVIRTS, "kubevirt", "kubevirt"),
-        (views.PODS, "virt-launcher-a", "demo"),
-        (views.NODES, "node-0", ""),
+        (PODS, "virt-launcher-a", "demo"),
+        (NODES_WITH_IMAGES, "node-0", ""),
         (views.CLUSTER_ROLES, "role", ""),
         (views.CLUSTER_ROLE_BINDINGS, "binding", ""),
     ]
@@ -268,7 +268,7 @@ async def test_what_can_t_be_decoded_is_told_and_spoils_nothing_else(
     world: DoctorWorld, golden: Callable[[str], None]
 ) -> None:
     world.server.put(MUTATING, "foreign", webhooks="all of them")
-    world.server.put(views.NODES, "odd", status=7)
+    world.server.put(NODES_WITH_IMAGES, "odd", status=7)
 
     report = await world.examine()
 
@@ -285,12 +285,12 @@ async def test_lists_come_in_pages(world: DoctorWorld) -> None:
     report = await world.examine()
 
     assert any(one.code == "all-reported" and "/1203 nodes " in one.found for one in report.findings)
-    assert len(world.server.requests(views.NODES.path())) == 3
+    assert len(world.server.requests(NODES_WITH_IMAGES.path())) == 3
 
 
 @pytest.mark.parametrize("answer", [b"no JSON", b'{"items": 5}'])
 async def test_lists_that_are_none(world: DoctorWorld, answer: bytes, golden: Callable[[str], None]) -> None:
-    world.server.answer(views.NODES.path(), lambda _: web.Response(body=answer))
+    world.server.answer(NODES_WITH_IMAGES.path(), lambda _: web.Response(body=answer))
 
     report = await world.examine()
 

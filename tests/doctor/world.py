@@ -28,7 +28,7 @@ from webhook.doctor.support.installation import Installation
 from webhook.install.plan import shipped
 from webhook.install.registration import RegistrationTarget, configurations
 from webhook.k8s.client.api import NO_QUERY
-from webhook.k8s.client.resources import LEASES, NAMESPACES
+from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.settings.file import load
@@ -191,7 +191,7 @@ class DoctorWorld:
 
     def replica(self, name: str, node: str, image: str = "kubevirt-webhook:1") -> None:
         self.server.put(
-            views.PODS,
+            PODS,
             f"{NS}-{name}",
             NS,
             metadata={"labels": {"app.kubernetes.io/name": NS}},
@@ -202,7 +202,7 @@ class DoctorWorld:
     def launcher(self, name: str, scheduler: str = "default-scheduler", namespace: str = "demo") -> None:
         owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": name, "controller": True}
         self.server.put(
-            views.PODS,
+            PODS,
             f"virt-launcher-{name}",
             namespace,
             metadata={"labels": {"kubevirt.io": "virt-launcher"}, "ownerReferences": [owner]},
@@ -224,7 +224,7 @@ class DoctorWorld:
         self.server.put(views.DEPLOYMENTS, "scheduler", place, spec={"template": {"spec": {"volumes": volumes}}})
 
     def node(self, name: str, images: int) -> None:
-        self.server.put(views.NODES, name, status={"images": [{"names": ["x"], "sizeBytes": 1}] * images})
+        self.server.put(NODES_WITH_IMAGES, name, status={"images": [{"names": ["x"], "sizeBytes": 1}] * images})
 
     def vm_node(self, name: str, *, cpus: int = 64, lists: bool = True, zone: str = "") -> None:
         """A node that takes VMs, with the launcher's image or as many others as a kubelet reports."""
@@ -232,7 +232,7 @@ class DoctorWorld:
         others = [{"names": [f"registry.example/other:{number}"], "sizeBytes": 1} for number in range(50)]
         labels = {"topology.kubernetes.io/zone": zone} if zone else {}
         self.server.put(
-            views.NODES,
+            NODES_WITH_IMAGES,
             name,
             metadata={"labels": {"kubevirt.io/schedulable": "true", "kubernetes.io/hostname": name, **labels}},
             status={
@@ -258,7 +258,7 @@ class DoctorWorld:
         requests = {"cpu": "100m", "memory": "430Mi", "devices.kubevirt.io/kvm": "1"}
         sidecar = {"requests": {"cpu": "5m", "memory": "20Mi"}}
         self.server.put(
-            views.PODS,
+            PODS,
             f"virt-launcher-{name}",
             namespace,
             metadata={"labels": {"kubevirt.io": "virt-launcher"}, "ownerReferences": [owner]},

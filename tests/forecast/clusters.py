@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from webhook.forecast.snapshot import ClusterObjects, ConstrainedPod, PodDisruptionBudget
-from webhook.k8s.nodes import NodeView
+from webhook.forecast.snapshot import ClusterObjects, PodDisruptionBudget
+from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.config import ClusterConfig
-from webhook.placement.machines import Claim, Migration, PersistentVolume, Vmi
+from webhook.placement.machines import Claim, LauncherPod, Migration, PersistentVolume, Vmi
 
 Json = dict[str, Any]
 
@@ -112,8 +112,8 @@ def snapshot(
     limits: Json | None = None,
 ) -> ClusterObjects:
     return ClusterObjects(
-        nodes=_views(NodeView, nodes),
-        pods=_views(ConstrainedPod, [*(pod for _, pod in vms), *pods]),
+        nodes=_views(NodeWithoutImages, nodes),
+        pods=_views(LauncherPod, [*(pod for _, pod in vms), *pods]),
         vmis=_views(Vmi, [vmi for vmi, _ in vms]),
         migrations=_views(Migration, migrations),
         namespaces=_views(Namespace, [{"metadata": {"name": "shop", "labels": {"team": "shop"}}}]),

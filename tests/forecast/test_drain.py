@@ -19,7 +19,7 @@ from webhook.forecast import drain as planner
 from webhook.forecast import report
 from webhook.forecast.drain import plan
 from webhook.forecast.report import CODES, DrainPlan, VmPlan
-from webhook.k8s.nodes import NodeView
+from webhook.k8s.types.core import NodeWithoutImages
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of
@@ -438,7 +438,7 @@ def test_a_node_that_is_added_takes_the_vms_that_are_named(world: Any) -> None:
             (like,) = (each for each in world.nodes if each.meta.name == DRAINED)
             labels = {**like.meta.labels, clusters.HOST: "new"}
             meta = msgspec.structs.replace(like.meta, name="new", labels=labels)
-            more = NodeView(metadata=meta, status=like.status)
+            more = NodeWithoutImages(metadata=meta, status=like.status)
             after = plan(msgspec.structs.replace(world, nodes=(*world.nodes, more)), [DRAINED])
             named = [each for each in after.steps[0].vms if f"{each.namespace}/{each.name}" in change.vms]
             assert all("new" in each.candidates for each in named), change

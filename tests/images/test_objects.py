@@ -14,12 +14,12 @@ from webhook.images.objects import (
     KUBELET_LIMIT,
     MAX_NODE_IMAGES,
     MAX_POD_IMAGES,
-    ReportedNode,
     ScoredPod,
     decode_arguments,
     images_of,
     references_of,
 )
+from webhook.k8s.types.core import Node
 
 REGISTRIES = {"quay.io", "docker.io"}
 
@@ -28,14 +28,14 @@ def digest(number: int) -> str:
     return f"sha256:{number:064x}"
 
 
-def node(*images: list[str], annotation: str = "", **status: Any) -> ReportedNode:
+def node(*images: list[str], annotation: str = "", **status: Any) -> Node:
     info = {"architecture": "arm64", "operatingSystem": "linux"}
     written = {
         "metadata": {"name": "a", "annotations": {IMAGES_ANNOTATION: annotation} if annotation else None},
         "spec": {"podCIDRs": ["203.0.113.0/24"]},
         "status": {"images": [{"names": names} for names in images], "nodeInfo": info, **status},
     }
-    return msgspec.json.decode(json.dumps(written).encode(), type=ReportedNode)
+    return msgspec.json.decode(json.dumps(written).encode(), type=Node)
 
 
 def test_images_are_known_by_their_digests() -> None:
@@ -79,7 +79,7 @@ def test_the_images_of_one_node_are_bounded() -> None:
 
 
 def test_a_node_may_have_no_status() -> None:
-    bare = msgspec.json.decode(b'{"metadata": {"name": "a"}}', type=ReportedNode)
+    bare = msgspec.json.decode(b'{"metadata": {"name": "a"}}', type=Node)
     assert images_of(bare, list(references_of(bare, REGISTRIES))).platform == "linux/amd64"
 
 

@@ -5,15 +5,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from webhook.k8s.startup import PodWarning, StartingPod, denied_pods, explain_by_events, worst_problem
+from webhook.k8s.startup import PodWarning, denied_pods, explain_by_events, worst_problem
+from webhook.k8s.types.core import Pod
 from webhook.k8s.views import Condition
 
 NOT_READY = {"type": "Ready", "status": "False"}
 
 
-def pod(name: str = "p", created: str = "2026-01-01T00:00:00Z", **status: Any) -> StartingPod:
+def pod(name: str = "p", created: str = "2026-01-01T00:00:00Z", **status: Any) -> Pod:
     metadata = {"namespace": "n", "name": name, "creationTimestamp": created}
-    return msgspec.convert({"metadata": metadata, "status": status}, StartingPod)
+    return msgspec.convert({"metadata": metadata, "status": status}, Pod)
 
 
 def container(state: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def test_the_end_of_a_container_is_told() -> None:
 def test_pods_that_are_ready_being_deleted_or_over_have_no_problem() -> None:
     ready = pod(conditions=[{"type": "Ready", "status": "True"}])
     over = pod(phase="Failed")
-    deleted = msgspec.convert({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, StartingPod)
+    deleted = msgspec.convert({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, Pod)
 
     assert worst_problem([ready, over, deleted]) is None
     assert worst_problem([]) is None

@@ -13,9 +13,9 @@ import msgspec
 
 from webhook import names
 from webhook.errors import InputError, quote
-from webhook.k8s.nodes import NodeView
 from webhook.k8s.pods import PendingPod
 from webhook.k8s.timestamps import unix_time
+from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.views import Lease, Namespace, Object
 from webhook.k8s.yaml_documents import Document, format_path, mistakes_of, objects_in, read_documents
 from webhook.kubevirt.definitions import DEFINITIONS, Definition
@@ -50,7 +50,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
     for kind in (
         Kind("", "Namespace", "v1", False, Namespace),
-        Kind("", "Node", "v1", False, NodeView),
+        Kind("", "Node", "v1", False, NodeWithoutImages),
         Kind("", "Pod", "v1", view=PendingPod),
         Kind("", "PersistentVolumeClaim", "v1"),
         Kind("", "PersistentVolume", "v1", False),

@@ -33,9 +33,9 @@ from webhook.facts import (
     VmiKey,
 )
 from webhook.k8s.client.resources import LEASES, NAMESPACES, Resource
-from webhook.k8s.nodes import NodeView
 from webhook.k8s.pods import PendingPod
 from webhook.k8s.timestamps import unix_time
+from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.views import Lease, Namespace, Object
 from webhook.k8s.yaml_documents import Document, mistakes_of
 from webhook.kubevirt.config import InstallReader
@@ -74,7 +74,7 @@ class FilesCluster(Cluster):
         self.definitions: Final = fields_of(view for view in definitions if isinstance(view, Definition))
         self._installs: Final = InstallReader(settings.kubevirt_version, self.definitions)
         nodes = (entry.view for entry in self._entries("Node"))
-        self._nodes: Final = NodeIndex(Node.of(view) for view in nodes if isinstance(view, NodeView))
+        self._nodes: Final = NodeIndex(Node.of(view) for view in nodes if isinstance(view, NodeWithoutImages))
         self._pods: Final[dict[str, list[PendingPod]]] = defaultdict(list)
         for pod in (entry.view for entry in self._entries("Pod")):
             if isinstance(pod, PendingPod) and pod.spec and pod.spec.scheduler_name:

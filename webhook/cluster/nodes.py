@@ -6,11 +6,11 @@ import random
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
-from webhook.k8s import nodes
 from webhook.k8s.client.api import Transport
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing
 from webhook.k8s.client.resources import NODES, Resource
+from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.views import ObjectMeta
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
@@ -20,10 +20,10 @@ class NodeReports(Protocol):
     """Gets more of each node than placements need."""
 
     @property
-    def resource(self) -> Resource[nodes.NodeView]:
+    def resource(self) -> Resource[NodeWithoutImages]:
         """Nodes, with a view that has what is needed beyond `webhook.k8s.nodes.NodeView`."""
 
-    def reduce(self, view: nodes.NodeView) -> object:
+    def reduce(self, view: NodeWithoutImages) -> object:
         """What is to be kept of a node; the view is that of `resource`."""
 
     def put(self, name: str, kept: object) -> None:
@@ -33,7 +33,7 @@ class NodeReports(Protocol):
         """A node is gone."""
 
 
-class _TrimmedNode(nodes.NodeView, frozen=True):
+class _TrimmedNode(NodeWithoutImages, frozen=True):
     """What is kept of a node: its name, for the watch, what placements need, and what reports want."""
 
     kept: Node | None = None
@@ -79,12 +79,12 @@ class WatchedNodes:
             jitter=jitter,
         )
 
-    def _trim(self, view: nodes.NodeView) -> nodes.NodeView:
+    def _trim(self, view: NodeWithoutImages) -> NodeWithoutImages:
         reported = self._reports.reduce(view) if self._reports else None
         node = Node.of(view)
         return _TrimmedNode(metadata=ObjectMeta(name=node.name), kept=node, reported=reported)
 
-    def _on_change(self, old: nodes.NodeView | None, new: nodes.NodeView | None) -> None:
+    def _on_change(self, old: NodeWithoutImages | None, new: NodeWithoutImages | None) -> None:
         if new is not None:
             former, node = cast("_TrimmedNode | None", old), cast("_TrimmedNode", new)
             assert node.kept is not None

@@ -40,7 +40,7 @@ from webhook.k8s.client.api import Forbidden, Transport, fetch
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.object_store import CountLimitedStore
 from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing, is_behind
-from webhook.k8s.client.resources import LEASES, PODS
+from webhook.k8s.client.resources import LEASES, PENDING_PODS
 from webhook.k8s.pods import PendingPod
 from webhook.k8s.timestamps import unix_time
 from webhook.k8s.views import Lease, Object, ObjectMeta
@@ -450,7 +450,7 @@ class SchedulerMonitor:
         self._state = HealthEvidence(settings, opted_in)
         self.pods: Final[Reflector[Any]] = Reflector(
             transport,
-            PODS,
+            PENDING_PODS,
             field_selector=f"spec.schedulerName={scheduler},status.phase=Pending",
             largest=LARGEST_POD_BYTES,
             transform=self._reduce_pod,

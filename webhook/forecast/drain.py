@@ -32,14 +32,13 @@ from webhook.forecast.snapshot import (
     CREATED_BY,
     ClusterObjects,
     ClusterSnapshot,
-    ConstrainedPod,
     Place,
     PodDisruptionBudget,
     place_of,
 )
 from webhook.k8s.types.selectors import key_problem, value_problem
 from webhook.placement.eligibility import Eligibility, Group
-from webhook.placement.machines import Migration, Vmi
+from webhook.placement.machines import LauncherPod, Migration, Vmi
 from webhook.placement.nodes import bitset_positions, format_request
 from webhook.placement.requirements import Elsewhere, Origin, Uncordoned
 from webhook.policies.common import migration_targets
@@ -152,7 +151,7 @@ class _Planner:
         self._snapshot: Final = snapshot
         self._limits: Final = limits
         self.blocked: Final[list[Blocked]] = []
-        self._on: Final[dict[str, dict[Place, ConstrainedPod]]] = {}
+        self._on: Final[dict[str, dict[Place, LauncherPod]]] = {}
         self._vms: Final[dict[str, dict[Place, Vmi]]] = {}
         index = snapshot.index
         self._names: Final = {index.position(name): name for name in snapshot.views}
@@ -171,7 +170,7 @@ class _Planner:
         self._count(running)
         self._packer: Final = Packer(index, self._room, self._neighbors)
 
-    def _count(self, running: Sequence[ConstrainedPod]) -> None:
+    def _count(self, running: Sequence[LauncherPod]) -> None:
         """Have the neighbors know all rules first, and then all pods."""
         infos = [(pod_info_of(pod, self._snapshot.labels), pod) for pod in running]
         for info, _ in infos:
@@ -493,7 +492,7 @@ def outcome_of(vmi: Vmi, snapshot: ClusterSnapshot) -> EvictionOutcome:
     return _migrate(vmi, snapshot)
 
 
-def budget_problem(pod: ConstrainedPod, budgets: Iterable[PodDisruptionBudget]) -> str:
+def budget_problem(pod: LauncherPod, budgets: Iterable[PodDisruptionBudget]) -> str:
     """Why PodDisruptionBudgets do not allow the eviction of a pod now, a clause; empty where they do."""
     labels = pod.meta.labels or {}
     found = [each for each in budgets if _covers(each, pod.meta.namespace or "", labels)]

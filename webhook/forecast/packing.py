@@ -14,15 +14,15 @@ import msgspec
 
 from webhook.facts import Facts
 from webhook.forecast.pods import Neighbors, PodConstraints, PodInfo, rules_of
-from webhook.forecast.snapshot import ClusterSnapshot, ConstrainedPod, Place, place_of
-from webhook.k8s.nodes import NodeView
+from webhook.forecast.snapshot import ClusterSnapshot, Place, place_of
 from webhook.k8s.quantity import nanos
+from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.scheduling import TopologySpreadConstraint
 from webhook.k8s.types.selectors import IN
 from webhook.placement.demand import is_sidecar, sum_requests
 from webhook.placement.eligibility import Eligibility
 from webhook.placement.index import NodeIndex, ResourceIndex
-from webhook.placement.machines import PlacedVmiSpec, Vmi
+from webhook.placement.machines import LauncherPod, PlacedVmiSpec, Vmi
 from webhook.placement.nodes import MEMORY, NOT_REPORTED, is_counted_resource, parse_allocatable, to_scheduler_units
 from webhook.placement.requirements import (
     Allocatable,
@@ -146,7 +146,7 @@ class Packer:
             self._neighbors.add(mover.source, source, -number)
 
 
-def requests_of(pod: ConstrainedPod) -> Amounts:
+def requests_of(pod: LauncherPod) -> Amounts:
     """What a pod takes of its node."""
     spec = pod.spec
     if spec is None:
@@ -161,9 +161,9 @@ def requests_of(pod: ConstrainedPod) -> Amounts:
     return {PODS: 1, **{name: amount for name, amount in counted.items() if amount > 0}}
 
 
-def offers_of(node: NodeView) -> Amounts:
+def offers_of(node: NodeWithoutImages) -> Amounts:
     """What pods could request of the whole node."""
-    listed = (node.status.allocatable if node.status else None) or {}
+    listed = node.allocatable
     pods = listed.get(PODS)
     amount = None if pods is None else nanos(pods)
     most = _PLENTY if amount is None else to_scheduler_units(PODS, amount)
@@ -243,7 +243,7 @@ class Room:
             levels.flip(free[resource], bit)
 
 
-def occupy(room: Room, index: NodeIndex, pods: Iterable[ConstrainedPod]) -> None:
+def occupy(room: Room, index: NodeIndex, pods: Iterable[LauncherPod]) -> None:
     """Take what pods request that are bound to nodes and have not ended."""
     for pod in pods:
         position = index.position(pod.node_name)
@@ -305,7 +305,7 @@ def target_pod(vmi: Vmi, snapshot: ClusterSnapshot) -> PodInfo:
     return PodInfo(namespace, labels, rules_of(spec.affinity, _terms(spread), namespace, labels, snapshot.labels))
 
 
-def pod_info_of(pod: ConstrainedPod, namespaces: Mapping[str, Mapping[str, str]]) -> PodInfo:
+def pod_info_of(pod: LauncherPod, namespaces: Mapping[str, Mapping[str, str]]) -> PodInfo:
     """A pod that runs. Of its rules, only anti-affinity still counts."""
     namespace, labels = pod.meta.namespace or "", pod.meta.labels or {}
     affinity = pod.spec.affinity if pod.spec else None
@@ -326,7 +326,7 @@ def scopes(eligibility: Eligibility) -> tuple[int, int]:
     return ~matching, ~tolerated
 
 
-def after_migration(mover: Mover, node: str, snapshot: ClusterSnapshot) -> tuple[Vmi, ConstrainedPod | None]:
+def after_migration(mover: Mover, node: str, snapshot: ClusterSnapshot) -> tuple[Vmi, LauncherPod | None]:
     """The VM and its pod as they are after a migration."""
     status = msgspec.structs.replace(mover.vmi.status, node_name=node) if mover.vmi.status else None
     vmi = msgspec.structs.replace(mover.vmi, status=status)

@@ -7,9 +7,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from webhook.facts import Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
-from webhook.k8s.client.resources import Resource
-from webhook.k8s.nodes import NodeView
-from webhook.k8s.types.scheduling import TopologySpreadConstraint
+from webhook.k8s.client.resources import PODS, Resource
+from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.selectors import LabelSelector
 from webhook.k8s.views import Namespace, Object, View
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall
@@ -19,7 +18,6 @@ from webhook.placement.machines import (
     MIGRATIONS,
     Claim,
     LauncherPod,
-    LauncherPodSpec,
     Migration,
     PersistentVolume,
     Vmi,
@@ -32,18 +30,6 @@ _ANYWHERE: Final[frozenset[str]] = frozenset()
 CREATED_BY: Final = "kubevirt.io/created-by"
 
 Place: TypeAlias = tuple[str, str]  # namespace and name
-
-
-class RunningPodSpec(LauncherPodSpec, frozen=True):
-    """``spec`` of any pod, as kube-scheduler's filters read it."""
-
-    topology_spread_constraints: list[TopologySpreadConstraint | None] | None = None
-
-
-class ConstrainedPod(LauncherPod, frozen=True):
-    """Any Pod (core/v1): what it requests, and what it requires of pods beside it."""
-
-    spec: RunningPodSpec | None = None
 
 
 class BudgetSpec(View, frozen=True):
@@ -70,7 +56,8 @@ class PodDisruptionBudget(Object, frozen=True):
         return (self.status.disruptions_allowed if self.status else None) or 0
 
 
-RUNNING_PODS: Final = Resource("", "v1", "pods", "Pod", True, ConstrainedPod)
+# Of all pods, also those of which reviews keep nothing: what runs on a node, and what it requires of pods beside it.
+RUNNING_PODS: Final = PODS.decoded_as(LauncherPod)
 BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, PodDisruptionBudget)
 
 
@@ -82,8 +69,8 @@ class ClusterObjects(msgspec.Struct, frozen=True):
         gaps: what could not be read, clauses.
     """
 
-    nodes: tuple[NodeView, ...] = ()
-    pods: tuple[ConstrainedPod, ...] = ()
+    nodes: tuple[NodeWithoutImages, ...] = ()
+    pods: tuple[LauncherPod, ...] = ()
     vmis: tuple[Vmi, ...] = ()
     migrations: tuple[Migration, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
@@ -125,7 +112,7 @@ class ClusterSnapshot:
             self.budgets.setdefault(budget.meta.namespace or "", []).append(budget)
         self.claims: Final = {place_of(each): each for each in objects.claims}
         self.volumes: Final = {each.meta.name or "": each for each in objects.volumes}
-        self.launchers: Final[dict[str, list[ConstrainedPod]]] = {}
+        self.launchers: Final[dict[str, list[LauncherPod]]] = {}
         for pod in objects.pods:
             owner = pod.meta.label(CREATED_BY)
             if owner and not pod.is_over:
@@ -153,7 +140,7 @@ class ClusterSnapshot:
                 return self._classes.get(key.name)
         raise TypeError(f"a snapshot does not answer {type(key).__name__}")
 
-    def pod_of(self, vmi: Vmi) -> ConstrainedPod | None:
+    def pod_of(self, vmi: Vmi) -> LauncherPod | None:
         """The pod that a VM runs in; None: there is none to be seen."""
         uid = vmi.meta.uid
         found = (pod for pod in self.launchers.get(uid or "", ()) if pod.node_name == vmi.node_name)

@@ -19,7 +19,7 @@ import msgspec
 
 from webhook import names
 from webhook.images.manifests import MAX_CHARACTERS, ImageReference, parse_reference
-from webhook.k8s.nodes import NodeSpec, NodeStatus, NodeView
+from webhook.k8s.types.core import Node, NodeStatus, NodeSystemInfo
 from webhook.k8s.views import Object, View
 
 # nodeStatusMaxImages of a kubelet that does not say anything else.
@@ -27,46 +27,6 @@ KUBELET_LIMIT: Final = 50
 # Of one node; with nodeStatusMaxImages: -1 it may list any number.
 MAX_NODE_IMAGES: Final = 2000
 IMAGES_ANNOTATION: Final = f"{names.DOMAIN}/images"
-
-
-class ContainerImage(View, frozen=True):
-    """One of the images that a node lists (core/v1 ContainerImage)."""
-
-    names: list[str] | None = None
-
-
-class NodeSystemInfo(View, frozen=True):
-    """``status.nodeInfo`` of a Node."""
-
-    architecture: str | None = None
-    operating_system: str | None = None
-
-
-class NodeAddress(View, frozen=True):
-    """One of the addresses of a Node."""
-
-    address: str | None = None
-
-
-class ReportedSpec(NodeSpec, frozen=True):
-    """``spec`` of a Node, with the ranges of its pods' addresses."""
-
-    pod_cidrs: list[str] | None = msgspec.field(default=None, name="podCIDRs")
-
-
-class ReportedStatus(NodeStatus, frozen=True):
-    """``status`` of a Node, with its images."""
-
-    images: list[ContainerImage] | None = None
-    node_info: NodeSystemInfo | None = None
-    addresses: list[NodeAddress] | None = None
-
-
-class ReportedNode(NodeView, frozen=True):
-    """A Node with its images and addresses; nodes are read so only where layers are scored."""
-
-    spec: ReportedSpec | None = None
-    status: ReportedStatus | None = None
 
 
 class NodeImages(msgspec.Struct, frozen=True):
@@ -85,7 +45,7 @@ class NodeImages(msgspec.Struct, frozen=True):
     is_cut: bool
 
 
-def references_of(node: ReportedNode, registries: Collection[str]) -> Iterator[ImageReference]:
+def references_of(node: Node, registries: Collection[str]) -> Iterator[ImageReference]:
     """The references with a digest to a node's images, those of its annotation first.
 
     Args:
@@ -105,7 +65,7 @@ def references_of(node: ReportedNode, registries: Collection[str]) -> Iterator[I
             return
 
 
-def images_of(node: ReportedNode, references: Collection[ImageReference]) -> NodeImages:
+def images_of(node: Node, references: Collection[ImageReference]) -> NodeImages:
     """What is kept of a node.
 
     Args:
@@ -121,9 +81,9 @@ def images_of(node: ReportedNode, references: Collection[ImageReference]) -> Nod
     return NodeImages(sys.intern(platform), tuple(references), (*addresses, *ranges), is_cut)
 
 
-def _names(node: ReportedNode) -> Iterator[str]:
+def _names(node: Node) -> Iterator[str]:
     yield from (node.meta.annotation(IMAGES_ANNOTATION) or "").split()
-    for image in (node.status.images if node.status else None) or ():
+    for image in node.images:
         yield from image.names or ()
 
 
@@ -134,7 +94,7 @@ def _parse(name: str) -> ImageReference | None:
     return reference if reference and reference.digest else None
 
 
-_NO_STATUS: Final = ReportedStatus()
+_NO_STATUS: Final = NodeStatus()
 _NO_INFO: Final = NodeSystemInfo()
 
 

@@ -18,8 +18,8 @@ import msgspec
 from webhook import names
 from webhook.cluster.reader import all_of
 from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, explain
-from webhook.k8s.client.resources import Resource
-from webhook.k8s.views import Object
+from webhook.k8s.client.resources import POD_METADATA, Resource
+from webhook.k8s.views import PartialObjectMetadata
 from webhook.kubevirt.resources import STORED_VMS, VMIS
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.policies.common.ownership import Manifests
@@ -40,8 +40,7 @@ _DEFAULT_ANNOTATIONS: Final = {
 _SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
 _CONSTRAINTS: Final = ("spec", "template", "spec", "topologySpreadConstraints")
 _VMS: Final = msgspec.structs.replace(STORED_VMS, view=UnstructuredVm)
-_LAUNCHERS: Final = Resource("", "v1", "pods", "Pod", True, Object)
-_ANNOTATED_VMIS: Final = Resource(VMIS.group, VMIS.version, VMIS.plural, VMIS.kind, True, Object)
+_ANNOTATED_VMIS: Final = VMIS.decoded_as(PartialObjectMetadata)
 _LAUNCHER_LABEL: Final = {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}
 _JSON_PATCH: Final = "application/json-patch+json"
 _SECONDS: Final = 60.0
@@ -226,7 +225,7 @@ class Cleanup:
             InputError: VMIs or pods cannot be listed.
         """
         return await self._count_annotated(_ANNOTATED_VMIS, {}), await self._count_annotated(
-            _LAUNCHERS, _LAUNCHER_LABEL
+            POD_METADATA, _LAUNCHER_LABEL
         )
 
     async def clean(self, one: Task) -> str:
@@ -249,7 +248,7 @@ class Cleanup:
             return "the VM has changed in the meantime, or a webhook denied the change; run the command again"
         return explain("patch", STORED_VMS, one.namespace, status, body).why
 
-    async def _count_annotated(self, resource: Resource[Object], query: Mapping[str, str]) -> int:
+    async def _count_annotated(self, resource: Resource[PartialObjectMetadata], query: Mapping[str, str]) -> int:
         count = 0
         async with aclosing(all_of(self._api, resource, self._namespace, query)) as found:
             async for one in found:

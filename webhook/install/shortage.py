@@ -13,7 +13,8 @@ from webhook.install.plan import path, title
 from webhook.install.registration import Manifest, uncallable
 from webhook.k8s.client.api import ApiConnectionError, NoAnswerInTimeError, Requests
 from webhook.k8s.client.status import decode_status
-from webhook.k8s.startup import PodWarning, StartingPod, StartProblem, denied_pods, explain_by_events, worst_problem
+from webhook.k8s.startup import PodWarning, StartProblem, denied_pods, explain_by_events, worst_problem
+from webhook.k8s.types.core import Pod
 from webhook.k8s.views import Condition
 from webhook.text import pluralize, shorten
 
@@ -158,7 +159,7 @@ async def start_problem(api: Requests, manifest: Manifest) -> StartProblem | Non
     """
     namespace, labels = manifest["metadata"]["namespace"], manifest["spec"]["selector"]["matchLabels"]
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
-    problem = worst_problem(await _read(api, "Pod", namespace, {"labelSelector": selector}, StartingPod))
+    problem = worst_problem(await _read(api, "Pod", namespace, {"labelSelector": selector}, Pod))
     if problem is None:
         return None
     about = {"fieldSelector": f"involvedObject.kind=Pod,involvedObject.name={problem.pod},type=Warning"}

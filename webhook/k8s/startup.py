@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from webhook.k8s.views import Condition, Object, View
+from webhook.k8s.types.core import ContainerState, ContainerStatus, Pod
+from webhook.k8s.views import Condition, View
 from webhook.text import shorten_middle
 
 _MESSAGE_CHARACTERS: Final = 300
@@ -20,50 +21,6 @@ _NEVER_RAN: Final = ("StartError", "ContainerCannotRun")
 # An Event from before the pod had a node.
 _UNSCHEDULED: Final = "FailedScheduling"
 _OVER: Final = ("Succeeded", "Failed")
-
-
-class WaitingState(View, frozen=True):
-    """``state.waiting`` of a container."""
-
-    reason: str | None = None
-    message: str | None = None
-
-
-class TerminatedState(View, frozen=True):
-    """``state.terminated`` or ``lastState.terminated`` of a container."""
-
-    reason: str | None = None
-    message: str | None = None
-    exit_code: int | None = None
-
-
-class ContainerState(View, frozen=True):
-    """``state`` or ``lastState`` of a container."""
-
-    waiting: WaitingState | None = None
-    terminated: TerminatedState | None = None
-
-
-class ContainerStatus(View, frozen=True):
-    """One of the ``status.containerStatuses`` of a Pod."""
-
-    ready: bool | None = None
-    state: ContainerState | None = None
-    last_state: ContainerState | None = None
-
-
-class StartingStatus(View, frozen=True):
-    """``status`` of a Pod, as far as it shows why the pod is not ready."""
-
-    phase: str | None = None
-    conditions: list[Condition] | None = None
-    container_statuses: list[ContainerStatus] | None = None
-
-
-class StartingPod(Object, frozen=True):
-    """A Pod (core/v1), as far as it shows why it is not ready."""
-
-    status: StartingStatus = StartingStatus()
 
 
 class PodWarning(View, frozen=True):
@@ -105,7 +62,7 @@ class StartProblem(msgspec.Struct, frozen=True):
         return ": ".join(filter(None, (f"Pod {self.pod}", self.reason, self.message)))
 
 
-def worst_problem(pods: Iterable[StartingPod]) -> StartProblem | None:
+def worst_problem(pods: Iterable[Pod]) -> StartProblem | None:
     """The problem to report of a Deployment's pods: a failed start before a slow one, the newest pod first.
 
     Args:
@@ -144,7 +101,7 @@ def denied_pods(conditions: Iterable[Condition]) -> str:
     return "; ".join(f"{one.reason or ''}: {_short(one.message)}" for one in found)
 
 
-def _problem(pod: StartingPod) -> StartProblem | None:
+def _problem(pod: Pod) -> StartProblem | None:
     status = pod.status
     if pod.meta.deletion_timestamp or status.phase in _OVER:
         return None
@@ -157,7 +114,7 @@ def _problem(pod: StartingPod) -> StartProblem | None:
     return _container_problem(pod, status.container_statuses or ())
 
 
-def _container_problem(pod: StartingPod, containers: Sequence[ContainerStatus]) -> StartProblem:
+def _container_problem(pod: Pod, containers: Sequence[ContainerStatus]) -> StartProblem:
     for container in containers:
         state, before = container.state or ContainerState(), container.last_state or ContainerState()
         ended = state.terminated or before.terminated
@@ -175,7 +132,7 @@ def _container_problem(pod: StartingPod, containers: Sequence[ContainerStatus]) 
 
 
 def _describe_problem(
-    pod: StartingPod, reason: str | None, message: str | None, *, failed: bool = False, log: str = ""
+    pod: Pod, reason: str | None, message: str | None, *, failed: bool = False, log: str = ""
 ) -> StartProblem:
     namespace, name = pod.meta.namespace or "", pod.meta.name or ""
     verb = f"logs {name} {log}" if log else f"describe pod {name}"

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from webhook.k8s.quantity import Nanos, ResourceList, nanos, read_resource_list
-from webhook.k8s.types.core import Container
+from webhook.k8s.types.core import ContainerRequests
 from webhook.kubevirt.config import DEFAULTS, MEMORY_OVERCOMMIT, ClusterConfig
 from webhook.kubevirt.releases.capabilities import REQUESTS_RESERVED_OVERHEAD, REQUESTS_TDX_DEVICE
 from webhook.placement.machines import (
@@ -80,7 +80,7 @@ def sum_requests(
     return whole
 
 
-def is_sidecar(container: Container) -> bool:
+def is_sidecar(container: ContainerRequests) -> bool:
     """Whether an init container keeps running beside the containers."""
     return container.restart_policy == _ALWAYS
 

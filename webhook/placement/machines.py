@@ -10,11 +10,11 @@ from collections import Counter
 from typing import Any, Final
 
 from webhook import names
-from webhook.k8s.client.resources import Resource
+from webhook.k8s.client.resources import PODS, Resource
 from webhook.k8s.quantity import Nanos, ResourceList
 from webhook.k8s.timestamps import unix_time
-from webhook.k8s.types.core import Container, ResourceRequirements
-from webhook.k8s.types.scheduling import Placed
+from webhook.k8s.types.core import ContainerRequests, ResourceRequirements
+from webhook.k8s.types.scheduling import Placed, TopologySpreadConstraint
 from webhook.k8s.types.selectors import NodeSelector, Term
 from webhook.k8s.views import Condition, Object, ObjectMeta, View
 
@@ -170,12 +170,13 @@ class LauncherPodSpec(Placed, frozen=True):
     """``spec`` of a launcher pod."""
 
     node_name: str | None = None
-    containers: list[Container | None] | None = None
-    init_containers: list[Container | None] | None = None
+    containers: list[ContainerRequests | None] | None = None
+    init_containers: list[ContainerRequests | None] | None = None
     resources: ResourceRequirements | None = None
     overhead: ResourceList | None = None
     runtime_class_name: str | None = None
     resource_claims: list[Any] | None = None
+    topology_spread_constraints: list[TopologySpreadConstraint | None] | None = None
 
 
 class LauncherPodStatus(View, frozen=True):
@@ -234,7 +235,7 @@ def _reduce_pod(pod: LauncherPod) -> LauncherPod | None:
     return LauncherPod(kept, pod.spec, pod.status)
 
 
-LAUNCHER_PODS: Final = Resource("", "v1", "pods", "Pod", True, LauncherPod, _reduce_pod)
+LAUNCHER_PODS: Final = PODS.decoded_as(LauncherPod, _reduce_pod)
 
 
 class VolumeAffinity(View, frozen=True):

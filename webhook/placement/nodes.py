@@ -21,8 +21,8 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from webhook.errors import InputError
-from webhook.k8s import nodes
 from webhook.k8s.quantity import Format, Quantity, ResourceList, nanos
+from webhook.k8s.types.core import NodeSpec, NodeWithoutImages
 from webhook.k8s.types.scheduling import EQUAL, EXISTS, Taint, Toleration
 
 CPU: Final = "cpu"
@@ -282,7 +282,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     allocatable: dict[str, int] | None = None
 
     @classmethod
-    def of(cls, view: nodes.NodeView) -> Node:
+    def of(cls, view: NodeWithoutImages) -> Node:
         """Trim what the API server sends.
 
         Raises:
@@ -292,7 +292,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         name = sys.intern(view.meta.name or "")
         if not name:
             raise InputError("has no name", "a node's metadata")
-        spec = view.spec or nodes.NodeSpec()
+        spec = view.spec or NodeSpec()
         unschedulable = bool(spec.unschedulable)
         taints = {
             Taint(sys.intern(taint.key or ""), sys.intern(taint.value or ""), sys.intern(taint.effect or ""))
@@ -325,7 +325,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         Raises:
             InputError: the value is not a node.
         """
-        return cls.of(convert_to_view(nodes.NodeView, json, "node"))
+        return cls.of(convert_to_view(NodeWithoutImages, json, "node"))
 
 
 class Tolerated:

@@ -15,7 +15,7 @@ from tests.cluster.scheduler_health.pods import pod
 from tests.waiting import until
 from webhook.cluster.scheduler_health import SchedulerMonitor, Waiting
 from webhook.facts import SchedulerHealth
-from webhook.k8s.client.resources import LEASES, PODS
+from webhook.k8s.client.resources import LEASES, PENDING_PODS
 from webhook.k8s.client.transport import connect
 from webhook.k8s.pods import PendingPod
 from webhook.kubevirt.resources import ACTIVE_VMIS
@@ -122,7 +122,7 @@ class Watched:
         made = pod(namespace)
         metadata = made["metadata"] | {"creationTimestamp": stamp(self.clock.wall() - age)} | meta
         status = {"phase": phase, "conditions": [{"type": kind} for kind in conditions]}
-        self.server.put(PODS, metadata["name"], namespace, metadata=metadata, spec=made["spec"], status=status)
+        self.server.put(PENDING_PODS, metadata["name"], namespace, metadata=metadata, spec=made["spec"], status=status)
         (owner,) = metadata["ownerReferences"]
         active = {"activePods": {metadata["uid"]: ""}}
         self.server.put(ACTIVE_VMIS, owner["name"], namespace, metadata={"uid": owner["uid"]}, status=active)
@@ -157,7 +157,7 @@ async def watched(
     tmp_path: Path, settings: GuardSettings = LEASE, *, prepare: Any = lambda _: None
 ) -> AsyncIterator[Watched]:
     server = FakeApiServer()
-    server.serve(PODS)
+    server.serve(PENDING_PODS)
     clock = HeldClock()
     changes: list[tuple[str, str, str]] = []
     async with running(server):
@@ -217,7 +217,7 @@ async def test_pods_of_the_first_list_are_as_old_as_they_say(tmp_path: Path, cap
         assert "east/virt-launcher-a-0, west/virt-launcher-a-0" in caplog.text
         case.launch("east", 300.0, "PodScheduled")
         await case.becomes("available")
-        query = case.server.requests(PODS.path(), "watch")[0].query
+        query = case.server.requests(PENDING_PODS.path(), "watch")[0].query
         assert query["fieldSelector"] == "spec.schedulerName=kubevirt,status.phase=Pending"
 
 
@@ -231,7 +231,7 @@ async def test_later_pods_are_as_old_as_we_know_them(tmp_path: Path) -> None:
         assert case.state == "available"
         await case.pass_time(32)
         await case.dies()
-        case.server.remove(PODS, "virt-launcher-a-0", "east")
+        case.server.remove(PENDING_PODS, "virt-launcher-a-0", "east")
         await case.becomes("available")
         assert case.changes[-1] == ("kubevirt", "unavailable", "available")
 
@@ -284,7 +284,7 @@ async def test_vmis_that_can_not_be_read_are_asked_again(tmp_path: Path) -> None
 async def test_fat_and_gated_pods_are_not_kept(tmp_path: Path) -> None:
     def fat(case: Watched, name: str) -> None:
         case.server.put(
-            PODS,
+            PENDING_PODS,
             name,
             "foreign",
             metadata={"annotations": {"a": "x" * 250_000}},
@@ -301,7 +301,7 @@ async def test_fat_and_gated_pods_are_not_kept(tmp_path: Path) -> None:
         fat(case, "another")
         case.launch("east")
         await until(lambda: len(case.guard.pods) == 1)
-        pages = case.server.requests(PODS.path(), "get")
+        pages = case.server.requests(PENDING_PODS.path(), "get")
         # 10 MB: no page of them all, and none of a single one either.
         assert {int(page.query["limit"]) for page in pages[3:]} <= set(range(4, 17))
         assert len(pages) < 20
@@ -310,7 +310,7 @@ async def test_fat_and_gated_pods_are_not_kept(tmp_path: Path) -> None:
 async def test_a_refused_watch_of_pods_leaves_the_lease(tmp_path: Path, golden: Callable[[str], None]) -> None:
     def prepare(case: Watched) -> None:
         case.renew()
-        case.server.fail(PODS.path(), 403, "Forbidden", times=1000)
+        case.server.fail(PENDING_PODS.path(), 403, "Forbidden", times=1000)
 
     async with watched(tmp_path, prepare=prepare) as case:
         await case.until(lambda: case.guard.waiting_for() is None)
@@ -321,7 +321,7 @@ async def test_a_refused_watch_of_pods_leaves_the_lease(tmp_path: Path, golden: 
 async def test_an_unanswered_list_of_pods_is_waited_for(tmp_path: Path, golden: Callable[[str], None]) -> None:
     def prepare(case: Watched) -> None:
         case.renew()
-        case.server.fail(PODS.path(), 500, "InternalError", times=1)
+        case.server.fail(PENDING_PODS.path(), 500, "InternalError", times=1)
 
     async with watched(tmp_path, prepare=prepare) as case:
         await until(lambda: case.guard.pods.problem is not None and case.state == "available")

@@ -5,15 +5,16 @@ import pytest
 from tests.doctor.world import NS, DoctorWorld, codes
 from webhook.doctor.checks.deployment import check
 from webhook.doctor.support import views
+from webhook.k8s.client.resources import PODS
 
 SUBJECT = f"Deployment {NS}/{NS}"
-PODS = f"Pods of {NS}/{NS}"
+SUBJECT_PODS = f"Pods of {NS}/{NS}"
 
 
 async def test_all_is_well(world: DoctorWorld) -> None:
     findings = await world.run(check)
 
-    assert codes(findings, "ok") == [f"{SUBJECT}: ready", f"{PODS}: spread"]
+    assert codes(findings, "ok") == [f"{SUBJECT}: ready", f"{SUBJECT_PODS}: spread"]
     assert len(findings) == 2
 
 
@@ -46,7 +47,7 @@ async def test_a_pod_that_does_not_start_is_named(world: DoctorWorld, ready: int
     world.replica("c", "node-a")
     waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "kubevirt-webhook:2"'}
     status = {"phase": "Pending", "containerStatuses": [{"ready": False, "state": {"waiting": waiting}}]}
-    world.server.held(views.PODS)[NS, f"{NS}-c"]["status"] = status
+    world.server.held(PODS)[NS, f"{NS}-c"]["status"] = status
 
     (finding,) = [one for one in await world.run(check) if one.verdict == "failure"]
 
@@ -83,18 +84,18 @@ async def test_pods_on_the_scheduler_that_we_hand_vms_to(world: DoctorWorld) -> 
 async def test_pods_that_differ(world: DoctorWorld) -> None:
     world.replica("b", "node-b", image="kubevirt-webhook:2")
 
-    assert codes(await world.run(check), "warning") == [f"{PODS}: images-differ"]
+    assert codes(await world.run(check), "warning") == [f"{SUBJECT_PODS}: images-differ"]
 
 
 async def test_pods_on_one_node(world: DoctorWorld) -> None:
     world.replica("b", "node-a")
 
-    assert codes(await world.run(check), "warning") == [f"{PODS}: same-node"]
+    assert codes(await world.run(check), "warning") == [f"{SUBJECT_PODS}: same-node"]
 
 
 async def test_pods_that_have_ended_don_t_count(world: DoctorWorld) -> None:
     world.replica("c", "node-a", image="old")
-    world.server.held(views.PODS)[NS, f"{NS}-c"]["status"]["phase"] = "Failed"
+    world.server.held(PODS)[NS, f"{NS}-c"]["status"]["phase"] = "Failed"
 
     assert codes(await world.run(check), "warning") == []
 
@@ -114,7 +115,7 @@ async def test_what_protects_them_is_missing(world: DoctorWorld) -> None:
 async def test_there_is_none(world: DoctorWorld) -> None:
     world.server.remove(views.DEPLOYMENTS, NS, NS)
     for name in ("a", "b"):
-        world.server.remove(views.PODS, f"{NS}-{name}", NS)
+        world.server.remove(PODS, f"{NS}-{name}", NS)
 
     assert codes(await world.run(check), "failure") == [f"{SUBJECT}: missing"]
 

@@ -8,8 +8,7 @@ from aiohttp import web
 from tests.cluster.fake_apiserver import FakeApiServer
 from tests.doctor.world import METRICS, DoctorWorld, codes
 from webhook.doctor.checks.effect import check
-from webhook.doctor.support import views
-from webhook.k8s.client.resources import NAMESPACES
+from webhook.k8s.client.resources import NAMESPACES, PODS
 from webhook.kubevirt.resources import VMIS
 
 
@@ -87,7 +86,7 @@ async def test_vms_that_were_passed_over(world: DoctorWorld) -> None:
 
 async def test_pods_that_have_ended_don_t_count(world: DoctorWorld) -> None:
     world.launcher("a")
-    world.server.held(views.PODS)["demo", "virt-launcher-a"]["status"]["phase"] = "Succeeded"
+    world.server.held(PODS)["demo", "virt-launcher-a"]["status"]["phase"] = "Succeeded"
 
     assert codes(await world.run(check), "warning") == []
 
@@ -100,7 +99,7 @@ async def test_where_nothing_is_enforced_nothing_is_looked_for(world: DoctorWorl
 
 @pytest.mark.parametrize(
     ("resource", "namespace", "told"),
-    [(NAMESPACES, "", 0), (views.PODS, "", 1), (VMIS, "demo", 1)],
+    [(NAMESPACES, "", 0), (PODS, "", 1), (VMIS, "demo", 1)],
 )
 async def test_rights_that_are_missing(world: DoctorWorld, resource: Any, namespace: str, told: int) -> None:
     world.launcher("a")

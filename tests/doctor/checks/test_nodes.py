@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from tests.doctor.world import DoctorWorld, codes
 from webhook.doctor.checks.nodes import check
-from webhook.doctor.support.views import NODES
-from webhook.k8s.client.resources import NAMESPACES
+from webhook.k8s.client.resources import NAMESPACES, NODES_WITH_IMAGES
 
 
 async def test_nodes_that_tell_of_all_images(world: DoctorWorld) -> None:
@@ -30,7 +29,7 @@ async def test_where_nobody_opted_in_they_are_told(world: DoctorWorld) -> None:
 
 
 async def test_who_may_not_list_nodes(world: DoctorWorld) -> None:
-    world.forbid(NODES)
+    world.forbid(NODES_WITH_IMAGES)
 
     (finding,) = await world.run(check)
 

@@ -11,7 +11,7 @@ from tests.cluster.scheduler_health.pods import pod as launcher
 from tests.doctor.world import DoctorWorld, codes
 from webhook.doctor.checks.schedulers import check
 from webhook.doctor.support import views
-from webhook.k8s.client.resources import LEASES, PODS
+from webhook.k8s.client.resources import LEASES, PENDING_PODS, PODS
 from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.settings.snapshot import SchedulerHealthSettings, SchedulerSettings
 
@@ -28,7 +28,7 @@ def waiting(world: DoctorWorld, seconds: float, *conditions: str) -> None:
     created = datetime.fromtimestamp(world.clock.wall() - seconds, UTC).isoformat()
     state = {"phase": "Pending", "conditions": [{"type": one} for one in conditions]}
     meta = {"creationTimestamp": created}
-    world.server.put(views.PODS, "waits", "demo", metadata=meta, spec={"schedulerName": "kubevirt"}, status=state)
+    world.server.put(PODS, "waits", "demo", metadata=meta, spec={"schedulerName": "kubevirt"}, status=state)
 
 
 async def life(world: DoctorWorld) -> tuple[str, str]:
@@ -76,9 +76,7 @@ async def test_pods_that_nobody_tries(world: DoctorWorld, guard: SchedulerHealth
         world.namespace(namespace, labels={"kubevirt-webhook.github.io/scheduling": "enforce"})
         made = launcher(namespace)
         meta = made["metadata"] | {"creationTimestamp": created}
-        world.server.put(
-            views.PODS, meta["name"], namespace, metadata=meta, spec=made["spec"], status={"phase": "Pending"}
-        )
+        world.server.put(PODS, meta["name"], namespace, metadata=meta, spec=made["spec"], status={"phase": "Pending"})
         status = {"activePods": {meta["uid"]: ""}}
         world.server.put(ACTIVE_VMIS, "a", namespace, metadata={"uid": f"vmi-{namespace}-a"}, status=status)
 
@@ -123,7 +121,7 @@ async def test_none_is_declared(world: DoctorWorld) -> None:
 @pytest.mark.parametrize(
     ("refused", "right"),
     [
-        ((PODS, "", ""), "grant list on pods"),
+        ((PENDING_PODS, "", ""), "grant list on pods"),
         ((LEASES, "kubevirt-scheduler", "kubevirt-scheduler"), "grant get on leases.coordination.k8s.io"),
     ],
 )
@@ -138,7 +136,7 @@ async def test_rights_that_are_missing(world: DoctorWorld, refused: Any, right: 
 
 async def test_what_is_known_to_be_dead_is_told_all_the_same(world: DoctorWorld) -> None:
     world.server.remove(LEASES, "kubevirt-scheduler", "kubevirt-scheduler")
-    world.forbid(PODS)
+    world.forbid(PENDING_PODS)
 
     assert (await life(world))[0] == "unavailable"
 
@@ -163,7 +161,7 @@ async def test_one_that_runs_and_has_not_synced_is_not_one_that_is_absent(
     world: DoctorWorld, phase: str, log: str, code: str
 ) -> None:
     world.server.remove(LEASES, "kubevirt-scheduler", "kubevirt-scheduler")
-    world.server.put(views.PODS, "kubevirt-scheduler-7c9", "kubevirt-scheduler", status={"phase": phase})
+    world.server.put(PODS, "kubevirt-scheduler-7c9", "kubevirt-scheduler", status={"phase": phase})
 
     async def answer(_: web.Request) -> web.Response:
         return web.Response(text=log)

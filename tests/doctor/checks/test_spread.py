@@ -14,8 +14,7 @@ from tests.doctor.world import DoctorWorld, codes
 from webhook import names
 from webhook.doctor.checks.spread import check
 from webhook.doctor.support.finding import Finding
-from webhook.doctor.support.views import NODES, PODS
-from webhook.k8s.client.resources import NAMESPACES
+from webhook.k8s.client.resources import NAMESPACES, NODES_WITH_IMAGES, PODS
 
 
 def piled(world: DoctorWorld, nodes: int = 6, each: int = 6, **spec: Any) -> None:
@@ -143,7 +142,7 @@ async def test_no_vm_runs(world: DoctorWorld) -> None:
     assert set(by_subject(await world.run(check))) == {"NodeResourcesBalancedAllocation", "VMs"}
 
 
-@pytest.mark.parametrize("resource", [NODES, PODS, NAMESPACES])
+@pytest.mark.parametrize("resource", [NODES_WITH_IMAGES, PODS, NAMESPACES])
 async def test_what_may_not_be_listed(world: DoctorWorld, resource: Any) -> None:
     world.forbid(resource)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from webhook.doctor.spread.hosts import GuestDemand
 from webhook.doctor.spread.inventory import Inventory, take
-from webhook.doctor.support.views import ImagesNode, RunningPod
+from webhook.k8s.types.core import Node, Pod
 
 Json = dict[str, Any]
 IMAGE = "registry.example/virt-launcher:v1"
@@ -45,8 +45,8 @@ def launcher(name: str, where: str = "a", created: int = 1, **spec: Any) -> Json
 
 def taken(nodes: list[Json], pods: list[Json], *, spreading: bool = False) -> Inventory:
     return take(
-        [msgspec.convert(one, ImagesNode) for one in nodes],
-        [msgspec.convert(one, RunningPod) for one in pods],
+        [msgspec.convert(one, Node) for one in nodes],
+        [msgspec.convert(one, Pod) for one in pods],
         lambda _: spreading,
     )
 

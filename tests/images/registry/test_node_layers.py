@@ -12,15 +12,14 @@ from tests.images.registry.fake_registry import manifest
 from tests.images.registry.test_images import AMD, ImageSource, index, running, settle
 from webhook.images.index import LayerIndex
 from webhook.images.manifests import digest_of
-from webhook.images.objects import ReportedNode
 from webhook.images.registry import node_layers
 from webhook.images.registry.node_layers import NodeLayers
-from webhook.k8s.nodes import NodeView
+from webhook.k8s.types.core import Node, NodeWithoutImages
 
 WANTED = {AMD: {digest_of(b"L1"): 100}}
 
 
-def node(name: str, *digests: str, registry: str = "quay.io", addresses: tuple[str, ...] = ()) -> NodeView:
+def node(name: str, *digests: str, registry: str = "quay.io", addresses: tuple[str, ...] = ()) -> NodeWithoutImages:
     written = {
         "metadata": {"name": name},
         "status": {
@@ -29,14 +28,14 @@ def node(name: str, *digests: str, registry: str = "quay.io", addresses: tuple[s
             "addresses": [{"address": address} for address in addresses],
         },
     }
-    return msgspec.json.decode(json.dumps(written).encode(), type=ReportedNode)
+    return msgspec.json.decode(json.dumps(written).encode(), type=Node)
 
 
 def scores(index: LayerIndex) -> dict[str, int]:
     return {each["Host"]: each["Score"] for each in json.loads(index.answer(WANTED))}
 
 
-def put(nodes: NodeLayers, view: NodeView) -> None:
+def put(nodes: NodeLayers, view: NodeWithoutImages) -> None:
     nodes.put(cast("str", view.meta.name), nodes.reduce(view))
 
 
@@ -141,4 +140,4 @@ def test_nodes_that_list_fifty_images_are_counted() -> None:
 def test_the_view_is_that_of_the_watch() -> None:
     nodes: Any = NodeLayers([])
     assert nodes.resource.path() == "/api/v1/nodes"
-    assert nodes.resource.view is ReportedNode
+    assert nodes.resource.view is Node

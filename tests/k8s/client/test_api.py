@@ -9,7 +9,7 @@ import pytest
 
 from webhook.k8s.client.api import NO_QUERY, fetch_body
 from webhook.k8s.client.list_pages import fetch_list
-from webhook.k8s.client.resources import PODS
+from webhook.k8s.client.resources import PENDING_PODS
 
 LONGEST = 253
 
@@ -29,14 +29,14 @@ class Recorder:
 async def test_no_object_has_a_name_so_long_so_nobody_is_asked(name: str) -> None:
     transport: Any = Recorder()
 
-    assert await fetch_body(transport, PODS, "demo", name, 1.0) is None
-    assert await fetch_body(transport, PODS, name, "pod", 1.0) is None
-    assert await fetch_list(transport, PODS, name, "", 1.0) == ()
+    assert await fetch_body(transport, PENDING_PODS, "demo", name, 1.0) is None
+    assert await fetch_body(transport, PENDING_PODS, name, "pod", 1.0) is None
+    assert await fetch_list(transport, PENDING_PODS, name, "", 1.0) == ()
     assert transport.paths == []
 
 
 async def test_the_longest_name_is_asked_for() -> None:
     transport: Any = Recorder()
 
-    assert await fetch_body(transport, PODS, "demo", "x" * LONGEST, 1.0) is None
+    assert await fetch_body(transport, PENDING_PODS, "demo", "x" * LONGEST, 1.0) is None
     assert transport.paths == [f"/api/v1/namespaces/demo/pods/{'x' * LONGEST}"]

@@ -11,7 +11,7 @@ from aiohttp import web
 from tests.cluster.fake_apiserver import DEEP, FakeApiServer, running
 from webhook.k8s.client.api import LARGEST_ANSWER_BYTES, ApiError, TooLargeError
 from webhook.k8s.client.list_pages import PAGE_BYTES, decode_items, pages
-from webhook.k8s.client.resources import PODS
+from webhook.k8s.client.resources import PENDING_PODS
 from webhook.k8s.client.transport import KubernetesTransport, connect
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 
@@ -22,7 +22,7 @@ World = tuple[FakeApiServer, KubernetesTransport]
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with running(FakeApiServer()) as server:
         for number in range(5):
-            server.put(PODS, f"pod-{number}", "demo", status={"phase": "Pending" if number else "Running"})
+            server.put(PENDING_PODS, f"pod-{number}", "demo", status={"phase": "Pending" if number else "Running"})
         transport = await connect(server.kubeconfig(tmp_path / "kubeconfig"))
         yield server, transport
         await transport.close()
@@ -35,7 +35,7 @@ async def names_of(transport: KubernetesTransport, resource: Any, **options: Any
 
 async def test_all_pages_come(world: World) -> None:
     server, transport = world
-    listed = pages(transport, PODS, query={"fieldSelector": "status.phase=Pending"}, limit=3, seconds=5)
+    listed = pages(transport, PENDING_PODS, query={"fieldSelector": "status.phase=Pending"}, limit=3, seconds=5)
 
     found = [(page.meta.resource_version, [pod.meta.name for pod in page.items or ()]) async for page in listed]
 
@@ -47,7 +47,7 @@ async def test_a_moment_too_long_ago_is_refused(world: World) -> None:
     server.page_hook = server.compact
 
     with pytest.raises(ApiError) as caught:
-        _ = [page async for page in pages(transport, PODS, limit=2, seconds=5)]
+        _ = [page async for page in pages(transport, PENDING_PODS, limit=2, seconds=5)]
     assert caught.value.status == 410
 
 
@@ -55,10 +55,10 @@ class TestBytes:
     async def test_pages_of_large_objects_have_fewer_of_them(self, world: World) -> None:
         server, transport = world
         for number in range(60):
-            server.put(PODS, f"fat-{number:02}", "demo", metadata={"annotations": {"a": "x" * 250_000}})
-        sizes = [page.size async for page in pages(transport, PODS, limit=100, seconds=20)]
+            server.put(PENDING_PODS, f"fat-{number:02}", "demo", metadata={"annotations": {"a": "x" * 250_000}})
+        sizes = [page.size async for page in pages(transport, PENDING_PODS, limit=100, seconds=20)]
 
-        assert len(await names_of(transport, PODS)) == 65
+        assert len(await names_of(transport, PENDING_PODS)) == 65
         assert max(sizes) <= PAGE_BYTES
         # 15 MB: most pages are half full, and few were too large.
         assert len(sizes) <= 12
@@ -67,24 +67,24 @@ class TestBytes:
     async def test_pages_of_small_ones_are_as_large_as_they_may_be(self, world: World) -> None:
         server, transport = world
         for number in range(500):
-            server.put(PODS, f"small-{number}", "demo")
+            server.put(PENDING_PODS, f"small-{number}", "demo")
 
-        assert len(await names_of(transport, PODS)) == 505
+        assert len(await names_of(transport, PENDING_PODS)) == 505
         assert len(server.asked) == 6
 
     async def test_one_object_may_be_larger_than_a_page(self, world: World) -> None:
         server, transport = world
         # etcd's 1.5 MB of characters that JSON must escape.
-        server.put(PODS, "escaped", "demo", metadata={"annotations": {"a": "\u0001" * 1_500_000}})
+        server.put(PENDING_PODS, "escaped", "demo", metadata={"annotations": {"a": "\u0001" * 1_500_000}})
 
-        assert "escaped" in await names_of(transport, PODS)
+        assert "escaped" in await names_of(transport, PENDING_PODS)
 
     async def test_but_not_without_bounds(self, world: World) -> None:
         server, transport = world
-        server.put(PODS, "endless", "demo", metadata={"annotations": {"a": "x" * (LARGEST_ANSWER_BYTES + 1)}})
+        server.put(PENDING_PODS, "endless", "demo", metadata={"annotations": {"a": "x" * (LARGEST_ANSWER_BYTES + 1)}})
 
         with pytest.raises(TooLargeError, match="larger than 16 MiB"):
-            await names_of(transport, PODS)
+            await names_of(transport, PENDING_PODS)
 
 
 class TestDepth:
@@ -107,16 +107,16 @@ class TestDepth:
 
     async def test_what_is_no_list_at_all(self, world: World) -> None:
         server, transport = world
-        server.answer(PODS.path(), lambda _: web.Response(text="[" * 5000), times=9)
+        server.answer(PENDING_PODS.path(), lambda _: web.Response(text="[" * 5000), times=9)
 
         with pytest.raises(msgspec.DecodeError):
-            await names_of(transport, PODS)
+            await names_of(transport, PENDING_PODS)
 
 
 async def test_an_object_that_only_its_own_decoder_finds_too_deep_hides_no_other() -> None:
     deep = msgspec.Raw(b'{"metadata": {"name": "deep"}, "x": %s1%s}' % (b"[" * 20_000, b"]" * 20_000))
     flat = msgspec.Raw(b'{"metadata": {"name": "flat"}}')
 
-    items = await decode_items([deep, flat], msgspec.json.Decoder(PODS.view).decode)
+    items = await decode_items([deep, flat], msgspec.json.Decoder(PENDING_PODS.view).decode)
 
     assert [item.meta.name for item in items] == ["deep", "flat"]

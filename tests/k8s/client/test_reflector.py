@@ -16,7 +16,7 @@ from tests.k8s.client.reflected import PATH, reflected
 from tests.waiting import until
 from webhook.k8s.client.clock import REAL_TIME
 from webhook.k8s.client.reflector import LineBuffer, Reflector
-from webhook.k8s.client.resources import NAMESPACES, PODS
+from webhook.k8s.client.resources import NAMESPACES, PENDING_PODS
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.resources import KUBEVIRTS
 
@@ -78,12 +78,12 @@ class TestList:
         server = FakeApiServer()
         for namespace in ("demo", "other"):
             for phase in ("Pending", "Running"):
-                server.put(PODS, phase.lower(), namespace, status={"phase": phase})
+                server.put(PENDING_PODS, phase.lower(), namespace, status={"phase": phase})
         async with running(server):
             transport = await connect(server.kubeconfig(tmp_path / "config"))
             reflector = Reflector(
                 transport,
-                PODS,
+                PENDING_PODS,
                 field_selector="status.phase=Pending",
                 label_selector="app in (a,b)",
                 transform=lambda pod: msgspec.structs.replace(pod, status=None),
@@ -98,7 +98,7 @@ class TestList:
             assert kept
             assert kept.status is None
             assert {asked.query["labelSelector"] for asked in server.asked} == {"app in (a,b)"}
-            server.put(PODS, "pending", "demo", status={"phase": "Running"})
+            server.put(PENDING_PODS, "pending", "demo", status={"phase": "Running"})
             await until(lambda: len(reflector) == 1)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -7,10 +7,11 @@ from typing import Final, TypeAlias
 
 from webhook.doctor.support.finding import Finding, abbreviate, unreadable
 from webhook.doctor.support.installation import NAME, Installation
-from webhook.doctor.support.views import BUDGETS, FLOW, PODS, Deployment, InstalledPod
+from webhook.doctor.support.views import BUDGETS, FLOW, Deployment
 from webhook.errors import Unavailable
-from webhook.k8s.client.resources import Resource
+from webhook.k8s.client.resources import PODS, Resource
 from webhook.k8s.startup import StartProblem, denied_pods, worst_problem
+from webhook.k8s.types.core import Pod
 from webhook.k8s.views import Object
 from webhook.text import pluralize
 
@@ -18,7 +19,7 @@ CHECK: Final = "deployment"
 _INSTALL: Final = 'run "kubevirt-webhook install", or apply the manifests'
 _OVER: Final = ("Succeeded", "Failed")
 _SELECTOR: Final = {"labelSelector": f"app.kubernetes.io/name={NAME}"}
-_Pods: TypeAlias = tuple[InstalledPod, ...] | Unavailable
+_Pods: TypeAlias = tuple[Pod, ...] | Unavailable
 
 
 async def check(installation: Installation) -> list[Finding]:
@@ -113,7 +114,7 @@ def _check_pods(installation: Installation, read: _Pods) -> list[Finding]:
     return findings or [Finding(CHECK, "spread", subject, "ok", what)]
 
 
-def _common_node(pods: Sequence[InstalledPod]) -> str:
+def _common_node(pods: Sequence[Pod]) -> str:
     """The node that all of several pods run on; empty if there is none."""
     nodes = {pod.spec.node_name or "" for pod in pods}
     return nodes.pop() if len(pods) > 1 and len(nodes) == 1 else ""

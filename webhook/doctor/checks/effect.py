@@ -12,9 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from webhook import names
 from webhook.doctor.support.finding import Finding, Verdict, unreadable
 from webhook.doctor.support.installation import Installation
-from webhook.doctor.support.views import PODS, InstalledPod
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import ApiConnectionError, Forbidden
+from webhook.k8s.client.resources import PODS
+from webhook.k8s.types.core import Pod
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.resources import VMIS
 from webhook.text import pluralize
@@ -150,7 +151,7 @@ def _enforcing_namespaces(installation: Installation, namespaces: Iterable[Names
     }
 
 
-def _default_scheduled(launchers: Iterable[InstalledPod]) -> list[tuple[str, str]]:
+def _default_scheduled(launchers: Iterable[Pod]) -> list[tuple[str, str]]:
     """Namespace and name of the VMs whose pods the default scheduler places, each once."""
     vms: dict[tuple[str, str], None] = {}
     for pod in launchers:

@@ -10,8 +10,8 @@ from typing import Final
 from webhook import names
 from webhook.doctor.support.finding import Finding, unreadable
 from webhook.doctor.support.installation import Installation
-from webhook.doctor.support.views import NODES
 from webhook.errors import Unavailable
+from webhook.k8s.client.resources import NODES_WITH_IMAGES
 from webhook.text import pluralize
 
 CHECK: Final = "nodes"
@@ -20,10 +20,10 @@ _MAX_IMAGES: Final = 50
 
 async def check(installation: Installation) -> list[Finding]:
     """Count the nodes that report as many images as a kubelet does at most."""
-    nodes = await installation.reader.all(NODES)
+    nodes = await installation.reader.all(NODES_WITH_IMAGES)
     if isinstance(nodes, Unavailable):
         return [unreadable(CHECK, "images", nodes)]
-    full = sum(len(node.status.images or ()) >= _MAX_IMAGES for node in nodes)
+    full = sum(len(node.images) >= _MAX_IMAGES for node in nodes)
     what = f"{full}/{pluralize(len(nodes), 'node')} report {_MAX_IMAGES} or more images"
     if not full:
         return [Finding(CHECK, "all-reported", "images", "ok", what)]

@@ -15,12 +15,12 @@ from webhook.cluster.scheduler_health import DEFAULT_LEASE_SECONDS, POLL_SECONDS
 from webhook.doctor.checks import profiles
 from webhook.doctor.support.finding import Finding, Verdict, abbreviate, unreadable
 from webhook.doctor.support.installation import Installation
-from webhook.doctor.support.views import CLUSTER_ROLES, DEPLOYMENTS, SCHEDULER_PODS, Deployment, Role
+from webhook.doctor.support.views import CLUSTER_ROLES, DEPLOYMENTS, Deployment, Role
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, SchedulerHealth
 from webhook.install.schedulers.permissions import NAME, UPSTREAM_ROLES, Permission, granted, needed
 from webhook.k8s.client.api import ApiConnectionError, fetch
-from webhook.k8s.client.resources import LEASES, PODS
+from webhook.k8s.client.resources import LEASES, PENDING_PODS, PODS
 from webhook.k8s.pods import PendingPod
 from webhook.k8s.timestamps import unix_time
 from webhook.kubevirt.resources import ACTIVE_VMIS
@@ -78,7 +78,7 @@ async def _check_health(installation: Installation, scheduler: SchedulerSettings
         what = "its guard is off: VMs are assigned to it whether it is available or not"
         return [Finding(CHECK, "guard-off", subject, "ok", what)]
     pods = await installation.reader.all(
-        PODS, query={"fieldSelector": f"spec.schedulerName={scheduler.name},status.phase=Pending"}
+        PENDING_PODS, query={"fieldSelector": f"spec.schedulerName={scheduler.name},status.phase=Pending"}
     )
     failures, health = await _evaluate_health(installation, scheduler, pods)
     if failures and health.state != "unavailable":
@@ -145,7 +145,7 @@ async def _describe_unsynced(installation: Installation, scheduler: SchedulerSet
     guard = scheduler.guard
     if guard.kind != "lease":
         return ""
-    pods = await installation.reader.all(SCHEDULER_PODS, guard.namespace)
+    pods = await installation.reader.all(PODS, guard.namespace)
     for pod in () if isinstance(pods, Unavailable) else pods:
         if pod.status.phase != "Running" or not (pod.meta.name or "").startswith(guard.name):
             continue

@@ -15,9 +15,9 @@ from webhook.doctor.spread.estimate import SpreadEstimate
 from webhook.doctor.spread.inventory import Inventory, take
 from webhook.doctor.support.finding import Finding, Measurement, unreadable
 from webhook.doctor.support.installation import Installation
-from webhook.doctor.support.views import NODES, RUNNING_PODS
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import ApiConnectionError
+from webhook.k8s.client.resources import NODES_WITH_IMAGES, PODS
 from webhook.k8s.views import Namespace
 from webhook.text import pluralize
 
@@ -26,8 +26,8 @@ _SPREAD_BY_HOST: Final = ("hostname", "both")
 
 async def check(installation: Installation) -> list[Finding]:
     """Look at nodes and the pods on them."""
-    nodes = await installation.reader.all(NODES)
-    pods = await installation.reader.all(RUNNING_PODS)
+    nodes = await installation.reader.all(NODES_WITH_IMAGES)
+    pods = await installation.reader.all(PODS)
     namespaces = await installation.namespaces()
     for read in (nodes, pods, namespaces):
         if isinstance(read, Unavailable):

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 from webhook import names
 from webhook.doctor.spread import scores
 from webhook.doctor.spread.hosts import GuestDemand, Host, VmGuest
-from webhook.doctor.support.views import ImagesNode, RunningContainer, RunningPod
 from webhook.k8s.quantity import Nanos, nanos
 from webhook.k8s.timestamps import unix_time
+from webhook.k8s.types.core import Container, Node, NodeSpec, Pod
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
 from webhook.placement.demand import is_sidecar, sum_requests
 from webhook.placement.nodes import CPU, KVM_DEVICE, MEMORY, SCHEDULABLE, parse_allocatable, to_scheduler_units
@@ -62,9 +62,7 @@ class Inventory(NamedTuple):
         return [host for host in copies.values() if host.is_open or host.count]
 
 
-def take(
-    nodes: Iterable[ImagesNode], pods: Iterable[RunningPod], will_spread: Callable[[str], bool] = lambda _: False
-) -> Inventory:
+def take(nodes: Iterable[Node], pods: Iterable[Pod], will_spread: Callable[[str], bool] = lambda _: False) -> Inventory:
     """Count what nodes offer and pods request.
 
     Args:
@@ -98,13 +96,13 @@ def take(
         tuple(guests),
         image,
         sum(hosts[node.meta.name or ""].lists_image for node in opened),
-        sum(len(node.status.images or ()) >= MAX_IMAGES and _image_size(node, image) is None for node in opened),
+        sum(len(node.images) >= MAX_IMAGES and _image_size(node, image) is None for node in opened),
         scores.image_points([max(sizes)] * per_image, len(sizes) / len(nodes)) if sizes else 0,
         sum(not node.meta.label(ZONE) for node in opened),
     )
 
 
-def _settle(host: Host, pod: RunningPod) -> None:
+def _settle(host: Host, pod: Pod) -> None:
     """Leave a pod where it is; a launcher pod counts as a VM there."""
     if isinstance(vmi_owner(pod), NotLauncher):
         host.add(_demand(pod))
@@ -112,9 +110,10 @@ def _settle(host: Host, pod: RunningPod) -> None:
         host.add_guest(_guest(pod))
 
 
-def _host(node: ImagesNode, image: str) -> Host:
-    allocatable = parse_allocatable(node.status.allocatable or {})
-    taints = {taint.effect for taint in node.spec.taints or ()}
+def _host(node: Node, image: str) -> Host:
+    allocatable = parse_allocatable(node.allocatable)
+    spec = node.spec or NodeSpec()
+    taints = {taint.effect for taint in spec.taints or ()}
     return Host(
         node.meta.name or "",
         max(0, allocatable.get(CPU, 0)),
@@ -123,17 +122,17 @@ def _host(node: ImagesNode, image: str) -> Host:
         _pods(node),
         lists_image=_image_size(node, image) is not None,
         labels=node.meta.labels or {},
-        is_open=node.meta.label(SCHEDULABLE) == "true" and not node.spec.unschedulable and taints.isdisjoint(_CLOSING),
+        is_open=node.meta.label(SCHEDULABLE) == "true" and not spec.unschedulable and taints.isdisjoint(_CLOSING),
     )
 
 
-def _pods(node: ImagesNode) -> int:
-    written = (node.status.allocatable or {}).get("pods")
+def _pods(node: Node) -> int:
+    written = node.allocatable.get("pods")
     amount = None if written is None else nanos(written)
     return _DEFAULT_PODS if amount is None else amount // 10**9
 
 
-def _guest(pod: RunningPod, *, is_spread: bool = False) -> VmGuest:
+def _guest(pod: Pod, *, is_spread: bool = False) -> VmGuest:
     spec = pod.spec
     has = any(constraint.topology_key == HOSTNAME for constraint in spec.topology_spread_constraints or ())
     return VmGuest(
@@ -148,7 +147,7 @@ def _guest(pod: RunningPod, *, is_spread: bool = False) -> VmGuest:
     )
 
 
-def _demand(pod: RunningPod) -> GuestDemand:
+def _demand(pod: Pod) -> GuestDemand:
     requested, scored = _total(pod, {}), _total(pod, _ASSUMED)
     return GuestDemand(
         _amount(requested, CPU),
@@ -163,10 +162,10 @@ def _amount(amounts: Nanos, resource: str) -> int:
     return max(0, to_scheduler_units(resource, amounts.get(resource, 0)))
 
 
-def _total(pod: RunningPod, assumed: Nanos) -> Nanos:
+def _total(pod: Pod, assumed: Nanos) -> Nanos:
     """What a pod requests, where its containers request what is assumed of them unless they say."""
 
-    def requests(container: RunningContainer) -> Nanos:
+    def requests(container: Container) -> Nanos:
         return {**assumed, **container.requests}
 
     spec = pod.spec
@@ -178,7 +177,7 @@ def _total(pod: RunningPod, assumed: Nanos) -> Nanos:
     )
 
 
-def _image(launchers: Sequence[RunningPod]) -> tuple[str, int]:
+def _image(launchers: Sequence[Pod]) -> tuple[str, int]:
     """The image of most launcher pods' containers, and in how many containers of such a pod it is."""
     launchers_by_image = Counter(
         (container.image, sum(other.image == container.image for other in _containers(pod)))
@@ -192,14 +191,14 @@ def _image(launchers: Sequence[RunningPod]) -> tuple[str, int]:
     return image or "", number
 
 
-def _containers(pod: RunningPod) -> list[RunningContainer]:
+def _containers(pod: Pod) -> list[Container]:
     return [*(pod.spec.init_containers or ()), *(pod.spec.containers or ())]
 
 
-def _image_size(node: ImagesNode, image: str) -> int | None:
+def _image_size(node: Node, image: str) -> int | None:
     """The size of an image as a node lists it; None: it does not."""
     if not image:
         return None
     # kube-scheduler itself adds the tag that a container runtime would (imagelocality, normalizedImageName).
     wanted = image if ":" in image.rpartition("/")[2] else f"{image}:latest"
-    return next((listed.size_bytes or 0 for listed in node.status.images or () if wanted in (listed.names or ())), None)
+    return next((listed.size_bytes or 0 for listed in node.images if wanted in (listed.names or ())), None)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Final
 
 import msgspec
 
 from webhook import names
 from webhook.k8s.client.resources import Resource
-from webhook.k8s.nodes import NodeSpec
-from webhook.k8s.quantity import ResourceList
-from webhook.k8s.startup import StartingPod
-from webhook.k8s.types.core import Container, ResourceRequirements
-from webhook.k8s.types.scheduling import TopologySpreadConstraint
+from webhook.k8s.types.core import PodSpec
 from webhook.k8s.types.selectors import LabelSelector
 from webhook.k8s.views import Condition, Object, ObjectMeta, View
 
@@ -69,38 +64,10 @@ class InstalledWebhookConfiguration(Object, frozen=True):
         return [entry for entry in self.entries if entry.name.endswith(f".{names.DOMAIN}")]
 
 
-class KeySelector(View, frozen=True):
-    """``configMap`` of a volume: the ConfigMap by name."""
-
-    name: str | None = None
-
-
-class InstalledVolume(View, frozen=True):
-    """One of the volumes of the server's pods."""
-
-    config_map: KeySelector | None = None
-
-
-class InstalledContainer(View, frozen=True):
-    """One of the containers of the server's, or of a scheduler's, pods."""
-
-    image: str | None = None
-    args: list[str] | None = None
-
-
-class InstalledPodSpec(View, frozen=True):
-    """``spec`` of a Pod, or of a Deployment's template."""
-
-    scheduler_name: str | None = None
-    node_name: str | None = None
-    containers: list[InstalledContainer] | None = None
-    volumes: list[InstalledVolume] | None = None
-
-
 class Template(View, frozen=True):
     """``spec.template`` of a Deployment."""
 
-    spec: InstalledPodSpec = InstalledPodSpec()
+    spec: PodSpec = PodSpec()
 
 
 class DeploymentSpec(View, frozen=True):
@@ -125,18 +92,6 @@ class Deployment(Object, frozen=True):
     status: DeploymentStatus = DeploymentStatus()
 
 
-class PodPhase(View, frozen=True):
-    """``status`` of a Pod, as far as it shows whether the pod runs."""
-
-    phase: str | None = None
-
-
-class InstalledPod(StartingPod, frozen=True):
-    """A Pod (core/v1), as far as it shows what runs where, and why it does not."""
-
-    spec: InstalledPodSpec = InstalledPodSpec()
-
-
 class ConfigMap(Object, frozen=True):
     """A ConfigMap (core/v1): the settings of the server or of a scheduler."""
 
@@ -154,57 +109,6 @@ class InstalledCaSecret(Object, frozen=True):
     """The Secret (core/v1) of the managed CA."""
 
     data: CaData | None = None
-
-
-class NodeImage(View, frozen=True):
-    """One of the ``status.images`` of a Node. Nodes have many in common, so each name is kept in memory once."""
-
-    names: tuple[str, ...] | None = None
-    size_bytes: int | None = None
-
-    def __post_init__(self) -> None:
-        """Keep one copy of each name."""
-        msgspec.structs.force_setattr(self, "names", tuple(map(sys.intern, self.names or ())))
-
-
-class ImagesStatus(View, frozen=True):
-    """``status`` of a Node: what it offers, and the images that it lists."""
-
-    images: list[NodeImage] | None = None
-    allocatable: ResourceList | None = None
-
-
-class ImagesNode(Object, frozen=True):
-    """A Node (core/v1), as the scores of kube-scheduler see it."""
-
-    spec: NodeSpec = NodeSpec()
-    status: ImagesStatus = ImagesStatus()
-
-
-class RunningContainer(Container, frozen=True):
-    """One of the containers of a Pod, with its image and what it requests."""
-
-    image: str | None = None
-
-
-class RunningSpec(View, frozen=True):
-    """``spec`` of a Pod, as the scores of kube-scheduler see it."""
-
-    scheduler_name: str | None = None
-    node_name: str | None = None
-    node_selector: dict[str, str] | None = None
-    containers: list[RunningContainer] | None = None
-    init_containers: list[RunningContainer] | None = None
-    resources: ResourceRequirements | None = None
-    overhead: ResourceList | None = None
-    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
-
-
-class RunningPod(Object, frozen=True):
-    """A pod, with what it requests of its node."""
-
-    spec: RunningSpec = RunningSpec()
-    status: PodPhase = PodPhase()
 
 
 class PolicyRule(View, frozen=True):
@@ -267,10 +171,6 @@ CONFIGURATIONS: Final = {
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", True, Deployment)
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
 SECRETS: Final = Resource("", "v1", "secrets", "Secret", True, InstalledCaSecret)
-PODS: Final = Resource("", "v1", "pods", "Pod", True, InstalledPod)
-SCHEDULER_PODS: Final = Resource("", "v1", "pods", "Pod", True, StartingPod)
-NODES: Final = Resource("", "v1", "nodes", "Node", False, ImagesNode)
-RUNNING_PODS: Final = Resource("", "v1", "pods", "Pod", True, RunningPod)
 BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, Object)
 FLOW: Final = tuple(
     Resource("flowcontrol.apiserver.k8s.io", "v1", f"{kind.lower()}s", kind, False, Object)

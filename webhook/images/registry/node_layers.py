@@ -8,11 +8,11 @@ from typing import Final, cast
 
 from webhook.images.index import LayerIndex, PlatformImage
 from webhook.images.manifests import ImageReference
-from webhook.images.objects import NodeImages, ReportedNode, images_of, references_of
+from webhook.images.objects import NodeImages, images_of, references_of
 from webhook.images.registry.addresses import OwnAddresses
 from webhook.images.registry.images import Images
-from webhook.k8s.client.resources import Resource
-from webhook.k8s.nodes import NodeView
+from webhook.k8s.client.resources import NODES
+from webhook.k8s.types.core import Node, NodeWithoutImages
 
 # Between two looks at images whose layers are still unknown: fetches fail, and may succeed later.
 SWEEP_SECONDS: Final = 30.0
@@ -38,7 +38,7 @@ class NodeLayers:
         self._references: Final[dict[str, ImageReference]] = {}
         self._waiting: Final[dict[str, set[PlatformImage]]] = {}
         self._images: Images | None = None
-        self.resource: Final = Resource("", "v1", "nodes", "Node", False, cast("type[NodeView]", ReportedNode))
+        self.resource: Final = NODES.decoded_as(cast("type[NodeWithoutImages]", Node))
         self.index: Final = LayerIndex()
         self.own: Final = OwnAddresses()
         self.cut: Final[set[str]] = set()
@@ -52,9 +52,9 @@ class NodeLayers:
         """Images on nodes whose layers are not known."""
         return self.index.unknown_images
 
-    def reduce(self, view: NodeView) -> object:
+    def reduce(self, view: NodeWithoutImages) -> object:
         """What is kept of a node; see `NodeImages`."""
-        node = cast("ReportedNode", view)
+        node = cast("Node", view)
         return images_of(node, list(references_of(node, self._registries)))
 
     def put(self, name: str, kept: object) -> None:

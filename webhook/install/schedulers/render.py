@@ -20,8 +20,8 @@ from webhook.install.registration import Manifest
 from webhook.install.schedulers.permissions import Permission, as_rules, missing_reads
 from webhook.install.shortage import no_answer
 from webhook.k8s.client.api import ApiConnectionError, Requests, Transport
-from webhook.k8s.client.resources import Resource
-from webhook.k8s.views import Object, Unstructured
+from webhook.k8s.client.resources import POD_METADATA
+from webhook.k8s.views import Unstructured
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
 from webhook.text import pluralize
 
@@ -328,9 +328,6 @@ def _with_image(deployment: Manifest, text: str, image: str, *, is_openshift: bo
     return deployment
 
 
-_WAITING_PODS: Final = Resource("", "v1", "pods", "Pod", True, Object)
-
-
 class Users(msgspec.Struct, frozen=True):
     """How many objects name a scheduler.
 
@@ -369,7 +366,7 @@ async def count_users(api: Transport, scheduler: str) -> Users:
         async for vmi in found:
             vmis += _names(vmi, scheduler)
     waiting = {"fieldSelector": f"spec.schedulerName={scheduler},spec.nodeName=,status.phase=Pending"}
-    async with aclosing(all_of(api, _WAITING_PODS, query=waiting)) as found:
+    async with aclosing(all_of(api, POD_METADATA, query=waiting)) as found:
         async for _ in found:
             pods += 1
     return Users(vms, vmis, pods)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from webhook.k8s.nodes import NodeView
 from webhook.k8s.pods import PendingPod
+from webhook.k8s.types.core import Node, NodeWithoutImages, Pod
 from webhook.k8s.views import Lease, Namespace, Object, PartialObjectMetadata, Unstructured
 
 V = TypeVar("V", bound=Object)
+W = TypeVar("W", bound=Object)
 
 
 class Resource(msgspec.Struct, Generic[V], frozen=True):
@@ -29,6 +31,10 @@ class Resource(msgspec.Struct, Generic[V], frozen=True):
     view: type[V]
     keep: Callable[[V], V | None] | None = None
 
+    def decoded_as(self, view: type[W], keep: Callable[[W], W | None] | None = None) -> Resource[W]:
+        """The same kind with another view, and what lists keep of that."""
+        return Resource(self.group, self.version, self.plural, self.kind, self.namespaced, view, keep)
+
     @property
     def api_version(self) -> str:
         """The ``apiVersion`` of the resource's objects: ``GROUP/VERSION``, or the version alone for the core group."""
@@ -41,9 +47,20 @@ class Resource(msgspec.Struct, Generic[V], frozen=True):
         return f"{root}{inside}/{self.plural}" + (f"/{name}" if name else "")
 
 
-NODES: Final = Resource("", "v1", "nodes", "Node", False, NodeView)
+def _share_image_names(node: Node) -> Node:
+    """Nodes have many images in common, so lists keep one copy of each name."""
+    for image in node.images:
+        if image.names:
+            image.names[:] = map(sys.intern, image.names)
+    return node
+
+
+NODES: Final = Resource("", "v1", "nodes", "Node", False, NodeWithoutImages)
+NODES_WITH_IMAGES: Final = NODES.decoded_as(Node, _share_image_names)
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", False, Namespace)
-PODS: Final = Resource("", "v1", "pods", "Pod", True, PendingPod)
+PODS: Final = Resource("", "v1", "pods", "Pod", True, Pod)
+PENDING_PODS: Final = PODS.decoded_as(PendingPod)
+POD_METADATA: Final = PODS.decoded_as(PartialObjectMetadata)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)
 # Written, not read. Events of this group carry a series, which is what repeats of the same become.
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event", True, PartialObjectMetadata)
@@ -51,4 +68,4 @@ POLICY_REPORTS: Final = Resource(
     "wgpolicyk8s.io", "v1alpha2", "policyreports", "PolicyReport", True, PartialObjectMetadata
 )
 # As the background scan reads them.
-UNSTRUCTURED_PODS: Final = Resource("", "v1", "pods", "Pod", True, Unstructured)
+UNSTRUCTURED_PODS: Final = PODS.decoded_as(Unstructured)
