@@ -278,6 +278,7 @@ REVIEW: Final[Examples] = {
     review.other_subresource: (("status",), (None,)),
     review.no_object: (("DELETE",),),
     review.internal_error: ((VM_UID,),),
+    review.overloaded: (("kubevirt-webhook has more reviews than it can evaluate",),),
     review.too_deep: NOTHING,
     review.not_evaluable: (("VirtualMachine", review.too_deep(), Code.INVALID_OBJECT),),
     review.correct_the_object: ((review.not_evaluable("VirtualMachine", review.too_deep(), Code.INVALID_OBJECT),),),
