@@ -22,8 +22,9 @@ from tests.cli.clusters import put
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.policies.migration.world import facts
 from tests.review.memory import MemoryCluster
-from tests.server.conftest import SlowCluster
+from tests.server.conftest import SlowCluster, guessers
 from tests.waiting import break_off, until
+from webhook.admission.wire import UserInfo
 from webhook.cluster.live import LiveCluster
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
@@ -35,6 +36,7 @@ from webhook.policies.common import accounts
 from webhook.policies.migration.answer import SCHEMA
 from webhook.server import authorizer, tls
 from webhook.server.authorizer import MAX_IN_FLIGHT
+from webhook.server.edge import BURST
 from webhook.server.explain import MAX_QUERY, PATH, explaining, question
 
 ASKED = f"{PATH}?namespace=demo&name=web01&to=zone=a"
@@ -223,6 +225,23 @@ async def test_only_some_are_answered_at_a_time(listening: Open, monkeypatch: py
 
     assert [status for status, _ in await asyncio.gather(*first)] == [200] * SHARE
     assert (await asking.get())[0] == 200
+
+
+async def test_made_up_tokens_at_one_address_keep_no_admin_at_another_waiting(listening: Open) -> None:
+    admin = UserInfo("alice", "u1", [], {})
+    rights: dict[Key[Any], object] = {
+        accounts.access(admin, "get", "kubevirt.io", "virtualmachineinstances", "demo", "web01"): True,
+        accounts.access(admin, "list", "", "nodes"): True,
+        accounts.access(admin, "get", "", "persistentvolumeclaims", "demo"): True,
+        accounts.access(admin, "get", "", "persistentvolumes"): True,
+    }
+    cluster = memory({TokenKey(TOKEN): admin, **rights})
+    asking = await listening(cluster, "0.0.0.0:0")
+    async with guessers(asking.url + ASKED, cluster) as statuses:
+        answers = [(await asking.get(**BEARER))[0] for _ in range(BURST)]
+
+    assert answers == [200] * BURST
+    assert 200 not in statuses
 
 
 async def test_an_address_that_is_taken(listening: Open) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.builders import installed
 from tests.policies.migration.explaining import CLAIMED, stored
 from tests.policies.migration.world import facts, vmi
+from tests.server.conftest import guessers
 from tests.server.page.samples import HOSTILE, Opened, labeled, record
 from tests.waiting import until
 from webhook.admission.decision import Change, Reason
@@ -19,7 +20,9 @@ from webhook.errors import Unavailable
 from webhook.facts import AccessKey, Key, KubeVirtKey, NamespaceKey, ObjectKey, SchedulerHealth, SchedulerKey, TokenKey
 from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.common import accounts
+from webhook.server import edge
 from webhook.server.authorizer import MAX_IN_FLIGHT
+from webhook.server.edge import BURST, BURST_OF_ALL
 from webhook.server.page.listener import HEADERS
 from webhook.server.page.overview import NamespaceTable
 
@@ -240,6 +243,19 @@ async def test_few_pages_are_made_at_once(page: Opened, monkeypatch: pytest.Monk
     assert (await opened.get("/page/style.css"))[0] == 200
     release.set()
     assert [status for status, _ in await asyncio.gather(*waiting)] == [200] * SHARE
+
+
+async def test_made_up_tokens_at_one_address_keep_no_admin_at_another_waiting(
+    page: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge, "BURST", BURST)
+    monkeypatch.setattr(edge, "BURST_OF_ALL", BURST_OF_ALL)
+    opened = await page(signed_in(), "0.0.0.0:0")
+    async with guessers(f"{opened.url}/page", opened.cluster) as statuses:
+        answers = [(await opened.get(path, token="GOOD"))[0] for path in ["/page", MATRIX] * (BURST // 2)]
+
+    assert answers == [200] * BURST
+    assert 200 not in statuses
 
 
 # -- hostile -----------------------------------------------------------------------------------------------------------
