@@ -18,7 +18,7 @@ from webhook.facts import Key, NamespaceKey, SchedulerKey, VmiKey
 from webhook.k8s.views import Namespace, ObjectMeta
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer
-from webhook.server.background.event_observer import event_of
+from webhook.server.background.events import event_of
 from webhook.settings.snapshot import InstancetypeSettings, Settings
 
 DISKS = {"devices": {"disks": [{"name": "root", "disk": {}}, {"name": "d", "disk": {}}]}}

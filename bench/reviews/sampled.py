@@ -34,7 +34,6 @@ PARTS: Final = {
     "webhook.admission.lines": "audit line",
     "webhook.admission.credentials": "audit line",
     "webhook.server.ops": "metrics",
-    "webhook.server.tallies": "metrics",
     "webhook.server.edge": "connection",
     "webhook.server.request": "connection",
     "webhook.server.app": "connection",

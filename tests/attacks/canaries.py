@@ -23,7 +23,7 @@ from webhook.facts import Key, NamespaceKey
 from webhook.k8s.views import Namespace
 from webhook.review.endpoints import BY_PATH, ENDPOINTS
 from webhook.review.reviewer import Evaluation, Reviewer
-from webhook.server.background.event_observer import event_of
+from webhook.server.background.events import event_of
 from webhook.settings.snapshot import Settings
 
 CANARY = "canary-7d1f"

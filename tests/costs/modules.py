@@ -10,12 +10,8 @@ from typing import Final
 # With what `serve` imports later on, as soon as it knows that it serves a cluster.
 _SERVE: Final = (
     *("webhook.cli.main", "webhook.cli.serve", "uvloop", "webhook.server.runtime.serve", "webhook.cluster.live"),
-    *(
-        "webhook.k8s.client.transport",
-        "webhook.server.background.drift.scanner",
-        "webhook.server.background.drift.policy_reports",
-    ),
-    *("webhook.server.background.event_recorder", "webhook.server.background.fidelity"),
+    *("webhook.k8s.client.transport", "webhook.server.background.drift"),
+    *("webhook.server.background.events", "webhook.server.background.fidelity"),
 )
 _PROGRAM: Final = f"""
 import json, sys

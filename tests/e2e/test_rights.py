@@ -11,8 +11,8 @@ from pathlib import Path
 from tests.cluster.fake_apiserver import FakeClock
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.config import DEFAULTS
-from webhook.server.background.drift.policy_reports import Reports
-from webhook.server.background.event_recorder import WINDOW_SECONDS, Event, EventWriter
+from webhook.server.background.drift import Reports
+from webhook.server.background.events import WINDOW_SECONDS, Event, EventWriter
 from webhook.server.background.fidelity import FidelityCheck
 from webhook.settings.snapshot import FidelitySettings
 

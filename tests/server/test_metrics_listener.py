@@ -21,7 +21,7 @@ from webhook.facts import AccessKey, Key, TokenKey
 from webhook.policies.common import accounts
 from webhook.server import authorizer, edge, ops, tls
 from webhook.server.authorizer import MAX_KEPT, MAX_QUESTIONS
-from webhook.server.rendering import Rendering
+from webhook.server.ops import Rendering
 
 PROMETHEUS = UserInfo("system:serviceaccount:monitoring:prometheus", "u1", ["system:serviceaccounts"], {"k": ["v"]})
 # Of one client.

@@ -21,8 +21,7 @@ from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Reviewer
 from webhook.server import edge
 from webhook.server.edge import Limits, Server, serving, split_address
-from webhook.server.ops import Metrics, MetricsState, Ops
-from webhook.server.rendering import Rendering
+from webhook.server.ops import Metrics, MetricsState, Ops, Rendering
 
 PODS = "/mutate/scheduling/pods/enforce"
 Logged = list[tuple[str, str, BaseException]]

@@ -1,18 +1,27 @@
-"""Health and metrics: on one plain HTTP listener, or metrics on another one for permitted users alone."""
+"""Health and metrics: what is counted, how it is rendered, and the listeners that answer with it.
+
+Counters and histograms whose numbers are plain integers until a scrape.
+
+prometheus_client takes a lock and five calls for each count, and a review counts three times. Here all counting happens
+on the event loop, and so does collecting.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from webhook import __version__
 from webhook.admission.wire import is_dry_run
@@ -21,11 +30,159 @@ from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation
 from webhook.server.authorizer import Authorizer, CrashObserver, GuardedApplication, RequestDenied
 from webhook.server.edge import Connection, serving
-from webhook.server.rendering import Rendering
 from webhook.server.request import Answer, HttpRequest, header_lines
-from webhook.server.tallies import CounterTally, LatencyTally
 from webhook.settings.address import is_loopback
 from webhook.text import visible
+
+Labels = tuple[str, ...]
+
+
+class CounterTally(Collector):
+    """A counter with labels.
+
+    Args:
+        name: the name of the metric, without ``_total``.
+        text: its help.
+        labels: their names.
+        known: label values that are shown before anything was counted.
+
+    Attributes:
+        counts: counts by label values; callers add to them directly, for a method would be most of the cost.
+    """
+
+    def __init__(self, name: str, text: str, labels: Labels, known: Iterable[Labels] = ()) -> None:
+        self._name: Final = name
+        self._text: Final = text
+        self._labels: Final = labels
+        self._created: Final = time.time()
+        self.counts: Final[dict[Labels, int]] = dict.fromkeys(known, 0)
+
+    def describe(self) -> Iterable[Metric]:
+        """The metric family without numbers, for prometheus_client at the registration."""
+        yield CounterMetricFamily(self._name, self._text, labels=self._labels)
+
+    def collect(self) -> Iterable[Metric]:
+        """The metric family, for prometheus_client at a scrape."""
+        family = CounterMetricFamily(self._name, self._text, labels=self._labels)
+        for values, count in self.counts.items():
+            family.add_metric(values, count, created=self._created)
+        yield family
+
+
+class Latencies:
+    """How long the requests of one endpoint took; callers add to both directly, as for a `CounterTally`.
+
+    Args:
+        buckets: how many there are.
+
+    Attributes:
+        counts: requests in each bucket; the last is beyond all bounds.
+        total: the time of all requests, in seconds.
+    """
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self, buckets: int) -> None:
+        self.counts = [0] * (buckets + 1)
+        self.total = 0.0
+
+
+class LatencyTally(Collector):
+    """A histogram with one label.
+
+    Args:
+        name: the name of the metric.
+        text: its help.
+        label: its name.
+        values: the values of the label.
+        bounds: the upper bounds of the buckets in seconds, ascending.
+    """
+
+    def __init__(self, name: str, text: str, label: str, values: Iterable[str], bounds: Sequence[float]) -> None:
+        self._name: Final = name
+        self._text: Final = text
+        self._label: Final = label
+        self._created: Final = time.time()
+        self._bounds: Final = [
+            floatToGoString(bound)  # type: ignore[no-untyped-call]
+            for bound in (*bounds, float("inf"))
+        ]
+        self.latencies: Final = {value: Latencies(len(bounds)) for value in values}
+
+    def describe(self) -> Iterable[Metric]:
+        """The metric family without numbers, for prometheus_client at the registration."""
+        yield HistogramMetricFamily(self._name, self._text, labels=(self._label,))
+
+    def collect(self) -> Iterable[Metric]:
+        """The metric family, for prometheus_client at a scrape."""
+        family = HistogramMetricFamily(self._name, self._text, labels=(self._label,))
+        for value, latencies in self.latencies.items():
+            below = 0
+            buckets = []
+            for bound, count in zip(self._bounds, latencies.counts, strict=True):
+                below += count
+                buckets.append((bound, float(below)))
+            family.add_metric((value,), buckets, latencies.total)
+            family.add_sample(f"{self._name}_created", {self._label: value}, self._created)
+        yield family
+
+
+# Scrapers come every few seconds at most; what several of them get may be as old as this.
+KEPT_SECONDS: Final = 1.0
+
+
+class _Family(CollectorRegistry):
+    """A registry of one metric."""
+
+    def __init__(self, metric: Metric) -> None:
+        super().__init__()
+        self._metric: Final = metric
+
+    def collect(self) -> Iterable[Metric]:
+        """The metric."""
+        return (self._metric,)
+
+
+class Rendering:
+    """The text of a registry.
+
+    Args:
+        registry: the metrics.
+
+    Attributes:
+        count: how often it was rendered.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry: Final = registry
+        self._text = b""
+        self._until = float("-inf")
+        self._running: asyncio.Task[bytes] | None = None
+        self.count = 0
+
+    async def text(self) -> bytes:
+        """The text, at most `KEPT_SECONDS` old."""
+        if asyncio.get_running_loop().time() < self._until:
+            return self._text
+        if self._running is None:
+            self._running = asyncio.create_task(self._render(), name="metrics")
+        # One who goes must not take it from the others.
+        return await asyncio.shield(self._running)
+
+    async def _render(self) -> bytes:
+        try:
+            self.count += 1
+            parts = []
+            for metric in self._registry.collect():
+                parts.append(generate_latest(_Family(metric)))
+                # Reviews come between: all of it in one go would hold them up for many times what one takes.
+                await asyncio.sleep(0)
+            self._text = b"".join(parts)
+            self._until = asyncio.get_running_loop().time() + KEPT_SECONDS
+            return self._text
+        finally:
+            self._running = None
+
 
 # From half a millisecond, which is a usual review, to the API server's longest timeout.
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)

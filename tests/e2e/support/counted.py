@@ -5,7 +5,7 @@ scrapes cost little, would have each of them wait for a second (`tests/server/te
 """
 
 from webhook.cli.main import main
-from webhook.server import rendering
+from webhook.server import ops as rendering
 
 if __name__ == "__main__":
     rendering.KEPT_SECONDS = 0.0  # type: ignore[misc]

@@ -24,7 +24,7 @@ from webhook.server import edge
 from webhook.server.authorizer import MAX_IN_FLIGHT
 from webhook.server.edge import BURST, BURST_OF_ALL
 from webhook.server.page.listener import HEADERS
-from webhook.server.page.overview import NamespaceTable
+from webhook.server.page.views import NamespaceTable
 
 ALICE = UserInfo("alice", "u1", [], {})
 MAY = accounts.access_to_path(ALICE, "get", "/page")

@@ -1,9 +1,132 @@
+"""What the page keeps of decisions: which ones, how many, and how much of each."""
+
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.server.page.samples import Sunk, record
-from webhook.server.page.recorder import DecisionRecorder
+from webhook.admission.decision import Change, Reason
+from webhook.server.page import recorder as counts
+from webhook.server.page.recorder import (
+    MAX_CHARACTERS,
+    MAX_NAME,
+    OTHERS,
+    DayCounts,
+    DecisionLog,
+    DecisionRecorder,
+    shown_decision,
+)
+
+
+def test_the_latest_come_first_and_the_oldest_go() -> None:
+    log = DecisionLog(capacity=3, namespace_capacity=3)
+    for name in "abcd":
+        log.add(record(name=name))
+
+    assert [each.name for each in log.latest()] == ["d", "c", "b"]
+    assert [each.name for each in log.latest(lambda each: each.name != "c")] == ["d", "b"]
+    assert log.get(1) is None
+    found = log.get(4)
+    assert found and (found.name, found.policy, found.resource) == ("d", "scheduling", "pods")
+
+
+def test_one_namespace_cannot_push_out_the_others() -> None:
+    log = DecisionLog(capacity=8, namespace_capacity=2)
+    log.add(record(namespace="quiet", name="asked-about"))
+    for number in range(100):
+        log.add(record(namespace="loud", name=str(number)))
+
+    assert [each.name for each in log.latest()] == ["99", "98", "asked-about"]
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=60), st.integers(1, 8), st.integers(1, 8))
+def test_there_are_never_more_than_there_may_be(namespaces: list[str], capacity: int, of_one: int) -> None:
+    log = DecisionLog(capacity, of_one)
+    for namespace in namespaces:
+        log.add(record(namespace=namespace))
+        shown = [each.namespace for each in log.latest()]
+        assert len(shown) == len(log) <= capacity
+        assert all(shown.count(each) <= of_one for each in "abc")
+        assert shown[0] == namespace
+    # Nothing is remembered of namespaces that have no decision any more.
+    assert set(log._by_namespace) == {each.namespace for each in log.latest()}
+
+
+def size(value: Any) -> int:
+    return len(msgspec.json.encode(value))
+
+
+@pytest.mark.parametrize("long", ["x" * 2_000_000, "x" * 64 * 1024])
+def test_a_decision_is_bounded_whatever_the_object_is(long: str) -> None:
+    changes = [Change((long, long), {long: long}, [long], "scheduler-injected") for _ in range(200)]
+    reasons = [Reason("scheduler-injected", long) for _ in range(200)]
+    shown = shown_decision(1, record(namespace=long, name=long, reasons=reasons, changes=changes, user=long, uid=long))
+
+    assert size(shown) < MAX_CHARACTERS + 16_000
+    assert (len(shown.name), len(shown.user)) == (MAX_NAME, MAX_NAME)
+    assert len(shown.changes) + shown.left_out == 200
+
+
+def test_changes_are_those_of_the_audit_record() -> None:
+    changes = [Change(("spec", "schedulerName"), "a", "b", "c"), Change(("spec", "x"), None, {"k": [1]}, "c")]
+    one, other = shown_decision(1, record(changes=changes)).changes
+
+    assert (one.path, one.old, one.new) == ("spec.schedulerName", "a", "b")
+    assert (other.old, other.new) == (None, '{"k":[1]}')
+
+
+def test_decisions_are_counted_by_what_was_decided() -> None:
+    found = DayCounts()
+    for decision in ("patched", "denied", "patched", "skipped"):
+        found.add(record(decision=decision))
+
+    assert found.of("demo", "scheduling") == {"patched": 2, "denied": 1, "skipped": 1}
+    assert found.of("demo", "migration") == found.of("other", "scheduling") == {}
+    assert found.total == {"patched": 2, "denied": 1, "skipped": 1}
+
+
+def test_dry_runs_are_not_counted() -> None:
+    found = DayCounts()
+    found.add(record(dry_run=True))
+
+    assert not found.total
+
+
+def test_a_new_day_begins_at_zero() -> None:
+    found = DayCounts()
+    found.add(record(time="2026-01-31T23:59:59.999999Z"))
+    found.add(record(time="2026-02-01T00:00:00.000000Z", name="b"))
+
+    assert (found.day, found.total) == ("2026-02-01", {"patched": 1})
+
+
+def test_invented_namespaces_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "MAX_NAMESPACES", 3)
+    found = DayCounts()
+    for number in range(10):
+        found.add(record(namespace=f"n{number}"))
+
+    assert sorted(found.namespaces()) == [OTHERS, "n0", "n1", "n2"]
+    assert found.of(OTHERS, "scheduling")["patched"] == 7
+
+
+def test_invented_names_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = DayCounts()
+    found.add(record(namespace="x" * 2_000_000))
+
+    assert [len(name) for name in found.namespaces()] == [MAX_NAME]
+
+
+def test_namespaces_where_all_was_skipped_are_not_worth_a_row() -> None:
+    found = DayCounts()
+    found.add(record(decision="skipped"))
+
+    assert list(found.namespaces()) == []
 
 
 def test_records_go_on_and_are_kept_unless_they_were_skipped() -> None:

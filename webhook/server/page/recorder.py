@@ -1,13 +1,243 @@
-"""Takes what the page shows from the audit records of a running server."""
+"""Decisions for the page: the latest ones and the counts of the day, from the audit records of a running server."""
 
 from __future__ import annotations
 
 import logging
-from typing import Final
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
-from webhook.admission.audit import Record, Sink
-from webhook.server.page.counts import DayCounts
-from webhook.server.page.decisions import DecisionLog
+import msgspec
+
+from webhook.admission.audit import Label, Record, Sink
+from webhook.admission.decision import Change, Reason
+from webhook.names import Mode, Policy
+from webhook.review.endpoints import BY_PATH
+from webhook.text import shorten
+
+CAPACITY: Final = 400
+# So many of them may be of one namespace while others need the room: a tenant who creates objects in a loop must not
+# push out what other tenants ask about.
+NAMESPACE_CAPACITY: Final = CAPACITY // 4
+# Of all texts of one decision together: all decisions take a few MB at most.
+MAX_CHARACTERS: Final = 16 * 1024
+MAX_NAME: Final = 253
+_MAX_TEXT: Final = 4096
+_MAX_REASONS: Final = 20
+_MAX_CHANGES: Final = 40
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class ShownChange(msgspec.Struct, frozen=True):
+    """A change of the object.
+
+    Attributes:
+        path: where it is in the object, joined by dots.
+        old: the value before, as JSON, or as it is where it is a text; None: there was none.
+        new: the value after; None: it is removed.
+        reason: the code of the reason that led to it.
+    """
+
+    path: str
+    old: str | None
+    new: str | None
+    reason: str
+
+
+class ShownDecision(msgspec.Struct, frozen=True):
+    """One decision, bounded in size.
+
+    Attributes:
+        number: its place in the order of this server's decisions, from 1.
+        time: when it was made; RFC 3339 in UTC.
+        endpoint: the path of the endpoint.
+        policy: the policy of the endpoint.
+        resource: plural name of the objects' resource.
+        left_out: changes that are not kept, since they are too many.
+    """
+
+    number: int
+    time: str
+    endpoint: str
+    policy: Policy
+    resource: str
+    operation: str
+    kind: str
+    namespace: str
+    name: str
+    user: str
+    uid: str
+    dry_run: bool
+    mode: Mode
+    label: Label
+    reasons: tuple[Reason, ...]
+    message: str
+    changes: tuple[ShownChange, ...]
+    left_out: int
+    milliseconds: float
+
+
+class Allowance:
+    """What is left of the characters that one decision may take.
+
+    Args:
+        characters: how many there are.
+    """
+
+    def __init__(self, characters: int = MAX_CHARACTERS) -> None:
+        self._left = characters
+
+    def cut(self, text: str, most: int = _MAX_TEXT) -> str:
+        """The text, or the start of it with an ellipsis."""
+        shown = shorten(text, max(1, min(most, self._left)))
+        self._left -= len(shown)
+        return shown
+
+
+class DecisionLog:
+    """The latest decisions; the oldest go first.
+
+    Args:
+        capacity: how many are kept.
+        namespace_capacity: how many are kept of one namespace.
+    """
+
+    def __init__(self, capacity: int = CAPACITY, namespace_capacity: int = NAMESPACE_CAPACITY) -> None:
+        self._capacity: Final = capacity
+        self._namespace_capacity: Final = namespace_capacity
+        self._kept: Final[OrderedDict[int, ShownDecision]] = OrderedDict()
+        self._by_namespace: Final[dict[str, deque[int]]] = {}
+        self._last = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, record: Record) -> None:
+        """Keep a decision; the cost is bounded, whatever the object is."""
+        self._last += 1
+        shown = shown_decision(self._last, record)
+        numbers = self._by_namespace.setdefault(shown.namespace, deque())
+        if len(numbers) >= self._namespace_capacity:
+            self._drop(numbers[0])
+        elif len(self._kept) >= self._capacity:
+            self._drop(next(iter(self._kept)))
+        # It may have been the last of its namespace that was dropped.
+        self._by_namespace.setdefault(shown.namespace, numbers).append(shown.number)
+        self._kept[shown.number] = shown
+
+    def get(self, number: int) -> ShownDecision | None:
+        """The decision of a number; None: it is not kept, or not any more."""
+        return self._kept.get(number)
+
+    def latest(self, wanted: Callable[[ShownDecision], bool] = lambda _: True) -> Iterator[ShownDecision]:
+        """The decisions that are wanted, the latest first."""
+        return (each for each in reversed(list(self._kept.values())) if wanted(each))
+
+    def _drop(self, number: int) -> None:
+        dropped = self._kept.pop(number)
+        numbers = self._by_namespace[dropped.namespace]
+        # The oldest of all is the oldest of its namespace, too.
+        numbers.popleft()
+        if not numbers:
+            del self._by_namespace[dropped.namespace]
+
+
+def shown_decision(number: int, record: Record) -> ShownDecision:
+    """A decision as the page shows it.
+
+    Args:
+        number: its place in the order of this server's decisions.
+        record: the audit record, in which secrets are redacted.
+    """
+    allowance = Allowance()
+    endpoint = BY_PATH[record.endpoint]
+    about = record.object
+    return ShownDecision(
+        number=number,
+        time=record.time,
+        endpoint=record.endpoint,
+        policy=endpoint.policy,
+        resource=endpoint.resource,
+        operation=allowance.cut(record.operation, MAX_NAME),
+        kind=about.kind,
+        namespace=allowance.cut(about.namespace, MAX_NAME),
+        name=allowance.cut(about.name, MAX_NAME),
+        user=allowance.cut(record.user, MAX_NAME),
+        uid=allowance.cut(record.uid, MAX_NAME),
+        dry_run=record.dry_run,
+        mode=record.mode,
+        label=record.decision,
+        message=allowance.cut(record.message or ""),
+        reasons=tuple(Reason(each.code, allowance.cut(each.text)) for each in record.reasons[:_MAX_REASONS]),
+        changes=tuple(_change(each, allowance) for each in record.changes[:_MAX_CHANGES]),
+        left_out=max(0, len(record.changes) - _MAX_CHANGES),
+        milliseconds=record.duration_ms,
+    )
+
+
+def _change(change: Change, allowance: Allowance) -> ShownChange:
+    return ShownChange(
+        allowance.cut(".".join(change.path)),
+        _value(change.old, allowance),
+        _value(change.new, allowance),
+        change.reason,
+    )
+
+
+def _value(value: Any, allowance: Allowance) -> str | None:
+    if value is None:
+        return None
+    return allowance.cut(value if isinstance(value, str) else _encode(value).decode())
+
+
+# A client that is not the API server can make names up, so there is an end to them.
+MAX_NAMESPACES: Final = 5000
+# Where the decisions of all further namespaces are counted. It is not a valid name, so no namespace has it.
+OTHERS: Final = "(other namespaces)"
+
+_NONE: Final[Counter[Label]] = Counter()
+
+
+class DayCounts:
+    """The decisions of one day by policy, namespace and what was decided; dry runs are not counted.
+
+    Attributes:
+        day: the day, as ``YYYY-MM-DD`` in UTC; empty: nothing was counted yet.
+        total: decisions by what was decided.
+    """
+
+    def __init__(self) -> None:
+        self.day = ""
+        self.total: Counter[Label] = Counter()
+        self._counts: dict[str, dict[Policy, Counter[Label]]] = {}
+
+    def add(self, record: Record) -> None:
+        """Count a decision."""
+        day = record.time[:10]
+        if day != self.day:
+            self.day, self.total, self._counts = day, Counter(), {}
+        if record.dry_run:
+            return
+        namespace = shorten(record.object.namespace, MAX_NAME)
+        if namespace not in self._counts and len(self._counts) >= MAX_NAMESPACES:
+            namespace = OTHERS
+        policies = self._counts.setdefault(namespace, {})
+        policies.setdefault(BY_PATH[record.endpoint].policy, Counter())[record.decision] += 1
+        self.total[record.decision] += 1
+
+    def of(self, namespace: str, policy: Policy) -> Counter[Label]:
+        """The decisions of a policy in a namespace by what was decided."""
+        return self._counts.get(namespace, {}).get(policy, _NONE)
+
+    def namespaces(self) -> Iterable[str]:
+        """The namespaces that have decisions other than ``skipped``."""
+        return [
+            name
+            for name, policies in self._counts.items()
+            if any(label != "skipped" for counts in policies.values() for label in counts)
+        ]
+
 
 logger = logging.getLogger(__name__)
 

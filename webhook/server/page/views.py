@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final, get_args
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
@@ -13,19 +15,285 @@ from webhook.admission import messages
 from webhook.admission.audit import Label
 from webhook.admission.decision import MAX_MESSAGE
 from webhook.admission.reasons import MEANINGS
-from webhook.cluster.source import BrowsableCluster
-from webhook.errors import InputError
-from webhook.policies.migration.explanation import FactPermissions
+from webhook.cluster.source import BrowsableCluster, Cluster
+from webhook.errors import InputError, quote
+from webhook.facts import Facts, Key, NamespaceKey, NotRead
+from webhook.k8s.types.selectors import is_name, parse_selector
+from webhook.names import Policy
+from webhook.policies.migration.explanation import FactPermissions, NotThere, few
+from webhook.policies.migration.matrix import PlacementMatrix, matrix
+from webhook.review.replay import replay
+from webhook.review.scope import of_namespace
+from webhook.server.authorizer import DEADLINE_SECONDS
 from webhook.server.explain import ExplainRequest
-from webhook.server.page.decisions import CAPACITY, NAMESPACE_CAPACITY, ShownDecision
-from webhook.server.page.health import HealthHistory
-from webhook.server.page.health_rows import HealthRow, health_rows, window
-from webhook.server.page.overview import POLICIES, namespace_table
-from webhook.server.page.paging import ROWS, pager
-from webhook.server.page.placement import Places
-from webhook.server.page.query import REFRESH_SECONDS, PageQuery
-from webhook.server.page.recorder import DecisionRecorder
+from webhook.server.page.health import HealthHistory, HealthRow, health_rows, window
+from webhook.server.page.recorder import (
+    CAPACITY,
+    NAMESPACE_CAPACITY,
+    OTHERS,
+    DayCounts,
+    DecisionRecorder,
+    ShownDecision,
+)
 from webhook.settings.snapshot import Settings
+
+MAX_QUERY: Final = 4096
+_MAX_PARAMETERS: Final = 32
+_MAX_NUMBER: Final = 10**12
+# Pages refresh themselves only for who asks for it, and not more often.
+REFRESH_SECONDS: Final = (10, 30, 60)
+
+
+class PageQuery:
+    """The parameters of one request; empty ones count as absent, since forms send those.
+
+    Args:
+        query: the query string.
+        known: the names of the parameters that the path has.
+
+    Raises:
+        InputError: it is too long, or has a parameter that the path does not have.
+    """
+
+    def __init__(self, query: str, known: Collection[str]) -> None:
+        if len(query) > MAX_QUERY:
+            raise InputError(f"has {len(query)} characters, of which {MAX_QUERY} are allowed", "the query")
+        try:
+            pairs = parse_qsl(query, keep_blank_values=False, max_num_fields=_MAX_PARAMETERS)
+        except ValueError:
+            raise InputError(f"has more than {_MAX_PARAMETERS} parameters", "the query", "ask for less") from None
+        for name, _ in pairs:
+            if name not in known:
+                fix = f"use {', '.join(sorted(known))}" if known else "leave it out"
+                raise InputError(f"{quote(name)} is not a parameter of this page", "the query", fix)
+        self._pairs: Final = [(name, value.strip()) for name, value in pairs if value.strip()]
+
+    def text(self, name: str) -> str:
+        """The value of a parameter; empty: it is absent. Of several the last one counts."""
+        return dict(self._pairs).get(name, "")
+
+    def texts(self, name: str) -> list[str]:
+        """All values of a parameter, which may hold several, separated by commas."""
+        return [part.strip() for key, value in self._pairs if key == name for part in value.split(",") if part.strip()]
+
+    def one_of(self, name: str, choices: Collection[str]) -> str:
+        """The value of a parameter that has a closed set of values; empty: it is absent.
+
+        Raises:
+            InputError: it has another value.
+        """
+        value = self.text(name)
+        if value and value not in choices:
+            raise InputError(f"{quote(value)} is not a valid value", name, f"use {', '.join(choices)}")
+        return value
+
+    def number(self, name: str, default: int = 0) -> int:
+        """The value of a parameter that is a number.
+
+        Raises:
+            InputError: it is not one.
+        """
+        value = self.text(name)
+        if not value:
+            return default
+        if not (value.isascii() and value.isdecimal() and len(value) <= 12 and int(value) < _MAX_NUMBER):
+            raise InputError(f"{quote(value)} is not a valid number", name, "use digits")
+        return int(value)
+
+    def link(self, path: str, **changed: str | int) -> str:
+        """The same page with other parameters: those that are empty or 0 are left out.
+
+        Args:
+            path: the path of the page.
+            **changed: parameters that get another value.
+        """
+        kept = [(name, value) for name, value in self._pairs if name not in changed]
+        pairs = kept + [(name, str(value)) for name, value in changed.items() if value]
+        return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+ROWS: Final = 50
+
+
+def pager(query: PageQuery, path: str, first: int, shown: int, total: int) -> dict[str, str]:
+    """The links to the rows before and after, empty where there are none, and which rows are shown."""
+    before, after = max(0, first - ROWS), first + ROWS
+    return {
+        "previous": (query.link(path, first=before)) if first else "",
+        "next": query.link(path, first=after) if after < total else "",
+        "text": f"{first + 1} to {first + shown} of {total}" if shown else f"none of {total}",
+    }
+
+
+# In the order in which a VM meets them.
+POLICIES: Final[tuple[Policy, ...]] = (names.INSTANCETYPES, names.SCHEDULING, names.MIGRATION, names.EVICTION)
+# Looking at so many namespaces' labels takes a fraction of a millisecond.
+SLICE: Final = 500
+UNKNOWN: Final = "unknown"
+
+_SHOWN: Final[tuple[Label, ...]] = tuple(label for label in get_args(Label) if label != "skipped")
+_POLICY_LABELS: Final = tuple(names.policy_label(policy) for policy in POLICIES)
+
+
+class PolicyCell(msgspec.Struct, frozen=True):
+    """One policy in one namespace.
+
+    Attributes:
+        mode: ``enforce``, ``warn``, ``audit``, ``off`` or ``unknown``.
+        counts: what it did today, without requests that it skipped.
+    """
+
+    policy: Policy
+    mode: str
+    counts: tuple[tuple[Label, int], ...]
+
+
+class NamespaceRow(msgspec.Struct, frozen=True):
+    """One namespace, with a cell for each policy in the order of `POLICIES`."""
+
+    name: str
+    cells: tuple[PolicyCell, ...]
+
+
+class NamespaceTable(msgspec.Struct, frozen=True):
+    """A part of the namespaces.
+
+    Attributes:
+        rows: those of the part.
+        first: the place of the first one, from 0.
+        total: how many there are.
+    """
+
+    rows: tuple[NamespaceRow, ...]
+    first: int
+    total: int
+
+
+async def namespace_table(
+    cluster: BrowsableCluster,
+    settings: Settings,
+    counts: DayCounts,
+    *,
+    prefix: str = "",
+    first: int = 0,
+    count: int = 50,
+) -> NamespaceTable:
+    """The namespaces that have opted in to a policy, or in which one did something today.
+
+    Args:
+        cluster: has the namespaces.
+        settings: the settings in force.
+        counts: what was done today.
+        prefix: only namespaces whose names begin like this.
+        first: the place of the first row.
+        count: how many rows.
+    """
+    everywhere = any(settings.policy(policy).cluster_wide for policy in POLICIES)
+    found = {name for name in counts.namespaces() if name.startswith(prefix)}
+    for looked, namespace in enumerate(cluster.namespaces()):
+        if looked % SLICE == SLICE - 1:
+            await asyncio.sleep(0)
+        name, labels = namespace.meta.name or "", namespace.meta.labels or {}
+        if name.startswith(prefix) and (everywhere or any(label in labels for label in _POLICY_LABELS)):
+            found.add(name)
+    part = sorted(found)[first : first + count]
+    return NamespaceTable(tuple(_row(name, cluster, settings, counts) for name in part), first, len(found))
+
+
+def _row(name: str, cluster: Cluster, settings: Settings, counts: DayCounts) -> NamespaceRow:
+    cells = []
+    for policy in POLICIES:
+        did = counts.of(name, policy)
+        shown = tuple((label, did[label]) for label in _SHOWN if did[label])
+        cells.append(PolicyCell(policy, _mode(name, policy, cluster, settings), shown))
+    return NamespaceRow(name, tuple(cells))
+
+
+def _mode(namespace: str, policy: Policy, cluster: Cluster, settings: Settings) -> str:
+    if namespace == OTHERS:
+        return UNKNOWN
+
+    def peek(key: Key[Any]) -> object:
+        # The watched copy is good enough for people.
+        return cluster.peek(NamespaceKey(key.name) if isinstance(key, NamespaceKey) else key)
+
+    wide = settings.policy(policy).cluster_wide
+    try:
+        return of_namespace(policy, "enforce", namespace, Facts(peek=peek), wide, settings.excluded_namespaces).mode
+    except NotRead:
+        return UNKNOWN
+
+
+_TEMPLATE: Final = "placement.html"
+
+
+class Places:
+    """Answers questions about VMs.
+
+    Args:
+        cluster: the source of facts.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster: Final = cluster
+
+    async def show(
+        self, path: str, query: PageQuery, permit: Callable[[ExplainRequest], Awaitable[FactPermissions]]
+    ) -> tuple[str, dict[str, Any], int]:
+        """The template, its values and the HTTP status.
+
+        Args:
+            path: the path of this page.
+            query: the parameters of the request.
+            permit: checks whether the sender may ask about a VM; returns how facts are read.
+
+        Raises:
+            Unreadable: something is not known now.
+        """
+        asked = {name: query.text(name) for name in ("namespace", "name", "node")}
+        asked["to"] = ", ".join(query.texts("to"))
+        values: dict[str, Any] = {"asked": asked, "problem": "", "it": None, "few": few}
+        if not any(asked.values()):
+            return _TEMPLATE, values, 200
+        try:
+            question = _question(query)
+            reader = await permit(question)
+            it = await self._matrix(question, query.number("first"), reader)
+        except NotThere as error:
+            return _TEMPLATE, {**values, "problem": str(error)}, 404
+        except InputError as error:
+            return _TEMPLATE, {**values, "problem": str(error)}, 400
+        links = [
+            (
+                each,
+                query.link(path, to=f"{each.key}={each.value}", first=""),
+                question.added.get(each.key) == each.value,
+            )
+            for each in it.selectors
+        ]
+        without = query.link(path, to="", first="") if question.added else ""
+        links_to_rows = pager(query, path, it.first, len(it.rows), it.explanation.total)
+        more = {"it": it, "selectors": links, "without": without, "pager": links_to_rows}
+        return _TEMPLATE, values | more, 200
+
+    async def _matrix(self, asked: ExplainRequest, first: int, reader: FactPermissions) -> PlacementMatrix:
+        def decide(facts: Facts) -> PlacementMatrix:
+            subject = (asked.namespace, asked.name, asked.added, facts)
+            return matrix(*subject, node=asked.node, first=first, count=ROWS, reader=reader)
+
+        deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
+        return await replay(decide, self._cluster, Facts(peek=self._cluster.peek), deadline, "the question")
+
+
+def _question(query: PageQuery) -> ExplainRequest:
+    given = {name: query.text(name) for name in ("namespace", "name", "node")}
+    for name, value in given.items():
+        if not value and name != "node":
+            raise InputError("is missing", name, "name a running VM and its namespace")
+        if value and not is_name(value):
+            raise InputError("is not a valid name", name, "use names as Kubernetes has them")
+    return ExplainRequest(given["namespace"], given["name"], parse_selector(query.texts("to"), "to"), given["node"])
+
 
 PATH: Final = "/page"
 _FEW_ROWS: Final = 8

@@ -15,14 +15,14 @@ from webhook.admission.lines import LineWriter
 from webhook.cluster.source import Cluster
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.review.reviewer import Observer
-from webhook.server.background.event_observer import EventObserver
+from webhook.server.background.events import EventObserver
 from webhook.server.ops import Read
 from webhook.server.runtime.certificates import cancel
 from webhook.settings.snapshot import Settings
 
 if TYPE_CHECKING:
-    from webhook.server.background.drift.scanner import DriftScanner
-    from webhook.server.background.event_recorder import EventWriter
+    from webhook.server.background.drift import DriftScanner
+    from webhook.server.background.events import EventWriter
 
 LABELS: Final[Mapping[str, str | tuple[str, ...]]] = {
     "kubevirt_webhook_events_total": "result",
@@ -76,9 +76,8 @@ async def background(
         InputError: the kubeconfig cannot be used.
     """
     from webhook.k8s.client.transport import connect
-    from webhook.server.background.drift.policy_reports import Reports
-    from webhook.server.background.drift.scanner import DriftScanner
-    from webhook.server.background.event_recorder import EventWriter, restore_event
+    from webhook.server.background.drift import DriftScanner, Reports
+    from webhook.server.background.events import EventWriter, restore_event
 
     transport = await connect(kubeconfig)
     events = EventWriter(transport, os.environ.get("HOSTNAME") or socket.gethostname())

@@ -19,8 +19,7 @@ from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Reviewer
 from webhook.server.edge import serving
 from webhook.server.explain import explaining
-from webhook.server.ops import Metrics, Ops, serving_metrics
-from webhook.server.rendering import Rendering
+from webhook.server.ops import Metrics, Ops, Rendering, serving_metrics
 from webhook.server.runtime import logs
 from webhook.server.runtime.background import Background, background
 from webhook.server.runtime.certificates import Certificates, cancel, host_of, keep_fresh

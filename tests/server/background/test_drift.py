@@ -1,6 +1,9 @@
+"""The background scan: what it looks at, what it finds, and what it reports."""
+
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -9,26 +12,277 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests import builders
 from tests.admission.audit_schema import valid
 from tests.builders import known, launcher_pod, vm, vmi
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running
 from tests.policies.instancetypes import world as sizes
 from tests.review.memory import MemoryCluster
-from tests.server.background.drift.world import NAMESPACE_LABELS, settings, stored
+from tests.server.background.world import NAMESPACE_LABELS, settings, stored
 from tests.waiting import until
 from webhook import names
 from webhook.admission.audit import DriftRecord
+from webhook.admission.decision import Decision, Denial, Reason
 from webhook.facts import NamespaceKey
 from webhook.k8s.client.resources import NAMESPACES, POLICY_REPORTS, UNSTRUCTURED_PODS
 from webhook.k8s.client.transport import connect
-from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.k8s.views import Namespace, ObjectMeta, Unstructured
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
-from webhook.server.background.drift.policy_reports import NAME, Reports
-from webhook.server.background.drift.scanner import DriftScanner
-from webhook.settings.snapshot import DriftSettings, InstancetypeSettings, Settings
+from webhook.review.endpoints import BY_PATH, ENDPOINTS
+from webhook.server.background import drift
+from webhook.server.background.drift import MAX_RESULTS, NAME, Candidate, DriftedObject, DriftScanner, Reports, report
+from webhook.settings.snapshot import DriftSettings, InstancetypeSettings, MigrationSettings, Settings
 
-PODS = ("scheduling", "pods")
-VMS = ("scheduling", "virtualmachines")
+PODS = BY_PATH["/mutate/scheduling/pods/enforce"]
+VMS = BY_PATH["/mutate/instancetypes/virtualmachines/enforce"]
+VALIDATED = BY_PATH["/validate/instancetypes/virtualmachines/enforce"]
+SCHEDULING = names.policy_label(names.SCHEDULING)
+
+
+def whole(obj: Any) -> Unstructured:
+    return msgspec.convert(obj, Unstructured)
+
+
+def namespace(**labels: str) -> Namespace:
+    return Namespace(ObjectMeta(name="demo", labels={key.replace("__", "/"): value for key, value in labels.items()}))
+
+
+def test_every_policy_of_pods_and_vms_at_create_is_asked_but_those_of_migrations_themselves() -> None:
+    asked = {endpoint.path for look in drift.LOOKS for endpoint in look.endpoints}
+    others = {e.path for e in ENDPOINTS if e.stage == "enforce" and e.path not in asked}
+
+    assert all("/pods/" in path or "/virtualmachine" in path for path in asked)
+    assert {path.split("/")[3] for path in others} <= {"virtualmachineinstancemigrations", "pods"}
+    assert "/mutate/migration/pods/enforce" in asked
+
+
+@pytest.mark.parametrize(
+    ("label", "wide", "enforced"),
+    [("enforce", False, True), ("warn", True, False), ("off", True, False), (None, True, True), (None, False, False)],
+)
+def test_only_what_enforces_counts(label: str | None, wide: bool, enforced: bool) -> None:
+    found = Namespace(ObjectMeta(name="demo", labels={SCHEDULING: label} if label else None))
+    made = settings(scheduling=builders.scheduling(cluster_wide=wide))
+
+    assert (names.SCHEDULING in drift.enforced_policies(found, made)) == enforced
+
+
+@pytest.mark.parametrize(
+    "meta", [{"name": "kube-system"}, {"name": "demo", "deletion_timestamp": "2026-11-21T15:00:00Z"}]
+)
+def test_excluded_and_dying_namespaces_don_t(meta: dict[str, str]) -> None:
+    assert not drift.enforced_policies(Namespace(ObjectMeta(labels={SCHEDULING: "enforce"}, **meta)), settings())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "labels", "selected"),
+    [
+        ("In", ["a"], {"t": "a"}, True),
+        ("In", ["a"], {"t": "b"}, False),
+        ("In", ["a"], {}, False),
+        ("NotIn", ["a"], {"t": "a"}, False),
+        ("NotIn", ["a"], {}, True),
+        ("Exists", None, {"t": ""}, True),
+        ("Exists", None, {}, False),
+        ("DoesNotExist", None, {"t": ""}, False),
+        ("DoesNotExist", None, {}, True),
+    ],
+)
+def test_nor_do_those_that_the_api_server_never_asks_about(
+    operator: str, values: list[str] | None, labels: dict[str, str], selected: bool
+) -> None:
+    expression = {"key": "t", "operator": operator} | ({"values": values} if values else {})
+    made = settings()
+    made = msgspec.structs.replace(
+        made, webhooks=msgspec.structs.replace(made.webhooks, namespace_selector=(expression,))
+    )
+    found = Namespace(ObjectMeta(name="demo", labels={SCHEDULING: "enforce", **labels}))
+
+    assert bool(drift.enforced_policies(found, made)) == selected
+
+
+def test_nothing_is_listed_for_what_is_switched_off() -> None:
+    off = settings(
+        scheduling=builders.scheduling(virtual_machines=False),
+        instancetypes=InstancetypeSettings(virtual_machines=False, virtual_machine_instances=False),
+    )
+    policies: Any = [names.SCHEDULING, names.INSTANCETYPES]
+
+    assert [look.resource.plural for look in drift.looks(policies, off)] == ["pods"]
+    assert [look.resource.plural for look in drift.looks(policies, settings())] == [
+        "pods",
+        "virtualmachines",
+        "virtualmachineinstances",
+    ]
+    (pods,) = drift.looks(["migration"], settings(migration=MigrationSettings()))
+    assert [endpoint.policy for endpoint in pods.endpoints] == ["migration"]
+
+
+@pytest.mark.parametrize(
+    ("obj", "endpoint", "evaluated"),
+    [
+        (stored(launcher_pod()), PODS, True),
+        (stored(launcher_pod()) | {"status": {"phase": "Running"}}, PODS, True),
+        (stored(launcher_pod()) | {"status": {"phase": "Succeeded"}}, PODS, False),
+        (stored(launcher_pod()) | {"status": {"phase": "Failed"}}, PODS, False),
+        (stored(launcher_pod(), deletionTimestamp="2026-11-21T15:00:00Z"), PODS, False),
+        (stored(launcher_pod(), annotations={names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt"}), PODS, False),
+        (stored(vm(), annotations={names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt"}), VMS, True),
+        (stored(vm(), annotations={names.INJECTED_PREFERENCE_ANNOTATION: "x"}), VMS, False),
+        (stored(vm(instancetype={"name": "u1"})), VALIDATED, True),
+        (stored(vm(instancetype={"name": "u1", "revisionName": "r"})), VALIDATED, False),
+        (stored(vm()) | {"status": {"preferenceRef": {"name": "p"}}}, VALIDATED, False),
+        (stored(vm()) | {"status": {"preferenceRef": {"name": "p"}}}, VMS, True),
+    ],
+)
+def test_what_can_be_judged(obj: Any, endpoint: Any, evaluated: bool) -> None:
+    assert drift.is_evaluated(endpoint, whole(obj)) == evaluated
+
+
+def test_a_candidate_is_judged_by_those_who_can() -> None:
+    look = next(look for look in drift.LOOKS if look.resource.plural == "virtualmachines")
+    marked = stored(
+        vm(instancetype={"name": "u1", "revisionName": "r"}), annotations={names.INJECTED_SCHEDULER_ANNOTATION: "x"}
+    )
+    found = drift.make_candidate(look, whole(marked), "")
+
+    assert found
+    assert found.endpoints == (VMS,)
+    assert (found.namespace, found.name, found.uid) == ("demo", "web01", "uid-web01")
+    assert drift.make_candidate(look, whole(stored(vm(), deletionTimestamp="2026-11-21T15:00:00Z")), "") is None
+
+
+def test_the_review_is_that_of_a_creation() -> None:
+    obj = stored(launcher_pod(nodeName="node-a")) | {"status": {"phase": "Running"}}
+    body = drift.review(PODS, whole(obj), "controller")
+    request = json.loads(body)["request"]
+
+    assert (request["operation"], request["userInfo"]["username"]) == ("CREATE", "controller")
+    assert request["object"]["status"] == {}
+    assert "nodeName" not in request["object"]["spec"]
+    assert request["object"]["spec"]["schedulerName"] == "default-scheduler"
+    assert PODS.codec.decode(body).malformed is None
+
+
+WHY = Decision((Reason("scheduler-injected", "the VMI chose no scheduler"),))
+FOUND = DriftedObject(PODS, Candidate("demo", "pod-1", "u1", "2026-11-21T15:00:00Z", (PODS,), b""), WHY)
+COLLECTION = POLICY_REPORTS.path()
+DEMO = POLICY_REPORTS.path("demo", NAME)
+
+
+class PolicyReportsCase:
+    def __init__(self, server: FakeApiServer, api: Any) -> None:
+        self.server = server
+        self.api = api
+        self.reports = Reports(api)
+
+    @property
+    def verbs(self) -> list[str]:
+        return [asked.verb for asked in self.server.asked]
+
+
+@pytest.fixture
+async def reporting(tmp_path: Path) -> AsyncIterator[PolicyReportsCase]:
+    async with running(FakeApiServer()) as server:
+        server.serve(POLICY_REPORTS)
+        transport = await connect(server.kubeconfig(tmp_path / "kubeconfig"))
+        try:
+            yield PolicyReportsCase(server, transport)
+        finally:
+            await transport.close()
+
+
+def test_a_report() -> None:
+    denied = Decision((Reason("no", "it can't be"),), denial=Denial(422, "x"))
+    second = DriftedObject(PODS, Candidate("demo", "pod-2", "u2", "", (PODS,), b""), denied)
+    made = report("demo", [FOUND, second])
+
+    assert made["metadata"] == {
+        "name": NAME,
+        "namespace": "demo",
+        "labels": {"app.kubernetes.io/managed-by": "kubevirt-webhook"},
+    }
+    assert made["summary"]["fail"] == 2
+    first, other = made["results"]
+    assert first == {
+        "source": "kubevirt-webhook",
+        "policy": "kubevirt-webhook.github.io/scheduling",
+        "rule": "scheduler-injected",
+        "category": "scheduling",
+        "result": "fail",
+        "severity": "medium",
+        "message": "created now, enforce would change it: the VMI chose no scheduler",
+        "resources": [{"apiVersion": "v1", "kind": "Pod", "namespace": "demo", "name": "pod-1", "uid": "u1"}],
+    }
+    assert other["message"] == "created now, enforce would deny it: it can't be"
+
+
+def test_a_report_is_bounded() -> None:
+    made = report("demo", [FOUND] * (MAX_RESULTS + 1))
+
+    assert (len(made["results"]), made["summary"]["fail"]) == (MAX_RESULTS, MAX_RESULTS + 1)
+    assert len(json.dumps(made)) < 1_000_000
+
+
+async def test_they_come_and_go(reporting: PolicyReportsCase) -> None:
+    await reporting.reports.write({"demo": [FOUND]})
+    (held,) = reporting.server.held(POLICY_REPORTS).values()
+    assert held["summary"]["fail"] == 1
+    assert reporting.server.asked[-1].query["fieldManager"] == NAME
+
+    await reporting.reports.write({"other": [FOUND]})
+    assert set(reporting.server.held(POLICY_REPORTS)) == {("other", NAME)}
+    await reporting.reports.write({})
+    assert reporting.server.held(POLICY_REPORTS) == {}
+
+
+async def test_reports_of_others_are_left_alone(reporting: PolicyReportsCase, caplog: pytest.LogCaptureFixture) -> None:
+    reporting.server.put(POLICY_REPORTS, NAME, "demo")
+    labels = {"app.kubernetes.io/managed-by": "kubevirt-webhook"}
+    reporting.server.put(POLICY_REPORTS, "mine", "demo", metadata={"labels": labels})
+    reporting.server.fail(DEMO, 409, verb="patch")
+    await reporting.reports.write({"demo": [FOUND]})
+    await reporting.reports.write({})
+
+    assert set(reporting.server.held(POLICY_REPORTS)) == {("demo", NAME), ("demo", "mine")}
+    assert "another program" in caplog.messages[0]
+
+
+async def test_a_cluster_without_that_kind_is_left_alone(
+    reporting: PolicyReportsCase, caplog: pytest.LogCaptureFixture
+) -> None:
+    reporting.server.unserve(POLICY_REPORTS)
+    await reporting.reports.write({"demo": [FOUND]})
+
+    assert reporting.verbs == ["get"]
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("path", "verb", "right"), [(COLLECTION, "get", "list"), (DEMO, "patch", "patch"), (DEMO, "delete", "delete")]
+)
+async def test_a_missing_right_is_said_once(
+    reporting: PolicyReportsCase, caplog: pytest.LogCaptureFixture, path: str, verb: str, right: str
+) -> None:
+    if verb == "delete":
+        await reporting.reports.write({"demo": [FOUND]})
+    reporting.server.fail(path, 403, verb=verb, times=2)
+    for _ in range(2):
+        await reporting.reports.write({} if verb == "delete" else {"demo": [FOUND]})
+
+    (said,) = caplog.messages
+    assert f"grant {right} on policyreports.wgpolicyk8s.io" in said
+
+
+async def test_a_server_that_is_away(reporting: PolicyReportsCase, caplog: pytest.LogCaptureFixture) -> None:
+    await reporting.api.close()
+    await reporting.reports.write({"demo": [FOUND]})
+
+    assert "closed" in caplog.messages[0]
+
+
+DRIFTED_PODS = ("scheduling", "pods")
+DRIFTED_VMS = ("scheduling", "virtualmachines")
 
 
 class ScannedCluster(MemoryCluster):
@@ -98,7 +352,7 @@ async def test_a_pod_on_the_default_scheduler_whose_vmi_chose_none(case: Scanner
     case.pod(nodeName="node-a")
     await case.drift_scan.look()
 
-    assert case.drift_scan.found[PODS] == 1
+    assert case.drift_scan.found[DRIFTED_PODS] == 1
     (record,) = case.records
     assert (record.object.kind, record.object.name) == ("Pod", "virt-launcher-web01-abcde")
     assert (record.decision, record.reasons[0].code) == ("would-patch", "scheduler-injected")
@@ -123,7 +377,7 @@ async def test_what_is_as_it_should_be(case: ScannerCase) -> None:
     case.server.put(UNSTRUCTURED_VMS, "web01", "demo", **stored(vm("kubevirt", mark="kubevirt")))
     await case.drift_scan.look()
 
-    assert case.drift_scan.found[PODS] == case.drift_scan.found[VMS] == 0
+    assert case.drift_scan.found[DRIFTED_PODS] == case.drift_scan.found[DRIFTED_VMS] == 0
     assert case.records == []
 
 
@@ -134,7 +388,7 @@ async def test_a_round_after_round_tells_of_an_object_once(case: ScannerCase) ->
     assert len(case.records) == 1
     case.server.remove(UNSTRUCTURED_PODS, "virt-launcher-web01-abcde", "demo")
     await case.drift_scan.look()
-    assert case.drift_scan.found[PODS] == 0
+    assert case.drift_scan.found[DRIFTED_PODS] == 0
     case.pod()
     await case.drift_scan.look()
     assert len(case.records) == 2
@@ -145,7 +399,7 @@ async def test_vms_without_the_scheduler_and_without_the_defaults(case: ScannerC
     case.server.put(UNSTRUCTURED_VMS, "bare", "demo", **stored(sizes.vm(), "bare"))
     await case.drift_scan.look()
 
-    assert case.drift_scan.found[VMS] == case.drift_scan.found["instancetypes", "virtualmachines"] == 1
+    assert case.drift_scan.found[DRIFTED_VMS] == case.drift_scan.found["instancetypes", "virtualmachines"] == 1
     assert {record.reasons[0].code for record in case.records} == {"scheduler-injected", "defaults-injected"}
 
 
@@ -225,7 +479,7 @@ async def test_a_failure_is_a_line_and_the_last_numbers_stay(
     case.server.fail(path, code)
     async with looking(case):
         await until(lambda: case.drift_scan.rounds["failed"])
-        assert case.drift_scan.found[PODS] == 1
+        assert case.drift_scan.found[DRIFTED_PODS] == 1
         await until(lambda: case.drift_scan.rounds["finished"])
 
     golden(caplog.messages[0])
@@ -245,7 +499,7 @@ async def test_lists_that_are_none(
 async def test_a_server_that_is_gone_and_one_that_is_silent(
     case: ScannerCase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webhook.server.background.drift.scanner._LIST_SECONDS", 0.01)
+    monkeypatch.setattr("webhook.server.background.drift._LIST_SECONDS", 0.01)
     case.server.hang(NAMESPACES.path(), asyncio.Event())
     async with looking(case):
         await until(lambda: case.drift_scan.rounds["failed"] == 1)
@@ -260,7 +514,7 @@ async def test_a_bug_ends_a_round_and_not_the_look_out(
     case: ScannerCase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr("webhook.server.background.drift.scanner.candidates.enforced_policies", lambda *_: 1 / 0)
+        broken.setattr("webhook.server.background.drift.enforced_policies", lambda *_: 1 / 0)
         async with looking(case):
             await until(lambda: case.drift_scan.rounds["failed"] == 2)
 

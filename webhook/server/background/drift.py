@@ -1,0 +1,542 @@
+"""The background scan for drift: stored objects that are not as mode enforce would make them, and reports of them.
+
+Which objects are scanned, and the review that creating one of them now would lead to.
+
+What a policy would have decided at an object's CREATE is not known any more. What counts is what it decides now: the
+object as it is, as if it were created anew. So that this does not report objects that were treated correctly:
+
+* An object that carries the server's annotation for a policy is that policy's work, whatever became of it since.
+* What KubeVirt and schedulers have written into it since is taken out (a pod's node), or the object is skipped by a
+  policy that would take it for the owner's (a VM whose instancetype KubeVirt has captured is not validated against what
+  the instancetype says today).
+* What ends by itself is left alone: pods that have ended, objects that are being deleted, migrations.
+
+What a scan found, as PolicyReports (wgpolicyk8s.io/v1alpha2), which dashboards of the Kubernetes policy group read.
+
+One report for each namespace. It is applied as a whole by a field manager of its own, so that replicas with the same
+result write nothing; it is deleted where nothing is found any more. Reports of other programs, and clusters without
+that kind, are left alone.
+
+The background scan: every few minutes, all objects that have opted in are evaluated as if they were created anew.
+
+It runs beside admission and must never disturb it: it has its own connection for lists, sends one request after the
+other with pauses between, and any error ends the round with a line in the log. The next round starts afresh.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+
+from webhook import names
+from webhook.admission.audit import SCHEMA, AuditedObject, DriftRecord, NoAudit, timestamp
+from webhook.admission.decision import Decision
+from webhook.cluster.source import Cluster
+from webhook.facts import KubeVirtKey
+from webhook.k8s.client.api import READ_ERRORS, ApiConnectionError, ApiError, Requests, Transport, explain, list_failure
+from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.k8s.client.list_pages import pages
+from webhook.k8s.client.resources import NAMESPACES, POLICY_REPORTS, UNSTRUCTURED_PODS, Resource
+from webhook.k8s.json_tree import MAX_LEVELS, cut, is_too_deep
+from webhook.k8s.views import Object, Unstructured
+from webhook.kubevirt.config import KubeVirtInstall
+from webhook.kubevirt.launcher import controller_account
+from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
+from webhook.names import Code, Policy
+from webhook.review.endpoints import ENDPOINTS, Endpoint
+from webhook.review.reviewer import NullObserver, Reviewer
+from webhook.settings.snapshot import Settings
+
+_ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    names.SCHEDULING: (names.INJECTED_SCHEDULER_ANNOTATION, names.INJECTED_SPREAD_ANNOTATION),
+    names.INSTANCETYPES: (names.INJECTED_INSTANCETYPE_ANNOTATION, names.INJECTED_PREFERENCE_ANNOTATION),
+}
+_ENDED: Final = ("Succeeded", "Failed")
+
+
+class Look(msgspec.Struct, frozen=True):
+    """A kind of objects to list, and the endpoints whose policies evaluate them.
+
+    Attributes:
+        query: parameters of the list's query.
+    """
+
+    resource: Resource[Unstructured]
+    query: Mapping[str, str]
+    endpoints: tuple[Endpoint, ...]
+
+
+def _look(resource: Resource[Unstructured], query: Mapping[str, str]) -> Look:
+    evaluates = (
+        endpoint
+        for endpoint in ENDPOINTS
+        if (endpoint.group, endpoint.resource, endpoint.sub_resource) == (resource.group, resource.plural, "")
+        and endpoint.stage == names.ENFORCE
+        and "CREATE" in endpoint.operations
+    )
+    return Look(resource, query, tuple(evaluates))
+
+
+LOOKS: Final = (
+    _look(UNSTRUCTURED_PODS, {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}),
+    _look(UNSTRUCTURED_VMS, {}),
+    _look(UNSTRUCTURED_VMIS, {}),
+)
+
+
+def looks(policies: Iterable[Policy], settings: Settings) -> list[Look]:
+    """What to list in a namespace that enforces these policies: nothing that the settings have switched off."""
+    off = {
+        (names.SCHEDULING, UNSTRUCTURED_VMS.plural): not settings.scheduling.looks_at_virtual_machines,
+        (names.SCHEDULING, UNSTRUCTURED_VMIS.plural): not settings.scheduling.looks_at_virtual_machine_instances,
+        (names.INSTANCETYPES, UNSTRUCTURED_VMS.plural): not settings.instancetypes.virtual_machines,
+        (names.INSTANCETYPES, UNSTRUCTURED_VMIS.plural): not settings.instancetypes.virtual_machine_instances,
+    }
+    enforced, chosen = frozenset(policies), []
+    for look in LOOKS:
+        evaluates = [e for e in look.endpoints if e.policy in enforced and not off.get((e.policy, e.resource))]
+        if evaluates:
+            chosen.append(msgspec.structs.replace(look, endpoints=tuple(evaluates)))
+    return chosen
+
+
+def enforced_policies(namespace: Object, settings: Settings) -> frozenset[Policy]:
+    """The policies for which the API server calls this server in a namespace, with mode ``enforce``."""
+    meta = namespace.meta
+    labels = meta.labels or {}
+    if meta.deletion_timestamp or meta.name in settings.excluded_namespaces:
+        return frozenset()
+    if not all(_holds(expression, labels) for expression in settings.webhooks.namespace_selector):
+        return frozenset()
+    policies = {endpoint.policy for look in LOOKS for endpoint in look.endpoints}
+    return frozenset(
+        policy
+        for policy in policies
+        if labels.get(names.policy_label(policy), names.ENFORCE if settings.policy(policy).cluster_wide else "")
+        == names.ENFORCE
+    )
+
+
+def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether labels meet a requirement of a label selector (k8s.io/apimachinery, pkg/labels)."""
+    value, operator = labels.get(expression["key"]), str(expression["operator"])
+    if operator in ("Exists", "DoesNotExist"):
+        return (value is not None) == (operator == "Exists")
+    listed: bool = value in expression.get("values", ())
+    return listed == (operator == "In")
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """An object to be evaluated, in little memory: a whole list of them is kept.
+
+    Attributes:
+        created: its ``creationTimestamp``.
+        endpoints: the endpoints whose policies evaluate it.
+        review: the AdmissionReview of creating it anew, encoded.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    created: str
+    endpoints: tuple[Endpoint, ...]
+    review: bytes
+
+
+def make_candidate(look: Look, stored: Unstructured, user: str) -> Candidate | None:
+    """An object of a list; None where no policy can evaluate it.
+
+    Args:
+        look: the resource of the list, with its endpoints.
+        stored: the object.
+        user: the user that counts as its creator.
+    """
+    endpoints = tuple(endpoint for endpoint in look.endpoints if is_evaluated(endpoint, stored))
+    if not endpoints:
+        return None
+    meta = stored.meta
+    return Candidate(
+        meta.namespace or "",
+        meta.name or "",
+        meta.uid or "",
+        meta.creation_timestamp or "",
+        endpoints,
+        review(endpoints[0], stored, user),
+    )
+
+
+def is_evaluated(endpoint: Endpoint, stored: Unstructured) -> bool:
+    """Whether a policy can say of an object that exists what it would say at its CREATE."""
+    status = stored.status or {}
+    if stored.meta.deletion_timestamp or (endpoint.kind == "Pod" and status.get("phase") in _ENDED):
+        return False
+    if any(stored.meta.annotation(injected_value) for injected_value in _ANNOTATIONS.get(endpoint.policy, ())):
+        return False
+    return endpoint.verb != "validate" or not _is_captured(stored)
+
+
+def _is_captured(vm: Unstructured) -> bool:
+    status, spec = vm.status or {}, vm.spec or {}
+    return any(
+        status.get(f"{field}Ref") or (isinstance(spec.get(field), dict) and spec[field].get("revisionName"))
+        for field in ("instancetype", "preference")
+    )
+
+
+def review(endpoint: Endpoint, stored: Unstructured, user: str) -> bytes:
+    """The AdmissionReview of creating an object anew, which fits all endpoints of its resource.
+
+    Args:
+        endpoint: one of them.
+        stored: the object.
+        user: the user that counts as its creator.
+    """
+    obj = {**stored.plain(), "apiVersion": _api_version(endpoint), "kind": endpoint.kind, "status": {}}
+    if endpoint.kind == "Pod" and stored.spec:
+        obj["spec"] = {key: value for key, value in stored.spec.items() if key != "nodeName"}
+    if is_too_deep(stored):
+        # Too deep it stays, but such that it can be encoded.
+        obj = cut(obj, MAX_LEVELS + 1)
+    request = {
+        "uid": stored.meta.uid or "none",
+        "kind": {"group": endpoint.group, "version": endpoint.version, "kind": endpoint.kind},
+        "resource": {"group": endpoint.group, "version": endpoint.version, "resource": endpoint.resource},
+        "name": stored.meta.name,
+        "namespace": stored.meta.namespace,
+        "operation": "CREATE",
+        "userInfo": {"username": user},
+        "object": obj,
+        "dryRun": True,
+    }
+    return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+
+
+def _api_version(endpoint: Endpoint) -> str:
+    return f"{endpoint.group}/{endpoint.version}" if endpoint.group else endpoint.version
+
+
+NAME: Final = "kubevirt-webhook"
+_MANAGED_BY: Final = ("app.kubernetes.io/managed-by", NAME)
+
+# A result takes some 400 bytes; an object may have 1.5 MiB.
+MAX_RESULTS: Final = 500
+_SECONDS: Final = 10.0
+_REPORTS_PAGE_LIMIT: Final = 500
+
+logger = logging.getLogger(__name__)
+
+
+class DriftedObject(msgspec.Struct, frozen=True):
+    """An object that is not as enforce would make it.
+
+    Attributes:
+        endpoint: whose policy says so.
+        decision: what enforce would do.
+    """
+
+    endpoint: Endpoint
+    candidate: Candidate
+    decision: Decision
+
+
+class _ReportTransport(Transport, Requests, Protocol):
+    """Reads and writes."""
+
+
+class Reports:
+    """Keeps the reports in step with what was found.
+
+    Args:
+        api: the way to the API server; the caller closes it.
+    """
+
+    def __init__(self, api: _ReportTransport) -> None:
+        self._api: Final = api
+        self._trouble = ""
+
+    async def write(self, findings: Mapping[str, Sequence[DriftedObject]]) -> None:
+        """Make the cluster's reports say this and nothing else; what goes wrong is a line in the log.
+
+        Args:
+            findings: the findings by namespace.
+        """
+        try:
+            own = await self._own_reports()
+            for namespace, drifted in findings.items() if own is not None else ():
+                await self._apply(namespace, drifted)
+            for namespace, uid in (own or {}).items():
+                if namespace not in findings:
+                    await self._delete(namespace, uid)
+        except ApiError as refused:
+            self._log_failure(explain("list", POLICY_REPORTS, "", refused.status, refused.body).why)
+        except ApiConnectionError as error:
+            self._log_failure(error.why)
+        except TimeoutError:
+            self._log_failure("the API server did not answer in time")
+
+    async def _own_reports(self) -> dict[str, str] | None:
+        """The uids of this server's reports by namespace; None where the cluster has no such kind.
+
+        Raises:
+            ApiError, ApiConnectionError, TimeoutError: they cannot be listed.
+        """
+        query = {"labelSelector": "=".join(_MANAGED_BY)}
+        listed = pages(self._api, POLICY_REPORTS, query=query, limit=_REPORTS_PAGE_LIMIT, seconds=_SECONDS)
+        uids = {}
+        try:
+            async with aclosing(listed):
+                async for page in listed:
+                    for report in page.items or ():
+                        if report.meta.name == NAME:
+                            uids[report.meta.namespace or ""] = report.meta.uid or ""
+        except ApiError as refused:
+            if refused.status == 404:
+                return None
+            raise
+        return uids
+
+    async def _apply(self, namespace: str, drifted: Sequence[DriftedObject]) -> None:
+        status, body = await self._api.request(
+            "PATCH",
+            POLICY_REPORTS.path(namespace, NAME),
+            {"fieldManager": NAME},
+            report(namespace, drifted),
+            "application/apply-patch+yaml",
+            seconds=_SECONDS,
+        )
+        if status == 409:
+            self._log_failure(f"the PolicyReport {namespace}/{NAME} belongs to another program")
+        elif status not in (200, 201):
+            self._log_failure(explain("patch", POLICY_REPORTS, "", status, body).why)
+
+    async def _delete(self, namespace: str, uid: str) -> None:
+        path = POLICY_REPORTS.path(namespace, NAME)
+        body = {"preconditions": {"uid": uid}}
+        status, answer = await self._api.request("DELETE", path, body=body, seconds=_SECONDS)
+        if status not in (200, 202, 404, 409):
+            self._log_failure(explain("delete", POLICY_REPORTS, "", status, answer).why)
+
+    def _log_failure(self, why: str) -> None:
+        if why != self._trouble:
+            logger.warning("background scan: PolicyReports cannot be written: %s", why)
+        self._trouble = why
+
+
+def report(namespace: str, drifted: Sequence[DriftedObject]) -> dict[str, Any]:
+    """The report of a namespace; of very many findings the first ones, and the number of all."""
+    return {
+        "apiVersion": POLICY_REPORTS.api_version,
+        "kind": POLICY_REPORTS.kind,
+        "metadata": {"name": NAME, "namespace": namespace, "labels": dict([_MANAGED_BY])},
+        "summary": {"fail": len(drifted), "pass": 0, "warn": 0, "error": 0, "skip": 0},
+        "results": [_result(finding) for finding in drifted[:MAX_RESULTS]],
+    }
+
+
+def _result(finding: DriftedObject) -> dict[str, Any]:
+    endpoint, candidate, reason = finding.endpoint, finding.candidate, finding.decision.reasons[0]
+    would = "deny" if finding.decision.denial else "change"
+    return {
+        "source": NAME,
+        "policy": names.policy_label(endpoint.policy),
+        "rule": reason.code,
+        "category": endpoint.policy,
+        "result": "fail",
+        "severity": "medium",
+        "message": f"created now, enforce would {would} it: {reason.text}",
+        "resources": [
+            {
+                "apiVersion": f"{endpoint.group}/{endpoint.version}" if endpoint.group else endpoint.version,
+                "kind": endpoint.kind,
+                "namespace": candidate.namespace,
+                "name": candidate.name,
+                "uid": candidate.uid,
+            }
+        ],
+    }
+
+
+V = TypeVar("V", bound=Object)
+
+RESULTS: Final = ("finished", "failed")
+
+_TICK_SECONDS: Final = 1.0
+# Between two pages and between two objects: a slow scan takes nothing from reviews.
+_PAUSE_SECONDS: Final = 0.1
+_BREATH_SECONDS: Final = 0.005
+_PAGE_LIMIT: Final = 100
+_LIST_SECONDS: Final = 60.0
+_EVALUATE_SECONDS: Final = 10.0
+
+
+class _ScanGivenUp(Exception):  # noqa: N818 - ends a round
+    pass
+
+
+class _Bugs(NullObserver):
+    """An observer that logs bugs; the reviews of a scan are not requests, so they are not counted."""
+
+    def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
+        logger.error("background scan: internal error in %s", endpoint.path, exc_info=error)
+
+
+class DriftScanner:
+    """Finds objects that are not as enforce would make them.
+
+    Args:
+        transport: the connection to the API server, for lists; the caller closes it.
+        cluster: the source of the policies' facts.
+        settings: returns the present snapshot.
+        audit: gets a record of every object that is found, once for each.
+        reports: gets all that a round has found.
+        clock: the source of time, and of sleep.
+
+    Attributes:
+        rounds: rounds by their result, one of `RESULTS`.
+        found: objects by policy and resource, of the last complete round.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        cluster: Cluster,
+        settings: Callable[[], Settings],
+        audit: Callable[[DriftRecord], None],
+        reports: Reports,
+        *,
+        clock: Clock = REAL_TIME,
+    ) -> None:
+        self._transport: Final = transport
+        self._cluster: Final = cluster
+        self._settings: Final = settings
+        self._audit: Final = audit
+        self._reports: Final = reports
+        self._clock: Final = clock
+        self._reviewer: Final = Reviewer(cluster, settings, NoAudit(), _Bugs(), clock.wall)
+        self._told: frozenset[tuple[str, str]] = frozenset()
+        self._began: float | None = None
+        cluster.on_restore(self._start_over)
+        self.rounds: Final = Counter(dict.fromkeys(RESULTS, 0))
+        self.found: Mapping[tuple[str, ...], float] = {}
+
+    async def run(self) -> None:
+        """Scan indefinitely, at first as soon as the cluster's answers can be trusted; ends when it is cancelled."""
+        while True:
+            await self._clock.sleep(_TICK_SECONDS)
+            every, now = self._settings().unenforced.every_seconds, self._clock.now()
+            if every and not self._cluster.waiting_for() and (self._began is None or now - self._began >= every):
+                self._began = now
+                await self._round()
+
+    def _start_over(self, _why: str) -> None:
+        """What was found is of an etcd that is gone: the next round begins at once, and reports everything anew."""
+        self._told, self._began = frozenset(), None
+
+    async def _round(self) -> None:
+        try:
+            await self.look()
+        except _ScanGivenUp as why:
+            logger.warning("background scan: round skipped: %s", why)
+        except Exception:
+            logger.exception("background scan: internal error")
+        else:
+            self.rounds["finished"] += 1
+            return
+        self.rounds["failed"] += 1
+
+    async def look(self) -> None:
+        """One round.
+
+        Raises:
+            Exception: whatever ended it early.
+        """
+        settings, maker = self._settings(), self._maker()
+        told: set[tuple[str, str]] = set()
+        counts: Counter[tuple[str, ...]] = Counter()
+        findings: dict[str, list[DriftedObject]] = {}
+        opted = [
+            (namespace.meta.name, policies)
+            async for namespace in self._all(NAMESPACES, "", {})
+            if namespace.meta.name and (policies := enforced_policies(namespace, settings))
+        ]
+        for namespace, policies in opted:
+            for look in looks(policies, settings):
+                for endpoint in look.endpoints:
+                    counts[endpoint.policy, endpoint.resource] += 0
+                listed = self._all(look.resource, namespace, look.query)
+                made = [make_candidate(look, stored, maker) async for stored in listed]
+                # A whole list, then its objects: a continued list that waits too long expires.
+                for candidate in filter(None, made):
+                    hit = await self._evaluate(candidate)
+                    # Two policies of a policy that find the same object have found one object.
+                    counts.update({(finding.endpoint.policy, finding.endpoint.resource) for finding in hit})
+                    told.update(self._record(finding) for finding in hit)
+                    if hit:
+                        findings.setdefault(namespace, []).extend(hit)
+        self._told, self.found = frozenset(told), counts
+        if settings.unenforced.policy_reports:
+            await self._reports.write(findings)
+
+    async def _all(self, resource: Resource[V], namespace: str, query: Mapping[str, str]) -> AsyncIterator[V]:
+        """All objects of a namespace, or of all; those that the list's view cannot hold end the round.
+
+        Raises:
+            _ScanGivenUp: they cannot be listed.
+        """
+        listed = pages(self._transport, resource, namespace, query, limit=_PAGE_LIMIT, seconds=_LIST_SECONDS)
+        try:
+            async with aclosing(listed):
+                async for page in listed:
+                    for item in page.items or ():
+                        yield item
+                    await self._clock.sleep(_PAUSE_SECONDS)
+        except READ_ERRORS as error:
+            if not (isinstance(error, ApiError) and error.status == 404):
+                raise _ScanGivenUp(list_failure(error, resource, namespace, _LIST_SECONDS).why) from None
+
+    async def _evaluate(self, candidate: Candidate) -> list[DriftedObject]:
+        """What enforce would do to an object if it were created now."""
+        drifted = []
+        for endpoint in candidate.endpoints:
+            await self._clock.sleep(_BREATH_SECONDS)
+            deadline = asyncio.get_running_loop().time() + _EVALUATE_SECONDS
+            verdict = await self._reviewer.evaluate(endpoint, candidate.review, deadline)
+            # Admission may deny a request because a lookup failed, as the admin wants it; that says nothing about the
+            # object.
+            if verdict.label in ("patched", "denied") and verdict.decision.code != Code.LOOKUP_FAILED:
+                drifted.append(DriftedObject(endpoint, candidate, verdict.decision))
+        return drifted
+
+    def _maker(self) -> str:
+        """KubeVirt's controller, for the real creator of a launcher pod is not recorded."""
+        known = self._cluster.peek(KubeVirtKey())
+        here = known.namespaces if isinstance(known, KubeVirtInstall) else frozenset()
+        place = self._settings().scheduling.kubevirt_namespace or min(here, default="")
+        return controller_account(place) if place else ""
+
+    def _record(self, finding: DriftedObject) -> tuple[str, str]:
+        endpoint, candidate = finding.endpoint, finding.candidate
+        key = (endpoint.path, candidate.uid)
+        if key not in self._told:
+            decision = finding.decision
+            self._audit(
+                DriftRecord(
+                    SCHEMA,
+                    timestamp(self._clock.wall()),
+                    candidate.uid,
+                    endpoint.path,
+                    AuditedObject(endpoint.kind, candidate.namespace, candidate.name),
+                    candidate.created,
+                    "would-deny" if decision.denial else "would-patch",
+                    decision.reasons,
+                    [change.redact() for change in decision.changes],
+                    decision.denial.message if decision.denial else None,
+                )
+            )
+        return key

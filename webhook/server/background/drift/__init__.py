@@ -1,1 +1,0 @@
-"""The background scan for objects that are not as `enforce` would make them."""
