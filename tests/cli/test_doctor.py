@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.runner import run
 from tests.doctor.world import NS, DoctorWorld, cluster
-from webhook.doctor.support import views
+from webhook.doctor.report import CONFIG_MAPS
 
 SETTINGS = """\
 schedulers: {kubevirt: {guard: lease kubevirt-scheduler/kubevirt-scheduler}}
@@ -29,7 +29,7 @@ def well(directory: Path) -> Iterator[DoctorWorld]:
     async def serve() -> None:
         async with cluster(directory) as world:
             world.expect_reviews()
-            world.server.put(views.CONFIG_MAPS, NS, NS, data={"settings.yaml": SETTINGS})
+            world.server.put(CONFIG_MAPS, NS, NS, data={"settings.yaml": SETTINGS})
             world.server.kubeconfig(directory / "kubeconfig")
             found.append(world)
             started.set()

@@ -9,7 +9,7 @@ from aiohttp import web
 from tests.doctor.world import DoctorWorld
 from webhook.cluster import reader as module
 from webhook.cluster.reader import Reader
-from webhook.doctor.support.installation import Installation
+from webhook.doctor.report import Installation
 from webhook.errors import Unavailable
 from webhook.k8s.client.resources import NODES_WITH_IMAGES
 

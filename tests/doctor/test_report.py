@@ -1,298 +1,71 @@
-"""All checks together, and the report."""
+"""Findings, and what an installation says of itself."""
 
 from __future__ import annotations
 
-import asyncio
-import re
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from aiohttp import web
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from tests.cluster.fake_apiserver import FakeApiServer
-from tests.doctor.world import MANIFESTS, MUTATING, NS, VALIDATING, DirectApi, DoctorWorld, codes, lines
-from webhook.cluster.reader import TimedTransport
-from webhook.doctor.report import Report, examine
-from webhook.doctor.support import views
-from webhook.doctor.support.finding import Finding
-from webhook.errors import InputError
-from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS
-from webhook.kubevirt.resources import KUBEVIRTS
+from tests.doctor.world import NS, DoctorWorld, lines
+from webhook.doctor.report import DEPLOYMENTS, SECRETS, Installation, abbreviate, unreadable
+from webhook.errors import Unavailable
+from webhook.k8s.client.api import Forbidden
 
 
-async def test_where_all_is_well_only_the_service_is_unknown(world: DoctorWorld) -> None:
-    report = await world.examine()
+@pytest.mark.parametrize(
+    "why", [Forbidden("refused"), Unavailable("no answer")], ids=lambda why: type(why).__name__.lower()
+)
+def test_what_could_not_be_read(why: Unavailable, golden: Callable[[str], None]) -> None:
+    finding = unreadable("nodes", "images", why)
 
-    assert [finding for finding in report.findings if finding.verdict in ("failure", "warning")] == []
-    assert [finding.subject for finding in report.findings if finding.verdict == "unknown"] == [f"Service {NS}/{NS}"]
-    assert report.verdict == "unknown"
-    assert {finding.check for finding in report.findings} == {
-        *("webhooks", "selectors", "certificates", "rights", "deployment", "schedulers", "order"),
-        *("kubevirt", "opt-in", "effect", "pools", "pinning", "relabelling", "nodes", "spread", "clock"),
-    }
-    assert all(bool(finding.todo) == (finding.verdict != "ok") for finding in report.findings)
-
-
-async def test_it_only_reads(world: DoctorWorld) -> None:
-    await world.examine()
-
-    assert {asked.method for asked in world.server.asked if "subjectaccessreviews" not in asked.path} == {"GET"}
-
-
-async def test_every_list_is_read_once(world: DoctorWorld) -> None:
-    await world.examine()
-
-    lists = [asked.path for asked in world.server.asked if asked.path == NAMESPACES.path()]
-    assert len(lists) == 1
-
-
-async def test_whoever_may_nothing_gets_to_know_which_rights_are_missing(world: DoctorWorld) -> None:
-    world.forbids_reviews = True
-    for kind in (MUTATING, VALIDATING, NAMESPACES, KUBEVIRTS, NODES_WITH_IMAGES, PODS, views.CLUSTER_ROLES):
-        world.forbid(kind)
-    refused: list[tuple[Any, str, str]] = [
-        (views.DEPLOYMENTS, NS, NS),
-        (views.DEPLOYMENTS, "kubevirt-scheduler", ""),
-        (views.BUDGETS, NS, NS),
-        (PODS, NS, ""),
-        (LEASES, "kubevirt-scheduler", "kubevirt-scheduler"),
-        *((flow, "", NS) for flow in views.FLOW),
-    ]
-    for resource, namespace, name in refused:
-        world.forbid(resource, namespace, name)
-
-    report = await world.examine()
-
-    assert codes(report.findings, "failure") == []
-    unknown = [finding for finding in report.findings if finding.verdict == "unknown"]
-    missing = {finding.found.partition("grant ")[2] for finding in unknown if "grant" in finding.found}
-    # A verb, the resource and its group, and the namespace where there is one.
-    assert {tuple(re.split(" on | in namespace ", each)) for each in missing} == {
-        ("list", "mutatingwebhookconfigurations.admissionregistration.k8s.io"),
-        ("list", "validatingwebhookconfigurations.admissionregistration.k8s.io"),
-        ("list", "namespaces"),
-        ("list", "kubevirts.kubevirt.io"),
-        ("list", "nodes"),
-        ("list", "pods"),
-        ("get", "leases.coordination.k8s.io", "kubevirt-scheduler"),
-        ("list", "pods", NS),
-        ("list", "clusterroles.rbac.authorization.k8s.io"),
-        ("list", "deployments.apps", "kubevirt-scheduler"),
-        ("get", "deployments.apps", NS),
-        ("get", "poddisruptionbudgets.policy", NS),
-        ("get", "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io"),
-        ("get", "flowschemas.flowcontrol.apiserver.k8s.io"),
-        ("create", "subjectaccessreviews.authorization.k8s.io"),
-    }
-    assert {finding.code for finding in unknown if "grant" in finding.found} == {"unreadable"}
-
-
-async def test_an_empty_cluster_fails_and_says_how_to_install(tmp_path: Path, world: DoctorWorld) -> None:
-    for resource, name in ((MUTATING, "kubevirt-webhook"), (MUTATING, "zz-kubevirt-webhook"), (VALIDATING, NS)):
-        world.server.remove(resource, name)
-    world.server.remove(views.DEPLOYMENTS, NS, NS)
-
-    report = await world.examine()
-
-    failed = codes(report.findings, "failure")
-    assert f"Deployment {NS}/{NS}: missing" in failed
-    assert sum(text.endswith(": configuration-missing") for text in failed) == 3
-    assert report.verdict == "failure"
-
-
-async def test_a_cluster_that_gives_no_answer(world: DoctorWorld, golden: Callable[[str], None]) -> None:
-    world.server.url = "http://127.0.0.1:1"
-
-    with pytest.raises(InputError) as caught:
-        await world.examine()
-    golden(str(caught.value))
-
-
-# The settings of the cluster.
-
-
-async def test_settings_come_from_the_cluster(world: DoctorWorld) -> None:
-    world.server.put(views.CONFIG_MAPS, NS, NS, data={"settings.yaml": "schedulers: {batch: {guard: pods}}"})
-
-    report = await world.examine(given=False)
-
-    texts = codes(report.findings, "ok")
-    assert f"ConfigMap {NS}/{NS}: settings-valid" in texts
-    assert "scheduler batch: available" in texts
-
-
-async def test_a_mistake_in_the_clusters_settings_is_the_only_finding(
-    world: DoctorWorld, golden: Callable[[str], None]
-) -> None:
-    world.server.put(views.CONFIG_MAPS, NS, NS, data={"settings.yaml": "schedulerz: {}"})
-
-    report = await world.examine(given=False)
-
-    (finding,) = report.findings
-    assert (finding.verdict, finding.code) == ("failure", "settings-invalid")
+    assert (finding.verdict, finding.code, finding.found) == ("unknown", "unreadable", why.why)
     golden(lines([finding]))
 
 
-@pytest.mark.parametrize("data", [None, {}, {"other.yaml": "a: 1"}])
-async def test_without_settings_the_defaults_are_taken_and_told(
-    world: DoctorWorld, data: Any, golden: Callable[[str], None]
-) -> None:
-    if data is not None:
-        world.server.put(views.CONFIG_MAPS, NS, NS, data=data)
-
-    report = await world.examine(given=False)
-
-    assert f"ConfigMap {NS}/{NS}: settings-missing" in codes(report.findings, "warning")
-    golden(lines(one for one in report.findings if one.check == "settings"))
+def test_lists_are_short() -> None:
+    assert abbreviate([]) == ""
+    assert abbreviate(["a", "b"]) == "a, b"
+    assert abbreviate(list("abcdef")) == "a, b, c, d and 2 more"
 
 
-async def test_settings_that_may_not_be_read_must_be_given(world: DoctorWorld, golden: Callable[[str], None]) -> None:
-    world.forbid(views.CONFIG_MAPS, NS, NS)
+async def of(world: DoctorWorld, method: str) -> Any:
+    result: list[Any] = []
 
-    with pytest.raises(InputError) as caught:
-        await world.examine(given=False)
-    assert caught.value.where == f"ConfigMap {NS}/{NS}"
-    golden(str(caught.value))
+    async def check(installation: Installation) -> list[Any]:
+        result.append(await getattr(installation, method)())
+        return []
 
-
-# The report.
-
-
-def test_the_report_tells_failures_first() -> None:
-    report = Report(
-        (
-            Finding("a", "code", "1", "ok", "x"),
-            Finding("b", "code", "2", "warning", "x", "y"),
-            Finding("b", "code", "3", "failure", "x", "y"),
-            Finding("c", "code", "4", "unknown", "x", "y"),
-        )
-    )
-
-    assert report.verdict == "failure"
-    assert [(check, [one.subject for one in found]) for check, found in report.groups] == [
-        ("b", ["3", "2"]),
-        ("c", ["4"]),
-        ("a", ["1"]),
-    ]
-    assert report.as_json() == {
-        "schemaVersion": 1,
-        "verdict": "failure",
-        "counts": {"failure": 1, "warning": 1, "unknown": 1, "ok": 1},
-        "findings": [
-            {"check": "b", "code": "code", "subject": "3", "verdict": "failure", "found": "x", "todo": "y"},
-            {"check": "b", "code": "code", "subject": "2", "verdict": "warning", "found": "x", "todo": "y"},
-            {"check": "c", "code": "code", "subject": "4", "verdict": "unknown", "found": "x", "todo": "y"},
-            {"check": "a", "code": "code", "subject": "1", "verdict": "ok", "found": "x", "todo": ""},
-        ],
-    }
+    await world.run(check)
+    return result[0]
 
 
-def test_a_report_without_findings_is_well() -> None:
-    assert Report(()).verdict == "ok"
-
-
-# Other people's objects.
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=6,
-)
-SELECTORS = st.fixed_dictionaries(
-    {},
-    optional={
-        "matchLabels": JSON | st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2),
-        "matchExpressions": JSON
-        | st.lists(
-            st.fixed_dictionaries(
-                {"key": st.text(max_size=5), "operator": st.sampled_from(["In", "Exists", "Gt", "Lt", "?"])},
-                optional={"values": st.lists(st.text(max_size=4), max_size=2)},
-            ),
-            max_size=2,
-        ),
-    },
-)
-ENTRIES = st.fixed_dictionaries(
-    {"name": st.sampled_from(["x.example.com", "pods.scheduling.enforce.kubevirt-webhook.github.io"]) | JSON},
-    optional={
-        "clientConfig": JSON | st.fixed_dictionaries({"caBundle": st.text(max_size=9)}),
-        "rules": JSON,
-        "namespaceSelector": JSON | SELECTORS,
-        "objectSelector": JSON | SELECTORS,
-        "matchConditions": JSON,
-        "failurePolicy": JSON,
-        "timeoutSeconds": JSON,
-    },
-)
-OBJECTS = st.fixed_dictionaries({}, optional={"webhooks": JSON | st.lists(ENTRIES, max_size=3)}) | st.dictionaries(
-    st.sampled_from(["spec", "status", "data", "rules", "subjects", "roleRef", "webhooks"]), JSON
-)
-KINDS = st.sampled_from(
+@pytest.mark.parametrize(
+    ("arguments", "mode"),
     [
-        (MUTATING, "zz-kubevirt-webhook", ""),
-        (MUTATING, "other", ""),
-        (VALIDATING, "kubevirt-webhook", ""),
-        (views.DEPLOYMENTS, NS, NS),
-        (views.DEPLOYMENTS, "scheduler", "kubevirt-scheduler"),
-        (views.CONFIG_MAPS, "scheduler", "kubevirt-scheduler"),
-        (views.SECRETS, "ca", NS),
-        (KUBEVIRTS, "kubevirt", "kubevirt"),
-        (PODS, "virt-launcher-a", "demo"),
-        (NODES_WITH_IMAGES, "node-0", ""),
-        (views.CLUSTER_ROLES, "role", ""),
-        (views.CLUSTER_ROLE_BINDINGS, "binding", ""),
-    ]
+        (["serve", "--tls=mounted"], "mounted"),
+        (["serve", "--tls", "managed"], "managed"),
+        (["serve", "--tls"], ""),
+        (["serve", "--tls-cert=/x"], "self-signed"),
+        (None, "self-signed"),
+    ],
 )
+async def test_the_replicas_arguments_go_before_the_settings(world: DoctorWorld, arguments: Any, mode: str) -> None:
+    containers = [{"args": arguments}]
+    world.server.put(DEPLOYMENTS, NS, NS, spec={"template": {"spec": {"containers": containers}}})
+
+    assert await of(world, "tls_mode") == mode
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(changes=st.lists(st.tuples(KINDS, OBJECTS), min_size=1, max_size=4))
-def test_no_object_of_anybody_ends_in_a_traceback(tmp_path: Path, changes: list[tuple[Any, dict[str, Any]]]) -> None:
-    async def look() -> Report:
-        server = FakeApiServer()
-        world = DoctorWorld(server, tmp_path / "kubeconfig")
-        for (resource, name, namespace), fields in changes:
-            server.put(resource, name, namespace, **fields)
-        return await examine(cast("TimedTransport", DirectApi(server)), world.settings, MANIFESTS, clock=world.clock)
-
-    report = asyncio.run(look())
-
-    assert len(report.findings) > 10
-
-
-async def test_what_can_t_be_decoded_is_told_and_spoils_nothing_else(
-    world: DoctorWorld, golden: Callable[[str], None]
+@pytest.mark.parametrize(
+    ("url", "secret", "managed"), [("", True, False), ("https://x", True, True), ("https://x", False, False)]
+)
+async def test_of_a_server_elsewhere_the_secret_tells(
+    world: DoctorWorld, url: str, secret: bool, managed: bool
 ) -> None:
-    world.server.put(MUTATING, "foreign", webhooks="all of them")
-    world.server.put(NODES_WITH_IMAGES, "odd", status=7)
+    world.url = url
+    world.server.remove(DEPLOYMENTS, NS, NS)
+    if not secret:
+        world.server.remove(SECRETS, "ca", NS)
 
-    report = await world.examine()
-
-    malformed = [finding for finding in report.findings if finding.check == "objects"]
-    assert codes(malformed, "unknown") == ["MutatingWebhookConfiguration: malformed", "Node: malformed"]
-    assert "MutatingWebhookConfiguration kubevirt-webhook: configuration-correct" in codes(report.findings, "ok")
-    golden(lines(malformed))
-
-
-async def test_lists_come_in_pages(world: DoctorWorld) -> None:
-    for number in range(1200):
-        world.node(f"many-{number}", 1)
-
-    report = await world.examine()
-
-    assert any(one.code == "all-reported" and "/1203 nodes " in one.found for one in report.findings)
-    assert len(world.server.requests(NODES_WITH_IMAGES.path())) == 3
-
-
-@pytest.mark.parametrize("answer", [b"no JSON", b'{"items": 5}'])
-async def test_lists_that_are_none(world: DoctorWorld, answer: bytes, golden: Callable[[str], None]) -> None:
-    world.server.answer(NODES_WITH_IMAGES.path(), lambda _: web.Response(body=answer))
-
-    report = await world.examine()
-
-    assert "images: unreadable" in codes(report.findings, "unknown")
-    golden(lines(one for one in report.findings if one.check == "nodes"))
+    assert await of(world, "manages_certificates") is managed

@@ -21,10 +21,19 @@ from tests import builders
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running, status
 from tests.install.schedulers.configurations import configuration
 from webhook.cluster.reader import Reader
-from webhook.doctor.report import Report, examine
-from webhook.doctor.support import views
-from webhook.doctor.support.finding import Finding
-from webhook.doctor.support.installation import Installation
+from webhook.doctor.checks import examine
+from webhook.doctor.deployment import BUDGETS, FLOW
+from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS
+from webhook.doctor.report import (
+    CONFIG_MAPS,
+    CONFIGURATIONS,
+    DEPLOYMENTS,
+    POLICIES,
+    SECRETS,
+    Finding,
+    Installation,
+    Report,
+)
 from webhook.install.plan import shipped
 from webhook.install.registration import RegistrationTarget, configurations
 from webhook.k8s.client.api import NO_QUERY
@@ -41,8 +50,8 @@ NS = "kubevirt-webhook"
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 SAR = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 METRICS = f"/api/v1/namespaces/{NS}/services/{NS}:ops/proxy/metrics"
-MUTATING = views.CONFIGURATIONS["MutatingWebhookConfiguration"]
-VALIDATING = views.CONFIGURATIONS["ValidatingWebhookConfiguration"]
+MUTATING = CONFIGURATIONS["MutatingWebhookConfiguration"]
+VALIDATING = CONFIGURATIONS["ValidatingWebhookConfiguration"]
 LAUNCHER_IMAGE = "registry.example/kubevirt/virt-launcher:v1"
 PROFILE: Json = {"schedulerName": "kubevirt", "plugins": {"score": {"disabled": [{"name": "ImageLocality"}]}}}
 _VARIABLE = (
@@ -120,7 +129,7 @@ class DoctorWorld:
         self._kubeconfig = kubeconfig
         self.authority = authority()
         self.register()
-        self.server.put(views.SECRETS, "ca", NS, data={"ca.crt": base64(self.authority.pem), "ca.key": "c2VjcmV0"})
+        self.server.put(SECRETS, "ca", NS, data={"ca.crt": base64(self.authority.pem), "ca.key": "c2VjcmV0"})
         for name in ("kube-system", "kubevirt", NS):
             self.namespace(name)
         self.namespace("demo", labels={"kubevirt-webhook.github.io/scheduling": "enforce"})
@@ -128,19 +137,19 @@ class DoctorWorld:
         self.deployment()
         for name, node in (("a", "node-a"), ("b", "node-b")):
             self.replica(name, node)
-        self.server.put(views.BUDGETS, NS, NS)
-        for resource in views.FLOW:
+        self.server.put(BUDGETS, NS, NS)
+        for resource in FLOW:
             self.server.put(resource, NS)
         self.lease()
         self.scheduler(PROFILE)
         for number in range(3):
             self.node(f"node-{number}", 12)
         everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-        self.server.put(views.CLUSTER_ROLES, "cluster-admin", rules=[everything])
+        self.server.put(CLUSTER_ROLES, "cluster-admin", rules=[everything])
         for manifest in shipped(MANIFESTS / "rendered" / "kubernetes.yaml"):
-            if manifest["kind"] in views.POLICIES:
+            if manifest["kind"] in POLICIES:
                 name = manifest["metadata"]["name"]
-                self.server.put(views.POLICIES[manifest["kind"]], name, spec=manifest["spec"])
+                self.server.put(POLICIES[manifest["kind"]], name, spec=manifest["spec"])
         self.server.put(MUTATING, "virt-api-mutator", webhooks=[])
 
     # The objects of the cluster.
@@ -152,7 +161,7 @@ class DoctorWorld:
             self.put_configuration(manifest)
 
     def put_configuration(self, manifest: Json) -> None:
-        resource = views.CONFIGURATIONS[manifest["kind"]]
+        resource = CONFIGURATIONS[manifest["kind"]]
         kept = {key: value for key, value in manifest.items() if key not in ("metadata", "kind", "apiVersion")}
         self.server.put(resource, manifest["metadata"]["name"], metadata=manifest["metadata"], **kept)
 
@@ -187,7 +196,7 @@ class DoctorWorld:
         state: dict[str, Any] = {"readyReplicas": ready, "updatedReplicas": ready}
         if progress:
             state["conditions"] = [{"type": "Progressing", "status": "False", "reason": progress}]
-        self.server.put(views.DEPLOYMENTS, NS, NS, spec={"replicas": replicas, "template": {"spec": pod}}, status=state)
+        self.server.put(DEPLOYMENTS, NS, NS, spec={"replicas": replicas, "template": {"spec": pod}}, status=state)
 
     def replica(self, name: str, node: str, image: str = "kubevirt-webhook:1") -> None:
         self.server.put(
@@ -219,9 +228,9 @@ class DoctorWorld:
         """Its Deployment, and the ConfigMap that it mounts."""
         place, config = "kubevirt-scheduler", configuration(*profiles)
         data = {"notes.txt": "{", "config.yaml": text or yaml.safe_dump(config)}
-        self.server.put(views.CONFIG_MAPS, "scheduler", place, data=data)
+        self.server.put(CONFIG_MAPS, "scheduler", place, data=data)
         volumes = [{"emptyDir": {}}, {"configMap": {"name": "scheduler"}}]
-        self.server.put(views.DEPLOYMENTS, "scheduler", place, spec={"template": {"spec": {"volumes": volumes}}})
+        self.server.put(DEPLOYMENTS, "scheduler", place, spec={"template": {"spec": {"volumes": volumes}}})
 
     def node(self, name: str, images: int) -> None:
         self.server.put(NODES_WITH_IMAGES, name, status={"images": [{"names": ["x"], "sizeBytes": 1}] * images})
@@ -275,11 +284,11 @@ class DoctorWorld:
 
     def binding(self, role: str, *subjects: Json) -> None:
         reference = {"kind": "ClusterRole", "name": role}
-        self.server.put(views.CLUSTER_ROLE_BINDINGS, f"of-{role}", roleRef=reference, subjects=subjects)
+        self.server.put(CLUSTER_ROLE_BINDINGS, f"of-{role}", roleRef=reference, subjects=subjects)
 
     def role_binding(self, namespace: str, role: str, *subjects: Json, kind: str = "Role") -> None:
         reference = {"kind": kind, "name": role}
-        self.server.put(views.ROLE_BINDINGS, f"of-{role}", namespace, roleRef=reference, subjects=subjects)
+        self.server.put(ROLE_BINDINGS, f"of-{role}", namespace, roleRef=reference, subjects=subjects)
 
     def metrics(self, text: str) -> None:
         self.server.answer(METRICS, lambda _: web.Response(text=text), times=9)

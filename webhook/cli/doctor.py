@@ -50,7 +50,7 @@ def doctor(kubeconfig: Kubeconfig | None, config_file: Path | None, url: str, ou
 
 async def _examine(kubeconfig: Kubeconfig | None, config_file: Path | None, url: str) -> Report:
     from webhook.cli.data import directory
-    from webhook.doctor.report import examine
+    from webhook.doctor.checks import examine
     from webhook.install.registration import check_url
     from webhook.k8s.client.transport import connect
     from webhook.settings.file import load

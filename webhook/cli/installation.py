@@ -336,14 +336,14 @@ async def _uninstall(*, kubeconfig: Kubeconfig | None, dry_run: bool, yes: bool,
 async def _warn_of_pools(api: KubernetesTransport) -> None:
     """Name the pools whose VMs lose their size once kubevirt-webhook does not set it again."""
     from webhook.cluster.reader import Reader
-    from webhook.doctor.checks import pools
+    from webhook.doctor.kubevirt import pools_of_defaults
     from webhook.errors import Unavailable
 
-    found = await pools.depending_on_defaults(Reader(api))
-    if isinstance(found, Unavailable):
-        write.line(f"warning: pools whose VMs depend on a default instancetype were not checked: {found.why}", err=True)
+    pools = await pools_of_defaults(Reader(api))
+    if isinstance(pools, Unavailable):
+        write.line(f"warning: pools whose VMs depend on a default instancetype were not checked: {pools.why}", err=True)
         return
-    for pool in found:
+    for pool in pools:
         what = "its VMs have their size from a default instancetype, and lose it when the pool changes later"
         todo = "set an instancetype or a memory size in its spec.virtualMachineTemplate.spec first"
         write.line(f"warning: VirtualMachinePool {pool.title}: {what}; {todo}", err=True)

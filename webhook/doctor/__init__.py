@@ -1,1 +1,1 @@
-"""What is wrong with an installation: one check a module, one report."""
+"""What is wrong with an installation: checks and one report."""

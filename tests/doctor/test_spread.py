@@ -1,0 +1,279 @@
+"""Where VMs run, and the changes that would spread them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import golden_files
+from tests.doctor.clusters import cluster
+from tests.doctor.world import DoctorWorld, codes
+from webhook import names
+from webhook.doctor.estimate import Conditions, GuestDemand, Host, Inventory, VmGuest, estimate
+from webhook.doctor.report import Finding
+from webhook.doctor.spread import Outlook, check_spread, estimate_cures, histogram
+from webhook.k8s.client.resources import NAMESPACES, NODES_WITH_IMAGES, PODS
+
+pytestmark = pytest.mark.repeats
+VERSION = (1, 36)
+
+
+def piled(world: DoctorWorld, nodes: int = 6, each: int = 6, **spec: Any) -> None:
+    """VMs on the half of the nodes that lists the launcher's image."""
+    for number in range(nodes):
+        world.vm_node(f"vm-node-{number}", lists=number % 2 == 0)
+        for vm in range(each if number % 2 == 0 else 0):
+            world.vm(f"vm-{number}-{vm}", f"vm-node-{number}", schedulerName="default-scheduler", **spec)
+
+
+def by_subject(findings: list[Finding]) -> dict[str, Finding]:
+    return {finding.subject: finding for finding in findings}
+
+
+def figures(finding: Finding) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(finding)["figures"]
+    return found
+
+
+@pytest.mark.golden
+async def test_the_json_form_is_as_the_golden_file_says(world: DoctorWorld) -> None:
+    piled(world)
+    for number in range(4):
+        world.vm(f"lab-{number}", "vm-node-2", "lab", schedulerName="default-scheduler")
+
+    findings = await world.run(check_spread)
+
+    whole = json.dumps(msgspec.to_builtins(findings), indent=2, sort_keys=True) + "\n"
+    golden_files.check("doctor/spread.json", whole)
+
+
+async def test_vms_that_pile_up_need_the_constraint(world: DoctorWorld) -> None:
+    piled(world)
+
+    findings = by_subject(await world.run(check_spread))
+
+    assert (findings["cure"].verdict, findings["cure"].code) == ("warning", "uneven:constraint")
+    assert figures(findings["estimate"])["cheapest"] == "constraint"
+    assert figures(findings["launcher image"]) == {
+        "image": "registry.example/kubevirt/virt-launcher:v1",
+        "nodes": 6,
+        "listing": 3,
+        "withoutItAndFull": 3,
+        "points": 18,
+    }
+    assert figures(findings["VMs"])["vmsPerNode"] == [{"vms": 0, "nodes": 3}, {"vms": 6, "nodes": 3}]
+    assert figures(findings["NodeResourcesBalancedAllocation"])["biasedNodes"] == 6
+    assert "namespaces" not in findings, "one namespace has the figures of all"
+
+
+async def test_where_the_settings_say_so_already_only_old_vms_are_left(world: DoctorWorld) -> None:
+    piled(world)
+    world.namespace(
+        "demo",
+        labels={names.policy_label(names.SCHEDULING): "enforce"},
+        annotations={names.SPREAD_ANNOTATION: "hostname"},
+    )
+
+    finding = by_subject(await world.run(check_spread))["cure"]
+
+    assert (finding.verdict, finding.code) == ("warning", "uneven:restart")
+
+
+async def test_even_vms_need_nothing(world: DoctorWorld) -> None:
+    for number in range(6):
+        world.vm_node(f"vm-node-{number}")
+        world.vm(f"vm-{number}", f"vm-node-{number}")
+
+    findings = await world.run(check_spread)
+
+    assert codes(findings, "warning") == []
+    assert by_subject(findings)["cure"].code == "even"
+
+
+async def test_an_older_scheduler_has_no_bias(world: DoctorWorld) -> None:
+    piled(world)
+    world.server.answer("/version", lambda _: web.json_response({"gitVersion": "v1.34.4"}), times=9)
+
+    assert figures(by_subject(await world.run(check_spread))["NodeResourcesBalancedAllocation"])["biasedNodes"] == 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        web.json_response({"gitVersion": "devel"}),
+        web.json_response({}),
+        web.json_response([]),
+        web.Response(text="{", status=200),
+        web.json_response({"gitVersion": "v1.36.3"}, status=500),
+    ],
+)
+async def test_a_version_that_is_not_codes(world: DoctorWorld, answer: web.Response) -> None:
+    piled(world)
+    # The first request reads the date.
+    world.server.answer("/version", lambda _: web.Response(status=answer.status, body=answer.body), times=9)
+
+    assert codes(await world.run(check_spread), "unknown") == ["VMs: unreadable"]
+
+
+@pytest.mark.parametrize("spread", ["zone", "both"])
+async def test_zones_that_nodes_do_not_have(world: DoctorWorld, spread: str) -> None:
+    world.vm_node("with", zone="a")
+    world.vm_node("without")
+    world.namespace(
+        "demo",
+        labels={names.policy_label(names.SCHEDULING): "enforce"},
+        annotations={names.SPREAD_ANNOTATION: spread},
+    )
+
+    findings = await world.run(check_spread)
+
+    assert codes(findings, "warning") == ["zones: zones-missing"]
+    assert by_subject(findings)["zones"].found.startswith("1/2 nodes ")
+
+
+async def test_no_node_takes_vms(world: DoctorWorld) -> None:
+    (finding,) = await world.run(check_spread)
+
+    assert (finding.code, finding.verdict) == ("no-nodes", "ok")
+
+
+async def test_no_vm_runs(world: DoctorWorld) -> None:
+    world.vm_node("vm-node-0")
+
+    assert set(by_subject(await world.run(check_spread))) == {"NodeResourcesBalancedAllocation", "VMs"}
+
+
+@pytest.mark.parametrize("resource", [NODES_WITH_IMAGES, PODS, NAMESPACES])
+async def test_what_may_not_be_listed(world: DoctorWorld, resource: Any) -> None:
+    world.forbid(resource)
+
+    (finding,) = await world.run(check_spread)
+
+    assert (finding.verdict, finding.code) == ("unknown", "unreadable")
+    assert finding.found.endswith(f"grant list on {resource.plural}")
+
+
+async def test_output_is_bounded_and_sorted(world: DoctorWorld) -> None:
+    world.vm_node("vm-node-0", cpus=192)
+    for number in range(60):
+        for vm in range(1 + number % 3):
+            world.vm(f"vm-{number}-{vm}", "vm-node-0", f"tenant-{number:02}")
+
+    finding = by_subject(await world.run(check_spread))["namespaces"]
+
+    largest = figures(finding)["largest"]
+    assert (figures(finding)["namespaces"], len(largest)) == (60, 50)
+    assert [one["namespace"] for one in largest[:3]] == ["tenant-02", "tenant-05", "tenant-08"]
+    assert len(finding.found.split("; ")) == 6
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([5, 5, 5], "5 on 3 nodes"),
+        ([0, 0, 10, 9], "0 on 2 nodes, 9 on 1, 10 on 1"),
+        ([*range(9)], "0 to 1 on 2 nodes, 2 to 3 on 2, 4 to 5 on 2, 6 to 7 on 2, 8 to 9 on 1"),
+        ([0, 99.9, 1000], "0 on 1 node, 99 on 1, 1000 on 1"),
+    ],
+)
+def test_values_in_order(values: list[float], text: str) -> None:
+    assert histogram(values) == text
+
+
+def test_units() -> None:
+    assert histogram([1.5, 1.9], "%") == "1% on 2 nodes"
+
+
+@given(st.lists(st.floats(0, 1e6) | st.integers(0, 10), min_size=1))
+def test_it_is_bounded_and_counts_every_node(values: list[float]) -> None:
+    bars = histogram(values).split(", ")
+
+    assert len(bars) <= 8
+    assert sum(int(bar.rpartition(" on ")[2].split()[0]) for bar in bars) == len(values)
+
+
+def inventory(key: str, *, is_spread: bool = False) -> Inventory:
+    """A row of the benchmark, with its VMs where the stock scheduler puts them."""
+    hosts, guests, points = cluster(key)
+    listing = sum(host.lists_image for host in hosts)
+    placed = [(guest, host) for guest, host in zip(guests, _places(hosts, guests, points), strict=True)]
+    settled = [VmGuest(guest.namespace, guest.name, guest.demand, host, is_spread=is_spread) for guest, host in placed]
+    return Inventory(tuple(hosts), tuple(settled), "virt-launcher:v1", listing, len(hosts) - listing, points, 0)
+
+
+def _places(hosts: list[Host], guests: list[VmGuest], points: int) -> list[str]:
+    counts = estimate(hosts, guests, Conditions(VERSION, points)).counts
+    return [host.name for host, count in zip(hosts, counts, strict=True) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("key", "measure", "cheapest"),
+    [
+        ("16cpu-daemonsets-100", "vms", "nodeStatusMaxImages"),
+        ("64cpu-daemonsets-100", "vms", "constraint"),
+        ("64cpu-1000", "vms", "nodeStatusMaxImages"),
+        ("medium-300", "vms", "nodeStatusMaxImages"),
+        ("64cpu-daemonsets-300", "vms", "constraint"),
+        ("20-namespaces-300", "vms", "constraintAndProfileByDevices"),
+        ("mixed-300", "memory", "nodeStatusMaxImages"),
+    ],
+)
+def test_the_cheapest_that_is_enough(key: str, measure: str, cheapest: str | None) -> None:
+    found = estimate_cures(inventory(key), VERSION)
+
+    assert found.measure == measure
+    assert (found.cheapest.key if found.cheapest else None) == cheapest
+
+
+def keys(found: Outlook) -> list[str]:
+    return [cure.key for cure in found.cures]
+
+
+def test_cures_come_cheapest_first_and_only_where_they_can_help() -> None:
+    assert keys(estimate_cures(inventory("20-namespaces-300"), VERSION)) == [
+        "nodeStatusMaxImages",
+        "constraint",
+        "profile",
+        "constraintAndProfile",
+        "constraintAndProfileByDevices",
+    ]
+    assert keys(estimate_cures(inventory("all-images-100"), VERSION)) == [
+        "constraint",
+        "profile",
+        "constraintAndProfile",
+    ]
+
+
+def test_where_new_vms_get_the_constraint_only_those_that_run_are_left() -> None:
+    found = estimate_cures(inventory("64cpu-daemonsets-100", is_spread=True), VERSION)
+
+    assert found.cheapest
+    assert found.cheapest.key == "restart"
+
+
+def test_no_change_is_the_least_for_even_vms() -> None:
+    found = inventory("64cpu-daemonsets-100")
+    even = [
+        VmGuest(guest.namespace, guest.name, guest.demand, found.hosts[number % 20].name)
+        for number, guest in enumerate(found.guests)
+    ]
+
+    assert estimate_cures(found._replace(guests=tuple(even)), VERSION).cheapest is None
+
+
+def test_a_cure_that_leaves_more_vms_without_room_is_none() -> None:
+    # Ten VMs of half of a node's memory and many small ones, on ten nodes: spread evenly, they keep the large ones out.
+    hosts = tuple(Host(f"node-{number}", 64_000, 2**38, 1000, lists_image=number < 5) for number in range(10))
+    small, large = GuestDemand.of(105, 2**33, 1), GuestDemand.of(1000, 2**38, 1)
+    guests = [VmGuest("shop", f"small-{number}", small, f"node-{number % 2}") for number in range(20)]
+    guests += [VmGuest("shop", f"large-{number}", large, f"node-{number + 2}") for number in range(8)]
+    found = estimate_cures(Inventory(hosts, tuple(guests), "virt-launcher:v1", 5, 5, 27, 0), VERSION)
+
+    assert any(cure.spread.unplaced > found.now.unplaced for cure in found.cures)
+    assert found.cheapest is None or found.cheapest.spread.unplaced <= found.now.unplaced

@@ -1,0 +1,100 @@
+"""Checks an installation from outside. It changes nothing; a SubjectAccessReview is not stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from webhook.cluster.reader import Reader, TimedTransport
+from webhook.doctor.certificates import check_certificates, check_clock
+from webhook.doctor.deployment import check_deployment, check_reach
+from webhook.doctor.effect import check_effect
+from webhook.doctor.kubevirt import check_kubevirt, check_nodes, check_pools
+from webhook.doctor.optin import check_opt_in
+from webhook.doctor.permissions import check_pinning, check_relabelling, check_rights
+from webhook.doctor.report import CONFIG_MAPS, NAME, Finding, Installation, Report
+from webhook.doctor.schedulers import check_schedulers
+from webhook.doctor.spread import check_spread
+from webhook.doctor.webhooks import check_order, check_selectors, check_webhooks
+from webhook.errors import InputError, Unavailable
+from webhook.install.plan import SETTINGS_KEY
+from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.settings.file import default_settings, parse
+from webhook.settings.snapshot import Settings
+from webhook.text import pluralize
+
+_CHECKS: Final = (
+    *(check_webhooks, check_selectors, check_certificates, check_rights, check_deployment, check_reach),
+    *(check_schedulers, check_order, check_kubevirt, check_opt_in, check_effect, check_pools, check_pinning),
+    *(check_relabelling, check_nodes, check_spread, check_clock),
+)
+_SETTINGS: Final = "settings"
+
+
+async def examine(
+    api: TimedTransport, settings: Settings | None, manifests: Path, *, url: str = "", clock: Clock = REAL_TIME
+) -> Report:
+    """Run every check.
+
+    Args:
+        api: the connection to the API server.
+        settings: None for those in the cluster's ConfigMap.
+        manifests: the directory of the manifests.
+        url: ``https://HOST:PORT`` of a server outside the cluster; if empty, the settings' Service is checked.
+        clock: the source of time, and of sleep.
+
+    Raises:
+        InputError: the API server does not answer, or the ConfigMap cannot be read and no settings were passed.
+    """
+    date = await api.date()
+    if isinstance(date, Unavailable):
+        raise InputError(f"the API server did not answer: {date.why}", fix="check the kubeconfig")
+    reader = Reader(api)
+    findings: list[Finding] = []
+    if settings is None:
+        settings = await _read_settings(reader, findings)
+        if settings is None:
+            return Report(tuple(findings))
+    installation = Installation(reader, settings, url, manifests, clock)
+    for check_findings in await asyncio.gather(*(check(installation) for check in _CHECKS)):
+        findings += check_findings
+    findings += _check_malformed(reader)
+    return Report(tuple(findings))
+
+
+async def _read_settings(reader: Reader, findings: list[Finding]) -> Settings | None:
+    """The settings in the cluster; None if they are invalid, without which nothing else can be checked."""
+    subject = f"ConfigMap {NAME}/{NAME}"
+    config_map = await reader.get(CONFIG_MAPS, NAME, NAME)
+    if isinstance(config_map, Unavailable):
+        raise InputError(f"the settings cannot be read: {config_map.why}", subject, "use --config FILE")
+    text = (config_map.data or {}).get(SETTINGS_KEY) if config_map else None
+    if text is None:
+        what = f"key {SETTINGS_KEY} does not exist; the other checks use the default settings"
+        findings.append(Finding(_SETTINGS, "settings-missing", subject, "warning", what, "use --config FILE"))
+        return default_settings()
+    try:
+        settings = parse(text.encode(errors="replace"), f"{subject} {SETTINGS_KEY}")
+    except InputError as error:
+        what = f"{error}".replace("\n", "; ")
+        todo = "correct the settings: running replicas keep the previous ones, but new replicas cannot start"
+        findings.append(Finding(_SETTINGS, "settings-invalid", subject, "failure", what, todo))
+        return None
+    findings.append(Finding(_SETTINGS, "settings-valid", subject, "ok", "the settings are valid"))
+    return settings
+
+
+def _check_malformed(reader: Reader) -> Sequence[Finding]:
+    return [
+        Finding(
+            "objects",
+            "malformed",
+            kind,
+            "unknown",
+            f"{pluralize(number, 'object')} skipped: not valid for this kind",
+            "correct or delete it; the API server would not accept it today",
+        )
+        for kind, number in sorted(reader.malformed.items())
+    ]

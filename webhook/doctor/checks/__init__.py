@@ -1,1 +1,0 @@
-"""The checks of an installation, one a module."""

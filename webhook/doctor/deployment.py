@@ -1,0 +1,152 @@
+"""The replicas: ready, alike, on several nodes, not placed by a scheduler that they hand VMs to, and within reach."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+from webhook.doctor.report import NAME, Deployment, Finding, Installation, abbreviate, unreadable
+from webhook.errors import Unavailable
+from webhook.install.shortage import REMEDY, why_unreachable
+from webhook.k8s.client.resources import PODS, Resource
+from webhook.k8s.startup import StartProblem, denied_pods, worst_problem
+from webhook.k8s.types.core import Pod
+from webhook.k8s.views import Object
+from webhook.text import pluralize
+
+BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, Object)
+FLOW: Final = tuple(
+    Resource("flowcontrol.apiserver.k8s.io", "v1", f"{kind.lower()}s", kind, False, Object)
+    for kind in ("PriorityLevelConfiguration", "FlowSchema")
+)
+_DEPLOYMENT: Final = "deployment"
+_INSTALL: Final = 'run "kubevirt-webhook install", or apply the manifests'
+_OVER: Final = ("Succeeded", "Failed")
+_SELECTOR: Final = {"labelSelector": f"app.kubernetes.io/name={NAME}"}
+_Pods: TypeAlias = tuple[Pod, ...] | Unavailable
+_REACH: Final = "reach"
+
+
+async def check_deployment(installation: Installation) -> list[Finding]:
+    """Check the Deployment, its pods, and the objects that protect them."""
+    pods = await installation.reader.all(PODS, installation.namespace, _SELECTOR)
+    findings = [*await _check_deployment(installation, pods), *_check_pods(installation, pods)]
+    findings += await _check_present(installation, BUDGETS, "a drain can stop all replicas at once")
+    for resource in FLOW:
+        consequence = "the requests of kubevirt-webhook can wait behind requests that wait for kubevirt-webhook"
+        findings += await _check_present(installation, resource, consequence)
+    return findings
+
+
+async def _check_deployment(installation: Installation, pods: _Pods) -> list[Finding]:
+    subject = f"Deployment {installation.namespace}/{NAME}"
+    live = await installation.deployment()
+    if isinstance(live, Unavailable):
+        return [unreadable(_DEPLOYMENT, subject, live)]
+    if live is not None:
+        problem = None if isinstance(pods, Unavailable) else worst_problem(pods)
+        return [_check_replicas(subject, live, problem), *_check_scheduler(installation, subject, live)]
+    if installation.url:
+        what = f"does not exist; the server runs at {installation.url}"
+        return [Finding(_DEPLOYMENT, "not-needed", subject, "ok", what)]
+    return [Finding(_DEPLOYMENT, "missing", subject, "failure", "does not exist", _INSTALL)]
+
+
+def _check_replicas(subject: str, live: Deployment, problem: StartProblem | None) -> Finding:
+    desired = 1 if live.spec.replicas is None else live.spec.replicas
+    ready, updated = live.status.ready_replicas or 0, live.status.updated_replicas or 0
+    denied = denied_pods(live.status.conditions or ())
+    why = f": {problem.text if problem else denied}" if problem or denied else ""
+    look = "check its pods and their log"
+    if why:
+        command = problem.command if problem else f"kubectl -n {live.meta.namespace} describe deployment {NAME}"
+        look = f'repair the cause, which "{command}" shows'
+    if not ready:
+        what = f"0/{desired} replicas are ready, so no request is evaluated{why}"
+        return Finding(_DEPLOYMENT, "none-ready", subject, "failure", what, look)
+    if (ready < desired or updated < desired) and _is_stuck(live, problem):
+        what = f"the rollout is stuck: {ready}/{desired} replicas are ready, {updated}/{desired} are updated{why}"
+        return Finding(_DEPLOYMENT, "rollout-stuck", subject, "failure", what, look)
+    if ready < desired or updated < desired:
+        what = f"{ready}/{desired} replicas are ready, {updated}/{desired} are updated"
+        todo = "check its pods, or wait for the rollout"
+        return Finding(_DEPLOYMENT, "some-not-ready", subject, "warning", what, todo)
+    if desired == 1:
+        what = "1/1 replica is ready; while it moves to another node, no request is evaluated"
+        return Finding(_DEPLOYMENT, "single-replica", subject, "warning", what, "run two or more replicas")
+    return Finding(_DEPLOYMENT, "ready", subject, "ok", f"{ready}/{desired} replicas are ready")
+
+
+def _is_stuck(live: Deployment, problem: StartProblem | None) -> bool:
+    """Whether a pod has failed to start or cannot be created, or the Deployment controller has given up."""
+    if denied_pods(live.status.conditions or ()):
+        return True
+    late = any(condition.reason == "ProgressDeadlineExceeded" for condition in live.status.conditions or ())
+    return late or bool(problem and problem.failed)
+
+
+def _check_scheduler(installation: Installation, subject: str, live: Deployment) -> list[Finding]:
+    name = live.spec.template.spec.scheduler_name or ""
+    if name not in installation.settings.scheduling.schedulers:
+        return []
+    what = (
+        f'its pods use the scheduler "{name}", which kubevirt-webhook hands VMs to; '
+        "when that scheduler is unavailable, new replicas stay pending"
+    )
+    todo = "set its schedulerName to default-scheduler"
+    return [Finding(_DEPLOYMENT, "placed-by-declared-scheduler", subject, "failure", what, todo)]
+
+
+def _check_pods(installation: Installation, read: _Pods) -> list[Finding]:
+    subject = f"Pods of {installation.namespace}/{NAME}"
+    if isinstance(read, Unavailable):
+        return [unreadable(_DEPLOYMENT, subject, read)]
+    pods = [pod for pod in read if pod.status.phase not in _OVER]
+    if not pods:
+        return []
+    findings = []
+    images = sorted({container.image or "" for pod in pods for container in (pod.spec.containers or ())[:1]})
+    if len(images) > 1:
+        what = f"run {len(images)} different images: {abbreviate(images)}"
+        todo = "wait for the rollout, or find out why it stopped"
+        findings.append(Finding(_DEPLOYMENT, "images-differ", subject, "warning", what, todo))
+    if node := _common_node(pods):
+        what = f"all {len(pods)} run on node {node}; if it fails, no request is evaluated"
+        todo = "add nodes, so that the scheduler can spread the replicas"
+        findings.append(Finding(_DEPLOYMENT, "same-node", subject, "warning", what, todo))
+    nodes = {pod.spec.node_name for pod in pods}
+    what = f"run {abbreviate(images)} on {pluralize(len(nodes), 'node')}"
+    return findings or [Finding(_DEPLOYMENT, "spread", subject, "ok", what)]
+
+
+def _common_node(pods: Sequence[Pod]) -> str:
+    """The node that all of several pods run on; empty if there is none."""
+    nodes = {pod.spec.node_name or "" for pod in pods}
+    return nodes.pop() if len(pods) > 1 and len(nodes) == 1 else ""
+
+
+async def _check_present(installation: Installation, resource: Resource[Object], consequence: str) -> list[Finding]:
+    namespace = installation.namespace if resource.namespaced else ""
+    subject = f"{resource.kind} {namespace}/{NAME}" if namespace else f"{resource.kind} {NAME}"
+    read = await installation.reader.get(resource, namespace, NAME)
+    if isinstance(read, Unavailable):
+        return [unreadable(_DEPLOYMENT, subject, read)]
+    if read is None and not (installation.url and resource is BUDGETS):
+        return [Finding(_DEPLOYMENT, "missing", subject, "warning", f"does not exist, so {consequence}", _INSTALL)]
+    return []
+
+
+async def check_reach(installation: Installation) -> list[Finding]:
+    """Have the API server send a request to a replica through the Service."""
+    if installation.url:
+        return []  # The server is not behind the Service.
+    webhooks = installation.settings.webhooks
+    namespace, name = webhooks.service_namespace, webhooks.service_name
+    why = await why_unreachable(installation.reader.api, namespace, name)
+    if isinstance(why, Unavailable):
+        return []  # Another check reports it: the metrics are read in the same way.
+    subject = f"Service {namespace}/{name}"
+    if why:
+        what = f"the API server does not reach a replica at port webhooks, so requests may not be evaluated: {why}"
+        return [Finding(_REACH, "unreachable", subject, "failure", what, REMEDY)]
+    return [Finding(_REACH, "reachable", subject, "ok", "the API server reaches a replica at port webhooks")]

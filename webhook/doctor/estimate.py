@@ -1,0 +1,604 @@
+"""Where the VMs of a cluster are and would be: nodes and launcher pods, kube-scheduler's scores, and an estimate.
+
+The scores are those by which nodes differ for launcher pods, in kube-scheduler's own whole numbers. Sources:
+k8s.io/kubernetes, pkg/scheduler/framework/plugins: noderesources/least_allocated.go,
+noderesources/balanced_allocation.go, imagelocality/image_locality.go, podtopologyspread/scoring.go.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from webhook import names
+from webhook.k8s.quantity import Nanos, nanos
+from webhook.k8s.timestamps import unix_time
+from webhook.k8s.types.core import Container, Node, NodeSpec, Pod
+from webhook.kubevirt.launcher import NotLauncher, vmi_owner
+from webhook.placement.demand import is_sidecar, sum_requests
+from webhook.placement.nodes import CPU, KVM_DEVICE, MEMORY, SCHEDULABLE, parse_allocatable, to_scheduler_units
+
+MAX_SCORE: Final = 100
+# Since this version NodeResourcesBalancedAllocation scores the change that a pod makes (kubernetes/kubernetes#135573).
+CHANGE_SCORED_SINCE: Final = (1, 36)
+_MIB: Final = 1024 * 1024
+_MIN_IMAGE_BYTES: Final = 23 * _MIB
+_MAX_IMAGE_BYTES: Final = 1000 * _MIB
+_SPREAD_WEIGHT: Final = 2
+# What a kubelet reports unless its nodeStatusMaxImages says otherwise.
+MAX_IMAGES: Final = 50
+HOSTNAME: Final = "kubernetes.io/hostname"
+ZONE: Final = "topology.kubernetes.io/zone"
+_LIVING: Final = ("Pending", "Running")
+_CLOSING: Final = ("NoSchedule", "NoExecute")
+_DEFAULT_PODS: Final = 110
+# What NodeResourcesFit counts for a container that requests nothing (pkg/scheduler/util, GetNonzeroRequests).
+_ASSUMED: Final = {CPU: 100 * 10**6, MEMORY: 200 * 2**20 * 10**9}
+# Every VM looks at every node; a larger cluster is estimated by a part of it.
+MOST_LOOKS: Final = 60_000
+_MOST_AT_ONCE: Final = 1000
+_SEED: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GuestDemand:
+    """What a pod requests, and what NodeResourcesFit counts for it.
+
+    Attributes:
+        cpu: requested thousandths of a CPU.
+        memory: requested bytes.
+        devices: KVM devices.
+        scored_cpu: the sum of CPU requests, with an assumed amount for containers that request none.
+        scored_memory: the sum of memory requests, with an assumed amount for containers that request none.
+    """
+
+    cpu: int
+    memory: int
+    devices: int = 0
+    scored_cpu: int = 0
+    scored_memory: int = 0
+
+    @classmethod
+    def of(cls, cpu: int, memory: int, devices: int = 0) -> GuestDemand:
+        """That of a pod whose containers all request CPU and memory."""
+        return cls(cpu, memory, devices, cpu, memory)
+
+
+@dataclass(frozen=True, slots=True)
+class VmGuest:
+    """A launcher pod, which a node is to be found for.
+
+    Attributes:
+        node: where it is now.
+        selector: the labels that it requires of its node.
+        is_spread: it has a topology spread constraint on host names.
+        is_stock: the default scheduler places it.
+    """
+
+    namespace: str
+    name: str
+    demand: GuestDemand
+    node: str = ""
+    selector: Mapping[str, str] = field(default_factory=dict)
+    is_spread: bool = False
+    is_stock: bool = True
+
+
+@dataclass(slots=True)
+class Host:
+    """A node, and what is on it.
+
+    Attributes:
+        cpu: allocatable thousandths of a CPU.
+        memory: allocatable bytes.
+        devices: allocatable KVM devices; 0 for none.
+        pods: how many pods it takes.
+        lists_image: its status lists the launcher's image.
+        is_open: new VMs can go there.
+    """
+
+    name: str
+    cpu: int
+    memory: int
+    devices: int = 0
+    pods: int = 110
+    lists_image: bool = True
+    labels: Mapping[str, str] = field(default_factory=dict)
+    is_open: bool = True
+    used_cpu: int = 0
+    used_memory: int = 0
+    used_devices: int = 0
+    used_pods: int = 0
+    scored_cpu: int = 0
+    scored_memory: int = 0
+    guests: Counter[str] = field(default_factory=Counter)
+
+    def add(self, demand: GuestDemand) -> None:
+        """Add a pod's requests to the node."""
+        self.used_cpu += demand.cpu
+        self.used_memory += demand.memory
+        self.used_devices += demand.devices
+        self.used_pods += 1
+        self.scored_cpu += demand.scored_cpu
+        self.scored_memory += demand.scored_memory
+
+    def add_guest(self, guest: VmGuest) -> None:
+        """Add a launcher pod to the node."""
+        self.add(guest.demand)
+        self.guests[guest.namespace] += 1
+
+    def copy(self) -> Host:
+        """A copy of the node, to which other pods can be added."""
+        return Host(
+            *(self.name, self.cpu, self.memory, self.devices, self.pods, self.lists_image, self.labels, self.is_open),
+            *(self.used_cpu, self.used_memory, self.used_devices, self.used_pods),
+            *(self.scored_cpu, self.scored_memory),
+            Counter(self.guests),
+        )
+
+    def can_take(self, guest: VmGuest) -> bool:
+        """Whether it is open, has room, and has the labels that the pod requires."""
+        demand = guest.demand
+        return (
+            self.is_open
+            and self.used_pods < self.pods
+            and self.used_cpu + demand.cpu <= self.cpu
+            and self.used_memory + demand.memory <= self.memory
+            and (not demand.devices or self.used_devices + demand.devices <= self.devices)
+            and all(self.labels.get(key) == value for key, value in guest.selector.items())
+        )
+
+    @property
+    def count(self) -> int:
+        """The number of launcher pods on the node."""
+        return self.guests.total()
+
+    @property
+    def cpu_percent(self) -> float:
+        """Its requested CPU, as a percentage of what it offers."""
+        return 100 * self.used_cpu / self.cpu if self.cpu else 0.0
+
+    @property
+    def memory_percent(self) -> float:
+        """Its requested memory, as a percentage of what it offers."""
+        return 100 * self.used_memory / self.memory if self.memory else 0.0
+
+
+class Profile(NamedTuple):
+    """What a scheduler's profile looks at.
+
+    Attributes:
+        images: ImageLocality is on.
+        balance: NodeResourcesBalancedAllocation is on.
+        fit_weight: the weight of NodeResourcesFit.
+        devices_weight: the weight of KVM devices in NodeResourcesFit, beside one each of CPU and memory.
+    """
+
+    images: bool = True
+    balance: bool = True
+    fit_weight: int = 1
+    devices_weight: int = 0
+
+
+STOCK: Final = Profile()
+
+
+# What is assumed of a scheduler whose profile is not seen.
+OTHER: Final = Profile(images=False)
+
+
+# manifests/scheduler/spread.yaml, without and with its lines on KVM devices.
+SPREAD: Final = Profile(images=False, balance=False, fit_weight=10)
+
+
+SPREAD_BY_DEVICES: Final = SPREAD._replace(devices_weight=2)
+
+
+def fit_score(host: Host, demand: GuestDemand, devices_weight: int = 0) -> int:
+    """NodeResourcesFit with its strategy LeastAllocated: the free share of the node with the pod on it."""
+    total = _free_score(host.cpu, host.scored_cpu + demand.scored_cpu)
+    total += _free_score(host.memory, host.scored_memory + demand.scored_memory)
+    weights = 2
+    if devices_weight and demand.devices and host.devices:
+        total += devices_weight * _free_score(host.devices, host.used_devices + demand.devices)
+        weights += devices_weight
+    return total // weights
+
+
+def balance_score(host: Host, demand: GuestDemand, version: tuple[int, int]) -> int:
+    """NodeResourcesBalancedAllocation: how alike the requested shares of CPU and memory are.
+
+    Args:
+        host: the node, with what its pods request.
+        demand: what the pod requests.
+        version: major and minor version of kube-scheduler.
+    """
+    with_pod = _balance(host, host.used_cpu + demand.cpu, host.used_memory + demand.memory)
+    if version < CHANGE_SCORED_SINCE:
+        return with_pod
+    without = _balance(host, host.used_cpu, host.used_memory)
+    # Go rounds towards zero.
+    return MAX_SCORE // 2 + math.trunc((MAX_SCORE // 2 + with_pod - without) / 2)
+
+
+def image_points(sizes: Sequence[int], share: float) -> int:
+    """ImageLocality's score of a node that lists the images of all containers; other nodes have 0.
+
+    Args:
+        sizes: size of the image of each container, in bytes.
+        share: the share of the nodes that list them.
+    """
+    least, most = _MIN_IMAGE_BYTES, _MAX_IMAGE_BYTES * len(sizes)
+    scaled = sum(int(size * share) for size in sizes)
+    return MAX_SCORE * (min(max(scaled, least), most) - least) // (most - least) if sizes else 0
+
+
+def spread_scores(hosts: Sequence[Host], namespace: str) -> list[int]:
+    """PodTopologySpread's weighted scores for a pod with one soft constraint on host names, of maxSkew 1."""
+    weight = math.log(len(hosts) + 2)
+    raw = [round(host.guests[namespace] * weight) for host in hosts]
+    least, most = min(raw), max(raw)
+    if not most:
+        return [_SPREAD_WEIGHT * MAX_SCORE] * len(raw)
+    return [_SPREAD_WEIGHT * (MAX_SCORE * (most + least - weighted) // most) for weighted in raw]
+
+
+def total_scores(
+    hosts: Sequence[Host], guest: VmGuest, profile: Profile, version: tuple[int, int], points: int, *, is_spread: bool
+) -> list[int]:
+    """The nodes' scores for a launcher pod, without those plugins that score all nodes alike.
+
+    Args:
+        hosts: the nodes to score.
+        guest: the VM of the launcher pod.
+        profile: the scheduler's profile, with the weights of its scores.
+        version: major and minor version of kube-scheduler.
+        points: `image_points` of the launcher's image, on the nodes that list it.
+        is_spread: whether the pod has a topology spread constraint.
+    """
+    spread = spread_scores(hosts, guest.namespace) if is_spread else [0] * len(hosts)
+    scores = []
+    for host, score in zip(hosts, spread, strict=True):
+        node_score = score + profile.fit_weight * fit_score(host, guest.demand, profile.devices_weight)
+        if profile.balance:
+            node_score += balance_score(host, guest.demand, version)
+        if profile.images and host.lists_image:
+            node_score += points
+        scores.append(node_score)
+    return scores
+
+
+def _free_score(allocatable: int, requested: int) -> int:
+    return (allocatable - requested) * MAX_SCORE // allocatable if 0 <= requested <= allocatable and allocatable else 0
+
+
+def _balance(host: Host, cpu: int, memory: int) -> int:
+    shares = [min(used / have, 1.0) for used, have in ((cpu, host.cpu), (memory, host.memory)) if have]
+    deviation = abs(shares[0] - shares[1]) / 2 if len(shares) == 2 else 0.0
+    return int((1 - deviation) * MAX_SCORE)
+
+
+class Inventory(NamedTuple):
+    """What there is.
+
+    Attributes:
+        hosts: all nodes, with all pods but those of `guests`.
+        guests: launcher pods on open nodes, the oldest first.
+        image: the image of the newest launcher pods' first container; empty where no VM runs.
+        listing: how many open nodes list that image.
+        full: how many open nodes report as many images as a kubelet does at most, and not this one.
+        points: what ImageLocality gives to the nodes that list it.
+        unzoned: how many open nodes have no label for their zone.
+    """
+
+    hosts: tuple[Host, ...]
+    guests: tuple[VmGuest, ...]
+    image: str
+    listing: int
+    full: int
+    points: int
+    unzoned: int
+
+    @property
+    def open(self) -> list[Host]:
+        """Nodes that new VMs can go to."""
+        return [host for host in self.hosts if host.is_open]
+
+    def occupied_hosts(self) -> list[Host]:
+        """Nodes that can take VMs, or have some, with everything on them."""
+        copies = {host.name: host.copy() for host in self.hosts}
+        for guest in self.guests:
+            copies[guest.node].add_guest(guest)
+        return [host for host in copies.values() if host.is_open or host.count]
+
+
+def take(nodes: Iterable[Node], pods: Iterable[Pod], will_spread: Callable[[str], bool] = lambda _: False) -> Inventory:
+    """Count what nodes offer and pods request.
+
+    Args:
+        nodes: all nodes of the cluster.
+        pods: all pods of the cluster, launcher pods among them.
+        will_spread: whether launcher pods made now in a namespace get a constraint on host names.
+    """
+    nodes = [node for node in nodes if node.meta.name]
+    living = [pod for pod in pods if pod.spec.node_name and pod.status.phase in _LIVING]
+    launchers = sorted(
+        (pod for pod in living if not isinstance(vmi_owner(pod), NotLauncher)),
+        key=lambda pod: (unix_time(pod.meta.creation_timestamp) or 0.0, pod.meta.namespace or "", pod.meta.name or ""),
+    )
+    image, per_image = _image(launchers)
+    hosts = {host.name: host for host in (_host(node, image) for node in nodes)}
+    guests = []
+    is_guest = set()
+    for pod in launchers:
+        host = hosts.get(pod.spec.node_name or "")
+        if host and host.is_open:
+            guests.append(_guest(pod, is_spread=will_spread(pod.meta.namespace or "")))
+            is_guest.add(id(pod))
+    for pod in living:
+        host = hosts.get(pod.spec.node_name or "")
+        if host and id(pod) not in is_guest:
+            _settle(host, pod)
+    opened = [node for node in nodes if hosts[node.meta.name or ""].is_open]
+    sizes = [size for node in nodes if (size := _image_size(node, image)) is not None]
+    return Inventory(
+        tuple(hosts.values()),
+        tuple(guests),
+        image,
+        sum(hosts[node.meta.name or ""].lists_image for node in opened),
+        sum(len(node.images) >= MAX_IMAGES and _image_size(node, image) is None for node in opened),
+        image_points([max(sizes)] * per_image, len(sizes) / len(nodes)) if sizes else 0,
+        sum(not node.meta.label(ZONE) for node in opened),
+    )
+
+
+def _settle(host: Host, pod: Pod) -> None:
+    """Leave a pod where it is; a launcher pod counts as a VM there."""
+    if isinstance(vmi_owner(pod), NotLauncher):
+        host.add(_demand(pod))
+    else:
+        host.add_guest(_guest(pod))
+
+
+def _host(node: Node, image: str) -> Host:
+    allocatable = parse_allocatable(node.allocatable)
+    spec = node.spec or NodeSpec()
+    taints = {taint.effect for taint in spec.taints or ()}
+    return Host(
+        node.meta.name or "",
+        max(0, allocatable.get(CPU, 0)),
+        max(0, allocatable.get(MEMORY, 0)),
+        max(0, allocatable.get(KVM_DEVICE, 0)),
+        _pods(node),
+        lists_image=_image_size(node, image) is not None,
+        labels=node.meta.labels or {},
+        is_open=node.meta.label(SCHEDULABLE) == "true" and not spec.unschedulable and taints.isdisjoint(_CLOSING),
+    )
+
+
+def _pods(node: Node) -> int:
+    written = node.allocatable.get("pods")
+    amount = None if written is None else nanos(written)
+    return _DEFAULT_PODS if amount is None else amount // 10**9
+
+
+def _guest(pod: Pod, *, is_spread: bool = False) -> VmGuest:
+    spec = pod.spec
+    has = any(constraint.topology_key == HOSTNAME for constraint in spec.topology_spread_constraints or ())
+    return VmGuest(
+        pod.meta.namespace or "",
+        pod.meta.name or "",
+        _demand(pod),
+        spec.node_name or "",
+        spec.node_selector or {},
+        # An owner's own constraints, on whatever, keep others from being written.
+        is_spread=has or (is_spread and not spec.topology_spread_constraints),
+        is_stock=spec.scheduler_name in (None, "", names.DEFAULT_SCHEDULER),
+    )
+
+
+def _demand(pod: Pod) -> GuestDemand:
+    requested, scored = _total(pod, {}), _total(pod, _ASSUMED)
+    return GuestDemand(
+        _amount(requested, CPU),
+        _amount(requested, MEMORY),
+        _amount(requested, KVM_DEVICE),
+        _amount(scored, CPU),
+        _amount(scored, MEMORY),
+    )
+
+
+def _amount(amounts: Nanos, resource: str) -> int:
+    return max(0, to_scheduler_units(resource, amounts.get(resource, 0)))
+
+
+def _total(pod: Pod, assumed: Nanos) -> Nanos:
+    """What a pod requests, where its containers request what is assumed of them unless they say."""
+
+    def requests(container: Container) -> Nanos:
+        return {**assumed, **container.requests}
+
+    spec = pod.spec
+    return sum_requests(
+        [requests(container) for container in spec.containers or ()],
+        [(requests(container), is_sidecar(container)) for container in spec.init_containers or ()],
+        pod_level=spec.resources.requests if spec.resources else None,
+        overhead=spec.overhead,
+    )
+
+
+def _image(launchers: Sequence[Pod]) -> tuple[str, int]:
+    """The image of most launcher pods' containers, and in how many containers of such a pod it is."""
+    launchers_by_image = Counter(
+        (container.image, sum(other.image == container.image for other in _containers(pod)))
+        for pod in launchers
+        for container in (pod.spec.containers or ())[:1]
+        if container.image
+    )
+    if not launchers_by_image:
+        return "", 0
+    ((image, number), _), *_ = launchers_by_image.most_common(1)
+    return image or "", number
+
+
+def _containers(pod: Pod) -> list[Container]:
+    return [*(pod.spec.init_containers or ()), *(pod.spec.containers or ())]
+
+
+def _image_size(node: Node, image: str) -> int | None:
+    """The size of an image as a node lists it; None: it does not."""
+    if not image:
+        return None
+    # kube-scheduler itself adds the tag that a container runtime would (imagelocality, normalizedImageName).
+    full_name = image if ":" in image.rpartition("/")[2] else f"{image}:latest"
+    return next((listed.size_bytes or 0 for listed in node.images if full_name in (listed.names or ())), None)
+
+
+class Conditions(NamedTuple):
+    """What the VMs are started under.
+
+    Attributes:
+        version: major and minor version of kube-scheduler.
+        points: what ImageLocality gives to nodes that list the launcher's image.
+        profile: the profile of the scheduler that places all VMs; None: each VM keeps its own.
+        is_spread: whether launcher pods have the constraint; None: those that have it now.
+    """
+
+    version: tuple[int, int]
+    points: int
+    profile: Profile | None = None
+    is_spread: bool | None = None
+
+
+class SpreadEstimate(NamedTuple):
+    """How evenly VMs lie on nodes.
+
+    Attributes:
+        counts: the VMs on each node, in the nodes' order.
+        cpu: the requested CPU of each node, in percent.
+        memory: the requested memory of each node, in percent.
+        unplaced: VMs for which there was no room.
+    """
+
+    counts: tuple[int, ...]
+    cpu: tuple[float, ...]
+    memory: tuple[float, ...]
+    unplaced: int = 0
+
+    @classmethod
+    def of(cls, hosts: Sequence[Host], unplaced: int = 0) -> SpreadEstimate:
+        """The estimate from nodes to which the VMs have been added."""
+        return cls(
+            tuple(host.count for host in hosts),
+            tuple(host.cpu_percent for host in hosts),
+            tuple(host.memory_percent for host in hosts),
+            unplaced,
+        )
+
+    @property
+    def mean(self) -> float:
+        """The mean number of VMs per node."""
+        return statistics.fmean(self.counts) if self.counts else 0.0
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of VMs per node."""
+        return _deviation(self.counts)
+
+    @property
+    def cpu_deviation(self) -> float:
+        """The standard deviation of the requested CPU, in percentage points."""
+        return _deviation(self.cpu)
+
+    @property
+    def memory_deviation(self) -> float:
+        """The standard deviation of the requested memory, in percentage points."""
+        return _deviation(self.memory)
+
+    @property
+    def empty(self) -> int:
+        """The number of nodes without a VM."""
+        return self.counts.count(0)
+
+
+def estimate(hosts: Sequence[Host], guests: Sequence[VmGuest], conditions: Conditions) -> SpreadEstimate:
+    """Place the VMs on the nodes, each where its scores are highest.
+
+    Nodes that tie are chosen from at random, but the one that the VM before went to comes first: so kube-scheduler 1.36
+    was measured to place equal VMs one after the other (docs/spread.md).
+
+    Args:
+        hosts: the nodes without these VMs; they stay as they are.
+        guests: the VMs in the order in which they are started.
+        conditions: the conditions under which they are started.
+    """
+    chance = random.Random(_SEED)  # noqa: S311 - not for secrets
+    copies = [host.copy() for host in hosts]
+    last: Host | None = None
+    unplaced = 0
+    for guest in guests:
+        usable = [host for host in copies if host.can_take(guest)]
+        if not usable:
+            unplaced += 1
+            continue
+        points = _total_scores(usable, guest, conditions)
+        best = max(points)
+        tied = [host for host, score in zip(usable, points, strict=True) if score == best]
+        last = last if last is not None and any(host is last for host in tied) else chance.choice(tied)
+        last.add_guest(guest)
+    return SpreadEstimate.of([host for host in copies if host.is_open], unplaced)
+
+
+def _total_scores(hosts: Sequence[Host], guest: VmGuest, conditions: Conditions) -> list[int]:
+    profile = conditions.profile or (STOCK if guest.is_stock else OTHER)
+    is_spread = guest.is_spread if conditions.is_spread is None else conditions.is_spread
+    return total_scores(hosts, guest, profile, conditions.version, conditions.points, is_spread=is_spread)
+
+
+def sample(hosts: Sequence[Host], guests: Sequence[VmGuest]) -> tuple[list[Host], list[VmGuest]]:
+    """As much of a cluster as can be estimated in a moment: an even sample of its nodes and VMs."""
+    step = 1
+    while (len(hosts) // step) * (len(guests) // step) > MOST_LOOKS:
+        step += 1
+    return list(hosts[::step]), list(guests[::step])
+
+
+def count_piled(host: Host, demand: GuestDemand, profile: Profile, version: tuple[int, int]) -> int:
+    """How many equal VMs the scheduler puts on one of two equal nodes before the other one looks better.
+
+    Args:
+        host: a node without VMs.
+        demand: what each VM requests.
+        profile: the scheduler's profile, with the weights of its scores.
+        version: major and minor version of kube-scheduler.
+    """
+    other = host.copy()
+    used = host.copy()
+    number = 0
+    while number < _MOST_AT_ONCE:
+        used.add(demand)
+        number += 1
+        if _resource_score(used, demand, profile, version) < _resource_score(other, demand, profile, version):
+            break
+    return number
+
+
+def bias(host: Host, demand: GuestDemand, version: tuple[int, int]) -> int:
+    """How much more NodeResourcesBalancedAllocation scores a node with one such VM than the node without it."""
+    used = host.copy()
+    used.add(demand)
+    return balance_score(used, demand, version) - balance_score(host, demand, version)
+
+
+def _resource_score(host: Host, demand: GuestDemand, profile: Profile, version: tuple[int, int]) -> int:
+    points = profile.fit_weight * fit_score(host, demand, profile.devices_weight)
+    return points + balance_score(host, demand, version) if profile.balance else points
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return statistics.pstdev(values) if values else 0.0

@@ -1,0 +1,179 @@
+"""The namespaces that have opted in, and labels and annotations that have no effect."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from typing import Final, NamedTuple, get_args
+
+from webhook import names
+from webhook.cluster.reader import RESOURCES
+from webhook.doctor.report import Finding, Installation, abbreviate, unreadable
+from webhook.errors import InputError, Unavailable, quote
+from webhook.k8s.views import Namespace
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher, parse
+from webhook.text import pluralize
+
+_CHECK: Final = "opt-in"
+_PREFIX: Final = f"{names.DOMAIN}/"
+_MODES: Final = get_args(names.Mode)
+_LABELS: Final = tuple(names.policy_label(policy) for policy in get_args(names.Policy))
+_ANNOTATIONS: Final = (
+    names.SCHEDULER_NAME_ANNOTATION,
+    names.SPREAD_ANNOTATION,
+    names.DEFAULT_INSTANCETYPE_ANNOTATION,
+    names.DEFAULT_PREFERENCE_ANNOTATION,
+    names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION,
+    names.ALLOWED_INSTANCETYPES_ANNOTATION,
+    names.EXPAND_INSTANCETYPES_ANNOTATION,
+)
+_SCOPES: Final = ("unsized", "all")
+# The values of annotations that have a closed set of them.
+_CHOICES: Final = {
+    names.SPREAD_ANNOTATION: names.SPREADS,
+    names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION: _SCOPES,
+    names.EXPAND_INSTANCETYPES_ANNOTATION: ("true", "false"),
+}
+
+
+async def check_opt_in(installation: Installation) -> list[Finding]:
+    """Count modes, and read every label and annotation with the prefix of kubevirt-webhook."""
+    namespaces = await installation.namespaces()
+    if isinstance(namespaces, Unavailable):
+        return [unreadable(_CHECK, "namespaces", namespaces)]
+    findings = [_count_modes(installation, namespaces)]
+    for namespace in namespaces:
+        subject = f"Namespace {namespace.meta.name}"
+        for key, value in (namespace.meta.labels or {}).items():
+            if problem := _label_problem(installation, namespace, key, value):
+                findings.append(Finding(_CHECK, problem.code, subject, "warning", problem.what, problem.todo))
+        for key, value in (namespace.meta.annotations or {}).items():
+            if problem := _annotation_problem(installation, key, value):
+                findings.append(Finding(_CHECK, problem.code, subject, "warning", problem.what, problem.todo))
+        for annotation, matcher in (
+            (names.DEFAULT_INSTANCETYPE_ANNOTATION, INSTANCETYPE_MATCHER),
+            (names.DEFAULT_PREFERENCE_ANNOTATION, PREFERENCE_MATCHER),
+        ):
+            text = (namespace.meta.annotation(annotation) or "").strip()
+            place = f"annotation {annotation}"
+            findings += await _check_default(installation, subject, place, matcher, text, namespace.meta.name or "")
+    settings = installation.settings.instancetypes
+    for place, matcher, text in (
+        ("instancetypes.defaultInstancetype", INSTANCETYPE_MATCHER, settings.default_instancetype),
+        ("instancetypes.defaultPreference", PREFERENCE_MATCHER, settings.default_preference),
+    ):
+        findings += await _check_default(installation, "settings", place, matcher, text, "")
+    return findings
+
+
+def _count_modes(installation: Installation, namespaces: tuple[Namespace, ...]) -> Finding:
+    texts, is_any = [], False
+    for policy in get_args(names.Policy):
+        modes = Counter(installation.mode(namespace, policy) for namespace in namespaces)
+        counts = [f"{modes[mode]} {mode}" for mode in _MODES if modes[mode]]
+        is_any = is_any or any(modes[mode] for mode in _MODES if mode != names.OFF)
+        wide = " (cluster-wide)" if installation.settings.policy(policy).cluster_wide else ""
+        texts.append(f"{policy}{wide}: {', '.join(counts) or 'none'}")
+    what = f"{pluralize(len(namespaces), 'namespace')}; {'; '.join(texts)}"
+    if is_any:
+        return Finding(_CHECK, "opted-in", "coverage", "ok", what)
+    todo = f"opt one in: kubectl label namespace NAME {names.policy_label(names.SCHEDULING)}=audit"
+    return Finding(_CHECK, "none-opted-in", "coverage", "warning", f"0 of {what}", todo)
+
+
+class _OptInProblem(NamedTuple):
+    """A label or an annotation that has no effect."""
+
+    code: str
+    what: str
+    todo: str
+
+
+def _label_problem(installation: Installation, namespace: Namespace, key: str, value: str) -> _OptInProblem | None:
+    if not key.startswith(_PREFIX):
+        return None
+    if key in _ANNOTATIONS:
+        return _OptInProblem("label-is-annotation", f"label {key} has no effect", "set it as an annotation")
+    if key not in _LABELS:
+        return _OptInProblem("label-unknown", f"label {quote(key)} is unknown", _closest_match(key, _LABELS))
+    if value not in _MODES:
+        near = difflib.get_close_matches(value.lower(), _MODES, n=1)
+        todo = f"did you mean {near[0]}?" if near else f"use {_join_choices(_MODES)}"
+        what = f"label {key} has the invalid value {quote(value)}, so the policy is off"
+        return _OptInProblem("mode-invalid", what, todo)
+    if namespace.meta.name in installation.settings.excluded_namespaces and value != names.OFF:
+        what = f"label {key}={value} has no effect: the settings exclude this namespace"
+        return _OptInProblem("namespace-excluded", what, "remove the label")
+    return None
+
+
+def _annotation_problem(installation: Installation, key: str, value: str) -> _OptInProblem | None:
+    if not key.startswith(_PREFIX):
+        return None
+    if key in _LABELS:
+        return _OptInProblem("annotation-is-label", f"annotation {key} has no effect", "set it as a label")
+    if key not in _ANNOTATIONS:
+        what = f"annotation {quote(key)} is unknown"
+        return _OptInProblem("annotation-unknown", what, _closest_match(key, _ANNOTATIONS))
+    if key == names.SCHEDULER_NAME_ANNOTATION:
+        return _scheduler_problem(installation, key, value)
+    choices = _CHOICES.get(key)
+    if (
+        choices is None
+        or value in choices
+        or (key != names.EXPAND_INSTANCETYPES_ANNOTATION and value.strip() in choices)
+    ):
+        return None
+    what = f"annotation {key} has the invalid value {quote(value)}"
+    return _OptInProblem("annotation-invalid", what, f"use {_join_choices(choices)}")
+
+
+def _scheduler_problem(installation: Installation, key: str, value: str) -> _OptInProblem | None:
+    declared = sorted(installation.settings.scheduling.schedulers)
+    if value in declared:
+        return None
+    what = f"annotation {key} names the scheduler {quote(value)}, which the settings do not declare"
+    todo = "declare it under schedulers in the settings"
+    return _OptInProblem("scheduler-undeclared", what, f"{todo}, or use {abbreviate(declared)}" if declared else todo)
+
+
+def _join_choices(choices: tuple[str, ...]) -> str:
+    """``a, b or c``."""
+    return f"{', '.join(choices[:-1])} or {choices[-1]}"
+
+
+def _closest_match(key: str, valid: tuple[str, ...]) -> str:
+    short = [name.removeprefix(_PREFIX) for name in valid]
+    near = difflib.get_close_matches(key.removeprefix(_PREFIX), short, n=1)
+    return f"did you mean {_PREFIX}{near[0]}?" if near else f"valid names after {_PREFIX} are {', '.join(short)}"
+
+
+async def _check_default(
+    installation: Installation, subject: str, place: str, matcher: Matcher, text: str, namespace: str
+) -> list[Finding]:
+    """Check that the object which a default names exists.
+
+    Args:
+        installation: the installation to check.
+        subject: the subject of the findings.
+        place: the annotation or setting that has the default.
+        matcher: the matcher, of the instancetype or of the preference.
+        text: the reference, as the annotation or setting has it; empty: there is no default.
+        namespace: where to look for a namespaced kind; if empty, it is different in every namespace, and not checked.
+    """
+    if not text:
+        return []
+    try:
+        reference = parse(matcher, text, place)
+    except InputError as error:
+        return [Finding(_CHECK, "default-invalid", subject, "warning", f"{place}: {error.what}", error.fix)]
+    resource = RESOURCES[reference.kind]
+    if resource.namespaced and not namespace:
+        return []
+    answer = await installation.reader.get(resource, namespace, reference.name)
+    if isinstance(answer, Unavailable):
+        return [unreadable(_CHECK, subject, answer)]
+    if answer is None:
+        what = f"{place} names {reference}, which does not exist"
+        return [Finding(_CHECK, "default-missing", subject, "warning", what, "create it, or name another")]
+    return []

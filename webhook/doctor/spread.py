@@ -1,0 +1,492 @@
+"""Where VMs run, why they concentrate on some nodes, and the least change that would spread them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from webhook import names
+from webhook.doctor.estimate import (
+    MAX_IMAGES,
+    MAX_SCORE,
+    SPREAD,
+    SPREAD_BY_DEVICES,
+    STOCK,
+    Conditions,
+    GuestDemand,
+    Host,
+    Inventory,
+    SpreadEstimate,
+    VmGuest,
+    bias,
+    count_piled,
+    estimate,
+    sample,
+    take,
+)
+from webhook.doctor.report import Finding, Installation, Measurement, unreadable
+from webhook.errors import Unavailable
+from webhook.k8s.client.api import ApiConnectionError
+from webhook.k8s.client.resources import NODES_WITH_IMAGES, PODS
+from webhook.k8s.views import Namespace
+from webhook.placement.nodes import CPU, MEMORY, format_request
+from webhook.text import pluralize
+
+_SPREAD_BY_HOST: Final = ("hostname", "both")
+_CHECK: Final = "spread"
+# KubeVirt's example VM, for clusters without VMs.
+_USUAL: Final = GuestDemand.of(105, 450 * 2**20, 1)
+_NAMESPACES: Final = 5
+_NAMESPACES_IN_FIGURES: Final = 50
+_MOST_BARS: Final = 8
+RESTART: Final = "restart"
+# virtualMachineInstancesPerNode with which a VM is about a point of the score.
+_FEW_DEVICES: Final = 110
+# So much worse than the best cure is as good: percentage points of memory, or VMs, of many a share.
+_MEMORY_TOLERANCE: Final = 2.0
+_VMS_TOLERANCE: Final = 1.0
+_VMS_SHARE: Final = 0.07
+# Nodes and VMs that differ by less are alike.
+_ALIKE: Final = 1.25
+_ANNOTATION: Final = "set scheduling.spread to hostname, where namespaces are labeled enforce"
+_PROFILE: Final = "run manifests/scheduler/spread.yaml as a scheduler and declare it under schedulers"
+_LINES: Final = "without its lines for devices.kubevirt.io/kvm"
+_Change = Callable[[Sequence[Host]], Sequence[Host]]
+
+
+async def check_spread(installation: Installation) -> list[Finding]:
+    """Look at nodes and the pods on them."""
+    nodes = await installation.reader.all(NODES_WITH_IMAGES)
+    pods = await installation.reader.all(PODS)
+    namespaces = await installation.namespaces()
+    for read in (nodes, pods, namespaces):
+        if isinstance(read, Unavailable):
+            return [unreadable(_CHECK, "VMs", read)]
+    assert not isinstance(nodes, Unavailable)
+    assert not isinstance(pods, Unavailable)
+    assert not isinstance(namespaces, Unavailable)
+    spreads = {space.meta.name or "": _expected_constraints(installation, space) for space in namespaces}
+    inventory = take(nodes, pods, lambda name: spreads.get(name, names.OFF) in _SPREAD_BY_HOST)
+    if not inventory.open:
+        what = (
+            f"0/{pluralize(len(nodes), 'node')} accept VMs: labeled kubevirt.io/schedulable=true, not cordoned, "
+            "and without a NoSchedule or NoExecute taint"
+        )
+        return [Finding(_CHECK, "no-nodes", "nodes", "ok", what)]
+    version = await _version(installation)
+    findings: list[Finding] = [*_check_zones(inventory, set(spreads.values()))]
+    if isinstance(version, Unavailable):
+        return [*findings, unreadable(_CHECK, "VMs", version)]
+    findings.append(_check_balance(inventory, version))
+    if not inventory.guests:
+        return [*findings, Finding(_CHECK, "no-vms", "VMs", "ok", "0 VMs run on nodes that accept VMs")]
+    findings.append(_check_images(inventory))
+    findings += _count_vms(inventory)
+    return [*findings, *_describe_cures(inventory, estimate_cures(inventory, version.number))]
+
+
+def _expected_constraints(installation: Installation, namespace: Namespace) -> str:
+    """The value of the spread setting for launcher pods in a namespace."""
+    if installation.mode(namespace, names.SCHEDULING) != names.ENFORCE:
+        return names.OFF
+    return namespace.meta.annotation(names.SPREAD_ANNOTATION) or installation.settings.scheduling.spread
+
+
+def _describe_cures(inventory: Inventory, outlook: Outlook) -> list[Finding]:
+    """The estimate of each change, and the least change that is sufficient."""
+    part = ""
+    if outlook.nodes < len(inventory.open):
+        part = f", estimated on a sample of {pluralize(outlook.nodes, 'node')} and {pluralize(outlook.vms, 'VM')}"
+    how = (
+        "standard deviation of VMs per node and of requested memory after a restart of all VMs, by kube-scheduler's "
+        f"scores of load, images and constraints{part}"
+    )
+    texts = [f"no change: {_short(outlook.now)}", *(f"{cure.title}: {_short(cure.spread)}" for cure in outlook.cures)]
+    figures = {
+        "estimatedNodes": outlook.nodes,
+        "estimatedVms": outlook.vms,
+        "asNow": _estimate_figures(outlook.now),
+        "cures": [{"cure": cure.key, **_estimate_figures(cure.spread)} for cure in outlook.cures],
+        "measure": outlook.measure,
+        "cheapest": outlook.cheapest.key if outlook.cheapest else None,
+    }
+    estimate = Measurement(_CHECK, "estimate", "estimate", "ok", f"{how}: {'; '.join(texts)}", figures=figures)
+    return [estimate, _verdict(outlook)]
+
+
+def _verdict(outlook: Outlook) -> Finding:
+    if outlook.cheapest is None:
+        what = "none needed: VMs are spread as evenly as after any of the estimated changes"
+        return Finding(_CHECK, "even", "cure", "ok", what)
+    if outlook.cheapest.key == RESTART:
+        what = "VMs that start now are spread evenly, but running VMs were placed earlier"
+        todo = "live-migrate VMs from the fullest nodes, or wait until they restart"
+        return Finding(_CHECK, "uneven:restart", "cure", "warning", what, todo)
+    what = f"the least change that is sufficient is: {outlook.cheapest.title}"
+    return Finding(_CHECK, f"uneven:{outlook.cheapest.key}", "cure", "warning", what, outlook.cheapest.todo)
+
+
+def _short(spread: SpreadEstimate) -> str:
+    unplaced = f", {pluralize(spread.unplaced, 'VM')} without a node" if spread.unplaced else ""
+    empty = f", {pluralize(spread.empty, 'node')} without VMs" if spread.empty else ""
+    return f"{spread.deviation:.1f} VMs, {spread.memory_deviation:.1f} percentage points{empty}{unplaced}"
+
+
+def _estimate_figures(spread: SpreadEstimate) -> dict[str, Any]:
+    return {
+        "vmsStandardDeviation": round(spread.deviation, 3),
+        "requestedCpuStandardDeviation": round(spread.cpu_deviation, 3),
+        "requestedMemoryStandardDeviation": round(spread.memory_deviation, 3),
+        "nodesWithoutVms": spread.empty,
+        "vmsWithoutRoom": spread.unplaced,
+    }
+
+
+async def _version(installation: Installation) -> ApiServerVersion | Unavailable:
+    try:
+        status, body = await installation.reader.api.get("/version")
+        answer = msgspec.json.decode(body, type=dict[str, Any])
+    except ApiConnectionError as error:
+        return Unavailable(error.why)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        status, answer = 0, {}
+    match = re.fullmatch(r"v(\d{1,4})\.(\d{1,4})\..*", str(answer.get("gitVersion")))
+    if status != 200 or match is None:
+        return Unavailable("the API server does not report its version")
+    return ApiServerVersion((int(match[1]), int(match[2])))
+
+
+class ApiServerVersion(NamedTuple):
+    """The API server's, because kube-scheduler does not report its own."""
+
+    number: tuple[int, int]
+
+    def __str__(self) -> str:
+        return f"{self.number[0]}.{self.number[1]}"
+
+
+def _check_zones(inventory: Inventory, spreads: set[str]) -> list[Finding]:
+    """Report nodes without a zone: a pod's soft constraints do not apply to nodes that lack a topology key."""
+    if not inventory.unzoned or spreads.isdisjoint({"zone", "both"}):
+        return []
+    what = (
+        f"{inventory.unzoned}/{pluralize(len(inventory.open), 'node')} that accept VMs lack the label "
+        'topology.kubernetes.io/zone, so the spread constraints "zone" and "both" ignore them'
+    )
+    todo = "label all nodes with their zones, or set spread to hostname"
+    return [Finding(_CHECK, "zones-missing", "zones", "warning", what, todo)]
+
+
+def _check_balance(inventory: Inventory, version: ApiServerVersion) -> Finding:
+    """The bias of NodeResourcesBalancedAllocation on this cluster's nodes without VMs."""
+    demand = _median_demand(inventory)
+    biased = [host for host in inventory.open if bias(host, demand, version.number) > 0]
+    what = (
+        f"kube-scheduler {version} (the API server's version) prefers a node with one VM to the same node without VMs "
+        f"on {len(biased)}/{pluralize(len(inventory.open), 'node')}"
+    )
+    largest = max(inventory.open, key=lambda host: (host.cpu, host.memory))
+    piles = {
+        "stock": count_piled(largest, demand, STOCK, version.number),
+        "withoutBalancedAllocation": count_piled(largest, demand, STOCK._replace(balance=False), version.number),
+    }
+    cpus = format_request(CPU, largest.cpu)
+    what += (
+        f"; on a node with {cpus} CPUs it places {piles['stock']} VMs of {_size(demand)} before it uses the next node "
+        f"({piles['withoutBalancedAllocation']} without this score)"
+    )
+    figures = {
+        "schedulerVersion": str(version),
+        "biasedNodes": len(biased),
+        "nodes": len(inventory.open),
+        "vm": {"cpuMillis": demand.cpu, "memoryBytes": demand.memory},
+        "vmsOnOneNodeFirst": piles,
+    }
+    return Measurement(_CHECK, "balanced-allocation", "NodeResourcesBalancedAllocation", "ok", what, figures=figures)
+
+
+def _median_demand(inventory: Inventory) -> GuestDemand:
+    """The requests of this cluster's median VM by memory."""
+    if not inventory.guests:
+        return _USUAL
+    demands = sorted((guest.demand for guest in inventory.guests), key=lambda demand: demand.memory)
+    return demands[len(demands) // 2]
+
+
+def _size(demand: GuestDemand) -> str:
+    cpu, memory = (
+        format_request(CPU, demand.cpu),
+        format_request(MEMORY, demand.memory),
+    )
+    return f"{cpu} CPU and {memory} memory"
+
+
+def _check_images(inventory: Inventory) -> Finding:
+    """Which nodes list the launcher's image; a kubelet reports its largest images only."""
+    what = f"{inventory.listing}/{pluralize(len(inventory.open), 'node')} that accept VMs list {inventory.image}"
+    if inventory.full:
+        what += f"; {inventory.full} of the others list {MAX_IMAGES} or more images, the most that a kubelet reports"
+    if 0 < inventory.listing < len(inventory.open):
+        points = pluralize(inventory.points, "point")
+        what += f"; ImageLocality prefers nodes that list it by {points} of {MAX_SCORE}"
+    figures = {
+        "image": inventory.image,
+        "nodes": len(inventory.open),
+        "listing": inventory.listing,
+        "withoutItAndFull": inventory.full,
+        "points": inventory.points,
+    }
+    return Measurement(_CHECK, "launcher-image", "launcher image", "ok", what, figures=figures)
+
+
+def _count_vms(inventory: Inventory) -> list[Finding]:
+    """VMs and requests per node, then the largest namespaces."""
+    hosts = inventory.occupied_hosts()
+    spread = SpreadEstimate.of(hosts)
+    total = sum(spread.counts)
+    what = (
+        f"{pluralize(total, 'VM')} on {pluralize(len(hosts), 'node')} ({histogram(spread.counts)}), "
+        f"{_deviations(spread)}; "
+        f"requested CPU {histogram(spread.cpu, '%')}; requested memory {histogram(spread.memory, '%')}"
+    )
+    figures = {"vms": total, "nodes": len(hosts), **_spread_figures(spread)}
+    findings: list[Finding] = [Measurement(_CHECK, "vms-by-node", "VMs", "ok", what, figures=figures)]
+    sizes: Counter[str] = Counter()
+    for host in hosts:
+        sizes.update(host.guests)
+    ordered = sorted(sizes, key=lambda name: (-sizes[name], name))
+    if len(ordered) > 1:
+        findings.append(_count_namespaces(inventory, hosts, sizes, ordered))
+    return findings
+
+
+def _count_namespaces(
+    inventory: Inventory, hosts: Sequence[Host], sizes: Counter[str], ordered: Sequence[str]
+) -> Finding:
+    texts, figures = [], []
+    requests = _requests(inventory)
+    for index, name in enumerate(ordered[:_NAMESPACES_IN_FIGURES]):
+        counts = [host.guests[name] for host in hosts]
+        deviation = statistics.pstdev(counts)
+        if index < _NAMESPACES:
+            size = pluralize(sizes[name], "VM")
+            texts.append(f"{name}: {size} ({histogram(counts)}), standard deviation {deviation:.1f}")
+        cpu, memory = requests[name]
+        figures.append(
+            {
+                "namespace": name,
+                "vms": sizes[name],
+                "vmsPerNode": _distribution(counts),
+                "vmsStandardDeviation": round(deviation, 3),
+                "requestedCpuMillisPerNode": _summary([cpu[host.name] for host in hosts]),
+                "requestedMemoryBytesPerNode": _summary([memory[host.name] for host in hosts]),
+            }
+        )
+    if len(ordered) > _NAMESPACES:
+        texts.append(f"{len(ordered) - _NAMESPACES} more namespaces")
+    whole = {"namespaces": len(ordered), "largest": figures}
+    return Measurement(_CHECK, "vms-by-namespace", "namespaces", "ok", "; ".join(texts), figures=whole)
+
+
+def _requests(inventory: Inventory) -> dict[str, tuple[Counter[str], Counter[str]]]:
+    """CPU and memory that the VMs of each namespace request, by node."""
+    requests: dict[str, tuple[Counter[str], Counter[str]]] = {}
+    for host in inventory.hosts:
+        for name in host.guests:
+            requests.setdefault(name, (Counter(), Counter()))
+    for guest in inventory.guests:
+        cpu, memory = requests.setdefault(guest.namespace, (Counter(), Counter()))
+        cpu[guest.node] += guest.demand.cpu
+        memory[guest.node] += guest.demand.memory
+    return requests
+
+
+def _summary(values: Sequence[float]) -> dict[str, float]:
+    return {
+        "least": min(values),
+        "most": max(values),
+        "mean": round(statistics.fmean(values), 3),
+        "standardDeviation": round(statistics.pstdev(values), 3),
+    }
+
+
+def _distribution(counts: Sequence[int]) -> list[dict[str, int]]:
+    """How many nodes have how many VMs, the fewest first."""
+    return [{"vms": vms, "nodes": nodes} for vms, nodes in sorted(Counter(counts).items())]
+
+
+def _spread_figures(spread: SpreadEstimate) -> dict[str, Any]:
+    return {
+        "vmsPerNode": _distribution(spread.counts),
+        "vmsStandardDeviation": round(spread.deviation, 3),
+        "requestedCpuPercentPerNode": _summary(spread.cpu),
+        "requestedMemoryPercentPerNode": _summary(spread.memory),
+        "nodesWithoutVms": spread.empty,
+    }
+
+
+def _deviations(spread: SpreadEstimate) -> str:
+    empty = f", {pluralize(spread.empty, 'node')} without VMs" if spread.empty else ""
+    return (
+        f"standard deviation {spread.deviation:.1f} VMs, "
+        f"{spread.cpu_deviation:.1f} percentage points of requested CPU, "
+        f"{spread.memory_deviation:.1f} percentage points of requested memory{empty}"
+    )
+
+
+def histogram(values: Sequence[float], unit: str = "") -> str:
+    """How many nodes have which values, the least first, as ``0 on 10 nodes, 5 to 9 on 10``.
+
+    Args:
+        values: one value for each node, at least one.
+        unit: the unit of the values.
+    """
+    whole = [math.floor(value) for value in values]
+    width = next(width for width in _widths() if len({value // width for value in whole}) <= _MOST_BARS)
+    texts: list[str] = []
+    for bar, nodes in sorted(Counter(value // width for value in whole).items()):
+        least = bar * width
+        shown = f"{least}{unit}" if width == 1 else f"{least} to {least + width - 1}{unit}"
+        texts.append(f"{shown} on {nodes}" if texts else f"{shown} on {pluralize(nodes, 'node')}")
+    return ", ".join(texts)
+
+
+def _widths() -> Iterator[int]:
+    """1, 2, 5, 10, 20, 50 and so on."""
+    for exponent in itertools.count():
+        for step in (1, 2, 5):
+            yield step * 10**exponent
+
+
+class Cure(NamedTuple):
+    """A change, and its estimate.
+
+    Attributes:
+        key: a short name for programs.
+        title: a noun phrase for people.
+        todo: a clause in the imperative.
+    """
+
+    key: str
+    title: str
+    todo: str
+    spread: SpreadEstimate
+
+
+class Outlook(NamedTuple):
+    """The estimates of all changes.
+
+    Attributes:
+        now: the estimate without a change.
+        cures: the least change first.
+        measure: what should be even: ``vms``, or ``memory`` where nodes or VMs differ.
+        cheapest: the first that is sufficient; None if no change is needed.
+        nodes: the number of nodes in the estimate.
+        vms: the number of VMs in the estimate.
+    """
+
+    now: SpreadEstimate
+    cures: tuple[Cure, ...]
+    measure: str
+    cheapest: Cure | None
+    nodes: int
+    vms: int
+
+
+def estimate_cures(inventory: Inventory, version: tuple[int, int]) -> Outlook:
+    """Estimate every cure.
+
+    Args:
+        inventory: the nodes and VMs, with at least one VM on an open node.
+        version: major and minor version of kube-scheduler.
+    """
+    hosts, guests = sample(inventory.open, inventory.guests)
+    stock = Conditions(version, inventory.points)
+    now = estimate(hosts, guests, stock)
+    some_list = 0 < inventory.listing < len(inventory.open)
+    cures = [
+        Cure(key, title, todo, estimate(change(hosts), guests, conditions))
+        for key, title, todo, change, conditions in _changes(stock, some_list=some_list)
+    ]
+    if len({guest.namespace for guest in guests}) == 1:
+        cures.pop()  # it is for many namespaces
+    measure = "vms" if _are_alike(inventory.open, guests) else "memory"
+    present = SpreadEstimate.of([host for host in inventory.occupied_hosts() if host.is_open])
+    return Outlook(now, tuple(cures), measure, _cheapest(present, now, cures, measure), len(hosts), len(guests))
+
+
+def _changes(stock: Conditions, *, some_list: bool) -> list[tuple[str, str, str, _Change, Conditions]]:
+    """All of them: key, title, what to do, what changes on nodes, and the conditions."""
+    profile = stock._replace(profile=SPREAD)
+    images = (
+        "nodeStatusMaxImages",
+        "nodeStatusMaxImages",
+        "set nodeStatusMaxImages: -1 in the configuration of every kubelet",
+        _identity,
+        stock._replace(points=0),
+    )
+    return [
+        *([images] if some_list else []),
+        ("constraint", "constraint", _ANNOTATION, _identity, stock._replace(is_spread=True)),
+        ("profile", "profile", f"{_PROFILE}, {_LINES}", _identity, profile),
+        (
+            "constraintAndProfile",
+            "constraint and profile",
+            f"{_ANNOTATION}; {_PROFILE}, {_LINES}",
+            _identity,
+            profile._replace(is_spread=True),
+        ),
+        (
+            "constraintAndProfileByDevices",
+            f"constraint and profile with virtualMachineInstancesPerNode: {_FEW_DEVICES}",
+            f"{_ANNOTATION}; {_PROFILE}, and set virtualMachineInstancesPerNode: {_FEW_DEVICES} in the KubeVirt CR",
+            _reduce_devices,
+            stock._replace(profile=SPREAD_BY_DEVICES, is_spread=True),
+        ),
+    ]
+
+
+def _identity(hosts: Sequence[Host]) -> Sequence[Host]:
+    return hosts
+
+
+def _reduce_devices(hosts: Sequence[Host]) -> Sequence[Host]:
+    changed = [host.copy() for host in hosts]
+    for host in changed:
+        host.devices = min(host.devices, _FEW_DEVICES)
+    return changed
+
+
+def _cheapest(present: SpreadEstimate, now: SpreadEstimate, cures: Sequence[Cure], measure: str) -> Cure | None:
+    """The first cure that is about as good as the best."""
+    placed = [cure for cure in cures if cure.spread.unplaced <= now.unplaced]
+    best = min((_measure(cure.spread, measure) for cure in placed), default=0.0)
+    enough = best + (max(_VMS_TOLERANCE, _VMS_SHARE * present.mean) if measure == "vms" else _MEMORY_TOLERANCE)
+    if _measure(present, measure) <= enough:
+        return None
+    if _measure(now, measure) <= enough:
+        return Cure(RESTART, "", "", now)
+    return next((cure for cure in placed if _measure(cure.spread, measure) <= enough), None)
+
+
+def _measure(spread: SpreadEstimate, measure: str) -> float:
+    return spread.deviation if measure == "vms" else spread.memory_deviation
+
+
+def _are_alike(hosts: Sequence[Host], guests: Sequence[VmGuest]) -> bool:
+    """Whether nodes and VMs are so alike that the same number of VMs on each node is the even spread."""
+    return all(
+        max(values) <= _ALIKE * min(values)
+        for values in (
+            [host.memory - host.used_memory for host in hosts],
+            [host.cpu - host.used_cpu for host in hosts],
+            [guest.demand.memory for guest in guests],
+        )
+    )

@@ -1,1 +1,0 @@
-"""Where kube-scheduler puts virtual machines, as far as its scores of load, images and topology say."""

@@ -1,1 +1,0 @@
-"""What the checks of an installation have in common."""
