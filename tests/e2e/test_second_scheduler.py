@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from hack.controlplane import build, bundles
-from webhook.install.schedulers import permissions
+from webhook.install.schedulers import render as permissions
 from webhook.install.schedulers.render import CONFIGURATION_KEY, VARIANTS, Variant, configuration
 
 from .conftest import OwnPlane
@@ -205,7 +205,7 @@ def test_every_right_is_used_and_none_is_missing(
 
 
 def test_the_recorded_roles_are_those_of_the_api_server(plane: Access) -> None:
-    """tests/install/schedulers/test_permissions.py holds the component's permissions to them."""
+    """tests/install/schedulers/test_render.py holds the component's permissions to them."""
     recorded = yaml.safe_load((MANIFESTS.parent / "tests" / "data" / "scheduler-roles.yaml").read_text())
     minor = json.loads(plane.admin.text("/version"))["gitVersion"].rpartition(".")[0]
     (roles,) = (roles for version, roles in recorded.items() if version.rpartition(".")[0] == minor)

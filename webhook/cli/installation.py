@@ -495,7 +495,7 @@ async def scheduler_objects(
 
 async def _upstream_rules(installer: Installer) -> list[Any]:
     """The rules that the API server has for the cluster's own scheduler."""
-    from webhook.install.schedulers.permissions import UPSTREAM_ROLES
+    from webhook.install.schedulers.render import UPSTREAM_ROLES
 
     rules: list[Any] = []
     for name in UPSTREAM_ROLES:

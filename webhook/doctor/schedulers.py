@@ -31,7 +31,7 @@ from webhook.doctor.report import (
 from webhook.errors import InputError, Unavailable
 from webhook.facts import AccessKey, SchedulerHealth
 from webhook.install.schedulers.lint import DEFAULT_LEASE, LintTarget, Problem, is_configuration, lint, profiles_of
-from webhook.install.schedulers.permissions import NAME, UPSTREAM_ROLES, Permission, granted, needed
+from webhook.install.schedulers.render import NAME, UPSTREAM_ROLES, Permission, granted, needed
 from webhook.k8s.client.api import ApiConnectionError, fetch
 from webhook.k8s.client.resources import LEASES, PENDING_PODS, PODS
 from webhook.k8s.pods import PendingPod

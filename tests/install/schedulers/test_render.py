@@ -1,16 +1,37 @@
+"""The shipped schedulers, and that each may do what a kube-scheduler of each version does, and no more."""
+
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from tests.install.manifests import MANIFESTS
 from webhook.errors import InputError
 from webhook.install.schedulers.lint import LintTarget, lint
-from webhook.install.schedulers.render import LOAD_AWARE, VARIANTS, Place, Variant, configuration
+from webhook.install.schedulers.render import (
+    LOAD_AWARE,
+    UPSTREAM_ROLES,
+    VARIANTS,
+    Permission,
+    Place,
+    Variant,
+    configuration,
+    granted,
+    missing_reads,
+    needed,
+)
 from webhook.k8s.yaml_documents import Document
 
-MANIFESTS = Path(__file__).parents[3] / "manifests"
+# As the Go types of scheduler-plugins have them (apis/config/v1/types.go), whose decoder is strict.
+FIELDS = {
+    "LoadVariationRiskBalancing": {"metricProvider", "safeVarianceMargin", "safeVarianceSensitivity"},
+    "TargetLoadPacking": {"metricProvider", "defaultRequests", "defaultRequestsMultiplier", "targetUtilization"},
+}
+UPSTREAM: dict[str, dict[str, list[Any]]] = yaml.safe_load(
+    (MANIFESTS.parent / "tests" / "data" / "scheduler-roles.yaml").read_text()
+)
 
 
 @pytest.mark.parametrize("place", ["second", "cluster"])
@@ -68,13 +89,6 @@ def test_what_is_no_source(variant: Variant, url: str) -> None:
     assert (caught.value.where, bool(caught.value.fix)) == ("--prometheus", True)
 
 
-# As the Go types of scheduler-plugins have them (apis/config/v1/types.go), whose decoder is strict.
-FIELDS = {
-    "LoadVariationRiskBalancing": {"metricProvider", "safeVarianceMargin", "safeVarianceSensitivity"},
-    "TargetLoadPacking": {"metricProvider", "defaultRequests", "defaultRequestsMultiplier", "targetUtilization"},
-}
-
-
 @pytest.mark.parametrize("variant", LOAD_AWARE)
 def test_load_aware_variants_run_one_plugin_with_arguments_that_it_has(variant: Variant) -> None:
     (profile,) = yaml.safe_load(configuration(MANIFESTS, variant))["profiles"]
@@ -87,3 +101,43 @@ def test_load_aware_variants_run_one_plugin_with_arguments_that_it_has(variant: 
     assert config["args"].keys() == FIELDS[enabled["name"]]
     # Go has a string here.
     assert isinstance(config["args"].get("defaultRequestsMultiplier", ""), str)
+
+
+def upstream(version: str) -> list[Any]:
+    return [rule for role in UPSTREAM_ROLES for rule in UPSTREAM[version][role]]
+
+
+def shipped_rules(variant: str = "spread") -> list[Any]:
+    documents = yaml.safe_load_all((MANIFESTS / "rendered" / f"scheduler-{variant}.yaml").read_text())
+    (role,) = (one for one in documents if one["kind"] == "ClusterRole")
+    rules: list[Any] = role["rules"]
+    return rules
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("version", UPSTREAM)
+def test_a_scheduler_of_each_version_has_all_that_it_needs(version: str, variant: str) -> None:
+    """One that may not list a kind waits for it indefinitely, and places no pod."""
+    assert needed(upstream(version)) - granted(shipped_rules(variant)) == set()
+
+
+def test_it_has_nothing_that_no_version_needs() -> None:
+    assert granted(shipped_rules()) - {each for version in UPSTREAM for each in needed(upstream(version))} == set()
+
+
+def test_the_newest_version_of_the_tests_is_recorded() -> None:
+    assert {version.rpartition(".")[0] for version in UPSTREAM} >= {f"v1.{minor}" for minor in range(30, 38)}
+
+
+def test_what_a_newer_version_lists_is_missing_and_secrets_or_wildcards_never_are() -> None:
+    future = [
+        {"apiGroups": ["resource.k8s.io"], "resources": ["devicepools"], "verbs": ["get", "list", "watch", "update"]},
+        {"apiGroups": ["*"], "resources": ["*"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"], "resourceNames": ["one"]},
+    ]
+
+    assert missing_reads([*upstream("v1.37.2"), *future], shipped_rules()) == [
+        Permission("resource.k8s.io", "devicepools", "list"),
+        Permission("resource.k8s.io", "devicepools", "watch"),
+    ]

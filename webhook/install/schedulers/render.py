@@ -1,13 +1,19 @@
-"""The shipped configurations of kube-scheduler, for each place in which one can run."""
+"""The second scheduler: its shipped configurations for each place, its objects, its image, and its permissions.
+
+Every minor version of kube-scheduler may read more kinds, and one that may not list one of them waits for it
+indefinitely: it runs, places nothing and never takes its Lease. What it reads and writes are the roles that the API
+server bootstraps for it. Source: plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
+from itertools import product
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,7 +23,6 @@ from webhook.cluster.reader import all_of
 from webhook.errors import InputError, quote
 from webhook.install.plan import shipped
 from webhook.install.registration import Manifest
-from webhook.install.schedulers.permissions import Permission, as_rules, missing_reads
 from webhook.install.shortage import no_answer
 from webhook.k8s.client.api import ApiConnectionError, Requests, Transport
 from webhook.k8s.client.resources import POD_METADATA
@@ -28,13 +33,11 @@ from webhook.text import pluralize
 Variant = Literal["spread", "pack", "load-aware", "load-aware-pack"]
 # A scheduler beside the cluster's own, one that OpenShift's Secondary Scheduler Operator runs, or the cluster's own.
 Place = Literal["second", "openshift", "cluster"]
-
 VARIANTS: Final[tuple[Variant, ...]] = get_args(Variant)
 # They run plugins that kube-scheduler itself lacks.
 LOAD_AWARE: Final[tuple[Variant, ...]] = ("load-aware", "load-aware-pack")
 # The key in ConfigMaps.
 CONFIGURATION_KEY: Final = "config.yaml"
-
 _ELECTION: Final = "leaderElection:\n"
 _PROFILES: Final = "profiles:\n"
 # A static pod has no service account, and with --config its flag --kubeconfig has no effect.
@@ -46,6 +49,60 @@ _DEFAULT_PROFILE: Final = """  # Without it, every pod in the cluster that names
   - schedulerName: default-scheduler
 """
 _METRICS_SERVER: Final = "type: KubernetesMetricsServer"
+_PATH: Final = "/v1/layers"
+_is_place: Final = re.compile(r"[A-Za-z0-9.-]+:[0-9]+|\[[0-9A-Fa-f:.]+\]:[0-9]+").fullmatch
+# Where the Secrets with the certificates are mounted in the scheduler's pod; see docs/layers.md.
+_TLS: Final = """    enableHTTPS: true
+    tlsConfig:
+      # The CA of kubevirt-webhook's certificate. Without it, kube-scheduler does not verify the server.
+      caFile: /etc/kubevirt-webhook/ca/ca.crt
+      # A certificate of layers.clientCaFile, with one of the names of layers.clientNames.
+      certFile: /etc/kubevirt-webhook/client/tls.crt
+      keyFile: /etc/kubevirt-webhook/client/tls.key
+"""
+# The schedulerName of the shipped profile.
+PROFILE: Final = "kubevirt"
+PART_OF: Final = "app.kubernetes.io/part-of"
+OURS: Final = "kubevirt-webhook"
+VARIANT_ANNOTATION: Final = f"{names.DOMAIN}/scheduler-variant"
+DIGEST_ANNOTATION: Final = f"{names.DOMAIN}/configuration-digest"
+_SECONDS: Final = 10.0
+# Where the cluster's own scheduler runs, as kubeadm and as OpenShift label it.
+_PODS: Final = (
+    ("kube-system", "component=kube-scheduler"),
+    ("openshift-kube-scheduler", "app=openshift-kube-scheduler"),
+)
+_VERSION: Final = re.compile(r"v(\d+)\.(\d+)\.\d+")
+_TAG: Final = re.compile(r":v?(\d+)\.(\d+)[^/:@]*(?:@.*)?$")
+_NO_TAG: Final = re.compile(r"[^:@]*(?::\d+/[^:@]*)?")
+# The second is bound to the user of the cluster's own scheduler too.
+UPSTREAM_ROLES: Final = ("system:kube-scheduler", "system:volume-scheduler")
+# What the component's account and its ClusterRole are called.
+NAME: Final = "kubevirt-scheduler"
+_READS: Final = ("list", "watch")
+# What no kube-scheduler with a shipped configuration does, by group and resource, although the roles grant it. An empty
+# tuple stands for all verbs. Objects are never read one by one: `get` is left out everywhere.
+_UNUSED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    # The older name of pods/binding, and of replicasets.
+    ("", "bindings"): (),
+    ("extensions", "replicasets"): (),
+    # Of its own namespace alone, where a Role grants them: its Lease, and that it leads.
+    ("coordination.k8s.io", "leases"): (),
+    ("", "events"): (),
+    # The feature gate CoordinatedLeaderElection is off.
+    ("coordination.k8s.io", "leasecandidates"): (),
+    # It patches.
+    ("", "pods/status"): ("update",),
+    ("events.k8s.io", "events"): ("update",),
+    # It updates.
+    ("", "persistentvolumes"): ("patch",),
+    ("", "persistentvolumeclaims"): ("patch",),
+    ("resource.k8s.io", "resourceclaims"): ("patch",),
+    # Of the resource claim controller.
+    ("", "pods/finalizers"): (),
+    # Nothing can be listed there: it is a subresource.
+    ("resource.k8s.io", "resourceclaims/status"): _READS,
+}
 
 
 def configuration(directory: Path, variant: Variant, place: Place = "second", prometheus: str = "") -> str:
@@ -87,19 +144,6 @@ def _with_prometheus(text: str, variant: Variant, url: str) -> str:
     return f'{before}type: Prometheus\n{indent}address: "{url}"{after}'
 
 
-_PATH: Final = "/v1/layers"
-_is_place: Final = re.compile(r"[A-Za-z0-9.-]+:[0-9]+|\[[0-9A-Fa-f:.]+\]:[0-9]+").fullmatch
-# Where the Secrets with the certificates are mounted in the scheduler's pod; see docs/layers.md.
-_TLS: Final = """    enableHTTPS: true
-    tlsConfig:
-      # The CA of kubevirt-webhook's certificate. Without it, kube-scheduler does not verify the server.
-      caFile: /etc/kubevirt-webhook/ca/ca.crt
-      # A certificate of layers.clientCaFile, with one of the names of layers.clientNames.
-      certFile: /etc/kubevirt-webhook/client/tls.crt
-      keyFile: /etc/kubevirt-webhook/client/tls.key
-"""
-
-
 def stanza(template: str, url: str) -> str:
     """The stanza as YAML, without the comment at its head.
 
@@ -121,24 +165,6 @@ def stanza(template: str, url: str) -> str:
     prefix = f"{parts.scheme}://{parts.netloc}{_PATH}"
     written = [f"  - urlPrefix: {prefix}" if "urlPrefix:" in line else line for line in lines]
     return "\n".join(written) + "\n" + (_TLS if parts.scheme == "https" else "")
-
-
-# The schedulerName of the shipped profile.
-PROFILE: Final = "kubevirt"
-PART_OF: Final = "app.kubernetes.io/part-of"
-OURS: Final = "kubevirt-webhook"
-VARIANT_ANNOTATION: Final = f"{names.DOMAIN}/scheduler-variant"
-DIGEST_ANNOTATION: Final = f"{names.DOMAIN}/configuration-digest"
-
-_SECONDS: Final = 10.0
-# Where the cluster's own scheduler runs, as kubeadm and as OpenShift label it.
-_PODS: Final = (
-    ("kube-system", "component=kube-scheduler"),
-    ("openshift-kube-scheduler", "app=openshift-kube-scheduler"),
-)
-_VERSION: Final = re.compile(r"v(\d+)\.(\d+)\.\d+")
-_TAG: Final = re.compile(r":v?(\d+)\.(\d+)[^/:@]*(?:@.*)?$")
-_NO_TAG: Final = re.compile(r"[^:@]*(?::\d+/[^:@]*)?")
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -378,3 +404,57 @@ def _names(found: Unstructured, scheduler: str, *keys: str) -> bool:
         # A VM's template has no schema.
         spec = spec.get(key) if isinstance(spec, dict) else None
     return isinstance(spec, dict) and spec.get("schedulerName") == scheduler
+
+
+class Permission(NamedTuple):
+    """A verb on a resource of a group, in all namespaces."""
+
+    group: str
+    resource: str
+    verb: str
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}" + (f".{self.group}" if self.group else "")
+
+
+def granted(rules: Iterable[Mapping[str, Any]]) -> set[Permission]:
+    """What the rules of a ClusterRole grant on every object of a resource, as plain JSON names it."""
+    return {
+        Permission(*each)
+        for rule in rules
+        if not rule.get("resourceNames")
+        for each in product(*(rule.get(key) or () for key in ("apiGroups", "resources", "verbs")))
+    }
+
+
+def needed(rules: Iterable[Mapping[str, Any]]) -> set[Permission]:
+    """What a kube-scheduler needs of the rules of ``UPSTREAM_ROLES``; a wildcard that an admin added is left out."""
+    return {each for each in granted(rules) if "*" not in each and each.verb != "get" and not _is_unused(each)}
+
+
+def _is_unused(permission: Permission) -> bool:
+    verbs = _UNUSED.get((permission.group, permission.resource))
+    return verbs is not None and (not verbs or permission.verb in verbs)
+
+
+def missing_reads(upstream: Iterable[Mapping[str, Any]], own: Iterable[Mapping[str, Any]]) -> list[Permission]:
+    """What the scheduler must list and watch before it places a pod, and may not; the Secrets of a cluster never count.
+
+    Args:
+        upstream: the rules of ``UPSTREAM_ROLES``, as the cluster has them.
+        own: the rules of the second scheduler.
+    """
+    return sorted(
+        each for each in needed(upstream) - granted(own) if each.verb in _READS and each.resource != "secrets"
+    )
+
+
+def as_rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
+    """The rules that grant permissions, one for each resource."""
+    verbs: dict[tuple[str, str], list[str]] = {}
+    for each in permissions:
+        verbs.setdefault((each.group, each.resource), []).append(each.verb)
+    return [
+        {"apiGroups": [group], "resources": [resource], "verbs": granted_verbs}
+        for (group, resource), granted_verbs in verbs.items()
+    ]
