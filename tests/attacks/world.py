@@ -28,7 +28,7 @@ from webhook.facts import (
 )
 from webhook.k8s.pods import TargetPod
 from webhook.k8s.views import Object
-from webhook.policies.common import accounts
+from webhook.policies.common.required_facts import access
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import NullObserver, Reviewer
 from webhook.settings.snapshot import Settings
@@ -130,7 +130,7 @@ class AttackWorld:
         }
         known.update(fresh)
         user = msgspec.convert(objects[USER], UserInfo)
-        known[accounts.access(user, "list", "", "nodes")] = True
+        known[access(user, "list", "", "nodes")] = True
         return known
 
     def review(self, objects: Json, *, audit: Sink = NO_AUDIT) -> Callable[[], bytes]:

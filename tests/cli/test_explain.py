@@ -30,8 +30,8 @@ from webhook.k8s.client.resources import NAMESPACES, NODES
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES
 from webhook.placement.target_pods import RUNTIME_CLASSES
-from webhook.policies.migration.answer import SCHEMA as MIGRATION_SCHEMA
-from webhook.policies.migration.answer import MigrationExplanation
+from webhook.policies.migration.explanation import SCHEMA as MIGRATION_SCHEMA
+from webhook.policies.migration.explanation import MigrationExplanation
 from webhook.policies.scheduling.spread import constraints
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "cluster"

@@ -12,13 +12,12 @@ from tests.server.conftest import SlowCluster
 from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
 from webhook.facts import Key, TokenKey
-from webhook.policies.common import accounts
-from webhook.policies.common.required_facts import Unreadable
+from webhook.policies.common.required_facts import Unreadable, access_to_path
 from webhook.server import authorizer as authorizer_module
 from webhook.server.authorizer import MAX_KEPT, MAX_QUESTIONS, Authorizer, RequestDenied
 
 ALICE = UserInfo("alice", "u1", [], {})
-MAY = accounts.access_to_path(ALICE, "get", "/page")
+MAY = access_to_path(ALICE, "get", "/page")
 # Of one client, who gets half of what is free.
 SHARE = MAX_QUESTIONS // 2
 KNOWN: dict[Key[Any], object] = {TokenKey("GOOD"): ALICE, MAY: True}

@@ -32,9 +32,9 @@ from webhook.facts import AccessKey, Key, NodesKey, TokenKey
 from webhook.k8s.client.resources import NAMESPACES
 from webhook.k8s.client.transport import connect
 from webhook.k8s.types.selectors import find_malformed, is_name
-from webhook.policies.common import accounts
-from webhook.policies.migration.answer import SCHEMA
-from webhook.server import authorizer, tls
+from webhook.policies.common.required_facts import access
+from webhook.policies.migration.explanation import SCHEMA
+from webhook.server import authorizer, explain, tls
 from webhook.server.authorizer import MAX_IN_FLIGHT
 from webhook.server.edge import BURST
 from webhook.server.explain import MAX_QUERY, PATH, explaining, question
@@ -230,10 +230,10 @@ async def test_only_some_are_answered_at_a_time(listening: Open, monkeypatch: py
 async def test_made_up_tokens_at_one_address_keep_no_admin_at_another_waiting(listening: Open) -> None:
     admin = UserInfo("alice", "u1", [], {})
     rights: dict[Key[Any], object] = {
-        accounts.access(admin, "get", "kubevirt.io", "virtualmachineinstances", "demo", "web01"): True,
-        accounts.access(admin, "list", "", "nodes"): True,
-        accounts.access(admin, "get", "", "persistentvolumeclaims", "demo"): True,
-        accounts.access(admin, "get", "", "persistentvolumes"): True,
+        access(admin, "get", "kubevirt.io", "virtualmachineinstances", "demo", "web01"): True,
+        access(admin, "list", "", "nodes"): True,
+        access(admin, "get", "", "persistentvolumeclaims", "demo"): True,
+        access(admin, "get", "", "persistentvolumes"): True,
     }
     cluster = memory({TokenKey(TOKEN): admin, **rights})
     asking = await listening(cluster, "0.0.0.0:0")
@@ -399,7 +399,7 @@ async def test_the_token_shows_nowhere(behind: Behind, monkeypatch: pytest.Monke
 
     behind.knows("alice")
     answers = [await behind.asking.get(**BEARER), await behind.asking.get("/x", **BEARER)]
-    monkeypatch.setattr(accounts, "access", broken)
+    monkeypatch.setattr(explain, "access", broken)
     answers.append(await behind.asking.get(**BEARER))
 
     assert [status for status, _ in answers] == [200, 404, 500]

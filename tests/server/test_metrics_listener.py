@@ -18,7 +18,7 @@ from webhook.admission.wire import UserInfo
 from webhook.cluster.access import _access
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, Key, TokenKey
-from webhook.policies.common import accounts
+from webhook.policies.common.required_facts import access_to_path
 from webhook.server import authorizer, edge, ops, tls
 from webhook.server.authorizer import MAX_KEPT, MAX_QUESTIONS
 from webhook.server.ops import Rendering
@@ -26,7 +26,7 @@ from webhook.server.ops import Rendering
 PROMETHEUS = UserInfo("system:serviceaccount:monitoring:prometheus", "u1", ["system:serviceaccounts"], {"k": ["v"]})
 # Of one client.
 SHARE = MAX_QUESTIONS // 2
-MAY = accounts.access_to_path(PROMETHEUS, "get", "/metrics")
+MAY = access_to_path(PROMETHEUS, "get", "/metrics")
 
 
 class ScrapedCluster(MemoryCluster):

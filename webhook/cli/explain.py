@@ -50,9 +50,8 @@ from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES
 from webhook.placement.nodes import MEMORY, format_request
 from webhook.placement.target_pods import RUNTIME_CLASSES
 from webhook.policies.common.required_facts import Unreadable
-from webhook.policies.migration.answer import MigrationExplanation, Nodes, ReasonReport
+from webhook.policies.migration.explanation import MigrationExplanation, Nodes, ReasonReport, few
 from webhook.policies.migration.explanation import explain as explain_migration
-from webhook.policies.migration.explanation import few
 from webhook.review.replay import replay
 from webhook.settings.file import default_settings, load
 from webhook.text import pluralize

@@ -42,7 +42,7 @@ from webhook.placement.machines import LauncherPod, Migration, Vmi
 from webhook.placement.nodes import bitset_positions, format_request
 from webhook.placement.requirements import Elsewhere, Origin, Uncordoned
 from webhook.policies.common import migration_targets
-from webhook.policies.common.no_eligible_node import no_node
+from webhook.policies.common.migration_targets import no_node
 from webhook.policies.migration.explanation import change_of
 from webhook.text import pluralize
 

@@ -43,7 +43,7 @@ from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, Vmi
 from webhook.placement.target_pods import target_pod_requirements
 from webhook.policies.common.required_facts import Unreadable, read
-from webhook.policies.migration.answer import MigrationExplanation, Nodes
+from webhook.policies.migration.explanation import MigrationExplanation, Nodes
 from webhook.policies.migration.explanation import explain as explain_migration
 from webhook.policies.scheduling import spread
 from webhook.review import scope

@@ -17,7 +17,7 @@ from webhook.kubevirt.types.views import UnstructuredVm, VirtualMachine, Virtual
 from webhook.names import Policy, Stage
 from webhook.placement.machines import Migration
 from webhook.policies.eviction import pods as evictions
-from webhook.policies.instancetypes import validation, virtualmachineinstances, virtualmachines
+from webhook.policies.instancetypes import virtualmachineinstances, virtualmachines
 from webhook.policies.migration import pods, virtualmachineinstancemigrations
 from webhook.policies.scheduling import scheduler_name, spread
 from webhook.review.replay import Handler, with_confirmation
@@ -165,29 +165,27 @@ def _both_stages(
 
 # In the order of the configurations' entries: instancetypes before scheduling, which must know what a VM's sets.
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
-    *_both_stages("mutate", "instancetypes", _WHOLE_VMS, with_confirmation(virtualmachines.virtualmachines)),
-    *_both_stages(
-        *("mutate", "instancetypes", _WHOLE_VMIS, virtualmachineinstances.virtualmachineinstances), denies=True
-    ),
+    *_both_stages("mutate", "instancetypes", _WHOLE_VMS, with_confirmation(virtualmachines.apply_defaults)),
+    *_both_stages(*("mutate", "instancetypes", _WHOLE_VMIS, virtualmachineinstances.fill_vmi), denies=True),
     *_both_stages(
         "mutate",
         "scheduling",
         _VMS,
-        with_confirmation(combine(scheduler_name.virtualmachines, spread.virtualmachines)),
+        with_confirmation(combine(scheduler_name.schedule_vm, spread.spread_vm)),
     ),
     *_both_stages(
         "mutate",
         "scheduling",
         _VMIS,
-        combine(scheduler_name.virtualmachineinstances, spread.virtualmachineinstances),
+        combine(scheduler_name.schedule_vmi, spread.spread_vmi),
     ),
-    *_both_stages("mutate", "scheduling", _PODS, combine(scheduler_name.pods, spread.pods)),
-    *_both_stages("mutate", "migration", _MIGRATIONS, virtualmachineinstancemigrations.warn),
-    *_both_stages("mutate", "migration", _TARGET_PODS, pods.pods),
+    *_both_stages("mutate", "scheduling", _PODS, combine(scheduler_name.schedule_pod, spread.spread_pod)),
+    *_both_stages("mutate", "migration", _MIGRATIONS, virtualmachineinstancemigrations.warn_of_migration),
+    *_both_stages("mutate", "migration", _TARGET_PODS, pods.constrain_pod),
     # It never changes anything, but only a mutating webhook is called before virt-api sets the VM's evacuationNodeName.
-    *_both_stages("mutate", "eviction", _EVICTIONS, evictions.pods, denies=True),
-    *_both_stages("validate", "migration", _MIGRATIONS, virtualmachineinstancemigrations.validate),
-    *_both_stages("validate", "instancetypes", _WHOLE_VMS, with_confirmation(validation.virtualmachines)),
+    *_both_stages("mutate", "eviction", _EVICTIONS, evictions.evaluate_eviction, denies=True),
+    *_both_stages("validate", "migration", _MIGRATIONS, virtualmachineinstancemigrations.validate_migration),
+    *_both_stages("validate", "instancetypes", _WHOLE_VMS, with_confirmation(virtualmachines.validate_vm)),
 )
 
 BY_PATH: Final = {endpoint.path: endpoint for endpoint in ENDPOINTS}

@@ -20,8 +20,7 @@ from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
 from webhook.facts import AccessKey, Facts, TokenKey
-from webhook.policies.common import accounts
-from webhook.policies.common.required_facts import Unreadable, read
+from webhook.policies.common.required_facts import Unreadable, access_to_path, read
 from webhook.review.replay import replay
 from webhook.server.edge import PATIENCE_SECONDS, Limits, Server
 from webhook.server.fair_queue import FairQueue
@@ -132,7 +131,7 @@ class Authorizer:
         def check(facts: Facts) -> RequestDenied | None:
             try:
                 user = user_of(token, facts)
-                right = {f"get {self._path}": accounts.access_to_path(user, "get", self._path)}
+                right = {f"get {self._path}": access_to_path(user, "get", self._path)}
                 authorize(user, right, facts, shown="which this listener requires")
             except RequestDenied as denial:
                 return denial.with_traceback(None)

@@ -24,10 +24,8 @@ from webhook.errors import InputError, quote
 from webhook.facts import Facts
 from webhook.k8s.types.selectors import is_name, parse_selector
 from webhook.placement.machines import CLAIMS, VOLUMES
-from webhook.policies.common import accounts
-from webhook.policies.common.required_facts import read
-from webhook.policies.migration.answer import MigrationExplanation
-from webhook.policies.migration.explanation import SERVER, FactPermissions, NotThere, explain
+from webhook.policies.common.required_facts import access, read
+from webhook.policies.migration.explanation import SERVER, FactPermissions, MigrationExplanation, NotThere, explain
 from webhook.review.replay import replay
 from webhook.server.authorizer import (
     DEADLINE_SECONDS,
@@ -196,15 +194,15 @@ def authorize_question(user: UserInfo, asked: ExplainRequest, facts: Facts) -> F
     """
     vmis, claims, volumes = "virtualmachineinstances", CLAIMS.plural, VOLUMES.plural
     rights = {
-        f"get {vmis}.{names.KUBEVIRT_GROUP} in {asked.namespace}": accounts.access(
+        f"get {vmis}.{names.KUBEVIRT_GROUP} in {asked.namespace}": access(
             user, "get", names.KUBEVIRT_GROUP, vmis, asked.namespace, asked.name
         ),
-        "list nodes": accounts.access(user, "list", "", "nodes"),
+        "list nodes": access(user, "list", "", "nodes"),
     }
     # Any claim, since the question does not say which ones the VM has.
     optional = {
-        f"get {claims} in {asked.namespace}": accounts.access(user, "get", "", claims, asked.namespace),
-        f"get {volumes}": accounts.access(user, "get", "", volumes),
+        f"get {claims} in {asked.namespace}": access(user, "get", "", claims, asked.namespace),
+        f"get {volumes}": access(user, "get", "", volumes),
     }
     facts.need(*rights.values(), *optional.values())
     authorize(user, rights, facts, shown="which the answer would show")

@@ -11,7 +11,7 @@ from webhook.placement.eligibility import Eligibility
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import Migration
 from webhook.placement.target_pods import target_pod_requirements
-from webhook.policies.common.no_eligible_node import availability, details, no_node
+from webhook.policies.common.migration_targets import availability, details, no_node
 
 LABELS = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/x": "true"}
 

@@ -15,7 +15,7 @@ from webhook.admission.decision import Reason
 from webhook.names import Code
 from webhook.placement.machines import Migration, MigrationState, MigrationStatus
 from webhook.policies.eviction import messages
-from webhook.policies.eviction.pace import blackout, cool_down, too_many
+from webhook.policies.eviction.pods import blackout, cool_down, too_many
 from webhook.settings.policies import DAYS
 from webhook.settings.policies import BlackoutModel as Written
 from webhook.settings.snapshot import EvictionSettings

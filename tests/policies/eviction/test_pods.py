@@ -35,7 +35,7 @@ from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, UNFINISHED, VMIS
 from webhook.placement.requirements import Allocatable, Origin, Uncordoned
 from webhook.policies.common import messages as common
 from webhook.policies.common import migration_targets
-from webhook.policies.eviction import evacuations, messages
+from webhook.policies.eviction import messages, pods
 from webhook.settings.snapshot import WEEK, Blackout
 
 ALWAYS = (Blackout("every day from 00:00 to 24:00 UTC", ((0, WEEK),)),)
@@ -355,7 +355,7 @@ class TestForged:
         forged = read(*(migration("Running", None, vm="x", namespace=f"m-{number}") for number in range(1000)))
         made = migration("Running", None, vm="x", namespace="z-drained")
         made["spec"]["priority"] = "system-critical"
-        first = evacuations.claimed_evacuations((*forged, *read(made)))[0]
+        first = pods.claimed_evacuations((*forged, *read(made)))[0]
 
         assert first == ("z-drained", "x")
 

@@ -15,8 +15,7 @@ from tests.policies.migration.world import (
 from webhook.facts import Facts, Key, ObjectKey
 from webhook.placement.machines import CLAIMS, VMIS, VOLUMES, Claim, PersistentVolume
 from webhook.policies.migration import explanation
-from webhook.policies.migration.answer import MigrationExplanation
-from webhook.policies.migration.explanation import explain
+from webhook.policies.migration.explanation import MigrationExplanation, explain
 
 Json = dict[str, Any]
 VM = ObjectKey(explanation._VMS, "demo", "web01")

@@ -32,8 +32,7 @@ from webhook.placement.requirements import Label, Origin
 from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration import explanation
-from webhook.policies.migration.answer import SCHEMA, MigrationExplanation
-from webhook.policies.migration.explanation import SERVER, NotThere, explain, few
+from webhook.policies.migration.explanation import SCHEMA, SERVER, MigrationExplanation, NotThere, explain, few
 
 
 def test_where_a_vm_may_go(golden: Callable[[str], None]) -> None:

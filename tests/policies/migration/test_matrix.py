@@ -11,8 +11,7 @@ from tests.policies.migration.world import facts, node, vmi
 from webhook.facts import Facts, NodesKey
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
-from webhook.policies.migration.explanation import SERVER, NotThere, explain
-from webhook.policies.migration.matrix import MAX_COLUMNS, PlacementMatrix, matrix
+from webhook.policies.migration.explanation import MAX_COLUMNS, SERVER, NotThere, PlacementMatrix, explain, matrix
 
 
 def shown(added: dict[str, str] | None = None, first: int = 0, count: int = 50, name: str = "") -> PlacementMatrix:

@@ -19,7 +19,7 @@ from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, Key, KubeVirtKey, NamespaceKey, ObjectKey, SchedulerHealth, SchedulerKey, TokenKey
 from webhook.placement.machines import CLAIMS, VOLUMES
-from webhook.policies.common import accounts
+from webhook.policies.common.required_facts import access, access_to_path
 from webhook.server import edge
 from webhook.server.authorizer import MAX_IN_FLIGHT
 from webhook.server.edge import BURST, BURST_OF_ALL
@@ -27,11 +27,11 @@ from webhook.server.page.listener import HEADERS
 from webhook.server.page.views import NamespaceTable
 
 ALICE = UserInfo("alice", "u1", [], {})
-MAY = accounts.access_to_path(ALICE, "get", "/page")
-VMI = accounts.access(ALICE, "get", "kubevirt.io", "virtualmachineinstances", "demo", "web01")
-NODES = accounts.access(ALICE, "list", "", "nodes")
-CLAIM_RIGHT = accounts.access(ALICE, "get", "", "persistentvolumeclaims", "demo")
-VOLUME_RIGHT = accounts.access(ALICE, "get", "", "persistentvolumes")
+MAY = access_to_path(ALICE, "get", "/page")
+VMI = access(ALICE, "get", "kubevirt.io", "virtualmachineinstances", "demo", "web01")
+NODES = access(ALICE, "list", "", "nodes")
+CLAIM_RIGHT = access(ALICE, "get", "", "persistentvolumeclaims", "demo")
+VOLUME_RIGHT = access(ALICE, "get", "", "persistentvolumes")
 # Of one client.
 SHARE = MAX_IN_FLIGHT // 2
 MATRIX = "/page/placement?namespace=demo&name=web01"

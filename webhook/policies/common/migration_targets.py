@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 
+from webhook.admission.decision import Reason
 from webhook.errors import Unavailable, quote
 from webhook.facts import Facts, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.k8s.types.scheduling import Toleration
-from webhook.k8s.types.selectors import value_problem
+from webhook.k8s.types.selectors import NOT_IN, Expression, value_problem
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
-from webhook.kubevirt.releases.capabilities import HOLDS_MIGRATIONS_BACK
+from webhook.kubevirt.releases.capabilities import HOLDS_MIGRATIONS_BACK, SEPARATES_PERSISTENT_RESERVATIONS
+from webhook.names import Code
 from webhook.placement import machines
 from webhook.placement.demand import target_pod_demand
-from webhook.placement.eligibility import Eligibility
-from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, NO_MIGRATION, VMIS, LauncherPod, Migration, Vmi
-from webhook.placement.requirements import Label, Requirements
+from webhook.placement.eligibility import Eligibility, Failure
+from webhook.placement.index import NodeIndex
+from webhook.placement.machines import (
+    LAUNCHER_PODS,
+    MIGRATIONS,
+    MOST_RESERVATIONS,
+    NO_MIGRATION,
+    VMIS,
+    LauncherPod,
+    Migration,
+    Vmi,
+)
+from webhook.placement.nodes import HOSTNAME
+from webhook.placement.requirements import Label, Origin, Requirements
 from webhook.placement.target_pods import (
     NODE_SELECTOR_ANNOTATION,
     RUNTIME_CLASSES,
@@ -28,7 +42,7 @@ from webhook.placement.target_pods import (
     unexplained_labels,
     unexplained_labels_gap,
 )
-from webhook.policies.common import reservations
+from webhook.policies.common import messages
 from webhook.policies.common.required_facts import read, read_configuration
 
 JOB_UID: Final = machines.JOB_UID
@@ -121,7 +135,7 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
     pod = _present_pod(vmi, here, namespace, facts)
     added_before = _previously_added(pod, namespace, facts) if pod else {}
     plugins = _plugins(vmi, pod, added_before, namespace, configuration, facts)
-    apart = reservations.keep_apart(vmi, pod, namespace, nodes, configuration, facts)
+    apart = keep_apart(vmi, pod, namespace, nodes, configuration, facts)
     requested = target_pod_demand(vmi, pod, node, configuration)
     return Target(
         vmi,
@@ -221,3 +235,131 @@ def _previously_added(pod: LauncherPod, namespace: str, facts: Facts) -> dict[st
         # KubeVirt keeps five of a VM's. A wish that was for once must not be taken for a requirement of KubeVirt's.
         return pod.node_selector
     return migration.added_selector
+
+
+_APART: Final = "KubeVirt keeps VMs with the same persistent reservation on different nodes"
+
+
+class Apart(msgspec.Struct, frozen=True):
+    """What reservations require of the target's node.
+
+    Attributes:
+        labels: the requirements on nodes.
+        gaps: what could not be taken into account, clauses.
+    """
+
+    labels: tuple[Label, ...] = ()
+    gaps: tuple[str, ...] = ()
+
+
+def keep_apart(
+    vmi: Vmi, pod: LauncherPod | None, namespace: str, nodes: NodeIndex, configuration: ClusterConfig, facts: Facts
+) -> Apart:
+    """Where pods of other VMs with the same reservations are, as requirements on nodes.
+
+    Args:
+        vmi: the VMI that migrates.
+        pod: the launcher pod that the VM runs in, which shows the reservations; None: it is not known.
+        namespace: the VMI's namespace. Anti-affinity ends there.
+        nodes: all nodes.
+        configuration: the cluster's configuration of KubeVirt.
+        facts: the review's facts.
+
+    Raises:
+        NotRead: the pods have not been read yet; for the Reviewer.
+    """
+    devices = vmi.domain.devices
+    if not (devices and devices.reserves_persistently and configuration.release.has(SEPARATES_PERSISTENT_RESERVATIONS)):
+        return Apart()
+    reservations = pod.reservations if pod else ()
+    if not reservations:
+        return Apart(gaps=(f"{_APART}, and the VM's current pod does not show which ones those are",))
+    gaps, hosts = [], set()
+    if len(reservations) == MOST_RESERVATIONS:
+        gaps.append(f"{_APART}, of which at most {MOST_RESERVATIONS} are evaluated here")
+    for reservation in reservations:
+        others = facts.get(ListKey(LAUNCHER_PODS, namespace, f"{reservation}="))
+        if isinstance(others, Unavailable):
+            gaps.append(f"{_APART}, and the pods of these cannot be read: {others.why}")
+            continue
+        names = {other.node_name for other in others or () if not other.is_over} - {"", vmi.node_name}
+        hosts |= {node.labels[HOSTNAME] for name in names if (node := nodes.get(name)) and HOSTNAME in node.labels}
+    label = Label(Origin.RESERVATION, Expression(HOSTNAME, NOT_IN, tuple(sorted(hosts))))
+    return Apart((label,) if hosts else (), tuple(gaps))
+
+
+# Nodes are all in the audit record; the combinations of reasons could be as many as they.
+_AUDITED_GROUPS: Final = 100
+_AUDITED_FAILURES: Final = 50
+_TOLD_CLASSES: Final = 10
+
+
+def no_node(eligibility: Eligibility) -> Reason:
+    """Why no node is eligible, class by class as the scheduler words it, and the single change that would help most."""
+    if not eligibility.total:
+        return Reason(Code.NO_ELIGIBLE_NODE, f"{availability(eligibility)}: the cluster has no nodes")
+    text = f"{availability(eligibility)}: {_classes(eligibility.failures)}"
+    # To give up what was just requested is not advice.
+    best = next(
+        (opening for opening in eligibility.openings() if opening.failure.requirement.origin != Origin.ADDED), None
+    )
+    if best:
+        text += f"; for {best.count} node(s) the only reason is: {best.failure.lacking}"
+    return Reason(Code.NO_ELIGIBLE_NODE, text)
+
+
+def availability(eligibility: Eligibility) -> str:
+    """``0/6 nodes are available``, as the scheduler words it."""
+    return messages.eligible(eligibility.count, eligibility.total).text
+
+
+def _classes(failures: Sequence[Failure]) -> str:
+    """The classes of reasons with their numbers; of many the largest, as every node may have a taint of its own."""
+    if len(failures) <= _TOLD_CLASSES:
+        return ", ".join(map(str, failures))
+    largest = sorted(failures, key=lambda failure: -failure.count)[:_TOLD_CLASSES]
+    return f"{', '.join(map(str, largest))} and {len(failures) - _TOLD_CLASSES} more reasons"
+
+
+def details(eligibility: Eligibility) -> dict[str, Any]:
+    """All nodes by what they fail, for the audit record; those of the rarest combinations of reasons together."""
+    node_groups = eligibility.groups()
+    lacking = Lacking(eligibility)
+    groups = [
+        _describe_fails(lacking.first(group.failures, _AUDITED_FAILURES), eligibility.names(group))
+        for group in node_groups[:_AUDITED_GROUPS]
+    ]
+    if rest := node_groups[_AUDITED_GROUPS:]:
+        names = sorted(name for group in rest for name in eligibility.names(group))
+        groups.append(_describe_fails([f"other reasons, in {len(rest)} combinations"], names))
+    return {"nodes": groups}
+
+
+class Lacking(dict[int, str]):
+    """What nodes lack that fail something, by the failure's identity: many groups share a failure, worded once.
+
+    Args:
+        eligibility: whose failures they are.
+    """
+
+    def __init__(self, eligibility: Eligibility) -> None:
+        super().__init__()
+        self._failures: Final = {id(failure): failure for failure in eligibility.failures}
+
+    def __missing__(self, identity: int) -> str:
+        text = self[identity] = self._failures[identity].lacking
+        return text
+
+    def first(self, failures: Sequence[Failure], most: int) -> list[str]:
+        """The words for the first failures, and the number of the others.
+
+        Args:
+            failures: the failures of one group of nodes.
+            most: how many failures are written out.
+        """
+        told = list(map(self.__getitem__, map(id, failures[:most])))
+        return [*told, f"{len(failures) - most} more"] if len(failures) > most else told
+
+
+def _describe_fails(fails: list[str], names: list[str]) -> dict[str, Any]:
+    return {"fails": fails, "count": len(names), "nodes": names}

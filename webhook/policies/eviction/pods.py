@@ -1,7 +1,17 @@
-"""Evictions of virt-launcher pods by the descheduler; those of other clients are skipped."""
+"""Evictions of virt-launcher pods by the descheduler; those of other clients are skipped.
+
+Which VMs are being evacuated their VMIs say. Migrations that KubeVirt makes of evictions carry an annotation, which any
+user who may create a migration can write too. So the annotation only says which VMIs are worth a look; what counts is
+the field in a VMI's own status.
+"""
 
 from __future__ import annotations
 
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -15,13 +25,23 @@ from webhook.k8s.pods import Eviction
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
 from webhook.kubevirt.releases.release import MIGRATION_QUEUE
-from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS, LauncherPod, Migration, Vmi
-from webhook.policies.common import accounts, migration_targets
+from webhook.placement.machines import (
+    EVACUEES,
+    LAUNCHER_PODS,
+    MIGRATIONS,
+    UNFINISHED,
+    VMIS,
+    Evacuee,
+    LauncherPod,
+    Migration,
+    Vmi,
+)
 from webhook.policies.common import messages as common
-from webhook.policies.common.no_eligible_node import details, no_node
-from webhook.policies.common.required_facts import Unreadable, read, read_configuration
-from webhook.policies.eviction import evacuations, messages, pace
-from webhook.settings.snapshot import EvictionSettings
+from webhook.policies.common import migration_targets
+from webhook.policies.common.migration_targets import details, no_node
+from webhook.policies.common.required_facts import Unreadable, is_kubevirts, read, read_configuration
+from webhook.policies.eviction import messages
+from webhook.settings.snapshot import WEEK, Blackout, EvictionSettings
 
 # What the descheduler writes into the Evictions that it sends.
 REQUESTED_BY: Final = "requested-by"
@@ -35,7 +55,9 @@ _MIGRATE_IF_POSSIBLE: Final = "LiveMigrateIfPossible"
 _EXTERNAL: Final = "External"
 
 
-def pods(eviction: Eviction, request: Request[Eviction], facts: Facts, settings: EvictionSettings) -> Decision:
+def evaluate_eviction(
+    eviction: Eviction, request: Request[Eviction], facts: Facts, settings: EvictionSettings
+) -> Decision:
     """Deny an eviction that could only fail or comes too soon; what virt-api answers better is left to it.
 
     The rules about strategies and pods are those of virt-api's own admitter (pod-eviction-admitter.go). Nothing comes
@@ -48,7 +70,7 @@ def pods(eviction: Eviction, request: Request[Eviction], facts: Facts, settings:
         return skip(messages.other_requester(settings.requesters))
     namespace = request.namespace or ""
     try:
-        if accounts.is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
+        if is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
             return skip(messages.by_kubevirt())
         vmi = _present_vm(request.name or "", namespace, facts)
         if isinstance(vmi, Decision):
@@ -122,7 +144,7 @@ def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings
     ]
     if any(migration.is_unfinished for migration in own):
         return skip(messages.already_evacuating(f"{namespace}/{name}"))
-    too_soon = pace.blackout(settings.blackouts, facts.now) or pace.cool_down(own, facts.now, settings)
+    too_soon = blackout(settings.blackouts, facts.now) or cool_down(own, facts.now, settings)
     if too_soon:
         return _deny(too_soon)
     if terms := migration_targets.holding_back(vmi, read_configuration(facts) or DEFAULTS):
@@ -160,10 +182,10 @@ def _reached_cap(namespace: str, facts: Facts, settings: EvictionSettings) -> tu
             settings = msgspec.structs.replace(settings, max_per_cluster=0)
     if not settings.max_per_cluster and settings.max_per_namespace:
         unfinished = read(facts, ListKey(UNFINISHED, namespace), "the namespace's migrations")
-    claimed = () if isinstance(unfinished, Unavailable) else evacuations.claimed_evacuations(unfinished or ())
+    claimed = () if isinstance(unfinished, Unavailable) else claimed_evacuations(unfinished or ())
     if len(claimed) < min(caps):
         return None, doubt
-    return pace.too_many(evacuations.count_evacuations(claimed, max(caps), facts), namespace, settings), doubt
+    return too_many(count_evacuations(claimed, max(caps), facts), namespace, settings), doubt
 
 
 def _visible_caps(settings: EvictionSettings, facts: Facts) -> EvictionSettings:
@@ -194,3 +216,123 @@ def _add_doubt(decision: Decision, doubt: Reason | None) -> Decision:
 def _deny(reason: Reason) -> Decision:
     """A denial after which clients may retry. KubeVirt's own texts, for which the descheduler looks, are not used."""
     return Decision((reason,), denial=Denial(429, reason.text))
+
+
+# 1970 began on a Thursday.
+_EPOCH: Final = 3 * 24 * 60
+
+# Migrations follow each other where no more than so many of the longest cool-downs lie between their ends: one that
+# the descheduler begins right after the longest must not count as the first.
+_CLOSE: Final = 2
+
+
+def blackout(blackouts: Iterable[Blackout], now: float) -> Reason | None:
+    """The blackout that holds now.
+
+    Args:
+        blackouts: the blackouts of the settings.
+        now: Unix time in seconds.
+    """
+    minute = (int(now // 60) + _EPOCH) % WEEK
+    for entry in blackouts:
+        if any(begin <= minute < end for begin, end in entry.spans):
+            return messages.blackout(entry.text)
+    return None
+
+
+def cool_down(migrations: Iterable[Migration], now: float, settings: EvictionSettings) -> Reason | None:
+    """Why a VM stays where it is for a while.
+
+    The time doubles with each migration that ended soon before the next, failed ones too. KubeVirt keeps five finished
+    migrations of a VM, which bounds it at sixteen times.
+
+    Args:
+        migrations: the VM's migrations, in any order.
+        now: Unix time in seconds.
+        settings: the section of the policy, with the cool-down in seconds.
+    """
+    ends = sorted((at for migration in migrations if (at := migration.ended_at) is not None), reverse=True)
+    if not ends or not settings.cool_down_seconds:
+        return None
+    in_a_row = 1
+    for later, earlier in pairwise(ends):
+        if later - earlier > _CLOSE * settings.max_cool_down_seconds:
+            break
+        in_a_row += 1
+    seconds = min(settings.cool_down_seconds * 2 ** (in_a_row - 1), settings.max_cool_down_seconds)
+    left = math.ceil(ends[0] + seconds - now)
+    if left <= 0:
+        return None
+    ago = max(0, math.floor(now - ends[0]))
+    return messages.cool_down(seconds, in_a_row, ago, left)
+
+
+def too_many(evacuated: Mapping[str, int], namespace: str, settings: EvictionSettings) -> Reason | None:
+    """Which cap is reached.
+
+    Args:
+        evacuated: VMs that are being evacuated, by namespace.
+        namespace: the namespace of the VM that is to be evicted.
+        settings: the section of the policy, with the caps; 0: no cap.
+    """
+    # What one namespace has beyond its own cap must not fill that of all.
+    most = settings.max_per_namespace or sys.maxsize
+    for count, cap, where in (
+        (evacuated.get(namespace, 0), settings.max_per_namespace, f"namespace {namespace}"),
+        (sum(min(each, most) for each in evacuated.values()), settings.max_per_cluster, "the cluster"),
+    ):
+        if cap and count >= cap:
+            return messages.too_many(count, cap, where)
+    return None
+
+
+# VMIs that are read in one review, beside twice the larger cap.
+_READ_AT_LEAST: Final = 32
+
+Place = tuple[str, str]  # namespace, name of a VMI
+
+
+def claimed_evacuations(unfinished: Iterable[Migration]) -> tuple[Place, ...]:
+    """The VMs of the migrations that say that they evacuate, the most believable first.
+
+    First come those that only KubeVirt's controller can have made, of versions that write priorities. Then namespaces
+    take turns, so that many forged migrations in one of them leave those of the others their place.
+
+    Args:
+        unfinished: migrations that have not ended.
+    """
+    by_namespace: dict[tuple[bool, str], dict[str, None]] = {}
+    for migration in unfinished:
+        if migration.evacuates:
+            group = (not migration.is_prioritized, migration.meta.namespace or "")
+            by_namespace.setdefault(group, {})[migration.vmi_name] = None
+    turns = sorted(
+        (doubtful, turn, namespace, name)
+        for (doubtful, namespace), names in by_namespace.items()
+        for turn, name in enumerate(names)
+    )
+    return tuple(dict.fromkeys((namespace, name) for _, _, namespace, name in turns))
+
+
+def count_evacuations(places: Sequence[Place], cap: int, facts: Facts) -> Mapping[str, int]:
+    """How many of these VMs are being evacuated, by namespace.
+
+    A VMI that is gone or cannot be read is not counted: its owner may have made it unreadable.
+
+    Args:
+        places: namespace and name of each VM that may be evacuated.
+        cap: the larger of the caps; no more VMIs are read than it takes to find it reached among as many forged ones.
+        facts: the review's facts.
+
+    Raises:
+        NotRead: the VMIs have not been read yet; for the Reviewer.
+    """
+    most = _READ_AT_LEAST + 2 * cap
+    keys: list[ObjectKey[Evacuee]] = [ObjectKey(EVACUEES, namespace, name) for namespace, name in places[:most]]
+    facts.need(*keys)
+    evacuated: Counter[str] = Counter()
+    for key in keys:
+        vmi = facts.get(key)
+        if isinstance(vmi, Evacuee) and vmi.is_evacuated:
+            evacuated[key.namespace] += 1
+    return evacuated

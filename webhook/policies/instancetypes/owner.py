@@ -1,18 +1,35 @@
-"""What owners and admins have the say in: opting out, and which instancetypes may be named."""
+"""The defaults of a namespace: who opts out, what may be named, what an owner merged into them, and which ones fit.
+
+Client-side apply, server-side apply and patches all merge into the matcher that stands in the VM. An owner who applies
+``instancetype: {name: u1.medium}``, a cluster-wide one, gets the injected ``kind`` with it, and so another object, or
+none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+import msgspec
+
 from webhook import names
-from webhook.admission.decision import Reason
+from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason
 from webhook.k8s.views import Unstructured
-from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype import find, revisions
-from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher, SpecReference
-from webhook.kubevirt.rejection import Rejection
+from webhook.kubevirt import webhooks
+from webhook.kubevirt.go_json.structs import Json, share
+from webhook.kubevirt.instancetype import find, preferences, revisions
+from webhook.kubevirt.instancetype.find import (
+    INSTANCETYPE_MATCHER,
+    MATCHERS,
+    PREFERENCE_MATCHER,
+    Matcher,
+    SpecReference,
+)
+from webhook.kubevirt.instancetype.preferences import Topology
+from webhook.kubevirt.rejection import Crash, Rejection
+from webhook.kubevirt.types.core import MATCHER
+from webhook.names import Code
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import messages
@@ -177,3 +194,242 @@ def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[SpecR
 def default(matcher: Matcher, settings: InstancetypeSettings) -> str:
     """The default for objects that have none; ``""`` for none."""
     return settings.default_preference if matcher is PREFERENCE_MATCHER else settings.default_instancetype
+
+
+# By these a matcher says what it is for.
+_CHOICES: Final = frozenset({"name", "inferFromVolume"})
+
+
+class Merged(msgspec.Struct, frozen=True):
+    """An owner's matcher.
+
+    Attributes:
+        value: the owner's alone; None: nothing is left of it.
+        assumed: what it was taken for, as a sentence; empty where there is no doubt.
+    """
+
+    value: Mapping[str, Any] | None
+    assumed: str = ""
+
+
+def separate(
+    matcher: Matcher,
+    default: Mapping[str, Any],
+    given: Mapping[str, Any],
+    manifests: Manifests,
+    namespace: str,
+    lookups: Lookups,
+) -> Merged | None:
+    """What the owner wrote of a matcher that also holds the injected default; None where the owner chose nothing in it.
+
+    Args:
+        matcher: the matcher, of the instancetype or of the preference.
+        default: its value before the update, which was injected.
+        given: its value now.
+        manifests: the manifests of the VM as it is to be.
+        namespace: the VM's namespace.
+        lookups: the look-ups of the review.
+    """
+    present = {name: value for name, value in given.items() if value is not None}
+    changed = {name for name, value in present.items() if value != default.get(name)}
+    declared = {name for name, value in present.items() if manifests.declare(("spec", matcher.field, name), value)}
+    if not (changed | declared) & _CHOICES:
+        return None if _CHOICES & present.keys() else Merged(None)
+    own = {name: value for name, value in present.items() if name in changed | declared}
+    certain = declared & _CHOICES or own.keys() & {"inferFromVolume", "kind"} or default.get("kind") is None
+    # A name of another type is the API server's to deny.
+    if certain or not isinstance(own.get("name"), str):
+        return Merged(own)
+    return _merge_patched(matcher, own, default["kind"], namespace, lookups)
+
+
+def _merge_patched(matcher: Matcher, own: dict[str, Any], kind: str, namespace: str, lookups: Lookups) -> Merged:
+    """The matcher after a patch of its name alone, where no manifest shows whether the injected kind is to be kept."""
+    name = own["name"]
+    usual = SpecReference(matcher.kind_of(kind), name)
+    if usual.is_cluster_wide:
+        return Merged(own)
+    other = SpecReference(matcher.cluster, name)
+    if lookups.get(usual.kind, namespace, name) is None:
+        return Merged(own, messages.assumed_cluster_wide(matcher.field, name, other, usual))
+    return Merged({"kind": kind, **own}, messages.assumed_same_kind(matcher.field, name, usual))
+
+
+class Default(msgspec.Struct, frozen=True):
+    """A default that stands in a VM, or may be written into it.
+
+    Attributes:
+        value: the VM's matcher, plain JSON.
+        mark: the value of its annotation, ``KIND/NAME``.
+    """
+
+    matcher: Matcher
+    value: Json
+    injected_value: str
+
+    @classmethod
+    def of(cls, matcher: Matcher, named: SpecReference) -> Default:
+        """The default that names an object."""
+        return cls(matcher, named.matcher(), str(named))
+
+    def changes(self, reason: str) -> tuple[Change, ...]:
+        """What writes it into a VM that has none."""
+        return Change(("spec", self.matcher.field), None, self.value, reason), self.annotation_change(reason)
+
+    def annotation_change(self, reason: str) -> Change:
+        """The change that adds the default's annotation to a VM."""
+        return Change(
+            ("metadata", "annotations", INJECTED_ANNOTATIONS[self.matcher.field]), None, self.injected_value, reason
+        )
+
+
+class Fit(msgspec.Struct, frozen=True):
+    """The outcome of trying defaults in a VM.
+
+    Attributes:
+        chosen: the most of them that KubeVirt would accept.
+        why_not: what KubeVirt has against the others, in its words; empty where there are none.
+        crash: why KubeVirt's webhook would crash on the VM without any default.
+    """
+
+    chosen: Sequence[Default]
+    why_not: str = ""
+    crash: Crash | None = None
+
+
+class Findings:
+    """What becomes known on the way to a decision, for its reasons and warnings."""
+
+    def __init__(self) -> None:
+        self.reasons: list[Reason] = []
+        self.warnings: list[Reason] = []
+
+    def note(self, reason: Reason, *, warn: bool = False) -> None:
+        """Add a reason to the decision's.
+
+        Args:
+            reason: the reason, with its code.
+            warn: add it to the warnings for the user too.
+        """
+        self.reasons.append(reason)
+        if warn:
+            self.warnings.append(reason)
+
+    def note_unfit(self, defaults: Sequence[Default], fit: Fit) -> None:
+        """Warns of the defaults that the VM stays without."""
+        for default in defaults:
+            if default not in fit.chosen:
+                self.note(
+                    messages.default_conflicts(default.matcher.field, default.injected_value, fit.why_not), warn=True
+                )
+
+    def decision(self, *, changes: Sequence[Change] = (), notes: dict[str, str] | None = None) -> Decision:
+        """The decision that rests on these findings."""
+        made = changes if isinstance(changes, tuple) else tuple(changes)
+        return Decision(tuple(self.reasons), made, warnings=tuple(self.warnings), notes=notes or {})
+
+
+def plain_object(whole: Unstructured, namespace: str, status: dict[str, Any]) -> Json:
+    """A VM or VMI as plain JSON for KubeVirt's rules.
+
+    Args:
+        whole: the object as it was sent.
+        namespace: the request's namespace, which counts even where the object names none.
+        status: the status for the rules, whatever the sender claims.
+    """
+    plain = whole.plain()
+    metadata = {name: value for name, value in plain["metadata"].items() if value is not None}
+    return {**plain, "metadata": {**metadata, "namespace": namespace}, "spec": whole.spec or {}, "status": status}
+
+
+def with_defaults(vm: Json, defaults: Sequence[Default]) -> Json:
+    """A VM, decoded or as `share_vm` returns it, with defaults in it."""
+    matchers = {
+        default.matcher.field: share(MATCHER, default.value, f"spec.{default.matcher.field}") for default in defaults
+    }
+    return {**vm, "spec": vm["spec"] | matchers}
+
+
+def fit_defaults(vm: Json, defaults: Sequence[Default], lookups: Lookups) -> Fit:
+    """Both defaults if KubeVirt would accept them, else the instancetype alone, else the preference alone.
+
+    Args:
+        vm: the VM as `share_vm` returns it, without the defaults.
+        defaults: the defaults that the VM lacks, the instancetype first.
+        lookups: the look-ups of the review.
+
+    Raises:
+        Unreadable, InputError: the VM cannot be evaluated.
+    """
+    attempts: list[Sequence[Default]] = [defaults, *([default] for default in defaults if len(defaults) > 1)]
+    why_not = ""
+    for attempt in attempts if defaults else ():
+        rejection = find_rejection(with_defaults(vm, attempt), attempt, lookups)
+        if rejection is None:
+            return Fit(attempt, why_not)
+        why_not = why_not or rejection.what
+    rejection = find_rejection(vm, (), lookups) if vm["spec"].get(PREFERENCE_MATCHER.field) else None
+    return Fit((), why_not, rejection if isinstance(rejection, Crash) else None)
+
+
+def find_rejection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Rejection | None:
+    """What KubeVirt's webhooks would have against a VM, as far as it can be known without inferring.
+
+    Args:
+        vm: the VM as `share_vm` returns it.
+        added: the defaults among its matchers.
+        lookups: the look-ups of the review.
+
+    Returns:
+        The denial of KubeVirt's webhooks; None: they would accept the VM.
+
+    Raises:
+        Unreadable, InputError: the VM cannot be evaluated.
+    """
+    spec = vm["spec"]
+    given = {matcher: spec.get(matcher.field) for matcher in MATCHERS}
+    if not any(given.values()):
+        return None
+    inferred = [matcher.field for matcher, value in given.items() if value and value.get("inferFromVolume")]
+    if inferred and not added:
+        return None
+    # What KubeVirt will find is not known here.
+    if INSTANCETYPE_MATCHER.field in inferred:
+        # Only a preference that asks for nothing goes with anything.
+        if not _is_demanding(vm, lookups):
+            return None
+        return Rejection(messages.inferred_conflict())
+    if inferred:
+        # Whatever a preference asks for, a VM without any size offers less of it than one with an instancetype.
+        vm = {**vm, "spec": {field: value for field, value in spec.items() if field not in inferred}}
+    lookups.passed_over = False
+    configuration = lookups.configuration()
+    find = webhooks.remember_specs(lookups.get, configuration.rules)
+    rejection = webhooks.find_denial(vm, lookups.get, configuration, find)
+    if rejection is not None:
+        return rejection
+    preference = find(PREFERENCE_MATCHER, vm) if added and lookups.passed_over else None
+    if preference and "architecture" in preference.get("requirements", {}):
+        return Rejection(messages.architecture_conflict())
+    return None
+
+
+def preference_of(vm: Json, lookups: Lookups) -> Json:
+    """The spec of the preference that a VM names; empty where there is none."""
+    try:
+        return PREFERENCE_MATCHER.find_spec(vm, lookups.get, lookups.rules) or {}
+    except Rejection:
+        return {}
+
+
+def _is_demanding(vm: Json, lookups: Lookups) -> bool:
+    """Whether a preference fits some instancetypes only: by requirements, by a spread, or by CPU features."""
+    preference = preference_of(vm, lookups)
+    spreads = preferences.preferred_topology(preference) is Topology.SPREAD
+    return spreads or "requirements" in preference or "preferredCPUFeatures" in preference.get("cpu", {})
+
+
+def deny_crash(crash: Crash) -> Decision:
+    """The denial of a VM on which KubeVirt's webhook would crash: the user would read "EOF"."""
+    denial = Denial(422, crash.what, (FieldCause("FieldValueInvalid", crash.what, "spec.preference"),))
+    return Decision((Reason(Code.DENIED, crash.what),), denial=denial)

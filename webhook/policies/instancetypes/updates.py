@@ -30,18 +30,18 @@ from webhook.names import Code
 from webhook.policies.common import messages as common
 from webhook.policies.common.ownership import Manifests, writers
 from webhook.policies.common.required_facts import Unreadable
-from webhook.policies.instancetypes import merging, messages, owner
-from webhook.policies.instancetypes.fitting import (
+from webhook.policies.instancetypes import messages, owner
+from webhook.policies.instancetypes.lookups import Lookups
+from webhook.policies.instancetypes.owner import (
+    INJECTED_ANNOTATIONS,
     Default,
     Findings,
     Fit,
     deny_crash,
+    find_rejection,
     fit_defaults,
-    objection,
     plain_object,
 )
-from webhook.policies.instancetypes.lookups import Lookups
-from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS
 from webhook.settings.snapshot import InstancetypeSettings
 
 _FIELDS: Final = tuple(matcher.field for matcher in MATCHERS)
@@ -183,7 +183,7 @@ def _fit(
     evaluated = [default for default in standing if default.matcher not in outgrown]
     fit = fit_defaults(update.read(standing), sorted([*evaluated, *carried], key=_place), lookups)
     unfit = {default.matcher: fit.why_not for default in evaluated if default not in fit.chosen}
-    if unfit and objection(update.read_old(), update.kept_defaults, lookups) is not None:
+    if unfit and find_rejection(update.read_old(), update.kept_defaults, lookups) is not None:
         # It didn't fit before either, so that is not the owner's doing.
         unfit = {}
     return fit, unfit
@@ -215,7 +215,7 @@ def _slot(matcher: Matcher, versions: _Versions, lookups: Lookups, findings: Fin
     merged = None
     if was and was == injected_value and isinstance(given, dict):
         # Without the annotation the matcher was written anew, and nothing of the default is left in it.
-        merged = merging.separate(matcher, default, given, manifests[1], namespace, lookups)
+        merged = owner.separate(matcher, default, given, manifests[1], namespace, lookups)
     if merged:
         return _Slot(matcher, merged.value, tuple(_separate(matcher, vm, merged, manifests[1], findings)))
     standing = owner.default_of(matcher, vm, manifests[1])
@@ -254,7 +254,7 @@ def _expanded_default(matcher: Matcher, old: Unstructured) -> Default | None:
 
 
 def _separate(
-    matcher: Matcher, vm: Unstructured, merged: merging.Merged, manifests: Manifests, findings: Findings
+    matcher: Matcher, vm: Unstructured, merged: owner.Merged, manifests: Manifests, findings: Findings
 ) -> Iterator[Change]:
     """The changes that leave the owner's part of a matcher alone, and remove the default's annotation with the rest."""
     given = (vm.spec or {})[matcher.field]

@@ -30,9 +30,8 @@ from webhook.names import Code
 from webhook.policies.common import messages as common
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import messages, owner
-from webhook.policies.instancetypes.fitting import plain_object
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
-from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS
+from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS, plain_object
 from webhook.settings.snapshot import InstancetypeSettings
 
 _ASKED: Final = {"instancetype": names.INSTANCETYPE_ANNOTATION, "preference": names.PREFERENCE_ANNOTATION}
@@ -59,7 +58,7 @@ class _Denied(Exception):  # noqa: N818 - never leaves this module
         self.denial = denial
 
 
-def virtualmachineinstances(
+def fill_vmi(
     vmi: Unstructured, request: Request[Unstructured], facts: Facts, settings: InstancetypeSettings
 ) -> Decision:
     """Fill a new VMI with the instancetype and preference that its annotations name, or with the namespace's."""

@@ -1,6 +1,6 @@
-"""Where a VM could migrate to and why not elsewhere: the answer before the migration, for people and for tools.
+"""The shape of an explanation: what `explain migration -o json` prints and ``/v1/explain/migration`` answers.
 
-It is made of the same requirements by which the webhooks deny and enforce, so all three agree.
+Field names are camelCase; a field is never removed or given another meaning under the same `SCHEMA`, but more may come.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import Final
 import msgspec
 
 from webhook import names
+from webhook.admission.step_budget import spend
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, KubeVirtKey, NodesKey, ObjectKey
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object, View
-from webhook.placement.eligibility import Eligibility, Failure, eligibility_notes, unmet_requirements
-from webhook.placement.index import NodeIndex
+from webhook.placement.eligibility import Eligibility, Failure, Group, eligibility_notes, unmet_requirements
+from webhook.placement.index import NodeIndex, SuggestedSelector, suggest_selectors
 from webhook.placement.machines import CLAIMS, VMIS, VOLUMES, Migration, PersistentVolume, Vmi, Volume
-from webhook.placement.nodes import reserved_keys
+from webhook.placement.nodes import Node, reserved_keys
 from webhook.placement.requirements import (
     Allocatable,
     Label,
@@ -32,19 +33,145 @@ from webhook.placement.requirements import (
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import Target
 from webhook.policies.common.required_facts import Unreadable, read
-from webhook.policies.migration.answer import (
-    SCHEMA,
-    Alone,
-    ContradictionReport,
-    MigrationExplanation,
-    NodeGroupReport,
-    Nodes,
-    OneNode,
-    OpeningReport,
-    ReasonReport,
-    Why,
-)
 from webhook.text import pluralize
+
+SCHEMA: Final = "kubevirt-webhook.github.io/explain-migration/v1alpha1"
+
+
+class Nodes(View, frozen=True):
+    """So many nodes, by name, sorted."""
+
+    count: int
+    names: list[str]
+
+
+class Why(View, frozen=True):
+    """A requirement in words.
+
+    Attributes:
+        origin: where it comes from: ``added``, ``vm``, ``affinity``, ``cluster``, ``kubevirt``, ``schedulable``,
+            ``host-model``, ``vendor``, ``taints``, ``cordon``, ``source node``, ``kvm``, ``resources``,
+            ``runtime class``, ``namespace`` or ``volumes``.
+        text: the requirement with its origin, a clause.
+    """
+
+    origin: str
+    text: str
+
+
+class ContradictionReport(View, frozen=True):
+    """Requirements that no node can have at once.
+
+    Attributes:
+        text: all of them in a clause.
+        requirements: each; what the migration adds comes first.
+        dropped: KubeVirt itself drops what is added, without a word.
+    """
+
+    text: str
+    requirements: tuple[Why, ...]
+    dropped: bool
+
+
+class Alone(View, frozen=True):
+    """What KubeVirt by itself would do with the same migration, without this webhook.
+
+    Attributes:
+        drops: the labels that the migration adds and KubeVirt's target pod would not require.
+        nodes: the nodes that the VM could migrate to.
+        text: all of it in words, to follow "KubeVirt by itself".
+    """
+
+    drops: tuple[str, ...]
+    nodes: Nodes
+    text: str
+
+
+class ReasonReport(View, frozen=True):
+    """A class of reasons; a node can have several.
+
+    Attributes:
+        origin: where the requirement comes from, for programs.
+        text: what these nodes are, to follow their number.
+        nodes: those.
+        alone: how many of them have no other reason.
+    """
+
+    origin: str
+    text: str
+    nodes: Nodes
+    alone: int
+
+
+class OpeningReport(View, frozen=True):
+    """A single change that would make more nodes eligible.
+
+    Attributes:
+        change: what to do, an imperative.
+        nodes: those that it would make eligible.
+    """
+
+    change: str
+    nodes: Nodes
+
+
+class NodeGroupReport(View, frozen=True):
+    """The nodes that have exactly these reasons against them; every node that is not eligible is in one group."""
+
+    fails: tuple[str, ...]
+    nodes: Nodes
+
+
+class OneNode(View, frozen=True):
+    """The node of the request, with all reasons against it; none: it is eligible."""
+
+    name: str
+    eligible: bool
+    reasons: tuple[Why, ...]
+
+
+class MigrationExplanation(View, frozen=True):
+    """The whole explanation.
+
+    Attributes:
+        schema: `SCHEMA`.
+        running_on: the node that the VM runs on; empty: none yet.
+        added_node_selector: what the migration would add.
+        summary: the answer in a line.
+        total: how many nodes the cluster has.
+        obstacles: why the migration fails whatever nodes there are, clauses.
+        reasons: the largest class first.
+        openings: the most helpful first, those last that give up what is added.
+        groups: the largest first.
+        gaps: what could not be taken into account, clauses: more nodes may look eligible than are.
+        notes: what may keep the VM from an eligible node, clauses.
+        node: the node of the request; None: the request names none.
+    """
+
+    schema: str
+    namespace: str
+    name: str
+    running_on: str
+    added_node_selector: dict[str, str]
+    summary: str
+    total: int
+    eligible: Nodes
+    obstacles: tuple[str, ...]
+    contradictions: tuple[ContradictionReport, ...]
+    kubevirt: Alone
+    reasons: tuple[ReasonReport, ...]
+    openings: tuple[OpeningReport, ...]
+    groups: tuple[NodeGroupReport, ...]
+    gaps: tuple[str, ...]
+    notes: tuple[str, ...]
+    node: OneNode | None
+
+    @property
+    def favourable(self) -> bool:
+        """Whether the migration can succeed; for a request about one node, whether the VM can migrate there."""
+        possible = self.node.eligible if self.node else bool(self.eligible.count)
+        return possible and not self.obstacles
+
 
 _FEW: Final = 5
 # Of one VM, whose owner writes the list: the server reads them for anyone who looks at the page.
@@ -394,3 +521,148 @@ def _bound_volumes(claims: Mapping[str, str], namespace: str, facts: Facts) -> d
     facts.need(*bound.values())
     volumes = {name: read(facts, key, f"PersistentVolume {key.name}") for name, key in bound.items()}
     return {name: volume for name, volume in volumes.items() if volume}
+
+
+# Where every node has a taint of its own there are thousands.
+MAX_COLUMNS: Final = 12
+_MAX_MET: Final = 40
+
+
+class MatrixColumn(msgspec.Struct, frozen=True):
+    """One requirement that some nodes do not meet.
+
+    Attributes:
+        origin: where it comes from, as in `requirement`.
+        text: the requirement as a clause; of a taint, which one.
+        count: the nodes that do not meet it.
+    """
+
+    origin: str
+    text: str
+    count: int
+
+
+class MatrixRow(msgspec.Struct, frozen=True):
+    """One node.
+
+    Attributes:
+        unmet: how many requirements it does not meet, those without a column too.
+        cells: by column, what the node has instead; empty: it meets the requirement.
+    """
+
+    node: str
+    unmet: int
+    cells: tuple[str, ...]
+
+
+class PlacementMatrix(msgspec.Struct, frozen=True):
+    """A part of the matrix, and what belongs to all of it.
+
+    Attributes:
+        explanation: the same answer in words.
+        columns: the requirements that most nodes do not meet first.
+        more_columns: further ones that have no column.
+        met: the requirements that every node meets, as clauses.
+        first: the place of the first row among all nodes, from 0.
+        rows: the eligible nodes first, then those that lack least.
+        selectors: labels to try.
+    """
+
+    explanation: MigrationExplanation
+    columns: tuple[MatrixColumn, ...]
+    more_columns: int
+    met: tuple[str, ...]
+    first: int
+    rows: tuple[MatrixRow, ...]
+    selectors: tuple[SuggestedSelector, ...]
+
+
+def matrix(  # noqa: PLR0913 - a question, and which part of the answer
+    namespace: str,
+    name: str,
+    added: Mapping[str, str],
+    facts: Facts,
+    *,
+    node: str = "",
+    first: int = 0,
+    count: int = 50,
+    reader: FactPermissions = SERVER,
+) -> PlacementMatrix:
+    """The matrix of a VM's migration with an added selector.
+
+    Args:
+        namespace: the VM's namespace.
+        name: the VM's name.
+        added: the selector, whose syntax has been checked.
+        facts: the facts of the request.
+        node: a node to explain in full; empty: none.
+        first: the place of the first row.
+        count: how many rows.
+        reader: with whose permissions facts are read.
+
+    Raises:
+        NotThere: there is nothing to explain.
+        Unreadable: something that it depends on cannot be read.
+        NotRead: a fact has not been read yet.
+    """
+    asked = subject(namespace, name, added, facts, reader=reader)
+    eligibility = asked.eligibility
+    failures = sorted(eligibility.failures, key=lambda failure: -failure.count)
+    shown = failures[:MAX_COLUMNS]
+    unmet = {failure.requirement for failure in failures}
+    met = [each.clause for each in asked.target.requirements if each not in unmet]
+    return PlacementMatrix(
+        explanation=explain(namespace, name, added, facts, node=node, reader=reader),
+        columns=tuple(_column(failure) for failure in shown),
+        more_columns=len(failures) - len(shown),
+        met=tuple(dict.fromkeys(met))[:_MAX_MET],
+        first=first,
+        rows=_rows(asked, tuple(shown), first, count),
+        selectors=_selectors(asked, eligibility),
+    )
+
+
+def _column(failure: Failure) -> MatrixColumn:
+    required = failure.requirement
+    text = f"no taint {failure.taint}" if failure.taint else required.clause
+    return MatrixColumn(required.origin, text, failure.count)
+
+
+def _rows(asked: MigrationSubject, columns: tuple[Failure, ...], first: int, count: int) -> tuple[MatrixRow, ...]:
+    """The rows of a part; of groups of nodes outside of it, only their sizes are looked at."""
+    rows: list[MatrixRow] = []
+    passed = 0
+    groups = sorted(asked.eligibility.groups(), key=lambda group: len(group.failures))
+    spend(len(groups), "different ways in which nodes do not fit")
+    for group in groups:
+        begin, passed = passed, passed + group.count
+        if passed <= first:
+            continue
+        if begin >= first + count:
+            break
+        names = asked.eligibility.names(group)[max(0, first - begin) : first + count - begin]
+        spend(len(names) * (1 + len(columns)), "nodes")
+        rows += [_row(asked, group, columns, name) for name in names]
+    return tuple(rows)
+
+
+def _row(asked: MigrationSubject, group: Group, columns: tuple[Failure, ...], name: str) -> MatrixRow:
+    node = asked.nodes.get(name)
+    failing = {id(failure) for failure in group.failures}
+    cells = (_has(failure, node) if id(failure) in failing else "" for failure in columns)
+    return MatrixRow(name, len(group.failures), tuple(cells))
+
+
+def _has(failure: Failure, node: Node | None) -> str:
+    if failure.taint:
+        return "has this taint"
+    reasons = failure.requirement.reasons(node) if node else ()
+    return reasons[0].has if reasons else failure.lacking
+
+
+def _selectors(asked: MigrationSubject, eligibility: Eligibility) -> tuple[SuggestedSelector, ...]:
+    """Labels to try instead of those that are added now."""
+    alone = tuple(each for each in asked.target.requirements if each.origin != Origin.ADDED)
+    if len(alone) != len(asked.target.requirements):
+        eligibility = asked.nodes.review(alone)
+    return suggest_selectors(asked.nodes, eligibility.bitset)

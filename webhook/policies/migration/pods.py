@@ -23,10 +23,10 @@ from webhook.placement.machines import MIGRATIONS, Migration
 from webhook.placement.nodes import CPU_VENDOR, reserved_keys
 from webhook.placement.requirements import Label, Origin, Requirements
 from webhook.placement.target_pods import is_sticky_label
-from webhook.policies.common import accounts, migration_targets
 from webhook.policies.common import messages as common
+from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import JOB_NAME, JOB_UID
-from webhook.policies.common.required_facts import Unreadable, read
+from webhook.policies.common.required_facts import Unreadable, is_kubevirts, read
 from webhook.policies.migration import messages
 from webhook.settings.snapshot import MigrationSettings
 
@@ -43,7 +43,7 @@ _EXPRESSION_STEPS: Final = 2
 Json = dict[str, Any]
 
 
-def pods(pod: TargetPod, request: Request[TargetPod], facts: Facts, settings: MigrationSettings) -> Decision:
+def constrain_pod(pod: TargetPod, request: Request[TargetPod], facts: Facts, settings: MigrationSettings) -> Decision:
     """Constrain a migration's target pod to what the migration adds."""
     if request.operation != "CREATE":
         return skip(common.immutable_after_create("a pod's node affinity", request.operation))
@@ -55,7 +55,7 @@ def pods(pod: TargetPod, request: Request[TargetPod], facts: Facts, settings: Mi
         return skip(messages.not_a_target())
     namespace = request.namespace or ""
     try:
-        if not accounts.is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
+        if not is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
             return skip(common.not_created_by_kubevirt(request.user_info.username))
         migration = read(facts, ObjectKey(MIGRATIONS, namespace, name), f"the migration {name}")
         if migration is None or migration.meta.uid != uid:

@@ -16,11 +16,10 @@ from webhook.placement.eligibility import Eligibility
 from webhook.placement.machines import UNFINISHED, WORKLOAD_UPDATE, Migration
 from webhook.placement.nodes import reserved_keys
 from webhook.placement.requirements import Contradiction, Origin, contradictions, without_dropped
-from webhook.policies.common import accounts, migration_targets
 from webhook.policies.common import messages as common
-from webhook.policies.common.migration_targets import Target
-from webhook.policies.common.no_eligible_node import Lacking, availability, details, no_node
-from webhook.policies.common.required_facts import Unreadable, read
+from webhook.policies.common import migration_targets
+from webhook.policies.common.migration_targets import Lacking, Target, availability, details, no_node
+from webhook.policies.common.required_facts import Unreadable, access, is_kubevirts, read
 from webhook.policies.migration import messages
 from webhook.settings.snapshot import MigrationSettings
 
@@ -38,7 +37,9 @@ _TOLD_FAILURES: Final = 10
 MAX_ADDED: Final = 256
 
 
-def validate(migration: Migration, request: Request[Migration], facts: Facts, settings: MigrationSettings) -> Decision:
+def validate_migration(
+    migration: Migration, request: Request[Migration], facts: Facts, settings: MigrationSettings
+) -> Decision:
     """Deny a migration whose added selector is malformed, not allowed, or leaves no node."""
     if request.operation != "CREATE":
         return skip(common.immutable_after_create("a migration's spec", request.operation))
@@ -62,7 +63,9 @@ def validate(migration: Migration, request: Request[Migration], facts: Facts, se
         return Decision((reason,), denial=Denial(503, reason.text))
 
 
-def warn(migration: Migration, request: Request[Migration], facts: Facts, _: MigrationSettings) -> Decision:
+def warn_of_migration(
+    migration: Migration, request: Request[Migration], facts: Facts, _: MigrationSettings
+) -> Decision:
     """Warn the sender of a migration without an added selector if no node is eligible; never more than that.
 
     A VM that requires its present node's hostname is the usual case: KubeVirt calls it migratable, and every migration
@@ -128,12 +131,12 @@ def _evaluate_permission(user: UserInfo, namespace: str, facts: Facts, settings:
     if not settings.require_right:
         return None
     place = settings.kubevirt_namespace
-    if accounts.is_kubevirts(user, names.API_ACCOUNT, facts, place):
+    if is_kubevirts(user, names.API_ACCOUNT, facts, place):
         if settings.via_virtctl == "allow":
             return None
         reason = messages.via_virtctl()
         return Decision((reason,), denial=Denial(403, reason.text))
-    key = accounts.access(user, PIN_VERB, names.DOMAIN, PIN_RESOURCE, namespace)
+    key = access(user, PIN_VERB, names.DOMAIN, PIN_RESOURCE, namespace)
     if read(facts, key, "the user's permission to choose nodes"):
         return None
     reason = messages.node_choice_forbidden(user.username, namespace, PIN_VERB, f"{PIN_RESOURCE}.{names.DOMAIN}")
@@ -211,7 +214,7 @@ def _may_list_nodes(user: UserInfo, facts: Facts) -> bool:
 
     A caller that has not proved to be the API server could claim any user, so it learns no names either.
     """
-    return facts.verified and facts.get(accounts.access(user, "list", "", "nodes")) is True
+    return facts.verified and facts.get(access(user, "list", "", "nodes")) is True
 
 
 def _describe_nodes(eligibility: Eligibility) -> str:

@@ -32,10 +32,9 @@ from webhook.kubevirt.launcher import NotLauncher, vmi_owner
 from webhook.kubevirt.resources import REVISIONS
 from webhook.kubevirt.types.views import MatcherView, VirtualMachine, VirtualMachineInstance, VmStatus
 from webhook.names import Code
-from webhook.policies.common import accounts
 from webhook.policies.common import messages as common
 from webhook.policies.common.ownership import Manifests
-from webhook.policies.common.required_facts import Unreadable
+from webhook.policies.common.required_facts import Unreadable, is_kubevirts
 from webhook.policies.scheduling import messages
 from webhook.settings.snapshot import SchedulingSettings
 
@@ -48,7 +47,7 @@ _TEMPLATE_ANNOTATION: Final = ("spec", "template", *_INJECTED_ANNOTATION)
 _USUAL: Final = frozenset((ABSENT, names.DEFAULT_SCHEDULER))
 
 
-def pods(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSettings) -> Decision:
+def schedule_pod(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSettings) -> Decision:
     """Put a virt-launcher pod on the declared scheduler, or undo that choice while the scheduler is unavailable.
 
     The pod alone cannot show what the owner chose: the API server has written ``default-scheduler`` into it before any
@@ -78,12 +77,12 @@ def _skip_foreign_pod(request: Request[Pod], facts: Facts, settings: SchedulingS
     """The decision on a pod that virt-controller did not make; None if it did."""
     user = request.user_info
     try:
-        is_kubevirts = accounts.is_kubevirts(user, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace)
+        by_kubevirt = is_kubevirts(user, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace)
     except Unreadable as error:
         return skip(messages.kubevirt_unreadable(error.why), warn=True)
-    if is_kubevirts:
+    if by_kubevirt:
         return None
-    if is_kubevirts is None:
+    if by_kubevirt is None:
         return skip(common.kubevirt_absent())
     return skip(common.not_created_by_kubevirt(user.username))
 
@@ -139,7 +138,7 @@ def _inject_pod(
     return _write(pod, name, messages.injected(where), _POD_SCHEDULER, _INJECTED_ANNOTATION)
 
 
-def virtualmachines(
+def schedule_vm(
     vm: VirtualMachine, request: Request[VirtualMachine], facts: Facts, settings: SchedulingSettings
 ) -> Decision:
     """Write the declared scheduler into a new VM's template; at UPDATE, the owner's choice replaces an injected one."""
@@ -158,7 +157,7 @@ def virtualmachines(
         return _restore_annotations(vm) if _is_injected(vm, settings) else _skip_chosen(vm.scheduler_name, None)
     name = settings.scheduler_name
     namespace = request.namespace or vm.meta.namespace or ""
-    rejection = _unfit(name, namespace, facts, settings) or _instancetype_objects(vm, namespace, facts, None)
+    rejection = _unfit(name, namespace, facts, settings) or _skip_by_instancetype(vm, namespace, facts, None)
     if rejection:
         return rejection
     return _write(vm, name, messages.injected("the VM"), _VM_SCHEDULER, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
@@ -176,7 +175,7 @@ def _evaluate_update(
     if manifests.declare(_VM_SCHEDULER, vm.scheduler_name) or not _is_injected(vm, settings):
         chosen = _skip_chosen(vm.scheduler_name, None)
         return msgspec.structs.replace(chosen, changes=tuple(_remove_annotations(vm, manifests, chosen.code)))
-    objection = _instancetype_objects(vm, namespace, facts, status)
+    objection = _skip_by_instancetype(vm, namespace, facts, status)
     if objection and (objection.code == Code.INSTANCETYPE_SETS_SCHEDULER or _is_new(vm, request.old_object, objection)):
         return _withdraw(vm, manifests, objection.reasons[0].text)
     return _restore_annotations(vm)
@@ -219,7 +218,7 @@ def _preserve(
         return skip(messages.owner_removed(name))
     if name not in settings.schedulers:
         return skip(messages.not_preserved(name))
-    rejection = _instancetype_objects(vm, namespace, facts, old.status)
+    rejection = _skip_by_instancetype(vm, namespace, facts, old.status)
     if rejection:
         return rejection
     return _write(vm, name, messages.preserved(name), _VM_SCHEDULER, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
@@ -257,7 +256,7 @@ def _remove_annotations(vm: VirtualMachine, manifests: Manifests, reason: str) -
             yield Change(path, injected_value, None, reason)
 
 
-def virtualmachineinstances(
+def schedule_vmi(
     vmi: VirtualMachineInstance, request: Request[VirtualMachineInstance], facts: Facts, settings: SchedulingSettings
 ) -> Decision:
     """Write the declared scheduler into a new VMI: VM and instancetype have had their say in it by then."""
@@ -300,7 +299,7 @@ def _unfit(name: str, namespace: str, facts: Facts, settings: SchedulingSettings
     return skip(messages.health_unknown(name, why), warn=True)
 
 
-def _instancetype_objects(vm: VirtualMachine, namespace: str, facts: Facts, status: VmStatus | None) -> Decision | None:
+def _skip_by_instancetype(vm: VirtualMachine, namespace: str, facts: Facts, status: VmStatus | None) -> Decision | None:
     """Why the VM's instancetype forbids a scheduler in the template; None if it does not.
 
     KubeVirt denies a VM that sets what its instancetype sets, even to the same value.

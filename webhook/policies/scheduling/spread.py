@@ -26,9 +26,8 @@ from webhook.k8s.types.scheduling import TopologySpreadConstraint
 from webhook.k8s.views import Object
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
 from webhook.kubevirt.types.views import VirtualMachine, VirtualMachineInstance
-from webhook.policies.common import accounts
 from webhook.policies.common.ownership import Manifests
-from webhook.policies.common.required_facts import Unreadable
+from webhook.policies.common.required_facts import Unreadable, is_kubevirts
 from webhook.policies.scheduling import messages
 from webhook.settings.snapshot import SchedulingSettings
 
@@ -64,7 +63,7 @@ def constraints(spread: str) -> list[dict[str, Any]]:
     ]
 
 
-def pods(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSettings) -> Decision | None:
+def spread_pod(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSettings) -> Decision | None:
     """Give a virt-launcher pod soft constraints where its VMI has none; None where there is nothing to say."""
     own = pod.meta.annotation(names.SPREAD_ANNOTATION)
     if _is_unwanted(own, settings) or request.operation != "CREATE" or (pod.spec and pod.spec.node_name):
@@ -74,7 +73,7 @@ def pods(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSett
     return _evaluate_create(pod, own, settings, _CONSTRAINTS, _INJECTED_ANNOTATION)
 
 
-def virtualmachineinstances(
+def spread_vmi(
     vmi: VirtualMachineInstance, request: Request[VirtualMachineInstance], _facts: Facts, settings: SchedulingSettings
 ) -> Decision | None:
     """Give a new VMI soft constraints where it has none; KubeVirt copies them into its pods."""
@@ -86,7 +85,7 @@ def virtualmachineinstances(
     return _evaluate_create(vmi, own, settings, _CONSTRAINTS, _INJECTED_ANNOTATION)
 
 
-def virtualmachines(
+def spread_vm(
     vm: VirtualMachine, request: Request[VirtualMachine], _facts: Facts, settings: SchedulingSettings
 ) -> Decision | None:
     """Give a new VM's template soft constraints where it has none; at UPDATE the owner's word counts."""
@@ -136,7 +135,7 @@ def without_injected(present: list[dict[str, Any]], injected_value: str, manifes
 def _is_kubevirts(request: Request[Any], facts: Facts, settings: SchedulingSettings) -> bool:
     """Whether virt-controller made the object. Where that is not known, the scheduler's policy warns of it."""
     try:
-        made = accounts.is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace)
+        made = is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace)
     except Unreadable:
         return False
     return bool(made)

@@ -20,8 +20,7 @@ from webhook.errors import InputError, quote
 from webhook.facts import Facts, Key, NamespaceKey, NotRead
 from webhook.k8s.types.selectors import is_name, parse_selector
 from webhook.names import Policy
-from webhook.policies.migration.explanation import FactPermissions, NotThere, few
-from webhook.policies.migration.matrix import PlacementMatrix, matrix
+from webhook.policies.migration.explanation import FactPermissions, NotThere, PlacementMatrix, few, matrix
 from webhook.review.replay import replay
 from webhook.review.scope import of_namespace
 from webhook.server.authorizer import DEADLINE_SECONDS
