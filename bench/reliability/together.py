@@ -187,7 +187,7 @@ def _prepared(replica: Replica, seconds: float) -> tuple[Tenant, Target]:
     many = {f"a{number}": "x" for number in range(_ANNOTATIONS)}
     annotated.owner.patch("v1/namespaces", annotated.namespace, {"metadata": {"annotations": many}})
     kube = replica.access.admin
-    # What is counted as stored later must not be let through only because the replica does not know the list yet.
+    # What is counted as stored later must not be allowed only because the replica does not know the list yet.
     eventually(lambda: _denied(kube, VMS, _vm(10), forbidden.namespace), what="the allow-list to be enforced")
     eventually(lambda: _denied(kube, MIGRATIONS, _migration(), moving.namespace), what="migrations to be denied")
     access = replica.access
@@ -232,7 +232,7 @@ async def _all_bytes(target: Target, done: Counter[str]) -> None:
 
 
 async def _forged(port: int, path: str, method: str, source: str) -> None:
-    """A request with a token that nobody has issued."""
+    """A request with a made-up token."""
     async with asyncio.timeout(10), connected(port, tls=True, source=source) as (reader, writer):
         token = f"Authorization: Bearer {os.urandom(16).hex()}"
         writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\n{token}\r\nConnection: close\r\n\r\n".encode())

@@ -7,7 +7,7 @@ from typing import Any, Final
 from webhook.install.plan import DIGEST_ANNOTATION
 from webhook.settings.file import schema as settings_schema
 
-# Kubernetes' own rules: what the API server would deny is refused before anything is installed.
+# Kubernetes' own rules: what the API server would deny is an error before anything is installed.
 _NAME: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _KEY: Final = f"^([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_NAME}$"
 _MAP: Final = {

@@ -441,7 +441,7 @@ def test_times_for_people(seconds: int, text: str) -> None:
 
 
 def test_a_vmi_that_has_not_started_cannot_migrate(tmp_path: Path) -> None:
-    """It has been told that all nodes are eligible, with the status of a migration that cannot succeed."""
+    """An earlier answer was that all nodes are eligible, with the status of a migration that cannot succeed."""
     pending = vmi()
     pending["status"] = {}
     cluster = directory(

@@ -1,4 +1,4 @@
-"""Hostile values of the chart: each is refused by its name, or stands only where it belongs."""
+"""Hostile values of the chart: each is an error that names it, or stands only where it belongs."""
 
 from __future__ import annotations
 

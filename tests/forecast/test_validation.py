@@ -101,7 +101,7 @@ def test_objects_of_others_are_not_checked(obj: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("kind", ["VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstancetype"])
 def test_the_tables_know_every_field_of_the_definitions(kind: str) -> None:
-    """Else a valid field would be refused where there are no definitions."""
+    """Else a valid field would be an error where there are no definitions."""
 
     def fields(schema: Any, path: str = "") -> set[str]:
         found = set()

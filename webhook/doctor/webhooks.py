@@ -1,4 +1,4 @@
-"""The webhook configurations of the cluster: ours against the settings, their selectors, and those of other programs.
+"""The webhook configurations of the cluster, against the settings: rules, selectors, and those of other programs.
 
 The API server calls mutating webhooks in the order of their configurations' names.
 """

@@ -1,7 +1,7 @@
 """What the API server says of an object before any webhook of KubeVirt sees it: versions, kinds, names, fields, values.
 
 The API server checks custom resources against the structural schemas of their CustomResourceDefinitions. With strict
-field validation it refuses fields that no schema has, too (apiextensions-apiserver, pkg/apiserver/schema, validation).
+field validation it denies fields that no schema has, too (apiextensions-apiserver, pkg/apiserver/schema, validation).
 Where no definitions are at hand, the types of KubeVirt's API that this program has stand in for them.
 """
 
@@ -58,7 +58,7 @@ _NEAR_GROUP: Final = 0.8
 
 
 class Finding(NamedTuple):
-    """What the API server refuses in an object.
+    """What the API server denies in an object.
 
     Attributes:
         path: where in the object.
@@ -126,7 +126,7 @@ class Schemas:
         return _of_release(release)
 
     def findings(self, obj: Json) -> list[Finding] | None:
-        """What the API server refuses; None for an object that is not of KubeVirt's groups."""
+        """What the API server denies; None for an object that is not of KubeVirt's groups."""
         version, kind = obj.get("apiVersion"), obj.get("kind")
         if not isinstance(version, str) or not isinstance(kind, str):
             return None
@@ -217,7 +217,7 @@ def _check_name(name: str, path: Path, *, shown: str = "") -> Iterator[Finding]:
 
 
 def _check(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
-    """What a structural schema refuses in a value, with strict field validation."""
+    """What a structural schema denies in a value, with strict field validation."""
     if value is None:
         if not schema.get("nullable"):
             yield Finding(path, f"{_name(path)} must be {_expected(schema)}, not null")

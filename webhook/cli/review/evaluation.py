@@ -141,7 +141,7 @@ class Evaluator:
             request["object"] = jsonpatch.apply_patch(_copy_json(request["object"]), operations, in_place=True)
 
     def _invalid_result(self, document: Document, findings: Sequence[Finding]) -> Result:
-        """The result for an object that the API server refuses, whatever the policies say."""
+        """The result for an object that the API server denies, whatever the policies say."""
         result = _result_of(document, self._sending)
         result.decision, result.checked = "invalid", True
         result.findings = [

@@ -181,7 +181,7 @@ class Yaml:
     def fragment(self, result: Result) -> str:
         """The object."""
         if result.findings:
-            return ""  # what is refused is not passed on
+            return ""  # what is invalid is not passed on
         shown = result.object if result.given is None else result.given
         return "" if shown is None else dump([shown])
 

@@ -68,7 +68,7 @@ class Result(msgspec.Struct, kw_only=True):
         patch: the operations of all endpoints, as JSON Patch.
         object: the object with the patches applied; None without an object, or where the output does not show it.
         given: what stands in the file, where that makes the reviewed object.
-        findings: what the API server refuses in the object, which is then not evaluated.
+        findings: what the API server denies in the object, which is then not evaluated.
         checked: whether the object was compared with a schema.
         matched: whether the API server calls kubevirt-webhook for objects of this kind.
     """
