@@ -8,14 +8,26 @@ import pytest
 
 from hack import messages as page
 from tests.cli.runner import run
-from webhook.admission.reasons import MEANINGS, similar
-from webhook.names import Code
+from webhook.admission import reasons
+from webhook.admission.reasons import MEANINGS, catalog, similar
+from webhook.admission.reasons.catalog import ALL as POLICIES
 
-CODES = sorted(value for name, value in vars(Code).items() if name.isupper())
+CODES = sorted(MEANINGS)
 
 
-def test_every_code_has_a_meaning_and_every_meaning_a_code() -> None:
-    assert sorted(MEANINGS) == CODES
+def test_a_code_is_defined_once() -> None:
+    code = CODES[0]
+
+    with pytest.raises(ValueError, match=code):
+        catalog.define(code, catalog.ALL, "skipped", "Another meaning.")
+    assert MEANINGS[code].meaning != "Another meaning."
+
+
+def test_codes_stand_beside_their_policies() -> None:
+    modules = {policy: getattr(reasons, policy) for policy in POLICIES}
+    for code, meaning in MEANINGS.items():
+        home = modules[meaning.policies[0]] if len(meaning.policies) == 1 else reasons.common
+        assert code in vars(home).values(), code
 
 
 def test_a_denial_and_a_failure_say_what_to_do() -> None:

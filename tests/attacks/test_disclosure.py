@@ -27,11 +27,11 @@ from tests.attacks.canaries import (
 from tests.builders import Json, known
 from tests.policies.instancetypes import world as sizes
 from webhook import names
+from webhook.admission.reasons import instancetypes, scheduling
 from webhook.facts import NamespaceKey, ObjectKey
 from webhook.k8s.views import Namespace, Unstructured
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, REVISIONS, UNSTRUCTURED
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype
-from webhook.names import Code
 from webhook.settings.snapshot import InstancetypeSettings
 
 # -- ControllerRevisions -----------------------------------------------------------------------------------------------
@@ -179,22 +179,22 @@ def sized_facts() -> Facts:
 @pytest.mark.parametrize(
     ("path", "obj", "code"),
     [
-        (VALIDATE_VM, sizes.vm(**BOTH), Code.DENIED),
+        (VALIDATE_VM, sizes.vm(**BOTH), instancetypes.DENIED),
         (
             VALIDATE_VM,
             sizes.vm({"cpu": {"cores": 1}, "memory": {"guest": "1Gi"}}, template=SET_TOO, **BOTH),
-            Code.DENIED,
+            instancetypes.DENIED,
         ),
-        (MUTATE_VM, sizes.vm(**BOTH), Code.OWNER_CHOSE_INSTANCETYPE),
-        (MUTATE_VM, sizes.vm(instancetype=BOTH["instancetype"]), Code.EXPANDED),
-        (MUTATE_VM, sizes.vm(), Code.DEFAULTS_INJECTED),
-        (MUTATE_VMI, sizes.vmi(annotations={names.INSTANCETYPE_ANNOTATION: "u1.small"}), Code.APPLIED),
+        (MUTATE_VM, sizes.vm(**BOTH), instancetypes.OWNER_CHOSE_INSTANCETYPE),
+        (MUTATE_VM, sizes.vm(instancetype=BOTH["instancetype"]), instancetypes.EXPANDED),
+        (MUTATE_VM, sizes.vm(), instancetypes.DEFAULTS_INJECTED),
+        (MUTATE_VMI, sizes.vmi(annotations={names.INSTANCETYPE_ANNOTATION: "u1.small"}), instancetypes.APPLIED),
         (
             MUTATE_VMI,
             sizes.vmi({"memory": {"guest": "1Gi"}}, annotations={names.INSTANCETYPE_ANNOTATION: "u1.small"}, **SET_TOO),
-            Code.DENIED,
+            instancetypes.DENIED,
         ),
-        (SCHEDULE_VM, builders.vm(instancetype={"name": "u1.small"}), Code.INSTANCETYPE_SETS_SCHEDULER),
+        (SCHEDULE_VM, builders.vm(instancetype={"name": "u1.small"}), scheduling.INSTANCETYPE_SETS_SCHEDULER),
     ],
 )
 def test_an_instancetype_and_a_preference(path: str, obj: Json, code: str) -> None:
@@ -202,14 +202,14 @@ def test_an_instancetype_and_a_preference(path: str, obj: Json, code: str) -> No
     that they apply appear only in the requester's own object, as KubeVirt would write it; their metadata never appears.
     """
     section = InstancetypeSettings(default_instancetype="u1.small", virtual_machine_instances=True, expand=True)
-    if code == Code.DEFAULTS_INJECTED:
+    if code == instancetypes.DEFAULTS_INJECTED:
         section = msgspec.structs.replace(section, expand=False)
     shown = show(path, review(obj), sized_facts(), settings(instancetypes=section))
 
     assert shown.verdict.decision.code == code
     silent(shown, shown.audit, shown.patch)
     assert APPLIED not in shown.requester
-    assert (APPLIED in shown.patch) is (code in (Code.EXPANDED, Code.APPLIED))
+    assert (APPLIED in shown.patch) is (code in (instancetypes.EXPANDED, instancetypes.APPLIED))
 
 
 # -- the namespace -----------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_the_namespace(mode: str) -> None:
     }
     shown = show(VALIDATE_VM, review(sizes.vm(instancetype={"name": "big"})), facts, mode="as given")
 
-    assert (shown.verdict.decision.code == Code.NOT_ALLOWED) is (mode in ("enforce", "warn"))
+    assert (shown.verdict.decision.code == instancetypes.NOT_ALLOWED) is (mode in ("enforce", "warn"))
     silent(shown)
 
 

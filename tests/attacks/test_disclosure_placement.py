@@ -30,11 +30,11 @@ from tests.builders import VMI_UID, Json, known, launcher_pod
 from tests.policies.eviction import world as evictions
 from tests.policies.instancetypes import world as sizes
 from tests.policies.migration import world as migrations
+from webhook.admission.reasons import common, eviction, migration, scheduling
 from webhook.facts import AccessKey, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, VmiKey
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import REVISIONS
 from webhook.kubevirt.types.views import KubeVirt, VirtualMachineInstance
-from webhook.names import Code
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, MIGRATIONS, UNFINISHED, Evacuee, LauncherPod, Migration
 from webhook.placement.nodes import Node
@@ -83,10 +83,10 @@ def moving(found: Json | None = None, **vmi: Any) -> Facts:
 @pytest.mark.parametrize(
     ("spec", "added", "code"),
     [
-        ({}, {"zone": "b"}, Code.SELECTOR_CONFLICT),
-        ({}, {"disk": "floppy"}, Code.NO_ELIGIBLE_NODE),
-        ({}, {"kubernetes.io/hostname": f"{CANARY}-a1"}, Code.SELECTOR_CONFLICT),
-        ({}, None, Code.NO_ELIGIBLE_NODE),
+        ({}, {"zone": "b"}, migration.SELECTOR_CONFLICT),
+        ({}, {"disk": "floppy"}, common.NO_ELIGIBLE_NODE),
+        ({}, {"kubernetes.io/hostname": f"{CANARY}-a1"}, migration.SELECTOR_CONFLICT),
+        ({}, None, common.NO_ELIGIBLE_NODE),
     ],
 )
 @pytest.mark.parametrize("mode", ["enforce", "warn"])
@@ -115,7 +115,7 @@ def test_the_node_that_a_vm_comes_from_in_another_cluster() -> None:
     policy = migrations.migration({"disk": "floppy"}, receive={"migrationID": "m"})
     shown = show(MIGRATE, migrations.asking(policy), moving(found))
 
-    assert shown.verdict.decision.code == Code.NO_ELIGIBLE_NODE
+    assert shown.verdict.decision.code == common.NO_ELIGIBLE_NODE
     silent(shown)
 
 
@@ -128,7 +128,7 @@ def test_the_migrations_of_a_namespace() -> None:
     made = settings(migration=MigrationSettings(max_unfinished=2))
     shown = show(MIGRATE, migrations.asking(migrations.migration({"zone": "a"})), facts, made)
 
-    assert shown.verdict.decision.code == Code.TOO_MANY_MIGRATIONS
+    assert shown.verdict.decision.code == migration.TOO_MANY_MIGRATIONS
     silent(shown, shown.audit)
 
 
@@ -152,7 +152,7 @@ def test_the_pod_the_vmi_and_the_migrations_of_an_eviction(caps: Json) -> None:
     facts |= {ObjectKey(EVACUEES, place, vm): msgspec.convert(evacuated, Evacuee) for vm in vms}
     shown = show(EVICT, evictions.review(), facts, settings(eviction=EvictionSettings(**caps)))
 
-    assert shown.verdict.decision.code == (Code.TOO_MANY_EVACUATIONS if caps else Code.NO_ELIGIBLE_NODE)
+    assert shown.verdict.decision.code == (eviction.TOO_MANY_EVACUATIONS if caps else common.NO_ELIGIBLE_NODE)
     silent(shown, shown.audit)
 
 
@@ -163,7 +163,7 @@ def test_the_vmi_of_a_pod(uid: str) -> None:
     view = msgspec.convert(planted(stored, ["metadata.name", "metadata.uid"]), VirtualMachineInstance)
     shown = show(SCHEDULE_POD, builders.review(launcher_pod()), known() | {VmiKey("demo", "web01", VMI_UID): view})
 
-    assert shown.verdict.decision.code == (Code.REWRITTEN if uid == VMI_UID else Code.VMI_REPLACED)
+    assert shown.verdict.decision.code == (scheduling.REWRITTEN if uid == VMI_UID else common.VMI_REPLACED)
     silent(shown, shown.patch)
 
 
@@ -181,7 +181,7 @@ def test_the_migration_of_a_target_pod(uid: str) -> None:
     if uid == migrations.POLICY:
         assert CANARY in shown.patch
     else:
-        assert shown.verdict.decision.code == Code.MIGRATION_NOT_FOUND
+        assert shown.verdict.decision.code == migration.MIGRATION_NOT_FOUND
         silent(shown, shown.patch)
 
 

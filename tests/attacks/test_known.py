@@ -17,9 +17,9 @@ from tests.policies.migration.target_pods import pod as target_pod
 from tests.review.memory import MemoryCluster
 from webhook import names
 from webhook.admission.audit import NoAudit
+from webhook.admission.reasons import common
 from webhook.facts import Key, NamespaceKey, NodesKey, ObjectKey
 from webhook.k8s.views import Namespace, ObjectMeta
-from webhook.names import Code
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import MIGRATIONS, Migration
 from webhook.placement.nodes import Node
@@ -107,6 +107,6 @@ def test_a_target_pod_with_many_terms_for_a_migration_with_many_keys() -> None:
     response = json.loads(answer)["response"]
     assert len(answer) < MAX_ANSWER
     assert response["allowed"] is True
-    assert response["auditAnnotations"]["reason"] == Code.TOO_COMPLEX
+    assert response["auditAnnotations"]["reason"] == common.TOO_COMPLEX
     assert "nodeSelectorTerms" in response["warnings"][0]
     assert not b64decode(response.get("patch", ""))

@@ -11,6 +11,7 @@ import pytest
 from tests import builders
 from tests.builders import Json, vm
 from webhook import names
+from webhook.admission.reasons import common, scheduling
 from webhook.cluster import reader as objects
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, KubeVirtKey, NamespaceKey, ObjectKey
@@ -21,7 +22,6 @@ from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.rejection import Get
 from webhook.kubevirt.resources import VMIS
 from webhook.kubevirt.types.views import KubeVirt, VirtualMachine, VirtualMachineInstance
-from webhook.names import Code
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.scheduling.spread import constraints
 
@@ -75,7 +75,7 @@ def machine(*found: Json, own: str = "") -> VirtualMachine:
 def test_what_the_pods_get(where: dict[str, Any]) -> None:
     found = answer(**where)
 
-    assert (found.code, found.injected, found.present) == (Code.SPREAD_INJECTED, constraints("hostname"), [])
+    assert (found.code, found.injected, found.present) == (scheduling.SPREAD_INJECTED, constraints("hostname"), [])
     assert found.is_spread
     assert found.kind == ("VirtualMachineInstance" if "instance" in where else "VirtualMachine")
 
@@ -83,14 +83,14 @@ def test_what_the_pods_get(where: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("where", "code"),
     [
-        ({"instance": instance(), "spread": "off"}, Code.DISABLED),
-        ({"instance": instance(own="off")}, Code.SPREAD_OPTED_OUT),
-        ({"machine": machine(own="off")}, Code.SPREAD_OPTED_OUT),
-        ({"instance": instance(own="rack")}, Code.SPREAD_INVALID),
-        ({"instance": instance(), "mode": None}, Code.OUT_OF_SCOPE),
-        ({"instance": instance(), "mode": "off"}, Code.OUT_OF_SCOPE),
-        ({"instance": instance(), "mode": "on"}, Code.UNKNOWN_MODE),
-        ({"instance": instance(), "annotation": "off"}, Code.DISABLED),
+        ({"instance": instance(), "spread": "off"}, common.DISABLED),
+        ({"instance": instance(own="off")}, scheduling.SPREAD_OPTED_OUT),
+        ({"machine": machine(own="off")}, scheduling.SPREAD_OPTED_OUT),
+        ({"instance": instance(own="rack")}, scheduling.SPREAD_INVALID),
+        ({"instance": instance(), "mode": None}, common.OUT_OF_SCOPE),
+        ({"instance": instance(), "mode": "off"}, common.OUT_OF_SCOPE),
+        ({"instance": instance(), "mode": "on"}, common.UNKNOWN_MODE),
+        ({"instance": instance(), "annotation": "off"}, common.DISABLED),
     ],
 )
 def test_why_they_get_none(where: dict[str, Any], code: str) -> None:
@@ -103,7 +103,7 @@ def test_why_they_get_none(where: dict[str, Any], code: str) -> None:
 def test_the_owners_are_kept_and_shown(where: dict[str, Any]) -> None:
     found = answer(**where)
 
-    assert (found.code, found.injected, found.present) == (Code.SPREAD_CHOSEN, [], [OWN])
+    assert (found.code, found.injected, found.present) == (scheduling.SPREAD_CHOSEN, [], [OWN])
     assert found.is_spread
 
 
@@ -122,7 +122,7 @@ def test_the_namespace_and_the_owner_choose() -> None:
 def test_a_running_vms_instance_counts() -> None:
     found = answer(instance=instance(), machine=machine(OWN))
 
-    assert (found.kind, found.code) == ("VirtualMachineInstance", Code.SPREAD_INJECTED)
+    assert (found.kind, found.code) == ("VirtualMachineInstance", scheduling.SPREAD_INJECTED)
 
 
 def test_what_is_not_there() -> None:

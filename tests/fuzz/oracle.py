@@ -41,7 +41,7 @@ OWNED: Mapping[str, tuple[str, ...]] = {
     "migration/pods": ("/spec/affinity",),
 }
 _OWN_ANNOTATIONS = re.compile(rf"{re.escape(names.DOMAIN)}/|(\w+\.)?kubevirt\.io/")
-# What `webhook.admission.messages.compose` puts around a text.
+# What `webhook.admission.decision.compose` puts around a text.
 _FRAMED = re.compile(r"kubevirt-webhook \([a-z]+\): (?P<text>.*) \[[a-z-]+\]", re.DOTALL)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 

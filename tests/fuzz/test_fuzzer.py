@@ -16,8 +16,8 @@ from tests.fuzz import oracle, targets
 from tests.fuzz.fuzzer import CORPUS, MAX_INPUT, Fuzzer
 from tests.fuzz.mutation import Mutator
 from webhook.admission.decision import Change, Decision, Denial, Reason
+from webhook.admission.reasons import scheduling
 from webhook.k8s import quantity
-from webhook.names import Code
 from webhook.review.endpoints import BY_PATH, Endpoint
 
 PODS, VMS = BY_PATH["/mutate/scheduling/pods/enforce"], BY_PATH["/validate/instancetypes/virtualmachines/enforce"]
@@ -31,7 +31,7 @@ def decides(endpoint: Endpoint, decision: Decision | Callable[..., Decision]) ->
 
 
 def changing(path: tuple[str, ...], old: Any, new: Any) -> Decision:
-    return Decision((Reason(Code.INJECTED, "x"),), (Change(path, old, new, Code.INJECTED),))
+    return Decision((Reason(scheduling.INJECTED, "x"),), (Change(path, old, new, scheduling.INJECTED),))
 
 
 def _fails(*_: object) -> Decision:

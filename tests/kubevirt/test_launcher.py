@@ -4,13 +4,14 @@ import msgspec
 import pytest
 
 from tests.builders import Json, launcher_pod
+from webhook.admission.decision import Reason
+from webhook.admission.reasons import common
 from webhook.k8s.pods import Pod
 from webhook.k8s.views import OwnerReference
-from webhook.kubevirt.launcher import NotLauncher, controller_account, vmi_owner
-from webhook.names import Code
+from webhook.kubevirt.launcher import controller_account, vmi_owner
 
 
-def owner(pod: Json) -> OwnerReference | NotLauncher:
+def owner(pod: Json) -> OwnerReference | Reason:
     return vmi_owner(msgspec.convert(pod, Pod))
 
 
@@ -30,7 +31,7 @@ def test_second_owner_that_controls_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("labels", "code"),
-    [({"kubevirt.io": "hotplug-disk"}, Code.NOT_LAUNCHER), ({"kubevirt.io": "virt-launcher"}, Code.NO_VMI_OWNER)],
+    [({"kubevirt.io": "hotplug-disk"}, common.NOT_LAUNCHER), ({"kubevirt.io": "virt-launcher"}, common.NO_VMI_OWNER)],
 )
 def test_hotplug_attachment_pods_belong_to_a_pod(labels: dict[str, str], code: str) -> None:
     pod = launcher_pod()
@@ -40,7 +41,7 @@ def test_hotplug_attachment_pods_belong_to_a_pod(labels: dict[str, str], code: s
     ]
     found = owner(pod)
 
-    assert isinstance(found, NotLauncher)
+    assert isinstance(found, Reason)
     assert found.code == code
 
 

@@ -14,13 +14,13 @@ from tests.builders import AVAILABLE, Json, known, review
 from tests.policies.instancetypes import world
 from tests.review.memory import KeptInMemory, MemoryCluster
 from webhook import names
+from webhook.admission.reasons import common, instancetypes, scheduling
 from webhook.admission.step_budget import MAX_STEPS, spend
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, Key, ListKey, NamespaceKey, ObjectKey, SchedulerKey
 from webhook.k8s.views import Namespace, Unstructured
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype
-from webhook.names import Code
 from webhook.review.endpoints import BY_PATH
 from webhook.review.replay import MAX_ROUNDS, replay
 from webhook.review.reviewer import Evaluation, Reviewer
@@ -149,8 +149,8 @@ def objects(size: Json | None = None, likes: Json | None = None) -> FactsByKey:
 @pytest.mark.parametrize(
     ("path", "obj", "code"),
     [
-        (MUTATE_VM, world.vm(), Code.DEFAULTS_INJECTED),
-        (VALIDATE_VM, world.vm(**NAMED), Code.VALID),
+        (MUTATE_VM, world.vm(), instancetypes.DEFAULTS_INJECTED),
+        (VALIDATE_VM, world.vm(**NAMED), instancetypes.VALID),
     ],
 )
 def test_what_is_to_the_senders_liking_rests_on_copies_alone(path: str, obj: Json, code: str) -> None:
@@ -165,7 +165,7 @@ def test_so_does_a_scheduler() -> None:
 
     verdict, asked = evaluated(SCHEDULE_VM, builders.vm(instancetype=world.SMALL), {key: copy})
 
-    assert (verdict.decision.code, asked) == (Code.INJECTED, [])
+    assert (verdict.decision.code, asked) == (scheduling.INJECTED, [])
 
 
 def test_a_just_deleted_default_is_still_written_and_a_just_deleted_name_still_passes() -> None:
@@ -175,7 +175,7 @@ def test_a_just_deleted_default_is_still_written_and_a_just_deleted_name_still_p
     injected, asked = evaluated(MUTATE_VM, world.vm(), objects(), gone)
     passed, too = evaluated(VALIDATE_VM, world.vm(**NAMED), objects(), gone, InstancetypeSettings(missing="deny"))
 
-    assert (injected.decision.code, passed.decision.code) == (Code.DEFAULTS_INJECTED, Code.VALID)
+    assert (injected.decision.code, passed.decision.code) == (instancetypes.DEFAULTS_INJECTED, instancetypes.VALID)
     assert asked == too == []
 
 
@@ -188,7 +188,7 @@ def test_nothing_is_denied_for_a_size_that_has_just_been_changed() -> None:
     denied, asked = evaluated(VALIDATE_VM, world.vm(**NAMED), copies, copies)
     passed, too = evaluated(VALIDATE_VM, world.vm(**NAMED), copies, now)
 
-    assert (denied.decision.code, passed.decision.code) == (Code.DENIED, Code.VALID)
+    assert (denied.decision.code, passed.decision.code) == (instancetypes.DENIED, instancetypes.VALID)
     # Both in one round.
     assert set(asked) == set(too) == {fresh(SIZE), fresh(LIKES)}
 
@@ -226,7 +226,7 @@ def test_a_denial_for_want_of_an_object_is_certain_without_being_asked_twice() -
     cluster_facts = objects()
     verdict, asked = judged_missing(vm, missing, cluster_facts)
 
-    assert verdict.decision.code == Code.MISSING
+    assert verdict.decision.code == instancetypes.MISSING
     assert asked.count(missing) == 1
     assert fresh(missing) not in asked
 
@@ -249,7 +249,7 @@ def test_what_can_not_be_read_anew_denies_nobody() -> None:
 
     verdict, _ = evaluated(VALIDATE_VM, world.vm(**NAMED), objects(likes=DEMANDING), unreadable)
 
-    assert (verdict.decision.code, verdict.outcome.denial) == (Code.LOOKUP_FAILED, None)
+    assert (verdict.decision.code, verdict.outcome.denial) == (common.LOOKUP_FAILED, None)
 
 
 # -- decisions that write the objects' fields --------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def test_a_vm_is_expanded_to_what_the_objects_say_now() -> None:
 
     verdict, asked = evaluated(MUTATE_VM, world.vm(), objects(), now, InstancetypeSettings(expand=True))
 
-    assert verdict.decision.code == Code.EXPANDED
+    assert verdict.decision.code == instancetypes.EXPANDED
     assert "8Gi" in str([change.new for change in verdict.decision.changes])
     assert {fresh(SIZE), fresh(LIKES)} <= set(asked)
 
@@ -288,7 +288,7 @@ def test_a_list_that_must_hold_looks_at_the_revision_of_now() -> None:
     passed, asked = evaluated(VALIDATE_VM, vm, {**objects(), key: small}, {key: small}, allowed)
     denied, _ = evaluated(VALIDATE_VM, vm, {**objects(), key: small}, {key: huge}, allowed)
 
-    assert (passed.decision.code, denied.decision.code) == (Code.VALID, Code.NOT_ALLOWED)
+    assert (passed.decision.code, denied.decision.code) == (instancetypes.VALID, instancetypes.NOT_ALLOWED)
     assert asked == [fresh(key)]
 
 
@@ -306,7 +306,10 @@ def test_a_relabelled_revision_is_another_one() -> None:
     withdrawn, _ = evaluated(SCHEDULE_VM, vm, {key: copy}, {key: copy}, operation="UPDATE", oldObject=vm)
     kept, _ = evaluated(SCHEDULE_VM, vm, {key: copy}, {key: now}, operation="UPDATE", oldObject=vm)
 
-    assert (withdrawn.decision.code, kept.decision.code) == (Code.SCHEDULER_WITHDRAWN, Code.ALREADY_INJECTED)
+    assert (withdrawn.decision.code, kept.decision.code) == (
+        scheduling.SCHEDULER_WITHDRAWN,
+        scheduling.ALREADY_INJECTED,
+    )
 
 
 # -- presets -----------------------------------------------------------------------------------------------------------
@@ -324,11 +327,11 @@ def test_a_preset_that_has_just_been_deleted_leaves_no_vm_without_a_size() -> No
     sized, asked = evaluated(MUTATE_VM, labelled(), {**objects(), IN_DEMO: presets}, {IN_DEMO: presets})
     given, too = evaluated(MUTATE_VM, labelled(), {**objects(), IN_DEMO: presets}, {IN_DEMO: ()})
 
-    assert (sized.decision.code, given.decision.code) == (Code.SIZED, Code.DEFAULTS_INJECTED)
+    assert (sized.decision.code, given.decision.code) == (instancetypes.SIZED, instancetypes.DEFAULTS_INJECTED)
     assert asked == too == [fresh(IN_DEMO)]
 
 
 def test_a_preset_that_has_just_been_created_is_passed_over_as_virt_api_may_do() -> None:
     verdict, asked = evaluated(MUTATE_VM, labelled(), objects(), {IN_DEMO: (whole(world.preset()),)})
 
-    assert (verdict.decision.code, asked) == (Code.DEFAULTS_INJECTED, [])
+    assert (verdict.decision.code, asked) == (instancetypes.DEFAULTS_INJECTED, [])

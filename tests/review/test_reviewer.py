@@ -20,6 +20,7 @@ from tests.review.cases import with_policy
 from tests.review.memory import PODS, PODS_OBSERVED, VMS, KeptInMemory, MemoryCluster, evaluate
 from webhook import names
 from webhook.admission.decision import Decision, Reason, skip
+from webhook.admission.reasons import common, scheduling
 from webhook.errors import InputError, Unavailable
 from webhook.facts import (
     Facts,
@@ -33,7 +34,6 @@ from webhook.facts import (
     VmiKey,
 )
 from webhook.k8s.views import Namespace, ObjectMeta
-from webhook.names import Code
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, LauncherPod, Migration
 from webhook.review.endpoints import BY_PATH
 from webhook.review.replay import MAX_ROUNDS
@@ -52,7 +52,7 @@ def test_enforce_patches() -> None:
     assert response["auditAnnotations"] == {
         "mode": "enforce",
         "decision": "patched",
-        "reason": Code.INJECTED,
+        "reason": scheduling.INJECTED,
         "scheduler": "kubevirt",
     }
     pod = patched(body, response)
@@ -70,7 +70,7 @@ def test_other_modes_only_say(mode: str, warnings: int) -> None:
     assert (verdict.label, verdict.mode, response["allowed"]) == ("would-patch", mode, True)
     assert "patch" not in response
     assert len(response.get("warnings", [])) == warnings
-    assert response["auditAnnotations"]["reason"] == Code.INJECTED
+    assert response["auditAnnotations"]["reason"] == scheduling.INJECTED
 
 
 def test_out_of_scope_says_why() -> None:
@@ -80,7 +80,7 @@ def test_out_of_scope_says_why() -> None:
     assert response == {
         "uid": response["uid"],
         "allowed": True,
-        "auditAnnotations": {"mode": "off", "decision": "skipped", "reason": Code.OUT_OF_SCOPE},
+        "auditAnnotations": {"mode": "off", "decision": "skipped", "reason": common.OUT_OF_SCOPE},
     }
 
 
@@ -94,7 +94,7 @@ def test_the_namespace_names_the_scheduler() -> None:
 def test_undeclared_scheduler_of_a_namespace() -> None:
     verdict, response = evaluate(review(launcher_pod()), known(vmi(), scheduler_name="nobody"))
 
-    assert verdict.decision.code == Code.UNDECLARED
+    assert verdict.decision.code == scheduling.UNDECLARED
     assert "patch" not in response
     assert "nobody" in response["warnings"][0]
 
@@ -161,7 +161,7 @@ def test_a_second_pass_over_the_patched_object_changes_nothing(
 def test_malformed_object_is_admitted_unchanged_with_a_warning() -> None:
     verdict, response = evaluate(review(launcher_pod() | {"spec": {"schedulerName": 5}}))
 
-    assert (verdict.label, verdict.decision.code) == ("error", Code.INVALID_OBJECT)
+    assert (verdict.label, verdict.decision.code) == ("error", common.INVALID_OBJECT)
     assert response["allowed"] is True
     assert "request.object.spec.schedulerName must be " in response["warnings"][0]
 
@@ -236,7 +236,7 @@ def test_missing_facts_are_read_together() -> None:
 def test_subresources_are_not_judged() -> None:
     verdict, response = evaluate(review(launcher_pod(), subResource="status"))
 
-    assert (verdict.label, verdict.decision.code, response["allowed"]) == ("skipped", Code.OTHER_OPERATION, True)
+    assert (verdict.label, verdict.decision.code, response["allowed"]) == ("skipped", common.OTHER_OPERATION, True)
     assert "patch" not in response
 
 
@@ -272,7 +272,7 @@ def test_an_eviction_with_every_look_up_is_judged_within_the_rounds() -> None:
 
     verdict, _ = evaluate(eviction.review(), None, BY_PATH["/mutate/eviction/pods/enforce"], cluster)
 
-    assert verdict.decision.code == Code.ELIGIBLE
+    assert verdict.decision.code == common.ELIGIBLE
     assert len(cluster.reads) // 2 < MAX_ROUNDS
 
 

@@ -12,6 +12,7 @@ from tests.review.cases import MIGRATION_PATH, VM_RULES_PATH, facts_under, raise
 from tests.review.memory import PODS, KeptInMemory, MemoryCluster, evaluate
 from webhook import names
 from webhook.admission.decision import Decision, Reason, skip
+from webhook.admission.reasons import common
 from webhook.admission.step_budget import MAX_STEPS, spend
 from webhook.errors import Unavailable
 from webhook.facts import (
@@ -19,7 +20,6 @@ from webhook.facts import (
     NamespaceKey,
     NotRead,
 )
-from webhook.names import Code
 from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.review.replay import MAX_ROUNDS
 
@@ -42,7 +42,7 @@ def test_a_bug_admits_where_the_endpoint_says_so(policy: Any) -> None:
 
     verdict, response = evaluate(review(launcher_pod()), endpoint=with_policy(policy), cluster=cluster, kept=kept)
 
-    assert (verdict.decision.code, response["allowed"]) == (Code.BUG, True)
+    assert (verdict.decision.code, response["allowed"]) == (common.BUG, True)
     assert "patch" not in response
     assert len(kept.errors) == 2
     assert not isinstance(kept.errors[0], NotRead)
@@ -88,14 +88,14 @@ def _endless(*_: object) -> Decision:
     try:
         spend(MAX_STEPS + 1, "terms")
     except Exception:
-        return skip(Reason(Code.ELIGIBLE, "a policy forgives what it does not know"))
+        return skip(Reason(common.ELIGIBLE, "a policy forgives what it does not know"))
     raise AssertionError
 
 
 def test_what_is_too_complex_is_allowed_with_a_warning() -> None:
     verdict, response = evaluate(review(launcher_pod()), endpoint=with_policy(_endless))
 
-    assert (verdict.label, verdict.decision.code, verdict.mode) == ("error", Code.TOO_COMPLEX, "enforce")
+    assert (verdict.label, verdict.decision.code, verdict.mode) == ("error", common.TOO_COMPLEX, "enforce")
     assert response["allowed"] is True
     assert "terms" in response["warnings"][0]
     assert "patch" not in response
@@ -104,7 +104,7 @@ def test_what_is_too_complex_is_allowed_with_a_warning() -> None:
 def test_what_is_too_complex_is_refused_where_errors_are() -> None:
     verdict, response = evaluate(review(launcher_pod()), endpoint=_validating(_endless))
 
-    assert (verdict.label, verdict.decision.code) == ("error", Code.TOO_COMPLEX)
+    assert (verdict.label, verdict.decision.code) == ("error", common.TOO_COMPLEX)
     # The status is not 503, since a retry would not help.
     assert (response["allowed"], response["status"]["code"]) == (False, 422)
 

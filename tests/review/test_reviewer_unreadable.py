@@ -12,7 +12,7 @@ from tests.builders import launcher_pod, review, vm
 from tests.review.cases import VM_RULES_PATH, facts_under, review_of
 from tests.review.memory import KeptInMemory, evaluate
 from webhook import names
-from webhook.names import Code
+from webhook.admission.reasons import common
 from webhook.review.endpoints import BY_PATH
 
 pytestmark = pytest.mark.repeats
@@ -60,7 +60,7 @@ def test_an_object_that_can_not_be_read_is_denied_by_what_validates_and_warned_o
     verdict, response = evaluate(asked, facts_under(endpoint.policy, mode), endpoint, kept=kept, body=body)
 
     refused = endpoint.verb == "validate" and mode == "enforce"
-    assert verdict.decision.code == Code.INVALID_OBJECT
+    assert verdict.decision.code == common.INVALID_OBJECT
     assert response["allowed"] is not refused
     assert response.get("status", {}).get("code") == (422 if refused else None)
     assert bool(response.get("warnings")) is (mode != "audit" and not refused)
@@ -101,5 +101,5 @@ def test_what_is_read_beside_an_object_may_be_deep_too() -> None:
 
     verdict, response = evaluate(review(vm()), facts_under(names.INSTANCETYPES, "enforce"), endpoint, kept=kept)
 
-    assert (verdict.decision.code, response["status"]["code"]) == (Code.INVALID_OBJECT, 422)
+    assert (verdict.decision.code, response["status"]["code"]) == (common.INVALID_OBJECT, 422)
     assert kept.errors == []

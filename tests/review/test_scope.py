@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from tests.builders import known, namespace
+from webhook.admission.reasons import common
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, KubeVirtKey, NamespaceKey
 from webhook.k8s.pods import Pod
 from webhook.kubevirt.config import KubeVirtInstall
-from webhook.names import Code, Mode, Stage
+from webhook.names import Mode, Stage
 from webhook.review.scope import Scope, resolve
 
 EXCLUDED = frozenset({"kube-system"})
@@ -71,7 +72,7 @@ def test_excluded_namespaces(where: str) -> None:
 
     assert found.mode == "off"
     assert found.reason
-    assert found.reason.code == Code.EXCLUDED_NAMESPACE
+    assert found.reason.code == common.EXCLUDED_NAMESPACE
 
 
 def test_objects_without_a_namespace() -> None:
@@ -94,7 +95,7 @@ def test_unreadable_namespace_is_asked_for_once(read: Any, said: str) -> None:
 
     assert found.mode == "off"
     assert found.reason
-    assert found.reason.code == Code.NAMESPACE_UNREADABLE
+    assert found.reason.code == common.NAMESPACE_UNREADABLE
     assert said in found.reason.text
 
 

@@ -14,8 +14,8 @@ import msgspec
 from tests import builders
 from tests.builders import AVAILABLE, Json, known, launcher_pod, review, vm, vmi
 from tests.review.memory import KeptInMemory, MemoryCluster
+from webhook.admission.reasons import scheduling
 from webhook.facts import Key, SchedulerKey, VmiKey
-from webhook.names import Code
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Reviewer
 from webhook.settings.snapshot import Settings
@@ -59,10 +59,10 @@ A, B = declaring("kubevirt"), declaring("other")
 def test_what_one_replica_wrote_the_other_leaves_when_it_is_asked_again() -> None:
     """As at a reinvocation, which may reach another replica than the first call."""
     first, patch, code = admitted(A, VMS, vm())
-    assert (code, first["spec"]["template"]["spec"]["schedulerName"]) == (Code.INJECTED, "kubevirt")
+    assert (code, first["spec"]["template"]["spec"]["schedulerName"]) == (scheduling.INJECTED, "kubevirt")
     assert patch
     again, patch, code = admitted(B, VMS, first)
-    assert (patch, code) == ([], Code.ALREADY_INJECTED)
+    assert (patch, code) == ([], scheduling.ALREADY_INJECTED)
     assert again == first
 
 
@@ -72,10 +72,10 @@ def test_pods_of_the_other_replica_s_vms_fall_back_once() -> None:
     pod = launcher_pod(schedulerName="kubevirt")
     pod["metadata"].setdefault("annotations", {}).update(machine["spec"]["template"]["metadata"]["annotations"])
     fallen, _, code = admitted(B, PODS, pod, "kubevirt")
-    assert (code, fallen["spec"]["schedulerName"]) == (Code.FELL_BACK, "default-scheduler")
+    assert (code, fallen["spec"]["schedulerName"]) == (scheduling.FELL_BACK, "default-scheduler")
     for settings in (A, B):
         again, patch, code = admitted(settings, PODS, fallen, "kubevirt")
-        assert (patch, code) == ([], Code.ALREADY_FELL_BACK)
+        assert (patch, code) == ([], scheduling.ALREADY_FELL_BACK)
         assert again == fallen
 
 
@@ -89,9 +89,9 @@ def test_other_mutators_before_and_after_keep_what_they_wrote() -> None:
     changed["spec"]["template"]["spec"]["schedulerName"] = "theirs"
     again, patch, code = admitted(A, VMS, changed)
     assert (again, patch) == (changed, [])
-    assert code != Code.INJECTED
+    assert code != scheduling.INJECTED
     removed = copy.deepcopy(ours)
     del removed["spec"]["template"]["spec"]["schedulerName"]
     again, patch, code = admitted(A, VMS, removed)
     # At CREATE it is set again, to the same: the API server calls each webhook once more at most.
-    assert (again, code) == (ours, Code.INJECTED)
+    assert (again, code) == (ours, scheduling.INJECTED)

@@ -15,8 +15,8 @@ from tests.builders import AVAILABLE, VMI_UID, known, launcher_pod, namespace, r
 from tests.server.conftest import ServedApp, SlowCluster, Start
 from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, until
+from webhook.admission.reasons import common
 from webhook.facts import Key, NamespaceKey, SchedulerKey, VmiKey
-from webhook.names import Code
 from webhook.review.endpoints import BY_PATH
 from webhook.server.app import DEFAULT_TIMEOUT, LIMITS, timeout_of
 
@@ -182,7 +182,7 @@ async def test_overload_waits_then_says_so(start: Start) -> None:
     status, text = await server.post(PODS + "?timeout=200ms", BODY)
     response = json.loads(text)["response"]
     assert (status, response["allowed"], "patch" in response) == (200, True, False)
-    assert response["auditAnnotations"]["reason"] == Code.OVERLOADED
+    assert response["auditAnnotations"]["reason"] == common.OVERLOADED
 
     patient = asyncio.create_task(server.post(PODS + "?timeout=10s", BODY))
     await until(lambda: server.app.in_flight == 2)

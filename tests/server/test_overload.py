@@ -19,10 +19,10 @@ from tests.server.conftest import ServedApp, SlowCluster, Start
 from tests.server.raw_requests import head
 from tests.waiting import PATIENCE, until
 from webhook import names
+from webhook.admission.reasons import common, instancetypes
 from webhook.admission.wire import begun_request
 from webhook.facts import NamespaceKey
 from webhook.k8s.views import Namespace, ObjectMeta
-from webhook.names import Code
 from webhook.review.endpoints import BY_PATH, ENDPOINTS, Endpoint
 from webhook.server import app, edge
 from webhook.server.app import MAX_BODY
@@ -96,7 +96,11 @@ async def test_clients_that_announce_and_trickle_let_no_forbidden_vm_pass(listed
     assert [answer["allowed"] for answer in answers] == [False] * 6
     reasons = {answer["auditAnnotations"]["reason"] for answer in answers}
     # Another client has room of its own.
-    assert reasons == {Code.NOT_ALLOWED} if source != "127.0.0.1" else reasons <= {Code.NOT_ALLOWED, Code.OVERLOADED}
+    assert (
+        reasons == {instancetypes.NOT_ALLOWED}
+        if source != "127.0.0.1"
+        else reasons <= {instancetypes.NOT_ALLOWED, common.OVERLOADED}
+    )
 
 
 async def test_large_dry_runs_let_no_forbidden_vm_pass(listed: ServedApp) -> None:
@@ -133,11 +137,11 @@ async def test_each_endpoint_and_each_overload(listed: ServedApp, endpoint: Endp
     assert "patch" not in answer
     if denies:
         assert answer["status"]["code"] == (413 if overload is Overload.TOO_LARGE else 429)
-        assert answer["status"]["message"].endswith(f"[{Code.OVERLOADED}]")
+        assert answer["status"]["message"].endswith(f"[{common.OVERLOADED}]")
     elif endpoint.stage == "enforce":
-        assert answer["warnings"][0].endswith(f"[{Code.OVERLOADED}]")
+        assert answer["warnings"][0].endswith(f"[{common.OVERLOADED}]")
     (record,) = listed.kept.records
-    assert (record.object.namespace, record.reasons[0].code) == ("demo", Code.OVERLOADED)
+    assert (record.object.namespace, record.reasons[0].code) == ("demo", common.OVERLOADED)
 
 
 async def test_a_namespace_that_has_not_opted_in_is_not_denied(start: Start) -> None:
@@ -162,7 +166,7 @@ async def test_no_turn(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     await first
 
     assert (answer["allowed"], answer["status"]["code"]) == (False, 429)
-    assert answer["auditAnnotations"]["reason"] == Code.OVERLOADED
+    assert answer["auditAnnotations"]["reason"] == common.OVERLOADED
 
 
 @pytest.mark.parametrize("length", [100_000, EVERYDAY_BYTES + 1], ids=["everyday", "large"])
@@ -182,7 +186,7 @@ async def test_no_room(listed: ServedApp, monkeypatch: pytest.MonkeyPatch) -> No
     await listed.server.room.take("127.0.0.1", 1e9, 2 * MAX_BODY)
     answer = await response(listed, VMS, forbidden(300_000))
 
-    assert (answer["allowed"], answer["auditAnnotations"]["reason"]) == (False, Code.OVERLOADED)
+    assert (answer["allowed"], answer["auditAnnotations"]["reason"]) == (False, common.OVERLOADED)
 
 
 async def test_a_body_that_is_too_large(listed: ServedApp) -> None:

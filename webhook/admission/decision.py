@@ -1,4 +1,10 @@
-"""What a policy says, and what a mode makes of it."""
+"""What a policy decides, what a mode makes of it, and how a user reads it.
+
+    kubevirt-webhook (scheduling, warn): would set spec.schedulerName to kubevirt [scheduler-injected]
+
+A user meets several admission webhooks in one answer, so each sentence begins with the product and its policy. It ends
+in a reason code, which ``kubevirt-webhook explain reason CODE`` and docs/messages.md expand.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +16,12 @@ import msgspec
 from msgspec import Meta
 
 from webhook import names
-from webhook.admission import messages
 from webhook.admission.credentials import SHORT, sanitize, sanitize_short
 from webhook.admission.redaction import is_harmless, is_plain_place, redact, redact_at
 from webhook.names import Mode
 from webhook.text import shorten
 
+PRODUCT: Final = "kubevirt-webhook"
 _PREFIX: Final = f"{names.DOMAIN}/"
 
 # The API server may cut a longer warning (k8s.io/apiserver, pkg/warning): 256 characters each are safe.
@@ -33,8 +39,23 @@ _MAX_CAUSE: Final = MAX_MESSAGE // 2
 MAX_SHOWN_BYTES: Final = 64 * 1024
 
 
+def compose(policy: str, text: str, code: str, mode: Mode = names.ENFORCE, *, most: int) -> str:
+    """A sentence as a user reads it.
+
+    Args:
+        policy: the policy of the message, for example ``scheduling``.
+        text: the sentence, without a full stop.
+        code: a reason code of `webhook.admission.reasons`.
+        mode: the policy's mode in the namespace; ``enforce`` is not named.
+        most: characters of the whole; the text is cut, never the code.
+    """
+    speaker = policy if mode == names.ENFORCE else f"{policy}, {mode}"
+    before, after = f"{PRODUCT} ({speaker}): ", f" [{code}]"
+    return f"{before}{shorten(text, most - len(before) - len(after))}{after}"
+
+
 class Reason(msgspec.Struct, frozen=True):
-    """Why: a code of `names.Code` for machines and a sentence for people."""
+    """Why: a code of the catalogue of reasons for machines and a sentence for people."""
 
     code: Annotated[str, Meta(description="For machines: a word of a closed, growing set.", pattern="^[a-z-]+$")]
     text: Annotated[str, Meta(description="The same for people, with names.")]
@@ -178,12 +199,12 @@ class Denial(msgspec.Struct, frozen=True):
         causes = tuple(
             FieldCause(
                 cause.reason,
-                messages.compose(policy, cause.message, code, most=_MAX_CAUSE),
+                compose(policy, cause.message, code, most=_MAX_CAUSE),
                 shorten(cause.field, _MAX_CAUSE),
             )
             for cause in self.causes[:MAX_CAUSES]
         )
-        return Denial(self.code, messages.compose(policy, self.message, code, most=MAX_MESSAGE), causes)
+        return Denial(self.code, compose(policy, self.message, code, most=MAX_MESSAGE), causes)
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -288,6 +309,4 @@ def _compose(warnings: tuple[Reason, ...], policy: str, mode: Mode) -> tuple[str
         most = MAX_WARNINGS - 1
         more = Reason(warnings[most].code, f"{len(warnings) - most} more warnings are not shown")
         warnings = (*warnings[:most], more)
-    return tuple(
-        messages.compose(policy, sanitize(warning.text), warning.code, mode, most=MAX_WARNING) for warning in warnings
-    )
+    return tuple(compose(policy, sanitize(warning.text), warning.code, mode, most=MAX_WARNING) for warning in warnings)

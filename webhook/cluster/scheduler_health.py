@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
+from webhook.admission.decision import Reason
 from webhook.errors import Unavailable
 from webhook.facts import SchedulerHealth
 from webhook.k8s.client.api import Forbidden, Transport, fetch
@@ -44,7 +45,7 @@ from webhook.k8s.client.resources import LEASES, PENDING_PODS
 from webhook.k8s.pods import PendingPod
 from webhook.k8s.timestamps import unix_time
 from webhook.k8s.views import Lease, Object, ObjectMeta
-from webhook.kubevirt.launcher import NotLauncher, vmi_owner
+from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.kubevirt.types.views import ActiveVmi
 from webhook.settings.snapshot import SchedulerHealthSettings as GuardSettings
@@ -188,7 +189,7 @@ class Waiting(Object, frozen=True):
         meta, spec = pod.meta, pod.spec
         kept = ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid)
         owner = vmi_owner(pod)
-        if isinstance(owner, NotLauncher) or spec is None or spec.is_gated:
+        if isinstance(owner, Reason) or spec is None or spec.is_gated:
             return cls(metadata=kept, since=since)
         patience = UNNOTICED_SECONDS + (VOLUME_SECONDS if spec.has_claims else 0.0)
         return cls(metadata=kept, vmi=(owner.name or "")[:253], owner=owner.uid or "", since=since, patience=patience)

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from webhook import names
+from webhook.admission.decision import Reason
 from webhook.k8s.quantity import Nanos, nanos
 from webhook.k8s.timestamps import unix_time
 from webhook.k8s.types.core import Container, Node, NodeSpec, Pod
-from webhook.kubevirt.launcher import NotLauncher, vmi_owner
+from webhook.kubevirt.launcher import vmi_owner
 from webhook.placement.demand import is_sidecar, sum_requests
 from webhook.placement.nodes import CPU, KVM_DEVICE, MEMORY, SCHEDULABLE, parse_allocatable, to_scheduler_units
 
@@ -328,7 +329,7 @@ def take(nodes: Iterable[Node], pods: Iterable[Pod], will_spread: Callable[[str]
     nodes = [node for node in nodes if node.meta.name]
     living = [pod for pod in pods if pod.spec.node_name and pod.status.phase in _LIVING]
     launchers = sorted(
-        (pod for pod in living if not isinstance(vmi_owner(pod), NotLauncher)),
+        (pod for pod in living if not isinstance(vmi_owner(pod), Reason)),
         key=lambda pod: (unix_time(pod.meta.creation_timestamp) or 0.0, pod.meta.namespace or "", pod.meta.name or ""),
     )
     image, per_image = _image(launchers)
@@ -359,7 +360,7 @@ def take(nodes: Iterable[Node], pods: Iterable[Pod], will_spread: Callable[[str]
 
 def _settle(host: Host, pod: Pod) -> None:
     """Leave a pod where it is; a launcher pod counts as a VM there."""
-    if isinstance(vmi_owner(pod), NotLauncher):
+    if isinstance(vmi_owner(pod), Reason):
         host.add(_demand(pod))
     else:
         host.add_guest(_guest(pod))

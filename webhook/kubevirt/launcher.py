@@ -10,25 +10,13 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from webhook import names
+from webhook.admission.decision import Reason
+from webhook.admission.reasons import common
 from webhook.k8s.views import Object, OwnerReference
 
 # What the user names of all service accounts begin with.
 ACCOUNTS: Final = "system:serviceaccount:"
-
-
-class NotLauncher(msgspec.Struct, frozen=True):
-    """Why a pod is not a launcher pod.
-
-    Attributes:
-        code: one of `names.Code`.
-        text: a sentence for people.
-    """
-
-    code: str
-    text: str
 
 
 def account(namespace: str, name: str) -> str:
@@ -45,17 +33,12 @@ def controller_account(namespace: str) -> str:
     return account(namespace, names.CONTROLLER_ACCOUNT)
 
 
-def vmi_owner(pod: Object) -> OwnerReference | NotLauncher:
-    """The VMI that controls a launcher pod, as far as the pod itself shows it."""
+def vmi_owner(pod: Object) -> OwnerReference | Reason:
+    """The VMI that controls a launcher pod, as far as the pod itself shows it; else why the pod is none."""
     meta = pod.meta
     if meta.label(names.APP_LABEL) != names.LAUNCHER_APP:
-        text = f"skipped: the pod does not have the label {names.APP_LABEL}={names.LAUNCHER_APP}"
-        return NotLauncher(names.Code.NOT_LAUNCHER, text)
+        return common.not_a_launcher_pod()
     owner = meta.controller_owner()
     if owner is None or owner.kind != "VirtualMachineInstance" or owner.group != names.KUBEVIRT_GROUP:
-        text = "skipped: the pod is labeled as a virt-launcher pod, but its controller is not a VirtualMachineInstance"
-        return NotLauncher(names.Code.NO_VMI_OWNER, text)
-    if not owner.name or not owner.uid:
-        text = "skipped: the pod's owner reference lacks the name or UID of its VirtualMachineInstance"
-        return NotLauncher(names.Code.NO_VMI_OWNER, text)
-    return owner
+        return common.no_vmi_owner()
+    return owner if owner.name and owner.uid else common.unnamed_vmi_owner()

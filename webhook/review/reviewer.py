@@ -24,12 +24,12 @@ from webhook.admission import patch, wire
 from webhook.admission.audit import SCHEMA, AuditedObject, Label, Record, Sink, timestamp
 from webhook.admission.credentials import SHORT, scrub_prose, scrub_short
 from webhook.admission.decision import Decision, Denial, Outcome, Reason, redact_changes
+from webhook.admission.reasons import common
 from webhook.admission.step_budget import TooComplex
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
 from webhook.facts import Facts, Key, NotRead
-from webhook.names import Code, Mode
-from webhook.review import messages
+from webhook.names import Mode
 from webhook.review.endpoints import Endpoint
 from webhook.review.replay import resume
 from webhook.review.scope import Scope, Scopes
@@ -202,12 +202,12 @@ class Reviewer:
             # In doubt, what the API server says by calling this endpoint counts.
             with suppress(NotRead):
                 where, _ = self._scopes.resolve(endpoint.policy, endpoint.stage, received.request, facts, settings)
-                unknown = where.reason and where.reason.code == Code.NAMESPACE_UNREADABLE
+                unknown = where.reason and where.reason.code == common.NAMESPACE_UNREADABLE
                 mode = mode if unknown else where.mode
-        reason = messages.overloaded(why)
+        reason = common.overloaded(why)
         deny = endpoint.denies and mode == names.ENFORCE
-        denial = Denial(status, messages.not_evaluated_now(reason)) if deny else None
-        warnings = () if deny else (messages.allowed_unchanged(endpoint.kind, reason),)
+        denial = Denial(status, common.not_evaluated_now(reason)) if deny else None
+        warnings = () if deny else (common.allowed_unchanged(endpoint.kind, reason),)
         decision = Decision((reason,), denial=denial, warnings=warnings)
         outcome = decision.under(mode, endpoint.policy)
         verdict = Evaluation(received.api_version, received.request, mode, decision, outcome, None, "error")
@@ -244,7 +244,7 @@ class Reviewer:
 
     def _evaluate_bug(self, begun: Begun, error: BaseException) -> Evaluation:
         self._observer.on_error(begun.endpoint, error)
-        reason = messages.internal_error(begun.received.request.uid)
+        reason = common.internal_error(begun.received.request.uid)
         return _evaluate_undecided(
             begun.endpoint, begun.received, _assumed_mode(begun.endpoint), reason, begun.settings
         )
@@ -313,11 +313,11 @@ def _decide(
     if received.malformed:
         return _not_evaluable(endpoint, received, where.mode, received.malformed)
     if (request.sub_resource or "") != endpoint.sub_resource:
-        reason = messages.other_subresource(request.sub_resource)
+        reason = common.other_subresource(request.sub_resource)
         return _not_evaluated(endpoint, received, Scope(where.mode, reason=reason), settings)
     view = request.object
     if view is None:
-        reason = messages.no_object(request.operation)
+        reason = common.no_object(request.operation)
         return _not_evaluated(endpoint, received, Scope(where.mode, reason=reason), settings)
     try:
         decision = endpoint.handler(view, request, facts, section)
@@ -325,10 +325,10 @@ def _decide(
         rendered = patch.render(view, outcome.changes) if outcome.changes else None
     except RecursionError:
         # Depth comes with data, never with code: here with what was read beside the object.
-        return _not_evaluable(endpoint, received, where.mode, messages.too_deep())
+        return _not_evaluable(endpoint, received, where.mode, common.too_deep())
     except TooComplex as error:
         # To ask again would not help, so a denial is about the object and not about the server.
-        return _not_evaluable(endpoint, received, where.mode, str(error), Code.TOO_COMPLEX)
+        return _not_evaluable(endpoint, received, where.mode, str(error), common.TOO_COMPLEX)
     return Evaluation(
         received.api_version, request, where.mode, decision, outcome, rendered, _label(decision, where.mode)
     )
@@ -344,9 +344,9 @@ def _label(decision: Decision, mode: Mode) -> Label:
 
 
 def _not_evaluated(endpoint: Endpoint, received: Received[Any], where: Scope, settings: Settings) -> Evaluation:
-    reason = where.reason or messages.out_of_scope()
+    reason = where.reason or common.out_of_scope()
     decision = Decision((reason,))
-    unreadable = reason.code == Code.NAMESPACE_UNREADABLE
+    unreadable = reason.code == common.NAMESPACE_UNREADABLE
     if unreadable:
         return _evaluate_undecided(endpoint, received, _assumed_mode(endpoint), reason, settings)
     outcome = decision.under(where.mode, endpoint.policy)
@@ -363,23 +363,23 @@ def _evaluate_undecided(
 ) -> Evaluation:
     """The answer where kubevirt-webhook fails, as the endpoint's ``on_error`` and its policy's failurePolicy say."""
     deny = endpoint.fails_closed(settings) and mode == names.ENFORCE
-    denial = Denial(503, messages.not_evaluated_now(reason)) if deny else None
-    warnings = () if deny else (messages.allowed_unchanged(endpoint.kind, reason),)
+    denial = Denial(503, common.not_evaluated_now(reason)) if deny else None
+    warnings = () if deny else (common.allowed_unchanged(endpoint.kind, reason),)
     decision = Decision((reason,), denial=denial, warnings=warnings)
     outcome = decision.under(mode, endpoint.policy)
     return Evaluation(received.api_version, received.request, mode, decision, outcome, None, "error")
 
 
 def _not_evaluable(
-    endpoint: Endpoint, received: Received[Any], mode: Mode, why: str, code: str = Code.INVALID_OBJECT
+    endpoint: Endpoint, received: Received[Any], mode: Mode, why: str, code: str = common.INVALID_OBJECT
 ) -> Evaluation:
     """The answer to an object that cannot be evaluated: what mutates leaves it alone, what validates denies it."""
-    reason = messages.not_evaluable(endpoint.kind, why, code)
+    reason = common.not_evaluable(endpoint.kind, why, code)
     label: Label = "error"
     if endpoint.verb == "validate":
-        decision = Decision((reason,), denial=Denial(422, messages.correct_the_object(reason)))
-        label = label if code == Code.TOO_COMPLEX else _label(decision, mode)
+        decision = Decision((reason,), denial=Denial(422, common.correct_the_object(reason)))
+        label = label if code == common.TOO_COMPLEX else _label(decision, mode)
     else:
-        decision = Decision((reason,), warnings=(messages.allowed_unchanged(endpoint.kind, reason),))
+        decision = Decision((reason,), warnings=(common.allowed_unchanged(endpoint.kind, reason),))
     outcome = decision.under(mode, endpoint.policy)
     return Evaluation(received.api_version, received.request, mode, decision, outcome, None, label)

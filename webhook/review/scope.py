@@ -14,13 +14,13 @@ import msgspec
 
 from webhook import names
 from webhook.admission.decision import Reason
+from webhook.admission.reasons import common
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, KubeVirtKey, NamespaceKey
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.names import Mode, Policy, Stage
-from webhook.review import messages
 from webhook.settings.snapshot import Settings
 
 _OBSERVED: Final = (names.WARN, names.AUDIT)
@@ -121,9 +121,9 @@ def of_namespace(
         excluded: namespaces that are always skipped; those in which KubeVirt runs are added where they are known.
     """
     if not namespace:
-        return _off(messages.no_namespace())
+        return _off(common.no_namespace())
     if namespace in excluded or _runs_kubevirt(namespace, facts):
-        return _off(messages.excluded_namespace(namespace))
+        return _off(common.excluded_namespace(namespace))
     answer = facts.get(NamespaceKey(namespace))
     scope = _scope_of(answer, policy, stage, cluster_wide)
     if scope is not None and scope.mode == names.OFF:
@@ -134,7 +134,7 @@ def of_namespace(
     if scope is not None:
         return scope
     why = answer.why if isinstance(answer, Unavailable) else "it does not exist"
-    return _off(messages.namespace_unreadable(namespace, why))
+    return _off(common.namespace_unreadable(namespace, why))
 
 
 def _scope_of(answer: Namespace | Unavailable | None, policy: Policy, stage: Stage, cluster_wide: bool) -> Scope | None:
@@ -143,7 +143,7 @@ def _scope_of(answer: Namespace | Unavailable | None, policy: Policy, stage: Sta
     label = answer.meta.label(names.policy_label(policy))
     if label is None:
         if not cluster_wide:
-            return _off(messages.not_opted_in(policy))
+            return _off(common.not_opted_in(policy))
         label = names.ENFORCE
     parameters = answer.meta.annotations or _NO_PARAMETERS
     if label == names.ENFORCE:
@@ -151,8 +151,8 @@ def _scope_of(answer: Namespace | Unavailable | None, policy: Policy, stage: Sta
     if label in _OBSERVED:
         return Scope(label, parameters)  # type: ignore[arg-type]
     if label == names.OFF:
-        return _off(messages.switched_off(policy))
-    return _off(messages.unknown_mode(policy, label))
+        return _off(common.switched_off(policy))
+    return _off(common.unknown_mode(policy, label))
 
 
 def _runs_kubevirt(namespace: str, facts: Facts) -> bool:

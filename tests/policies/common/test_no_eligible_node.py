@@ -6,7 +6,7 @@ import pytest
 
 from tests import golden_files, wording
 from tests.placement.samples import node, vmi
-from webhook.names import Code
+from webhook.admission.reasons import common
 from webhook.placement.eligibility import Eligibility
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import Migration
@@ -30,7 +30,7 @@ def test_few_classes_are_all_named() -> None:
 
     reason = no_node(found)
 
-    assert (reason.code, len(found.failures)) == (Code.NO_ELIGIBLE_NODE, 10)
+    assert (reason.code, len(found.failures)) == (common.NO_ELIGIBLE_NODE, 10)
     assert reason.text.startswith(availability(found))
     assert all(str(failure) in reason.text for failure in found.failures)
 

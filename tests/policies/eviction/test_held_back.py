@@ -6,16 +6,16 @@ import pytest
 
 from tests.builders import Json, installed
 from tests.policies.eviction.world import decide, facts, vmi
+from webhook.admission.reasons import common, eviction
 from webhook.facts import KubeVirtKey
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of
 from webhook.kubevirt.rules import rules_of
-from webhook.names import Code
 
 
 @pytest.mark.parametrize(
-    ("version", "code"), [("1.7", Code.ELIGIBLE), ("1.8", Code.HELD_BACK), ("1.9", Code.HELD_BACK)]
+    ("version", "code"), [("1.7", common.ELIGIBLE), ("1.8", eviction.HELD_BACK), ("1.9", eviction.HELD_BACK)]
 )
 @pytest.mark.parametrize(
     ("spec", "status"),
@@ -38,4 +38,4 @@ def test_a_vm_whose_migrations_kubevirt_holds_back(version: str, code: str, spec
 def test_a_completed_backup_holds_nothing_back() -> None:
     backup = {"backupName": "nightly", "completed": True}
 
-    assert decide(facts(vmi(changedBlockTracking={"backupStatus": backup}))).code == Code.ELIGIBLE
+    assert decide(facts(vmi(changedBlockTracking={"backupStatus": backup}))).code == common.ELIGIBLE

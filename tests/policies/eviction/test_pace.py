@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from tests.policies.eviction.world import NOW, migration, read, stamp
 from webhook.admission.decision import Reason
-from webhook.names import Code
+from webhook.admission.reasons import eviction as reasons
 from webhook.placement.machines import Migration, MigrationState, MigrationStatus
-from webhook.policies.eviction import messages
 from webhook.policies.eviction.pods import blackout, cool_down, too_many
 from webhook.settings.policies import DAYS
 from webhook.settings.policies import BlackoutModel as Written
@@ -96,7 +95,7 @@ def _numbers(reason: Reason | None) -> dict[str, int]:
     """The arguments of the message, found where the catalogue puts them."""
     if reason is None:
         return {}
-    assert reason.code == Code.COOL_DOWN
+    assert reason.code == reasons.COOL_DOWN
     seconds, *_, ago, rest = map(int, re.findall(r"\d+", reason.text))
     return {"seconds": seconds, "ago": ago, "left": rest}
 
@@ -133,10 +132,10 @@ class TestCoolDown:
             assert (seconds(text), left(text)) == (lasts, rest)
 
     def test_says_how_many_there_were(self) -> None:
-        assert cool_down(ended(60, 500), NOW, SETTINGS) == messages.cool_down(600, 2, 60, 540)
+        assert cool_down(ended(60, 500), NOW, SETTINGS) == reasons.cool_down(600, 2, 60, 540)
 
     def test_no_migration_ended_in_the_future(self) -> None:
-        assert cool_down(ended(-5), NOW, SETTINGS) == messages.cool_down(300, 1, 0, 305)
+        assert cool_down(ended(-5), NOW, SETTINGS) == reasons.cool_down(300, 1, 0, 305)
 
     def test_none_where_there_is_nothing_to_wait_for(self) -> None:
         assert cool_down((), NOW, SETTINGS) is None
@@ -188,9 +187,9 @@ class TestTooMany:
         [
             (0, 0, None),
             (3, 4, None),
-            (2, 0, messages.too_many(2, 2, "namespace demo")),
-            (1, 3, messages.too_many(2, 1, "namespace demo")),
-            (0, 3, messages.too_many(3, 3, "the cluster")),
+            (2, 0, reasons.too_many(2, 2, "namespace demo")),
+            (1, 3, reasons.too_many(2, 1, "namespace demo")),
+            (0, 3, reasons.too_many(3, 3, "the cluster")),
         ],
     )
     def test_counts_unfinished_evacuations(self, namespace: int, cluster: int, said: Reason | None) -> None:
@@ -207,4 +206,4 @@ class TestTooMany:
     def test_one(self) -> None:
         settings = EvictionSettings(max_per_namespace=1)
 
-        assert too_many(self.BUSY, "elsewhere", settings) == messages.too_many(1, 1, "namespace elsewhere")
+        assert too_many(self.BUSY, "elsewhere", settings) == reasons.too_many(1, 1, "namespace elsewhere")

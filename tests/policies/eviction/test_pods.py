@@ -24,18 +24,18 @@ from tests.policies.eviction.world import (
     vmi,
 )
 from tests.policies.migration.world import FOO, NODES, ONE_DEVICE, node, requesting
+from webhook.admission.reasons import common
+from webhook.admission.reasons import eviction as reasons
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of
 from webhook.kubevirt.rules import rules_of
-from webhook.names import Code
 from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, UNFINISHED, VMIS, Evacuee, Vmi
 from webhook.placement.requirements import Allocatable, Origin, Uncordoned
-from webhook.policies.common import messages as common
 from webhook.policies.common import migration_targets
-from webhook.policies.eviction import messages, pods
+from webhook.policies.eviction import pods
 from webhook.settings.snapshot import WEEK, Blackout
 
 ALWAYS = (Blackout("every day from 00:00 to 24:00 UTC", ((0, WEEK),)),)
@@ -49,7 +49,7 @@ class TestAllowed:
     def test_where_the_vm_can_go(self) -> None:
         decision = decide(facts())
 
-        assert (decision.code, decision.denial, decision.warnings) == (Code.ELIGIBLE, None, ())
+        assert (decision.code, decision.denial, decision.warnings) == (common.ELIGIBLE, None, ())
         assert decision.notes == {"eligible-nodes": "2"}
         assert decision.reasons == (common.eligible(2, 4),)
         assert decision.details == {
@@ -59,31 +59,31 @@ class TestAllowed:
         }
 
     def test_drains_are_not_looked_at(self) -> None:
-        assert decide({}, json.loads(CAPTURE.read_bytes())).code == Code.OTHER_REQUESTER
-        assert decide({}, review(by=None)).code == Code.OTHER_REQUESTER
-        assert decide({}, review(by="somebody")).code == Code.OTHER_REQUESTER
-        assert decide({}, review(), requesters=()).code == Code.OTHER_REQUESTER
-        assert decide({}, review(operation="UPDATE")).code == Code.OTHER_OPERATION
+        assert decide({}, json.loads(CAPTURE.read_bytes())).code == reasons.OTHER_REQUESTER
+        assert decide({}, review(by=None)).code == reasons.OTHER_REQUESTER
+        assert decide({}, review(by="somebody")).code == reasons.OTHER_REQUESTER
+        assert decide({}, review(), requesters=()).code == reasons.OTHER_REQUESTER
+        assert decide({}, review(operation="UPDATE")).code == common.OTHER_OPERATION
 
     def test_other_requesters_may_be_named(self) -> None:
-        assert decide(facts(), review(by="balancer"), requesters=("balancer",)).code == Code.ELIGIBLE
+        assert decide(facts(), review(by="balancer"), requesters=("balancer",)).code == common.ELIGIBLE
 
     def test_kubevirts_own(self) -> None:
-        assert decide(facts(**HOPELESS), review(user=CONTROLLER)).code == Code.BY_KUBEVIRT
+        assert decide(facts(**HOPELESS), review(user=CONTROLLER)).code == common.BY_KUBEVIRT
         elsewhere = "system:serviceaccount:cnv:kubevirt-controller"
-        assert decide({}, review(user=elsewhere), kubevirt_namespace="cnv").code == Code.BY_KUBEVIRT
+        assert decide({}, review(user=elsewhere), kubevirt_namespace="cnv").code == common.BY_KUBEVIRT
 
     @pytest.mark.parametrize(
         ("its_pod", "code"),
         [
-            (pod(phase="Succeeded"), Code.POD_OVER),
-            (pod(phase="Failed"), Code.POD_OVER),
-            (pod(app="hotplug-disk"), Code.NOT_LAUNCHER),
-            (pod(ownerReferences=[]), Code.NO_VMI_OWNER),
-            (pod(deletionTimestamp="2026-11-21T12:00:00Z"), Code.BEING_DELETED),
+            (pod(phase="Succeeded"), reasons.POD_OVER),
+            (pod(phase="Failed"), reasons.POD_OVER),
+            (pod(app="hotplug-disk"), common.NOT_LAUNCHER),
+            (pod(ownerReferences=[]), common.NO_VMI_OWNER),
+            (pod(deletionTimestamp="2026-11-21T12:00:00Z"), common.BEING_DELETED),
             # A target pod, or the source pod that a migration has left behind.
-            (pod(node="node-b1"), Code.NOT_THE_CURRENT_POD),
-            (pod(node=""), Code.NOT_THE_CURRENT_POD),
+            (pod(node="node-b1"), reasons.NOT_THE_CURRENT_POD),
+            (pod(node=""), reasons.NOT_THE_CURRENT_POD),
         ],
     )
     def test_pods_that_carry_no_vm_to_be_moved(self, its_pod: Json, code: str) -> None:
@@ -91,7 +91,7 @@ class TestAllowed:
             decision = decide(facts(vmi(strategy), its_pod, **HOPELESS), blackouts=ALWAYS)
             assert (decision.code, decision.denial, decision.warnings) == (code, None, ())
 
-    @pytest.mark.parametrize(("key", "code"), [(THE_POD, Code.POD_NOT_FOUND), (THE_VMI, Code.VMI_NOT_FOUND)])
+    @pytest.mark.parametrize(("key", "code"), [(THE_POD, reasons.POD_NOT_FOUND), (THE_VMI, common.VMI_NOT_FOUND)])
     def test_what_is_gone_is_left_to_kubevirt(self, key: Any, code: str) -> None:
         decision = decide(facts(**HOPELESS) | {key: None})
 
@@ -101,30 +101,30 @@ class TestAllowed:
         other = vmi()
         other["metadata"]["uid"] = "another"
 
-        assert decide(facts(other, **HOPELESS)).code == Code.VMI_REPLACED
+        assert decide(facts(other, **HOPELESS)).code == common.VMI_REPLACED
 
     def test_a_vmi_that_runs_nowhere_yet(self) -> None:
         waiting = vmi()
         del waiting["status"]
 
         for its_status in ({}, {"status": {"nodeName": ""}}, {"status": {"nodeName": None}}):
-            assert decide(facts(waiting | its_status, pod(node=""), **HOPELESS)).code == Code.NOT_THE_CURRENT_POD
+            assert decide(facts(waiting | its_status, pod(node=""), **HOPELESS)).code == reasons.NOT_THE_CURRENT_POD
 
     def test_a_vmi_that_is_being_deleted(self) -> None:
         ending = vmi()
         ending["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
 
-        assert decide(facts(ending, **HOPELESS)).code == Code.BEING_DELETED
+        assert decide(facts(ending, **HOPELESS)).code == common.BEING_DELETED
 
     @pytest.mark.parametrize(
         ("found", "code"),
         [
-            (vmi("External"), Code.EXTERNAL),
-            (vmi("LiveMigrateTomorrow"), Code.UNKNOWN_STRATEGY),
-            (vmi("LiveMigrate", "False"), Code.NOT_MIGRATABLE),
-            (vmi("LiveMigrate", None), Code.NOT_MIGRATABLE),
-            (vmi("LiveMigrate", "Unknown"), Code.NOT_MIGRATABLE),
-            (vmi(evacuationNodeName="node-a1"), Code.EVACUATING),
+            (vmi("External"), reasons.EXTERNAL),
+            (vmi("LiveMigrateTomorrow"), reasons.UNKNOWN_STRATEGY),
+            (vmi("LiveMigrate", "False"), reasons.NOT_MIGRATABLE),
+            (vmi("LiveMigrate", None), reasons.NOT_MIGRATABLE),
+            (vmi("LiveMigrate", "Unknown"), reasons.NOT_MIGRATABLE),
+            (vmi(evacuationNodeName="node-a1"), reasons.EVACUATING),
         ],
     )
     def test_what_kubevirt_or_others_answer_better(self, found: Json, code: str) -> None:
@@ -136,32 +136,32 @@ class TestAllowed:
     def test_a_vm_that_is_being_migrated(self, phase: str) -> None:
         running = facts(nodes=CORDONED, migrations=[migration(), migration(phase, None)])
 
-        assert decide(running, blackouts=ALWAYS).code == Code.EVACUATING
+        assert decide(running, blackouts=ALWAYS).code == reasons.EVACUATING
 
     def test_a_cluster_without_kubevirt(self) -> None:
-        assert decide(facts(vmi(None)) | {KubeVirtKey(): None}).code == Code.KUBEVIRT_ABSENT
+        assert decide(facts(vmi(None)) | {KubeVirtKey(): None}).code == common.KUBEVIRT_ABSENT
 
 
 class TestGoesDown:
     @pytest.mark.parametrize(
         ("found", "why"),
         [
-            (vmi("None"), messages.strategy_none()),
-            (vmi(None), messages.strategy_none()),
-            (vmi("LiveMigrateIfPossible", "False"), messages.strategy_if_possible()),
-            (vmi("LiveMigrateIfPossible", None), messages.strategy_if_possible()),
+            (vmi("None"), reasons.strategy_none()),
+            (vmi(None), reasons.strategy_none()),
+            (vmi("LiveMigrateIfPossible", "False"), reasons.strategy_if_possible()),
+            (vmi("LiveMigrateIfPossible", None), reasons.strategy_if_possible()),
         ],
     )
     def test_is_warned_about_and_never_refused(self, found: Json, why: str) -> None:
         decision = decide(facts(found, **HOPELESS), blackouts=ALWAYS)
 
-        assert (decision.code, decision.denial) == (Code.WILL_STOP, None)
-        assert decision.warnings == (messages.will_stop("demo/web01", why),)
+        assert (decision.code, decision.denial) == (reasons.WILL_STOP, None)
+        assert decision.warnings == (reasons.will_stop("demo/web01", why),)
 
     def test_the_clusters_strategy_counts_only_where_the_vm_has_none(self) -> None:
-        assert decide(facts(vmi(None), strategy="LiveMigrate")).code == Code.ELIGIBLE
-        assert decide(facts(vmi(None), strategy="External")).code == Code.EXTERNAL
-        assert decide(facts(vmi("None"), strategy="LiveMigrate")).code == Code.WILL_STOP
+        assert decide(facts(vmi(None), strategy="LiveMigrate")).code == common.ELIGIBLE
+        assert decide(facts(vmi(None), strategy="External")).code == reasons.EXTERNAL
+        assert decide(facts(vmi("None"), strategy="LiveMigrate")).code == reasons.WILL_STOP
 
 
 class TestDenied:
@@ -172,14 +172,14 @@ class TestDenied:
         found["spec"]["domain"] |= devices
         decision = decide(known | requesting() | {THE_VMI: msgspec.convert(found, Vmi)})
 
-        assert decision.code == Code.NO_ELIGIBLE_NODE
+        assert decision.code == common.NO_ELIGIBLE_NODE
         assert decision.denial
         assert f"2 node(s) {Allocatable(Origin.RESOURCES, FOO, 1).lacking}" in decision.denial.message
 
     def test_no_eligible_node(self) -> None:
         decision = decide(facts(nodes=CORDONED))
 
-        assert decision.code == Code.NO_ELIGIBLE_NODE
+        assert decision.code == common.NO_ELIGIBLE_NODE
         assert decision.denial
         # The present node is out for its own reason, too.
         cordoned = Uncordoned(Origin.CORDONED, ()).lacking
@@ -208,23 +208,23 @@ class TestDenied:
 
         decision = decide(known)
 
-        assert decision.code == Code.NAME_TOO_LONG
+        assert decision.code == reasons.NAME_TOO_LONG
         assert decision.denial
         assert decision.denial.message == migration_targets.name_problem(long)
 
     def test_blackout(self) -> None:
         decision = decide(facts(), blackouts=ALWAYS)
 
-        assert decision.code == Code.BLACKOUT
+        assert decision.code == reasons.BLACKOUT
         assert decision.denial
-        assert decision.denial.message == messages.blackout(ALWAYS[0].text).text
+        assert decision.denial.message == reasons.blackout(ALWAYS[0].text).text
 
     def test_cooling_down(self) -> None:
         decision = decide(facts(migrations=[migration("Failed", 60)]))
 
-        assert decision.code == Code.COOL_DOWN
+        assert decision.code == reasons.COOL_DOWN
         assert decision.denial
-        assert decision.denial.message == messages.cool_down(300, 1, 60, 240).text
+        assert decision.denial.message == reasons.cool_down(300, 1, 60, 240).text
 
     @pytest.mark.parametrize(
         ("cap", "key"),
@@ -237,8 +237,8 @@ class TestDenied:
             settings: dict[str, Any] = {cap: allowed}
             return decide(busy, **settings).code
 
-        assert code(1) == Code.TOO_MANY_EVACUATIONS
-        assert code(2) == Code.ELIGIBLE
+        assert code(1) == reasons.TOO_MANY_EVACUATIONS
+        assert code(2) == common.ELIGIBLE
 
     def test_other_vms_migrations_neither_cool_nor_hold(self) -> None:
         others = [
@@ -248,10 +248,10 @@ class TestDenied:
             migration("Running", None, namespace="elsewhere"),
         ]
 
-        assert decide(facts(migrations=others)).code == Code.ELIGIBLE
+        assert decide(facts(migrations=others)).code == common.ELIGIBLE
 
     def test_the_one_node_that_is_left_suffices(self) -> None:
-        assert decide(facts(nodes=[*CORDONED, NODES[2]])).code == Code.ELIGIBLE
+        assert decide(facts(nodes=[*CORDONED, NODES[2]])).code == common.ELIGIBLE
 
 
 CLUSTER = ListKey(UNFINISHED, "")
@@ -289,30 +289,30 @@ class TestForged:
         key = ObjectKey(EVACUEES, "mallory", "x")
         world = facts() | evacuating("mallory", "x") | {key: vmi}
 
-        assert decide(world, max_per_cluster=1).code == Code.ELIGIBLE
+        assert decide(world, max_per_cluster=1).code == common.ELIGIBLE
 
     def test_what_kubevirt_says_counts(self) -> None:
         world = facts() | evacuating("drained", "x")
 
-        assert decide(world, max_per_cluster=1).code == Code.TOO_MANY_EVACUATIONS
+        assert decide(world, max_per_cluster=1).code == reasons.TOO_MANY_EVACUATIONS
 
     def test_a_vm_counts_once_however_many_migrations_it_has(self) -> None:
         world = facts() | evacuating("mallory", "x", "x", "x")
 
-        assert decide(world, max_per_cluster=2).code == Code.ELIGIBLE
+        assert decide(world, max_per_cluster=2).code == common.ELIGIBLE
 
     @pytest.mark.parametrize(
         ("version", "configuration", "code"),
         [
-            ("1.9", {}, Code.ELIGIBLE),
-            ("1.8", {}, Code.TOO_MANY_EVACUATIONS),
-            ("1.8", {"developerConfiguration": {"featureGates": ["MigrationPriorityQueue"]}}, Code.ELIGIBLE),
+            ("1.9", {}, common.ELIGIBLE),
+            ("1.8", {}, reasons.TOO_MANY_EVACUATIONS),
+            ("1.8", {"developerConfiguration": {"featureGates": ["MigrationPriorityQueue"]}}, common.ELIGIBLE),
             (
                 "1.6",
                 {"developerConfiguration": {"featureGates": ["MigrationPriorityQueue"]}},
-                Code.TOO_MANY_EVACUATIONS,
+                reasons.TOO_MANY_EVACUATIONS,
             ),
-            ("1.8", {"migrations": {"parallelMigrationsPerCluster": 6}}, Code.ELIGIBLE),
+            ("1.8", {"migrations": {"parallelMigrationsPerCluster": 6}}, common.ELIGIBLE),
         ],
     )
     def test_without_a_queue_no_more_are_seen_than_run_at_once(
@@ -330,7 +330,7 @@ class TestForged:
         world = {key: value for key, value in (facts() | evacuating("a", "x")).items() if key != XS}
         assert XS not in world
 
-        assert decide(world, max_per_cluster=2, max_per_namespace=2).code == Code.ELIGIBLE
+        assert decide(world, max_per_cluster=2, max_per_namespace=2).code == common.ELIGIBLE
 
     def test_reads_are_bounded_and_forged_migrations_leave_others_their_place(self) -> None:
         forged = evacuating("mallory", *(f"vm-{number}" for number in range(1000)))
@@ -348,7 +348,7 @@ class TestForged:
         known._known = CountingFacts(known._known)
         code = decide_with(known, max_per_cluster=5).code
 
-        assert code == Code.TOO_MANY_EVACUATIONS
+        assert code == reasons.TOO_MANY_EVACUATIONS
         assert len({key for key in asked if isinstance(key, ObjectKey) and key.resource is EVACUEES}) <= 42
 
     def test_those_that_only_kubevirt_can_have_made_come_first(self) -> None:
@@ -363,14 +363,14 @@ class TestForged:
         large = facts() | {CLUSTER: Unavailable("too large")}
         decision = decide(large, max_per_cluster=1)
 
-        assert [reason.code for reason in decision.reasons] == [Code.ELIGIBLE, Code.LOOKUP_FAILED]
+        assert [reason.code for reason in decision.reasons] == [common.ELIGIBLE, common.LOOKUP_FAILED]
         assert decision.denial is None
         (warning,) = decision.warnings
-        assert warning.code == Code.LOOKUP_FAILED
+        assert warning.code == common.LOOKUP_FAILED
         assert "maxPerCluster" in warning.text
         own = evacuating("demo", "other", key=ListKey(UNFINISHED, "demo"))
         capped = decide(large | own, max_per_cluster=1, max_per_namespace=1)
-        assert capped.code == Code.TOO_MANY_EVACUATIONS
+        assert capped.code == reasons.TOO_MANY_EVACUATIONS
         assert decide(large | {NodesKey(): facts(nodes=CORDONED)[NodesKey()]}, max_per_cluster=1).denial
 
 
@@ -378,6 +378,6 @@ class TestForged:
 def test_what_can_not_be_read_allows_the_eviction(key: Any) -> None:
     decision = decide(facts(vmi(None), strategy="LiveMigrate") | {key: Unavailable("no answer")})
 
-    assert (decision.code, decision.denial) == (Code.LOOKUP_FAILED, None)
+    assert (decision.code, decision.denial) == (common.LOOKUP_FAILED, None)
     assert decision.warnings == decision.reasons
     assert decision.warnings[0].text.endswith("no answer")

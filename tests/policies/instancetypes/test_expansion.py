@@ -24,12 +24,11 @@ from tests.policies.instancetypes.world import (
     revision,
     vm,
 )
+from webhook.admission.reasons import instancetypes as reasons
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of
 from webhook.kubevirt.rules import rules_of
-from webhook.names import Code
-from webhook.policies.instancetypes import messages
 
 
 class TestExpansion:
@@ -40,7 +39,7 @@ class TestExpansion:
         decision = decide(obj, facts(WORLD), **BOTH, expand=True)
 
         got = applied(obj, decision)["spec"]
-        assert decision.code == Code.EXPANDED
+        assert decision.code == reasons.EXPANDED
         assert not {"instancetype", "preference"} & set(got)
         assert got["template"]["spec"]["domain"]["memory"] == {"guest": "4Gi"}
         assert got["template"]["spec"]["domain"]["cpu"] == {"sockets": 2, "cores": 1, "threads": 1}
@@ -71,7 +70,7 @@ class TestExpansion:
 
         assert not decision.changes
         assert [warning.code for warning in decision.warnings] == [decision.code]
-        assert decision.code == (Code.NOT_INFERRED if "inferFromVolume" in given_ else Code.DENIED)
+        assert decision.code == (reasons.NOT_INFERRED if "inferFromVolume" in given_ else reasons.DENIED)
 
     @pytest.mark.parametrize(
         ("spec", "settings"),
@@ -90,7 +89,7 @@ class TestExpansion:
         decision = decide(vm(**spec), world, expand=True, **settings)
         validated = decide(vm(**spec), world, verb="validate", **settings)
 
-        assert (decision.code, decision.changes, decision.warnings) == (Code.DENIED, (), ())
+        assert (decision.code, decision.changes, decision.warnings) == (reasons.DENIED, (), ())
         assert validated.denial
 
     def test_an_architecture_that_comes_from_a_volume_is_not_frozen(self) -> None:
@@ -99,10 +98,10 @@ class TestExpansion:
 
         decision = decide(obj, facts(WORLD), expand=True)
 
-        assert (decision.code, decision.changes) == (Code.NOT_INFERRED, ())
-        assert decision.warnings == (messages.not_expanded_architecture(),)
+        assert (decision.code, decision.changes) == (reasons.NOT_INFERRED, ())
+        assert decision.warnings == (reasons.not_expanded_architecture(),)
         obj["spec"]["template"]["spec"]["architecture"] = "arm64"
-        assert decide(obj, facts(WORLD), expand=True).code == Code.EXPANDED
+        assert decide(obj, facts(WORLD), expand=True).code == reasons.EXPANDED
 
     def test_the_storage_class_that_kubevirt_fills_in_at_admission(self) -> None:
         world = facts([preference("fast", volumes={"preferredStorageClassName": "fast"})])
@@ -137,7 +136,7 @@ class TestReleases:
     def test_of_one_that_is_too_old_nothing_is_changed(self, old: Json | None) -> None:
         decision = decide(vm(), self.world("1.5", *WORLD), old, **BOTH)
 
-        assert (decision.code, decision.changes, decision.denial) == (Code.KUBEVIRT_TOO_OLD, (), None)
+        assert (decision.code, decision.changes, decision.denial) == (reasons.KUBEVIRT_TOO_OLD, (), None)
         assert decision.warnings
 
     def test_a_default_that_kubevirt_1_6_has_given_a_kind_is_still_ours(self) -> None:
@@ -149,11 +148,11 @@ class TestReleases:
 
         decision = decide(sized, self.world("1.6", *WORLD), given, **BOTH)
 
-        assert decision.code == Code.DEFAULT_WITHDRAWN
+        assert decision.code == reasons.DEFAULT_WITHDRAWN
         assert changes(decision)["spec", "instancetype"] is None
 
     def test_what_fits_one_release_does_not_fit_another(self) -> None:
         hotplug = vm({"memory": {"maxGuest": "16Gi"}})
 
-        assert decide(hotplug, self.world("1.7", *WORLD), **BOTH).code == Code.DEFAULTS_INJECTED
+        assert decide(hotplug, self.world("1.7", *WORLD), **BOTH).code == reasons.DEFAULTS_INJECTED
         assert "memory" in decide(hotplug, self.world("1.6", *WORLD), **BOTH).warnings[0].text

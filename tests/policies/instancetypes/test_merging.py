@@ -24,7 +24,7 @@ from tests.policies.instancetypes.world import (
     revision,
     vm,
 )
-from webhook.names import Code
+from webhook.admission.reasons import common, instancetypes
 
 CHOICES: Any = st.fixed_dictionaries({part: st.sampled_from(options) for part, options in OPTIONS.items()})
 
@@ -76,7 +76,7 @@ class TestMerging:
 
         decision = decide(new, facts(self.OBJECTS), self.OLD)
 
-        assert (decision.code, decision.warnings) == (Code.DEFAULT_WITHDRAWN, ())
+        assert (decision.code, decision.warnings) == (instancetypes.DEFAULT_WITHDRAWN, ())
         assert changes(decision) == {("spec", "instancetype"): {"name": "big"}, IT_MARK: None}
 
     def test_the_very_name_of_the_default_too(self) -> None:
@@ -128,13 +128,13 @@ class TestMerging:
     def test_a_name_that_is_none_is_left_to_the_api_server(self, name: Any) -> None:
         new = self.merged(name=name)
 
-        assert decide(new, facts(), self.OLD).code in (Code.INVALID_OBJECT, Code.OWNER_REMOVED_INSTANCETYPE)
+        assert decide(new, facts(), self.OLD).code in (common.INVALID_OBJECT, instancetypes.OWNER_REMOVED_INSTANCETYPE)
 
     @pytest.mark.parametrize("given", ["own", [], 5, True])
     def test_a_matcher_of_another_type_is_left_to_the_api_server(self, given: Any) -> None:
         new = vm(annotations={IT_MARK[2]: OWN_MARK}, instancetype=given)
 
-        assert decide(new, facts(), self.OLD).code == Code.INVALID_OBJECT
+        assert decide(new, facts(), self.OLD).code == common.INVALID_OBJECT
 
     def test_without_its_mark_a_matcher_was_written_anew(self) -> None:
         new = vm(instancetype={**OWN, "name": "big"})
@@ -152,7 +152,7 @@ class TestMerging:
         restored = decide(self.merged(revisionName="r1"), facts(objects), self.OLD)
 
         assert changes(named)["spec", "instancetype"] == {"name": "big"}
-        assert (restored.code, restored.changes) == (Code.UNCHANGED, ())
+        assert (restored.code, restored.changes) == (instancetypes.UNCHANGED, ())
 
     def test_what_is_left_of_ours_without_a_name_is_nothing(self) -> None:
         new = vm(annotations={IT_MARK[2]: OWN_MARK}, instancetype={"kind": "VirtualMachineInstancetype"})
@@ -160,7 +160,7 @@ class TestMerging:
         decision = decide(new, facts(), self.OLD)
 
         assert changes(decision) == {("spec", "instancetype"): None}
-        assert decision.reasons[0].code == Code.OWNER_REMOVED_INSTANCETYPE
+        assert decision.reasons[0].code == instancetypes.OWNER_REMOVED_INSTANCETYPE
 
     def test_a_mark_that_a_manifest_declares_stays(self) -> None:
         new = declared(self.merged(name="big"), "instancetype", "name")

@@ -28,7 +28,7 @@ from tests.policies.instancetypes.world import (
     revision,
     vm,
 )
-from webhook.names import Code
+from webhook.admission.reasons import common, instancetypes
 
 
 class TestWhatIsPutBack:
@@ -39,7 +39,7 @@ class TestWhatIsPutBack:
 
         decision = decide(new, facts(WORLD), self.OLD)
 
-        assert (decision.code, changes(decision)) == (Code.DEFAULTS_PRESERVED, INJECTED)
+        assert (decision.code, changes(decision)) == (instancetypes.DEFAULTS_PRESERVED, INJECTED)
         assert applied(new, decision)["metadata"]["annotations"]["pool"] == "x"
 
     def test_what_is_put_back_is_what_was_there(self) -> None:
@@ -73,7 +73,7 @@ class TestWhatIsPutBack:
     def test_an_owner_who_now_says_a_size_means_it(self) -> None:
         decision = decide(vm({"cpu": {"cores": 4}}), facts(WORLD), self.OLD)
 
-        assert (decision.code, decision.changes) == (Code.SIZED, ())
+        assert (decision.code, decision.changes) == (instancetypes.SIZED, ())
 
     def test_a_preference_beside_a_size_stays_whatever_the_scope_is_now(self) -> None:
         old = vm({"cpu": {"cores": 2}}, annotations={PREF_MARK[2]: FEDORA_MARK}, preference=FEDORA)
@@ -96,7 +96,7 @@ class TestWhatIsPutBack:
     def test_nothing_new_is_ever_added(self) -> None:
         decision = decide(vm(runStrategy="Halted"), facts(WORLD), vm(), **BOTH)
 
-        assert (decision.code, decision.changes) == (Code.NOTHING_TO_PRESERVE, ())
+        assert (decision.code, decision.changes) == (common.NOTHING_TO_PRESERVE, ())
 
     def test_a_changed_default_does_not_reach_old_vms(self) -> None:
         decision = decide(vm(runStrategy="Halted"), facts(WORLD), self.OLD, default_instancetype="u1.large")
@@ -116,7 +116,7 @@ class TestWhatIsPutBack:
 
         decision = decide(merged, facts(WORLD), self.OLD)
 
-        assert decision.code == Code.DEFAULT_WITHDRAWN
+        assert decision.code == instancetypes.DEFAULT_WITHDRAWN
         got = applied(merged, decision)
         assert got["spec"]["instancetype"] == {"inferFromVolume": "root"}
         assert set(got["metadata"]["annotations"]) == {PREF_MARK[2]}
@@ -129,7 +129,7 @@ class TestWhatIsPutBack:
         assert not decide(merged, facts(WORLD), old).changes
 
     def test_an_unchanged_spec_is_not_looked_at(self) -> None:
-        assert decide(self.OLD, {}, self.OLD).code == Code.UNCHANGED
+        assert decide(self.OLD, {}, self.OLD).code == instancetypes.UNCHANGED
 
     def test_a_crash_by_update_is_refused(self) -> None:
         crashing = preference("crash", cpu={"preferredCPUFeatures": [{"name": "vmx"}]})
@@ -145,7 +145,7 @@ class TestGivingWay:
 
         decision = decide(new, facts(WORLD), OURS)
 
-        assert decision.code == Code.DEFAULT_WITHDRAWN
+        assert decision.code == instancetypes.DEFAULT_WITHDRAWN
         assert changes(decision) == GONE | PREFERENCE_GONE
         assert len(decision.warnings) == 1
 
@@ -167,7 +167,7 @@ class TestGivingWay:
 
         assert changes(decision) == GONE
         assert "nodeSelector" in decision.warnings[0].text
-        assert decision.reasons[-1].code == Code.UNSIZED
+        assert decision.reasons[-1].code == instancetypes.UNSIZED
 
     def test_what_did_not_fit_before_is_not_the_owners_doing(self) -> None:
         demanding = preference(requirements={"cpu": {"guest": 64}})
@@ -184,7 +184,7 @@ class TestGivingWay:
         new = vm(annotations={IT_MARK[2]: SMALL_MARK}, instancetype=SMALL, runStrategy="Halted")
         old = vm(annotations={IT_MARK[2]: SMALL_MARK}, instancetype=SMALL)
 
-        assert decide(new, facts(), old).code == Code.UNCHANGED
+        assert decide(new, facts(), old).code == instancetypes.UNCHANGED
 
     def test_what_a_manifest_declares_is_the_owners_and_stays(self) -> None:
         new = vm({"memory": {"guest": "8Gi"}}, annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=FEDORA)
@@ -219,7 +219,7 @@ class TestGivingWay:
         )
         world = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
 
-        assert decide(new, world, OURS).code == Code.LOOKUP_FAILED
+        assert decide(new, world, OURS).code == common.LOOKUP_FAILED
 
 
 class TestSize:
@@ -237,7 +237,7 @@ class TestSize:
     def test_it_warns(self, old: Json) -> None:
         decision = decide(vm({"cpu": {"cores": 2}}), facts(WORLD), old)
 
-        assert (decision.code, decision.changes, len(decision.warnings)) == (Code.UNSIZED, (), 1)
+        assert (decision.code, decision.changes, len(decision.warnings)) == (instancetypes.UNSIZED, (), 1)
 
     @pytest.mark.parametrize(
         ("old", "new"),
@@ -278,25 +278,25 @@ class TestExpanded:
     def test_both_are_put_back(self, managers: tuple[str, ...]) -> None:
         decision = decide(vm(runStrategy="Halted"), facts(WORLD), self.expanded(*managers))
 
-        assert (decision.code, changes(decision)) == (Code.DEFAULTS_PRESERVED, INJECTED)
+        assert (decision.code, changes(decision)) == (instancetypes.DEFAULTS_PRESERVED, INJECTED)
         assert not decision.warnings
 
     @pytest.mark.parametrize("managers", [("kubectl-edit",), ("virt-controller", "flux")])
     def test_a_size_that_its_owner_wrote_is_none_of_ours(self, managers: tuple[str, ...]) -> None:
         decision = decide(vm(runStrategy="Halted"), facts(WORLD), self.expanded(*managers))
 
-        assert (decision.code, decision.changes) == (Code.UNSIZED, ())
+        assert (decision.code, decision.changes) == (instancetypes.UNSIZED, ())
 
     def test_while_the_marks_stay_nothing_was_overwritten(self) -> None:
         new = self.expanded()
         new["spec"]["runStrategy"] = "Halted"
 
-        assert decide(new, facts(WORLD), self.expanded()).code == Code.NOTHING_TO_PRESERVE
+        assert decide(new, facts(WORLD), self.expanded()).code == common.NOTHING_TO_PRESERVE
 
     def test_an_overwrite_that_says_a_size_gets_neither(self) -> None:
         decision = decide(vm({"memory": {"guest": "1Gi"}}), facts(WORLD), self.expanded())
 
-        assert (decision.code, decision.changes) == (Code.SIZED, ())
+        assert (decision.code, decision.changes) == (instancetypes.SIZED, ())
 
     def test_a_preference_alone_was_not_expanded(self) -> None:
         old = self.expanded(annotations={PREF_MARK[2]: FEDORA_MARK})
@@ -306,4 +306,4 @@ class TestExpanded:
     def test_a_mark_that_names_nothing_is_none(self) -> None:
         old = self.expanded(annotations={IT_MARK[2]: "any thing"})
 
-        assert decide(vm(), facts(WORLD), old).code == Code.UNSIZED
+        assert decide(vm(), facts(WORLD), old).code == instancetypes.UNSIZED

@@ -22,8 +22,8 @@ from tests.policies.instancetypes.world import (
     vm,
 )
 from webhook.admission.decision import Decision, Reason
-from webhook.names import Code
-from webhook.policies.instancetypes import messages
+from webhook.admission.reasons import common
+from webhook.admission.reasons import instancetypes as reasons
 
 WORLD = [instancetype(), preference()]
 MISSING = ("VirtualMachineClusterInstancetype", "u1.gone")
@@ -39,12 +39,12 @@ def evaluate(obj: Json, world: dict[Any, object] | None = None, old: Json | None
 
 
 def test_a_vm_that_fits() -> None:
-    assert evaluate(vm(instancetype=SMALL, preference={"name": "fedora"})).code == Code.VALID
+    assert evaluate(vm(instancetype=SMALL, preference={"name": "fedora"})).code == reasons.VALID
 
 
 def test_a_vm_without_matchers_is_not_looked_at() -> None:
-    assert evaluate(vm(), {}).code == Code.NO_MATCHER
-    assert evaluate(vm(instancetype=None), {}).code == Code.NO_MATCHER
+    assert evaluate(vm(), {}).code == reasons.NO_MATCHER
+    assert evaluate(vm(instancetype=None), {}).code == reasons.NO_MATCHER
 
 
 def test_conflicts_in_kubevirts_order_and_words() -> None:
@@ -94,7 +94,7 @@ def test_what_is_not_there(matcher: Json, said: str, found_later: bool, missing:
 
     decision = evaluate(vm(instancetype=matcher), world, missing=missing)
 
-    assert decision.code == Code.MISSING
+    assert decision.code == reasons.MISSING
     if denied:
         assert decision.denial
         assert decision.denial.message == said
@@ -103,7 +103,7 @@ def test_what_is_not_there(matcher: Json, said: str, found_later: bool, missing:
         assert cause.reason == ("FieldValueNotFound" if found_later else "FieldValueInvalid")
     else:
         assert not decision.denial
-        assert decision.warnings == messages.missing([(said, found_later)])
+        assert decision.warnings == reasons.missing([(said, found_later)])
         assert said in decision.warnings[0].text
 
 
@@ -114,7 +114,7 @@ def test_who_runs_into_a_default_is_told_how_to_get_rid_of_it(mark: str, ours: b
     decision = evaluate(now, facts(WORLD), vm(instancetype=SMALL, annotations={IT_MARK[2]: mark}))
 
     assert decision.denial
-    way_out = Reason(Code.DENIED, messages.way_out_at_update({"instancetype": SMALL_MARK}))
+    way_out = Reason(reasons.DENIED, reasons.way_out_at_update({"instancetype": SMALL_MARK}))
     assert decision.warnings == ((way_out,) if ours else ())
 
 
@@ -140,7 +140,7 @@ def test_whoever_runs_into_defaults_is_told_which_of_them_stand_in_the_way(
     decision = evaluate(vm(domain, annotations=marks, **matchers), world, before)
 
     assert decision.denial
-    assert decision.warnings == ((Reason(Code.DENIED, messages.way_out_at_update(said)),) if said else ())
+    assert decision.warnings == ((Reason(reasons.DENIED, reasons.way_out_at_update(said)),) if said else ())
 
 
 def test_no_way_out_is_one_on_which_kubevirt_would_crash() -> None:
@@ -165,7 +165,7 @@ def test_a_new_vm_that_a_default_does_not_fit_is_told_what_to_do_then() -> None:
     decision = evaluate(vm(instancetype=SMALL, preference={"name": "fedora"}, annotations=marks), world)
 
     assert decision.denial
-    assert decision.warnings == (Reason(Code.DENIED, messages.way_out_at_create(SMALL_MARK)),)
+    assert decision.warnings == (Reason(reasons.DENIED, reasons.way_out_at_create(SMALL_MARK)),)
 
 
 @pytest.mark.parametrize(("missing", "denied"), [("warn", False), ("deny", True)])
@@ -173,11 +173,11 @@ def test_a_new_vm_that_a_default_does_not_fit_is_told_what_to_do_then() -> None:
 def test_a_matcher_that_was_inferred_from_an_empty_label(given: Json, missing: str, denied: bool) -> None:
     decision = evaluate(vm(instancetype=given), facts(), missing=missing)
 
-    said = messages.names_nothing("instancetype", "instancetype.kubevirt.io/default-instancetype")
-    assert decision.code == Code.MISSING
+    said = reasons.names_nothing("instancetype", "instancetype.kubevirt.io/default-instancetype")
+    assert decision.code == reasons.MISSING
     assert (decision.denial is not None) == denied
     assert said in decision.reasons[0].text
-    assert denied or decision.warnings == messages.missing([(said, False)])
+    assert denied or decision.warnings == reasons.missing([(said, False)])
 
 
 def test_a_refusal_shows_a_long_allow_list_only_in_part() -> None:
@@ -201,7 +201,7 @@ def test_a_missing_preference_beside_a_conflict() -> None:
 
 
 def test_what_is_to_be_inferred_is_not_missing() -> None:
-    assert evaluate(vm(instancetype={"inferFromVolume": "root"}), facts(), missing="deny").code == Code.VALID
+    assert evaluate(vm(instancetype={"inferFromVolume": "root"}), facts(), missing="deny").code == reasons.VALID
 
 
 class TestUpdates:
@@ -210,7 +210,7 @@ class TestUpdates:
     def test_what_was_admitted_once_stays_editable(self) -> None:
         new = vm({"cpu": {"cores": 1}}, instancetype=SMALL, runStrategy="Halted")
 
-        assert evaluate(new, {}, self.OLD).code == Code.UNCHANGED
+        assert evaluate(new, {}, self.OLD).code == reasons.UNCHANGED
 
     def test_a_changed_template_is_judged(self) -> None:
         assert evaluate(vm({"cpu": {"cores": 2}}, instancetype=SMALL), old=self.OLD).denial
@@ -252,7 +252,7 @@ class TestUpdates:
         dying = vm({"cpu": {"cores": 2}}, instancetype=SMALL)
         dying["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
-        assert evaluate(dying, {}, self.OLD).code == Code.BEING_DELETED
+        assert evaluate(dying, {}, self.OLD).code == common.BEING_DELETED
 
 
 class TestAllowList:
@@ -275,7 +275,7 @@ class TestAllowList:
 
         assert bool(decision.denial) is denied
         if decision.denial:
-            assert (decision.code, decision.denial.code) == (Code.NOT_ALLOWED, 403)
+            assert (decision.code, decision.denial.code) == (reasons.NOT_ALLOWED, 403)
             assert decision.denial.causes[0].field == "spec.instancetype.name"
 
     def test_the_list_is_about_instancetypes(self) -> None:
@@ -289,7 +289,7 @@ class TestAllowList:
 
         decision = evaluate(vm(instancetype=matcher), world, allowed=("u1.small",))
 
-        assert decision.code == Code.NOT_ALLOWED
+        assert decision.code == reasons.NOT_ALLOWED
         assert decision.denial
 
     @pytest.mark.parametrize("kind", [{}, {"kind": "Nonsense"}])
@@ -306,14 +306,14 @@ class TestAllowList:
         large["spec"]["template"]["metadata"] = {"annotations": {str(number): "" for number in range(5001)}}
 
         assert [evaluate(large, allowed=(name,)).code for name in ("u1.large", "u1.small")] == [
-            Code.NOT_ALLOWED,
-            Code.INVALID_OBJECT,
+            reasons.NOT_ALLOWED,
+            common.INVALID_OBJECT,
         ]
 
     def test_a_kind_that_is_none_is_missing(self) -> None:
         decision = evaluate(vm(instancetype={"name": "x", "kind": "Foo"}), allowed=("u1.small",))
 
-        assert (decision.code, decision.denial) == (Code.MISSING, None)
+        assert (decision.code, decision.denial) == (reasons.MISSING, None)
 
 
 def test_what_can_not_be_read_is_admitted_with_a_warning() -> None:
@@ -321,7 +321,7 @@ def test_what_can_not_be_read_is_admitted_with_a_warning() -> None:
 
     decision = evaluate(vm(instancetype=SMALL), world, missing="deny")
 
-    assert (decision.code, decision.denial, len(decision.warnings)) == (Code.LOOKUP_FAILED, None, 1)
+    assert (decision.code, decision.denial, len(decision.warnings)) == (common.LOOKUP_FAILED, None, 1)
 
 
 def test_what_can_not_be_read_is_denied_where_the_admin_wants_it_so() -> None:
@@ -330,7 +330,7 @@ def test_what_can_not_be_read_is_denied_where_the_admin_wants_it_so() -> None:
     decision = evaluate(vm(instancetype=SMALL), world, failure_policy="Fail")
 
     assert decision.denial
-    assert (decision.code, decision.denial.code, decision.warnings) == (Code.LOOKUP_FAILED, 503, ())
+    assert (decision.code, decision.denial.code, decision.warnings) == (common.LOOKUP_FAILED, 503, ())
 
 
 @pytest.mark.parametrize("matcher", [5, "u1.small", [], {"name": 5}, {"name": "u1.small", "revisionName": {}}])
@@ -338,7 +338,7 @@ def test_a_matcher_that_can_not_be_read_is_denied(matcher: Any) -> None:
     decision = evaluate(vm(instancetype=matcher), allowed=("u1.large",))
 
     assert decision.denial
-    assert (decision.code, decision.denial.code) == (Code.INVALID_OBJECT, 422)
+    assert (decision.code, decision.denial.code) == (common.INVALID_OBJECT, 422)
     assert [cause.field for cause in decision.denial.causes] == ["spec.instancetype"]
 
 
@@ -355,5 +355,5 @@ def test_what_a_sender_claims_as_status_is_not_believed() -> None:
 
 
 def test_malformed_and_switched_off() -> None:
-    assert evaluate(vm({"cpu": 1}, instancetype=SMALL)).code == Code.INVALID_OBJECT
-    assert evaluate(vm(instancetype=SMALL), {}, virtual_machines=False).code == Code.DISABLED
+    assert evaluate(vm({"cpu": 1}, instancetype=SMALL)).code == common.INVALID_OBJECT
+    assert evaluate(vm(instancetype=SMALL), {}, virtual_machines=False).code == common.DISABLED

@@ -22,9 +22,9 @@ from tests.policies.instancetypes.world import (
     vmi,
 )
 from webhook import names
+from webhook.admission.reasons import common
+from webhook.admission.reasons import instancetypes as reasons
 from webhook.kubevirt.config import ClusterConfig
-from webhook.names import Code
-from webhook.policies.instancetypes import messages
 
 BOTH: dict[str, Any] = {"default_instancetype": "u1.small", "default_preference": "fedora"}
 WORLD = [instancetype(), preference()]
@@ -50,7 +50,7 @@ class TestWhatIsFilled:
 
         got = applied(obj, decision)
         domain = got["spec"]["domain"]
-        assert decision.code == Code.APPLIED
+        assert decision.code == reasons.APPLIED
         assert domain["cpu"] == {"sockets": 2, "cores": 1, "threads": 1}
         assert domain["memory"] == {"guest": "4Gi"}
         assert domain["devices"]["disks"] == [{"name": "root", "disk": {"bus": "virtio"}}]
@@ -140,25 +140,25 @@ class TestWhatIsFilled:
     def test_a_preference_of_a_sized_vmi_only_where_the_scope_is_all(self) -> None:
         sized = vmi({"cpu": {"cores": 2}})
 
-        assert decide(sized, facts(WORLD), **BOTH).code == Code.SIZED
+        assert decide(sized, facts(WORLD), **BOTH).code == reasons.SIZED
         assert set(decide(sized, facts(WORLD), **BOTH, preference_scope="all").notes) == {"preference"}
 
 
 class TestWhatIsNot:
     def test_vmis_of_vms(self) -> None:
-        assert decide(vmi(owner=OF_VM, annotations=ASKED), {}, **BOTH).code == Code.OWNED_BY_A_VM
+        assert decide(vmi(owner=OF_VM, annotations=ASKED), {}, **BOTH).code == reasons.OWNED_BY_A_VM
 
     def test_a_vm_that_is_no_controller_stands_behind_nothing(self) -> None:
-        assert decide(vmi(owner={**OF_VM, "controller": False}), facts(WORLD), **BOTH).code == Code.APPLIED
+        assert decide(vmi(owner={**OF_VM, "controller": False}), facts(WORLD), **BOTH).code == reasons.APPLIED
 
     def test_without_wish_or_default(self) -> None:
-        assert decide(vmi(), {}).code == Code.NO_DEFAULTS
+        assert decide(vmi(), {}).code == reasons.NO_DEFAULTS
 
     def test_switches_and_opting_out(self) -> None:
         off = {"kubevirt-webhook.github.io/instancetypes": "off"}
 
-        assert decide(vmi(), {}, **BOTH, virtual_machine_instances=False).code == Code.DISABLED
-        assert decide(vmi(annotations=off), {}, **BOTH).code == Code.OWNER_OPTED_OUT
+        assert decide(vmi(), {}, **BOTH, virtual_machine_instances=False).code == common.DISABLED
+        assert decide(vmi(annotations=off), {}, **BOTH).code == common.OWNER_OPTED_OUT
 
     def test_an_empty_wish_declines(self) -> None:
         obj = vmi(annotations={"kubevirt-webhook.github.io/instancetype": ""})
@@ -172,7 +172,7 @@ class TestWhatIsNot:
 
         decision = decide(filled, {}, **BOTH)
 
-        assert (decision.code, decision.changes, decision.denial) == (Code.ALREADY_APPLIED, (), None)
+        assert (decision.code, decision.changes, decision.denial) == (reasons.ALREADY_APPLIED, (), None)
 
     def test_a_default_that_conflicts_is_left_out_with_a_warning(self) -> None:
         world = facts([instancetype(nodeSelector={"a": "b"}), preference()])
@@ -183,7 +183,7 @@ class TestWhatIsNot:
         assert set(decision.notes) == {"preference"}
         assert ("spec", "domain", "memory") not in changes(decision)
         why = "VMI conflicts with instancetype spec in fields: [spec.nodeSelector]"
-        assert decision.warnings == (messages.vmi_default_unusable("instancetype", "u1.small", why),)
+        assert decision.warnings == (reasons.vmi_default_unusable("instancetype", "u1.small", why),)
 
     def test_defaults_of_which_none_fits(self) -> None:
         picky = preference(requirements={"architecture": "s390x"})
@@ -191,9 +191,9 @@ class TestWhatIsNot:
 
         decision = decide(vmi(nodeSelector={"c": "d"}), world, **BOTH)
 
-        assert (decision.code, decision.changes) == (Code.DEFAULT_UNUSABLE, ())
+        assert (decision.code, decision.changes) == (reasons.DEFAULT_UNUSABLE, ())
         conflict, unmet = decision.warnings
-        assert conflict.code == unmet.code == Code.DEFAULT_UNUSABLE
+        assert conflict.code == unmet.code == reasons.DEFAULT_UNUSABLE
         assert '"u1.small"' in conflict.text
         assert "spec.nodeSelector" in conflict.text
         # Each default with its own reason, not with the other's.
@@ -216,8 +216,8 @@ class TestWhatIsNot:
     def test_a_default_that_is_none(self, text: str) -> None:
         decision = decide(vmi(), facts(WORLD), default_instancetype=text)
 
-        assert (decision.code, decision.changes) == (Code.DEFAULT_UNUSABLE, ())
-        assert [warning.code for warning in decision.warnings] == [Code.DEFAULT_UNUSABLE]
+        assert (decision.code, decision.changes) == (reasons.DEFAULT_UNUSABLE, ())
+        assert [warning.code for warning in decision.warnings] == [reasons.DEFAULT_UNUSABLE]
         assert names.DEFAULT_INSTANCETYPE_ANNOTATION in decision.warnings[0].text
 
     def test_a_default_that_is_missing_or_not_allowed(self) -> None:
@@ -228,20 +228,20 @@ class TestWhatIsNot:
 
         assert [set(decision.notes) for decision in (missing, not_allowed)] == [{"preference"}, {"preference"}]
         assert '"u1.small" not found' in missing.warnings[0].text
-        why = messages.not_allowed(SMALL_MARK, "demo", "cx1.*")
-        assert not_allowed.warnings == (messages.vmi_default_unusable("instancetype", "u1.small", why),)
+        why = reasons.not_allowed(SMALL_MARK, "demo", "cx1.*")
+        assert not_allowed.warnings == (reasons.vmi_default_unusable("instancetype", "u1.small", why),)
 
     def test_what_can_not_be_read(self) -> None:
         world = facts(unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
 
         decision = decide(vmi(annotations=ASKED), world | facts([preference()], unreadable=[]) | world)
 
-        assert (decision.code, decision.denial, len(decision.warnings)) == (Code.LOOKUP_FAILED, None, 1)
+        assert (decision.code, decision.denial, len(decision.warnings)) == (common.LOOKUP_FAILED, None, 1)
 
     def test_malformed_vmis_are_left_to_the_api_server(self) -> None:
         decision = decide(vmi({"cpu": []}), facts(WORLD), **BOTH)
 
-        assert (decision.code, decision.changes) == (Code.INVALID_OBJECT, ())
+        assert (decision.code, decision.changes) == (common.INVALID_OBJECT, ())
 
 
 class TestWhatIsRefused:
@@ -271,7 +271,7 @@ class TestWhatIsRefused:
         decision = decide(vmi(annotations=ASKED), facts(WORLD), allowed=("cx1.*",))
 
         assert decision.denial
-        assert (decision.code, decision.denial.code) == (Code.NOT_ALLOWED, 403)
+        assert (decision.code, decision.denial.code) == (reasons.NOT_ALLOWED, 403)
 
     def test_nonsense(self) -> None:
         decision = decide(vmi(annotations={"kubevirt-webhook.github.io/instancetype": "Foo/bar"}), facts())

@@ -26,18 +26,18 @@ from tests.policies.instancetypes.world import (
     preset,
     vm,
 )
+from webhook.admission.reasons import common
+from webhook.admission.reasons import instancetypes as reasons
 from webhook.errors import Unavailable
 from webhook.facts import NotRead
 from webhook.kubevirt.config import ClusterConfig
-from webhook.names import Code
-from webhook.policies.instancetypes import messages
 
 
 class TestCreate:
     def test_a_vm_that_says_nothing_gets_both_defaults(self) -> None:
         decision = decide(vm(), facts(WORLD), **BOTH)
 
-        assert (decision.code, changes(decision)) == (Code.DEFAULTS_INJECTED, INJECTED)
+        assert (decision.code, changes(decision)) == (reasons.DEFAULTS_INJECTED, INJECTED)
         assert decision.notes == {"instancetype": SMALL_MARK, "preference": FEDORA_MARK}
         assert not decision.warnings
         got = applied(vm(), decision)
@@ -50,7 +50,7 @@ class TestCreate:
         assert [getattr(key, "name", "") for key in missing.value.keys] == ["u1.small", "fedora"]
 
     def test_without_defaults_nothing_is_looked_up(self) -> None:
-        assert decide(vm(), facts()).code == Code.NO_DEFAULTS
+        assert decide(vm(), facts()).code == reasons.NO_DEFAULTS
 
     @pytest.mark.parametrize(
         ("text", "kind", "namespace"),
@@ -86,7 +86,7 @@ class TestCreate:
     def test_a_sized_vm_gets_neither(self, domain: Json) -> None:
         decision = decide(vm(domain), facts(WORLD), **BOTH)
 
-        assert (decision.code, decision.changes, decision.warnings) == (Code.SIZED, (), ())
+        assert (decision.code, decision.changes, decision.warnings) == (reasons.SIZED, (), ())
 
     @pytest.mark.parametrize(
         "domain",
@@ -119,7 +119,7 @@ class TestCreate:
 
         decision = decide(vm(instancetype=given_), world, default_instancetype="u1.small")
 
-        assert (decision.code, decision.changes) == (Code.OWNER_CHOSE_INSTANCETYPE, ())
+        assert (decision.code, decision.changes) == (reasons.OWNER_CHOSE_INSTANCETYPE, ())
 
     def test_an_empty_matcher_is_one_and_null_is_none(self) -> None:
         assert changes(decide(vm(instancetype=None, preference=None), facts(WORLD), **BOTH)) == INJECTED
@@ -148,7 +148,7 @@ class TestCreate:
         decision = decide(vm(instancetype={"inferFromVolume": "root"}), world, default_preference="fedora")
 
         assert not decision.changes
-        why = messages.default_conflicts("preference", FEDORA_MARK, messages.inferred_conflict())
+        why = reasons.default_conflicts("preference", FEDORA_MARK, reasons.inferred_conflict())
         assert decision.warnings == (why,)
 
     def test_whatever_an_inferred_preference_asks_for_a_vm_of_a_size_offers_more(self) -> None:
@@ -162,7 +162,7 @@ class TestCreate:
 
         decision = decide(obj, facts([instancetype(ioThreadsPolicy="shared")]), default_instancetype="u1.small")
 
-        assert (decision.code, decision.changes) == (Code.DEFAULT_CONFLICTS, ())
+        assert (decision.code, decision.changes) == (reasons.DEFAULT_CONFLICTS, ())
         assert "spec.template.spec.domain.ioThreadsPolicy" in decision.warnings[0].text
 
     @pytest.mark.parametrize("place", ["labels", "annotations"])
@@ -170,7 +170,7 @@ class TestCreate:
         obj = vm()
         obj["metadata"][place] = {"kubevirt-webhook.github.io/instancetypes": "off"}
 
-        assert decide(obj, facts(), **BOTH).code == Code.OWNER_OPTED_OUT
+        assert decide(obj, facts(), **BOTH).code == common.OWNER_OPTED_OUT
 
     @pytest.mark.parametrize(("scope", "left"), [("unsized", set()), ("all", {("spec", "preference"), PREF_MARK})])
     def test_what_a_preset_says_is_a_size(self, scope: str, left: set[Any]) -> None:
@@ -180,14 +180,14 @@ class TestCreate:
         decision = decide(obj, facts(WORLD, presets=[preset()]), **BOTH, preference_scope=scope)
 
         assert set(changes(decision)) == left
-        assert Code.SIZED in [reason.code for reason in decision.reasons]
+        assert reasons.SIZED in [reason.code for reason in decision.reasons]
         assert changes(decide(vm(), facts(WORLD, presets=[preset()]), **BOTH)) == INJECTED
 
     def test_presets_that_can_not_be_read_keep_no_default_away(self) -> None:
         decision = decide(vm(), facts(WORLD, presets=Unavailable("forbidden")), **BOTH)
 
         assert changes(decision) == INJECTED
-        assert [warning.code for warning in decision.warnings] == [Code.LOOKUP_FAILED]
+        assert [warning.code for warning in decision.warnings] == [common.LOOKUP_FAILED]
         assert "forbidden" in decision.warnings[0].text
 
     def test_a_mark_without_its_matcher_says_that_the_owner_removed_it(self) -> None:
@@ -195,13 +195,13 @@ class TestCreate:
 
         decision = decide(restored, facts(WORLD), default_instancetype="u1.small")
 
-        assert (decision.code, decision.changes) == (Code.OWNER_REMOVED_INSTANCETYPE, ())
+        assert (decision.code, decision.changes) == (reasons.OWNER_REMOVED_INSTANCETYPE, ())
 
     @pytest.mark.parametrize("text", ["u1 small", "/u1", "Foo/u1", "u1/", "VirtualMachinePreference/u1"])
     def test_a_default_that_is_none(self, text: str) -> None:
         decision = decide(vm(), facts(), default_instancetype=text)
 
-        assert (decision.code, decision.changes) == (Code.DEFAULT_UNUSABLE, ())
+        assert (decision.code, decision.changes) == (reasons.DEFAULT_UNUSABLE, ())
         assert "kubevirt-webhook.github.io/default-instancetype" in decision.warnings[0].text
 
     def test_a_default_that_does_not_exist(self) -> None:
@@ -210,27 +210,27 @@ class TestCreate:
         decision = decide(vm(), world, **BOTH)
 
         assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
-        assert decision.warnings == (messages.default_missing("instancetype", SMALL_MARK),)
+        assert decision.warnings == (reasons.default_missing("instancetype", SMALL_MARK),)
 
     def test_a_default_that_is_not_allowed(self) -> None:
         decision = decide(vm(), facts(WORLD), **BOTH, allowed=("cx1.*",))
 
         assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
-        why = messages.not_allowed(SMALL_MARK, "demo", "cx1.*")
-        assert decision.warnings == (messages.default_unusable("instancetype", why),)
+        why = reasons.not_allowed(SMALL_MARK, "demo", "cx1.*")
+        assert decision.warnings == (reasons.default_unusable("instancetype", why),)
 
     def test_a_default_that_can_not_be_read(self) -> None:
         world = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
 
         decision = decide(vm(), world, **BOTH)
 
-        assert (decision.code, decision.changes) == (Code.LOOKUP_FAILED, ())
+        assert (decision.code, decision.changes) == (common.LOOKUP_FAILED, ())
         assert "no answer in time" in decision.warnings[0].text
 
     def test_an_unreadable_configuration(self) -> None:
         decision = decide(vm(), facts(WORLD, configuration=Unavailable("not listed")), **BOTH)
 
-        assert (decision.code, decision.changes) == (Code.LOOKUP_FAILED, ())
+        assert (decision.code, decision.changes) == (common.LOOKUP_FAILED, ())
 
     def test_a_cluster_without_kubevirt_has_its_defaults(self) -> None:
         assert changes(decide(vm(), facts(WORLD, configuration=None), **BOTH)) == INJECTED
@@ -262,7 +262,7 @@ class TestCreate:
 
         decision = decide(vm(), world, default_preference="fedora")
 
-        assert (decision.code, decision.changes) == (Code.DEFAULT_CONFLICTS, ())
+        assert (decision.code, decision.changes) == (reasons.DEFAULT_CONFLICTS, ())
 
     def test_an_architecture_that_comes_from_a_volume_can_not_be_required(self) -> None:
         templates = [{"metadata": {"name": "root"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "fedora"}}}]
@@ -271,7 +271,7 @@ class TestCreate:
         decision = decide(vm(dataVolumeTemplates=templates), world, **BOTH)
 
         assert set(changes(decision)) == {("spec", "instancetype"), IT_MARK}
-        why = messages.default_conflicts("preference", FEDORA_MARK, messages.architecture_conflict())
+        why = reasons.default_conflicts("preference", FEDORA_MARK, reasons.architecture_conflict())
         assert decision.warnings == (why,)
         assert changes(decide(vm(), world, **BOTH)) == INJECTED
 
@@ -296,7 +296,7 @@ class TestCreate:
         decision = decide(vm(preference={"name": "crash"}), facts([crashing]))
 
         assert decision.denial
-        assert (decision.code, decision.denial.code) == (Code.DENIED, 422)
+        assert (decision.code, decision.denial.code) == (reasons.DENIED, 422)
         assert decision.denial.causes[0].field == "spec.preference"
 
     def test_a_division_by_zero_is_refused(self) -> None:
@@ -317,12 +317,12 @@ class TestCreate:
     def test_malformed_vms_are_left_to_the_api_server(self) -> None:
         decision = decide(vm({"cpu": {"sockets": "two"}}), facts(WORLD), **BOTH)
 
-        assert (decision.code, decision.changes) == (Code.INVALID_OBJECT, ())
+        assert (decision.code, decision.changes) == (common.INVALID_OBJECT, ())
         assert "spec.template.spec.domain.cpu.sockets" in decision.warnings[0].text
 
     def test_vms_that_are_being_deleted_and_switches(self) -> None:
         dying = vm()
         dying["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
-        assert decide(dying, {}, **BOTH).code == Code.BEING_DELETED
-        assert decide(vm(), {}, **BOTH, virtual_machines=False).code == Code.DISABLED
+        assert decide(dying, {}, **BOTH).code == common.BEING_DELETED
+        assert decide(vm(), {}, **BOTH, virtual_machines=False).code == common.DISABLED

@@ -16,12 +16,12 @@ from tests.builders import CONTROLLER, Json
 from tests.policies.migration.target_pods import patched, pod, terms
 from tests.policies.migration.world import AMD, INTEL, decide, facts, migration
 from webhook.admission.decision import Decision
+from webhook.admission.reasons import common
+from webhook.admission.reasons import migration as reasons
 from webhook.errors import Unavailable
 from webhook.facts import ObjectKey
 from webhook.k8s.types.selectors import Expression, Term
-from webhook.names import Code
 from webhook.placement.machines import MIGRATIONS, VMIS, Migration
-from webhook.policies.migration import messages
 
 PLACE = "mutate/migration/pods"
 
@@ -50,7 +50,7 @@ def evaluate(
 def test_a_pod_without_affinity_gets_a_term() -> None:
     decision = evaluate(pod(), {"zone": "b"})
 
-    assert decision.code == Code.CONSTRAINED
+    assert decision.code == reasons.CONSTRAINED
     assert terms(pod(), decision) == [{"matchExpressions": [B]}]
     assert decision.notes == {"added-node-selector": "zone=b"}
 
@@ -70,8 +70,8 @@ def test_what_matches_nothing_goes_on_matching_nothing(given_: Any) -> None:
     decision = evaluate(pod(given_), {"zone": "b"})
 
     assert (decision.code, decision.reasons[0].text) == (
-        Code.ALREADY_CONSTRAINED,
-        messages.already_constrained("zone=b").text,
+        reasons.ALREADY_CONSTRAINED,
+        reasons.already_constrained("zone=b").text,
     )
 
 
@@ -81,7 +81,7 @@ def test_a_key_that_kubevirt_has_dropped_holds() -> None:
     assert terms(obj, evaluate(obj, {"zone": "b"})) == [{"matchExpressions": [B]}]
     ignored = evaluate(obj, {"zone": "b"}, collision="ignore")
     assert not ignored.changes
-    assert ignored.reasons[0] == messages.already_constrained("")
+    assert ignored.reasons[0] == reasons.already_constrained("")
 
 
 def test_keys_that_agree_hold_with_collisions_ignored_too() -> None:
@@ -114,19 +114,21 @@ def test_pods_that_are_none_of_ours() -> None:
     del source["metadata"]["annotations"]
     del foreign["metadata"]["labels"]["kubevirt.io"]
 
-    assert evaluate(source, {"zone": "b"}).code == Code.NOT_A_TARGET
-    assert evaluate(foreign, {"zone": "b"}).code == Code.NOT_LAUNCHER
-    assert evaluate(pod(), {"zone": "b"}, user="mallory").code == Code.NOT_CREATED_BY_KUBEVIRT
-    assert evaluate(pod(), None).code == Code.NO_ADDED_SELECTOR
-    assert evaluate(pod(uid="another"), {"zone": "b"}).code == Code.MIGRATION_NOT_FOUND
+    assert evaluate(source, {"zone": "b"}).code == reasons.NOT_A_TARGET
+    assert evaluate(foreign, {"zone": "b"}).code == common.NOT_LAUNCHER
+    assert evaluate(pod(), {"zone": "b"}, user="mallory").code == common.NOT_CREATED_BY_KUBEVIRT
+    assert evaluate(pod(), None).code == reasons.NO_ADDED_SELECTOR
+    assert evaluate(pod(uid="another"), {"zone": "b"}).code == reasons.MIGRATION_NOT_FOUND
 
 
-@pytest.mark.parametrize(("answer", "code"), [(None, Code.MIGRATION_NOT_FOUND), (Unavailable("x"), Code.LOOKUP_FAILED)])
+@pytest.mark.parametrize(
+    ("answer", "code"), [(None, reasons.MIGRATION_NOT_FOUND), (Unavailable("x"), common.LOOKUP_FAILED)]
+)
 def test_migrations_that_can_not_be_read(answer: object, code: str) -> None:
     decision = evaluate(pod(), {"zone": "b"}, world=facts() | {ObjectKey(MIGRATIONS, "demo", "m1"): answer})
 
     assert (decision.code, decision.changes) == (code, ())
-    assert bool(decision.warnings) == (code == Code.LOOKUP_FAILED)
+    assert bool(decision.warnings) == (code == common.LOOKUP_FAILED)
 
 
 def test_what_is_added_holds_though_the_guards_are_not_known() -> None:
@@ -136,8 +138,8 @@ def test_what_is_added_holds_though_the_guards_are_not_known() -> None:
     decision = evaluate(obj, {AMD: "true", "zone": "b"}, world=unread)
 
     assert [expression["key"] for expression in terms(obj, decision)[0]["matchExpressions"]] == [AMD, "zone"]
-    assert [reason.code for reason in decision.reasons] == [Code.CONSTRAINED, Code.LOOKUP_FAILED]
-    assert [warning.code for warning in decision.warnings] == [Code.LOOKUP_FAILED]
+    assert [reason.code for reason in decision.reasons] == [reasons.CONSTRAINED, common.LOOKUP_FAILED]
+    assert [warning.code for warning in decision.warnings] == [common.LOOKUP_FAILED]
     assert "VirtualMachineInstance demo/web01" in decision.warnings[0].text
     assert decision.warnings[0].text.endswith("no answer")
 

@@ -20,14 +20,13 @@ from tests.policies.migration.world import (
     requesting,
     vmi,
 )
+from webhook.admission.reasons import common
+from webhook.admission.reasons import migration as reasons
 from webhook.errors import Unavailable
 from webhook.facts import NodesKey, ObjectKey
 from webhook.k8s.types.selectors import Expression
-from webhook.names import Code
 from webhook.placement.machines import VMIS
 from webhook.placement.requirements import Allocatable, Contradiction, Elsewhere, Label, Origin, Uncordoned
-from webhook.policies.common import messages as common
-from webhook.policies.migration import messages
 from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED
 
 B = {"zone": "b"}
@@ -39,18 +38,18 @@ class TestEligible:
     def test_a_selector_that_fits(self) -> None:
         decision = decide(migration(B), facts())
 
-        assert (decision.code, decision.denial, decision.warnings) == (Code.ELIGIBLE, None, ())
+        assert (decision.code, decision.denial, decision.warnings) == (common.ELIGIBLE, None, ())
         assert decision.notes == {"eligible-nodes": "1"}
         assert decision.reasons == (common.eligible(1, 4),)
 
     @pytest.mark.parametrize("added", [None, {}])
     def test_without_a_selector_nothing_is_looked_at(self, added: Any) -> None:
-        assert decide(migration(added), {}).code == Code.NO_ADDED_SELECTOR
+        assert decide(migration(added), {}).code == reasons.NO_ADDED_SELECTOR
 
     def test_a_vmi_that_is_gone_is_left_to_kubevirt(self) -> None:
         world = facts() | {ObjectKey(VMIS, "demo", "web01"): None}
 
-        assert (decide(migration(B), world).code, decide(migration(B), world).denial) == (Code.VMI_NOT_FOUND, None)
+        assert (decide(migration(B), world).code, decide(migration(B), world).denial) == (common.VMI_NOT_FOUND, None)
 
 
 class TestSelector:
@@ -59,7 +58,7 @@ class TestSelector:
         decision = decide(migration(added), {})
 
         assert decision.denial
-        assert (decision.code, decision.denial.code) == (Code.SELECTOR_INVALID, 422)
+        assert (decision.code, decision.denial.code) == (reasons.SELECTOR_INVALID, 422)
         assert [cause.field for cause in decision.denial.causes] == ["spec.addedNodeSelector"]
 
     def test_every_mistake_is_told(self) -> None:
@@ -80,7 +79,7 @@ class TestSelector:
         decision = decide(migration({f"key-{number}": "x" for number in range(MAX_ADDED + 1)}), {})
 
         assert decision.denial
-        assert (decision.code, decision.denial.code) == (Code.SELECTOR_INVALID, 422)
+        assert (decision.code, decision.denial.code) == (reasons.SELECTOR_INVALID, 422)
         assert [cause.field for cause in decision.denial.causes] == ["spec.addedNodeSelector"]
         assert str(MAX_ADDED) in decision.denial.message
 
@@ -89,7 +88,7 @@ class TestSelector:
         decision = decide(migration({key: "true"}), facts())
 
         assert decision.denial
-        assert (decision.code, decision.denial.code) == (Code.RESERVED_KEYS, 403)
+        assert (decision.code, decision.denial.code) == (reasons.RESERVED_KEYS, 403)
         assert key in decision.denial.message
 
     def test_reserved_keys_may_be_allowed_but_never_widen(self) -> None:
@@ -101,9 +100,9 @@ class TestSelector:
     def test_the_sending_side_ignores_it(self) -> None:
         obj = migration(B, sendTo={"migrationID": "x", "connectURL": "y"})
 
-        assert decide(obj, {}).code == Code.ON_SENDING_SIDE
+        assert decide(obj, {}).code == reasons.ON_SENDING_SIDE
         local = migration(B, sendTo={"migrationID": "x", "connectURL": "y"}, receive={"migrationID": "x"})
-        assert decide(local, facts()).code == Code.ELIGIBLE
+        assert decide(local, facts()).code == common.ELIGIBLE
 
     @pytest.mark.parametrize("name", ["kubevirt-evacuation-x", "kubevirt-workload-update-x"])
     def test_names_of_kubevirts_own_migrations(self, name: str) -> None:
@@ -113,7 +112,7 @@ class TestSelector:
         decision = decide(obj, {})
 
         assert decision.denial
-        assert (decision.code, decision.denial.causes[0].field) == (Code.RESERVED_NAME, "metadata.name")
+        assert (decision.code, decision.denial.causes[0].field) == (reasons.RESERVED_NAME, "metadata.name")
 
 
 class TestResourcesOfTheTarget:
@@ -126,13 +125,13 @@ class TestResourcesOfTheTarget:
         decision = decide(migration(self.ANYWHERE), self.WORLD)
 
         assert decision.denial
-        assert (decision.code, decision.denial.code) == (Code.NO_ELIGIBLE_NODE, 403)
+        assert (decision.code, decision.denial.code) == (common.NO_ELIGIBLE_NODE, 403)
         assert f"2 node(s) {Allocatable(Origin.RESOURCES, FOO, 1).lacking}" in decision.denial.message
 
     def test_a_migration_as_it_comes_is_only_warned_about(self) -> None:
         decision = decide(migration(), self.WORLD, "mutate/migration/virtualmachineinstancemigrations")
 
-        assert (decision.code, decision.denial, len(decision.warnings)) == (Code.NO_ELIGIBLE_NODE, None, 1)
+        assert (decision.code, decision.denial, len(decision.warnings)) == (common.NO_ELIGIBLE_NODE, None, 1)
 
     def test_memory_that_no_other_node_has(self) -> None:
         nodes = [*ONE_DEVICE, offering("node-b2", "b", **{FOO: "1"})]
@@ -151,19 +150,19 @@ class TestCollision:
         decision = decide(migration(B), self.WORLD)
 
         assert decision.denial
-        assert (decision.code, decision.denial.code) == (Code.SELECTOR_CONFLICT, 403)
+        assert (decision.code, decision.denial.code) == (reasons.SELECTOR_CONFLICT, 403)
         b, a = (Expression.equals("zone", value) for value in "ba")
         conflict = Contradiction((Label(Origin.ADDED, b), Label(Origin.VM, a)))
-        assert decision.reasons == (messages.selector_conflict([conflict], common.eligible(0, 4).text),)
+        assert decision.reasons == (reasons.selector_conflict([conflict], common.eligible(0, 4).text),)
 
     def test_may_only_be_warned_about(self) -> None:
         decision = decide(migration(B), self.WORLD, collision="warn")
 
-        assert (decision.code, decision.denial) == (Code.SELECTOR_CONFLICT, None)
-        assert [reason.code for reason in decision.reasons] == [Code.SELECTOR_CONFLICT, Code.NO_ELIGIBLE_NODE]
+        assert (decision.code, decision.denial) == (reasons.SELECTOR_CONFLICT, None)
+        assert [reason.code for reason in decision.reasons] == [reasons.SELECTOR_CONFLICT, common.NO_ELIGIBLE_NODE]
         b, a = (Expression.equals("zone", value) for value in "ba")
         conflict = Contradiction((Label(Origin.ADDED, b), Label(Origin.VM, a)))
-        assert decision.warnings == (messages.pending(Code.SELECTOR_CONFLICT, str(conflict)),)
+        assert decision.warnings == (reasons.pending(reasons.SELECTOR_CONFLICT, str(conflict)),)
 
     def test_may_be_left_to_kubevirt(self) -> None:
         decision = decide(migration(B), self.WORLD, collision="ignore")
@@ -178,13 +177,13 @@ class TestCollision:
         decision = decide(migration(B), world, collision="ignore")
 
         assert decision.denial
-        assert decision.code == Code.NO_ELIGIBLE_NODE
+        assert decision.code == common.NO_ELIGIBLE_NODE
         assert "zone=b" not in decision.denial.message
 
     def test_what_kubevirt_does_not_drop_is_not_ignored(self) -> None:
         added = {"kubernetes.io/hostname": "node-a1"}
 
-        assert decide(migration(added), facts(), collision="ignore").code == Code.NO_ELIGIBLE_NODE
+        assert decide(migration(added), facts(), collision="ignore").code == common.NO_ELIGIBLE_NODE
 
     def test_with_the_node_affinity(self) -> None:
         terms = [{"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["b"]}]}]
@@ -192,7 +191,7 @@ class TestCollision:
 
         decision = decide(migration(B), facts(vmi(affinity=affinity)))
 
-        assert (decision.code, decision.denial is None) == (Code.SELECTOR_CONFLICT, False)
+        assert (decision.code, decision.denial is None) == (reasons.SELECTOR_CONFLICT, False)
 
     def test_with_the_present_node(self) -> None:
         hostname: Any = {"kubernetes.io/hostname": "host-1"}
@@ -203,14 +202,14 @@ class TestCollision:
         decision = decide(migration({"kubernetes.io/hostname": "host-1"}), facts(there, nodes))
 
         assert decision.denial
-        assert decision.code == Code.SELECTOR_CONFLICT
+        assert decision.code == reasons.SELECTOR_CONFLICT
         assert Elsewhere(Origin.SOURCE_NODE, "ip-10-0-0-1").clause in decision.denial.message
         assert common.eligible(0, 5).text in decision.denial.message
 
     def test_a_vm_that_contradicts_itself_is_not_the_migrations_fault(self) -> None:
         pinned = facts(vmi({"kubernetes.io/hostname": "node-a1"}))
 
-        assert decide(migration({"zone": "a"}), pinned).code == Code.NO_ELIGIBLE_NODE
+        assert decide(migration({"zone": "a"}), pinned).code == common.NO_ELIGIBLE_NODE
 
 
 class TestNoNode:
@@ -218,7 +217,7 @@ class TestNoNode:
         decision = decide(migration({"zone": "c"}), facts())
 
         assert decision.denial
-        assert decision.code == Code.NO_ELIGIBLE_NODE
+        assert decision.code == common.NO_ELIGIBLE_NODE
         assert decision.denial.message.startswith(f"{common.eligible(0, 4).text}: 4 node(s) {LACKING_C}")
         assert "node-a1" not in decision.denial.message
 
@@ -259,7 +258,7 @@ class TestNoNode:
         decision = decide(migration(B), facts(nodes=[]))
 
         assert decision.denial
-        assert decision.code == Code.NO_ELIGIBLE_NODE
+        assert decision.code == common.NO_ELIGIBLE_NODE
         assert decision.denial.message.startswith(common.eligible(0, 0).text)
 
     @pytest.mark.parametrize(("setting", "warned"), [("warn", 1), ("ignore", 0)])
@@ -273,10 +272,10 @@ class TestNoNode:
         decision = decide(migration(B), facts() | {key: Unavailable("no answer")})
 
         assert decision.denial
-        assert (decision.code, decision.denial.code) == (Code.LOOKUP_FAILED, 503)
+        assert (decision.code, decision.denial.code) == (common.LOOKUP_FAILED, 503)
 
         lax = decide(migration(B), facts() | {key: Unavailable("no answer")}, failure_policy="Ignore")
-        assert (lax.code, lax.denial, len(lax.warnings)) == (Code.LOOKUP_FAILED, None, 1)
+        assert (lax.code, lax.denial, len(lax.warnings)) == (common.LOOKUP_FAILED, None, 1)
 
 
 class TestRight:
@@ -284,19 +283,19 @@ class TestRight:
         decision = decide(migration(B), facts(), require_right=True)
 
         assert decision.denial
-        assert (decision.code, decision.denial.code) == (Code.NODE_CHOICE_FORBIDDEN, 403)
+        assert (decision.code, decision.denial.code) == (reasons.NODE_CHOICE_FORBIDDEN, 403)
         assert "migrationtargets.kubevirt-webhook.github.io" in decision.denial.message
 
     def test_users_have_it(self) -> None:
         world = facts(may=[("use", "migrationtargets")])
 
-        assert decide(migration(B), world, require_right=True).code == Code.ELIGIBLE
+        assert decide(migration(B), world, require_right=True).code == common.ELIGIBLE
 
     def test_virtctl_hides_the_user(self) -> None:
         allowed = decide(migration(B), facts(), user=API_ACCOUNT, require_right=True)
         denied = decide(migration(B), facts(), user=API_ACCOUNT, require_right=True, via_virtctl="deny")
 
-        assert (allowed.code, denied.code) == (Code.ELIGIBLE, Code.NODE_CHOICE_FORBIDDEN)
+        assert (allowed.code, denied.code) == (common.ELIGIBLE, reasons.NODE_CHOICE_FORBIDDEN)
 
 
 class TestCap:
@@ -310,9 +309,9 @@ class TestCap:
         refused = decide(migration(B), world, max_unfinished=1)
 
         assert refused.denial
-        assert (refused.code, refused.denial.code) == (Code.TOO_MANY_MIGRATIONS, 429)
-        assert refused.reasons == (messages.too_many(1, 1, "demo"),)
-        assert decide(migration(B), world, max_unfinished=2).code == Code.ELIGIBLE
+        assert (refused.code, refused.denial.code) == (reasons.TOO_MANY_MIGRATIONS, 429)
+        assert refused.reasons == (reasons.too_many(1, 1, "demo"),)
+        assert decide(migration(B), world, max_unfinished=2).code == common.ELIGIBLE
 
     def test_with_a_selector_are_a_users_whatever_their_annotations_say(self) -> None:
         disguised = migration(B)
@@ -321,7 +320,7 @@ class TestCap:
 
         decision = decide(migration(B), facts(migrations=[disguised]), max_unfinished=1)
 
-        assert decision.code == Code.TOO_MANY_MIGRATIONS
+        assert decision.code == reasons.TOO_MANY_MIGRATIONS
 
 
 class TestWithoutSelector:
@@ -330,21 +329,21 @@ class TestWithoutSelector:
     def test_a_pinned_vm_is_warned_about(self) -> None:
         decision = decide(migration(), facts(vmi({"kubernetes.io/hostname": "node-a1"})), self.PLACE)
 
-        assert (decision.code, decision.denial) == (Code.PINNED, None)
-        assert [warning.code for warning in decision.warnings] == [Code.PINNED]
+        assert (decision.code, decision.denial) == (reasons.PINNED, None)
+        assert [warning.code for warning in decision.warnings] == [reasons.PINNED]
         assert "kubernetes.io/hostname=node-a1" in decision.warnings[0].text
 
     def test_no_node_is_warned_about(self) -> None:
         decision = decide(migration(), facts(nodes=NODES[:1]), self.PLACE)
 
-        assert (decision.code, decision.denial, len(decision.warnings)) == (Code.NO_ELIGIBLE_NODE, None, 1)
+        assert (decision.code, decision.denial, len(decision.warnings)) == (common.NO_ELIGIBLE_NODE, None, 1)
 
     def test_the_sending_side_makes_no_pod_here(self) -> None:
         obj = migration(sendTo={"migrationID": "x", "connectURL": "y"})
 
         decision = decide(obj, facts(nodes=NODES[:1]), self.PLACE)
 
-        assert (decision.code, decision.warnings) == (Code.ON_SENDING_SIDE, ())
+        assert (decision.code, decision.warnings) == (reasons.ON_SENDING_SIDE, ())
 
     @pytest.mark.parametrize("mark", ["evacuationMigration", "workloadUpdateMigration"])
     def test_kubevirts_own_need_no_look_up(self, mark: str) -> None:
@@ -353,14 +352,14 @@ class TestWithoutSelector:
 
         decision = decide(obj, {}, self.PLACE)
 
-        assert (decision.code, decision.warnings) == (Code.BY_KUBEVIRT, ())
+        assert (decision.code, decision.warnings) == (common.BY_KUBEVIRT, ())
 
     def test_others_pass_silently(self) -> None:
-        assert decide(migration(), facts(), self.PLACE).code == Code.ELIGIBLE
-        assert decide(migration(B), {}, self.PLACE).code == Code.OTHER_OPERATION
+        assert decide(migration(), facts(), self.PLACE).code == common.ELIGIBLE
+        assert decide(migration(B), {}, self.PLACE).code == common.OTHER_OPERATION
         assert (
             decide(migration(), facts() | {ObjectKey(VMIS, "demo", "web01"): None}, self.PLACE).code
-            == Code.VMI_NOT_FOUND
+            == common.VMI_NOT_FOUND
         )
         unreadable = decide(migration(), facts() | {NodesKey(): Unavailable("x")}, self.PLACE)
-        assert (unreadable.code, unreadable.warnings) == (Code.LOOKUP_FAILED, ())
+        assert (unreadable.code, unreadable.warnings) == (common.LOOKUP_FAILED, ())

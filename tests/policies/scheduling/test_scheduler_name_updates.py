@@ -21,11 +21,11 @@ from tests.policies.scheduling.world import (
     decide,
 )
 from webhook.admission.decision import Decision
+from webhook.admission.reasons import common, scheduling
 from webhook.errors import Unavailable
 from webhook.facts import ObjectKey
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, REVISIONS
 from webhook.kubevirt.types.views import Instancetype, InstancetypeSpec
-from webhook.names import Code
 
 
 class TestCarryOver:
@@ -37,14 +37,14 @@ class TestCarryOver:
     def test_overwrite_keeps_the_choice(self) -> None:
         decision = self.update(vm(), vm("kubevirt", mark="kubevirt"))
 
-        assert decision.code == Code.PRESERVED
+        assert decision.code == scheduling.PRESERVED
         assert set(changes(decision).values()) == {"kubevirt"}
         assert len(decision.changes) == 3
 
     def test_also_while_the_scheduler_is_dead_or_another_is_the_default(self) -> None:
         old = vm("batch", mark="batch")
 
-        assert self.update(vm(), old, known(health=UNAVAILABLE)).code == Code.PRESERVED
+        assert self.update(vm(), old, known(health=UNAVAILABLE)).code == scheduling.PRESERVED
         assert changes(self.update(vm(), old))[VM_SCHEDULER] == "batch"
 
     @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ class TestCarryOver:
     def test_owner_who_removes_the_field_alone_means_it(self, new: Json) -> None:
         decision = self.update(new, vm("kubevirt", mark="kubevirt"))
 
-        assert (decision.code, decision.changes) == (Code.OWNER_REMOVED, ())
+        assert (decision.code, decision.changes) == (scheduling.OWNER_REMOVED, ())
 
     @pytest.mark.parametrize(
-        ("scheduler", "code"), [("default-scheduler", Code.OWNER_OPTED_OUT), ("stork", Code.OWNER_CHOSE)]
+        ("scheduler", "code"), [("default-scheduler", common.OWNER_OPTED_OUT), ("stork", scheduling.OWNER_CHOSE)]
     )
     def test_owner_who_names_another_means_it(self, scheduler: str, code: str) -> None:
         assert self.update(vm(scheduler), vm("kubevirt", mark="kubevirt")).code == code
@@ -64,7 +64,7 @@ class TestCarryOver:
     def test_unchanged_vm(self) -> None:
         both = vm("kubevirt", mark="kubevirt")
 
-        assert self.update(both, both).code == Code.ALREADY_INJECTED
+        assert self.update(both, both).code == scheduling.ALREADY_INJECTED
 
     @pytest.mark.parametrize(
         "old", [vm(), vm("kubevirt"), vm(mark="kubevirt"), vm("stork", mark="kubevirt"), vm("kubevirt", mark="")]
@@ -72,21 +72,23 @@ class TestCarryOver:
     def test_nothing_is_added_to_a_vm_that_was_not_ours(self, old: Json) -> None:
         decision = self.update(vm(), old)
 
-        assert (decision.code, decision.changes) == (Code.NOTHING_TO_PRESERVE, ())
+        assert (decision.code, decision.changes) == (common.NOTHING_TO_PRESERVE, ())
 
     def test_without_an_old_object(self) -> None:
-        assert decide(review(vm(), operation="UPDATE")).code == Code.NOTHING_TO_PRESERVE
+        assert decide(review(vm(), operation="UPDATE")).code == common.NOTHING_TO_PRESERVE
 
     def test_a_name_that_is_not_declared_any_more(self) -> None:
-        assert self.update(vm(), vm("gone", mark="gone")).code == Code.UNDECLARED
+        assert self.update(vm(), vm("gone", mark="gone")).code == scheduling.UNDECLARED
 
     def test_a_new_instancetype_that_sets_a_scheduler(self) -> None:
         new = vm(instancetype={"name": "u1"})
         facts = known() | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): Instancetype(spec=InstancetypeSpec("x"))}
 
-        assert self.update(new, vm("kubevirt", mark="kubevirt"), facts).code == Code.INSTANCETYPE_SETS_SCHEDULER
+        assert self.update(new, vm("kubevirt", mark="kubevirt"), facts).code == scheduling.INSTANCETYPE_SETS_SCHEDULER
 
-    @pytest.mark.parametrize(("label", "code"), [("u1", Code.INSTANCETYPE_SETS_SCHEDULER), ("other", Code.PRESERVED)])
+    @pytest.mark.parametrize(
+        ("label", "code"), [("u1", scheduling.INSTANCETYPE_SETS_SCHEDULER), ("other", scheduling.PRESERVED)]
+    )
     def test_revision_in_the_stored_status_counts_if_its_label_fits(self, label: str, code: str) -> None:
         old = vm("kubevirt", mark="kubevirt", instancetype={"name": "u1"})
         old["status"] = {"instancetypeRef": {"controllerRevisionRef": {"name": "r1"}}}
@@ -104,7 +106,7 @@ class TestCarryOver:
 
         decision = self.update(new, vm("kubevirt", mark="kubevirt"))
 
-        assert decision.code == Code.PRESERVED
+        assert decision.code == scheduling.PRESERVED
 
 
 @given(
@@ -153,13 +155,13 @@ class TestOwners:
 
         decision = self.update(new)
 
-        assert decision.code == Code.OWNER_CHOSE
+        assert decision.code == scheduling.OWNER_CHOSE
         assert changes(decision) == {POD_MARK_PATH: None, ("spec", "template", *POD_MARK_PATH): None}
 
     def test_the_stock_scheduler_that_a_manifest_declares_is_an_opt_out(self) -> None:
         decision = self.update(vm("default-scheduler", mark="kubevirt"))
 
-        assert decision.code == Code.OWNER_OPTED_OUT
+        assert decision.code == common.OWNER_OPTED_OUT
         assert set(changes(decision).values()) == {None}
 
     def test_a_mark_that_a_manifest_declares_is_left_to_it(self) -> None:
@@ -170,7 +172,7 @@ class TestOwners:
     def test_what_was_declared_is_not_put_back(self) -> None:
         old = self.declared(vm("kubevirt", mark="kubevirt"), VM_SCHEDULER)
 
-        assert self.update(vm(), old).code == Code.NOTHING_TO_PRESERVE
+        assert self.update(vm(), old).code == common.NOTHING_TO_PRESERVE
 
     def test_the_scheduler_of_an_instancetype_that_the_owner_names_now(self) -> None:
         new = vm("kubevirt", mark="kubevirt", instancetype={"name": "u1"})
@@ -178,7 +180,7 @@ class TestOwners:
 
         decision = self.update(new, facts=facts)
 
-        assert decision.code == Code.SCHEDULER_WITHDRAWN
+        assert decision.code == scheduling.SCHEDULER_WITHDRAWN
         assert set(changes(decision)) == {VM_SCHEDULER, POD_MARK_PATH, ("spec", "template", *POD_MARK_PATH)}
         assert set(changes(decision).values()) == {None}
         assert len(decision.warnings) == 1
@@ -187,14 +189,14 @@ class TestOwners:
         new = vm("kubevirt", mark="kubevirt", instancetype={"name": "u1"})
         facts = known() | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): None}
 
-        assert self.update(new, facts=facts).code == Code.SCHEDULER_WITHDRAWN
-        assert self.update(new, new, facts).code == Code.ALREADY_INJECTED
+        assert self.update(new, facts=facts).code == scheduling.SCHEDULER_WITHDRAWN
+        assert self.update(new, new, facts).code == scheduling.ALREADY_INJECTED
 
     def test_an_instancetype_that_can_not_be_read_changes_nothing(self) -> None:
         new = vm("kubevirt", mark="kubevirt", instancetype={"name": "u1"})
         facts = known() | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): Unavailable("no answer in time")}
 
-        assert self.update(new, facts=facts).code == Code.ALREADY_INJECTED
+        assert self.update(new, facts=facts).code == scheduling.ALREADY_INJECTED
 
     def test_an_owners_own_scheduler_beside_such_an_instancetype_is_left_to_kubevirt(self) -> None:
         assert not self.update(vm("stork", instancetype={"name": "u1"})).changes
@@ -220,10 +222,10 @@ class TestMarks:
 
         decision = decide(review(copied, operation=operation, oldObject=old))
 
-        assert (decision.code, changes(decision)) == (Code.ANNOTATION_RESTORED, {missing: "kubevirt"})
+        assert (decision.code, changes(decision)) == (scheduling.ANNOTATION_RESTORED, {missing: "kubevirt"})
 
     def test_without_any_mark_it_is_the_owners(self) -> None:
-        assert decide(review(vm("kubevirt"))).code == Code.OWNER_CHOSE
+        assert decide(review(vm("kubevirt"))).code == scheduling.OWNER_CHOSE
 
     @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
     def test_unless_the_admin_says_that_only_we_ever_choose_it(self, operation: str) -> None:
@@ -231,20 +233,22 @@ class TestMarks:
 
         decision = decide(review(vm("kubevirt"), operation=operation, oldObject=old), schedulers=self.ALONE)
 
-        assert decision.code == Code.ANNOTATION_RESTORED
+        assert decision.code == scheduling.ANNOTATION_RESTORED
         assert set(changes(decision)) == {POD_MARK_PATH, ("spec", "template", *POD_MARK_PATH)}
 
-    @pytest.mark.parametrize(("health", "code"), [(UNAVAILABLE, Code.FELL_BACK), (AVAILABLE, Code.ALREADY_INJECTED)])
+    @pytest.mark.parametrize(
+        ("health", "code"), [(UNAVAILABLE, scheduling.FELL_BACK), (AVAILABLE, scheduling.ALREADY_INJECTED)]
+    )
     def test_then_its_pods_fall_back(self, health: Any, code: str) -> None:
         body = review(launcher_pod(schedulerName="kubevirt"))
 
         assert decide(body, known(vmi("kubevirt"), health), schedulers=self.ALONE).code == code
-        assert decide(body, known(vmi("kubevirt"), health)).code == Code.FOREIGN_SCHEDULER
+        assert decide(body, known(vmi("kubevirt"), health)).code == scheduling.FOREIGN_SCHEDULER
 
     def test_that_fallback_is_final(self) -> None:
         decision = decide(review(launcher_pod()), known(vmi("kubevirt")), schedulers=self.ALONE)
 
-        assert (decision.code, decision.changes) == (Code.ALREADY_FELL_BACK, ())
+        assert (decision.code, decision.changes) == (scheduling.ALREADY_FELL_BACK, ())
 
 
 def test_a_mark_that_is_there_already_is_no_change() -> None:

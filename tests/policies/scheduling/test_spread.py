@@ -16,8 +16,8 @@ from tests.builders import UNAVAILABLE, Json, known, launcher_pod, review, vm, v
 from webhook import names
 from webhook.admission.decision import Decision
 from webhook.admission.patch import operations
+from webhook.admission.reasons import scheduling
 from webhook.facts import Facts, KubeVirtKey
-from webhook.names import Code
 from webhook.policies.scheduling.spread import constraints
 from webhook.review.endpoints import BY_PATH
 
@@ -86,7 +86,7 @@ class TestSpreadOfPods:
     def test_pod_without_constraints_gets_them_and_its_scheduler(self) -> None:
         decision = decide(review(launcher_pod()))
 
-        assert codes(decision) == {Code.INJECTED, Code.SPREAD_INJECTED}
+        assert codes(decision) == {scheduling.INJECTED, scheduling.SPREAD_INJECTED}
         assert changes(decision)[PATH] == constraints("hostname")
         assert changes(decision)[MARK_PATH] == "hostname"
         assert changes(decision)["spec", "schedulerName"] == "kubevirt"
@@ -111,10 +111,10 @@ class TestSpreadOfPods:
         decision = decide(again)
 
         assert not decision.changes
-        assert Code.SPREAD_PRESENT in codes(decision)
+        assert scheduling.SPREAD_PRESENT in codes(decision)
 
     def test_off_says_nothing(self) -> None:
-        assert codes(decide(review(launcher_pod()), spread="off")) == {Code.INJECTED}
+        assert codes(decide(review(launcher_pod()), spread="off")) == {scheduling.INJECTED}
 
     @pytest.mark.parametrize(("health", "schedulers"), [(UNAVAILABLE, None), (None, {})])
     def test_they_need_no_scheduler(self, health: Any, schedulers: Any) -> None:
@@ -123,7 +123,7 @@ class TestSpreadOfPods:
 
         decision = decide(review(launcher_pod()), facts, **declared)
 
-        assert decision.code == Code.SPREAD_INJECTED, "the reason that changed something comes first"
+        assert decision.code == scheduling.SPREAD_INJECTED, "the reason that changed something comes first"
         assert PATH in changes(decision)
         assert ("spec", "schedulerName") not in changes(decision)
 
@@ -139,14 +139,14 @@ class TestSpreadOfPods:
     def test_the_owners_constraints_win(self) -> None:
         decision = decide(review(launcher_pod(topologySpreadConstraints=[OWN])))
 
-        assert Code.SPREAD_CHOSEN in codes(decision)
+        assert scheduling.SPREAD_CHOSEN in codes(decision)
         assert PATH not in changes(decision)
 
     def test_a_forged_annotation_makes_the_owners_constraints_nobody_elses(self) -> None:
         pod = launcher_pod(topologySpreadConstraints=[OWN])
         pod["metadata"]["annotations"][names.INJECTED_SPREAD_ANNOTATION] = "hostname"
 
-        assert Code.SPREAD_CHOSEN in codes(decide(review(pod)))
+        assert scheduling.SPREAD_CHOSEN in codes(decide(review(pod)))
 
     @pytest.mark.parametrize("empty", [[], None])
     def test_empty_constraints_are_none(self, empty: Any) -> None:
@@ -186,7 +186,7 @@ class TestSpreadOfPods:
         pool = {**constraints("hostname")[0], "labelSelector": {"matchLabels": {"pool": "web"}}}
         decision = decide(review(launcher_pod(topologySpreadConstraints=[pool])))
 
-        assert Code.SPREAD_CHOSEN in codes(decision)
+        assert scheduling.SPREAD_CHOSEN in codes(decision)
         assert PATH not in changes(decision)
 
     def test_an_owner_may_opt_out(self) -> None:
@@ -195,7 +195,7 @@ class TestSpreadOfPods:
 
         decision = decide(review(pod))
 
-        assert Code.SPREAD_OPTED_OUT in codes(decision)
+        assert scheduling.SPREAD_OPTED_OUT in codes(decision)
         assert PATH not in changes(decision)
 
     @pytest.mark.parametrize("namespace", ["off", "hostname", "nonsense"])
@@ -209,7 +209,7 @@ class TestSpreadOfPods:
     def test_an_invalid_value_changes_nothing_and_is_said(self, value: str) -> None:
         decision = decide(review(launcher_pod()), spread=value)
 
-        assert Code.SPREAD_INVALID in codes(decision)
+        assert scheduling.SPREAD_INVALID in codes(decision)
         assert PATH not in changes(decision)
         assert len(decision.warnings) == 1
 
@@ -313,14 +313,14 @@ class TestVms:
     def test_an_overwrite_gets_them_back(self) -> None:
         decision = self.updated(spread_vm(constraints("both"), "both"), spread_vm())
 
-        assert decision.code == Code.SPREAD_PRESERVED
+        assert decision.code == scheduling.SPREAD_PRESERVED
         assert changes(decision)[VM_PATH] == constraints("both")
         assert changes(decision)[MARK_PATH] == "both"
 
     def test_an_owner_may_remove_them(self) -> None:
         new = spread_vm(mark="hostname")
 
-        assert Code.SPREAD_REMOVED in codes(self.updated(spread_vm(constraints("hostname"), "hostname"), new))
+        assert scheduling.SPREAD_REMOVED in codes(self.updated(spread_vm(constraints("hostname"), "hostname"), new))
 
     @pytest.mark.parametrize("rest", [[], constraints("hostname")])
     def test_they_give_way_to_the_owners(self, rest: list[Json]) -> None:
@@ -329,7 +329,7 @@ class TestVms:
 
         decision = self.updated(old, new)
 
-        assert decision.code == Code.SPREAD_WITHDRAWN
+        assert decision.code == scheduling.SPREAD_WITHDRAWN
         result = patched(review(new), decision)
         assert result["spec"]["template"]["spec"]["topologySpreadConstraints"] == [OWN]
         assert names.INJECTED_SPREAD_ANNOTATION not in result["metadata"]["annotations"]

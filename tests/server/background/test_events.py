@@ -21,11 +21,11 @@ from tests.server.background.decisions import DENIED
 from tests.waiting import until
 from webhook import names
 from webhook.admission.decision import Decision, Reason
+from webhook.admission.reasons import scheduling as reasons
 from webhook.facts import NamespaceKey
 from webhook.k8s.client.resources import EVENTS
 from webhook.k8s.client.transport import connect
 from webhook.k8s.views import Namespace, ObjectMeta
-from webhook.policies.scheduling import messages
 from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.server.background.events import CAPACITY, WINDOW_SECONDS, Event, EventObserver, EventWriter, event_of
 
@@ -212,7 +212,7 @@ def test_what_concerns_a_pod_is_reported_on_its_vmi() -> None:
     assert event
     assert (event.reason, event.code) == ("Warned", "scheduler-unavailable")
     assert (event.kind, event.name, event.uid) == ("VirtualMachineInstance", "web01", VMI_UID)
-    assert messages.unavailable("kubevirt", UNAVAILABLE.why).text in event.note
+    assert reasons.unavailable("kubevirt", UNAVAILABLE.why).text in event.note
     assert event.note.startswith("kubevirt-webhook (scheduling): ")
     assert event.note.endswith(" [scheduler-unavailable]")
 

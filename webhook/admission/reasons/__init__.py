@@ -1,27 +1,17 @@
-"""What each reason code means, and what to do about it: for ``kubevirt-webhook explain reason`` and docs/messages.md.
+"""The catalogue of reasons: for each code what it means, what to do about it, and the sentences that carry it.
 
-The sentences that carry the codes are in the policies' ``messages`` modules; here stands what does not change with the
-object that a sentence is about.
+A module a policy, and `common` for the codes of several policies. ``kubevirt-webhook explain reason``,
+docs/messages.md, the rules of SARIF and the page read `MEANINGS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Final
 
-from webhook.admission.reasons import eviction, instancetypes, migration, scheduling, shared
-from webhook.admission.reasons.meaning import Kind, Meaning
+from webhook.admission.reasons import common, eviction, instancetypes, migration, scheduling
+from webhook.admission.reasons.catalog import MEANINGS, Kind, Meaning
 
-__all__ = ["MEANINGS", "Kind", "Meaning", "similar"]
-
-MEANINGS: Final[Mapping[str, Meaning]] = {
-    **shared.MEANINGS,
-    **scheduling.MEANINGS,
-    **instancetypes.MEANINGS,
-    **migration.MEANINGS,
-    **eviction.MEANINGS,
-}
+__all__ = ["MEANINGS", "Kind", "Meaning", "common", "eviction", "instancetypes", "migration", "scheduling", "similar"]
 
 
 def similar(code: str) -> list[str]:

@@ -1,83 +1,306 @@
-"""What the codes of the migration policy mean, and what to do about them."""
+"""The reasons of the migration policy."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
 
-from webhook.admission.reasons.meaning import Meaning
-from webhook.names import EVICTION, MIGRATION, Code
+from webhook import names
+from webhook.admission.decision import Reason
+from webhook.admission.reasons import common
+from webhook.admission.reasons.catalog import define
+from webhook.errors import quote
+from webhook.names import MIGRATION
+from webhook.text import pluralize
 
-MEANINGS: Final[Mapping[str, Meaning]] = {
-    Code.ELIGIBLE: Meaning((MIGRATION, EVICTION), "allowed", "At least one node can take the VM."),
-    Code.NO_ELIGIBLE_NODE: Meaning(
-        (MIGRATION, EVICTION),
-        "denied",
-        "No node meets all requirements of the VM and of the migration. The target pod would stay Pending until"
-        " KubeVirt"
-        " ends the migration.",
-        "Change what the message names. `kubevirt-webhook explain migration NAMESPACE/VM` lists every node and the one"
-        " change that helps most.",
-    ),
-    Code.SELECTOR_CONFLICT: Meaning(
-        (MIGRATION,),
-        "denied",
-        "addedNodeSelector and the VM require different values of one label. KubeVirt silently drops such a key and"
-        " migrates elsewhere.",
-        "Remove the key from addedNodeSelector, or change the VM. The setting migration.collision makes this a"
-        " warning.",
-    ),
-    Code.SELECTOR_INVALID: Meaning(
-        (MIGRATION,),
-        "denied",
-        "addedNodeSelector has a key or a value that no label can have, or too many keys.",
-        "Correct the keys that the message names.",
-    ),
-    Code.RESERVED_NAME: Meaning(
-        (MIGRATION,),
-        "denied",
-        "The migration's name begins as those of KubeVirt's own migrations, which never have an addedNodeSelector.",
-        "Choose another name.",
-    ),
-    Code.RESERVED_KEYS: Meaning(
-        (MIGRATION,),
-        "denied",
-        "addedNodeSelector has keys with which KubeVirt itself selects nodes. They would disable one of its safety"
-        " checks, remain for later migrations, or be dropped.",
-        "Remove them. An administrator can allow them with the setting migration.reservedKeys.",
-    ),
-    Code.ON_SENDING_SIDE: Meaning(
-        (MIGRATION,),
-        "denied",
-        "addedNodeSelector has no effect on the sending side of a decentralized migration.",
-        "Set it in the migration on the receiving side.",
-    ),
-    Code.NODE_CHOICE_FORBIDDEN: Meaning(
-        (MIGRATION,),
-        "denied",
-        "The setting migration.requireRight is on, and the user lacks the permission to choose nodes, or uses virtctl,"
-        " which hides who the user is.",
-        "Ask an administrator for the verb use on migrationtargets, or migrate without addedNodeSelector.",
-    ),
-    Code.TOO_MANY_MIGRATIONS: Meaning(
-        (MIGRATION,),
-        "denied",
-        "The namespace has as many migrations in progress as the settings allow.",
-        "Retry later.",
-    ),
-    Code.PINNED: Meaning(
-        (MIGRATION,),
-        "allowed",
-        "What the VM requires can only be met by the node on which it runs, or by none, so every migration fails.",
-        "Remove the requirement that the message names, for example a nodeSelector on kubernetes.io/hostname.",
-    ),
-    Code.CONSTRAINED: Meaning(
-        (MIGRATION,), "changed", "The node affinity of the migration's target pod requires what addedNodeSelector says."
-    ),
-    Code.ALREADY_CONSTRAINED: Meaning(
-        (MIGRATION,), "skipped", "The target pod already requires what addedNodeSelector says."
-    ),
-    Code.NO_ADDED_SELECTOR: Meaning((MIGRATION,), "skipped", "The migration has no addedNodeSelector."),
-    Code.NOT_A_TARGET: Meaning((MIGRATION,), "skipped", "The launcher pod is not the target of a migration."),
-    Code.MIGRATION_NOT_FOUND: Meaning((MIGRATION,), "skipped", "The migration that the pod names does not exist."),
-}
+
+class Conflict(Protocol):
+    """Requirements that no node can meet together; as a text, a clause."""
+
+    @property
+    def keys(self) -> Iterable[str]:
+        """The keys of the labels that the migration adds."""
+
+
+FIELD = "spec.addedNodeSelector"
+# Of what contradicts itself, and of mistakes in a selector, a sentence names so many.
+_NAMED_CONTRADICTIONS = 10
+_NAMED_MISTAKES = 20
+_OWN = tuple(f"{prefix}*" for prefix in names.OWN_MIGRATIONS)
+
+
+SELECTOR_CONFLICT: Final = define(
+    "selector-conflict",
+    (MIGRATION,),
+    "denied",
+    "addedNodeSelector and the VM require different values of one label. KubeVirt silently drops such a key and"
+    " migrates elsewhere.",
+    "Remove the key from addedNodeSelector, or change the VM. The setting migration.collision makes this a warning.",
+)
+
+
+def selector_conflict(conflicts: Sequence[Conflict], availability: str) -> Reason:
+    """The added selector contradicts what the VM requires.
+
+    Args:
+        conflicts: the contradictions between the added labels and the VM's own requirements.
+        availability: ``0/6 nodes are available``.
+    """
+    keys = ", ".join(sorted({key for conflict in conflicts for key in conflict.keys}))
+    removable = f"{keys} from addedNodeSelector" if keys else "the conflicting keys from addedNodeSelector"
+    text = f"{availability}: {describe(conflicts)}; remove {removable}, or change the VM"
+    return Reason(SELECTOR_CONFLICT, text)
+
+
+def pending(code: str, why: str) -> Reason:
+    """What becomes of a migration that is allowed all the same: a warning, which must be short.
+
+    Args:
+        code: the code of the reason for which it could be denied.
+        why: a clause.
+    """
+    return Reason(code, f"the target pod will stay Pending: {why}")
+
+
+def describe(conflicts: Sequence[Conflict]) -> str:
+    """Contradictions as one clause, of many the first."""
+    named = [str(contradiction) for contradiction in conflicts[:_NAMED_CONTRADICTIONS]]
+    if more := len(conflicts) - len(named):
+        named.append(pluralize(more, "more contradiction"))
+    return "; ".join(named)
+
+
+SELECTOR_INVALID: Final = define(
+    "selector-invalid",
+    (MIGRATION,),
+    "denied",
+    "addedNodeSelector has a key or a value that no label can have, or too many keys.",
+    "Correct the keys that the message names.",
+)
+
+
+def too_many_keys(count: int, most: int) -> Reason:
+    """The selector is longer than any list that KubeVirt takes."""
+    return Reason(SELECTOR_INVALID, f"{FIELD} has {count} keys (limit {most}); remove some")
+
+
+def selector_invalid(mistakes: Sequence[str]) -> tuple[Reason, tuple[str, ...]]:
+    """No node can have such labels; also the causes, one for each mistake, of many the first."""
+    named = list(mistakes[:_NAMED_MISTAKES])
+    if more := len(mistakes) - len(named):
+        named.append(pluralize(more, "more mistake"))
+    text = f"{FIELD}: {'; '.join(named)}; the migration would hang, and block every drain of the VM's node"
+    return Reason(SELECTOR_INVALID, text), tuple(named)
+
+
+RESERVED_NAME: Final = define(
+    "migration-name-reserved",
+    (MIGRATION,),
+    "denied",
+    "The migration's name begins as those of KubeVirt's own migrations, which never have an addedNodeSelector.",
+    "Choose another name.",
+)
+
+
+def reserved_name(name: str) -> Reason:
+    """KubeVirt names its own migrations like this, and never adds a selector to them."""
+    text = (
+        f"metadata.name {quote(name)} is reserved: KubeVirt names its own migrations {' and '.join(_OWN)}, and they"
+        " have no addedNodeSelector; choose another name"
+    )
+    return Reason(RESERVED_NAME, text)
+
+
+RESERVED_KEYS: Final = define(
+    "selector-reserved",
+    (MIGRATION,),
+    "denied",
+    "addedNodeSelector has keys with which KubeVirt itself selects nodes. They would disable one of its safety"
+    " checks, remain for later migrations, or be dropped.",
+    "Remove them. An administrator can allow them with the setting migration.reservedKeys.",
+)
+
+
+def reserved_keys(keys: Sequence[str]) -> tuple[Reason, tuple[str, ...]]:
+    """Only KubeVirt may require these labels; also the causes, one for each key."""
+    are = "is reserved" if len(keys) == 1 else "are reserved"
+    text = (
+        f"{FIELD}: {', '.join(keys)} {are} for KubeVirt: the key would disable a safety check, remain for later"
+        " migrations, or be dropped; remove it"
+    )
+    return Reason(RESERVED_KEYS, text), tuple(f"{key} is reserved for KubeVirt" for key in keys)
+
+
+ON_SENDING_SIDE: Final = define(
+    "selector-on-sending-side",
+    (MIGRATION,),
+    "denied",
+    "addedNodeSelector has no effect on the sending side of a decentralized migration.",
+    "Set it in the migration on the receiving side.",
+)
+
+
+def on_sending_side() -> Reason:
+    """The target pod of a decentralized migration is created in the receiving cluster or namespace."""
+    text = "skipped: the target pod of this migration is created on the receiving side"
+    return Reason(ON_SENDING_SIDE, text)
+
+
+def ignored_on_sending_side() -> Reason:
+    """An added selector has no effect on the sending side."""
+    text = f"{FIELD} has no effect on the sending side of a migration; set it on the receiving side"
+    return Reason(ON_SENDING_SIDE, text)
+
+
+NODE_CHOICE_FORBIDDEN: Final = define(
+    "node-choice-forbidden",
+    (MIGRATION,),
+    "denied",
+    "The setting migration.requireRight is on, and the user lacks the permission to choose nodes, or uses virtctl,"
+    " which hides who the user is.",
+    "Ask an administrator for the verb use on migrationtargets, or migrate without addedNodeSelector.",
+)
+
+
+def via_virtctl() -> Reason:
+    """virt-api creates the migrations of virtctl, so the user's permission cannot be checked."""
+    text = (
+        "nodes cannot be chosen through virtctl here, because the request does not show who sent it; create a"
+        " VirtualMachineInstanceMigration instead"
+    )
+    return Reason(NODE_CHOICE_FORBIDDEN, text)
+
+
+def node_choice_forbidden(username: str, namespace: str, verb: str, resource: str) -> Reason:
+    """The user lacks the permission to choose a VM's node."""
+    user = quote(username) if username else "the user"
+    text = f"{user} cannot choose nodes for VMs of namespace {namespace}: this requires the verb {verb} on {resource}"
+    return Reason(NODE_CHOICE_FORBIDDEN, text)
+
+
+TOO_MANY_MIGRATIONS: Final = define(
+    "too-many-migrations",
+    (MIGRATION,),
+    "denied",
+    "The namespace has as many migrations in progress as the settings allow.",
+    "Retry later.",
+)
+
+
+def too_many(count: int, cap: int, namespace: str) -> Reason:
+    """The cap of unfinished migrations is reached."""
+    text = f"{pluralize(count, 'migration')} in progress in namespace {namespace} (limit {cap}); retry later"
+    return Reason(TOO_MANY_MIGRATIONS, text)
+
+
+PINNED: Final = define(
+    "vm-pinned-to-its-node",
+    (MIGRATION,),
+    "allowed",
+    "What the VM requires can only be met by the node on which it runs, or by none, so every migration fails.",
+    "Remove the requirement that the message names, for example a nodeSelector on kubernetes.io/hostname.",
+)
+
+
+def pinned(conflicts: Sequence[Conflict]) -> Reason:
+    """What the VM requires contradicts itself, whatever the migration adds."""
+    text = f"this migration cannot succeed: {describe(conflicts)}; remove one of the requirements from the VM"
+    return Reason(PINNED, text)
+
+
+CONSTRAINED: Final = define(
+    "target-constrained",
+    (MIGRATION,),
+    "changed",
+    "The node affinity of the migration's target pod requires what addedNodeSelector says.",
+)
+
+
+def constrained(migration: str, labels: str) -> Reason:
+    """The pod's node affinity now requires what the migration adds."""
+    return Reason(CONSTRAINED, f"the target pod requires {labels}, added by migration {quote(migration)}")
+
+
+ALREADY_CONSTRAINED: Final = define(
+    "target-already-constrained",
+    (MIGRATION,),
+    "skipped",
+    "The target pod already requires what addedNodeSelector says.",
+)
+
+
+def already_constrained(labels: str) -> Reason:
+    """There is nothing to change in the pod."""
+    text = (
+        f"the target pod already requires {labels}" if labels else "addedNodeSelector has no key that can be required"
+    )
+    return Reason(ALREADY_CONSTRAINED, text)
+
+
+NO_ADDED_SELECTOR: Final = define(
+    "no-added-selector",
+    (MIGRATION,),
+    "skipped",
+    "The migration has no addedNodeSelector.",
+)
+
+
+def no_added_selector() -> Reason:
+    """The migration may go to any node that the VM may use."""
+    return Reason(NO_ADDED_SELECTOR, "skipped: the migration has no addedNodeSelector")
+
+
+def nothing_to_constrain(migration: str) -> Reason:
+    """The migration of a target pod adds no labels."""
+    return Reason(NO_ADDED_SELECTOR, f"skipped: migration {quote(migration)} has no addedNodeSelector")
+
+
+NOT_A_TARGET: Final = define(
+    "not-a-target-pod",
+    (MIGRATION,),
+    "skipped",
+    "The launcher pod is not the target of a migration.",
+)
+
+
+def not_a_target() -> Reason:
+    """The launcher pod starts a VM rather than receiving one."""
+    return Reason(NOT_A_TARGET, "skipped: the pod is not the target of a migration")
+
+
+MIGRATION_NOT_FOUND: Final = define(
+    "migration-not-found",
+    (MIGRATION,),
+    "skipped",
+    "The migration that the pod names does not exist.",
+)
+
+
+def migration_not_found(name: str) -> Reason:
+    """The migration that the pod names does not exist any more."""
+    return Reason(MIGRATION_NOT_FOUND, f"skipped: the pod's migration {quote(name)} does not exist")
+
+
+# Reasons that other policies give too, in this policy's words.
+
+
+def validated_elsewhere() -> Reason:
+    """The validating webhook evaluates migrations with an added selector."""
+    text = "skipped: a migration with addedNodeSelector is evaluated by the validating webhook"
+    return Reason(common.OTHER_OPERATION, text)
+
+
+def by_kubevirt() -> Reason:
+    """KubeVirt created the migration itself."""
+    return Reason(common.BY_KUBEVIRT, "skipped: KubeVirt itself migrates the VM")
+
+
+def lookup_failed(why: str) -> Reason:
+    """The migration could not be evaluated."""
+    return Reason(common.LOOKUP_FAILED, f"the migration was not evaluated: {why}; retry, or remove {FIELD}")
+
+
+def guards_unknown(why: str) -> Reason:
+    """What KubeVirt requires beside the added selector could not be read."""
+    text = f"the target pod is constrained to addedNodeSelector alone; what else KubeVirt requires is not known: {why}"
+    return Reason(common.LOOKUP_FAILED, text)

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook.admission.decision import Reason
+from webhook.admission.reasons import common
 from webhook.errors import Unavailable, quote
 from webhook.facts import Facts, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.k8s.types.scheduling import Toleration
@@ -15,7 +16,6 @@ from webhook.k8s.types.selectors import NOT_IN, Expression, value_problem
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.releases.capabilities import HOLDS_MIGRATIONS_BACK, SEPARATES_PERSISTENT_RESERVATIONS
-from webhook.names import Code
 from webhook.placement import machines
 from webhook.placement.demand import target_pod_demand
 from webhook.placement.eligibility import Eligibility, Failure
@@ -42,7 +42,6 @@ from webhook.placement.target_pods import (
     unexplained_labels,
     unexplained_labels_gap,
 )
-from webhook.policies.common import messages
 from webhook.policies.common.required_facts import read, read_configuration
 
 JOB_UID: Final = machines.JOB_UID
@@ -297,7 +296,7 @@ _TOLD_CLASSES: Final = 10
 def no_node(eligibility: Eligibility) -> Reason:
     """Why no node is eligible, class by class as the scheduler words it, and the single change that would help most."""
     if not eligibility.total:
-        return Reason(Code.NO_ELIGIBLE_NODE, f"{availability(eligibility)}: the cluster has no nodes")
+        return Reason(common.NO_ELIGIBLE_NODE, f"{availability(eligibility)}: the cluster has no nodes")
     text = f"{availability(eligibility)}: {_classes(eligibility.failures)}"
     # To give up what was just requested is not advice.
     best = next(
@@ -305,12 +304,12 @@ def no_node(eligibility: Eligibility) -> Reason:
     )
     if best:
         text += f"; for {best.count} node(s) the only reason is: {best.failure.lacking}"
-    return Reason(Code.NO_ELIGIBLE_NODE, text)
+    return Reason(common.NO_ELIGIBLE_NODE, text)
 
 
 def availability(eligibility: Eligibility) -> str:
     """``0/6 nodes are available``, as the scheduler words it."""
-    return messages.eligible(eligibility.count, eligibility.total).text
+    return common.eligible(eligibility.count, eligibility.total).text
 
 
 def _classes(failures: Sequence[Failure]) -> str:

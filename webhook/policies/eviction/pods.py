@@ -18,12 +18,14 @@ import msgspec
 
 from webhook import names
 from webhook.admission.decision import Decision, Denial, Reason, skip
+from webhook.admission.reasons import common
+from webhook.admission.reasons import eviction as messages
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, ListKey, ObjectKey
 from webhook.k8s.pods import Eviction
 from webhook.kubevirt.config import DEFAULTS
-from webhook.kubevirt.launcher import NotLauncher, vmi_owner
+from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.releases.release import MIGRATION_QUEUE
 from webhook.placement.machines import (
     EVACUEES,
@@ -36,11 +38,9 @@ from webhook.placement.machines import (
     Migration,
     Vmi,
 )
-from webhook.policies.common import messages as common
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import details, no_node
 from webhook.policies.common.required_facts import Unreadable, is_kubevirts, read, read_configuration
-from webhook.policies.eviction import messages
 from webhook.settings.snapshot import WEEK, Blackout, EvictionSettings
 
 # What the descheduler writes into the Evictions that it sends.
@@ -90,8 +90,8 @@ def _present_vm(name: str, namespace: str, facts: Facts) -> Vmi | Decision:
     if pod.phase in _OVER:
         return skip(messages.pod_completed(pod.phase))
     owner = vmi_owner(pod)
-    if isinstance(owner, NotLauncher):
-        return skip(common.not_a_launcher_pod(owner))
+    if isinstance(owner, Reason):
+        return skip(owner)
     vmi_name = owner.name or ""
     vmi = read(facts, ObjectKey(VMIS, namespace, vmi_name), f"VirtualMachineInstance {namespace}/{vmi_name}")
     if vmi is None:

@@ -15,6 +15,7 @@ import msgspec
 
 from webhook import names
 from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason
+from webhook.admission.reasons import instancetypes as reasons
 from webhook.k8s.views import Unstructured
 from webhook.kubevirt import webhooks
 from webhook.kubevirt.go_json.structs import Json, share
@@ -29,10 +30,8 @@ from webhook.kubevirt.instancetype.find import (
 from webhook.kubevirt.instancetype.preferences import Topology
 from webhook.kubevirt.rejection import Crash, Rejection
 from webhook.kubevirt.types.core import MATCHER
-from webhook.names import Code
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable
-from webhook.policies.instancetypes import messages
 from webhook.policies.instancetypes.lookups import Lookups
 from webhook.settings.snapshot import InstancetypeSettings
 
@@ -105,9 +104,9 @@ def preset_size(metadata: Any, namespace: str, lookups: Lookups, warnings: list[
     try:
         sizing = lookups.sizing_preset(namespace, metadata)
     except Unreadable as error:
-        warnings.append(messages.preset_unknown(error.why))
+        warnings.append(reasons.preset_unknown(error.why))
         return None
-    return messages.preset_size(*sizing) if sizing else None
+    return reasons.preset_size(*sizing) if sizing else None
 
 
 def goes_beside_a_size(matcher: Matcher, settings: InstancetypeSettings) -> bool:
@@ -130,12 +129,12 @@ def is_allowed(matcher: Matcher, wanted: SpecReference, settings: InstancetypeSe
 
 def not_allowed(wanted: SpecReference, namespace: str, settings: InstancetypeSettings) -> str:
     """The sentence about an instancetype that may not be named."""
-    return messages.not_allowed(wanted, namespace, _format_allow_list(settings))
+    return reasons.not_allowed(wanted, namespace, _format_allow_list(settings))
 
 
 def _not_captured(name: str, namespace: str, settings: InstancetypeSettings) -> str:
     """The sentence about a revision that the VM names and that holds no instancetype, or an unreadable one."""
-    return messages.not_captured(name, namespace, _format_allow_list(settings))
+    return reasons.not_captured(name, namespace, _format_allow_list(settings))
 
 
 def _format_allow_list(settings: InstancetypeSettings) -> str:
@@ -251,8 +250,8 @@ def _merge_patched(matcher: Matcher, own: dict[str, Any], kind: str, namespace: 
         return Merged(own)
     other = SpecReference(matcher.cluster, name)
     if lookups.get(usual.kind, namespace, name) is None:
-        return Merged(own, messages.assumed_cluster_wide(matcher.field, name, other, usual))
-    return Merged({"kind": kind, **own}, messages.assumed_same_kind(matcher.field, name, usual))
+        return Merged(own, reasons.assumed_cluster_wide(matcher.field, name, other, usual))
+    return Merged({"kind": kind, **own}, reasons.assumed_same_kind(matcher.field, name, usual))
 
 
 class Default(msgspec.Struct, frozen=True):
@@ -320,7 +319,7 @@ class Findings:
         for default in defaults:
             if default not in fit.chosen:
                 self.note(
-                    messages.default_conflicts(default.matcher.field, default.injected_value, fit.why_not), warn=True
+                    reasons.default_conflicts(default.matcher.field, default.injected_value, fit.why_not), warn=True
                 )
 
     def decision(self, *, changes: Sequence[Change] = (), notes: dict[str, str] | None = None) -> Decision:
@@ -398,7 +397,7 @@ def find_rejection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Reje
         # Only a preference that asks for nothing goes with anything.
         if not _is_demanding(vm, lookups):
             return None
-        return Rejection(messages.inferred_conflict())
+        return Rejection(reasons.inferred_conflict())
     if inferred:
         # Whatever a preference asks for, a VM without any size offers less of it than one with an instancetype.
         vm = {**vm, "spec": {field: value for field, value in spec.items() if field not in inferred}}
@@ -410,7 +409,7 @@ def find_rejection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Reje
         return rejection
     preference = find(PREFERENCE_MATCHER, vm) if added and lookups.passed_over else None
     if preference and "architecture" in preference.get("requirements", {}):
-        return Rejection(messages.architecture_conflict())
+        return Rejection(reasons.architecture_conflict())
     return None
 
 
@@ -432,4 +431,4 @@ def _is_demanding(vm: Json, lookups: Lookups) -> bool:
 def deny_crash(crash: Crash) -> Decision:
     """The denial of a VM on which KubeVirt's webhook would crash: the user would read "EOF"."""
     denial = Denial(422, crash.what, (FieldCause("FieldValueInvalid", crash.what, "spec.preference"),))
-    return Decision((Reason(Code.DENIED, crash.what),), denial=denial)
+    return Decision((Reason(reasons.DENIED, crash.what),), denial=denial)

@@ -17,6 +17,8 @@ import msgspec
 
 from webhook import names
 from webhook.admission.decision import Change, Decision, skip
+from webhook.admission.reasons import common
+from webhook.admission.reasons import instancetypes as reasons
 from webhook.admission.wire import Request
 from webhook.errors import InputError
 from webhook.k8s.views import Unstructured
@@ -26,11 +28,9 @@ from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, P
 from webhook.kubevirt.rules import Rules, share_vm
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.kubevirt.vm.size import has_memory, size_field
-from webhook.names import Code
-from webhook.policies.common import messages as common
 from webhook.policies.common.ownership import Manifests, writers
 from webhook.policies.common.required_facts import Unreadable
-from webhook.policies.instancetypes import messages, owner
+from webhook.policies.instancetypes import owner
 from webhook.policies.instancetypes.lookups import Lookups
 from webhook.policies.instancetypes.owner import (
     INJECTED_ANNOTATIONS,
@@ -136,7 +136,7 @@ def evaluate_update(
     """
     old, namespace = request.old_object, request.namespace or ""
     if old is None or old.spec == vm.spec:
-        return skip(messages.spec_unchanged())
+        return skip(reasons.spec_unchanged())
     findings = Findings()
     manifests = Manifests(old), Manifests(vm)
     versions = _Versions(vm, old, manifests, namespace)
@@ -160,7 +160,7 @@ def evaluate_update(
     if _has_lost_its_size(update, outgrown, put_back):
         metadata = owner.template_metadata(vm)
         if owner.preset_size(metadata, namespace, lookups, findings.warnings) is None:
-            findings.note(messages.size_removed(), warn=True)
+            findings.note(reasons.size_removed(), warn=True)
     return _decide(update, outgrown, put_back, findings)
 
 
@@ -208,7 +208,7 @@ def _slot(matcher: Matcher, versions: _Versions, lookups: Lookups, findings: Fin
     default: Json = (old.spec or {}).get(matcher.field) or {}
     if given is None:
         if injected_value and not _was_expanded(old):
-            findings.note(messages.owner_removed(matcher.field))
+            findings.note(reasons.owner_removed(matcher.field))
         if injected_value:
             return _Slot(matcher)
         return _Slot(matcher, lost=Default(matcher, default, was) if was else _expanded_default(matcher, old))
@@ -220,7 +220,7 @@ def _slot(matcher: Matcher, versions: _Versions, lookups: Lookups, findings: Fin
         return _Slot(matcher, merged.value, tuple(_separate(matcher, vm, merged, manifests[1], findings)))
     standing = owner.default_of(matcher, vm, manifests[1])
     if standing is None:
-        findings.note(messages.owner_chose(matcher.field))
+        findings.note(reasons.owner_chose(matcher.field))
     return _Slot(matcher, given, kept=Default(matcher, given, standing) if standing else None)
 
 
@@ -259,14 +259,14 @@ def _separate(
     """The changes that leave the owner's part of a matcher alone, and remove the default's annotation with the rest."""
     given = (vm.spec or {})[matcher.field]
     if merged.value is None:
-        findings.note(messages.owner_removed_name(matcher.field))
-        yield Change(("spec", matcher.field), given, None, Code.OWNER_REMOVED_INSTANCETYPE)
+        findings.note(reasons.owner_removed_name(matcher.field))
+        yield Change(("spec", matcher.field), given, None, reasons.OWNER_REMOVED_INSTANCETYPE)
         return
     if merged.assumed:
-        findings.note(messages.default_assumed(merged.assumed), warn=True)
+        findings.note(reasons.default_assumed(merged.assumed), warn=True)
     else:
-        findings.note(messages.default_replaced(matcher.field))
-    yield Change(("spec", matcher.field), given, merged.value, Code.DEFAULT_WITHDRAWN)
+        findings.note(reasons.default_replaced(matcher.field))
+    yield Change(("spec", matcher.field), given, merged.value, reasons.DEFAULT_WITHDRAWN)
     yield from _remove_annotation(matcher, vm, manifests)
 
 
@@ -275,7 +275,7 @@ def _remove_annotation(matcher: Matcher, vm: Unstructured, manifests: Manifests)
     path = ("metadata", "annotations", INJECTED_ANNOTATIONS[matcher.field])
     injected_value = vm.meta.annotation(path[-1])
     if injected_value and not manifests.declare(path, injected_value):
-        yield Change(path, injected_value, None, Code.DEFAULT_WITHDRAWN)
+        yield Change(path, injected_value, None, reasons.DEFAULT_WITHDRAWN)
 
 
 def _outgrown_defaults(update: _Update, settings: InstancetypeSettings) -> dict[Matcher, str]:
@@ -284,7 +284,7 @@ def _outgrown_defaults(update: _Update, settings: InstancetypeSettings) -> dict[
     if field is None or before is not None:
         return {}
     beside = [] if settings.preference_scope == "all" else [PREFERENCE_MATCHER]
-    why = messages.vm_size(field)
+    why = reasons.vm_size(field)
     return {kept.matcher: why for kept in update.kept_defaults if kept.matcher in (INSTANCETYPE_MATCHER, *beside)}
 
 
@@ -298,7 +298,7 @@ def _preserved_defaults(update: _Update, settings: InstancetypeSettings, finding
     carried = []
     for slot in update.slots:
         if slot.lost and field and (slot.matcher is INSTANCETYPE_MATCHER or not beside):
-            findings.note(messages.sized(messages.vm_size(field), slot.matcher.field))
+            findings.note(reasons.sized(reasons.vm_size(field), slot.matcher.field))
         elif slot.lost:
             carried.append(slot.lost)
     return carried
@@ -308,11 +308,11 @@ def _explain(update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequenc
     """Puts first what is done."""
     if outgrown:
         gone = [(kept.matcher.field, kept.injected_value) for kept in update.kept_defaults if kept.matcher in outgrown]
-        findings.note(messages.defaults_withdrawn(gone, outgrown.values()), warn=True)
+        findings.note(reasons.defaults_withdrawn(gone, outgrown.values()), warn=True)
         findings.reasons.insert(0, findings.reasons.pop())
     if put_back:
         given = [(default.matcher.field, default.injected_value) for default in put_back]
-        findings.reasons.insert(0, messages.defaults_preserved(given))
+        findings.reasons.insert(0, reasons.defaults_preserved(given))
 
 
 def _decide(
@@ -323,13 +323,13 @@ def _decide(
     changes = [change for slot in update.slots for change in slot.changes]
     for kept in update.kept_defaults:
         if kept.matcher in outgrown:
-            changes.append(Change(("spec", kept.matcher.field), kept.value, None, Code.DEFAULT_WITHDRAWN))
+            changes.append(Change(("spec", kept.matcher.field), kept.value, None, reasons.DEFAULT_WITHDRAWN))
             changes += _remove_annotation(kept.matcher, update.vm, manifests)
-    changes += [change for default in put_back for change in default.changes(Code.DEFAULTS_PRESERVED)]
+    changes += [change for default in put_back for change in default.changes(reasons.DEFAULTS_PRESERVED)]
     if not findings.reasons and update.kept_defaults:
-        findings.note(messages.defaults_kept())
+        findings.note(reasons.defaults_kept())
     if not findings.reasons:
-        findings.note(messages.nothing_to_preserve())
+        findings.note(reasons.nothing_to_preserve())
     return findings.decision(
         changes=changes, notes={default.matcher.field: default.injected_value for default in put_back}
     )

@@ -14,6 +14,7 @@ import msgspec
 from webhook import names
 from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason, skip
 from webhook.admission.difference import changes
+from webhook.admission.reasons import common, instancetypes
 from webhook.admission.wire import Request
 from webhook.errors import InputError
 from webhook.facts import Facts
@@ -26,10 +27,8 @@ from webhook.kubevirt.rejection import CAUSES_SHOWN, Cause, Conflicts, Rejection
 from webhook.kubevirt.vm import standalone_vmi
 from webhook.kubevirt.vm.size import size_field
 from webhook.kubevirt.vm.standalone_vmi import Filled
-from webhook.names import Code
-from webhook.policies.common import messages as common
 from webhook.policies.common.required_facts import Unreadable
-from webhook.policies.instancetypes import messages, owner
+from webhook.policies.instancetypes import owner
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
 from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS, plain_object
 from webhook.settings.snapshot import InstancetypeSettings
@@ -67,13 +66,13 @@ def fill_vmi(
     if request.operation != "CREATE":
         return skip(common.immutable_after_create("a VMI", request.operation))
     if of_a_vm(vmi):
-        return skip(messages.owned_by_a_vm())
+        return skip(instancetypes.owned_by_a_vm())
     if owner.has_opted_out(vmi):
         return skip(common.opted_out(names.INSTANCETYPES))
     namespace = request.namespace or ""
     wanted, reasons = _wanted_matchers(vmi, settings)
     if not wanted:
-        return Decision(tuple(reasons) or (messages.nothing_requested(),))
+        return Decision(tuple(reasons) or (instancetypes.nothing_requested(),))
     # What is written out stays, whatever the objects say later.
     lookups = Lookups(facts.fresh())
     try:
@@ -81,11 +80,11 @@ def fill_vmi(
     except _Denied as refused:
         return Decision((Reason(refused.code, refused.denial.message),), denial=refused.denial)
     except UnsupportedReleaseError as error:
-        return skip(messages.kubevirt_too_old("no default was applied to the VMI", str(error)), warn=True)
+        return skip(instancetypes.kubevirt_too_old("no default was applied to the VMI", str(error)), warn=True)
     except Unreadable as error:
         return skip(common.lookup_failed("no default was applied to the VMI", error.why), warn=True)
     except InputError as error:
-        reason = messages.vmi_not_filled(str(error))
+        reason = instancetypes.vmi_not_filled(str(error))
         if any(wish.asked for wish in wanted):
             return Decision((reason,), denial=Denial(422, reason.text))
         return skip(reason, warn=True)
@@ -108,13 +107,13 @@ def _wanted_matchers(vmi: Unstructured, settings: InstancetypeSettings) -> tuple
         )
         text = owner.default(matcher, settings)
         if injected_value:
-            reasons.append(messages.already_applied(matcher.field, injected_value))
+            reasons.append(instancetypes.already_applied(matcher.field, injected_value))
         elif asked:
             wanted.append(_Wanted(matcher, asked, asked=True))
         elif asked is not None:
-            reasons.append(messages.owner_declined(matcher.field))
+            reasons.append(instancetypes.owner_declined(matcher.field))
         elif text and size and (matcher is not PREFERENCE_MATCHER or settings.preference_scope != "all"):
-            reasons.append(messages.sized(messages.vmi_size(size), matcher.field))
+            reasons.append(instancetypes.sized(instancetypes.vmi_size(size), matcher.field))
         elif text:
             wanted.append(_Wanted(matcher, text, asked=False))
     return wanted, reasons
@@ -141,7 +140,7 @@ def _fill(
     for matcher in beside_none if sizing else ():
         del references[matcher]
     if sizing and not references:
-        return Decision((messages.sized(sizing, "instancetype or preference"),), warnings=tuple(warnings))
+        return Decision((instancetypes.sized(sizing, "instancetype or preference"),), warnings=tuple(warnings))
     existing: dict[Matcher, tuple[SpecReference, Json]] = {}
     for matcher, (wish, named) in references.items():
         whole = lookups.get(named.kind, namespace, named.name)
@@ -149,13 +148,13 @@ def _fill(
             existing[matcher] = named, whole
         else:
             missing = rejection.not_found(named.kind, named.name)
-            _give_up(wish, Code.MISSING, Denial(422, f"{_place(wish)}: {missing.what}"), warnings)
+            _give_up(wish, instancetypes.MISSING, Denial(422, f"{_place(wish)}: {missing.what}"), warnings)
     filled, fitting = _fit(vmi, namespace, existing, references, lookups, warnings)
     if filled is None:
-        return Decision((messages.no_default_applied(),), warnings=tuple(warnings))
+        return Decision((instancetypes.no_default_applied(),), warnings=tuple(warnings))
     said = {matcher.field: str(existing[matcher][0]) for matcher in fitting}
     return Decision(
-        (messages.applied(said),),
+        (instancetypes.applied(said),),
         _changes(vmi, filled, said),
         warnings=tuple(warnings),
         notes=said,
@@ -168,10 +167,10 @@ def _resolve(
     try:
         named = find.parse(wish.matcher, wish.text, _place(wish))
     except InputError as error:
-        _give_up(wish, Code.DENIED, Denial(422, str(error)), warnings)
+        _give_up(wish, instancetypes.DENIED, Denial(422, str(error)), warnings)
         return None
     if not owner.is_allowed(wish.matcher, named, settings):
-        _give_up(wish, Code.NOT_ALLOWED, Denial(403, owner.not_allowed(named, namespace, settings)), warnings)
+        _give_up(wish, instancetypes.NOT_ALLOWED, Denial(403, owner.not_allowed(named, namespace, settings)), warnings)
         return None
     return named
 
@@ -208,7 +207,7 @@ def _fit(
         if matcher not in fitting:
             # Why it cannot be applied by itself; if it was not tried so, why both cannot.
             why = rejections.get((matcher,)) or rejections[tuple(existing)]
-            _give_up(references[matcher][0], Code.DENIED, _denial(why), warnings)
+            _give_up(references[matcher][0], instancetypes.DENIED, _denial(why), warnings)
     return filled, fitting
 
 
@@ -220,7 +219,7 @@ def _give_up(wish: _Wanted, code: str, denial: Denial, warnings: list[Reason]) -
     """
     if wish.asked:
         raise _Denied(code, denial)
-    warnings.append(messages.vmi_default_unusable(wish.matcher.field, wish.text, denial.message))
+    warnings.append(instancetypes.vmi_default_unusable(wish.matcher.field, wish.text, denial.message))
 
 
 def _place(wish: _Wanted) -> str:
@@ -239,13 +238,13 @@ def _denial(rejection: Rejection) -> Denial:
 
 
 def _changes(vmi: Unstructured, filled: Filled, said: dict[str, str]) -> tuple[Change, ...]:
-    written = changes(("spec",), vmi.spec, filled.before["spec"], filled.after["spec"], Code.APPLIED)
+    written = changes(("spec",), vmi.spec, filled.before["spec"], filled.after["spec"], instancetypes.APPLIED)
     path, given = ("metadata", "annotations"), vmi.meta.annotations or {}
     annotations = filled.after["metadata"].get("annotations", {}) | {
         INJECTED_ANNOTATIONS[field]: injected_value for field, injected_value in said.items()
     }
     recorded = [
-        Change((*path, key), given.get(key), value, Code.APPLIED)
+        Change((*path, key), given.get(key), value, instancetypes.APPLIED)
         for key, value in annotations.items()
         if given.get(key) != value
     ]

@@ -9,6 +9,7 @@ from functools import lru_cache
 from webhook import names
 from webhook.admission.decision import Decision, Denial, FieldCause, Reason, RepeatedChanges, skip
 from webhook.admission.difference import changes
+from webhook.admission.reasons import common, instancetypes
 from webhook.admission.wire import Request
 from webhook.errors import InputError
 from webhook.facts import Facts
@@ -29,11 +30,9 @@ from webhook.kubevirt.rules import read_vm, share_vm
 from webhook.kubevirt.types.core import MATCHER
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.kubevirt.vm.size import size_field
-from webhook.names import Code
-from webhook.policies.common import messages as common
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable
-from webhook.policies.instancetypes import messages, owner
+from webhook.policies.instancetypes import owner
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
 from webhook.policies.instancetypes.owner import (
     INJECTED_ANNOTATIONS,
@@ -71,12 +70,12 @@ def apply_defaults(
         return _evaluate_create(vm, request.namespace or "", lookups, settings)
     except UnsupportedReleaseError as error:
         return skip(
-            messages.kubevirt_too_old("no default instancetype or preference was applied", str(error)), warn=True
+            instancetypes.kubevirt_too_old("no default instancetype or preference was applied", str(error)), warn=True
         )
     except Unreadable as error:
         return skip(common.lookup_failed("no default instancetype or preference was applied", error.why), warn=True)
     except InputError as error:
-        return skip(messages.not_evaluated(str(error)), warn=True)
+        return skip(instancetypes.not_evaluated(str(error)), warn=True)
 
 
 def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, settings: InstancetypeSettings) -> Decision:
@@ -99,7 +98,7 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
     metadata = owner.template_metadata(vm)
     why_not = owner.preset_size(metadata, namespace, lookups, findings.warnings) if beside_none else None
     for matcher in beside_none if why_not else ():
-        findings.note(messages.sized(why_not or "", matcher.field))
+        findings.note(instancetypes.sized(why_not or "", matcher.field))
         del wanted[matcher]
     defaults = [
         Default.of(matcher, named)
@@ -117,9 +116,9 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
             return expanded
     if chosen:
         given = [(default.matcher.field, default.injected_value) for default in chosen]
-        findings.reasons.insert(0, messages.defaults_injected(given))
+        findings.reasons.insert(0, instancetypes.defaults_injected(given))
     elif not findings.reasons:
-        findings.note(messages.no_defaults())
+        findings.note(instancetypes.no_defaults())
     made = _injections(tuple([(default.matcher, default.injected_value) for default in chosen]))
     return findings.decision(changes=made, notes={default.matcher.field: default.injected_value for default in chosen})
 
@@ -133,7 +132,9 @@ def _injections(given: tuple[tuple[Matcher, str], ...]) -> RepeatedChanges:
         given: for each matcher the value of its annotation.
     """
     defaults = [Default.of(matcher, SpecReference(*text.split("/", 1))) for matcher, text in given]
-    return RepeatedChanges(change for default in defaults for change in default.changes(Code.DEFAULTS_INJECTED))
+    return RepeatedChanges(
+        change for default in defaults for change in default.changes(instancetypes.DEFAULTS_INJECTED)
+    )
 
 
 def _named_references(spec: Json) -> Iterator[SpecReference]:
@@ -160,12 +161,12 @@ def _reason_to_keep(matcher: Matcher, vm: Unstructured, spec: Json, *, anyway: b
         anyway: a preference may stand beside a size.
     """
     if matcher.field in spec:
-        return messages.owner_chose(matcher.field)
+        return instancetypes.owner_chose(matcher.field)
     if vm.meta.annotation(INJECTED_ANNOTATIONS[matcher.field]):
-        return messages.owner_removed(matcher.field)
+        return instancetypes.owner_removed(matcher.field)
     field = _size_field(spec)
     if field and (matcher is INSTANCETYPE_MATCHER or not anyway):
-        return messages.sized(messages.vm_size(field), matcher.field)
+        return instancetypes.sized(instancetypes.vm_size(field), matcher.field)
     return None
 
 
@@ -183,11 +184,11 @@ def _default_for(
     try:
         wanted = find.parse(matcher, text, owner.DEFAULT_ANNOTATIONS[matcher.field])
     except InputError as error:
-        findings.note(messages.default_unusable(matcher.field, str(error)), warn=True)
+        findings.note(instancetypes.default_unusable(matcher.field, str(error)), warn=True)
         return None
     if not owner.is_allowed(matcher, wanted, settings):
         why = owner.not_allowed(wanted, namespace, settings)
-        findings.note(messages.default_unusable(matcher.field, why), warn=True)
+        findings.note(instancetypes.default_unusable(matcher.field, why), warn=True)
         return None
     return wanted
 
@@ -195,7 +196,7 @@ def _default_for(
 def _exists(matcher: Matcher, wanted: SpecReference, namespace: str, lookups: Lookups, findings: Findings) -> bool:
     if lookups.get(wanted.kind, namespace, wanted.name) is not None:
         return True
-    findings.note(messages.default_missing(matcher.field, wanted), warn=True)
+    findings.note(instancetypes.default_missing(matcher.field, wanted), warn=True)
     return False
 
 
@@ -225,16 +226,16 @@ def _expand(
     if not any(given):
         return None
     if any(value.get("inferFromVolume") for value in given if value):
-        findings.note(messages.not_expanded_inferred(), warn=True)
+        findings.note(instancetypes.not_expanded_inferred(), warn=True)
         return None
     namespace, read = candidate["metadata"]["namespace"], read_vm(candidate, lookups.rules)
     rejection = find_rejection(share_vm(candidate, lookups.rules), (), lookups)
     why_not = rejection.what if rejection else owner.reason_forbidden(read, namespace, lookups, settings)
     if why_not:
-        findings.note(messages.not_expanded(why_not))
+        findings.note(instancetypes.not_expanded(why_not))
         return None
     if lookups.passed_over:
-        findings.note(messages.not_expanded_architecture(), warn=True)
+        findings.note(instancetypes.not_expanded_architecture(), warn=True)
         return None
     shape = lookups.rules.types.vm
     # KubeVirt does this when it admits a VM, and so before it ever expands one.
@@ -242,14 +243,14 @@ def _expand(
     try:
         after = expand(encode(shape, read), lookups.get, lookups.configuration())
     except Rejection as rejection:
-        findings.note(messages.not_expanded(rejection.what), warn=True)
+        findings.note(instancetypes.not_expanded(rejection.what), warn=True)
         return None
     before = encode(shape, candidate)
     named = zip(MATCHERS, given, strict=True)
     made = {matcher.field: _source(matcher, value) for matcher, value in named if value}
-    findings.reasons.insert(0, messages.expanded(made))
-    written = changes(("spec",), vm.spec, before["spec"], after["spec"], Code.EXPANDED)
-    injected_values = [default.annotation_change(Code.EXPANDED) for default in defaults]
+    findings.reasons.insert(0, instancetypes.expanded(made))
+    written = changes(("spec",), vm.spec, before["spec"], after["spec"], instancetypes.EXPANDED)
+    injected_values = [default.annotation_change(instancetypes.EXPANDED) for default in defaults]
     return findings.decision(
         changes=[*written, *injected_values], notes={field: str(source) for field, source in made.items()}
     )
@@ -277,25 +278,25 @@ def validate_vm(
         return skip(common.being_deleted("the VM"))
     spec = vm.spec or {}
     if all(spec.get(matcher.field) is None for matcher in MATCHERS):
-        return skip(messages.no_matcher())
+        return skip(instancetypes.no_matcher())
     old = (request.old_object.spec if request.old_object else None) or {}
     changed = [matcher for matcher in MATCHERS if spec.get(matcher.field) != old.get(matcher.field)]
     if request.operation == "UPDATE" and not changed and spec.get("template") == old.get("template"):
-        return skip(messages.unchanged())
+        return skip(instancetypes.unchanged())
     lookups = Lookups(facts)
     try:
         return _evaluate(vm, request, changed, lookups, settings)
     except UnsupportedReleaseError as error:
-        return skip(messages.kubevirt_too_old("the VM's instancetype was not validated", str(error)), warn=True)
+        return skip(instancetypes.kubevirt_too_old("the VM's instancetype was not validated", str(error)), warn=True)
     except Unreadable as error:
         if settings.failure_policy == "Fail":
-            reason = messages.lookup_failed(error.why)
+            reason = instancetypes.lookup_failed(error.why)
             return Decision((reason,), denial=Denial(503, reason.text))
         return skip(common.lookup_failed("the VM's instancetype was not validated", error.why), warn=True)
     except Rejection as crash:
-        return _deny(Code.DENIED, 422, [Cause("FieldValueInvalid", crash.what, "spec.preference")])
+        return _deny(instancetypes.DENIED, 422, [Cause("FieldValueInvalid", crash.what, "spec.preference")])
     except InputError as error:
-        return skip(messages.not_evaluated(str(error)), warn=True)
+        return skip(instancetypes.not_evaluated(str(error)), warn=True)
 
 
 def _evaluate(
@@ -316,23 +317,23 @@ def _evaluate(
             matcher = decode(MATCHER, given, "spec.instancetype")
         except InputError as error:
             # Nor does one that can't be read.
-            return _deny(Code.INVALID_OBJECT, 422, [Cause("FieldValueInvalid", str(error), "spec.instancetype")])
+            return _deny(common.INVALID_OBJECT, 422, [Cause("FieldValueInvalid", str(error), "spec.instancetype")])
         text = owner.reason_forbidden({"spec": {INSTANCETYPE_MATCHER.field: matcher}}, namespace, lookups, settings)
         if text:
             cause = Cause("FieldValueNotSupported", text, "spec.instancetype.name")
-            return _deny(Code.NOT_ALLOWED, 403, [cause])
+            return _deny(instancetypes.NOT_ALLOWED, 403, [cause])
     decoded = read_vm(candidate, lookups.rules)
     missing = [cause for matcher in changed for cause in _missing(matcher, decoded, lookups)]
     if missing and settings.missing == "deny":
-        return _deny(Code.MISSING, 422, missing)
+        return _deny(instancetypes.MISSING, 422, missing)
     answer = webhooks.evaluate_vm(decoded, lookups.get, lookups.configuration())
     if not answer.is_allowed:
         ways_out = _ways_out(vm, request.operation, candidate, lookups)
-        return _deny(Code.DENIED, answer.code, answer.causes, answer.message, ways_out)
+        return _deny(instancetypes.DENIED, answer.code, answer.causes, answer.message, ways_out)
     if missing:
-        reasons = messages.missing([(cause.what, cause.reason == "FieldValueNotFound") for cause in missing])
+        reasons = instancetypes.missing([(cause.what, cause.reason == "FieldValueNotFound") for cause in missing])
         return Decision(reasons, warnings=reasons)
-    return Decision((messages.valid(),))
+    return Decision((instancetypes.valid(),))
 
 
 def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
@@ -342,7 +343,7 @@ def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
     if not given.keys() & {"name", "revisionName"}:
         # Only inference leaves such a matcher. KubeVirt never looks at the VM again, and denies every change of it.
         label = f"instancetype.kubevirt.io/default-{matcher.field}"
-        yield Cause("FieldValueInvalid", messages.names_nothing(matcher.field, label), f"spec.{matcher.field}")
+        yield Cause("FieldValueInvalid", instancetypes.names_nothing(matcher.field, label), f"spec.{matcher.field}")
         return
     try:
         matcher.find(vm, lookups.get, lookups.rules)
@@ -362,11 +363,13 @@ def _ways_out(vm: Unstructured, operation: str, candidate: Json, lookups: Lookup
     }
     if operation == "CREATE":
         injected_value = injected_values.get(INSTANCETYPE_MATCHER)
-        return (Reason(Code.DENIED, messages.way_out_at_create(injected_value)),) if injected_value else ()
+        return (
+            (Reason(instancetypes.DENIED, instancetypes.way_out_at_create(injected_value)),) if injected_value else ()
+        )
     for without in ((INSTANCETYPE_MATCHER,), (PREFERENCE_MATCHER,), MATCHERS):
         if all(matcher in injected_values for matcher in without) and _fits(without, candidate, lookups):
             given = {matcher.field: injected_values[matcher] for matcher in without}
-            return (Reason(Code.DENIED, messages.way_out_at_update(given)),)
+            return (Reason(instancetypes.DENIED, instancetypes.way_out_at_update(given)),)
     return ()
 
 

@@ -12,22 +12,21 @@ from typing import Any, Final
 
 from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, skip
+from webhook.admission.reasons import common
+from webhook.admission.reasons import migration as reasons
 from webhook.admission.step_budget import spend
 from webhook.admission.wire import Request
 from webhook.facts import Facts, ObjectKey
 from webhook.k8s.pods import TargetPod
 from webhook.k8s.types.selectors import find_malformed
-from webhook.kubevirt.launcher import NotLauncher, vmi_owner
-from webhook.names import Code
+from webhook.kubevirt.launcher import vmi_owner
 from webhook.placement.machines import MIGRATIONS, Migration
 from webhook.placement.nodes import CPU_VENDOR, reserved_keys
 from webhook.placement.requirements import Label, Origin, Requirements
 from webhook.placement.target_pods import is_sticky_label
-from webhook.policies.common import messages as common
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import JOB_NAME, JOB_UID
 from webhook.policies.common.required_facts import Unreadable, is_kubevirts, read
-from webhook.policies.migration import messages
 from webhook.settings.snapshot import MigrationSettings
 
 _TERMS: Final = (
@@ -48,20 +47,20 @@ def constrain_pod(pod: TargetPod, request: Request[TargetPod], facts: Facts, set
     if request.operation != "CREATE":
         return skip(common.immutable_after_create("a pod's node affinity", request.operation))
     owner = vmi_owner(pod)
-    if isinstance(owner, NotLauncher):
-        return skip(common.not_a_launcher_pod(owner))
+    if isinstance(owner, Reason):
+        return skip(owner)
     uid, name = pod.meta.label(JOB_UID), pod.meta.annotation(JOB_NAME)
     if not uid or not name:
-        return skip(messages.not_a_target())
+        return skip(reasons.not_a_target())
     namespace = request.namespace or ""
     try:
         if not is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
             return skip(common.not_created_by_kubevirt(request.user_info.username))
         migration = read(facts, ObjectKey(MIGRATIONS, namespace, name), f"the migration {name}")
         if migration is None or migration.meta.uid != uid:
-            return skip(messages.migration_not_found(name))
+            return skip(reasons.migration_not_found(name))
         if not migration.added_selector:
-            return skip(messages.nothing_to_constrain(name))
+            return skip(reasons.nothing_to_constrain(name))
     except Unreadable as error:
         return skip(common.lookup_failed("the target pod was not constrained", error.why), warn=True)
     requirements: Requirements = ()
@@ -72,7 +71,7 @@ def constrain_pod(pod: TargetPod, request: Request[TargetPod], facts: Facts, set
             requirements = target.requirements if target else ()
         except Unreadable as error:
             # What is added holds all the same.
-            unsure = (messages.guards_unknown(error.why),)
+            unsure = (reasons.guards_unknown(error.why),)
     return _constrain(pod, migration, requirements, settings, unsure)
 
 
@@ -100,8 +99,8 @@ def _constrain(
     changes = [*_terms(pod, expressions), *_remove_stuck_keys(selector, migration.added_selector, requirements)]
     said = ", ".join(f"{key}={value}" for key, value in wanted.items())
     if not changes:
-        return Decision((messages.already_constrained(said), *unsure), warnings=unsure)
-    reason = messages.constrained(migration.meta.name or "", said)
+        return Decision((reasons.already_constrained(said), *unsure), warnings=unsure)
+    reason = reasons.constrained(migration.meta.name or "", said)
     return Decision((reason, *unsure), tuple(changes), warnings=unsure, notes={"added-node-selector": said})
 
 
@@ -113,10 +112,10 @@ def _terms(pod: TargetPod, expressions: list[Json]) -> list[Change]:
     """Every term with all expressions that it lacks; empty terms, which match nothing, stay empty."""
     terms = pod.terms
     if terms is None:
-        return [Change(_TERMS, None, [{"matchExpressions": expressions}], Code.CONSTRAINED)] if expressions else []
+        return [Change(_TERMS, None, [{"matchExpressions": expressions}], reasons.CONSTRAINED)] if expressions else []
     spend(len(terms) * (1 + len(expressions)), "nodeSelectorTerms, each with all that the migration adds,")
     new = [_term(term, expressions) for term in terms]
-    return [Change(_TERMS, terms, new, Code.CONSTRAINED)] if new != terms else []
+    return [Change(_TERMS, terms, new, reasons.CONSTRAINED)] if new != terms else []
 
 
 def _term(term: Json, expressions: list[Json]) -> Json:
@@ -144,4 +143,4 @@ def _remove_stuck_keys(selector: dict[str, str], added: dict[str, str], requirem
     if not stuck or not requirements:
         return []
     kept = {key: value for key, value in selector.items() if key not in stuck}
-    return [Change(_SELECTOR, selector, kept, Code.CONSTRAINED)]
+    return [Change(_SELECTOR, selector, kept, reasons.CONSTRAINED)]

@@ -9,6 +9,8 @@ import msgspec
 
 from webhook import names
 from webhook.admission.decision import Decision, Denial, FieldCause, Reason, skip
+from webhook.admission.reasons import common
+from webhook.admission.reasons import migration as messages
 from webhook.admission.wire import Request, UserInfo
 from webhook.facts import Facts, ListKey
 from webhook.k8s.types.selectors import find_malformed
@@ -16,11 +18,9 @@ from webhook.placement.eligibility import Eligibility
 from webhook.placement.machines import UNFINISHED, WORKLOAD_UPDATE, Migration
 from webhook.placement.nodes import reserved_keys
 from webhook.placement.requirements import Contradiction, Origin, contradictions, without_dropped
-from webhook.policies.common import messages as common
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import Lacking, Target, availability, details, no_node
 from webhook.policies.common.required_facts import Unreadable, access, is_kubevirts, read
-from webhook.policies.migration import messages
 from webhook.settings.snapshot import MigrationSettings
 
 # The virtual permission to choose a VM's node: RBAC needs no resource behind a name.

@@ -21,6 +21,8 @@ import msgspec
 
 from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, RepeatedChanges, skip
+from webhook.admission.reasons import common
+from webhook.admission.reasons import scheduling as reasons
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, ObjectKey, SchedulerHealth, SchedulerKey, VmiKey
@@ -28,14 +30,11 @@ from webhook.k8s.json_tree import ABSENT, lookup
 from webhook.k8s.pods import Pod
 from webhook.k8s.views import Object, OwnerReference
 from webhook.kubevirt.instancetype import find, revisions
-from webhook.kubevirt.launcher import NotLauncher, vmi_owner
+from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.resources import REVISIONS
 from webhook.kubevirt.types.views import MatcherView, VirtualMachine, VirtualMachineInstance, VmStatus
-from webhook.names import Code
-from webhook.policies.common import messages as common
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable, is_kubevirts
-from webhook.policies.scheduling import messages
 from webhook.settings.snapshot import SchedulingSettings
 
 _INJECTED_ANNOTATION: Final = ("metadata", "annotations", names.INJECTED_SCHEDULER_ANNOTATION)
@@ -56,10 +55,10 @@ def schedule_pod(pod: Pod, request: Request[Pod], facts: Facts, settings: Schedu
     if request.operation != "CREATE":
         return skip(common.immutable_after_create("a pod's schedulerName", request.operation))
     if pod.spec and pod.spec.node_name:
-        return skip(messages.already_bound(pod.spec.node_name))
+        return skip(reasons.already_bound(pod.spec.node_name))
     owner = vmi_owner(pod)
-    if isinstance(owner, NotLauncher):
-        return skip(common.not_a_launcher_pod(owner))
+    if isinstance(owner, Reason):
+        return skip(owner)
     foreign = _skip_foreign_pod(request, facts, settings)
     if foreign:
         return foreign
@@ -68,7 +67,7 @@ def schedule_pod(pod: Pod, request: Request[Pod], facts: Facts, settings: Schedu
     injected_value = pod.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION)
     if chosen != names.DEFAULT_SCHEDULER:
         if injected_value != chosen and not _is_only_by_webhook(chosen, settings):
-            return skip(messages.foreign_scheduler(chosen))
+            return skip(reasons.foreign_scheduler(chosen))
         return _keep_or_fall_back(chosen, namespace, facts, settings)
     return _inject_pod(pod, owner, injected_value, namespace, facts, settings)
 
@@ -79,7 +78,7 @@ def _skip_foreign_pod(request: Request[Pod], facts: Facts, settings: SchedulingS
     try:
         by_kubevirt = is_kubevirts(user, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace)
     except Unreadable as error:
-        return skip(messages.kubevirt_unreadable(error.why), warn=True)
+        return skip(reasons.kubevirt_unreadable(error.why), warn=True)
     if by_kubevirt:
         return None
     if by_kubevirt is None:
@@ -91,8 +90,8 @@ def _keep_or_fall_back(name: str, namespace: str, facts: Facts, settings: Schedu
     """The decision on a pod that already has an injected scheduler."""
     why = _reason_unavailable(name, namespace, facts, settings)
     if why is None:
-        return skip(messages.already_injected(name))
-    reason = messages.fell_back(name, why)
+        return skip(reasons.already_injected(name))
+    reason = reasons.fell_back(name, why)
     change = Change(_POD_SCHEDULER, name, names.DEFAULT_SCHEDULER, reason.code)
     return Decision((reason,), (change,), warnings=(reason,), notes={"scheduler": name})
 
@@ -100,7 +99,7 @@ def _keep_or_fall_back(name: str, namespace: str, facts: Facts, settings: Schedu
 def _reason_unavailable(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> str | None:
     """Why an injected scheduler cannot place the pod now; None if it can, or if that is not known."""
     if name not in settings.schedulers:
-        return messages.no_longer_declared()
+        return reasons.no_longer_declared()
     health = facts.get(SchedulerKey(name, namespace))
     return health.why if isinstance(health, SchedulerHealth) and health.state == "unavailable" else None
 
@@ -121,21 +120,21 @@ def _inject_pod(
     vmi = facts.get(VmiKey(namespace, owner.name or "", owner.uid or ""))
     where = f"VirtualMachineInstance {namespace}/{owner.name}"
     if isinstance(vmi, Unavailable):
-        return skip(messages.vmi_unreadable(where, vmi.why), warn=True)
+        return skip(reasons.vmi_unreadable(where, vmi.why), warn=True)
     if vmi is None:
         return skip(common.vmi_not_found(namespace, owner.name or ""))
     if vmi.meta.uid != owner.uid:
         return skip(common.vmi_replaced(namespace, owner.name or ""))
     chosen = vmi.scheduler_name
     if chosen == names.DEFAULT_SCHEDULER:
-        return skip(messages.owner_chose_default(where))
+        return skip(reasons.owner_chose_default(where))
     if chosen:
         if chosen == injected_value or _is_only_by_webhook(chosen, settings):
-            return skip(messages.already_fell_back(chosen))
-        return skip(messages.rewritten(where, chosen))
+            return skip(reasons.already_fell_back(chosen))
+        return skip(reasons.rewritten(where, chosen))
     if injected_value and _reason_unavailable(injected_value, namespace, facts, settings) is not None:
-        return skip(messages.already_fell_back(injected_value))
-    return _write(pod, name, messages.injected(where), _POD_SCHEDULER, _INJECTED_ANNOTATION)
+        return skip(reasons.already_fell_back(injected_value))
+    return _write(pod, name, reasons.injected(where), _POD_SCHEDULER, _INJECTED_ANNOTATION)
 
 
 def schedule_vm(
@@ -150,7 +149,7 @@ def schedule_vm(
         return skip(common.being_deleted("the VM"))
     template = vm.template
     if template is None or template.spec is None:
-        return skip(messages.no_template())
+        return skip(reasons.no_template())
     if request.operation == "UPDATE":
         return _evaluate_update(vm, request, facts, settings)
     if vm.scheduler_name:
@@ -160,7 +159,7 @@ def schedule_vm(
     rejection = _unfit(name, namespace, facts, settings) or _skip_by_instancetype(vm, namespace, facts, None)
     if rejection:
         return rejection
-    return _write(vm, name, messages.injected("the VM"), _VM_SCHEDULER, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
+    return _write(vm, name, reasons.injected("the VM"), _VM_SCHEDULER, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
 
 
 def _evaluate_update(
@@ -176,7 +175,9 @@ def _evaluate_update(
         chosen = _skip_chosen(vm.scheduler_name, None)
         return msgspec.structs.replace(chosen, changes=tuple(_remove_annotations(vm, manifests, chosen.code)))
     objection = _skip_by_instancetype(vm, namespace, facts, status)
-    if objection and (objection.code == Code.INSTANCETYPE_SETS_SCHEDULER or _is_new(vm, request.old_object, objection)):
+    if objection and (
+        objection.code == reasons.INSTANCETYPE_SETS_SCHEDULER or _is_new(vm, request.old_object, objection)
+    ):
         return _withdraw(vm, manifests, objection.reasons[0].text)
     return _restore_annotations(vm)
 
@@ -188,12 +189,12 @@ def _is_new(vm: VirtualMachine, old: VirtualMachine | None, objection: Decision)
     """
     before = old.spec.instancetype if old and old.spec else None
     named = vm.spec.instancetype if vm.spec else None
-    return objection.code == Code.INSTANCETYPE_UNRESOLVED and named != before
+    return objection.code == reasons.INSTANCETYPE_UNRESOLVED and named != before
 
 
 def _withdraw(vm: VirtualMachine, manifests: Manifests, why: str) -> Decision:
     """The decision to remove the injected scheduler from a VM that KubeVirt would deny with it."""
-    reason = messages.withdrawn(vm.scheduler_name, why)
+    reason = reasons.withdrawn(vm.scheduler_name, why)
     field = Change(_VM_SCHEDULER, vm.scheduler_name, None, reason.code)
     changes = (field, *_remove_annotations(vm, manifests, reason.code))
     return Decision((reason,), changes, warnings=(reason,))
@@ -210,18 +211,18 @@ def _preserve(
     """
     old = request.old_object
     if old is None or not _is_injected(old, settings) or Manifests(old).declare(_VM_SCHEDULER, old.scheduler_name):
-        return skip(messages.nothing_to_preserve())
+        return skip(reasons.nothing_to_preserve())
     name = old.scheduler_name
     if any(
         injected_value is not ABSENT and injected_value != "" for injected_value in _injected_annotations(vm).values()
     ):
-        return skip(messages.owner_removed(name))
+        return skip(reasons.owner_removed(name))
     if name not in settings.schedulers:
-        return skip(messages.not_preserved(name))
+        return skip(reasons.not_preserved(name))
     rejection = _skip_by_instancetype(vm, namespace, facts, old.status)
     if rejection:
         return rejection
-    return _write(vm, name, messages.preserved(name), _VM_SCHEDULER, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
+    return _write(vm, name, reasons.preserved(name), _VM_SCHEDULER, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
 
 
 def _is_only_by_webhook(name: str, settings: SchedulingSettings) -> bool:
@@ -245,8 +246,8 @@ def _restore_annotations(vm: VirtualMachine) -> Decision:
     """The decision on a VM with an injected scheduler: annotations that a copy has lost are put back."""
     name = vm.scheduler_name
     if all(injected_value == name for injected_value in _injected_annotations(vm).values()):
-        return skip(messages.already_injected(name))
-    return _write(vm, name, messages.annotation_restored(name), _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
+        return skip(reasons.already_injected(name))
+    return _write(vm, name, reasons.annotation_restored(name), _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
 
 
 def _remove_annotations(vm: VirtualMachine, manifests: Manifests, reason: str) -> Iterator[Change]:
@@ -265,38 +266,38 @@ def schedule_vmi(
     if request.operation != "CREATE":
         return skip(common.immutable_after_create("a VMI's schedulerName", request.operation))
     if vmi.spec is None:
-        return skip(messages.no_spec())
+        return skip(reasons.no_spec())
     if vmi.scheduler_name:
         return _skip_chosen(vmi.scheduler_name, vmi.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION))
     name = settings.scheduler_name
     rejection = _unfit(name, request.namespace or vmi.meta.namespace or "", facts, settings)
     if rejection:
         return rejection
-    return _write(vmi, name, messages.injected("the VMI"), _VMI_SCHEDULER, _INJECTED_ANNOTATION)
+    return _write(vmi, name, reasons.injected("the VMI"), _VMI_SCHEDULER, _INJECTED_ANNOTATION)
 
 
 def _skip_chosen(name: str, injected_value: str | None) -> Decision:
     if name == injected_value:
-        return skip(messages.already_injected(name))
-    return skip(messages.owner_chose(name))
+        return skip(reasons.already_injected(name))
+    return skip(reasons.owner_chose(name))
 
 
 def _unfit(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> Decision | None:
     """Why a scheduler must not be written into anything now; None if it may."""
     declared = settings.schedulers.get(name)
     if declared is None and not settings.schedulers:
-        return skip(messages.none_declared())
+        return skip(reasons.none_declared())
     if declared is None:
-        return skip(messages.undeclared(name), warn=True)
+        return skip(reasons.undeclared(name), warn=True)
     health = facts.get(SchedulerKey(name, namespace))
     if isinstance(health, SchedulerHealth) and health.state == "available":
         return None
     if isinstance(health, SchedulerHealth) and health.state == "unavailable":
-        return skip(messages.unavailable(name, health.why), warn=True)
+        return skip(reasons.unavailable(name, health.why), warn=True)
     if declared.assume_alive:
         return None
-    why = health.why if health else messages.no_health_check()
-    return skip(messages.health_unknown(name, why), warn=True)
+    why = health.why if health else reasons.no_health_check()
+    return skip(reasons.health_unknown(name, why), warn=True)
 
 
 def _skip_by_instancetype(vm: VirtualMachine, namespace: str, facts: Facts, status: VmStatus | None) -> Decision | None:
@@ -309,11 +310,11 @@ def _skip_by_instancetype(vm: VirtualMachine, namespace: str, facts: Facts, stat
         return None
     scheduler = _instancetype_scheduler(matcher, namespace, facts, status)
     if isinstance(scheduler, Unavailable):
-        return skip(messages.instancetype_unreadable(scheduler.why), warn=True)
+        return skip(reasons.instancetype_unreadable(scheduler.why), warn=True)
     if isinstance(scheduler, find.Unresolved):
-        return skip(messages.instancetype_unresolved(scheduler.why))
+        return skip(reasons.instancetype_unresolved(scheduler.why))
     if scheduler:
-        return skip(messages.instancetype_sets_scheduler(scheduler))
+        return skip(reasons.instancetype_sets_scheduler(scheduler))
     return None
 
 

@@ -18,17 +18,17 @@ import msgspec
 
 from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, skip
+from webhook.admission.reasons import scheduling as reasons
 from webhook.admission.wire import Request
 from webhook.facts import Facts
 from webhook.k8s.json_tree import ABSENT, lookup
 from webhook.k8s.pods import Pod
 from webhook.k8s.types.scheduling import TopologySpreadConstraint
 from webhook.k8s.views import Object
-from webhook.kubevirt.launcher import NotLauncher, vmi_owner
+from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.types.views import VirtualMachine, VirtualMachineInstance
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable, is_kubevirts
-from webhook.policies.scheduling import messages
 from webhook.settings.snapshot import SchedulingSettings
 
 _TOPOLOGY_KEYS: Final = {
@@ -68,7 +68,7 @@ def spread_pod(pod: Pod, request: Request[Pod], facts: Facts, settings: Scheduli
     own = pod.meta.annotation(names.SPREAD_ANNOTATION)
     if _is_unwanted(own, settings) or request.operation != "CREATE" or (pod.spec and pod.spec.node_name):
         return None
-    if isinstance(vmi_owner(pod), NotLauncher) or not _is_kubevirts(request, facts, settings):
+    if isinstance(vmi_owner(pod), Reason) or not _is_kubevirts(request, facts, settings):
         return None
     return _evaluate_create(pod, own, settings, _CONSTRAINTS, _INJECTED_ANNOTATION)
 
@@ -112,7 +112,7 @@ def launchers_of(
         annotation: the value of the owner's annotation on the VMI or on the VM's template; None for none.
     """
     if _is_unwanted(annotation, settings):
-        return skip(messages.spread_off())
+        return skip(reasons.spread_off())
     path = _VM_CONSTRAINTS if isinstance(vm_or_vmi, VirtualMachine) else _CONSTRAINTS
     return _evaluate_create(
         vm_or_vmi, annotation, settings, path, _TEMPLATE_ANNOTATION if path is _VM_CONSTRAINTS else _INJECTED_ANNOTATION
@@ -161,14 +161,14 @@ def _evaluate_create(
     present, injected_value = lookup(view, path), lookup(view, injected_values[0])
     if isinstance(present, list) and present:
         if _is_injected(present, injected_value):
-            return skip(messages.spread_present(injected_value))
-        return skip(messages.spread_chosen())
+            return skip(reasons.spread_present(injected_value))
+        return skip(reasons.spread_chosen())
     wanted = own.strip() if isinstance(own, str) else settings.spread
     if wanted == names.OFF:
-        return skip(messages.spread_opted_out())
+        return skip(reasons.spread_opted_out())
     if wanted not in _TOPOLOGY_KEYS:
-        return skip(messages.spread_invalid(wanted), warn=True)
-    return _write(view, wanted, messages.spread_injected(), path, *injected_values)
+        return skip(reasons.spread_invalid(wanted), warn=True)
+    return _write(view, wanted, reasons.spread_injected(), path, *injected_values)
 
 
 def _evaluate_update(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
@@ -182,9 +182,9 @@ def _evaluate_update(vm: VirtualMachine, old: VirtualMachine | None) -> Decision
         return None
     manifests = Manifests(vm)
     if _is_injected(present, injected_value) and not manifests.declare(_VM_CONSTRAINTS, present):
-        return skip(messages.spread_present(injected_value))
+        return skip(reasons.spread_present(injected_value))
     kept = without_injected(present, str(injected_value), manifests)
-    reason = messages.spread_withdrawn()
+    reason = reasons.spread_withdrawn()
     changes = [Change(path, value, None, reason.code) for path, value in injected_values.items() if value is not ABSENT]
     if kept != present:
         changes.append(Change(_VM_CONSTRAINTS, present, kept or None, reason.code))
@@ -205,11 +205,11 @@ def _restore_overwritten(vm: VirtualMachine, old: VirtualMachine | None) -> Deci
     ):
         return None
     if any(value is not ABSENT for value in _injected_annotations(vm).values()):
-        return skip(messages.spread_removed(injected_value))
+        return skip(reasons.spread_removed(injected_value))
     return _write(
         vm,
         injected_value,
-        messages.spread_preserved(injected_value),
+        reasons.spread_preserved(injected_value),
         _VM_CONSTRAINTS,
         _INJECTED_ANNOTATION,
         _TEMPLATE_ANNOTATION,

@@ -37,6 +37,7 @@ import msgspec
 from webhook import names
 from webhook.admission.audit import SCHEMA, AuditedObject, DriftRecord, NoAudit, timestamp
 from webhook.admission.decision import Decision
+from webhook.admission.reasons import common
 from webhook.cluster.source import Cluster
 from webhook.facts import KubeVirtKey
 from webhook.k8s.client.api import READ_ERRORS, ApiConnectionError, ApiError, Requests, Transport, explain, list_failure
@@ -48,7 +49,7 @@ from webhook.k8s.views import Object, Unstructured
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.launcher import controller_account
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
-from webhook.names import Code, Policy
+from webhook.names import Policy
 from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.review.reviewer import NullObserver, Reviewer
 from webhook.settings.snapshot import Settings
@@ -509,7 +510,7 @@ class DriftScanner:
             verdict = await self._reviewer.evaluate(endpoint, candidate.review, deadline)
             # Admission may deny a request because a lookup failed, as the admin wants it; that says nothing about the
             # object.
-            if verdict.label in ("patched", "denied") and verdict.decision.code != Code.LOOKUP_FAILED:
+            if verdict.label in ("patched", "denied") and verdict.decision.code != common.LOOKUP_FAILED:
                 drifted.append(DriftedObject(endpoint, candidate, verdict.decision))
         return drifted
 

@@ -18,9 +18,10 @@ from typing import Any, Final
 import msgspec
 
 from webhook import names
-from webhook.admission import messages, wire
+from webhook.admission import wire
 from webhook.admission.audit import timestamp
 from webhook.admission.credentials import sanitize
+from webhook.admission.decision import compose
 from webhook.admission.wire import Request
 from webhook.k8s.client.api import ApiConnectionError, Requests, explain
 from webhook.k8s.client.clock import REAL_TIME, Clock
@@ -53,7 +54,7 @@ class Event(msgspec.Struct, frozen=True):
         namespace: where users see it, and where the object is.
         api_version, kind, name, uid: of the object; the uid may be empty, where there is none yet.
         reason: a word in CamelCase.
-        code: what led to it, one of `names.Code`.
+        code: what led to it, one of `webhook.admission.reasons`.
         note: a text for people; cut where it is too long.
     """
 
@@ -263,7 +264,7 @@ def event_of(endpoint: Endpoint, verdict: Evaluation) -> Event | None:
         return None
     name = wire.object_name(request)
     sentence = f"{request.operation} of {endpoint.kind} {name} {said}: {text}"
-    note = messages.compose(endpoint.policy, sentence, decision.code, verdict.mode, most=MAX_NOTE)
+    note = compose(endpoint.policy, sentence, decision.code, verdict.mode, most=MAX_NOTE)
     absent = not name or (request.operation == "CREATE" and decision.denial is not None and enforced)
     api_version, kind, regarded, uid = _involved_object(endpoint, request, name, absent=absent)
     return Event(request.namespace, api_version, kind, regarded, uid, reason, decision.code, note)

@@ -11,9 +11,8 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 
 from webhook import names
-from webhook.admission import messages
 from webhook.admission.audit import Label
-from webhook.admission.decision import MAX_MESSAGE
+from webhook.admission.decision import MAX_MESSAGE, compose
 from webhook.admission.reasons import MEANINGS
 from webhook.cluster.source import BrowsableCluster, Cluster
 from webhook.errors import InputError, quote
@@ -468,9 +467,7 @@ class PageViews:
         about = PageQuery("", ())
         same = about.link(f"{PATH}/decisions", namespace=it.namespace, name=it.name)
         is_read = it.message and it.mode == names.ENFORCE
-        message = (
-            messages.compose(it.policy, it.message, it.reasons[0].code, most=MAX_MESSAGE) if is_read else it.message
-        )
+        message = compose(it.policy, it.message, it.reasons[0].code, most=MAX_MESSAGE) if is_read else it.message
         is_vm = it.kind in ("VirtualMachine", "VirtualMachineInstance")
         place = about.link(f"{PATH}/placement", namespace=it.namespace, name=it.name) if is_vm and it.name else ""
         return PageAnswer(
