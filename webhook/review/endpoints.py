@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeAlias
 
 import msgspec
 
@@ -12,7 +12,7 @@ from webhook.admission.decision import Decision
 from webhook.admission.wire import Codec, Request
 from webhook.facts import Facts
 from webhook.k8s.pods import Eviction, Pod, TargetPod
-from webhook.k8s.views import Object, Unstructured
+from webhook.k8s.views import Unstructured
 from webhook.kubevirt.types.views import UnstructuredVm, VirtualMachine, VirtualMachineInstance
 from webhook.names import Policy, Stage
 from webhook.placement.machines import Migration
@@ -20,13 +20,11 @@ from webhook.policies.eviction import pods as evictions
 from webhook.policies.instancetypes import virtualmachineinstances, virtualmachines
 from webhook.policies.migration import pods, virtualmachineinstancemigrations
 from webhook.policies.scheduling import scheduler_name, spread
-from webhook.review.replay import Handler, with_confirmation
+from webhook.review.replay import Handler, S, V, with_confirmation
 from webhook.settings.snapshot import Settings
 
-V = TypeVar("V", bound=Object)
 
-
-def combine(first: Handler, second: Callable[[Any, Request[Any], Facts, Any], Decision | None]) -> Handler:
+def combine(first: Handler[V, S], second: Callable[[V, Request[V], Facts, S], Decision | None]) -> Handler[V, S]:
     """The policy that decides what two say that change different fields.
 
     Args:
@@ -34,7 +32,7 @@ def combine(first: Handler, second: Callable[[Any, Request[Any], Facts, Any], De
         second: says None where it has nothing to say; it never denies.
     """
 
-    def handler(view: Any, request: Request[Any], facts: Facts, settings: Any) -> Decision:
+    def handler(view: V, request: Request[V], facts: Facts, settings: S) -> Decision:
         decision, addition = first(view, request, facts, settings), second(view, request, facts, settings)
         if addition is None:
             return decision
@@ -56,12 +54,30 @@ def combine(first: Handler, second: Callable[[Any, Request[Any], Facts, Any], De
     return handler
 
 
-class Endpoint(msgspec.Struct, frozen=True):
+class PolicySection(msgspec.Struct, Generic[S], frozen=True):
+    """A policy and its section of the settings.
+
+    Attributes:
+        policy: the policy's name.
+        of: returns the section of a snapshot.
+    """
+
+    policy: Policy
+    of: Callable[[Settings], S]
+
+
+_SCHEDULING: Final = PolicySection("scheduling", lambda settings: settings.scheduling)
+_INSTANCETYPES: Final = PolicySection("instancetypes", lambda settings: settings.instancetypes)
+_MIGRATION: Final = PolicySection("migration", lambda settings: settings.migration)
+_EVICTION: Final = PolicySection("eviction", lambda settings: settings.eviction)
+
+
+class PolicyEndpoint(msgspec.Struct, Generic[V, S], frozen=True):
     """One path of the server and one entry of a webhook configuration.
 
     Attributes:
         verb: ``mutate`` entries may patch.
-        policy: the policy that the endpoint belongs to.
+        section: the policy that the endpoint belongs to, with its section of the settings.
         stage: whether the endpoint enforces or only observes.
         group: API group of the resource; the kind of a subresource may have another.
         version: API version that the entry requests; the API server converts others to it.
@@ -74,34 +90,41 @@ class Endpoint(msgspec.Struct, frozen=True):
             policy's failurePolicy is Fail.
         denies: whether the policy may deny a request here in mode ``enforce``; then overload does, too.
         sub_resource: subresource of the resource, for example ``eviction``; empty: none.
+        policy: the policy's name, which follows from its section.
         path: path on the server, which follows from the rest.
     """
 
     verb: Literal["mutate", "validate"]
-    policy: Policy
+    section: PolicySection[S]
     stage: Stage
     group: str
     version: str
     resource: str
     kind: str
     operations: tuple[str, ...]
-    handler: Handler
-    codec: Codec[Any]
+    handler: Handler[V, S]
+    codec: Codec[V]
     on_error: Literal["allow", "deny"]
     denies: bool
     sub_resource: str = ""
+    policy: Policy = "scheduling"
     path: str = ""
 
     def __post_init__(self) -> None:
-        # Made once: every review asks for it several times.
+        # Made once: every review reads them several times.
+        msgspec.structs.force_setattr(self, "policy", self.section.policy)
         msgspec.structs.force_setattr(self, "path", f"/{self.verb}/{self.policy}/{self.resource}/{self.stage}")
 
     def fails_closed(self, settings: Settings) -> bool:
         """Whether requests are denied while they cannot be evaluated."""
-        return self.on_error == "deny" and settings.policy(self.policy).failure_policy == "Fail"
+        return self.on_error == "deny" and self.section.of(settings).failure_policy == "Fail"
 
 
-class _Target(msgspec.Struct, frozen=True, kw_only=True):
+# An endpoint of whatever objects and policy.
+Endpoint: TypeAlias = PolicyEndpoint[Any, Any]
+
+
+class _Target(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
     """What an entry is about.
 
     Attributes:
@@ -115,7 +138,7 @@ class _Target(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     resource: str
-    view: type[Any]
+    view: type[V]
     kind: str
     operations: tuple[str, ...] = ("CREATE",)
     group: str = names.KUBEVIRT_GROUP
@@ -126,11 +149,13 @@ class _Target(msgspec.Struct, frozen=True, kw_only=True):
 _VMS: Final = _Target(
     resource="virtualmachines", view=VirtualMachine, kind="VirtualMachine", operations=("CREATE", "UPDATE")
 )
-_WHOLE_VMS: Final = msgspec.structs.replace(_VMS, view=UnstructuredVm)
+_WHOLE_VMS: Final = _Target(
+    resource="virtualmachines", view=UnstructuredVm, kind="VirtualMachine", operations=("CREATE", "UPDATE")
+)
 _VMIS: Final = _Target(resource="virtualmachineinstances", view=VirtualMachineInstance, kind="VirtualMachineInstance")
-_WHOLE_VMIS: Final = msgspec.structs.replace(_VMIS, view=Unstructured)
+_WHOLE_VMIS: Final = _Target(resource="virtualmachineinstances", view=Unstructured, kind="VirtualMachineInstance")
 _PODS: Final = _Target(resource="pods", view=Pod, kind="Pod", group="")
-_TARGET_PODS: Final = msgspec.structs.replace(_PODS, view=TargetPod)
+_TARGET_PODS: Final = _Target(resource="pods", view=TargetPod, kind="Pod", group="")
 _EVICTIONS: Final = _Target(
     resource="pods", view=Eviction, kind="Eviction", group="", sub_resource="eviction", kinds_group="policy"
 )
@@ -140,15 +165,20 @@ _MIGRATIONS: Final = _Target(
 
 
 def _both_stages(
-    verb: Literal["mutate", "validate"], policy: Policy, target: _Target, handler: Handler, *, denies: bool = False
-) -> Iterable[Endpoint]:
+    verb: Literal["mutate", "validate"],
+    section: PolicySection[S],
+    target: _Target[V],
+    handler: Handler[V, S],
+    *,
+    denies: bool = False,
+) -> Iterable[PolicyEndpoint[V, S]]:
     """The endpoints of both stages. What mutates allows a request that it cannot evaluate; what validates does not."""
     codec = Codec(target.view, target.group if target.kinds_group is None else target.kinds_group, target.kind)
     stages: tuple[Stage, ...] = ("enforce", "observe")
     for stage in stages:
-        yield Endpoint(
+        yield PolicyEndpoint(
             verb=verb,
-            policy=policy,
+            section=section,
             stage=stage,
             group=target.group,
             version="v1",
@@ -165,27 +195,27 @@ def _both_stages(
 
 # In the order of the configurations' entries: instancetypes before scheduling, which must know what a VM's sets.
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
-    *_both_stages("mutate", "instancetypes", _WHOLE_VMS, with_confirmation(virtualmachines.apply_defaults)),
-    *_both_stages(*("mutate", "instancetypes", _WHOLE_VMIS, virtualmachineinstances.fill_vmi), denies=True),
+    *_both_stages("mutate", _INSTANCETYPES, _WHOLE_VMS, with_confirmation(virtualmachines.apply_defaults)),
+    *_both_stages(*("mutate", _INSTANCETYPES, _WHOLE_VMIS, virtualmachineinstances.fill_vmi), denies=True),
     *_both_stages(
         "mutate",
-        "scheduling",
+        _SCHEDULING,
         _VMS,
         with_confirmation(combine(scheduler_name.schedule_vm, spread.spread_vm)),
     ),
     *_both_stages(
         "mutate",
-        "scheduling",
+        _SCHEDULING,
         _VMIS,
         combine(scheduler_name.schedule_vmi, spread.spread_vmi),
     ),
-    *_both_stages("mutate", "scheduling", _PODS, combine(scheduler_name.schedule_pod, spread.spread_pod)),
-    *_both_stages("mutate", "migration", _MIGRATIONS, virtualmachineinstancemigrations.warn_of_migration),
-    *_both_stages("mutate", "migration", _TARGET_PODS, pods.constrain_pod),
+    *_both_stages("mutate", _SCHEDULING, _PODS, combine(scheduler_name.schedule_pod, spread.spread_pod)),
+    *_both_stages("mutate", _MIGRATION, _MIGRATIONS, virtualmachineinstancemigrations.warn_of_migration),
+    *_both_stages("mutate", _MIGRATION, _TARGET_PODS, pods.constrain_pod),
     # It never changes anything, but only a mutating webhook is called before virt-api sets the VM's evacuationNodeName.
-    *_both_stages("mutate", "eviction", _EVICTIONS, evictions.evaluate_eviction, denies=True),
-    *_both_stages("validate", "migration", _MIGRATIONS, virtualmachineinstancemigrations.validate_migration),
-    *_both_stages("validate", "instancetypes", _WHOLE_VMS, with_confirmation(virtualmachines.validate_vm)),
+    *_both_stages("mutate", _EVICTION, _EVICTIONS, evictions.evaluate_eviction, denies=True),
+    *_both_stages("validate", _MIGRATION, _MIGRATIONS, virtualmachineinstancemigrations.validate_migration),
+    *_both_stages("validate", _INSTANCETYPES, _WHOLE_VMS, with_confirmation(virtualmachines.validate_vm)),
 )
 
 BY_PATH: Final = {endpoint.path: endpoint for endpoint in ENDPOINTS}

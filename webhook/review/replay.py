@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from webhook.admission.decision import Decision
 from webhook.admission.step_budget import TooComplex
@@ -18,14 +18,17 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, Key, NotRead, uncached_key
 from webhook.k8s.views import Object
+from webhook.settings.snapshot import PolicySettings
 
 T = TypeVar("T")
+V = TypeVar("V", bound=Object)
+S = TypeVar("S", bound=PolicySettings)
 
 # Each round reads at least one fact; more rounds than this mean that a function never ends.
 MAX_ROUNDS: Final = 8
 # A policy says what mode enforce would do; it has no clock, no network and no memory. Its settings are its policy's
 # section of the snapshot, with the namespace's parameters worked in.
-Handler = Callable[[Any, Request[Any], Facts, Any], Decision]
+Handler: TypeAlias = Callable[[V, Request[V], Facts, S], Decision]
 
 
 async def replay(decide: Callable[[Facts], T], cluster: Cluster, facts: Facts, deadline: float, input_name: str) -> T:
@@ -91,11 +94,11 @@ async def _read(keys: tuple[Key[Any], ...], cluster: Cluster, deadline: float) -
     return list(await asyncio.gather(*(cluster.read(key, deadline) for key in keys)))
 
 
-def with_confirmation(handler: Handler) -> Handler:
+def with_confirmation(handler: Handler[V, S]) -> Handler[V, S]:
     """A policy that evaluates again, with facts that are read anew, before it denies or warns."""
 
-    def confirm(view: Any, request: Request[Any], facts: Facts, settings: Any) -> Decision:
-        decision: Decision = handler(view, request, facts, settings)
+    def confirm(view: V, request: Request[V], facts: Facts, settings: S) -> Decision:
+        decision = handler(view, request, facts, settings)
         if not (decision.denial or decision.warnings):
             return decision
         copied: list[Key[Any]] = [*facts.copied_keys()]

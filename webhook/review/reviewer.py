@@ -30,8 +30,8 @@ from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
 from webhook.facts import Facts, Key, NotRead
 from webhook.names import Mode
-from webhook.review.endpoints import Endpoint
-from webhook.review.replay import resume
+from webhook.review.endpoints import Endpoint, PolicyEndpoint
+from webhook.review.replay import S, V, resume
 from webhook.review.scope import Scope, Scopes
 from webhook.settings.snapshot import Settings
 
@@ -58,11 +58,11 @@ class Evaluation(msgspec.Struct, frozen=True):
     label: Label
 
 
-class Begun(msgspec.Struct):
+class PendingReview(msgspec.Struct):
     """A review that waits for facts.
 
     Attributes:
-        start: when it began, on the clock of `time.perf_counter`.
+        start: when it started, on the clock of `time.perf_counter`.
         missing: the facts that it waits for.
     """
 
@@ -136,8 +136,8 @@ class Reviewer:
         Raises:
             InputError: the body is not a review that this endpoint can answer.
         """
-        begun = self.begin(endpoint, body, verified=verified)
-        return begun if isinstance(begun, bytes) else await self.finish(begun, deadline)
+        pending = self.review_from_memory(endpoint, body, verified=verified)
+        return pending if isinstance(pending, bytes) else await self.review_pending(pending, deadline)
 
     async def evaluate(self, endpoint: Endpoint, body: bytes, deadline: float, *, verified: bool = True) -> Evaluation:
         """The evaluation of an AdmissionReview, not encoded.
@@ -151,11 +151,11 @@ class Reviewer:
         Raises:
             InputError: the body is not a review that this endpoint can answer.
         """
-        begun = self._begin(endpoint, body, verified=verified)
-        return begun if isinstance(begun, Evaluation) else await self._finish(begun, deadline)
+        pending = self._evaluate_from_memory(endpoint, body, verified=verified)
+        return pending if isinstance(pending, Evaluation) else await self._evaluate_pending(pending, deadline)
 
-    def begin(self, endpoint: Endpoint, body: bytes, *, verified: bool = True) -> bytes | Begun:
-        """The answer, if all that it takes is in memory; else the review for `finish`.
+    def review_from_memory(self, endpoint: Endpoint, body: bytes, *, verified: bool = True) -> bytes | PendingReview:
+        """The answer, if all that it takes is in memory; else the review for `review_pending`.
 
         Args:
             endpoint: the endpoint that received the review.
@@ -165,17 +165,17 @@ class Reviewer:
         Raises:
             InputError: the body is not a review that this endpoint can answer.
         """
-        begun = self._begin(endpoint, body, verified=verified)
-        return _encode(begun) if isinstance(begun, Evaluation) else begun
+        pending = self._evaluate_from_memory(endpoint, body, verified=verified)
+        return _encode(pending) if isinstance(pending, Evaluation) else pending
 
-    async def finish(self, begun: Begun, deadline: float) -> bytes:
-        """The answer to a review that has begun.
+    async def review_pending(self, pending: PendingReview, deadline: float) -> bytes:
+        """The answer to a review that waits for facts.
 
         Args:
-            begun: the review, from `begin`.
+            pending: the review, from `review_from_memory`.
             deadline: on the running loop's clock, in seconds; look-ups end by then.
         """
-        return _encode(await self._finish(begun, deadline))
+        return _encode(await self._evaluate_pending(pending, deadline))
 
     def overloaded(self, endpoint: Endpoint, prefix: bytes, why: str, status: int) -> bytes | None:
         """The answer to a review that is not evaluated, since there is no memory or time for it.
@@ -192,10 +192,10 @@ class Reviewer:
         Returns:
             The answer; None: the review's uid is not in the prefix, and there is no answer without it.
         """
-        begun = wire.begun_request(prefix)
-        if begun is None:
+        head = wire.begun_request(prefix)
+        if head is None:
             return None
-        start, received, settings = time.perf_counter(), Received(*begun), self._settings()
+        start, received, settings = time.perf_counter(), Received(*head), self._settings()
         mode = _assumed_mode(endpoint)
         facts = Facts(self._wall(), self._cluster.peek, verified=False)
         if received.request.namespace:
@@ -216,45 +216,45 @@ class Reviewer:
         self._audit.write(self._record(endpoint, verdict, seconds, self._cluster.ages(facts.remembered)))
         return _encode(verdict)
 
-    def _begin(self, endpoint: Endpoint, body: bytes, *, verified: bool) -> Evaluation | Begun:
+    def _evaluate_from_memory(self, endpoint: Endpoint, body: bytes, *, verified: bool) -> Evaluation | PendingReview:
         start = time.perf_counter()
         received = endpoint.codec.decode(body)
         facts = Facts(self._wall(), self._cluster.peek, verified=verified)
         settings = self._settings()
-        begun = Begun(endpoint, received, facts, settings, start)
+        pending = PendingReview(endpoint, received, facts, settings, start)
         try:
             verdict = facts.budget.run(_decide, endpoint, received, facts, settings, self._scopes)
         except NotRead as missing:
-            begun.missing = missing.keys
-            return begun
+            pending.missing = missing.keys
+            return pending
         except (Exception, TooComplex) as error:  # noqa: BLE001 - a bug must not decide: on_error does
-            verdict = self._evaluate_bug(begun, error)
-        return self._report(begun, verdict)
+            verdict = self._evaluate_bug(pending, error)
+        return self._report(pending, verdict)
 
-    async def _finish(self, begun: Begun, deadline: float) -> Evaluation:
-        endpoint, received, settings = begun.endpoint, begun.received, begun.settings
+    async def _evaluate_pending(self, pending: PendingReview, deadline: float) -> Evaluation:
+        endpoint, received, settings = pending.endpoint, pending.received, pending.settings
         try:
             verdict = await resume(
                 lambda known: _decide(endpoint, received, known, settings, self._scopes),
-                *(self._cluster, begun.facts, deadline, endpoint.path, begun.missing),
+                *(self._cluster, pending.facts, deadline, endpoint.path, pending.missing),
             )
         except Exception as error:  # noqa: BLE001 - the same
-            verdict = self._evaluate_bug(begun, error)
-        return self._report(begun, verdict)
+            verdict = self._evaluate_bug(pending, error)
+        return self._report(pending, verdict)
 
-    def _evaluate_bug(self, begun: Begun, error: BaseException) -> Evaluation:
-        self._observer.on_error(begun.endpoint, error)
-        reason = common.internal_error(begun.received.request.uid)
+    def _evaluate_bug(self, pending: PendingReview, error: BaseException) -> Evaluation:
+        self._observer.on_error(pending.endpoint, error)
+        reason = common.internal_error(pending.received.request.uid)
         return _evaluate_undecided(
-            begun.endpoint, begun.received, _assumed_mode(begun.endpoint), reason, begun.settings
+            pending.endpoint, pending.received, _assumed_mode(pending.endpoint), reason, pending.settings
         )
 
-    def _report(self, begun: Begun, verdict: Evaluation) -> Evaluation:
+    def _report(self, pending: PendingReview, verdict: Evaluation) -> Evaluation:
         """Pass an evaluation on to metrics and audit."""
-        seconds = time.perf_counter() - begun.start
-        self._observer.on_evaluated(begun.endpoint, verdict, seconds)
-        ages = self._cluster.ages(begun.facts.remembered)
-        self._audit.write(self._record(begun.endpoint, verdict, seconds, ages))
+        seconds = time.perf_counter() - pending.start
+        self._observer.on_evaluated(pending.endpoint, verdict, seconds)
+        ages = self._cluster.ages(pending.facts.remembered)
+        self._audit.write(self._record(pending.endpoint, verdict, seconds, ages))
         return verdict
 
     def _record(self, endpoint: Endpoint, verdict: Evaluation, seconds: float, ages: Mapping[str, float]) -> Record:
@@ -299,7 +299,7 @@ def _encode(verdict: Evaluation) -> bytes:
 
 
 def _decide(
-    endpoint: Endpoint, received: Received[Any], facts: Facts, settings: Settings, scopes: Scopes
+    endpoint: PolicyEndpoint[V, S], received: Received[V], facts: Facts, settings: Settings, scopes: Scopes
 ) -> Evaluation:
     """One round: everything from the scope to the patch, from facts alone.
 

@@ -141,7 +141,7 @@ class App:
         if self.in_flight and not self._turns.is_free(self._key(body)):
             return None
         try:
-            pending = self._reviewer.begin(endpoint, body, verified=connection.verified)
+            pending = self._reviewer.review_from_memory(endpoint, body, verified=connection.verified)
         except InputError as error:
             return self._served(path, request, Answer.text(400, str(error)))
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
@@ -200,9 +200,10 @@ class App:
                     if is_large and time.monotonic() > until:
                         # What was waited for may have been the processor.
                         return None
-                    pending = self._reviewer.begin(endpoint, body, verified=request.connection.verified)
+                    pending = self._reviewer.review_from_memory(endpoint, body, verified=request.connection.verified)
                 return Answer(
-                    200, pending if isinstance(pending, bytes) else await self._reviewer.finish(pending, deadline)
+                    200,
+                    pending if isinstance(pending, bytes) else await self._reviewer.review_pending(pending, deadline),
                 )
             finally:
                 self._turns.give(key)
