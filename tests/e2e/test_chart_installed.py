@@ -114,7 +114,7 @@ def test_from_the_first_installation_to_the_last_object(cluster: ControlPlane, n
     assert after == first
 
     # A chart that the API server denies changes nothing that is called.
-    wrong = {**VALUES, "podLabels": {"no label": "x"}}
+    wrong = {**VALUES, "tolerations": [{"key": "x", "operator": "Never"}]}
     assert "Deployment.apps" in helm.run("upgrade", RELEASE, CHART, values=wrong, check=False)
     assert image(kube) == "registry.example/a:1"
     assert bundles(kube)[entry] == bundle
