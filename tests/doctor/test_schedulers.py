@@ -177,13 +177,14 @@ async def test_one_that_runs_and_has_not_synced_is_not_one_that_is_absent(
     assert ("devicetaintrules" in found.found) == (code == "not-synced")
 
 
-def second_scheduler(world: DoctorWorld, *granted: str) -> None:
+def second_scheduler(world: DoctorWorld, *granted: str, account: str = "kubevirt-scheduler") -> None:
     """It is installed, on a cluster whose own scheduler lists nodes and taints of devices."""
 
     def rules(*resources: str) -> list[dict[str, Any]]:
         return [{"apiGroups": ["resource.k8s.io"], "resources": list(resources), "verbs": ["get", "list", "watch"]}]
 
-    world.server.put(DEPLOYMENTS, "kubevirt-scheduler", "kubevirt-scheduler")
+    spec = {"template": {"spec": {"serviceAccountName": account}}}
+    world.server.put(DEPLOYMENTS, "kubevirt-scheduler", "kubevirt-scheduler", spec=spec)
     world.server.put(CLUSTER_ROLES, "system:kube-scheduler", rules=rules("resourceslices", "devicetaintrules"))
     world.server.put(CLUSTER_ROLES, "kubevirt-scheduler", rules=rules(*granted))
 
@@ -208,6 +209,13 @@ async def test_the_permissions_of_the_second_are_those_of_the_version_of_the_clu
     (found,) = [one for one in await world.run(check_schedulers) if one.subject.startswith("ServiceAccount")]
     assert found.code == code
     assert ("watch devicetaintrules.resource.k8s.io" in found.found) == code.endswith("missing")
+
+
+async def test_a_scheduler_of_the_same_name_with_another_account_is_not_the_second_one(world: DoctorWorld) -> None:
+    second_scheduler(world, "resourceslices", account="mine")
+    world.expect_reviews()
+
+    assert not [one for one in await world.run(check_schedulers) if one.subject.startswith("ServiceAccount")]
 
 
 async def test_permissions_that_cannot_be_read_are_unknown(world: DoctorWorld) -> None:

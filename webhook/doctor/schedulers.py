@@ -175,7 +175,8 @@ async def _describe_unsynced(installation: Installation, scheduler: SchedulerSet
 async def _check_permissions(installation: Installation) -> list[Finding]:
     """Whether the second scheduler may do what the cluster's version of kube-scheduler does."""
     deployment = await installation.reader.get(DEPLOYMENTS, NAME, NAME)
-    if not isinstance(deployment, Deployment):
+    if not isinstance(deployment, Deployment) or deployment.spec.template.spec.service_account_name != NAME:
+        # A scheduler of this name that was installed in another way has an account of its own.
         return []
     subject = f"ServiceAccount {NAME}/{NAME}"
     roles = [await installation.reader.get(CLUSTER_ROLES, "", name) for name in (*UPSTREAM_ROLES, NAME)]

@@ -60,6 +60,7 @@ class PodSpec(View, frozen=True):
 
     scheduler_name: str | None = None
     node_name: str | None = None
+    service_account_name: str | None = None
     node_selector: dict[str, str] | None = None
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
