@@ -118,7 +118,7 @@ class RotatedFile(Output):
             raise Lost(data.count(b"\n", whole), _why(error)) from None
 
     def _follow(self) -> int:
-        """The size of the file at the path, in bytes; a file that was replaced there is opened anew."""
+        """The size of the file at the path, in bytes; a file that was replaced there is opened again."""
         opened = os.fstat(self._descriptor)
         try:
             there: os.stat_result | None = self._path.stat()

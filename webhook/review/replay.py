@@ -95,7 +95,7 @@ async def _read(keys: tuple[Key[Any], ...], cluster: Cluster, deadline: float) -
 
 
 def with_confirmation(handler: Handler[V, S]) -> Handler[V, S]:
-    """A policy that evaluates again, with facts that are read anew, before it denies or warns."""
+    """A policy that evaluates again, with facts that are read again, before it denies or warns."""
 
     def confirm(view: V, request: Request[V], facts: Facts, settings: S) -> Decision:
         decision = handler(view, request, facts, settings)

@@ -205,7 +205,7 @@ def is_too_large(value: Any) -> bool:
 
 OMITTED: Final = object()
 # What uses up a review's work, for the message.
-LISTED: Final = "lists and maps, read anew for each step of KubeVirt's,"
+LISTED: Final = "lists and maps, read again for each step of KubeVirt's,"
 _NUMBER_STEPS: Final = 20
 # msgspec compares with no larger bound.
 _MOST_EXACT: Final = 2**63 - 1

@@ -165,7 +165,7 @@ def schedule_vm(
 def _evaluate_update(
     vm: VirtualMachine, request: Request[VirtualMachine], facts: Facts, settings: SchedulingSettings
 ) -> Decision:
-    """The decision on an update: it never injects anew, and puts back what an overwrite removed unintentionally."""
+    """The decision on an update: it never injects again, and puts back what an overwrite removed unintentionally."""
     namespace = request.namespace or vm.meta.namespace or ""
     status = request.old_object.status if request.old_object else None
     if not vm.scheduler_name:

@@ -191,7 +191,7 @@ def _is_captured(vm: Unstructured) -> bool:
 
 
 def review(endpoint: Endpoint, stored: Unstructured, user: str) -> bytes:
-    """The AdmissionReview of creating an object anew, which fits all endpoints of its resource.
+    """The AdmissionReview of creating an object again, which fits all endpoints of its resource.
 
     Args:
         endpoint: one of them.
