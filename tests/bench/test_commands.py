@@ -33,7 +33,8 @@ def test_a_review_costs_the_same_for_each_vm(write: object, tmp_path: Path) -> N
     calls(["review", str(few), *options])
     for_each = (calls(["review", str(many), *options]) - calls(["review", str(few), *options])) / 100
 
-    assert for_each < 2500
+    # With the check of its fields, which takes a third.
+    assert for_each < 2800
 
 
 def test_many_files_are_work_for_many_processes(tmp_path: Path) -> None:
