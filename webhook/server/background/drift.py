@@ -436,7 +436,7 @@ class DriftScanner:
                 await self._round()
 
     def _start_over(self, _why: str) -> None:
-        """What was found is of an etcd that is gone: the next round begins at once, and reports everything anew."""
+        """The findings are of an etcd that is gone: the next round begins at once, and reports everything anew."""
         self._told, self._began = frozenset(), None
 
     async def _round(self) -> None:
