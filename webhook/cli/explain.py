@@ -500,13 +500,11 @@ def _pace(plan: DrainPlan) -> Iterator[Paragraph]:
     yield Paragraph(f"{pluralize(plan.moves, 'migration')}, {times}: KubeVirt runs {slots}{_speed(limits)}.")
     pending = sum(vm.code in report.PENDING for step in plan.steps for vm in step.vms)
     if pending:
-        who = "VM without a node takes" if pending == 1 else "VMs without a node take"
-        text = (
-            f"{pending} {who} a turn, too: KubeVirt waits {duration(PENDING_SECONDS)} for a target pod to be scheduled."
-        )
-        yield Paragraph(text, "yellow")
+        who = "VM without a node counts" if pending == 1 else "VMs without a node count"
+        wait = f"KubeVirt waits {duration(PENDING_SECONDS)} for a target pod to be scheduled"
+        yield Paragraph(f"{pending} {who} against these limits, too: {wait}.", "yellow")
     if limits.unfinished:
-        yield Paragraph(f"{pluralize(limits.unfinished, 'migration')} unfinished now take their turns first.", "yellow")
+        yield Paragraph(f"KubeVirt finishes {pluralize(limits.unfinished, 'unfinished migration')} first.", "yellow")
 
 
 def _speed(limits: Limits) -> str:

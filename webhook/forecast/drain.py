@@ -57,7 +57,7 @@ _PACKED: Final = (
 )
 _ASSUMPTIONS: Final = (
     "Nothing else in the cluster changes meanwhile: no other pod starts, and no quota is reached.",
-    "kube-scheduler may choose other nodes than the plan; the plan shows that there is room for all.",
+    "kube-scheduler may choose other nodes than the plan, which shows one way to place the VMs that move.",
     "Pods without a VM that are evicted need room elsewhere, too, which is not set aside for them.",
     "VMs that shut down are not placed again: whatever starts them needs room for them.",
     "Each migration copies the VM's memory once; a guest that writes faster than that takes longer.",
