@@ -12,10 +12,10 @@ from prometheus_client.metrics_core import Metric
 from hack.reference.markdown import cell, code, table
 from webhook.review.endpoints import BY_PATH
 from webhook.server.ops import Metrics
-from webhook.server.runtime.background import Background
 from webhook.server.runtime.certificates import Certificates
-from webhook.server.runtime.gauges import metrics_state
 from webhook.server.runtime.layers import LayerScores
+from webhook.server.runtime.serve import metrics_state
+from webhook.server.runtime.sources import Background
 from webhook.settings.file import default_settings
 
 _HEADER: Final = """\

@@ -31,7 +31,7 @@ from webhook.cli.main import main
 from webhook.errors import InputError
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.yaml_documents import read_documents
-from webhook.server.runtime.events import ServerEvent
+from webhook.server.runtime.logs import ServerEvent
 from webhook.server.runtime.options import Options
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

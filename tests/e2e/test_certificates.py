@@ -15,7 +15,7 @@ import pytest
 
 from certs.events import RotationEvent
 from webhook.k8s.client.transport import connect
-from webhook.server.runtime.ca_bundles import CaBundles
+from webhook.server.runtime.certificates import CaBundles
 
 from .conftest import OwnPlane
 from .support.access import Access

@@ -13,7 +13,7 @@ import pytest
 from tests.definitions import definition
 from webhook.kubevirt.definitions import NAMES
 from webhook.kubevirt.releases import fields
-from webhook.server.runtime.events import ServerEvent
+from webhook.server.runtime.logs import ServerEvent
 
 from .conftest import NewWebhook, OwnPlane
 from .support.kube import Json, eventually

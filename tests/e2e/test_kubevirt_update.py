@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from webhook.server.runtime.events import ServerEvent
+from webhook.server.runtime.logs import ServerEvent
 
 from .conftest import NewWebhook, OwnPlane
 from .support.kube import eventually

@@ -11,7 +11,7 @@ from typing import Protocol
 import pytest
 
 from tests.builders import review
-from webhook.server.runtime.events import ServerEvent
+from webhook.server.runtime.logs import ServerEvent
 
 from .conftest import NewTenant, NewWebhook, OwnPlane
 from .support.access import Access

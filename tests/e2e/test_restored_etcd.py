@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.builders import review
-from webhook.server.runtime.events import ServerEvent
+from webhook.server.runtime.logs import ServerEvent
 
 from .conftest import NewWebhook, OwnPlane
 from .support.kube import Json, eventually

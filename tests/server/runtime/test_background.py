@@ -21,7 +21,7 @@ from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.client.resources import EVENTS, NAMESPACES, UNSTRUCTURED_PODS
 from webhook.review.reviewer import Reviewer
 from webhook.server.ops import MetricsState
-from webhook.server.runtime.background import LABELS, Background, background
+from webhook.server.runtime.sources import LABELS, Background, background
 
 
 def scraped(beside: Background) -> str:

@@ -17,7 +17,7 @@ from tests.certs.memory import TERMS, CertsClock, KeptObject
 from webhook import names
 from webhook.install.registration import configurations
 from webhook.k8s.client.api import ApiConnectionError
-from webhook.server.runtime.ca_bundles import FIELD_MANAGER, ROTATE_ANNOTATION, CaBundles, CaSecret
+from webhook.server.runtime.certificates import FIELD_MANAGER, ROTATE_ANNOTATION, CaBundles, CaSecret
 
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/kubevirt-webhook"
 SECRETS = "/api/v1/namespaces/ns/secrets"

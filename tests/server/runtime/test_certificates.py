@@ -20,7 +20,7 @@ from tests.waiting import until
 from webhook.errors import InputError
 from webhook.server.runtime import certificates as module
 from webhook.server.runtime.certificates import EXPIRY, FAILURES, MATCH, RELOADS, ROTATED, Certificates, host_of
-from webhook.server.runtime.events import ServerEvent
+from webhook.server.runtime.logs import ServerEvent
 from webhook.server.runtime.options import Options
 from webhook.settings.snapshot import Settings
 

@@ -19,9 +19,9 @@ from tests.server.runtime.test_certificates import CertificatesLog, settings
 from tests.server.test_extender import CrashingScorer, body
 from webhook.errors import InputError
 from webhook.server.runtime.certificates import Certificates
-from webhook.server.runtime.layer_switch import layer_scores
 from webhook.server.runtime.layers import open_layer_scores
 from webhook.server.runtime.options import Options
+from webhook.server.runtime.serve import layer_scores
 from webhook.settings.snapshot import OFF, LayersSettings, RegistrySettings
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -21,10 +21,10 @@ from webhook.admission.output import Descriptor
 from webhook.facts import KubeVirtKey
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.kubevirt.resources import STORED_VMS
-from webhook.server.runtime import gauges, sources
-from webhook.server.runtime.background import Background
+from webhook.server.runtime import serve, sources
 from webhook.server.runtime.certificates import Certificates
 from webhook.server.runtime.options import Options
+from webhook.server.runtime.sources import Background
 from webhook.settings.snapshot import FidelitySettings, InstancetypeSettings, Settings
 
 CLUSTER: Any = MemoryCluster({KubeVirtKey(): installed()})
@@ -62,7 +62,7 @@ def scraped(audit: LineWriter, settings: Any, parity: Any) -> str:
     app: Any = Idle()
     certificates = Certificates(builders.settings().server, "localhost", logging.getLogger())
     registry.register(
-        gauges.metrics_state(app, audit, settings, CLUSTER, parity, Background(), certificates, CLUSTER.waiting_for)
+        serve.metrics_state(app, audit, settings, CLUSTER, parity, Background(), certificates, CLUSTER.waiting_for)
     )
     return generate_latest(registry).decode()
 

@@ -28,7 +28,7 @@ from tests.server.conftest import ServedApp, SlowCluster, Start, start  # noqa: 
 from tests.server.raw_requests import BODY
 from webhook.errors import InputError
 from webhook.facts import VmiKey
-from webhook.server.runtime import tracing
+from webhook.server.runtime import serve
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
@@ -38,7 +38,7 @@ TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 async def traced(start: Start, cluster: MemoryCluster | None = None) -> AsyncIterator[tuple[ServedApp, Any]]:  # noqa: F811
     """A server whose spans can be read once it has ended."""
     exporter, kept = InMemorySpanExporter(), KeptInMemory()
-    async with tracing.with_tracing(kept, exporter) as (observer, kind):
+    async with serve.with_tracing(kept, exporter) as (observer, kind):
         yield await start(cluster, observer=observer, kind=kind), exporter
 
 
@@ -141,7 +141,7 @@ async def test_without_the_extra_the_setting_is_a_mistake(monkeypatch: pytest.Mo
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter", None)
     with pytest.raises(InputError) as caught:
-        async with tracing.with_tracing(KeptInMemory()):
+        async with serve.with_tracing(KeptInMemory()):
             pass
 
     assert caught.value.where == "traces"

@@ -1,27 +1,41 @@
-"""The serving certificate, and the CAs of the API server's client certificate: kept fresh while `serve` runs."""
+"""The serving certificate, and the CAs of the API server's client certificate: kept fresh while `serve` runs.
+
+Managed certificates live in the CA's Secret, and in the caBundles of the webhook configurations. caBundles are written
+by a strategic merge patch over the resourceVersion that was read, entries by name. Not by server-side apply: its field
+manager would own the entries beside the one that installed them, and the API server would then reject the installer's
+apply of a manifest without one of them (the rest of the entry would be the caBundle alone).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import binascii
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlsplit
+
+import msgspec
 
 from certs.files import POLL_SECONDS, FileWatcher, client_authorities
-from certs.rotation import Bundles, NotNow, Rotation
+from certs.handshake import verify_server_certificate
+from certs.rotation import Bundles, NotNow, Rotation, StoredSecret, WebhookConfiguration
 from certs.source import CertificateError, Pair, from_files, self_signed
-from certs.state import Terms
-from webhook.errors import InputError
-from webhook.install.registration import RegistrationTarget, configurations
+from certs.state import KEYS, Terms
+from webhook import names
+from webhook.errors import InputError, Unavailable
+from webhook.install.registration import API_VERSION, Manifest, RegistrationTarget, configurations
+from webhook.k8s.client.api import ApiConnectionError, Requests, explain
 from webhook.k8s.client.clock import REAL_TIME
 from webhook.k8s.client.identity import Kubeconfig
-from webhook.server.probe import Found, probe
-from webhook.server.runtime.ca_bundles import CaBundles, CaSecret
-from webhook.server.runtime.events import ServerEvent
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.views import Object
+from webhook.server.edge import split_address
+from webhook.server.runtime.logs import ServerEvent
 from webhook.server.tls import ReloadableTLSContext
 from webhook.settings.snapshot import ServerSettings, Settings
 
@@ -71,8 +85,8 @@ class Certificates:
         # Other listeners with the same pair, each with CAs of its own for clients.
         self._others: list[ReloadableTLSContext] = []
         self._pair: Pair | None = None
-        self._found: Found | None = None
-        self._told: tuple[str, ...] = ()
+        self._probed: ProbeResult | None = None
+        self._reported: tuple[str, ...] = ()
         self.rotation: Rotation | None = None
         self.reloads = {"accepted": 0, "rejected": 0}
         # Called when clients are verified by other CAs from now on: those that the old ones verified must connect
@@ -145,19 +159,19 @@ class Certificates:
             try:
                 found = self.rotation.found if self.rotation else await bundles.read()
                 entries = {name: each.bundles if each else None for name, each in found.items()}
-                self._found = await probe(address, self._host, entries)
-                why = self._found.why
+                self._probed = await probe(address, self._host, entries)
+                why = self._probed.why
             except NotNow as error:
                 why = (error.why,)
             # While the first certificate is missing, /readyz reports it.
-            if why != self._told and not self.waiting_for():
-                self._told = why
+            if why != self._reported and not self.waiting_for():
+                self._reported = why
                 tell = self._log.warning if why else self._log.info
                 tell(
                     ServerEvent.NOT_CALLABLE if why else ServerEvent.CALLABLE_AGAIN,
                     why=why,
                 )
-            fine = self._found is not None and self._found.matches and not why
+            fine = self._probed is not None and self._probed.matches and not why
             await asyncio.sleep(PROBE_SECONDS if fine else _SOON_SECONDS)
 
     async def keep(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -196,7 +210,7 @@ class Certificates:
         return result
 
     def _matches(self) -> dict[str, float]:
-        return {name: float(match) for name, match in self._found.matches.items()} if self._found else {}
+        return {name: float(match) for name, match in self._probed.matches.items()} if self._probed else {}
 
     def _rotation_time(self) -> dict[str, float]:
         return {"": self.rotation.rotated.timestamp()} if self.rotation and self.rotation.rotated else {}
@@ -282,3 +296,265 @@ async def cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+FIELD_MANAGER: Final = "kubevirt-webhook-certificates"
+# On the Secret, with any value: make another CA now.
+ROTATE_ANNOTATION: Final = f"{names.DOMAIN}/rotate-ca"
+
+# etcd's revision before anything is written, so that no object has it.
+_NO_VERSION: Final = "1"
+_APPLY: Final = "application/apply-patch+yaml"
+_MERGE: Final = "application/merge-patch+json"
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
+_SECONDS: Final = 10.0
+_MANAGER: Final = {"fieldManager": FIELD_MANAGER}
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str
+    annotations: dict[str, str] | None = None
+
+
+class _CaSecret(msgspec.Struct):
+    metadata: _Meta
+    data: dict[str, str] | None = None
+
+
+class _ClientConfig(msgspec.Struct, rename="camel"):
+    ca_bundle: str = ""
+
+
+class _WebhookEntry(msgspec.Struct, rename="camel"):
+    name: str
+    client_config: _ClientConfig
+
+
+class _WebhookConfiguration(msgspec.Struct):
+    metadata: _Meta
+    webhooks: list[_WebhookEntry] | None = None
+
+
+class CaSecret:
+    """The Secret that holds the CA; `certs.rotation.SecretStore`.
+
+    It needs: get, patch and create on this one Secret. RBAC knows its name in server-side apply alone, not where an
+    object is posted to a collection.
+
+    Args:
+        api: the connection to the API server.
+        namespace: namespace of the Secret.
+        name: name of the Secret.
+    """
+
+    def __init__(self, api: Requests, namespace: str, name: str) -> None:
+        self._api: Final = api
+        self._namespace: Final = namespace
+        self._name: Final = name
+        self._resource: Final = Resource("", "v1", "secrets", "Secret", True, Object)
+        self._path: Final = self._resource.path(quote(namespace), quote(name))
+
+    async def read(self) -> StoredSecret | None:
+        """Its newest state; values that are no base64 count as empty."""
+        status, body = await self._call("get", (200, 404), "GET", self._path)
+        if status == 404:
+            return None
+        secret = msgspec.json.decode(body, type=_CaSecret)
+        data = {key: _decode(text) for key, text in (secret.data or {}).items() if key in KEYS}
+        return StoredSecret(
+            data, secret.metadata.resource_version, ROTATE_ANNOTATION in (secret.metadata.annotations or {})
+        )
+
+    async def create(self, data: Mapping[str, bytes]) -> bool:
+        """Create the Secret; False: it exists already.
+
+        Args:
+            data: values by key, not encoded.
+        """
+        metadata: Manifest = {
+            "name": self._name,
+            "namespace": self._namespace,
+            "labels": {"app.kubernetes.io/name": "kubevirt-webhook"},
+            # A Secret that exists has another version: the API server answers 409, and changes nothing.
+            "resourceVersion": _NO_VERSION,
+        }
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": _encode(data)}
+        status, _ = await self._call("create", (201, 409), "PATCH", self._path, secret, _APPLY, _MANAGER)
+        return status == 201
+
+    async def replace(self, data: Mapping[str, bytes], version: str, *, answered: bool) -> bool:
+        """Change the keys of the CA; other content of the Secret is kept.
+
+        Args:
+            data: the new values by key; the CA's keys that are missing here are removed.
+            version: the resourceVersion that the Secret must still have.
+            answered: remove the annotation that requests another CA.
+
+        Returns:
+            Whether the Secret was changed; False: it has another version by now, or no longer exists.
+        """
+        metadata: Manifest = {"resourceVersion": version}
+        if answered:
+            metadata["annotations"] = {ROTATE_ANNOTATION: None}
+        change = {"metadata": metadata, "data": {**dict.fromkeys(KEYS), **_encode(data)}}
+        status, _ = await self._call("patch", (200, 404, 409), "PATCH", self._path, change, _MERGE)
+        return status == 200
+
+    async def _call(  # noqa: PLR0913 - the parts of an HTTP request
+        self,
+        verb: str,
+        expected: tuple[int, ...],
+        method: str,
+        path: str,
+        body: Any = None,
+        content_type: str = "application/json",
+        query: Mapping[str, str] | None = None,
+    ) -> tuple[int, bytes]:
+        where = f"Secret {self._namespace}/{self._name}"
+        status, answer = await _request(self._api, where, method, path, body, content_type, query)
+        if status not in expected:
+            raise NotNow(f"{where}: {explain(verb, self._resource, self._namespace, status, answer).why}")
+        return status, answer
+
+
+class CaBundles:
+    """The caBundles of the server's webhook configurations; `certs.rotation.Bundles`.
+
+    It needs: get and patch on these configurations. Entries that others added to them are left alone.
+
+    Args:
+        api: the connection to the API server.
+        manifests: the expected configurations, as `registration.configurations` makes them.
+    """
+
+    def __init__(self, api: Requests, manifests: Iterable[Manifest]) -> None:
+        self._api: Final = api
+        self._resources: Final[dict[str, tuple[str, Resource[Object]]]] = {}
+        for manifest in manifests:
+            kind, name = manifest["kind"], manifest["metadata"]["name"]
+            group, _, version = API_VERSION.partition("/")
+            resource = Resource(group, version, f"{kind.lower()}s", kind, False, Object)
+            self._resources[f"{kind}/{name}"] = (name, resource)
+
+    async def read(self) -> Mapping[str, WebhookConfiguration | None]:
+        """Every configuration by ``KIND/NAME``; None: it does not exist."""
+        return {where: await self._read(where) for where in self._resources}
+
+    async def write(self, name: str, version: str, bundles: Mapping[str, bytes]) -> bool:
+        """Change the caBundles of entries that exist."""
+        entries = [
+            {"name": entry, "clientConfig": {"caBundle": b64encode(pem).decode("ascii")}}
+            for entry, pem in bundles.items()
+        ]
+        change = {"metadata": {"resourceVersion": version}, "webhooks": entries}
+        status, answer = await self._call(name, "PATCH", _MANAGER, change, _STRATEGIC)
+        if status in (404, 409):
+            return False
+        if status != 200:
+            raise NotNow(f"{name}: {self._to_unavailable('patch', name, status, answer).why}")
+        return True
+
+    async def _read(self, where: str) -> WebhookConfiguration | None:
+        status, body = await self._call(where, "GET")
+        if status == 404:
+            return None
+        if status != 200:
+            raise NotNow(f"{where}: {self._to_unavailable('get', where, status, body).why}")
+        found = msgspec.json.decode(body, type=_WebhookConfiguration)
+        own = [entry for entry in found.webhooks or () if entry.name.endswith(f".{names.DOMAIN}")]
+        return WebhookConfiguration(
+            found.metadata.resource_version, {entry.name: _decode(entry.client_config.ca_bundle) for entry in own}
+        )
+
+    async def _call(
+        self,
+        where: str,
+        method: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> tuple[int, bytes]:
+        name, resource = self._resources[where]
+        return await _request(self._api, where, method, resource.path("", quote(name)), body, content_type, query)
+
+    def _to_unavailable(self, verb: str, where: str, status: int, body: bytes) -> Unavailable:
+        return explain(verb, self._resources[where][1], "", status, body)
+
+
+async def _request(  # noqa: PLR0913 - the parts of an HTTP request
+    api: Requests,
+    where: str,
+    method: str,
+    path: str,
+    body: Any,
+    content_type: str,
+    query: Mapping[str, str] | None = None,
+) -> tuple[int, bytes]:
+    try:
+        return await api.request(method, path, query or {}, body, content_type, seconds=_SECONDS)
+    except ApiConnectionError as error:
+        raise NotNow(f"{where}: {error.why}") from None
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return b64decode(text)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _encode(data: Mapping[str, bytes]) -> dict[str, str]:
+    return {key: b64encode(value).decode("ascii") for key, value in data.items()}
+
+
+_ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - what is listened on
+
+
+class ProbeResult(NamedTuple):
+    """The result of a probe.
+
+    Attributes:
+        matches: whether a client that trusts a configuration's caBundles, each of them, accepts the server; by
+            configuration.
+        why: what is wrong, as clauses.
+    """
+
+    matches: Mapping[str, bool]
+    why: tuple[str, ...]
+
+
+async def probe(address: str, host: str, bundles: Mapping[str, Mapping[str, bytes] | None]) -> ProbeResult:
+    """Dial the server's own listener once for every different caBundle.
+
+    Args:
+        address: the address of the listener, ``HOST:PORT``.
+        host: the name by which the API server calls it.
+        bundles: caBundle (PEM) by entry by configuration; None: the configuration does not exist.
+    """
+    matches: dict[str, bool] = {}
+    why: list[str] = []
+    evaluated: dict[bytes, str] = {}
+    for name, entries in bundles.items():
+        problems: dict[str, None] = {} if entries is not None else {"it doesn't exist": None}
+        for pem in (entries or {}).values():
+            if pem not in evaluated:
+                evaluated[pem] = await _rejection(address, host, pem)
+            if evaluated[pem]:
+                problems[evaluated[pem]] = None
+        matches[name] = not problems
+        why += [f"{name}: {each}" for each in problems]
+    return ProbeResult(matches, tuple(why))
+
+
+async def _rejection(address: str, host: str, pem: bytes) -> str:
+    """Why a client with this caBundle could not call the server; empty if it could."""
+    if not pem:
+        return "an entry has no caBundle"
+    where, port = split_address(address)
+    try:
+        await verify_server_certificate(_ANY.get(where, where), port, host, pem)
+    except ssl.SSLCertVerificationError as error:
+        return f"its caBundle does not verify the serving certificate ({error.verify_message})"
+    except (OSError, ValueError, TimeoutError) as error:
+        return f"the server's own listener cannot be called with its caBundle ({type(error).__name__})"
+    return ""

@@ -1,41 +1,54 @@
-"""A running server: its parts, in the order in which they start and end."""
+"""A running server: its parts, in the order in which they start and end; its signals, metrics, and traces.
+
+What is switched off is not imported: the page, the layer scores, and OpenTelemetry. Its standard environment variables
+say where spans go, and how many are kept, for example ``OTEL_EXPORTER_OTLP_ENDPOINT`` and ``OTEL_TRACES_SAMPLER``.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import resource
+import signal
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook import __version__
+from webhook.admission import wire
+from webhook.admission.audit import Sink
+from webhook.admission.credentials import scrub_prose
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor, Output, RotatedFile
-from webhook.cluster.source import Cluster
+from webhook.cluster.source import BrowsableCluster, Cluster
+from webhook.errors import InputError
+from webhook.facts import KubeVirtKey, SchedulerHealth, SchedulerKey
 from webhook.install.registration import Registration, RegistrationTarget, configurations
-from webhook.review.endpoints import BY_PATH
-from webhook.review.reviewer import Reviewer
+from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
+from webhook.review.endpoints import BY_PATH, Endpoint
+from webhook.review.reviewer import Evaluation, Observer, Reviewer
+from webhook.server.app import App
 from webhook.server.edge import serving
 from webhook.server.explain import explaining
-from webhook.server.ops import Metrics, Ops, Rendering, serving_metrics
+from webhook.server.ops import Metrics, MetricsState, Ops, Rendering, serving_metrics
+from webhook.server.request import Answer, HttpRequest
 from webhook.server.runtime import logs
-from webhook.server.runtime.background import Background, background
+from webhook.server.runtime.certificates import LABELS as CERTIFICATE_LABELS
 from webhook.server.runtime.certificates import Certificates, cancel, host_of, keep_fresh
-from webhook.server.runtime.events import ServerEvent
-from webhook.server.runtime.gauges import metrics_state
-from webhook.server.runtime.layer_switch import layer_scores
-from webhook.server.runtime.options import Options
-from webhook.server.runtime.page_switch import page_parts
-from webhook.server.runtime.settings_follower import SettingsFollower
-from webhook.server.runtime.signals import Stop, Stopped
-from webhook.server.runtime.sources import cluster_source, fidelity_check
-from webhook.server.runtime.tracing import with_tracing, without_tracing
-from webhook.settings.snapshot import AuditSettings, ServerSettings, Settings
+from webhook.server.runtime.logs import ServerEvent
+from webhook.server.runtime.options import Options, SettingsFollower
+from webhook.server.runtime.sources import LABELS, Background, background, cluster_source, fidelity_check
+from webhook.settings.snapshot import AuditSettings, LayersSettings, ServerSettings, Settings
+from webhook.text import shorten
 
 if TYPE_CHECKING:
+    from webhook.server.background.fidelity import FidelityCheck
     from webhook.server.runtime.layers import LayerScores
+    from webhook.server.runtime.page import PageParts
+
 
 # The collector finds little in a server whose requests make trees without cycles; rare runs keep its pauses rare.
 _GC_THRESHOLD: Final = (50_000, 20, 20)
@@ -77,7 +90,7 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         observer, kind = await ends.enter_async_context(
             with_tracing(observer) if server.traces else without_tracing(observer)
         )
-        page = page_parts(server, audit, cluster, settings.current, certificates)
+        page = _page_parts(server, audit, cluster, settings.current, certificates)
         reviewer = Reviewer(cluster, settings.current, page.recorder if page else audit, observer)
         app = kind(reviewer, BY_PATH, metrics, server.max_in_flight, server.client_names)
         parity = await ends.enter_async_context(fidelity_check(options, settings, cluster, audit))
@@ -208,3 +221,324 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
                 log.error(ServerEvent.NOT_DELETED, problem=problem)
     finally:
         await transport.close()
+
+
+def _page_parts(
+    server: ServerSettings,
+    audit: Sink,
+    cluster: BrowsableCluster,
+    settings: Callable[[], Settings],
+    certificates: Certificates,
+) -> PageParts | None:
+    """What the page shows; None: it is off."""
+    if not server.page_listen:
+        return None
+    from webhook.server.runtime.page import PageParts
+
+    return PageParts(audit, cluster, settings, certificates)
+
+
+@asynccontextmanager
+async def layer_scores(options: Options, settings: LayersSettings) -> AsyncIterator[LayerScores | None]:
+    """The scores of layers for as long as the context lasts; None where they are off.
+
+    Args:
+        options: the command line.
+        settings: the section ``layers``.
+
+    Raises:
+        InputError: the settings cannot be used.
+    """
+    if not settings.listen:
+        yield None
+        return
+    if options.cluster_from:
+        raise InputError("layers are scored for the nodes of a cluster", "layers.listen", "use --kubeconfig FILE")
+    from webhook.server.runtime.layers import open_layer_scores
+
+    async with open_layer_scores(options.kubeconfig, settings) as scores:
+        yield scores
+
+
+class Stopped(Exception):  # noqa: N818 - nothing went wrong
+    """A signal ended the process before it had started, or a second signal came."""
+
+
+class Stop:
+    """SIGTERM, SIGINT and SIGHUP: the first ends the server in order, a second ends it at once.
+
+    During the start there is nothing to end in order: the first one ends it at once.
+    """
+
+    def __init__(self) -> None:
+        self.event: Final = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._at_once = True
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal)
+
+    async def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run ``work`` so that a signal can end it.
+
+        Raises:
+            Stopped: one has.
+        """
+        self._running = asyncio.create_task(work)
+        try:
+            await self._running
+        except asyncio.CancelledError:
+            raise Stopped from None
+
+    def end_start(self) -> None:
+        """From now on the first signal is for `event`."""
+        self._at_once = self.event.is_set()
+
+    def _on_signal(self) -> None:
+        if (self._at_once or self.event.is_set()) and self._running:
+            self._running.cancel()
+        self.event.set()
+
+
+def metrics_state(  # noqa: PLR0913 - one for each part of the server
+    app: App,
+    audit: LineWriter,
+    settings: SettingsFollower,
+    cluster: Cluster,
+    parity: FidelityCheck | None,
+    beside: Background,
+    certificates: Certificates,
+    waiting_for: Callable[[], tuple[str, ...]],
+) -> MetricsState:
+    """What the metrics say of a server's parts at the time of a scrape.
+
+    Args:
+        app: answers the reviews.
+        audit: writes the audit lines.
+        settings: the settings in force.
+        cluster: the source of facts.
+        parity: the fidelity check; None where facts come from files, which nothing is compared with.
+        beside: the background tasks.
+        certificates: the certificate of the listener.
+        waiting_for: what keeps the server from being ready; empty: nothing.
+    """
+
+    def available() -> dict[str, float]:
+        result = {}
+        for name in settings.current().scheduling.schedulers:
+            health = cluster.peek(SchedulerKey(name))
+            result[name] = float(isinstance(health, SchedulerHealth) and health.state == "available")
+        return result
+
+    def release() -> Mapping[tuple[str, ...], float]:
+        install = cluster.peek(KubeVirtKey())
+        configuration = install.configuration if isinstance(install, KubeVirtInstall) else None
+        if not isinstance(configuration, ClusterConfig):
+            return {}
+        running = configuration.rules.release
+        rules = "assumed" if configuration.is_release_assumed else running.support
+        return {(str(running), rules, "definitions" if running.definitions else "tables"): 1.0}
+
+    return MetricsState(
+        gauges={
+            **certificates.gauges(),
+            **beside.gauges(),
+            "kubevirt_webhook_requests_in_flight": ("Requests in progress.", lambda: {"": app.in_flight}),
+            "kubevirt_webhook_request_bytes": (
+                "Memory that the bodies of requests in progress take, in bytes.",
+                lambda: {"": app.taken_bytes},
+            ),
+            "kubevirt_webhook_ready": (
+                "1 once all watches are synced and the certificate can be verified.",
+                lambda: {"": float(not waiting_for())},
+            ),
+            "kubevirt_webhook_kubevirt_release": (
+                "1, with the version of KubeVirt whose rules apply, and where its known fields come from.",
+                release,
+            ),
+            "kubevirt_webhook_scheduler_available": (
+                "1 while a scheduler's health check finds it available.",
+                available,
+            ),
+            "kubevirt_webhook_staleness_seconds": (
+                "Time since a watch last heard from the API server.",
+                cluster.staleness,
+            ),
+        },
+        counters={
+            **certificates.counters(),
+            **beside.counters(),
+            "kubevirt_webhook_audit_dropped_total": (
+                "Audit lines that could not be written, or that were not read in time.",
+                lambda: {"": audit.dropped_count},
+            ),
+            "kubevirt_webhook_etcd_restores_total": (
+                "Times that etcd was found to have been restored from an older copy.",
+                lambda: {"": cluster.restores},
+            ),
+            "kubevirt_webhook_settings_reloads_total": (
+                "Changes of the settings file by result.",
+                lambda: dict(settings.reloads),
+            ),
+            "kubevirt_webhook_parity_checked_total": (
+                "Running VMs compared by the fidelity check, by result.",
+                lambda: dict(parity.checked) if parity else {},
+            ),
+            "kubevirt_webhook_parity_differences_total": (
+                "Fields that differed in the fidelity check.",
+                lambda: {"": parity.differing} if parity else {},
+            ),
+            "kubevirt_webhook_parity_rounds_failed_total": (
+                "Rounds of the fidelity check that failed.",
+                lambda: {"": parity.failed} if parity else {},
+            ),
+        },
+        label={
+            **CERTIFICATE_LABELS,
+            **LABELS,
+            "kubevirt_webhook_kubevirt_release": ("version", "rules", "fields"),
+            "kubevirt_webhook_scheduler_available": "scheduler",
+            "kubevirt_webhook_staleness_seconds": "watch",
+            "kubevirt_webhook_settings_reloads_total": "result",
+            "kubevirt_webhook_parity_checked_total": "result",
+        },
+    )
+
+
+_NAME: Final = "kubevirt-webhook"
+_HEADERS: Final = ("traceparent", "tracestate")
+# Of an attribute that a tenant chose.
+_MAX_LENGTH: Final = 256
+_NANOSECONDS: Final = 1_000_000_000
+
+# The request that is being answered: the observer of its review does not get it.
+_request: ContextVar[HttpRequest | None] = ContextVar("request", default=None)
+
+
+class TracedApp(App):
+    """An `App` whose reviews know the request that they belong to."""
+
+    def answer_at_once(self, request: HttpRequest) -> Answer | None:
+        """As `App`, with the request at hand for its span."""
+        token = _request.set(request)
+        try:
+            return super().answer_at_once(request)
+        finally:
+            _request.reset(token)
+
+    async def answer(self, request: HttpRequest) -> Answer:
+        """As `App`, with the request at hand for its span."""
+        token = _request.set(request)
+        try:
+            return await super().answer(request)
+        finally:
+            _request.reset(token)
+
+
+class SpanObserver:
+    """Makes a span of every evaluated review.
+
+    Args:
+        observer: gets every evaluation, too.
+        tracer: an OpenTelemetry ``Tracer``.
+    """
+
+    def __init__(self, observer: Observer, tracer: Any) -> None:
+        from opentelemetry.trace import SpanKind, Status, StatusCode
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._observer: Final = observer
+        self._tracer: Final = tracer
+        self._propagator: Final = TraceContextTextMapPropagator()
+        self._kind: Final = SpanKind.SERVER
+        self._failed: Final = Status(StatusCode.ERROR)
+
+    def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
+        """Make the span, with the times that the review took."""
+        self._observer.on_evaluated(endpoint, verdict, seconds)
+        end = time.time_ns()
+        span = self._tracer.start_span(
+            f"{endpoint.verb} {endpoint.policy} {endpoint.resource}",
+            context=self._parent(),
+            kind=self._kind,
+            attributes=attributes_of(endpoint, verdict),
+            start_time=end - int(seconds * _NANOSECONDS),
+        )
+        if verdict.label == "error":
+            span.set_status(self._failed)
+        span.end(end)
+
+    def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
+        """Pass the error on; its review becomes a span with the status of an error."""
+        self._observer.on_error(endpoint, error)
+
+    def _parent(self) -> Any:
+        """The context that the sender's headers name; None: the review is a trace of its own."""
+        request = _request.get()
+        if request is None:
+            return None
+        found = request.head.headers
+        carrier = {name: found[name] for name in _HEADERS if name in found}
+        return self._propagator.extract(carrier) if carrier else None
+
+
+def attributes_of(endpoint: Endpoint, verdict: Evaluation) -> dict[str, str | bool | int | list[str]]:
+    """What a span says about a decision: the fields of the audit line, without the changes."""
+    request = verdict.request
+    return {
+        "url.path": endpoint.path,
+        "k8s.namespace.name": _bound_text(request.namespace or ""),
+        "kubevirt_webhook.policy": endpoint.policy,
+        "kubevirt_webhook.mode": verdict.mode,
+        "kubevirt_webhook.decision": verdict.label,
+        "kubevirt_webhook.reasons": [reason.code for reason in verdict.decision.reasons],
+        "kubevirt_webhook.changes": len(verdict.decision.changes),
+        "kubevirt_webhook.operation": request.operation,
+        "kubevirt_webhook.object.kind": endpoint.kind,
+        "kubevirt_webhook.object.name": _bound_text(wire.object_name(request)),
+        "kubevirt_webhook.request.uid": _bound_text(request.uid),
+        "kubevirt_webhook.dry_run": wire.is_dry_run(request),
+    }
+
+
+def _bound_text(text: str) -> str:
+    return scrub_prose(shorten(text, _MAX_LENGTH))
+
+
+@asynccontextmanager
+async def without_tracing(observer: Observer) -> AsyncIterator[tuple[Observer, type[App]]]:
+    """The observer itself, and the usual `App`."""
+    yield observer, App
+
+
+@asynccontextmanager
+async def with_tracing(observer: Observer, exporter: Any = None) -> AsyncIterator[tuple[Observer, type[App]]]:
+    """The observer that makes spans, and the kind of `App` that it needs; at the end, spans that wait are sent.
+
+    Args:
+        observer: gets every evaluation, too.
+        exporter: where spans go; None: OTLP over HTTP.
+
+    Raises:
+        InputError: OpenTelemetry is not installed.
+    """
+    try:
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        if exporter is None:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+            exporter = OTLPSpanExporter()
+    except ImportError as error:
+        what = f"OpenTelemetry is not installed: {error}"
+        raise InputError(what, "traces", "install kubevirt-webhook[otel], or set traces: off") from None
+    resource = Resource.create({"service.name": _NAME, "service.version": __version__})
+    provider = TracerProvider(resource=resource)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    try:
+        yield SpanObserver(observer, provider.get_tracer(_NAME, __version__)), TracedApp
+    finally:
+        # It waits for the last spans to be sent.
+        await asyncio.to_thread(provider.shutdown)

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from webhook.server.runtime.system_authorities import without_system_authorities
+from webhook.cli.serve import without_system_authorities
 
 _PROGRAM = """
 import ssl
-from webhook.server.runtime.system_authorities import without_system_authorities
+from webhook.cli.serve import without_system_authorities
 with without_system_authorities():
     import webhook.server.runtime.serve
 from aiohttp import connector

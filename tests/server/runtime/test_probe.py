@@ -9,7 +9,7 @@ from certs.source import Pair, self_signed
 from tests.server.lifetimes import now_and_life
 from tests.server.unanswering import Unanswering
 from webhook.server.edge import serving
-from webhook.server.probe import probe
+from webhook.server.runtime.certificates import probe
 from webhook.server.tls import ReloadableTLSContext
 
 HOST = "kubevirt-webhook.kubevirt-webhook.svc"
