@@ -76,7 +76,7 @@ class TestEvictions:
         [
             ("LiveMigrate", "blocks", "not-migratable"),
             ("LiveMigrateIfPossible", "shuts-down", "not-migratable-if-possible"),
-            ("External", "blocks", "external-strategy"),
+            ("External", "handed-over", "external-strategy"),
             ("Whatever", "blocks", "unknown-strategy"),
         ],
     )
@@ -85,6 +85,32 @@ class TestEvictions:
         found = only(condition=condition, evictionStrategy=strategy)
 
         assert (found.outcome, found.code) == (outcome, code)
+
+    def test_another_controller_takes_a_vm_over(self, golden: Callable[[str], None]) -> None:
+        """Its labels name the KubevirtMachine and the cluster, where Cluster API's provider made the VM."""
+        machine = {
+            "cluster.x-k8s.io/cluster-name": "tenant",
+            "capk.cluster.x-k8s.io/kubevirt-machine-name": "worker-1",
+            "capk.cluster.x-k8s.io/kubevirt-machine-namespace": "tenants",
+        }
+        vms = [vm("web", "a", evictionStrategy="External", labels=machine), vm("db", "a", evictionStrategy="External")]
+        owner = {"apiVersion": "fleet.example.com/v1", "kind": "Machine", "name": "m-1", "controller": True}
+        vms.append(vm("own", "a", evictionStrategy="External"))
+        vms[-1][0]["metadata"]["ownerReferences"] = [owner]
+        found = plan(snapshot(NODES, vms), ["a"])
+
+        assert (found.handed_over, found.blocks, found.moves, found.changes) == (3, 0, 0, ())
+        assert of(found, "web").controller == "KubevirtMachine tenants/worker-1 of cluster tenant"
+        assert (of(found, "own").controller, of(found, "db").controller) == ("Machine m-1", "")
+        golden(of(found, "web").reason)
+        golden(of(found, "db").reason)
+
+    def test_what_is_handed_over_keeps_its_room(self) -> None:
+        """Where it goes, and when, is not known; nothing is placed on what it may still take."""
+        vms = [vm("web", "a", "6Gi", evictionStrategy="External"), vm("db", "b", "6Gi")]
+        world = snapshot([node("a"), node("b")], vms)
+
+        assert of(plan(world, [], rolling=True), "db").code == "no-room"
 
     def test_a_migration_that_never_ends(self) -> None:
         def migration(value: str, phase: str) -> dict[str, Any]:
@@ -399,7 +425,6 @@ def test_what_frees_most_comes_first() -> None:
 @pytest.mark.parametrize(
     ("own", "options"),
     [
-        ({"evictionStrategy": "External"}, {}),
         ({"evictionStrategy": "Whatever"}, {}),
         ({}, {"limits": {"parallelMigrationsPerCluster": 0}}),
         ({"evictionStrategy": "None", "labels": {"app": "x"}}, {"budgets": [budget(0, app="x")]}),

@@ -71,6 +71,7 @@ _UNREADABLE: Final = 3
 _NANOS: Final = 10**9
 # In text output; a rolling upgrade of a large cluster has thousands.
 _MOST_VMS: Final = 50
+_HEADS: Final = {report.BLOCKS: "blocks", report.SHUTS_DOWN: "shuts down", report.HANDED_OVER: "handed over"}
 _MOST_CHANGES: Final = 3
 V = TypeVar("V", bound=Object)
 Answer = TypeVar("Answer")
@@ -322,6 +323,11 @@ def _more_nodes(nodes: Nodes) -> str:
     metavar="QUANTITY",
     help="Bytes per second that one migration copies where KubeVirt limits none.  [default: 256Mi]",
 )
+@click.option(
+    "--external-blocks",
+    is_flag=True,
+    help="Exit status 1 also where another controller has to move or end VMs (evictionStrategy External).",
+)
 @CLUSTER_FROM
 @kubeconfig_option()
 @output_option("text", "json", "yaml")
@@ -343,6 +349,7 @@ class _ExplainDrainOptions:
     nodes: tuple[str, ...]
     rolling: bool
     bandwidth: str | None
+    external_blocks: bool
     cluster_from: Path | None
     kubeconfig: Kubeconfig | None
     output: str
@@ -360,7 +367,7 @@ def _run_drain(options: _ExplainDrainOptions) -> None:
         raise SystemExit(_UNREADABLE) from None
     found = plan(snapshot, options.nodes, rolling=options.rolling, bandwidth=bandwidth)
     print_report(found, options.output, _drain_lines)
-    if found.blocks:
+    if found.blocks or (options.external_blocks and found.handed_over):
         raise SystemExit(_BLOCKED)
 
 
@@ -390,7 +397,7 @@ def duration(seconds: int) -> str:
 
 
 def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
-    yield Paragraph(_headline(plan), "bold red" if plan.blocks else "bold yellow" if plan.shuts_down else "bold green")
+    yield Paragraph(_headline(plan), _style(plan))
     if plan.rolling:
         yield from _rolling(plan)
     else:
@@ -411,16 +418,21 @@ def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
         yield Paragraph(assumption, "dim", "  - ")
 
 
+def _style(plan: DrainPlan) -> str:
+    return "bold red" if plan.blocks else "bold yellow" if plan.shuts_down or plan.handed_over else "bold green"
+
+
 def _headline(plan: DrainPlan) -> str:
     nodes = [node for step in plan.steps for node in step.nodes]
     what = (
         f"a drain of {_few_names(nodes)}" if not plan.rolling else f"drains of {pluralize(len(nodes), 'node')} in turn"
     )
-    verdict = "cannot end" if plan.blocks else "can end"
+    verdict = "cannot end" if plan.blocks else "ends when others act" if plan.handed_over else "can end"
     counts = [
         pluralize(plan.moves, "migration"),
         f"{plan.shuts_down} shut down",
         f"{plan.blocks} blocked",
+        *([f"{plan.handed_over} handed to another controller"] if plan.handed_over else []),
     ]
     return f"{what[:1].upper()}{what[1:]} {verdict}: {', '.join(counts)}"
 
@@ -428,6 +440,7 @@ def _headline(plan: DrainPlan) -> str:
 def _step_lines(step: Step) -> Iterator[Paragraph]:
     for outcome, title, style in (
         (report.BLOCKS, "Block the drain:", "bold red"),
+        (report.HANDED_OVER, "Handed to another controller:", "bold yellow"),
         (report.SHUTS_DOWN, "Shut down:", "bold yellow"),
         (report.MOVES, "Move:", "bold green"),
     ):
@@ -479,7 +492,7 @@ def _rolling(plan: DrainPlan) -> Iterator[Paragraph]:
         for pod in step.blocked_pods:
             yield Paragraph(f"blocks  pod {pod.namespace}/{pod.name}: {pod.reason}", "", "  ", 10)
         for vm in rest[:_MOST_VMS]:
-            head = "blocks" if vm.outcome == report.BLOCKS else "shuts down"
+            head = _HEADS[vm.outcome]
             yield Paragraph(f"{head}  {vm.namespace}/{vm.name}: {vm.reason} [{vm.code}]", "", "  ", len(head) + 4)
     idle = sum(not step.vms and not step.blocked_pods for step in plan.steps)
     if idle:

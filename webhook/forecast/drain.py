@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from webhook import names
 from webhook.admission.step_budget import StepBudget, TooComplex
 from webhook.errors import InputError, quote
 from webhook.forecast import report
@@ -62,6 +63,7 @@ _ASSUMPTIONS: Final = (
     "VMs that shut down are not placed again: whatever starts them needs room for them.",
     "Each migration copies the VM's memory once; a guest that writes faster than that takes longer.",
 )
+_ELSEWHERE: Final = "Where other controllers start the VMs that they take over is not known; they need room there."
 _MOST_CHANGES: Final = 10
 _MIGRATABLE: Final = "LiveMigratable"
 # What KubeVirt writes as the reason of the condition LiveMigratable.
@@ -79,6 +81,11 @@ _NONE: Final = "None"
 _MIGRATE: Final = "LiveMigrate"
 _MIGRATE_IF_POSSIBLE: Final = "LiveMigrateIfPossible"
 _EXTERNAL: Final = "External"
+# Labels that Cluster API's KubeVirt provider writes into the templates of VMs (its pkg/kubevirt/machine.go, utils.go).
+_CLUSTER_NAME: Final = "cluster.x-k8s.io/cluster-name"
+_MACHINE_NAME: Final = "capk.cluster.x-k8s.io/kubevirt-machine-name"
+_MACHINE_NAMESPACE: Final = "capk.cluster.x-k8s.io/kubevirt-machine-namespace"
+_GUEST_DRAIN_SECONDS: Final = 600
 _FEW: Final = 3
 
 
@@ -120,12 +127,13 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], rolling: bool, bandwidt
         moves=sum(vm.outcome == report.MOVES for vm in vms),
         shuts_down=sum(vm.outcome == report.SHUTS_DOWN for vm in vms),
         blocks=sum(vm.outcome == report.BLOCKS for vm in vms) + sum(len(step.blocked_pods) for step in steps),
+        handed_over=(handed_over := sum(vm.outcome == report.HANDED_OVER for vm in vms)),
         seconds=sum(step.seconds for step in steps),
         at_most_seconds=_total(step.at_most_seconds for step in steps),
         limits=limits,
         steps=steps,
         changes=rank(planner.blocked, frozenset(named) if not rolling else frozenset()),
-        assumptions=_ASSUMPTIONS,
+        assumptions=(*_ASSUMPTIONS, *([_ELSEWHERE] if handed_over else [])),
         gaps=(*objects.gaps, *planner.gaps()),
     )
 
@@ -213,12 +221,20 @@ class _Planner:
         leaving = [(name, vmi) for name in nodes for _, vmi in sorted(self._vms.get(name, {}).items())]
         for node, vmi in leaving:
             place, eviction = place_of(vmi), outcome_of(vmi, self._snapshot)
-            plans[place] = VmPlan(*place, node, eviction.outcome, eviction.code, eviction.reason, notes=eviction.notes)
+            plans[place] = VmPlan(
+                *place,
+                node,
+                eviction.outcome,
+                eviction.code,
+                eviction.reason,
+                controller=eviction.controller,
+                notes=eviction.notes,
+            )
             if eviction.outcome == report.MOVES:
                 movers.append(mover_of(vmi, self._snapshot, self._info(vmi)))
             elif eviction.outcome == report.BLOCKS:
                 self.blocked.append(Blocked(place, eviction.code, vmi))
-            else:
+            elif eviction.outcome == report.SHUTS_DOWN:
                 self._leave(vmi, node, moves=False)
         plans.update(self._find_nodes(movers, plans))
         jobs = [
@@ -390,8 +406,6 @@ def _changes(blocked: Blocked, drained: frozenset[str]) -> Iterator[str]:
             if known:
                 yield known
             yield _SHUT_DOWN
-        case report.EXTERNAL_STRATEGY:
-            yield "have the controller move its VMs for which they have evictionStrategy External"
         case report.MIGRATION_STUCK:
             yield "delete the migrations that never end"
         case report.NO_MIGRATIONS:
@@ -461,12 +475,14 @@ class EvictionOutcome(msgspec.Struct, frozen=True):
         outcome: one of the outcomes of `webhook.forecast.report`; ``moves`` means: if there is a node.
         code: why, for programs.
         reason: why, a clause.
+        controller: as in `VmPlan`.
         notes: what may come in between, clauses.
     """
 
     outcome: str
     code: str
     reason: str = ""
+    controller: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -478,8 +494,7 @@ def outcome_of(vmi: Vmi, snapshot: ClusterSnapshot) -> EvictionOutcome:
     if strategy == _NONE:
         return _shut_down(vmi, snapshot, report.STRATEGY_NONE, f"{origin} is None")
     if strategy == _EXTERNAL:
-        reason = f"{origin} is External: KubeVirt only marks it, and waits for another controller to move it"
-        return EvictionOutcome(report.BLOCKS, report.EXTERNAL_STRATEGY, reason)
+        return _hand_over(vmi, origin)
     if strategy not in (_MIGRATE, _MIGRATE_IF_POSSIBLE):
         return EvictionOutcome(
             report.BLOCKS, report.UNKNOWN_STRATEGY, f"{origin} is {quote(strategy)}, which is not known here"
@@ -490,6 +505,30 @@ def outcome_of(vmi: Vmi, snapshot: ClusterSnapshot) -> EvictionOutcome:
             return _shut_down(vmi, snapshot, report.NOT_MIGRATABLE_IF_POSSIBLE, f"{why}, and {origin} is {strategy}")
         return EvictionOutcome(report.BLOCKS, report.NOT_MIGRATABLE, f"{why}, and {origin} is {strategy}")
     return _migrate(vmi, snapshot)
+
+
+def _hand_over(vmi: Vmi, origin: str) -> EvictionOutcome:
+    """A VM that KubeVirt marks (``status.evacuationNodeName``), and that another controller moves or ends.
+
+    Cluster API's KubeVirt provider drains the guest's own node for at most `_GUEST_DRAIN_SECONDS`, and then deletes the
+    VMI (cluster-api-provider-kubevirt v0.11, pkg/kubevirt/machine.go). It labels the VMs, which have no owner of its.
+    """
+    meta, owner = vmi.meta, vmi.meta.controller_owner()
+    reason = f"{origin} is External: KubeVirt marks it, and another controller moves or ends it"
+    if machine := meta.label(_MACHINE_NAME):
+        place = f"{meta.label(_MACHINE_NAMESPACE) or meta.namespace}/{machine}"
+        controller = f"KubevirtMachine {place} of cluster {meta.label(_CLUSTER_NAME) or 'unknown'}"
+        reason += (
+            f"; its labels name {controller}, for which Cluster API's KubeVirt provider drains the guest's node for at"
+            f" most {_GUEST_DRAIN_SECONDS // 60}m, and then deletes the VirtualMachineInstance"
+        )
+    elif owner and owner.group != names.KUBEVIRT_GROUP:
+        controller = f"{owner.kind or ''} {owner.name or ''}"
+        reason += f"; its owner is {controller}"
+    else:
+        controller = ""
+        reason += "; which one is not known, because neither its labels nor its owners name it"
+    return EvictionOutcome(report.HANDED_OVER, report.EXTERNAL_STRATEGY, reason, controller)
 
 
 def budget_problem(pod: LauncherPod, budgets: Iterable[PodDisruptionBudget]) -> str:

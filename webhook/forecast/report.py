@@ -22,6 +22,7 @@ SCHEMA: Final = "kubevirt-webhook.github.io/explain-drain/v1alpha1"
 MOVES: Final = "moves"
 SHUTS_DOWN: Final = "shuts-down"
 BLOCKS: Final = "blocks"
+HANDED_OVER: Final = "handed-over"
 
 # Why, for programs: the codes of each outcome.
 MIGRATES: Final = "migrates"
@@ -43,7 +44,6 @@ CODES: Final = {
     SHUTS_DOWN: (STRATEGY_NONE, NOT_MIGRATABLE_IF_POSSIBLE),
     BLOCKS: (
         NOT_MIGRATABLE,
-        EXTERNAL_STRATEGY,
         UNKNOWN_STRATEGY,
         NAME_TOO_LONG,
         MIGRATION_STUCK,
@@ -53,6 +53,7 @@ CODES: Final = {
         NO_ROOM,
         PODS_APART,
     ),
+    HANDED_OVER: (EXTERNAL_STRATEGY,),
 }
 
 # KubeVirt tries to migrate these all the same: their target pods are pending, and keep others waiting.
@@ -72,7 +73,7 @@ class VmPlan(View, frozen=True):
 
     Attributes:
         node: the node that is drained.
-        outcome: ``moves``, ``shuts-down`` or ``blocks``.
+        outcome: ``moves``, ``shuts-down``, ``blocks`` or ``handed-over``.
         code: why, one of `CODES`.
         reason: why, a clause; empty where there is nothing to add.
         to: a node that has room for it beside all others that move; empty: it does not move.
@@ -81,6 +82,7 @@ class VmPlan(View, frozen=True):
         with_room: how many of these have room before any other VM moves, and no pods that exclude it.
         candidates: their names, of many the first ones.
         turn: in which order the VMs of a step move, from 1; 0: it does not.
+        controller: the object for which another controller acts on a VM that is handed over; empty: it is not known.
         notes: what may come in between, clauses.
         gaps: what could not be taken into account, clauses.
     """
@@ -97,6 +99,7 @@ class VmPlan(View, frozen=True):
     with_room: int = 0
     candidates: tuple[str, ...] = ()
     turn: int = 0
+    controller: str = ""
     notes: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
 
@@ -172,6 +175,7 @@ class DrainPlan(View, frozen=True):
         moves: how many migrations there are in all steps.
         shuts_down: how many VMs shut down.
         blocks: how many VMs and other pods keep a drain from ending.
+        handed_over: how many VMs another controller moves or ends; a drain ends once it has.
         seconds: about how long all migrations take.
         at_most_seconds: how long they take if each takes all the time that KubeVirt gives it; null: KubeVirt
             ends none, however long it takes.
@@ -185,6 +189,7 @@ class DrainPlan(View, frozen=True):
     moves: int
     shuts_down: int
     blocks: int
+    handed_over: int
     seconds: int
     at_most_seconds: int | None
     limits: Limits
