@@ -96,7 +96,7 @@ def commands(page: str) -> Iterator[list[str]]:
     for block in re.findall(r"^ *```(?:console|sh)?\n(.*?)^ *```", text_of(page), re.DOTALL | re.MULTILINE):
         joined = re.sub(r"\\\n\s*", " ", block)
         for command in re.findall(r"^ *\$ kubevirt-webhook (.+)$", joined, re.MULTILINE):
-            yield re.sub(r"[\[\]]", " ", command.partition("#")[0]).split()
+            yield re.sub(r"[\[\]]", " ", re.split(r"#| \| ", command)[0]).split()
     yield from (command.split() for command in re.findall(r"`kubevirt-webhook ([a-z][^`]*)`", text_of(page)))
 
 

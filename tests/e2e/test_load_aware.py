@@ -32,7 +32,7 @@ from .support.workloads import PODS
 
 pytestmark = pytest.mark.builds("scheduler-plugins")
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "scheduling.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "scheduler-variants.md"
 # What VMs on the nodes use, whatever they request.
 BUSY = {"node-0": 0.85, "node-1": 0.25, "node-2": 0.05}
 PODS_PLACED = 6

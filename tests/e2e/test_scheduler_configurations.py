@@ -155,6 +155,6 @@ def test_a_pod_whose_profile_is_not_there_is_looked_at_by_nobody(plane: ControlP
 
 
 def test_the_page_of_the_scheduler_names_the_shipped_files() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "scheduling.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "scheduler-variants.md").read_text()
 
     assert all(f"manifests/scheduler/{variant}.yaml" in page for variant in ("spread", "pack"))

@@ -39,7 +39,7 @@ def plane(module_plane: OwnPlane) -> ControlPlane:
 
 
 def test_each_mistake_is_tried_with_the_real_kube_scheduler() -> None:
-    page = (directory("manifests").parent / "docs" / "scheduling.md").read_text()
+    page = (directory("manifests").parent / "docs" / "schedulers.md").read_text()
     section = page.partition("## Check a scheduler configuration")[2].partition("\n## ")[0]
     codes = set(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE))
     tests = "".join((HERE / f"test_scheduler_{name}.py").read_text() for name in ("configurations", "traps"))

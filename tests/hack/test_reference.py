@@ -78,8 +78,8 @@ def test_every_metric_is_there() -> None:
     listed = set(re.findall(r"^\| `(kubevirt_webhook_[a-z_]+)` \|", page, re.MULTILINE))
     assert {name.removesuffix("_total") for name in names} == {name.removesuffix("_total") for name in listed}
     # The handwritten list, with the values of labels, has the same.
-    operations = (ROOT / "docs" / "operations.md").read_text()
-    assert {name for name in listed if f"`{name}`" not in operations} == set()
+    monitoring = (ROOT / "docs" / "monitoring.md").read_text()
+    assert {name for name in listed if f"`{name}`" not in monitoring} == set()
 
 
 def test_every_field_of_audit_lines_is_there() -> None:

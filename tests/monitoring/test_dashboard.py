@@ -25,7 +25,7 @@ EXPRESSIONS = {
 def documented() -> set[str]:
     """The metrics in the table of the operations page, which another test holds to the code."""
     return set(
-        re.findall(r"^\| `(kubevirt_webhook_[a-z_]+)`", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE)
+        re.findall(r"^\| `(kubevirt_webhook_[a-z_]+)`", (ROOT / "docs" / "monitoring.md").read_text(), re.MULTILINE)
     )
 
 
@@ -67,7 +67,7 @@ def test_panels_do_not_overlap() -> None:
 
 def test_no_metric_has_a_label_that_prometheus_writes() -> None:
     table = re.findall(
-        r"^\| `kubevirt_webhook_[a-z_]+` \| ([a-z_, ]*) \|", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE
+        r"^\| `kubevirt_webhook_[a-z_]+` \| ([a-z_, ]*) \|", (ROOT / "docs" / "monitoring.md").read_text(), re.MULTILINE
     )
     labels = {label for cell in table for label in cell.split(", ")}
 

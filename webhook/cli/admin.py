@@ -43,7 +43,7 @@ def webhooks(config_file: Path | None, url: str) -> None:
 def policies(config_file: Path | None) -> None:
     """Print admission policies that need no server: what the API server can do of the policies by itself.
 
-    They need Kubernetes 1.36 or newer. docs/scheduling.md says what they cannot do.
+    They need Kubernetes 1.36 or newer. docs/admission-policies.md says what they cannot do.
     """
     from webhook.cli.write import dump
     from webhook.install import policies as rendered

@@ -1,6 +1,6 @@
 """The mistakes that are made in a KubeSchedulerConfiguration for VMs: where, what follows, and what to do.
 
-Each was tried with the real kube-scheduler; docs/scheduling.md names the consequences.
+Each was tried with the real kube-scheduler; docs/schedulers.md names the consequences.
 """
 
 from __future__ import annotations
