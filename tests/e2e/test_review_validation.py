@@ -19,7 +19,7 @@ from webhook.forecast.validation import Schemas
 
 from .support.access import Access
 from .support.kube import Json, KubeError
-from .support.objects import CRDS, install_crds
+from .support.objects import CRDS, ensure_namespace, install_crds
 from .support.pki import ADMIN
 from .support.processes import ROOT
 
@@ -149,12 +149,44 @@ def test_random_changes_are_denied_by_both_or_by_none(schemas: Schemas, plane: A
     assert denied.count(False) > 30
 
 
+def run_review(plane: Access, user: tuple[str, tuple[str, ...]], file: Path, *options: str) -> Any:
+    command = [sys.executable, "-m", "webhook", "review", str(file), "--kubeconfig", str(plane.kubeconfig_for(*user))]
+    return subprocess.run([*command, *options], capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+def test_a_cluster_is_asked_by_a_dry_run_as_the_user_may(plane: Access, tmp_path: Path) -> None:
+    namespace, vms = "dry-run", "kubevirt.io/v1/virtualmachines"
+    ensure_namespace(plane.admin, namespace)
+    vm = VM | {"apiVersion": "kubevirt.io/v1", "metadata": {"name": "fedora", "namespace": namespace}}
+    file = tmp_path / "vm.yaml"
+    file.write_text(json.dumps(vm))
+    options = ("--no-validate", "--server-dry-run", "-o", "json")
+    new = run_review(plane, ADMIN, file, *options)
+
+    assert json.loads(new.stdout)["operation"] == "CREATE", new.stderr
+    assert plane.admin.list(vms, namespace=namespace) == []
+    plane.admin.create(vms, vm, namespace=namespace)
+    assert json.loads(run_review(plane, ADMIN, file, *options).stdout)["operation"] == "UPDATE"
+    rbac, metadata = "rbac.authorization.k8s.io", {"name": "dry-run-readers"}
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]
+    role = {"apiGroup": rbac, "kind": "ClusterRole", **metadata}
+    reader = {"apiGroup": rbac, "kind": "User", "name": "alice"}
+    head = {"apiVersion": f"{rbac}/v1", "metadata": metadata}
+    plane.admin.create(f"{rbac}/v1/clusterroles", head | {"kind": "ClusterRole", "rules": rules})
+    binding = head | {"kind": "ClusterRoleBinding", "roleRef": role, "subjects": [reader]}
+    plane.admin.create(f"{rbac}/v1/clusterrolebindings", binding)
+    reading = run_review(plane, ("alice", ()), file, *options)
+    assert (reading.returncode, reading.stdout) == (2, "")
+    assert 'User "alice" cannot' in reading.stderr
+    file.write_text(json.dumps(vm | {"metadata": {"name": "Fedora_1", "namespace": namespace}}))
+    (found,) = json.loads(run_review(plane, ADMIN, file, *options).stdout)["findings"]
+    assert (found["path"], found["code"]) == ("metadata.name", "invalid-object")
+
+
 def test_a_running_cluster_is_asked_for_its_definitions(plane: Access, tmp_path: Path) -> None:
     file = tmp_path / "vm.yaml"
     file.write_text(json.dumps(VM | {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachin"}))
-    kubeconfig = plane.kubeconfig_for(*ADMIN)
-    command = [sys.executable, "-m", "webhook", "review", str(file), "--kubeconfig", str(kubeconfig), "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    done = run_review(plane, ADMIN, file, "-o", "json")
 
     assert done.returncode == 1, done.stderr
     assert [each["path"] for each in json.loads(done.stdout)["findings"]] == ["kind"]

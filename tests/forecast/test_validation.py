@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 
-from webhook.forecast.validation import Schemas
+from tests.cluster.fake_apiserver import status
+from webhook.admission.reasons import common
+from webhook.errors import InputError
+from webhook.forecast.validation import DryRun, Schemas, merge_patch
+from webhook.k8s.client.api import ApiConnectionError
 
 DEFINITIONS = json.loads(gzip.decompress((Path(__file__).parents[1] / "data" / "kubevirt-crds.json.gz").read_bytes()))
 BY_DEFINITIONS = Schemas.of_definitions(DEFINITIONS["items"], "a file")
@@ -116,3 +120,84 @@ def test_the_tables_know_every_field_of_the_definitions(kind: str) -> None:
     assert defined
     assert known
     assert fields(defined["properties"]["spec"]) == fields(known["properties"]["spec"])
+
+
+SERVED = {"resources": [{"name": "virtualmachines", "kind": "VirtualMachine", "namespaced": True}]}
+PATH = "/apis/kubevirt.io/v1/namespaces/shop/virtualmachines"
+
+
+class Connection:
+    """Answers each method as it is told, and notes the requests."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = {"GET": status(404), "POST": VM, "PATCH": VM, "served": SERVED} | answers
+        self.asked: list[tuple[Any, ...]] = []
+
+    async def request(self, method: str, path: str, *rest: Any, **_: Any) -> tuple[int, bytes]:
+        self.asked.append((method, path, *rest))
+        answer = self.answers["served" if path == "/apis/kubevirt.io/v1" else method]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer.get("code", 200), json.dumps(answer).encode()
+
+
+async def test_a_dry_run_stores_nothing_and_what_exists_is_an_update() -> None:
+    strict = {"dryRun": "All", "fieldValidation": "Strict"}
+    new, held = Connection(), Connection(GET=VM)
+
+    assert await DryRun(new).ask(VM, "shop") == ([], None)
+    assert new.asked[-1] == ("POST", PATH, strict, VM)
+    assert await DryRun(held).ask(VM, "shop") == ([], VM)
+    assert held.asked[-1] == ("PATCH", f"{PATH}/fedora", strict, VM, "application/merge-patch+json")
+
+
+CAUSES = {"causes": [{"field": "spec.template.spec.volumes[0].name", "message": "Required value"}]}
+WEBHOOK = status(422, "Invalid", 'admission webhook "a.b" denied the request: no')
+
+
+@pytest.mark.parametrize(
+    ("answer", "path", "code"),
+    [
+        (status(400, "BadRequest", 'strict decoding error: unknown field "spec.runing"'), ("spec", "runing"), ""),
+        (
+            status(422, "Invalid", "x") | {"details": CAUSES},
+            ("spec", "template", "spec", "volumes", "0", "name"),
+            "",
+        ),
+        (status(422, "Invalid", "it is too long"), (), ""),
+        (status(404, "NotFound", 'namespaces "shop" not found'), ("metadata", "namespace"), ""),
+        (WEBHOOK, (), common.DRY_RUN_DENIED),
+        (status(403, "Forbidden", 'virtualmachines "a" is forbidden: exceeded quota: q'), (), common.DRY_RUN_DENIED),
+    ],
+)
+async def test_what_a_dry_run_denies_is_found_where_it_stands(answer: Any, path: Any, code: str) -> None:
+    ((found,), _) = await DryRun(Connection(POST=answer)).ask(VM, "shop")
+
+    assert [str(part) for part in found.path] == list(path)
+    assert found.code == (code or common.INVALID_OBJECT)
+
+
+async def test_a_kind_that_the_cluster_does_not_serve() -> None:
+    ((found,), _) = await DryRun(Connection(served=status(404))).ask(VM, "shop")
+    assert found.path == ("apiVersion",)
+
+
+@pytest.mark.parametrize(
+    ("answer", "part"),
+    [
+        (
+            status(403, "Forbidden", 'x is forbidden: User "alice" cannot create resource "x"'),
+            'User "alice" cannot create',
+        ),
+        (status(500, "InternalError", "etcd"), "status 500"),
+        (ApiConnectionError("connection refused"), "connection refused"),
+    ],
+)
+async def test_an_answer_that_says_nothing_of_the_object_is_no_finding(answer: Any, part: str) -> None:
+    """A 403 is about the user: what the cluster would say of the object stays unknown."""
+    with pytest.raises(InputError, match=part):
+        await DryRun(Connection(POST=answer)).ask(VM, "shop")
+
+
+def test_a_merge_patch_removes_by_null_and_replaces_lists() -> None:
+    assert merge_patch({"a": 1, "b": {"c": [1, 2], "d": 1}}, {"a": None, "b": {"c": [3]}}) == {"b": {"c": [3], "d": 1}}

@@ -82,6 +82,15 @@ CLUSTER_FROM: Final = click.option(
 SHOW_SECRETS: Final = click.option(
     "--show-secrets", is_flag=True, help="Print passwords, cloud-init data and other secrets."
 )
+CRDS: Final = click.option(
+    "--crds",
+    type=_PATH,
+    metavar="FILE",
+    help="CustomResourceDefinitions of KubeVirt to check objects against.  [default: those of the cluster]",
+)
+NO_VALIDATE: Final = click.option(
+    "--no-validate", is_flag=True, help="Do not check objects of KubeVirt as the API server would."
+)
 VM_NAMESPACE: Final = click.option(
     "-n", "--namespace", metavar="NAMESPACE", help="Namespace of the VM.  [default: default]"
 )

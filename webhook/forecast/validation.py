@@ -17,7 +17,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from webhook import names
-from webhook.errors import quote
+from webhook.admission.credentials import scrub_prose
+from webhook.admission.reasons import common
+from webhook.errors import InputError, quote
+from webhook.k8s.client.api import ApiConnectionError, Requests
+from webhook.k8s.client.status import ApiStatus, decode_status
 from webhook.k8s.types.selectors import is_name, key_problem, value_problem
 from webhook.k8s.yaml_documents import format_path
 from webhook.kubevirt.go_json.scalars import Amount, Scalar, WholeNumber
@@ -63,10 +67,12 @@ class Finding(NamedTuple):
     Attributes:
         path: where in the object.
         text: what is wrong there, a sentence without its end.
+        code: the reason code.
     """
 
     path: Path
     text: str
+    code: str = common.INVALID_OBJECT
 
 
 class KindSchema(msgspec.Struct, frozen=True):
@@ -93,7 +99,12 @@ class Schemas:
     def __init__(self, kinds: Mapping[str, Mapping[str, KindSchema]], origin: str, unseen: str) -> None:
         self._kinds: Final = kinds
         self.origin: Final = origin
-        self.unseen: Final = unseen
+        self._unseen: Final = unseen
+
+    @property
+    def line(self) -> str:
+        """Which schemas they are, and what they cannot show."""
+        return f"checked against {self.origin}; {self._unseen}"
 
     @classmethod
     def of_definitions(cls, definitions: Iterable[Json], origin: str) -> Schemas | None:
@@ -108,7 +119,7 @@ class Schemas:
         for definition in definitions:
             spec = definition.get("spec") or {}
             group, kind = str(spec.get("group") or ""), str((spec.get("names") or {}).get("kind") or "")
-            if not _is_of_kubevirt(group) or not kind:
+            if not is_of_kubevirt(group) or not kind:
                 continue
             found = True
             served = {
@@ -152,7 +163,7 @@ class Schemas:
         near = [
             each
             for each in get_close_matches(group, self._kinds, n=1, cutoff=_NEAR_GROUP)
-            if kind in self._kinds[each] and not _is_of_kubevirt(group)
+            if kind in self._kinds[each] and not is_of_kubevirt(group)
         ]
         if not near:
             return None
@@ -164,7 +175,8 @@ class Schemas:
 _ROOT: Final[Json] = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": _OPEN}
 
 
-def _is_of_kubevirt(group: str) -> bool:
+def is_of_kubevirt(group: str) -> bool:
+    """Whether an API group is one of KubeVirt's."""
     return group == names.KUBEVIRT_GROUP or group.endswith(f".{names.KUBEVIRT_GROUP}")
 
 
@@ -458,3 +470,116 @@ _METADATA: Final = {
         },
     },
 }
+
+
+# A Status whose causes name no field has the fields in its message (apimachinery, runtime.NewStrictDecodingError).
+_STRICT: Final = re.compile(r'((?:unknown|duplicate) field) "([^"]+)"')
+_SEGMENT: Final = re.compile(r"\[(\d+)\]|\[\"?([^\]\"]+)\"?\]|([^.\[\]]+)")
+_DRY_RUN: Final = {"dryRun": "All", "fieldValidation": "Strict"}
+_OPTION: Final = "--server-dry-run"
+
+
+class DryRun:
+    """Asks a running API server to take objects, without storing them.
+
+    All that it does with an object happens: validation, defaults, webhooks, admission policies and quotas. An object
+    that exists is patched as ``kubectl apply`` patches it, but for fields that the manifest no longer has.
+
+    Args:
+        connection: as the user who would apply the objects.
+    """
+
+    def __init__(self, connection: Requests) -> None:
+        self._connection: Final = connection
+        self._kinds: Final[dict[str, Mapping[str, Json]]] = {}
+
+    async def ask(self, obj: Json, namespace: str) -> tuple[list[Finding], Json | None]:
+        """What the API server denies, and the object that exists already.
+
+        Args:
+            obj: plain JSON with apiVersion and kind.
+            namespace: of an object that has none.
+
+        Raises:
+            InputError: the API server does not answer, or the user may not do what the dry run does.
+        """
+        version, kind = str(obj["apiVersion"]), str(obj["kind"])
+        kinds = await self._served(version)
+        if kind not in kinds:
+            return [Finding(("apiVersion",), f"the cluster does not serve {quote(kind)} of {quote(version)}")], None
+        path, name = self._path(obj, kinds[kind], namespace), (obj.get("metadata") or {}).get("name")
+        existing = None
+        if name:
+            status, body = await self._request("GET", f"{path}/{name}")
+            existing = msgspec.json.decode(body) if status == 200 else None
+        if existing:
+            merge = "application/merge-patch+json"
+            status, body = await self._request("PATCH", f"{path}/{name}", _DRY_RUN, obj, merge)
+        else:
+            status, body = await self._request("POST", path, _DRY_RUN, obj)
+        return ([] if status < 300 else self._denials(status, decode_status(body))), existing
+
+    @staticmethod
+    def _path(obj: Json, resource: Json, namespace: str) -> str:
+        inside = f"namespaces/{(obj.get('metadata') or {}).get('namespace') or namespace}/"
+        return f"/apis/{obj['apiVersion']}/{inside if resource.get('namespaced') else ''}{resource['name']}"
+
+    async def _served(self, version: str) -> Mapping[str, Json]:
+        """The resources of a version by their kind; empty where the cluster does not serve it."""
+        if version not in self._kinds:
+            status, body = await self._request("GET", f"/apis/{version}")
+            if status not in (200, 404):
+                raise _no_answer(status, decode_status(body))
+            listed = (msgspec.json.decode(body).get("resources") or ()) if status == 200 else ()
+            self._kinds[version] = {each["kind"]: each for each in listed if "/" not in each["name"]}
+        return self._kinds[version]
+
+    async def _request(self, *request: Any) -> tuple[int, bytes]:
+        try:
+            return await self._connection.request(*request)
+        except ApiConnectionError as error:
+            raise InputError(f"the API server does not answer: {error.why}", _OPTION) from error
+
+    def _denials(self, status: int, answer: ApiStatus) -> list[Finding]:
+        """What an answer other than success says of the object.
+
+        Raises:
+            InputError: it says nothing of the object.
+        """
+        text = scrub_prose(answer.text)
+        if status == 403 and answer.reason == "Forbidden" and not answer.is_of_admission and "cannot" in text:
+            what = f"your user may not do what the dry run does, so nothing is known of the object: {text}"
+            raise InputError(what, _OPTION, "get the permission, or leave the option out")
+        causes = [each for each in (answer.details and answer.details.causes) or () if each.field and each.message]
+        if answer.is_of_admission or status == 403:
+            return [Finding(_parse_field(causes[0].field or "") if causes else (), text, common.DRY_RUN_DENIED)]
+        if status == 404:
+            return [Finding(("metadata", "namespace"), text)]
+        if status not in (400, 422):
+            raise _no_answer(status, answer)
+        found = [
+            *(Finding(_parse_field(each.field or ""), scrub_prose(f"{each.field}: {each.message}")) for each in causes),
+            *(Finding(_parse_field(field), f"{what} {quote(field)}") for what, field in _STRICT.findall(text)),
+        ]
+        return list(dict.fromkeys(found)) or [Finding((), text)]
+
+
+def _no_answer(status: int, answer: ApiStatus) -> InputError:
+    return InputError(f"the API server answers status {status}: {scrub_prose(answer.text)}", _OPTION)
+
+
+def _parse_field(field: str) -> Path:
+    return tuple(int(index) if index else key or word for index, key, word in _SEGMENT.findall(field))
+
+
+def merge_patch(value: Any, patch: Any) -> Any:
+    """A value after a JSON merge patch (RFC 7386); the arguments stay as they are."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(value) if isinstance(value, dict) else {}
+    for key, item in patch.items():
+        if item is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), item)
+    return merged

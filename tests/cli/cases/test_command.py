@@ -118,7 +118,18 @@ def test_every_wrong_expectation_fails(tmp_path: Path, expect: Any, golden: Call
     result = run("test", write_test(tmp_path, case(vm(), **expect)))
 
     assert result.exit_code == 1
-    golden(result.output.replace(str(tmp_path), "DIR"))
+    golden(result.stdout.replace(str(tmp_path), "DIR"))
+
+
+def test_objects_are_checked_against_what_one_says(tmp_path: Path) -> None:
+    crds = ROOT / "tests" / "data" / "kubevirt-crds.json.gz"
+    path = write_test(tmp_path, case(vm() | {"spec": {"runStrategy": "Always"}}, decision="invalid"))
+
+    assert run("test", path, "--crds", crds).exit_code == 0
+    assert f"checked against the CustomResourceDefinitions in {crds}" in run("test", path, "--crds", crds).stderr
+    unchecked = run("test", path, "--no-validate", "-o", "json")
+    assert json.loads(unchecked.stdout)[0]["decision"] != "invalid"
+    assert "checked against" not in unchecked.stderr
 
 
 def test_right_expectations_pass(tmp_path: Path) -> None:

@@ -106,8 +106,18 @@ INVALID_OBJECT: Final = define(
     ALL,
     "failed",
     "The object, or one that it refers to, cannot be read: a field has the wrong type or is nested too deeply. A"
-    " mutating policy leaves it alone, a validating one denies it.",
+    " mutating policy leaves it alone, a validating one denies it. In `review` and `test`: the API server"
+    " would deny it.",
     "Correct the field that the message names, and apply the object again.",
+)
+
+DRY_RUN_DENIED: Final = define(
+    "dry-run-denied",
+    ALL,
+    "denied",
+    "`review --server-dry-run` has sent the object to the cluster, where another webhook, an admission policy or a"
+    " quota denies it.",
+    "Change the object as the message says, or ask the admin of what the message names.",
 )
 
 BUG: Final = define(

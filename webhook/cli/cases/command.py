@@ -6,10 +6,10 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 import msgspec
@@ -21,7 +21,7 @@ from webhook.cli.cases.model import API_VERSION, KIND, TestFile, codes_of, diffe
 from webhook.cli.cases.model import read as read_test
 from webhook.cli.console import path_text
 from webhook.cli.inputs import Part, find, parse_release, read
-from webhook.cli.options import CLUSTER_FROM, config_option, output_option
+from webhook.cli.options import CLUSTER_FROM, CRDS, NO_VALIDATE, config_option, output_option
 from webhook.cli.review import formats
 from webhook.cli.review.evaluation import Evaluator, schemas_of_files
 from webhook.cli.review.result import Result
@@ -29,11 +29,14 @@ from webhook.cli.write import dump
 from webhook.cluster.files import FilesCluster
 from webhook.errors import InputError
 from webhook.forecast.requests import Sending
+from webhook.forecast.validation import Schemas
 from webhook.k8s.inputs import read_file
 from webhook.k8s.yaml_documents import MAX_BYTES, Document, join_mistakes, mistakes_of
 from webhook.settings.file import default_settings, load, parse
 from webhook.settings.snapshot import Settings
 from webhook.text import pluralize
+
+SchemasFor: TypeAlias = Callable[[FilesCluster, Path | str], Schemas | None]
 
 
 @click.command("test")
@@ -48,6 +51,8 @@ from webhook.text import pluralize
 @CLUSTER_FROM
 @config_option("the built-in defaults")
 @output_option("text", "json", "junit")
+@CRDS
+@NO_VALIDATE
 @click.option("-v", "--verbose", is_flag=True, help="With -o text, show cases that pass, too.")
 @click.option("--coverage", is_flag=True, help="With -o text, list the reason codes that no case has covered.")
 def test(**options: Any) -> None:
@@ -69,16 +74,26 @@ class _TestOptions:
     output: str
     verbose: bool
     coverage: bool
+    crds: Path | None
+    no_validate: bool
     recorded: Path | None
     cluster_from: Path | None
     config_file: Path | None
+
+    def schemas(self, cluster: FilesCluster, origin: Path | str) -> Schemas | None:
+        """What objects of KubeVirt are checked against; None: they are not.
+
+        Raises:
+            InputError: --crds names no definition of KubeVirt.
+        """
+        return None if self.no_validate else schemas_of_files(cluster, self.crds, origin)
 
 
 def _run_command(options: _TestOptions) -> None:
     if options.recorded:
         if not options.cluster_from:
             raise InputError("the cluster is missing", "--record", "add --cluster-from DIR")
-        number = record(options.recorded, options.paths, options.cluster_from, options.config_file)
+        number = record(options.recorded, options.paths, options.cluster_from, options.config_file, options.schemas)
         write.line(f"{options.recorded}: {pluralize(number, 'case')}", err=True)
         return
     if options.cluster_from or options.config_file:
@@ -88,7 +103,7 @@ def _run_command(options: _TestOptions) -> None:
     outcomes: list[CaseOutcome] = []
     for file in _tests(options.paths, mistakes):
         try:
-            outcomes += run_cases(file)
+            outcomes += run_cases(file, options.schemas)
         except InputError as error:
             mistakes += [InputError(each.what, each.where or file.where(), each.fix) for each in mistakes_of(error)]
     if not outcomes and not mistakes:
@@ -97,6 +112,8 @@ def _run_command(options: _TestOptions) -> None:
     _print(outcomes, options)
     for mistake in mistakes:
         write.error(f"Error: {mistake}")
+    for line in dict.fromkeys(outcome.checked_by for outcome in outcomes if outcome.checked_by):
+        write.line(line, err=True)
     write.line(_summary(outcomes), err=True)
     if mistakes or any(outcome.error for outcome in outcomes):
         raise SystemExit(2)
@@ -203,6 +220,7 @@ class CaseOutcome(msgspec.Struct, frozen=True):
         differences: where the decision is not the expected one; empty: the case has passed.
         result: what the review says; None where it could not be made.
         error: why it could not be made; empty otherwise.
+        checked_by: which schemas the object was checked against, a sentence; empty: none.
     """
 
     file: str
@@ -211,6 +229,7 @@ class CaseOutcome(msgspec.Struct, frozen=True):
     differences: tuple[str, ...] = ()
     result: Result | None = None
     error: str = ""
+    checked_by: str = ""
 
     @property
     def passed(self) -> bool:
@@ -223,19 +242,25 @@ class CaseOutcome(msgspec.Struct, frozen=True):
         return frozenset(codes_of(self.result)) if self.result and self.passed else frozenset()
 
 
-def run_cases(file: TestFile) -> list[CaseOutcome]:
+def run_cases(file: TestFile, schemas_for: SchemasFor) -> list[CaseOutcome]:
     """The outcomes of all cases of a test.
+
+    Args:
+        file: the test.
+        schemas_for: what objects of KubeVirt are checked against, from the cluster and where it was read.
 
     Raises:
         InputError: its cluster or settings cannot be used.
     """
     settings = _settings_of(file)
-    return asyncio.run(_run_cases(file, _cluster(file, settings), settings))
+    cluster = _cluster(file, settings)
+    return asyncio.run(_run_cases(file, cluster, settings, schemas_for(cluster, file.document.file)))
 
 
-async def _run_cases(file: TestFile, cluster: FilesCluster, settings: Settings) -> list[CaseOutcome]:
+async def _run_cases(
+    file: TestFile, cluster: FilesCluster, settings: Settings, schemas: Schemas | None
+) -> list[CaseOutcome]:
     outcomes = []
-    schemas = schemas_of_files(cluster, None, file.document.file)
     for index, case in enumerate(file.test.cases):
         evaluator = Evaluator(cluster, settings, Sending(case.user, case.namespace, case.parameters), schemas)
         name, line = file.document.file, file.document.line_of(("cases", index))
@@ -245,7 +270,8 @@ async def _run_cases(file: TestFile, cluster: FilesCluster, settings: Settings) 
         except InputError as error:
             outcomes.append(CaseOutcome(name, line, case.name, error=str(error)))
         else:
-            outcomes.append(CaseOutcome(name, line, case.name, found, result))
+            checked_by = schemas.line if schemas and result.checked else ""
+            outcomes.append(CaseOutcome(name, line, case.name, found, result, checked_by=checked_by))
     return outcomes
 
 
@@ -274,7 +300,13 @@ def _cluster(file: TestFile, settings: Settings) -> FilesCluster:
     return FilesCluster.of(found, settings)
 
 
-def record(target: Path, arguments: tuple[str, ...], cluster_from: Path, config_file: Path | None) -> int:
+def record(
+    target: Path,
+    arguments: tuple[str, ...],
+    cluster_from: Path,
+    config_file: Path | None,
+    schemas_for: SchemasFor,
+) -> int:
     """Write a test whose cases expect what the reviews of the given objects say.
 
     Args:
@@ -282,6 +314,7 @@ def record(target: Path, arguments: tuple[str, ...], cluster_from: Path, config_
         arguments: files, directories and patterns, as `review` takes them.
         cluster_from: the cluster's objects.
         config_file: the settings; None for the built-in defaults.
+        schemas_for: as for `run_cases`.
 
     Returns:
         The number of cases.
@@ -293,7 +326,7 @@ def record(target: Path, arguments: tuple[str, ...], cluster_from: Path, config_
         raise InputError("exists already", str(target), "remove it, or name another file")
     settings = load(config_file) if config_file else default_settings()
     cluster = FilesCluster.load(cluster_from, settings)
-    evaluator = Evaluator(cluster, settings, Sending(), schemas_of_files(cluster, None, cluster_from))
+    evaluator = Evaluator(cluster, settings, Sending(), schemas_for(cluster, cluster_from))
     cases = asyncio.run(_recorded_cases(_documents(arguments), evaluator, target))
     test: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "cluster": _relative(cluster_from, target)}
     if config_file:

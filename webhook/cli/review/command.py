@@ -22,14 +22,22 @@ import msgspec
 from webhook.cli import inputs as given
 from webhook.cli import write
 from webhook.cli.inputs import Part, batches, find, kubevirt_version, parse_release, read
-from webhook.cli.options import CLUSTER_FROM, SHOW_SECRETS, config_option, kubeconfig_option, output_option
+from webhook.cli.options import (
+    CLUSTER_FROM,
+    CRDS,
+    NO_VALIDATE,
+    SHOW_SECRETS,
+    config_option,
+    kubeconfig_option,
+    output_option,
+)
 from webhook.cli.review.evaluation import Evaluator, schemas_of_cluster, schemas_of_files
 from webhook.cli.review.formats import Github, Json, Junit, OutputFormat, Patch, Sarif, Text, Yaml
 from webhook.cli.review.result import Result, Summary
 from webhook.cluster.selection import open_cluster
 from webhook.errors import InputError, quote
 from webhook.forecast.requests import Sending
-from webhook.forecast.validation import Schemas
+from webhook.forecast.validation import DryRun, Schemas
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.yaml_documents import Document, mistakes_of
 from webhook.settings.file import default_settings, load
@@ -78,13 +86,13 @@ _LEAST_BYTES: Final = 1024 * 1024
     metavar="NUMBER",
     help="Processes to use with --cluster-from.  [default: one for each CPU]",
 )
+@CRDS
+@NO_VALIDATE
 @click.option(
-    "--crds",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="CustomResourceDefinitions of KubeVirt to check objects against.  [default: those of the cluster]",
+    "--server-dry-run",
+    is_flag=True,
+    help="Ask the cluster, too, what it says of objects of KubeVirt, as your user. Nothing is stored.",
 )
-@click.option("--no-validate", is_flag=True, help="Do not check objects of KubeVirt as the API server would.")
 @SHOW_SECRETS
 def review(**options: Any) -> None:
     """Evaluate AdmissionReviews, or manifests as if they were created.
@@ -94,6 +102,7 @@ def review(**options: Any) -> None:
 
     Objects of KubeVirt are first checked as the API server checks them: version, kind, names, fields and values.
     Without --crds and without CustomResourceDefinitions in the cluster, the fields that kubevirt-webhook knows count.
+    With --server-dry-run, an object that exists is reviewed as an update.
 
     The last line, on standard error, is a summary. Exit status 0 if everything is allowed, 1 if something is denied, 2
     on invalid input, 3 if something could not be evaluated. If several apply: 2, then 1, then 3.
@@ -119,6 +128,7 @@ class _ReviewOptions:
     jobs: int | None
     crds: Path | None
     no_validate: bool
+    server_dry_run: bool
     show_secrets: bool
 
     @property
@@ -138,6 +148,10 @@ class _ReviewOptions:
 
 
 def _run(options: _ReviewOptions) -> None:
+    if options.server_dry_run and options.cluster_from:
+        raise InputError(
+            "files answer no dry run", "--server-dry-run", "use --kubeconfig FILE instead of --cluster-from"
+        )
     mistakes: list[InputError] = []
     stdin = given.standard_input() if "-" in options.files else None
     parts = list(find(options.files, stdin, mistakes))
@@ -153,9 +167,17 @@ def _run(options: _ReviewOptions) -> None:
     document = output.document(written.fragments, written.summary, written.mistakes)
     if document and (output.partial or not written.mistakes):
         write.data(document)
-    if written.summary.checked and schemas:
-        write.line(f"checked against {schemas[0].origin}; {schemas[0].unseen}", err=True)
+    if written.summary.checked:
+        write.line(_checked_line(schemas, options), err=True)
     _finish(written, options)
+
+
+def _checked_line(schemas: Sequence[Schemas], options: _ReviewOptions) -> str:
+    """What objects of KubeVirt were checked against, and what that does not show."""
+    if not options.server_dry_run:
+        return schemas[0].line
+    before = f" after {schemas[0].origin}" if schemas else ""
+    return f"checked by the cluster itself in a dry run{before}; nothing was stored"
 
 
 def _finish(written: Written, options: _ReviewOptions) -> None:
@@ -210,8 +232,9 @@ def _evaluate_parts(
     """The results of groups of parts, in their order."""
     sending = options.sending
 
-    def job(cluster: Any) -> BatchJob:
-        evaluator = Evaluator(cluster, settings, sending, *used, objects="object" in output.parts)
+    def job(cluster: Any, dry_run: DryRun | None = None) -> BatchJob:
+        shown = "object" in output.parts
+        evaluator = Evaluator(cluster, settings, sending, *used, dry_run=dry_run, objects=shown)
         return BatchJob(evaluator, output, options.show_secrets)
 
     if options.cluster_from and not options.kubeconfig:
@@ -224,10 +247,17 @@ def _evaluate_parts(
         return
 
     async def over_a_cluster() -> list[Written]:
+        from webhook.k8s.client.transport import connect
+
         async with open_cluster(options.cluster_from, options.kubeconfig, settings) as cluster:
-            if not options.no_validate:
-                used.append(await schemas_of_cluster(cluster, options.crds, options.kubeconfig))
-            return [await evaluate(group, job(cluster)) for group in batches(parts)]
+            transport = await connect(options.kubeconfig)
+            try:
+                if not options.no_validate:
+                    used.append(await schemas_of_cluster(cluster, options.crds, transport))
+                dry_run = DryRun(transport) if options.server_dry_run else None
+                return [await evaluate(group, job(cluster, dry_run)) for group in batches(parts)]
+            finally:
+                await transport.close()
 
     yield from asyncio.run(over_a_cluster())
 

@@ -11,14 +11,15 @@ import jsonpatch
 import msgspec
 
 from webhook.admission.audit import NoAudit
+from webhook.admission.reasons import common
 from webhook.cli.review.result import Result, weightier
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
 from webhook.facts import KubeVirtKey
 from webhook.forecast import requests
-from webhook.forecast.validation import Finding, Schemas
-from webhook.k8s.client.identity import Kubeconfig
+from webhook.forecast.validation import DryRun, Finding, Schemas, is_of_kubevirt, merge_patch
+from webhook.k8s.client.api import Transport
 from webhook.k8s.yaml_documents import Document, format_path, objects_in, read_documents
 from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
 from webhook.kubevirt.definitions import DEFINITIONS
@@ -28,6 +29,8 @@ from webhook.review.reviewer import Evaluation, NullObserver, Reviewer
 from webhook.settings.snapshot import Settings
 
 _SECONDS: Final = 10.0
+# Of metadata, what a manifest that is applied again does not have.
+_SET_BY_SERVER: Final = frozenset({"creationTimestamp", "generation", "managedFields", "resourceVersion", "uid"})
 
 
 class Evaluator:
@@ -38,6 +41,7 @@ class Evaluator:
         settings: the settings in effect.
         sending: how manifests are sent.
         schemas: what objects of KubeVirt are checked against; None: they are not.
+        dry_run: asks the cluster, too, what it says of objects of KubeVirt.
         objects: whether results hold the patched object.
 
     Attributes:
@@ -51,6 +55,7 @@ class Evaluator:
         sending: requests.Sending,
         schemas: Schemas | None = None,
         *,
+        dry_run: DryRun | None = None,
         objects: bool = True,
     ) -> None:
         self.waits: Final = not isinstance(cluster, FilesCluster)
@@ -58,6 +63,7 @@ class Evaluator:
         self._settings: Final = settings
         self._sending: Final = sending
         self._schemas: Final = schemas
+        self._dry_run: Final = dry_run
         self._objects: Final = objects
         self._reviewer: Final = Reviewer(cluster, lambda: settings, NoAudit(), NullObserver())
 
@@ -69,13 +75,20 @@ class Evaluator:
         """
         value: dict[str, Any] = document.value
         findings = self._schemas.findings(value) if self._schemas else None
-        if findings:
-            return self._invalid_result(document, findings)
-        result = await self._evaluate_valid(document)
-        result.checked = findings is not None
+        checked, existing = findings is not None, None
+        if not findings and self._dry_run and is_of_kubevirt(str(value.get("apiVersion") or "").rpartition("/")[0]):
+            try:
+                findings, existing = await self._dry_run.ask(value, self._sending.namespace or "default")
+            except InputError as error:
+                raise InputError(error.what, document.where(), error.fix) from None
+            checked = True
+        result = (
+            self._invalid_result(document, findings) if findings else await self._evaluate_valid(document, existing)
+        )
+        result.checked = checked
         return result
 
-    async def _evaluate_valid(self, document: Document) -> Result:
+    async def _evaluate_valid(self, document: Document, existing: dict[str, Any] | None) -> Result:
         value: dict[str, Any] = document.value
         if isinstance(value.get("apiVersion"), str) and value.get("kind") and not requests.is_reviewed(value):
             return self._unmatched_result(document)
@@ -84,7 +97,15 @@ class Evaluator:
             asked = await requests.to_review_request(document, self._cluster, deadline, self._sending)
         except MissingParametersError as error:
             return self._not_made(document, error)
+        if existing and not asked.origin:
+            merged = merge_patch(existing, value)
+            asked.request.update(operation="UPDATE", oldObject=existing, object=merged)
         result = await self._send(asked, deadline)
+        if isinstance(result.object, dict) and existing:
+            metadata = {key: each for key, each in result.object["metadata"].items() if key not in _SET_BY_SERVER}
+            result.object = {key: each for key, each in result.object.items() if key != "status"} | {
+                "metadata": metadata
+            }
         if asked.origin and self._objects:
             result.given = value
         return result
@@ -143,9 +164,14 @@ class Evaluator:
     def _invalid_result(self, document: Document, findings: Sequence[Finding]) -> Result:
         """The result for an object that the API server denies, whatever the policies say."""
         result = _result_of(document, self._sending)
-        result.decision, result.checked = "invalid", True
+        result.decision = "invalid" if findings[0].code == common.INVALID_OBJECT else "denied"
         result.findings = [
-            {"line": document.line_of(each.path), "path": format_path(each.path), "text": each.text}
+            {
+                "line": document.line_of(each.path),
+                "path": format_path(each.path),
+                "text": each.text,
+                "code": each.code,
+            }
             for each in findings
         ]
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
@@ -217,21 +243,15 @@ def schemas_of_files(cluster: FilesCluster, crds: Path | None, origin: Path | st
     return found or Schemas.of_release(_release_of(cluster))
 
 
-async def schemas_of_cluster(cluster: Cluster, crds: Path | None, kubeconfig: Kubeconfig | None) -> Schemas:
+async def schemas_of_cluster(cluster: Cluster, crds: Path | None, transport: Transport) -> Schemas:
     """What objects of KubeVirt are checked against in a running cluster.
 
     Raises:
-        InputError: the file has no definition of KubeVirt, or the kubeconfig cannot be used.
+        InputError: the file has no definition of KubeVirt.
     """
-    from webhook.k8s.client.transport import connect
-
     if crds:
         return _schemas_in(crds)
-    transport = await connect(kubeconfig)
-    try:
-        status, body = await transport.get(DEFINITIONS.path())
-    finally:
-        await transport.close()
+    status, body = await transport.get(DEFINITIONS.path())
     items = msgspec.json.decode(body).get("items") or [] if status == 200 else []
     # A user without the permission to list them gets what the program knows; the line on standard error says so.
     return Schemas.of_definitions(items, "the cluster's CustomResourceDefinitions") or Schemas.of_release(

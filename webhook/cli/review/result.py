@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from webhook.admission.patch import segments
-from webhook.admission.reasons import MEANINGS, common
+from webhook.admission.reasons import MEANINGS
 from webhook.admission.redaction import redact_at
 from webhook.text import pluralize
 
@@ -115,7 +115,7 @@ class Result(msgspec.Struct, kw_only=True):
     def reasons(self) -> list[dict[str, Any]]:
         """The reasons of all endpoints, those of the endpoint that decided, or that warns, first."""
         if self.findings:
-            return [{"code": common.INVALID_OBJECT, "text": each["text"]} for each in self.findings]
+            return [{"code": each["code"], "text": each["text"]} for each in self.findings]
         denial, warned = codes_in(self.message or ""), codes_in("\n".join(self.warnings))
         by_warning = self.severity == "warned" and self.decision != "would-deny"
 

@@ -19,6 +19,8 @@ class StatusCause(View, frozen=True):
     """One of the ``details.causes`` of a Status."""
 
     reason: str | None = None
+    message: str | None = None
+    field: str | None = None
 
 
 class StatusDetails(View, frozen=True):
