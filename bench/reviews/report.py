@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,21 +118,17 @@ class ReviewsReport:
         return "\n".join([*table, "", _LEGEND, "", *latency, "", *points, *machine]) + "\n"
 
     def summary(self) -> str:
-        """For the README: the figures with many reviews in flight, and what they say."""
-        header = ("Review", "Server", "CPU µs", "ratio", "Reviews/s", f"p50 / p99 ms, {BUSY.title}", "RSS MB")
+        """For the README: a line for each review, with what each server takes of the CPU."""
+        servers = [server for server in self._plan.servers if server != NEWER]
+        cpu = {(name, title): cpu for name, title, cpu, *_ in self._rows()}
+        header = ("Review", *(f"**{TITLES[each]}**" if each == OURS else TITLES[each] for each in servers))
         rows = [
-            [name, title, cpu, ratio, rps, f"{p50} / {p99}", rss]
-            for name, title, cpu, ratio, rps, p50, p99, *_, rss in self._rows()
-            if title != TITLES[NEWER]
+            [name, *(cpu[name, TITLES[each]] for each in servers)] for name in dict.fromkeys(name for name, _ in cpu)
         ]
-        table = _table(header, rows, left=_LEFT)
-        sentences = [self._ratios[key].clause for key in AIMS if key in self._ratios]
-        sentences.append(
-            "; ".join(f"{name}: {value.partition(',')[0]}" for name, value in self._machine.items() if name in _SHOWN)
-        )
-        text = " ".join(f"{sentence[:1].upper()}{sentence[1:]}." for sentence in sentences)
-        prose = textwrap.fill(text, 120, break_on_hyphens=False)
-        return "\n".join([*table, "", prose]) + "\n"
+        found = {name: value.partition(",")[0] for name, value in self._machine.items() if name in _SHOWN}
+        machine = ", ".join(value if name == _SHOWN[0] else f"{name} {value}" for name, value in found.items())
+        sentence = f"One run, interleaved, one core each (`make bench`): {machine}."
+        return "\n".join([*_table(header, rows, left=1), "", sentence]) + "\n"
 
     def write_json(self, path: Path) -> None:
         """For programs: everything, each round's samples too."""

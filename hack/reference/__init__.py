@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from hack.reference import audit, commands, metrics, settings
+from hack.reference import audit, commands, labels, metrics, settings
 
 PAGES: Final = Path(__file__).resolve().parents[2] / "docs" / "reference"
 WRITERS: Final[dict[str, Callable[[], str]]] = {
     "audit.md": audit.page,
     "commands.md": commands.page,
+    "labels.md": labels.page,
     "metrics.md": metrics.page,
     "settings.md": settings.page,
 }

@@ -97,8 +97,10 @@ def test_a_run_is_written_and_then_current(tmp_path: Path) -> None:
         assert page.startswith("Before.\n")
         assert page.endswith("After.\n")
         assert "old" not in page
-        assert "| launcher pod, 11.6 kB | **kubevirt-webhook** | **100** | **1** |" in page
         assert TITLES["plain"] in page
+    row = "| launcher pod, 11.6 kB | **kubevirt-webhook** | **100** | **1** |"
+    assert row in (tmp_path / published.PAGE).read_text()
+    assert "| launcher pod, 11.6 kB | 100 | 300 |" in (tmp_path / published.README).read_text()
     assert published.faults(written, written["sources"], tmp_path) == []
 
     one = next(iter(written["sources"]))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import click
 import pytest
 
 from hack import reference
-from hack.reference import audit, commands, markdown, metrics, settings
+from hack.reference import audit, commands, labels, markdown, metrics, settings
+from webhook import names
 from webhook.admission.audit import schema as audit_schema
 from webhook.cli.main import main
 from webhook.settings.file import effective
@@ -73,13 +75,41 @@ def test_every_setting_is_there_with_its_default() -> None:
 def test_every_metric_is_there() -> None:
     page = metrics.page()
     sources = "\n".join(file.read_text() for file in (ROOT / "webhook").rglob("*.py"))
-    names = set(re.findall(r'"(kubevirt_webhook_[a-z_]+)"', sources))
+    named = set(re.findall(r'"(kubevirt_webhook_[a-z_]+)"', sources))
 
     listed = set(re.findall(r"^\| `(kubevirt_webhook_[a-z_]+)` \|", page, re.MULTILINE))
-    assert {name.removesuffix("_total") for name in names} == {name.removesuffix("_total") for name in listed}
+    assert {name.removesuffix("_total") for name in named} == {name.removesuffix("_total") for name in listed}
     # The handwritten list, with the values of labels, has the same.
     monitoring = (ROOT / "docs" / "monitoring.md").read_text()
     assert {name for name in listed if f"`{name}`" not in monitoring} == set()
+
+
+# Formats, groups and places that begin as labels do.
+NOT_KEYS = {"admission", "runbooks", "v1"}
+
+
+def test_every_label_and_annotation_is_there() -> None:
+    sources = [*(ROOT / "webhook").rglob("*.py"), *(ROOT / "manifests").rglob("*.yaml")]
+    text = "\n".join(file.read_text() for file in sources)
+    named = re.findall(
+        r"(?:\{(?:names\.)?DOMAIN\}|kubevirt-webhook\.github\.io)(?:/|~1)([a-z][a-z0-9-]*[a-z0-9])(?![\w/-])", text
+    )
+    listed = [key.name for key in (*labels.LABELS, *labels.PARAMETERS, *labels.RECORDS)]
+    shown = {name.removeprefix(f"{names.DOMAIN}/") for name in listed}
+
+    assert {value for value in vars(names).values() if str(value).startswith(f"{names.DOMAIN}/")} <= set(listed)
+    assert set(named) - NOT_KEYS <= shown
+    assert shown <= set(named) | set(get_args(names.Policy))
+    assert {name for name in shown if f"| `{name}` | " not in labels.page()} == set()
+
+
+def test_labels_and_annotations_of_namespaces_are_those_that_the_api_server_lets_in() -> None:
+    policy = (ROOT / "manifests" / "base" / "validation.yaml").read_text()
+    found = re.findall(r"\[('[a-z-]+'(?:,\s+'[a-z-]+')*)\]\.map\(name", policy)
+    admitted = {name for each in found for name in re.findall(r"[a-z-]+", each)} | {"metrics"}
+    keys = (*labels.LABELS, *labels.PARAMETERS)
+
+    assert admitted == {key.name.rpartition("/")[2] for key in keys if key.where == "Namespace"}
 
 
 def test_every_field_of_audit_lines_is_there() -> None:
