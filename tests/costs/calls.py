@@ -31,6 +31,7 @@ ROOT: Final = Path(__file__).parents[2]
 _REVIEWS: Final = ROOT / "bench/reviews"
 CLUSTER: Final = _REVIEWS / "cluster"
 _CAPTURES: Final = ROOT / "tests/data/captures"
+_WRITTEN: Final = 4096
 # Caches are filled by the first reviews.
 _WARM_UP: Final = 5
 # The bench's own, and in force where its namespace says nothing of a policy.
@@ -114,7 +115,9 @@ class _Server:
             "Accept-Encoding: gzip\r\n\r\n"
         )
         request = head.encode() + body
-        self._connection.data_received(request)
+        # Go's client writes what fills its buffer, and then the rest.
+        for piece in filter(None, (request[:_WRITTEN], request[_WRITTEN:])):
+            self._connection.data_received(piece)
         while not self._transport.written:
             await asyncio.sleep(0)
         # The work after the answer is written.
@@ -165,7 +168,8 @@ async def _calls(server: _Server, path: str, body: bytes) -> Counter[str]:
     codes: Counter[Any] = Counter()
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
+        # What a server does ten times a second is no part of a review.
+        if event == "call" and "_look" not in frame.f_code.co_qualname:
             codes[frame.f_code] += 1
 
     before = sys.getprofile()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from webhook.server.edge import ConnectionLimiter, Limits, Pace
+from webhook.server.edge import Client, ConnectionLimiter, Limits
 
 MAX_CONNECTIONS, MAX_CONNECTIONS_PER_CLIENT = Limits().connections, Limits().per_client
 
@@ -65,7 +65,7 @@ async def test_a_connection_that_is_not_known_leaves() -> None:
 
 
 def test_a_burst_is_let_through_and_then_a_pace() -> None:
-    pace = Pace(20, 10)
+    pace = Client(20, 10)
     delays = [pace.delay(0.0) for _ in range(39)]
 
     assert delays[:20] == pytest.approx([0.0] * 20)

@@ -26,7 +26,7 @@ from webhook.k8s.views import Namespace, ObjectMeta
 from webhook.review.endpoints import BY_PATH, ENDPOINTS, Endpoint
 from webhook.server import app, edge
 from webhook.server.app import MAX_BODY
-from webhook.server.edge import EVERYDAY_BYTES, split_address
+from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, split_address
 from webhook.server.request import Overload
 from webhook.settings.snapshot import InstancetypeSettings
 
@@ -75,7 +75,8 @@ async def trickle(server: ServedApp, source: str) -> None:
         with suppress(OSError, ssl.SSLError):
             reader, writer = await connect(server, source)
             try:
-                writer.write(head(MAX_BODY, VMS + "?timeout=10s"))
+                # Less than this gets no room at all.
+                writer.write(head(MAX_BODY, VMS + "?timeout=10s") + b" " * PREFIX_BYTES)
                 ended = asyncio.ensure_future(reader.read())
                 while not ended.done():
                     writer.write(b" ")
@@ -155,8 +156,15 @@ async def test_a_namespace_that_has_not_opted_in_is_not_denied(start: Start) -> 
 # -- each kind of overload over sockets --------------------------------------------------------------------------------
 
 
-async def test_no_turn(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let requests wait for a fifth of a second."""
     monkeypatch.setattr(app, "DEFAULT_TIMEOUT", 0.3)
+    # It remembers its answers.
+    monkeypatch.setattr(app, "timeout_of", app.timeout_of.__wrapped__)
+
+
+async def test_no_turn(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    impatient(monkeypatch)
     slow = SlowCluster(known(vmi()), peeked=set())
     server = await start(slow, max_in_flight=1)
     first = asyncio.create_task(server.post(VMS, forbidden(0)))
@@ -181,7 +189,7 @@ async def test_a_late_body(listed: ServedApp, length: int) -> None:
 
 
 async def test_no_room(listed: ServedApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "DEFAULT_TIMEOUT", 0.3)
+    impatient(monkeypatch)
     assert listed.server.room.taken == 0
     await listed.server.room.take("127.0.0.1", 1e9, 2 * MAX_BODY)
     answer = await response(listed, VMS, forbidden(300_000))

@@ -58,15 +58,17 @@ class PieceCase:
         self.release = asyncio.Event()
         self.slow: list[HttpRequest] = []
         self.at_once = True
+        self.refusals = 0
         self.server = Server(self, LIMITS)
         self.connection: Connection = self.server.connection()
         self.transport = PieceTransport()
         self.connection.connection_made(self.transport)
 
     def refuse(self, request: HttpRequest) -> Answer | None:
-        return None
+        self.refusals += 1
+        return Answer(403, b"{}") if request.head.path == "/refused" else None
 
-    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes | None) -> Answer | None:
+    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes) -> Answer:
         return overload.answer()
 
     def patience(self, request: HttpRequest) -> float:
@@ -96,7 +98,7 @@ async def test_a_body_in_pieces_takes_no_task(size: int) -> None:
 
 @pytest.mark.parametrize("length", [len(BODY), EVERYDAY_BYTES + 1])
 async def test_a_body_that_does_not_come_is_given_up(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edge, "_CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(edge, "CHECK_SECONDS", 0.01)
     monkeypatch.setattr(edge, "GRACE_SECONDS", 0.0)
     case = PieceCase()
     case.connection.data_received(head(length) + BODY[:-1])
@@ -128,6 +130,19 @@ async def test_a_body_in_pieces_has_the_length_of_its_own_head() -> None:
             await asyncio.sleep(0)
 
     assert [request.body for request in case.slow] == [BODY]
+
+
+async def test_the_same_head_is_not_judged_again() -> None:
+    """Go sends nearly every review in two pieces."""
+    case = PieceCase()
+    for _ in range(3):
+        case.connection.data_received(REQUEST[:-1])
+        case.connection.data_received(REQUEST[-1:])
+    assert (case.transport.answers, case.refusals) == (3, 1)
+
+    case.connection.data_received(head(len(BODY), "/refused"))
+    assert b"HTTP/1.1 403 Forbidden\r\n" in case.transport.written
+    assert case.refusals == 2
 
 
 async def test_of_requests_sent_ahead_one_at_a_time_is_taken() -> None:

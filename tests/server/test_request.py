@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.server.raw_requests import BODY, head
 from tests.server.test_pieces import REQUEST, PieceCase
 from webhook.server import edge
-from webhook.server.request import MAX_HEAD_BYTES, BadRequestError, CachedRequestHead, Head, parse_head
+from webhook.server.request import MAX_HEAD_BYTES, BadRequestError, CachedRequestHead, Chunks, Head, parse_head
 
 # As Go's client writes it.
 GO = (
@@ -22,7 +22,7 @@ GO = (
 
 
 def test_what_a_head_says() -> None:
-    said = parse_head(GO)
+    said = parse_head(GO)[0]
 
     assert (said.method, said.path, said.query) == ("POST", "/mutate/scheduling/pods/enforce", "timeout=10s")
     assert (said.length, said.content_type, said.is_encoded, said.is_last) == (11613, "application/json", False, False)
@@ -41,7 +41,7 @@ def test_what_a_head_says() -> None:
     ],
 )
 def test_how_a_body_is_bounded(data: bytes, length: int | None, is_last: bool) -> None:
-    said = parse_head(data)
+    said = parse_head(data)[0]
 
     assert (said.length, said.is_last) == (length, is_last)
 
@@ -72,13 +72,13 @@ def test_what_is_not_a_head(data: bytes) -> None:
 
 @given(length=st.integers(0, 999_999_999), zeros=st.integers(0, 3), body=st.binary(max_size=20))
 def test_a_known_head_says_of_a_length_what_the_parser_says(length: int, zeros: int, body: bytes) -> None:
-    known = CachedRequestHead(GO, parse_head(GO))
+    known = CachedRequestHead(GO, parse_head(GO)[0])
     other = GO.replace(b"11613", b"0" * zeros + str(length).encode())
     found = known.match(other + body)
 
     if len(str(length)) + zeros <= 9:
         assert found == (len(other), length)
-    said = parse_head(other)
+    said = parse_head(other)[0]
     assert said.length == length
     assert (said.method, said.path, said.query, said.headers.get("host")) == (
         *(known.head.method, known.head.path, known.head.query),
@@ -88,25 +88,25 @@ def test_a_known_head_says_of_a_length_what_the_parser_says(length: int, zeros: 
 
 @given(at=st.integers(0, len(GO) - 1), with_=st.binary(max_size=3), removed=st.integers(0, 3))
 def test_where_a_known_head_is_found_the_parser_finds_the_same(at: int, with_: bytes, removed: int) -> None:
-    known = CachedRequestHead(GO, parse_head(GO))
+    known = CachedRequestHead(GO, parse_head(GO)[0])
     changed = GO[:at] + with_ + GO[at + removed :]
     found = known.match(changed + BODY)
 
     if found:
         begin, length = found
         assert changed[:begin].endswith(b"\r\n\r\n")
-        assert parse_head(changed[:begin]).length == length
-        assert parse_head(changed[:begin]).path == known.head.path
+        assert parse_head(changed[:begin])[0].length == length
+        assert parse_head(changed[:begin])[0].path == known.head.path
 
 
 @pytest.mark.parametrize("digits", [b"", b"-1", b"+1", b"1 ", b"0x1", b"1_0", b"\xd9\xa1", b"1" * 10, b"1\r\nX: y"])
 def test_only_digits_are_a_length(digits: bytes) -> None:
-    assert CachedRequestHead(GO, parse_head(GO)).match(GO.replace(b"11613", digits)) is None
+    assert CachedRequestHead(GO, parse_head(GO)[0]).match(GO.replace(b"11613", digits)) is None
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: 1"])
 def test_without_a_length_no_head_is_known_again(data: bytes) -> None:
-    known = CachedRequestHead(data, parse_head(GO))
+    known = CachedRequestHead(data, parse_head(GO)[0])
 
     assert known.match(data) is None
 
@@ -114,7 +114,7 @@ def test_without_a_length_no_head_is_known_again(data: bytes) -> None:
 async def test_a_head_that_comes_again_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     heads: list[bytes] = []
 
-    def counting(data: bytes) -> Head:
+    def counting(data: bytes) -> tuple[Head, Chunks]:
         heads.append(data)
         return parse_head(data)
 

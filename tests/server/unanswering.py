@@ -22,7 +22,7 @@ class Unanswering:
     async def answer(self, request: HttpRequest) -> Answer:
         raise AssertionError
 
-    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes | None) -> Answer | None:
+    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes) -> Answer:
         raise AssertionError
 
     def patience(self, request: HttpRequest) -> float:

@@ -29,7 +29,7 @@ LIMITS: Final = Limits(
     # A client keeps its connections to the replicas that were there when it made them: recycled by age, they spread
     # over those that are there now. A handshake in five minutes costs no client much.
     lifetime_seconds=300.0,
-    abort_seconds=0.0,
+    abort_seconds=float("inf"),
     body_bytes=MAX_BODY,
     # Decoded, a body may take several times that, and the pod's limit is 512 MiB.
     kept_bytes=16 * 1024 * 1024,
@@ -166,17 +166,16 @@ class App:
         finally:
             self.in_flight -= 1
         if answer is None:
-            answer = self._denial(request, Overload.NO_TURN, request.body) or Overload.NO_TURN.answer()
+            answer = self._denial(request, Overload.NO_TURN, request.body)
         return self._served(path, request, answer)
 
-    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes | None) -> Answer | None:
+    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes) -> Answer:
         """The answer to a review that has no room or no turn, or whose body is late or too large.
 
         It is an AdmissionReview, or the API server would do as the entry's failurePolicy says, and any client could
         switch a policy off. Only where the body's beginning has no uid it is an HTTP error.
         """
-        answer = overload.answer() if prefix is None else self._denial(request, overload, prefix)
-        return answer and self._served(request.head.path, request, answer)
+        return self._served(request.head.path, request, self._denial(request, overload, prefix))
 
     def patience(self, request: HttpRequest) -> float:
         """The part of the timeout that a review may wait, however long the client says that it does."""
@@ -211,10 +210,10 @@ class App:
             if is_large:
                 self._large.give(key)
 
-    def _denial(self, request: HttpRequest, overload: Overload, body: bytes) -> Answer | None:
+    def _denial(self, request: HttpRequest, overload: Overload, body: bytes) -> Answer:
         endpoint = self._endpoints[request.head.path]
         review = self._reviewer.overloaded(endpoint, body[:PREFIX_BYTES], overload.clause, overload.denial)
-        return Answer(200, review) if review else None
+        return Answer(200, review) if review else overload.answer()
 
     def _key(self, body: bytes) -> str:
         """Whose turn a review takes: namespaces that do not exist share theirs, since any client can invent names."""

@@ -230,7 +230,7 @@ class GuardedApplication:
     def answer_at_once(self, request: HttpRequest) -> Answer | None:
         """None: each answer may have to wait."""
 
-    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes | None) -> Answer:
+    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes) -> Answer:
         """An HTTP error."""
         del request, prefix
         return overload.answer()

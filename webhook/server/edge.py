@@ -45,7 +45,8 @@ HEAD_SECONDS: Final = 10.0
 ARRIVAL_SECONDS: Final = 3.0
 GRACE_SECONDS: Final = 0.5
 MIN_BYTES_PER_SECOND: Final = 512 * 1024
-_CHECK_SECONDS: Final = 0.1
+# How often connections are looked at that have something due.
+CHECK_SECONDS: Final = 0.1
 # How long a client may leave answers lying before it gets no more of them.
 STALLED_SECONDS: Final = 10.0
 # How long to read on where the answer came before the end of the body: a client that still writes reads it only then.
@@ -85,17 +86,8 @@ class Application(Protocol):
     async def answer(self, request: HttpRequest) -> Answer:
         """The answer to a whole request; no exception but a cancellation leaves."""
 
-    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes | None) -> Answer | None:
-        """The answer to a request whose body is not taken.
-
-        Args:
-            request: the request.
-            overload: why.
-            prefix: the beginning of the body; None: more of it does not come.
-
-        Returns:
-            The answer; None: it takes a longer prefix.
-        """
+    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes) -> Answer:
+        """The answer to a request of whose body no more than a prefix is taken."""
 
     def patience(self, request: HttpRequest) -> float:
         """How long the client waits for an answer, in seconds: no longer than the listener's own maximum."""
@@ -109,7 +101,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         connections: connections in all.
         keep_alive_seconds: an idle connection is closed after them.
         lifetime_seconds: an answer after them is the connection's last one, give or take `JITTER`.
-        abort_seconds: a connection ends after them, whatever it does; 0.0: it does not.
+        abort_seconds: a connection ends after them, whatever it does.
         body_bytes: of one body.
         kept_bytes: heads and everyday bodies in memory.
         room_bytes: larger bodies in memory.
@@ -125,47 +117,34 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     room_bytes: int = 0
 
 
-class Pace:
-    """A leaky bucket: ``burst`` requests at once, then ``per_second`` requests a second.
+class Client:
+    """One address: its connections, and a leaky bucket of its requests that cost something.
 
     Args:
         burst: requests that need not wait.
         per_second: requests a second after that.
 
     Attributes:
+        connections: the oldest first.
         due: when all requests so far have had their time, on the running loop's clock.
     """
 
-    __slots__ = ("burst", "due", "per_second")
+    __slots__ = ("_burst", "_per_second", "connections", "due")
 
     def __init__(self, burst: int, per_second: float) -> None:
-        self.burst: Final = burst
-        self.per_second: Final = per_second
+        self._burst: Final = burst
+        self._per_second: Final = per_second
         self.due = 0.0
+        self.connections: dict[Connection, None] = {}
 
     def delay(self, now: float) -> float | None:
         """The seconds that the next one must wait, which counts from now on; None: too many, and it does not count."""
-        due = max(self.due, now) + 1 / self.per_second
-        delay = max(0.0, due - now - self.burst / self.per_second)
+        due = max(self.due, now) + 1 / self._per_second
+        delay = max(0.0, due - now - self._burst / self._per_second)
         if delay > PATIENCE_SECONDS:
             return None
         self.due = due
         return delay
-
-
-class _Client:
-    """One address.
-
-    Attributes:
-        pace: of its requests that cost something.
-        connections: the oldest first.
-    """
-
-    __slots__ = ("connections", "pace")
-
-    def __init__(self) -> None:
-        self.pace = Pace(BURST, PER_SECOND)
-        self.connections: dict[Connection, None] = {}
 
 
 class ConnectionLimiter:
@@ -186,8 +165,8 @@ class ConnectionLimiter:
     def __init__(self, per_client: int, total: int) -> None:
         self._per_client: Final = per_client
         self._total: Final = total
-        self._clients: Final[dict[str, _Client]] = {}
-        self._pace: Final = Pace(BURST_OF_ALL, PER_SECOND_OF_ALL)
+        self._clients: Final[dict[str, Client]] = {}
+        self._all: Final = Client(BURST_OF_ALL, PER_SECOND_OF_ALL)
         self.ended = 0
         self.count = 0
 
@@ -211,9 +190,9 @@ class ConnectionLimiter:
     async def wait(self, client: str) -> bool:
         """Wait until a request that costs something is due; False: it comes too soon to be answered."""
         now = asyncio.get_running_loop().time()
-        mine = self._client(client).pace.delay(now)
+        mine = self._client(client).delay(now)
         # One client that comes too often takes nothing of what is there for all.
-        shared = None if mine is None else self._pace.delay(now)
+        shared = None if mine is None else self._all.delay(now)
         if mine is None or shared is None:
             # An answer at once would be the next request at once.
             await asyncio.sleep(PATIENCE_SECONDS)
@@ -222,20 +201,20 @@ class ConnectionLimiter:
             await asyncio.sleep(delay)
         return True
 
-    def _end_one(self, client: _Client) -> None:
+    def _end_one(self, client: Client) -> None:
         victim = next((each for each in client.connections if each.is_idle), next(iter(client.connections)))
         self.ended += 1
         # Now, not when the loop comes to it: more may come before.
         self.remove(victim)
         victim.abort()
 
-    def _client(self, address: str) -> _Client:
+    def _client(self, address: str) -> Client:
         found = self._clients.get(address)
         if found is None:
             if len(self._clients) >= _MAX_CLIENTS:
                 for other in [other for other, client in self._clients.items() if not client.connections]:
                     del self._clients[other]
-            found = self._clients[address] = _Client()
+            found = self._clients[address] = Client(BURST, PER_SECOND)
         return found
 
 
@@ -251,45 +230,46 @@ class Connection(asyncio.Protocol):
     Attributes:
         opening: makes the connection, by a handshake where there is TLS.
         transport: None: before the handshake's end, and after the connection's.
+        task: what answers a request, if one does.
         rejection: the answer to every request; empty: the client may send requests.
         verified: whether the client has proved by a certificate that it may send requests. Without that, a review's
             claims about its sender prove nothing.
+        due: when `check` has something to do, on the clock of `time.monotonic`.
         kept: bytes of heads and everyday bodies that the server keeps for it.
         settled: when the last request was answered that may come only so often, on the loop's clock.
         writing_paused: the client reads more slowly than it is answered.
     """
 
     __slots__ = (
-        *("_ahead", "_cached", "_chunks", "_clock", "_discarding", "_end", "_idle_until", "_is_last", "_loop"),
-        *("_missing", "_overload", "_request", "_room", "_server", "_task", "_timer"),
-        *("_body", "_body_timer", "_readable", "_whole", "_writable"),
-        *("client", "closes_at", "generation", "kept", "opening", "rejection", "settled", "transport", "verified"),
-        "writing_paused",
+        *("_ahead", "_began", "_body", "_cached", "_chunks", "_clock", "_discarding", "_ends_at", "_idle_until"),
+        *("_is_last", "_loop", "_missing", "_readable", "_request", "_room", "_ticks", "_whole", "_writable"),
+        *("client", "closes_at", "due", "generation", "kept", "opening", "rejection", "server", "settled", "task"),
+        *("transport", "verified", "writing_paused"),
     )
 
     def __init__(self, server: Server, client: str, closes_at: float, generation: int) -> None:
-        self._server = server
+        self.server = server
         self._loop = asyncio.get_running_loop()
         # uvloop's own clock stands still within a turn of the loop, and knows milliseconds alone.
         self._clock = time.monotonic
         self.client = client
         self.opening: asyncio.Task[None] | None = None
         self.transport: asyncio.Transport | None = None
-        self._idle_until = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._end: asyncio.TimerHandle | None = None
+        self._idle_until = self.due = 0.0
+        self._ends_at = float("inf")
         self._request: HttpRequest | None = None
-        # Of a body that has not come whole: what has, and how many bytes have not. One array: each of many small pieces
-        # would take a multiple of its size.
-        self._body = bytearray()
+        # Of a body that has not come whole: what has, and how many bytes have not. One array, if it comes in more than
+        # two pieces: each of many small ones would take a multiple of its size.
+        self._body: bytes | bytearray = b""
         self._missing = 0
         self._chunks: Chunks | None = None
-        self._body_timer: asyncio.TimerHandle | None = None
-        self._overload: Overload | None = None
-        # Bytes of the room for large bodies.
+        # When the time of the body began, and how often it was looked at since.
+        self._began = 0.0
+        self._ticks = 0
+        # Bytes of the room for large bodies, and whether one of them has come.
         self._room = 0
         self._whole: asyncio.Future[bool] | None = None
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         # What comes behind a request, or the beginning of a head.
         self._ahead = b""
         self._cached: CachedRequestHead | None = None
@@ -306,16 +286,6 @@ class Connection(asyncio.Protocol):
         self.verified = False
 
     @property
-    def server(self) -> Server:
-        """The server that it belongs to."""
-        return self._server
-
-    @property
-    def task(self) -> asyncio.Task[None] | None:
-        """What answers a request, if one does."""
-        return self._task
-
-    @property
     def is_idle(self) -> bool:
         """Whether no request is being read or answered."""
         return self._request is None
@@ -326,7 +296,7 @@ class Connection(asyncio.Protocol):
         """Read the certificate of the client, which is one for all requests of a connection."""
         # uvloop's transports have its methods, but are none of its kind.
         self.transport = cast("asyncio.Transport", transport)
-        server = self._server
+        server = self.server
         if server.clients:
             name = client_name(transport)
             self.verified = name in server.clients
@@ -336,29 +306,24 @@ class Connection(asyncio.Protocol):
                     f"this webhook answers only clients with a certificate of {' or '.join(sorted(server.clients))},"
                     f" and {got}; give the API server one with --admission-control-config-file"
                 )
-        server.open[self] = None
         if self.generation != server.generation:
             self.closes_at = 0.0
-        self._idle_until = self._clock() + server.limits.keep_alive_seconds
-        self._timer = self._loop.call_at(self._idle_until, self._check_idle)
-        if server.limits.abort_seconds:
-            self._end = self._loop.call_later(server.limits.abort_seconds, self.abort)
+        now = self._clock()
+        self._idle_until = self.due = now + server.limits.keep_alive_seconds
+        self._ends_at = now + server.limits.abort_seconds
+        server.watch(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Let go of everything; a request whose evaluation has begun goes on, and its answer goes nowhere."""
         self.transport = None
-        for timer in (self._timer, self._body_timer, self._end):
-            if timer:
-                timer.cancel()
-        for waiter in (self._writable, self._whole):
-            if waiter and not waiter.done():
-                waiter.set_result(False)
+        _settle(self._writable, value=False)
+        _settle(self._whole, value=False)
         self._cached = None
         self._drop_ahead()
-        if not self._task:
+        if not self.task:
             self._release()
             self._request = None
-            self._server.forget(self)
+            self.server.forget(self)
 
     def eof_received(self) -> None:
         """Close: who writes no more gets no more either, for TLS has no half of a connection."""
@@ -370,8 +335,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client has read most of its answers."""
         self.writing_paused = False
-        if self._writable and not self._writable.done():
-            self._writable.set_result(True)
+        _settle(self._writable, value=True)
 
     def abort(self) -> None:
         """End the connection, whatever it is doing."""
@@ -382,16 +346,11 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """End the connection once what was written has been sent, within a bounded time; nothing more is read."""
-        self._is_last = True
-        self._discarding = True
-        transport = self.transport
-        if transport is None or transport.is_closing():
-            return
-        self._pause_reading()
-        if self._end:
-            self._end.cancel()
-        self._end = self._loop.call_later(CLOSE_SECONDS, transport.abort)
-        transport.close()
+        self._is_last = self._discarding = True
+        if self.transport and not self.transport.is_closing():
+            self._pause_reading()
+            self._end_in(CLOSE_SECONDS)
+            self.transport.close()
 
     def retire(self) -> None:
         """End as soon as no request is being read or answered."""
@@ -401,17 +360,32 @@ class Connection(asyncio.Protocol):
 
     def cancel(self) -> None:
         """Cancel the connection's task, and end the connection."""
-        if self._task:
-            self._task.cancel()
+        if self.task:
+            self.task.cancel()
         self.abort()
 
-    def _check_idle(self) -> None:
-        """Close a connection that has brought no request for too long; half a head does not count."""
-        now = self._clock()
-        if self._request is None and now >= self._idle_until:
-            self.close()
-            return
-        self._timer = self._loop.call_at(max(self._idle_until, now + 1.0), self._check_idle)
+    def check(self, now: float) -> None:
+        """End the connection if its time is over or no request comes; give up a body that comes too slowly.
+
+        The rate is measured in the time in which the loop could have read: where the process itself gets no processor,
+        no client is to blame. Half a head does not count as a request.
+        """
+        request = self._request
+        if now >= self._ends_at:
+            self.abort()
+        elif request is None:
+            if now >= self._idle_until:
+                self.close()
+        elif self._missing and self._readable:
+            self._ticks += 1
+            until = self._began + min(ARRIVAL_SECONDS, self.server.application.patience(request))
+            wanted = (self._ticks * CHECK_SECONDS - GRACE_SECONDS) * MIN_BYTES_PER_SECOND
+            if now >= until or len(self._body) < wanted:
+                self.give_up(Overload.LATE)
+
+    def _end_in(self, seconds: float) -> None:
+        self._ends_at = min(self._ends_at, self._clock() + seconds)
+        self.due = 0.0
 
     def _pause_reading(self) -> None:
         if self._readable and self.transport:
@@ -433,10 +407,12 @@ class Connection(asyncio.Protocol):
             at_once: whether the request may be answered without a task.
         """
         request = self._request
-        if self._discarding:
-            self._discard(len(data))
-        elif request is None:
-            if not self._is_last:
+        if request is None:
+            if self._discarding:
+                self._missing -= len(data)
+                if self._missing <= 0:
+                    self.close()
+            elif not self._is_last:
                 self._take_head(self._ahead + data if self._ahead else data, at_once=at_once)
         elif self._missing:
             self._take_piece(request, data)
@@ -447,6 +423,7 @@ class Connection(asyncio.Protocol):
         """Begin the request whose head is in the bytes, if all of it is."""
         cached = self._cached
         match = cached and cached.match(data)
+        length: int | None
         if cached and match:
             head, (begin, length) = cached.head, match
         else:
@@ -455,33 +432,42 @@ class Connection(asyncio.Protocol):
                 self._keep_head(data)
                 return
             try:
-                head = parse_head(data[:begin])
-                if head.length is None:
-                    self._begin_chunks(data, begin, HttpRequest(head, None, self, self._clock()))
-                    return
+                head, chunks = parse_head(data[:begin])
             except BadRequestError as error:
                 self._reject(str(error))
                 return
             length = head.length
+            self._chunks = chunks if length is None else None
             self._cached = CachedRequestHead(data[:begin], head)
         if self.kept:
             self._drop_ahead()
-        end = begin + length
-        if len(data) > end:
-            self._keep_ahead(data[end:])
         self._is_last = head.is_last
         self._request = request = HttpRequest(head, length, self, self._clock())
-        if end > len(data):
-            self._missing = length
-            self._begin_body(request, data[begin:])
+        if length is None:
+            # A body in chunks is the connection's last one; what is around the chunks counts too.
+            self._is_last = True
+            self._begin_body(request, data[begin:], 2 * self.server.limits.body_bytes + MAX_HEAD_BYTES)
             return
+        end = begin + length
+        if end > len(data):
+            self._begin_body(request, data[begin:], length)
+            return
+        if len(data) > end:
+            self._keep_ahead(data[end:])
         request.body = data[begin:end]
+        self._take_request(request, at_once=at_once)
+
+    def _take_request(self, request: HttpRequest, *, at_once: bool) -> None:
+        """Answer a whole request from memory, or let a task do it."""
         if at_once and not self.writing_paused:
-            answer = self._server.application.answer_at_once(request)
+            answer = self.server.application.answer_at_once(request)
             if answer is not None:
                 self._request = None
+                if self.kept:
+                    self._keep(len(self._ahead) - self.kept)
                 self._write(answer, request)
-                self._go_on()
+                if self._is_last or not self._readable:
+                    self._go_on()
                 return
         self._start(request)
 
@@ -491,10 +477,7 @@ class Connection(asyncio.Protocol):
             self._reject(f"its head is longer than {MAX_HEAD_BYTES} bytes")
             return
         if not self._ahead and data:
-            self._idle_until = min(self._idle_until, self._clock() + HEAD_SECONDS)
-            if self._timer:
-                self._timer.cancel()
-            self._timer = self._loop.call_at(self._idle_until, self._check_idle)
+            self._idle_until = self.due = min(self._idle_until, self._clock() + HEAD_SECONDS)
         self._keep_ahead(data, is_whole=False)
 
     def _keep_ahead(self, data: bytes, *, is_whole: bool = True) -> None:
@@ -513,9 +496,9 @@ class Connection(asyncio.Protocol):
     def _keep(self, count: int) -> None:
         """Count bytes that are kept from now on; where there are too many, a client loses some."""
         self.kept += count
-        self._server.kept += count
-        if count > 0 and self._server.kept > self._server.limits.kept_bytes:
-            self._server.make_room(self)
+        self.server.kept += count
+        if count > 0 and self.server.kept > self.server.limits.kept_bytes:
+            self.server.make_room(self)
 
     def _reject(self, why: str) -> None:
         """Answer bytes that are not HTTP, and read nothing more."""
@@ -525,271 +508,197 @@ class Connection(asyncio.Protocol):
         if self.transport:
             answer = Answer.text(400, f"the request is not valid HTTP/1.1: {why[:200]}")
             self.transport.write(answer.head(is_last=True) + answer.body)
-            self._pause_reading()
             if self.transport.can_write_eof():
                 # Closed with bytes unread, the kernel would take the answer back.
                 self.transport.write_eof()
+                self._pause_reading()
                 self._discarding = self._is_last = True
-                self._end = self._loop.call_later(CLOSE_SECONDS, self.abort)
+                self._end_in(CLOSE_SECONDS)
             else:
                 self.close()
 
     # -- bodies --------------------------------------------------------------------------------------------------------
 
-    def _begin_chunks(self, data: bytes, begin: int, request: HttpRequest) -> None:
-        """Begin a request with a body in chunks; it is the connection's last one.
+    def _begin_body(self, request: HttpRequest, data: bytes, missing: int) -> None:
+        """Begin to take a body that has not come whole.
 
-        Raises:
-            BadRequestError: the chunks are not HTTP.
+        Args:
+            request: its request.
+            data: what has come of it.
+            missing: how many bytes may come, with these.
         """
-        self._drop_ahead()
-        self._chunks = Chunks(data[:begin])
-        self._is_last = True
-        self._request = request
-        # Of what is around the chunks, too.
-        self._missing = 2 * self._server.limits.body_bytes + MAX_HEAD_BYTES
-        self._begin_body(request, data[begin:])
-
-    def _begin_body(self, request: HttpRequest, data: bytes) -> None:
-        """Begin to take a body that has not come whole."""
-        server = self._server
-        length = request.length
-        early = server.application.refuse(request)
-        if early is None and length is not None and length > server.limits.body_bytes:
-            early = self._overloaded(request, Overload.TOO_LARGE, data)
-            if early is None:
+        self._missing = missing
+        self._begin_time(request.start)
+        cached = self._cached
+        if cached is None or not cached.takes_body:
+            refusal = self.server.application.refuse(request)
+            if refusal:
+                self._missing -= len(data)
+                self._answer_early(refusal, request)
                 return
-        if early:
-            self._answer_early(early, request, len(data))
-            return
-        if length is None or length > EVERYDAY_BYTES:
-            # It takes all of its room before: two of them, half read, could wait for each other.
-            self._whole = self._loop.create_future()
-            self._pause_reading()
-            self._start(request)
-        elif "expect" in request.head.headers and self.transport:
-            self.transport.write(_CONTINUE)
-        # The time begins when there is room.
-        if not self._whole:
-            self._begin_time(request)
+            if "expect" not in request.head.headers:
+                # It depends on nothing but the connection and the head, which is the same next time.
+                cast("CachedRequestHead", cached).takes_body = True
+            elif self.transport:
+                self.transport.write(_CONTINUE)
         self._take_piece(request, data)
 
-    def _begin_time(self, request: HttpRequest) -> None:
+    def _begin_time(self, now: float) -> None:
         """Let the time of a body begin."""
-        self._body_timer = self._loop.call_later(
-            _CHECK_SECONDS, self._check_body, request, _CHECK_SECONDS, self._clock()
-        )
-
-    def _check_body(self, request: HttpRequest, seconds: float, begin: float) -> None:
-        """Give up a body that comes too slowly.
-
-        The rate is measured in the time in which the loop could have read: where the process itself gets no processor,
-        no client is to blame.
-        """
-        if self._request is not request or not self._missing:
-            return
-        end = begin + min(ARRIVAL_SECONDS, self._server.application.patience(request))
-        if self._clock() >= end or len(self._body) < (seconds - GRACE_SECONDS) * MIN_BYTES_PER_SECOND:
-            self.give_up(Overload.LATE)
-            return
-        self._body_timer = self._loop.call_later(
-            _CHECK_SECONDS, self._check_body, request, seconds + _CHECK_SECONDS, begin
-        )
+        self._began = now
+        # The first look may come at once.
+        self._ticks = -1
+        self.due = 0.0
 
     def _take_piece(self, request: HttpRequest, data: bytes) -> None:
         """Take more of a body, and keep what is behind it."""
-        if self._overload:
-            self._body += data
-            self._try_prefix(request, self._overload, is_end=False)
-            return
-        self._missing -= min(len(data), self._missing)
         if self._chunks:
-            if not self._take_chunks(request, data):
-                return
+            data = self._take_chunks(self._chunks, data)
+        elif len(data) > self._missing:
+            self._keep_ahead(data[self._missing :])
+            data = data[: self._missing]
+            self._missing = 0
         else:
-            left = (request.length or 0) - len(self._body)
-            if len(data) > left:
-                self._keep_ahead(data[left:])
-                data = data[:left]
+            self._missing -= len(data)
+        if self._request is not request:
+            return
+        if not self._body:
+            self._body = data
+        elif self._missing:
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
             self._body += data
-            if not self._whole:
-                # As `_keep`, without a call: Go sends nearly every review in two pieces.
-                server, count = self._server, len(data)
-                self.kept += count
-                server.kept += count
-                if server.kept > server.limits.kept_bytes:
-                    server.make_room(self)
-                    if self._request is not request:
-                        return
+        else:
+            self._body = self._body + data
         if not self._missing:
             self._complete(request)
+            return
+        if not self._room:
+            self._keep(len(data))
+        length, limits = request.length, self.server.limits
+        if (length is None or length > EVERYDAY_BYTES or length > limits.body_bytes) and not self._whole:
+            self._seek_room(request)
 
-    def _take_chunks(self, request: HttpRequest, data: bytes) -> bool:
-        """Take what is of a body in chunks; what is behind it is not read. False: it is at its end already."""
-        assert self._chunks
+    def _take_chunks(self, chunks: Chunks, data: bytes) -> bytes:
+        """What bytes have of a body in chunks; what is behind it is not read."""
         try:
-            self._body += self._chunks.take(data)
+            body = chunks.take(data)
         except BadRequestError as error:
-            if self._task:
-                self._task.cancel()
+            if self.task:
+                self.task.cancel()
             self._reject(str(error))
-            return False
-        if self._chunks.is_complete:
-            self._missing = 0
-        elif not self._missing or len(self._body) > self._server.limits.body_bytes:
+            return b""
+        self._missing = 0 if chunks.found.is_complete else max(self._missing - len(data), 1)
+        if self._missing == 1 or len(self._body) + len(body) > self.server.limits.body_bytes:
+            self._missing = max(self._missing, 1)
             self.give_up(Overload.TOO_LARGE)
-            return False
-        return True
+        return body
+
+    def _seek_room(self, request: HttpRequest) -> None:
+        """Let a large body wait for room, once as much of it has come as an answer without the rest takes."""
+        most = self.server.limits.body_bytes
+        if self._request is not request or len(self._body) < min(PREFIX_BYTES, most):
+            return
+        if (request.length or 0) > most:
+            self.give_up(Overload.TOO_LARGE)
+            return
+        # It takes all of its room before: two of them, half read, could wait for each other.
+        self._whole = self._loop.create_future()
+        self._pause_reading()
+        self._start(request)
 
     def _complete(self, request: HttpRequest) -> None:
         """A body has come whole."""
-        self._chunks = None
         request.body = bytes(self._body)
-        self._body = bytearray()
-        if self._body_timer:
-            self._body_timer.cancel()
-            self._body_timer = None
+        self._body = b""
+        self._chunks = None
         if self._whole:
-            if not self._whole.done():
-                self._whole.set_result(True)
-            return
-        if not self.writing_paused:
-            answer = self._server.application.answer_at_once(request)
-            if answer is not None:
-                self._request = None
-                self._server.kept -= self.kept - len(self._ahead)
-                self.kept = len(self._ahead)
-                self._write(answer, request)
-                self._go_on()
-                return
-        self._start(request)
+            _settle(self._whole, value=True)
+        else:
+            self._take_request(request, at_once=True)
 
     def _release(self) -> None:
         """Keep nothing of a body, and return its room."""
-        if self._body:
-            self._body = bytearray()
+        self._body = b""
         self._missing = 0
-        self._chunks = self._overload = None
-        if self._body_timer:
-            self._body_timer.cancel()
-            self._body_timer = None
-        if self.kept != len(self._ahead):
-            self._keep(len(self._ahead) - self.kept)
+        self._chunks = None
+        self._keep(len(self._ahead) - self.kept)
         if self._room:
-            self._server.room.give(self.client, self._room)
+            self.server.room.give(self.client, self._room)
             self._room = 0
 
-    # -- what is not taken ---------------------------------------------------------------------------------------------
+    # -- answers -------------------------------------------------------------------------------------------------------
 
     def give_up(self, overload: Overload) -> None:
         """Answer a request whose body is not taken, or take no more of the client's requests."""
         request = self._request
-        if request and (self._missing) and not self._overload:
-            whole, self._whole = self._whole, None
-            if whole and not whole.done():
-                whole.set_result(False)
-            answer = self._overloaded(request, overload, bytes(self._body[:PREFIX_BYTES]))
-            if answer:
-                self._answer_early(answer, request, 0)
-        else:
-            self._is_last = True
-            self._drop_ahead()
-            if request is None:
-                self.abort()
-
-    def _overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes) -> Answer | None:
-        """The answer; None: it takes a longer prefix, for which a little time is left."""
-        answer = self._server.application.overloaded(request, overload, prefix)
-        if answer is None:
-            self._release()
-            self._overload = overload
-            self._missing = self._missing or PREFIX_BYTES
-            self._body += prefix
-            self._resume_reading()
-            self._body_timer = self._loop.call_later(
-                GRACE_SECONDS, lambda: self._try_prefix(request, overload, is_end=True)
-            )
-        return answer
-
-    def _try_prefix(self, request: HttpRequest, overload: Overload, *, is_end: bool) -> None:
-        prefix = bytes(self._body)
-        is_end = is_end or len(prefix) >= PREFIX_BYTES
-        answer = self._server.application.overloaded(request, overload, prefix)
-        if answer is None and is_end:
-            answer = self._server.application.overloaded(request, overload, None)
-        if answer:
-            self._answer_early(answer, request, len(prefix))
-
-    def _answer_early(self, answer: Answer, request: HttpRequest, read: int) -> None:
-        """Answer before the end of the body, and read on for a while, without keeping anything."""
-        length = request.length
-        left = max((self._server.limits.body_bytes if length is None else length) - max(len(self._body), read), 0)
-        self._release()
-        self._request = None
-        self._is_last = True
-        self._write(answer, request)
-        self._discarding = True
-        # The end of what is longer than any body may be is not read.
-        self._missing = min(left, 2 * self._server.limits.body_bytes + MAX_HEAD_BYTES)
-        self._drop_ahead()
-        if not self.transport:
+        if request and self._missing:
+            _settle(self._whole, value=False)
+            self._whole = None
+            if (request.length or 0) > self.server.limits.body_bytes:
+                overload = Overload.TOO_LARGE
+            answer = self.server.application.overloaded(request, overload, bytes(self._body[:PREFIX_BYTES]))
+            self._answer_early(answer, request)
             return
-        if self._end:
-            self._end.cancel()
-        self._end = self._loop.call_later(LINGER_SECONDS, self.close)
+        self._is_last = True
+        self._drop_ahead()
+        if request is None:
+            self.abort()
+
+    def _answer_early(self, answer: Answer, request: HttpRequest) -> None:
+        """Answer before the end of the body, and read on for a while, without keeping anything."""
+        # The end of what is longer than any body may be is not read.
+        left = min(self._missing, 2 * self.server.limits.body_bytes + MAX_HEAD_BYTES)
+        self._release()
+        self._drop_ahead()
+        self._request = None
+        self._is_last = self._discarding = True
+        self._write(answer, request)
+        self._missing = left
+        self._end_in(LINGER_SECONDS)
         self._resume_reading()
-
-    def _discard(self, count: int) -> None:
-        """Read on without keeping anything."""
-        self._missing -= min(count, self._missing)
-        if not self._missing:
-            self.close()
-
-    # -- answers -------------------------------------------------------------------------------------------------------
 
     def _start(self, request: HttpRequest) -> None:
         """Let a task answer the request."""
-        if not self._whole and not self._missing and self.kept == len(self._ahead):
-            self._keep(len(request.body))
-        self._task = self._loop.create_task(self._answer(request))
+        if not self._whole:
+            self._keep(len(self._ahead) + len(request.body) - self.kept)
+        self.due = 0.0
+        self.task = self._loop.create_task(self._answer(request))
 
     async def _answer(self, request: HttpRequest) -> None:
         """Answer a request that has to wait for something."""
-        answer = None
         try:
             if self.writing_paused and not await self._flush():
                 return
             if self._whole and not await self._read_large(request, self._whole):
                 return
-            answer = await self._server.application.answer(request)
+            answer = await self.server.application.answer(request)
         finally:
-            self._task = None
-            self._whole = None
-            if self._request is request and not self._overload:
+            self.task = self._whole = None
+            if self._request is request:
                 self._release()
                 self._request = None
             if self.transport is None:
-                self._server.forget(self)
+                self.server.forget(self)
         self._write(answer, request)
         self._go_on()
 
     async def _read_large(self, request: HttpRequest, whole: asyncio.Future[bool]) -> bool:
         """Read a large body once there is room for it; False: it has been answered, or its client has gone."""
-        length = request.length
-        count = self._server.limits.body_bytes if length is None else length
-        until = self._loop.time() + self._server.application.patience(request)
-        if not await self._server.room.take(self.client, until, count):
-            if self.transport and self._request is request:
-                self.give_up(Overload.NO_ROOM)
-            return False
+        count = self.server.limits.body_bytes if request.length is None else request.length
+        until = self._loop.time() + self.server.application.patience(request)
+        has_room = await self.server.room.take(self.client, until, count)
         if self.transport is None or self._request is not request:
-            self._server.room.give(self.client, count)
+            if has_room:
+                self.server.room.give(self.client, count)
+            return False
+        if not has_room:
+            self.give_up(Overload.NO_ROOM)
             return False
         self._room = count
-        if not whole.done():
-            self._begin_time(request)
-            if "expect" in request.head.headers:
-                self.transport.write(_CONTINUE)
+        self._keep(len(self._ahead) - self.kept)
+        if self._missing:
+            self._begin_time(self._clock())
             self._resume_reading()
         return await whole
 
@@ -811,7 +720,7 @@ class Connection(asyncio.Protocol):
             return
         now = request.end or self._clock()
         self._is_last = self._is_last or now >= self.closes_at
-        self._idle_until = now + self._server.limits.keep_alive_seconds
+        self._idle_until = self.due = now + self.server.limits.keep_alive_seconds
         head = answer.head(is_last=self._is_last)
         self.transport.write(head if request.head.method == "HEAD" else head + answer.body)
 
@@ -829,6 +738,11 @@ class Connection(asyncio.Protocol):
             return False
         finally:
             self._writable = None
+
+
+def _settle(waiter: asyncio.Future[bool] | None, *, value: bool) -> None:
+    if waiter and not waiter.done():
+        waiter.set_result(value)
 
 
 class Server:
@@ -867,6 +781,7 @@ class Server:
         self.room: Final = FairQueue(limits.room_bytes)
         self.limiter: Final = ConnectionLimiter(limits.per_client, limits.connections)
         self.address = ""
+        self._is_looking = False
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
 
@@ -884,6 +799,20 @@ class Server:
         """The protocol of a new connection."""
         age = self._lifetime_seconds * self._jitter(1 - JITTER, 1 + JITTER)
         return Connection(self, client, time.monotonic() + age, self.generation)
+
+    def watch(self, connection: Connection) -> None:
+        """Look at an open connection whenever it has something due."""
+        self.open[connection] = None
+        if not self._is_looking:
+            self._look()
+
+    def _look(self) -> None:
+        self._is_looking = bool(self.open)
+        if self._is_looking:
+            asyncio.get_running_loop().call_later(CHECK_SECONDS, self._look)
+        now = time.monotonic()
+        for connection in [each for each in self.open if each.due <= now]:
+            connection.check(now)
 
     def forget(self, connection: Connection) -> None:
         """A connection is gone, and its last request too."""

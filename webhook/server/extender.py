@@ -30,7 +30,7 @@ MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 LIMITS: Final = Limits(
     keep_alive_seconds=120.0,
     lifetime_seconds=300.0,
-    abort_seconds=0.0,
+    abort_seconds=float("inf"),
     body_bytes=MAX_BODY_BYTES,
     room_bytes=4 * MAX_BODY_BYTES,
 )
@@ -135,7 +135,7 @@ class Extender:
         """The same, for a request that had to wait for its body or its client."""
         return self.answer_at_once(request)
 
-    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes | None) -> Answer:
+    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes) -> Answer:
         """An HTTP error: kube-scheduler goes on without scores where the extender is ignorable."""
         del request, prefix
         hint = "; set nodeCacheCapable: true" if overload is Overload.TOO_LARGE else ""

@@ -65,15 +65,15 @@ class Head(msgspec.Struct, frozen=True):
     is_encoded: bool
 
 
-class _Collector:
-    """Gets from httptools what it finds in a head and, behind that, in chunks.
+class _Found:
+    """What httptools finds, which calls its methods.
 
     Attributes:
         url: the target of the request.
         headers: values by name in lower case.
         heads: how many heads were found.
         pieces: what was found of a body.
-        is_complete: the end of the body was found.
+        is_complete: whether the end of the body was found.
     """
 
     def __init__(self) -> None:
@@ -114,66 +114,52 @@ class _Collector:
         self.is_complete = True
 
 
-def _feed(parser: HttpRequestParser, data: bytes) -> None:
-    """Let the parser take bytes.
-
-    Raises:
-        BadRequestError: they are not HTTP.
-    """
-    clause = ""
-    try:
-        parser.feed_data(data)
-    except HttpParserUpgrade:
-        # Nothing to upgrade to is supported, so the request is an ordinary one.
-        pass
-    except HttpParserError as error:
-        cause = error.__context__
-        clause = str(cause if isinstance(cause, BadRequestError) else error) or type(error).__name__
-    if clause:
-        # Not inside the handler: a chain of exceptions would keep the frames, and these the bytes.
-        raise BadRequestError(clause)
-
-
 class Chunks:
-    """A body in chunks, taken apart.
+    """A body in chunks, taken apart; the head of its request comes first."""
 
-    Args:
-        head: the bytes of the request's head.
-    """
-
-    def __init__(self, head: bytes) -> None:
-        self._collector: Final = _Collector()
-        self._parser: Final = HttpRequestParser(self._collector)
-        _feed(self._parser, head)
+    def __init__(self) -> None:
+        # Two objects: one that calls itself would be a cycle, and keep hostile heads until the collector's next run.
+        self.found: Final = _Found()
+        self._parser: Final = HttpRequestParser(self.found)
 
     @property
-    def is_complete(self) -> bool:
-        """Whether the last chunk, and what belongs to it, has come."""
-        return self._collector.is_complete
+    def line(self) -> tuple[str, str]:
+        """Method and version of the request."""
+        return self._parser.get_method().decode("ascii"), self._parser.get_http_version()
 
     def take(self, data: bytes) -> bytes:
         """What bytes have of the body.
 
         Raises:
-            BadRequestError: they are not chunks.
+            BadRequestError: they are not HTTP.
         """
-        _feed(self._parser, data)
-        pieces, self._collector.pieces = self._collector.pieces, []
+        clause = ""
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade:
+            # Nothing to upgrade to is supported, so the request is an ordinary one.
+            pass
+        except HttpParserError as error:
+            cause = error.__context__
+            clause = str(cause if isinstance(cause, BadRequestError) else error) or type(error).__name__
+        if clause:
+            # Not inside the handler: a chain of exceptions would keep the frames, and these the bytes.
+            raise BadRequestError(clause)
+        pieces, self.found.pieces = self.found.pieces, []
         return b"".join(pieces)
 
 
-def parse_head(data: bytes) -> Head:
-    """The head in bytes, from its first to its empty line.
+def parse_head(data: bytes) -> tuple[Head, Chunks]:
+    """The head in bytes, from its first to its empty line, and what takes a body in chunks behind it.
 
     Raises:
         BadRequestError: the bytes are not the head of a request, or of more than one.
     """
-    found = _Collector()
-    parser = HttpRequestParser(found)
-    _feed(parser, data)
-    if found.heads != 1 or found.pieces:
+    chunks = Chunks()
+    body, found = chunks.take(data), chunks.found
+    if body or found.heads != 1:
         raise BadRequestError("an empty line where a request should begin")
-    headers, version = found.headers, parser.get_http_version()
+    headers, (method, version) = found.headers, chunks.line
     try:
         target = found.url.decode("ascii")
     except UnicodeDecodeError:
@@ -186,9 +172,8 @@ def parse_head(data: bytes) -> Head:
     if coding is not None and (coding.lower() != "chunked" or version != "1.1" or "content-length" in headers):
         raise BadRequestError("its Transfer-Encoding is not chunked alone")
     path, _, query = target.partition("?")
-    method = parser.get_method().decode("ascii")
     wishes = {wish.strip() for wish in headers.get("connection", "").lower().split(",")}
-    return Head(
+    head = Head(
         method,
         path,
         query,
@@ -198,6 +183,7 @@ def parse_head(data: bytes) -> Head:
         headers.get("content-type", ""),
         "content-encoding" in headers,
     )
+    return head, chunks
 
 
 class CachedRequestHead:
@@ -206,9 +192,12 @@ class CachedRequestHead:
     Args:
         data: the bytes of the head.
         head: what they say.
+
+    Attributes:
+        takes_body: whether a request with this head was found to have a body that is read; the server sets it.
     """
 
-    __slots__ = ("_after", "_before", "head")
+    __slots__ = ("_after", "_before", "head", "takes_body")
 
     def __init__(self, data: bytes, head: Head) -> None:
         before, name, rest = data.partition(_LENGTH)
@@ -216,6 +205,7 @@ class CachedRequestHead:
         self._before: Final = before + name
         self._after: Final = end + after
         self.head: Final = head
+        self.takes_body = False
 
     def match(self, data: bytes) -> tuple[int, int] | None:
         """Where the body begins in the bytes of a request, and its length; None: the request has another head."""

@@ -54,6 +54,9 @@ if TYPE_CHECKING:
 _GC_THRESHOLD: Final = (50_000, 20, 20)
 _SHUTDOWN_SECONDS: Final = 10.0
 _READY_POLL_SECONDS: Final = 0.5
+# Of malloc.h.
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
 
 
 async def run(options: Options) -> None:
@@ -65,6 +68,7 @@ async def run(options: Options) -> None:
     options.check()
     log = logs.configure()
     _many_connections()
+    _return_large_blocks()
     stop = Stop()
     with suppress(Stopped):
         await stop.run(_serve(options, stop, log))
@@ -167,6 +171,21 @@ def _many_connections() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _return_large_blocks() -> None:
+    """Let the C library return the memory of large bodies and buffers as soon as they are free.
+
+    glibc raises its threshold whenever a block that was mapped is freed; later ones then come from the heap, and small
+    ones behind them keep it from shrinking (mallopt(3), M_MMAP_THRESHOLD). A threshold that is set stays.
+    """
+    import ctypes
+
+    # Another C library may have no such function.
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, 128 * 1024)
+        mallopt(_M_TRIM_THRESHOLD, 256 * 1024)
 
 
 def _output(settings: AuditSettings) -> Output:
