@@ -12,16 +12,13 @@ from webhook.facts import Key, KubeVirtKey, NamespaceKey, SchedulerHealth, Sched
 from webhook.k8s.views import Namespace, ObjectMeta
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall
 from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
-from webhook.settings.snapshot import (
-    EvictionSettings,
-    InstancetypeSettings,
-    MigrationSettings,
+from webhook.settings.model import (
     SchedulerHealthSettings,
     SchedulerSettings,
     SchedulingSettings,
     ServerSettings,
     Settings,
-    WebhookSettings,
+    TlsSettings,
 )
 
 CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
@@ -55,14 +52,9 @@ def scheduling(**changes: Any) -> SchedulingSettings:
 def settings(**changes: Any) -> Settings:
     """A whole snapshot; keywords go to the scheduling section."""
     return Settings(
-        server=ServerSettings(
-            *("127.0.0.1:0", "127.0.0.1:0", 64, "", "", "self-signed"), *("ca", 604_800, 31_536_000, "", (), 0)
-        ),
-        webhooks=WebhookSettings("kubevirt-webhook", "kubevirt-webhook", 443, 3, ()),
+        server=ServerSettings("127.0.0.1:0", "127.0.0.1:0", drain_seconds=0),
+        tls=TlsSettings(secret_name="ca"),
         scheduling=scheduling(**changes),
-        instancetypes=InstancetypeSettings(),
-        migration=MigrationSettings(),
-        eviction=EvictionSettings(),
         excluded_namespaces=frozenset({"kube-system", "kubevirt", "kubevirt-webhook"}),
         digest="test",
     )

@@ -19,7 +19,7 @@ from webhook.k8s.views import Namespace, ObjectMeta
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.server.background.events import event_of
-from webhook.settings.snapshot import InstancetypeSettings, Settings
+from webhook.settings.model import InstancetypeSettings, Settings
 
 DISKS = {"devices": {"disks": [{"name": "root", "disk": {}}, {"name": "d", "disk": {}}]}}
 
@@ -48,7 +48,7 @@ def settings(expand: bool) -> Settings:
     chosen = InstancetypeSettings(
         default_instancetype="u1.small",
         default_preference="fedora",
-        preference_scope="all",
+        default_preference_scope="all",
         missing="deny",
         expand=expand,
     )

@@ -21,7 +21,7 @@ from webhook import names
 from webhook.errors import InputError
 from webhook.names import Mode
 from webhook.review.endpoints import ENDPOINTS, Endpoint
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 CANARY = "hunter2-canary"
 

@@ -11,7 +11,7 @@ import yaml
 
 from webhook import names
 from webhook.settings.file import default_settings
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 HERE: Final = Path(__file__).parent
 CLUSTER: Final = HERE / "cluster"

@@ -19,7 +19,7 @@ from webhook.install.plan import DIGEST_ANNOTATION, with_layers, with_ports
 from webhook.install.registration import Manifest, configurations
 from webhook.k8s.yaml_documents import parse_documents, read_documents
 from webhook.settings.file import parse
-from webhook.settings.snapshot import LayersSettings
+from webhook.settings.model import LayersSettings
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MANIFESTS: Final = ROOT / "manifests"

@@ -32,14 +32,14 @@ _COUNT: Final = {"type": "integer", "minimum": 1, "maximum": _INT32}
 _BOOLEAN: Final = {"type": "boolean"}
 # What the manifests fix, as `install` checks it.
 _FIXED: Final[dict[str, dict[str, Any]]] = {
-    "Service": {
+    "ServiceSettings": {
         "namespace": {"const": "kubevirt-webhook"},
         "name": {"const": "kubevirt-webhook"},
         "port": {"const": 443},
     },
-    "Tls": {"secretName": {"const": "kubevirt-webhook-ca"}},
-    **dict.fromkeys(("Explain", "MetricsModel", "PageModel", "LayersModel"), _LISTEN),
-    "Server": {"listen": {"pattern": ":8443$"}, "opsListen": {"pattern": ":8080$"}},
+    "TlsSettings": {"secretName": {"const": "kubevirt-webhook-ca"}},
+    **dict.fromkeys(("ExplainSettings", "MetricsSettings", "PageSettings", "LayersSettings"), _LISTEN),
+    "ServerSettings": {"listen": {"pattern": ":8443$"}, "opsListen": {"pattern": ":8080$"}},
 }
 
 

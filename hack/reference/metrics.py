@@ -40,7 +40,7 @@ def _families() -> Iterable[Metric]:
     """What each part of a server registers; nothing of it runs, and no number is read."""
     absent: Any = SimpleNamespace(index=None, staleness=None)
     server = Metrics(BY_PATH, lambda *_: None)
-    certificates = Certificates(default_settings().server, "localhost", logging.getLogger())
+    certificates = Certificates(default_settings().tls, "localhost", logging.getLogger())
     state = metrics_state(absent, absent, absent, absent, None, Background(), certificates, tuple)
     yield from server.families()
     yield from state.describe()

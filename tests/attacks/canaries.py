@@ -24,7 +24,7 @@ from webhook.k8s.views import Namespace
 from webhook.review.endpoints import BY_PATH, ENDPOINTS
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.server.background.events import event_of
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 CANARY = "canary-7d1f"
 MUTATE_VM = "/mutate/instancetypes/virtualmachines/enforce"

@@ -32,7 +32,7 @@ from webhook.facts import NamespaceKey, ObjectKey
 from webhook.k8s.views import Namespace, Unstructured
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, REVISIONS, UNSTRUCTURED
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype
-from webhook.settings.snapshot import InstancetypeSettings
+from webhook.settings.model import InstancetypeSettings
 
 # -- ControllerRevisions -----------------------------------------------------------------------------------------------
 

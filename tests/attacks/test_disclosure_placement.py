@@ -38,7 +38,7 @@ from webhook.kubevirt.types.views import KubeVirt, VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, MIGRATIONS, UNFINISHED, Evacuee, LauncherPod, Migration
 from webhook.placement.nodes import Node
-from webhook.settings.snapshot import EvictionSettings, MigrationSettings
+from webhook.settings.model import EvictionSettings, MigrationSettings
 
 # -- nodes, VMIs, pods and migrations ----------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ from webhook.k8s.views import Object
 from webhook.policies.common.required_facts import access
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import NullObserver, Reviewer
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 # Subjects that are in every world.
 OBJECT: Final = "object"

@@ -23,7 +23,7 @@ from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.resources import INSTANCETYPES, KUBEVIRTS, VMIS
 from webhook.placement.machines import MIGRATIONS
-from webhook.settings.snapshot import SchedulerHealthSettings, SchedulerSettings, Settings
+from webhook.settings.model import SchedulerHealthSettings, SchedulerSettings, Settings
 
 SOON = 10.0
 

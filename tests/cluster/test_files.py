@@ -31,7 +31,7 @@ from webhook.k8s.views import Namespace, Object
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, VMIS
 from webhook.kubevirt.types.views import Instancetype, VirtualMachineInstance
 from webhook.placement.machines import MIGRATIONS
-from webhook.settings.snapshot import SchedulerHealthSettings, SchedulerSettings
+from webhook.settings.model import SchedulerHealthSettings, SchedulerSettings
 
 
 class TestReading:

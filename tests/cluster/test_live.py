@@ -27,7 +27,7 @@ from webhook.k8s.client.resources import NAMESPACES, PENDING_PODS
 from webhook.kubevirt.resources import INSTANCETYPES, VMIS
 from webhook.kubevirt.types.views import Instancetype, VirtualMachineInstance
 from webhook.placement.machines import MIGRATIONS
-from webhook.settings.snapshot import SchedulerHealthSettings
+from webhook.settings.model import SchedulerHealthSettings
 
 
 class TestLiveObjects:

@@ -33,7 +33,7 @@ from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.resources import KUBEVIRTS, VMIS
 from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
-from webhook.settings.snapshot import SchedulerHealthSettings
+from webhook.settings.model import SchedulerHealthSettings
 
 pytestmark = pytest.mark.repeats
 
@@ -228,7 +228,7 @@ class TestCopies:
             await until(lambda: release() == "1.9.0")
             # It is worked out once for each change of the object, and not for each review.
             assert case.cluster.peek(KubeVirtKey()) is case.cluster.peek(KubeVirtKey())
-            case.cluster.use(msgspec.structs.replace(settings(), kubevirt_version="1.7"))
+            case.cluster.use(settings().with_kubevirt_version("1.7"))
             assert release() == "1.7.4"
             case.cluster.use(settings())
             assert release() == "1.9.0"

@@ -20,7 +20,7 @@ from webhook.k8s.client.reflector import CURRENT_SECONDS
 from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.settings.snapshot import SchedulerHealthSettings
+from webhook.settings.model import SchedulerHealthSettings
 
 pytestmark = pytest.mark.repeats
 

@@ -62,7 +62,7 @@ async def test_an_update(world: DoctorWorld) -> None:
 )
 async def test_a_version_in_the_settings(world: DoctorWorld, version: str, verdict: str, code: str) -> None:
     world.kubevirt(version="v1.8.1")
-    world.settings = msgspec.structs.replace(world.settings, kubevirt_version=version)
+    world.settings = world.settings.with_kubevirt_version(version)
 
     findings = await world.run(check_kubevirt)
 

@@ -16,7 +16,7 @@ from webhook.doctor.report import CONFIG_MAPS, DEPLOYMENTS, Finding, Installatio
 from webhook.doctor.schedulers import check_profile, check_schedulers
 from webhook.k8s.client.resources import LEASES, PENDING_PODS, PODS
 from webhook.kubevirt.resources import ACTIVE_VMIS
-from webhook.settings.snapshot import SchedulerHealthSettings, SchedulerSettings
+from webhook.settings.model import SchedulerHealthSettings, SchedulerSettings
 
 LOG = "/api/v1/namespaces/kubevirt-scheduler/pods/kubevirt-scheduler-7c9/log"
 REFUSED = (

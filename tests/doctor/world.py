@@ -41,7 +41,7 @@ from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES_WITH_IMAGES, 
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.settings.file import load
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 Json = dict[str, Any]
 Check = Callable[[Installation], Awaitable[list[Finding]]]

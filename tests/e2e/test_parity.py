@@ -13,7 +13,7 @@ from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.vm.controller import run_round
 from webhook.kubevirt.webhooks import create
 from webhook.server.background.fidelity import FidelityCheck
-from webhook.settings.snapshot import FidelitySettings
+from webhook.settings.model import FidelitySettings
 
 from .support.access import Access
 from .support.workloads import CLUSTER_INSTANCETYPES, REVISIONS, VMIS, VMS, instancetype, vm

@@ -14,7 +14,7 @@ from webhook.kubevirt.config import DEFAULTS
 from webhook.server.background.drift import Reports
 from webhook.server.background.events import WINDOW_SECONDS, Event, EventWriter
 from webhook.server.background.fidelity import FidelityCheck
-from webhook.settings.snapshot import FidelitySettings
+from webhook.settings.model import FidelitySettings
 
 from .conftest import OwnPlane
 from .support import manifests
@@ -161,7 +161,7 @@ async def beside_admission(plane: Access, tenant: Tenant) -> None:
         watch = FidelityCheck(
             api,
             lambda: DEFAULTS,
-            lambda: FidelitySettings(sample=9, every_seconds=60.0),
+            lambda: FidelitySettings(sample=9, every_minutes=1),
             lambda _: None,
             clock=FakeClock(),
         )

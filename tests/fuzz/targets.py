@@ -31,8 +31,8 @@ from webhook.review.reviewer import NullObserver, Reviewer
 from webhook.server.app import timeout_of
 from webhook.server.explain import question
 from webhook.settings import file
-from webhook.settings.policies import BlackoutModel
-from webhook.settings.snapshot import InstancetypeSettings, MigrationSettings, Settings
+from webhook.settings.model import Blackout, InstancetypeSettings, MigrationSettings, Settings
+from webhook.settings.validation import model_of
 
 # So many reviews of an endpoint are counted step by step: it takes ten times as long.
 COUNTED = 0.05
@@ -194,7 +194,7 @@ def texts(data: bytes) -> str:
 
 def _blackout(text: str) -> str:
     try:
-        BlackoutModel.model_validate({"days": [text], "from": text, "to": "06:00", "timeZone": text})
+        model_of(Blackout).model_validate({"days": [text], "from": text, "to": "06:00", "timeZone": text})
     except ValueError:
         return "refused"
     return "taken"

@@ -12,7 +12,7 @@ from tests import builders
 from webhook.errors import InputError
 from webhook.install.registration import Registration, RegistrationTarget, check_url, configurations
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError
-from webhook.settings.snapshot import EvictionSettings, InstancetypeSettings, MigrationSettings, Settings
+from webhook.settings.model import EvictionSettings, InstancetypeSettings, MigrationSettings, Settings
 
 IN_CLUSTER = RegistrationTarget()
 LABEL = "kubevirt-webhook.github.io/scheduling"

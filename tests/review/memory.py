@@ -26,7 +26,7 @@ from webhook.facts import (
 )
 from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.review.reviewer import Evaluation, NullObserver, Reviewer
-from webhook.settings.snapshot import InstancetypeSettings, MigrationSettings, Settings
+from webhook.settings.model import InstancetypeSettings, MigrationSettings, Settings
 
 PODS = BY_PATH["/mutate/scheduling/pods/enforce"]
 PODS_OBSERVED = BY_PATH["/mutate/scheduling/pods/observe"]

@@ -4,7 +4,7 @@ import msgspec
 
 from tests import builders
 from webhook.review.endpoints import BY_PATH, ENDPOINTS
-from webhook.settings.snapshot import InstancetypeSettings, MigrationSettings, Settings
+from webhook.settings.model import InstancetypeSettings, MigrationSettings, Settings
 
 
 def test_paths_are_unique_and_say_what_they_are() -> None:

@@ -20,7 +20,7 @@ from webhook.k8s.client.resources import NAMESPACES
 from webhook.kubevirt.resources import KUBEVIRTS, PRESETS, UNSTRUCTURED
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import NullObserver, Reviewer
-from webhook.settings.snapshot import InstancetypeSettings
+from webhook.settings.model import InstancetypeSettings
 
 ENDPOINT = BY_PATH["/mutate/instancetypes/virtualmachineinstances/enforce"]
 PANICKING = UNSTRUCTURED["VirtualMachineClusterPreference"]

@@ -24,7 +24,7 @@ from webhook.kubevirt.types.views import ControllerRevision, Instancetype
 from webhook.review.endpoints import BY_PATH
 from webhook.review.replay import MAX_ROUNDS, replay
 from webhook.review.reviewer import Evaluation, Reviewer
-from webhook.settings.snapshot import InstancetypeSettings
+from webhook.settings.model import InstancetypeSettings
 
 NAMES = [NamespaceKey(f"n{number}") for number in range(MAX_ROUNDS + 1)]
 FactsByKey = dict[Key[Any], object]

@@ -18,7 +18,7 @@ from webhook.admission.reasons import scheduling
 from webhook.facts import Key, SchedulerKey, VmiKey
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Reviewer
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 VMS = BY_PATH["/mutate/scheduling/virtualmachines/enforce"]
 PODS = BY_PATH["/mutate/scheduling/pods/enforce"]

@@ -28,7 +28,7 @@ from webhook.server import app, edge
 from webhook.server.app import MAX_BODY
 from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, split_address
 from webhook.server.request import Overload
-from webhook.settings.snapshot import InstancetypeSettings
+from webhook.settings.model import InstancetypeSettings
 
 VMS = "/validate/instancetypes/virtualmachines/enforce"
 ENFORCED = {names.policy_label(endpoint.policy): names.ENFORCE for endpoint in ENDPOINTS}

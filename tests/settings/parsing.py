@@ -7,20 +7,18 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from webhook.settings.model import SettingsModel
-from webhook.settings.snapshot import (
-    Settings,
-)
-from webhook.settings.syntax import OWN_ERROR
+from webhook.settings.file import read_settings
+from webhook.settings.model import Settings
+from webhook.settings.validation import OWN_ERROR, model_of
 
 
 def snapshot(value: dict[str, Any]) -> Settings:
-    return SettingsModel.model_validate(value).snapshot("digest")
+    return read_settings(model_of(Settings).model_validate(value), "digest")
 
 
 def mistakes(value: dict[str, Any]) -> list[tuple[str, tuple[int | str, ...]]]:
     with pytest.raises(ValidationError) as refused:
-        SettingsModel.model_validate(value)
+        model_of(Settings).model_validate(value)
     found = refused.value.errors(include_url=False)
     return [
         (details["ctx"]["code"] if details["type"] == OWN_ERROR else details["type"], details["loc"])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.settings.address import is_address, is_host, is_loopback
+from webhook.settings.syntax import is_address, is_host, is_loopback
 
 
 @pytest.mark.parametrize("text", ["localhost", "a.b-c.example", "10.0.0.1", "::1", "fe80::1", "H", "a" * 63])

@@ -7,8 +7,8 @@ import pytest
 
 from webhook.errors import InputErrors
 from webhook.settings.file import parse
-from webhook.settings.policies import BlackoutModel
-from webhook.settings.snapshot import WEEK
+from webhook.settings.model import WEEK, Blackout
+from webhook.settings.validation import model_of, read
 
 HOUR, DAY = 60, 24 * 60
 
@@ -28,7 +28,10 @@ HOUR, DAY = 60, 24 * 60
     ],
 )
 def test_minutes_of_the_week(fields: dict[str, Any], spans: tuple[tuple[int, int], ...]) -> None:
-    assert BlackoutModel.model_validate(fields).snapshot().spans == spans
+    blackout = read(model_of(Blackout).model_validate(fields))
+
+    assert isinstance(blackout, Blackout)
+    assert blackout.spans == spans
 
 
 @pytest.mark.parametrize(

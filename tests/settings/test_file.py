@@ -160,7 +160,8 @@ webhooks:
     def test_in_words_of_pydantic_where_we_have_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(file, "_WANTED", {})
 
-        assert rejection("server: []") == ["s.yaml:1: server: Input should be a valid dictionary or instance of Server"]
+        sentence = "server: Input should be a valid dictionary or instance of ServerSettings"
+        assert rejection("server: []") == [f"s.yaml:1: {sentence}"]
 
     def test_a_missing_file(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         with pytest.raises(InputErrors) as refused:

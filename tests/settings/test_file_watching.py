@@ -10,7 +10,7 @@ import pytest
 
 from webhook.errors import InputError, InputErrors
 from webhook.settings.file import SettingsFile, parse
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 
 class RunningFileWatcher:

@@ -10,15 +10,15 @@ import yaml
 
 from webhook.errors import InputErrors
 from webhook.settings.file import default_settings, parse
-from webhook.settings.snapshot import OFF, LayersSettings, RegistrySettings
+from webhook.settings.model import LayersSettings, RegistrySettings
 
 
 def layers(**section: Any) -> LayersSettings:
-    return parse(yaml.safe_dump({"layers": section}).encode(), "s.yaml").server.layers
+    return parse(yaml.safe_dump({"layers": section}).encode(), "s.yaml").layers
 
 
 def test_it_is_off_without_an_address() -> None:
-    assert default_settings().server.layers == OFF == layers()
+    assert default_settings().layers == LayersSettings() == layers()
 
 
 def test_everything_has_its_place() -> None:

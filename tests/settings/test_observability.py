@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 
 from tests.settings.parsing import mistakes, snapshot
-from webhook.settings.snapshot import AuditSettings, DriftSettings
+from webhook.settings.model import AuditSettings, DriftSettings
 
 
 def test_the_defaults() -> None:
     made = snapshot({})
 
-    assert made.server.audit == AuditSettings(output="", max_bytes=100 * 1024 * 1024, keep=5)
+    assert made.audit == AuditSettings(output="stdout", max_bytes=100 * 1024 * 1024, keep=5)
     assert made.events is False
-    assert made.unenforced == DriftSettings(every_seconds=0.0, policy_reports=True)
+    assert made.unenforced == DriftSettings(every_minutes=0, policy_reports=True)
 
 
 @pytest.mark.parametrize(("given", "on"), [("on", True), ("off", False), (True, True), (False, False), (None, False)])

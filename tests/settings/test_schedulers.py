@@ -9,11 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from tests.settings.parsing import mistakes, snapshot
-from webhook.settings.model import SettingsModel
-from webhook.settings.snapshot import (
+from webhook.settings.model import (
     SchedulerHealthSettings,
     SchedulerSettings,
+    Settings,
 )
+from webhook.settings.validation import model_of
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_default_scheduler_is_nobody_s_choice() -> None:
 )
 def test_the_scheduler_is_a_declared_one(value: dict[str, Any], golden: Callable[[str], None]) -> None:
     with pytest.raises(ValidationError) as refused:
-        SettingsModel.model_validate(value)
+        model_of(Settings).model_validate(value)
     (details,) = refused.value.errors()
 
     assert (details["ctx"]["code"], details["ctx"]["key"]) == ("undeclared", "schedulerName")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from webhook.settings.syntax import Section
+from webhook.settings.validation import Section
 
 
 class Example(Section):

@@ -51,7 +51,7 @@ def test_explanations_have_a_listener_of_their_own(taken: str) -> None:
     assert mistakes({"explain": {"listen": taken}}) == [("address-in-use", ("explain",))]
     assert mistakes({"explain": {"listen": "nonsense"}}) == [("syntax", ("explain", "listen"))]
     anywhere = {"listen": "a:0"}
-    assert snapshot({"server": anywhere, "explain": anywhere}).server.explain_listen == "a:0"
+    assert snapshot({"server": anywhere, "explain": anywhere}).explain.listen == "a:0"
 
 
 def test_the_listeners_differ() -> None:
@@ -81,7 +81,7 @@ FILES = {"certFile": "c", "keyFile": "k"}
     ],
 )
 def test_where_the_certificate_comes_from(tls: dict[str, Any], mode: str) -> None:
-    assert snapshot({"tls": tls}).server.tls_mode == mode
+    assert snapshot({"tls": tls}).tls.mode == mode
 
 
 @pytest.mark.parametrize(

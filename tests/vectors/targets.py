@@ -24,7 +24,7 @@ from webhook.placement.requirements import Allocatable, Elsewhere, Kvm, Requirem
 from webhook.placement.target_pods import own_requirements
 from webhook.policies.common import migration_targets
 from webhook.review.endpoints import BY_PATH
-from webhook.settings.snapshot import MigrationSettings
+from webhook.settings.model import MigrationSettings
 
 STAGES = ("kubevirt",)
 _HELD = (MigrationSettings(collision="deny"), MigrationSettings(collision="ignore"))

@@ -37,7 +37,7 @@ from webhook.errors import InputError
 from webhook.forecast import requests
 from webhook.k8s.yaml_documents import read_documents
 from webhook.settings.file import load
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 from webhook.text import pluralize
 
 _START_SECONDS: Final = 20.0

@@ -23,7 +23,7 @@ from webhook.k8s.client.identity import Kubeconfig
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.explanation import few
 from webhook.settings.file import default_settings, load
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 from webhook.text import pluralize, shorten
 
 _SECONDS: Final = 30.0

@@ -44,7 +44,7 @@ from webhook.kubevirt.resources import ACTIVE_VMIS, VMIS
 from webhook.kubevirt.types.views import ActiveVmi, KubeVirt
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
-from webhook.settings.snapshot import SchedulerSettings, Settings
+from webhook.settings.model import SchedulerSettings, Settings
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class FilesCluster(Cluster):
         self.kubevirts: Final = [entry.view for entry in self._entries("KubeVirt") if isinstance(entry.view, KubeVirt)]
         definitions = (entry.view for entry in self._entries(DEFINITIONS.kind))
         self.definitions: Final = fields_of(view for view in definitions if isinstance(view, Definition))
-        self._installs: Final = InstallReader(settings.kubevirt_version, self.definitions)
+        self._installs: Final = InstallReader(settings.kubevirt.version, self.definitions)
         nodes = (entry.view for entry in self._entries("Node"))
         self._nodes: Final = NodeIndex(Node.of(view) for view in nodes if isinstance(view, NodeWithoutImages))
         self._pods: Final[dict[str, list[PendingPod]]] = defaultdict(list)
@@ -112,7 +112,7 @@ class FilesCluster(Cluster):
     def use(self, settings: Settings) -> None:
         """Use other settings from now on."""
         self._settings = settings
-        self._installs.use(settings.kubevirt_version)
+        self._installs.use(settings.kubevirt.version)
 
     def objects(self, kind: str) -> list[dict[str, Any]]:
         """All objects of a kind as plain JSON, in the order of the files; not to be changed.

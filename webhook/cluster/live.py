@@ -51,7 +51,7 @@ from webhook.kubevirt.config import InstallReader, find_in_use, versions_of
 from webhook.kubevirt.releases.fields import Definitions
 from webhook.kubevirt.resources import KUBEVIRTS, VMIS
 from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 T = TypeVar("T")
 
@@ -128,7 +128,7 @@ class LiveCluster(Cluster):
             timing=timing,
             jitter=jitter,
         )
-        self._installs = InstallReader(settings.kubevirt_version, learns=True)
+        self._installs = InstallReader(settings.kubevirt.version, learns=True)
         self._definitions = DefinitionReader(transport, self._kubevirt_versions, self._learn, clock)
         self._kubevirts = Reflector(
             transport,
@@ -184,7 +184,7 @@ class LiveCluster(Cluster):
     def use(self, settings: Settings) -> None:
         """Watch the schedulers that these settings declare. Unchanged health checks keep their state."""
         self._settings = settings
-        self._installs.use(settings.kubevirt_version)
+        self._installs.use(settings.kubevirt.version)
         # Policies that needed these copies may be off now.
         self._instancetypes.stop()
         wanted = settings.scheduling.schedulers

@@ -48,7 +48,7 @@ from webhook.k8s.views import Lease, Object, ObjectMeta
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.kubevirt.types.views import ActiveVmi
-from webhook.settings.snapshot import SchedulerHealthSettings as GuardSettings
+from webhook.settings.model import SchedulerHealthSettings as GuardSettings
 
 DEFAULT_LEASE_SECONDS: Final = 15  # kube-scheduler's own default
 

@@ -13,7 +13,7 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.settings.file import default_settings
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 _READY_SECONDS: Final = 15.0
 

@@ -122,7 +122,7 @@ async def _check_secret(
     installation: Installation, trusted: dict[str, tuple[bytes, ...]], now: datetime
 ) -> list[Finding]:
     """Check that the CA that signs is in every caBundle."""
-    name = installation.settings.server.ca_secret
+    name = installation.settings.tls.secret_name
     subject = f"Secret {installation.namespace}/{name}"
     secret = await installation.ca_secret()
     if isinstance(secret, Unavailable):
@@ -155,7 +155,7 @@ async def _check_served(installation: Installation, trusted: dict[str, tuple[byt
     """Connect as the API server does, with each different caBundle."""
     if not installation.url:
         webhooks = installation.settings.webhooks
-        subject = f"Service {webhooks.service_namespace}/{webhooks.service_name}"
+        subject = f"Service {webhooks.service.namespace}/{webhooks.service.name}"
         what = "the served certificate was not checked: a Service can be reached only within the cluster"
         todo = "check the metric kubevirt_webhook_ca_bundle_match, in which each replica reports the same check"
         return [Finding(_CERTIFICATES, "served-not-checked", subject, "unknown", what, todo)]

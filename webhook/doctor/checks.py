@@ -22,7 +22,7 @@ from webhook.errors import InputError, Unavailable
 from webhook.install.plan import SETTINGS_KEY
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.settings.file import default_settings, parse
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 from webhook.text import pluralize
 
 _CHECKS: Final = (

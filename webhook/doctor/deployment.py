@@ -141,7 +141,7 @@ async def check_reach(installation: Installation) -> list[Finding]:
     if installation.url:
         return []  # The server is not behind the Service.
     webhooks = installation.settings.webhooks
-    namespace, name = webhooks.service_namespace, webhooks.service_name
+    namespace, name = webhooks.service.namespace, webhooks.service.name
     why = await why_unreachable(installation.reader.api, namespace, name)
     if isinstance(why, Unavailable):
         return []  # Another check reports it: the metrics are read in the same way.

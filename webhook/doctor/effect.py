@@ -83,8 +83,8 @@ async def _check_metrics(installation: Installation) -> list[Finding]:
         what = f"not read: the server at {installation.url} is not behind the Service"
         return [Finding(_CHECK, "metrics-not-read", "metrics", "unknown", what, "read /metrics at server.opsListen")]
     webhooks = installation.settings.webhooks
-    service = f"{quote(webhooks.service_name)}:ops"
-    text = await _read(installation, f"/api/v1/namespaces/{quote(webhooks.service_namespace)}/services/{service}/proxy")
+    service = f"{quote(webhooks.service.name)}:ops"
+    text = await _read(installation, f"/api/v1/namespaces/{quote(webhooks.service.namespace)}/services/{service}/proxy")
     if isinstance(text, Unavailable):
         finding = unreadable(_CHECK, "metrics", text)
         return [finding if isinstance(text, Forbidden) else msgspec.structs.replace(finding, todo=_REACH)]

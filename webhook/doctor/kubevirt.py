@@ -69,7 +69,7 @@ def _check_namespace(installation: Installation, kubevirt: KubeVirt, subject: st
 
 
 def _check_version(installation: Installation, kubevirt: KubeVirt, subject: str) -> Iterator[Finding]:
-    state, declared = kubevirt.status or KubeVirtStatus(), parse_version(installation.settings.kubevirt_version)
+    state, declared = kubevirt.status or KubeVirtStatus(), parse_version(installation.settings.kubevirt.version)
     release = detect(*state.versions)
     if release is None:
         what = (

@@ -23,7 +23,7 @@ from webhook.k8s.types.selectors import LabelSelector
 from webhook.k8s.views import Condition, Namespace, Object, ObjectMeta, View
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.types.views import KubeVirt
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 # The worst first.
 Verdict = Literal["failure", "warning", "unknown", "ok"]
@@ -277,7 +277,7 @@ class Installation:
     @property
     def namespace(self) -> str:
         """The namespace of kubevirt-webhook."""
-        return self.settings.webhooks.service_namespace
+        return self.settings.webhooks.service.namespace
 
     def expected_configurations(self) -> list[Manifest]:
         """The webhook configurations that the settings require."""
@@ -320,7 +320,7 @@ class Installation:
             option, _, value = argument.partition("=")
             if option == _TLS:
                 return value or "".join(arguments[index + 1 : index + 2])
-        return self.settings.server.tls_mode
+        return self.settings.tls.mode
 
     async def manages_certificates(self) -> bool:
         """Whether kubevirt-webhook makes its certificates; outside the cluster, the CA's Secret shows it."""
@@ -330,7 +330,7 @@ class Installation:
 
     async def ca_secret(self) -> InstalledCaSecret | Unavailable | None:
         """The Secret of the managed CA; None where it does not exist."""
-        return await self.reader.get(SECRETS, self.namespace, self.settings.server.ca_secret)
+        return await self.reader.get(SECRETS, self.namespace, self.settings.tls.secret_name)
 
     async def lacking_policies(self) -> list[str] | Unavailable:
         """The admission policies of the manifests, and their bindings, that are missing or differ in the cluster."""

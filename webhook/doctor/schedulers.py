@@ -38,7 +38,7 @@ from webhook.k8s.pods import PendingPod
 from webhook.k8s.timestamps import unix_time
 from webhook.k8s.yaml_documents import Document, parse_documents
 from webhook.kubevirt.resources import ACTIVE_VMIS
-from webhook.settings.snapshot import SchedulerSettings
+from webhook.settings.model import SchedulerSettings
 from webhook.text import pluralize, shorten_middle
 
 _CHECK: Final = "schedulers"

@@ -37,7 +37,7 @@ from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.policies.eviction.pods import REQUESTED_BY
 from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.review.reviewer import NullObserver, Reviewer
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 # The namespace of generated UIDs, so that the same input gives the same review.
 _UID_SPACE: Final = uuid.UUID("5a7f0b0e-4d4c-5bb5-9b0e-6b2f3a0f7c11")

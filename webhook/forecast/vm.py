@@ -48,7 +48,7 @@ from webhook.policies.migration.explanation import explain as explain_migration
 from webhook.policies.scheduling import spread
 from webhook.review import scope
 from webhook.review.replay import replay
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 _OURS: Final = "kubevirt-webhook"
 _CREATED_BY: Final = "kubevirt.io/created-by"

@@ -16,9 +16,9 @@ from webhook import names
 from webhook.errors import InputError
 from webhook.install.registration import Manifest, configurations
 from webhook.k8s.yaml_documents import read_documents
-from webhook.settings.address import is_loopback
 from webhook.settings.file import parse
-from webhook.settings.snapshot import LayersSettings, Settings
+from webhook.settings.model import LayersSettings, Settings
+from webhook.settings.syntax import is_loopback
 
 Overlay = Literal["kubernetes", "openshift"]
 
@@ -137,7 +137,7 @@ def of(
     before = in_order(one for one in (*found, *optional) if one is not deployment)
     return Plan(
         tuple(_with_settings(with_ports(one, _ports(settings)), text) for one in before),
-        with_layers(_with_image(deployment, text, image, settings.server.drain_seconds), settings.server.layers),
+        with_layers(_with_image(deployment, text, image, settings.server.drain_seconds), settings.layers),
         tuple(configurations(settings)),
         unwanted=unwanted,
     )
@@ -171,7 +171,7 @@ def everything(directory: Path) -> tuple[Manifest, ...]:
     text = config_map(directory, "kubernetes")["data"][SETTINGS_KEY]
     plan = of(directory, "kubernetes", text, SETTINGS_KEY, "")
     namespace, *rest = plan.before
-    metadata = {"namespace": namespace["metadata"]["name"], "name": parse(text.encode(), "").server.ca_secret}
+    metadata = {"namespace": namespace["metadata"]["name"], "name": parse(text.encode(), "").tls.secret_name}
     secret: Manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
     return (namespace, secret, *plan.unwanted, *rest, plan.deployment, *plan.configurations)
 
@@ -190,10 +190,10 @@ def _plural(kind: str) -> str:
 def _check(settings: Settings, own: Settings, where: str) -> None:
     """Check that the settings match what is fixed in the manifests."""
     fixed: Iterable[tuple[str, Any, Any]] = (
-        ("webhooks.service.namespace", settings.webhooks.service_namespace, own.webhooks.service_namespace),
-        ("webhooks.service.name", settings.webhooks.service_name, own.webhooks.service_name),
-        ("webhooks.service.port", settings.webhooks.service_port, own.webhooks.service_port),
-        ("tls.secretName", settings.server.ca_secret, own.server.ca_secret),
+        ("webhooks.service.namespace", settings.webhooks.service.namespace, own.webhooks.service.namespace),
+        ("webhooks.service.name", settings.webhooks.service.name, own.webhooks.service.name),
+        ("webhooks.service.port", settings.webhooks.service.port, own.webhooks.service.port),
+        ("tls.secretName", settings.tls.secret_name, own.tls.secret_name),
         ("server.listen", _port(settings.server.listen), _port(own.server.listen)),
         ("server.opsListen", _port(settings.server.ops_listen), _port(own.server.ops_listen)),
     )
@@ -212,12 +212,11 @@ def _port(address: str) -> str:
 
 def _ports(settings: Settings) -> dict[str, int]:
     """The ports of further listeners that others than this host may reach, by their purpose."""
-    server = settings.server
     places = {
-        "explain": server.explain_listen,
-        "metrics": server.metrics_listen,
-        "page": server.page_listen,
-        "layers": server.layers.listen,
+        "explain": settings.explain.listen,
+        "metrics": settings.metrics.listen,
+        "page": settings.page.listen,
+        "layers": settings.layers.listen,
     }
     return {name: int(_port(address)) for name, address in places.items() if address and not is_loopback(address)}
 

@@ -16,7 +16,7 @@ from webhook.kubevirt.launcher import account
 from webhook.names import Mode, Policy
 from webhook.placement.nodes import RESERVED_PREFIXES, SCHEDULABLE
 from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED, PIN_RESOURCE, PIN_VERB
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 SCHEDULER_POLICY: Final = "kubevirt-webhook-scheduler"
 MIGRATION_POLICY: Final = "kubevirt-webhook-migrations"

@@ -26,8 +26,8 @@ from webhook.policies.common.migration_targets import JOB_NAME
 from webhook.policies.common.migration_targets import JOB_UID as MIGRATION_POLICY_UID
 from webhook.policies.eviction.pods import REQUESTED_BY
 from webhook.review.endpoints import ENDPOINTS, Endpoint
-from webhook.settings.address import is_host
-from webhook.settings.snapshot import SchedulingSettings, Settings
+from webhook.settings.model import SchedulingSettings, Settings
+from webhook.settings.syntax import is_host
 
 _INJECTED_ANNOTATION: Final = f'"{names.INJECTED_SCHEDULER_ANNOTATION}"'
 _SPREAD_ANNOTATION: Final = f'"{names.INJECTED_SPREAD_ANNOTATION}"'
@@ -395,9 +395,9 @@ def _client_config(endpoint: Endpoint, settings: Settings, target: RegistrationT
         webhooks = settings.webhooks
         config = {
             "service": {
-                "namespace": webhooks.service_namespace,
-                "name": webhooks.service_name,
-                "port": webhooks.service_port,
+                "namespace": webhooks.service.namespace,
+                "name": webhooks.service.name,
+                "port": webhooks.service.port,
                 "path": endpoint.path,
             }
         }

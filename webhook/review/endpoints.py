@@ -21,7 +21,7 @@ from webhook.policies.instancetypes import virtualmachineinstances, virtualmachi
 from webhook.policies.migration import pods, virtualmachineinstancemigrations
 from webhook.policies.scheduling import scheduler_name, spread
 from webhook.review.replay import Handler, S, V, with_confirmation
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 
 def combine(first: Handler[V, S], second: Callable[[V, Request[V], Facts, S], Decision | None]) -> Handler[V, S]:

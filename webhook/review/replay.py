@@ -18,7 +18,7 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, Key, NotRead, uncached_key
 from webhook.k8s.views import Object
-from webhook.settings.snapshot import PolicySettings
+from webhook.settings.model import PolicySettings
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Object)

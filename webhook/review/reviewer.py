@@ -33,7 +33,7 @@ from webhook.names import Mode
 from webhook.review.endpoints import Endpoint, PolicyEndpoint
 from webhook.review.replay import S, V, resume
 from webhook.review.scope import Scope, Scopes
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 
 class Evaluation(msgspec.Struct, frozen=True):

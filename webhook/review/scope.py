@@ -21,7 +21,7 @@ from webhook.facts import Facts, KubeVirtKey, NamespaceKey
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.names import Mode, Policy, Stage
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 _OBSERVED: Final = (names.WARN, names.AUDIT)
 # Of each of them some hundred bytes, beside the namespace, which is in the watched copy anyway.

@@ -39,7 +39,7 @@ from webhook.server.authorizer import (
 )
 from webhook.server.edge import serving
 from webhook.server.request import Answer, HttpRequest, header_lines
-from webhook.settings.address import is_loopback
+from webhook.settings.syntax import is_loopback
 from webhook.text import visible, visible_json
 
 PATH: Final = "/v1/explain/migration"

@@ -31,7 +31,7 @@ from webhook.review.reviewer import Evaluation
 from webhook.server.authorizer import Authorizer, CrashObserver, GuardedApplication, RequestDenied
 from webhook.server.edge import Connection, serving
 from webhook.server.request import Answer, HttpRequest, header_lines
-from webhook.settings.address import is_loopback
+from webhook.settings.syntax import is_loopback
 from webhook.text import visible
 
 Labels = tuple[str, ...]

@@ -21,35 +21,16 @@ from pydantic_core import ErrorDetails
 from webhook.errors import InputError, InputErrors, quote
 from webhook.k8s.inputs import read_file
 from webhook.k8s.yaml_documents import Document, KeyPath, format_path, mistakes_of, parse_documents
-from webhook.settings.model import SettingsModel
-from webhook.settings.snapshot import Settings
-from webhook.settings.syntax import OWN_ERROR
+from webhook.settings.model import Settings
+from webhook.settings.validation import OWN_ERROR, Section, model_of, read
 
 # The size limit of a ConfigMap.
 MAX_BYTES: Final = 1024 * 1024
 POLL_SECONDS: Final = 2.0
 
-# The settings file's key of each field of the snapshot's `server`.
-_RESTART_KEYS: Final = {
-    "listen": "server.listen",
-    "ops_listen": "server.opsListen",
-    "max_in_flight": "server.maxInFlight",
-    "cert_file": "tls.certFile",
-    "key_file": "tls.keyFile",
-    "tls_mode": "tls.mode",
-    "ca_secret": "tls.secretName",
-    "leaf_seconds": "tls.leafExpirationSeconds",
-    "ca_seconds": "tls.caExpirationSeconds",
-    "client_ca_file": "tls.clientCaFile",
-    "client_names": "tls.clientNames",
-    "drain_seconds": "server.drainSeconds",
-    "explain_listen": "explain.listen",
-    "metrics_listen": "metrics.listen",
-    "page_listen": "page.listen",
-    "audit": "audit",
-    "layers": "layers",
-    "traces": "traces",
-}
+# The sections whose changes take effect at the next start: those of several keys are reported by key.
+_AT_START: Final = ("server", "tls", "explain", "metrics", "page")
+_WHOLE_AT_START: Final = ("audit", "layers", "traces")
 
 _WANTED: Final = {
     "string_type": "a string",
@@ -84,12 +65,12 @@ def parse(data: bytes, where: str) -> Settings:
     Raises:
         InputErrors: all errors in the content.
     """
-    return _validate(data, where).snapshot(hashlib.sha256(data).hexdigest())
+    return read_settings(_validate(data, where), hashlib.sha256(data).hexdigest())
 
 
 def default_settings() -> Settings:
     """The settings without a file."""
-    return SettingsModel.model_validate({}).snapshot("default")
+    return read_settings(model_of(Settings).model_validate({}), "default")
 
 
 def effective(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
@@ -98,8 +79,15 @@ def effective(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     Raises:
         InputErrors: all errors in the file, or that it cannot be read.
     """
-    model = SettingsModel.model_validate({}) if path is None else _validate(_read(path), os.fspath(path))
+    model = model_of(Settings).model_validate({}) if path is None else _validate(_read(path), os.fspath(path))
     return model.model_dump(mode="json", by_alias=True)
+
+
+def read_settings(model: Section, digest: str) -> Settings:
+    """The settings of a validated file."""
+    settings = read(model)
+    assert isinstance(settings, Settings)
+    return settings.completed(digest)
 
 
 def schema() -> dict[str, Any]:
@@ -139,14 +127,14 @@ class SettingsFile:
         self._on_restart_needed = on_restart_needed
         self._interval = interval
         self._current = load(path)
-        self._server_at_start = self._current.server
+        self._at_start = self._current
         self._refused: InputError | None = None
         self._restart_needed: list[str] = []
         self._seen = self._evaluated = self._current.digest
 
     @property
     def current(self) -> Settings:
-        """The last valid snapshot."""
+        """The last valid state."""
         return self._current
 
     @property
@@ -186,13 +174,24 @@ class SettingsFile:
             return mistake
 
     def _swap(self, new: Settings) -> None:
-        old, start = self._current, self._server_at_start
-        changed = [key for field, key in _RESTART_KEYS.items() if getattr(new.server, field) != getattr(start, field)]
-        self._current = msgspec.structs.replace(new, server=start)
+        old, start = self._current, self._at_start
+        changed = list(_changes_at_start(start, new))
+        kept = {name: getattr(start, name) for name in (*_AT_START, *_WHOLE_AT_START)}
+        self._current = msgspec.structs.replace(new, **kept)
         self._on_reloaded(old, self._current)
         if changed and changed != self._restart_needed:
             self._on_restart_needed(changed)
         self._restart_needed = changed
+
+
+def _changes_at_start(old: Settings, new: Settings) -> Iterator[str]:
+    """The keys of the file whose changes take effect at the next start."""
+    for section in _AT_START:
+        before, after = getattr(old, section), getattr(new, section)
+        for field in before.__struct_fields__:
+            if getattr(before, field) != getattr(after, field):
+                yield f"{section}.{to_camel(field)}"
+    yield from (name for name in _WHOLE_AT_START if getattr(old, name) != getattr(new, name))
 
 
 def _read(path: str | os.PathLike[str]) -> bytes:
@@ -203,7 +202,7 @@ def _read(path: str | os.PathLike[str]) -> bytes:
         raise InputErrors([InputError(error.what, where, error.fix)]) from error.__cause__
 
 
-def _validate(data: bytes, where: str) -> SettingsModel:
+def _validate(data: bytes, where: str) -> Section:
     try:
         documents = list(parse_documents(data, where))
     except InputError as error:
@@ -217,7 +216,7 @@ def _validate(data: bytes, where: str) -> SettingsModel:
         raise InputErrors([InputError("the file is empty", where, "write {} for the defaults")])
     document = documents[0]
     try:
-        return SettingsModel.model_validate(document.value)
+        return model_of(Settings).model_validate(document.value)
     except ValidationError as error:
         mistakes = [_mistake(details, document) for details in error.errors(include_url=False)]
         raise InputErrors(mistake for _, mistake in sorted(mistakes, key=lambda each: each[0])) from error
@@ -336,4 +335,4 @@ def _without_titles(node: Any) -> Any:
 @cache
 def _schema() -> dict[str, Any]:
     """The schema of the model: made when it is needed, since that takes longer than reading a file of settings."""
-    return SettingsModel.model_json_schema(by_alias=True)
+    return model_of(Settings).model_json_schema(by_alias=True)

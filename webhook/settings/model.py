@@ -1,23 +1,27 @@
-"""The settings file's shape: every key with its type, default, limits and description, and the snapshot made of it.
+"""The settings: every key of the file with its type, default, limits and description, as requests read them.
 
-Keys are camelCase, null means absent, unknown keys are denied, values are not converted. Only here is pydantic.
+`webhook.settings.validation` makes these frozen objects from the file, checked as a whole; a reload makes another one
+and swaps the reference, so that a review sees one state from its first byte to its last. Nothing here imports pydantic.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Literal, Protocol, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+import msgspec
 
+from webhook import names
 from webhook.errors import quote
-from webhook.settings import snapshot
-from webhook.settings.address import is_loopback
-from webhook.settings.policies import EvictionModel, InstancetypesModel, MigrationModel, SchedulingModel
+from webhook.names import Policy
 from webhook.settings.syntax import (
+    DERIVED,
     STDOUT,
+    SWITCH,
     Address,
+    CheckBeside,
     DeclaredName,
     GuardText,
     KubeVirtVersion,
@@ -29,517 +33,764 @@ from webhook.settings.syntax import (
     OptionalNamespace,
     OptionalPath,
     Output,
+    Pattern,
+    Range,
+    Reference,
     RegistryName,
+    Requester,
     SchedulerName,
     SecretName,
-    Section,
     ServiceName,
-    Switch,
-    mistake,
+    Setting,
+    SettingError,
+    TimeOfDay,
+    Zone,
+    is_loopback,
 )
 
-
-class Server(Section):
-    """The listeners. Changes take effect at the next start."""
-
-    listen: Address = Field(
-        default="0.0.0.0:8443", description="HOST:PORT for admission requests, served with TLS. Port 0: any free port."
-    )
-    ops_listen: Address = Field(
-        default="0.0.0.0:8080",
-        description="HOST:PORT for health checks and metrics, served without TLS. Port 0: any free port.",
-    )
-    max_in_flight: int = Field(
-        default=64,
-        ge=1,
-        le=10_000,
-        description="Maximum number of reviews evaluated concurrently; others wait, then get status 429.",
-    )
-    drain_seconds: int = Field(
-        default=10,
-        ge=0,
-        le=120,
-        description="How long to serve requests after SIGTERM while not ready, until the API server stops calling.",
-    )
-
-    @field_validator("ops_listen")
-    @classmethod
-    def _check_ops_listen(cls, address: str, info: ValidationInfo) -> str:
-        if address == info.data.get("listen") and not address.endswith(":0"):
-            raise mistake("address-in-use", f"{address} is the value of server.listen", "use another port")
-        return address
+FailurePolicy = Literal["Ignore", "Fail"]
+TlsMode = Literal["managed", "mounted", "self-signed"]
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class Tls(Section):
-    """The serving certificate. Changes take effect at the next start."""
+def _needs(section: str, counterpart: str, key: str, file_key: str) -> CheckBeside:
+    """Both settings of a section, or neither."""
 
-    cert_file: str = Field(
-        default="", description="PEM file of the certificate and its chain. Empty: generated at the start."
-    )
-    key_file: str = Field(default="", description="PEM file of the private key; required with certFile.")
-    mode: Literal["managed", "mounted", "self-signed"] = Field(
-        default="self-signed",
-        description="managed: signed by a CA that kubevirt-webhook keeps in a Secret, renews and writes into the "
-        "caBundles; mounted: certFile and keyFile, reloaded when they change; self-signed: generated at the start, "
-        "for local use. Absent: mounted with certFile, otherwise self-signed.",
-    )
-    secret_name: SecretName = Field(
-        default="kubevirt-webhook-ca", description="Secret of the managed CA, in the namespace of webhooks.service."
-    )
-    leaf_expiration_seconds: int = Field(
-        default=7 * 86_400,
-        ge=10,
-        le=90 * 86_400,
-        description="Lifetime of a managed serving certificate; a replaced CA is trusted for that long.",
-    )
-    ca_expiration_seconds: int = Field(
-        default=365 * 86_400, ge=60, le=3650 * 86_400, description="Lifetime of the managed CA."
-    )
-    client_ca_file: str = Field(
-        default="",
-        description="PEM file of the CA of the API server's client certificate, reloaded when it changes. "
-        "Empty: clients need no certificate.",
-    )
-    client_names: Annotated[tuple[str, ...], Field(strict=False)] = Field(
-        default=(), description="Accepted common names of client certificates; required with clientCaFile."
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _files_are_mounted(cls, value: Any) -> Any:
-        if isinstance(value, Mapping) and value.get("certFile") and value.get("mode") is None:
-            return {**value, "mode": "mounted"}
+    def check(value: Any, earlier: Mapping[str, Any]) -> Any:
+        other = earlier.get(counterpart)
+        if other is not None and bool(other) != bool(value):
+            present, missing = (file_key, key) if other else (key, file_key)
+            raise SettingError(
+                "counterpart-missing", f"{section}.{present} requires {section}.{missing}", "set both or neither"
+            )
         return value
 
-    @field_validator("key_file")
+    return CheckBeside(check)
+
+
+def _check_ops_listen(address: str, earlier: Mapping[str, Any]) -> str:
+    if address == earlier.get("listen") and not address.endswith(":0"):
+        raise SettingError("address-in-use", f"{address} is the value of server.listen", "use another port")
+    return address
+
+
+class ServerSettings(msgspec.Struct, frozen=True):
+    """The listeners. Changes take effect at the next start.
+
+    Attributes:
+        listen: HOST:PORT for admission requests, served with TLS. Port 0: any free port.
+        ops_listen: HOST:PORT for health checks and metrics, served without TLS. Port 0: any free port.
+        max_in_flight: Maximum number of reviews evaluated concurrently; others wait, then get status 429.
+        drain_seconds: How long to serve requests after SIGTERM while not ready, until the API server stops calling.
+    """
+
+    listen: Address = "0.0.0.0:8443"
+    ops_listen: Annotated[Address, CheckBeside(_check_ops_listen)] = "0.0.0.0:8080"
+    max_in_flight: Annotated[int, Range(1, 10_000)] = 64
+    drain_seconds: Annotated[int, Range(0, 120)] = 10
+
+
+def _check_mode(mode: str, earlier: Mapping[str, Any]) -> str:
+    file = earlier.get("cert_file")
+    if file is not None and bool(file) != (mode == "mounted"):
+        requirement = "requires tls.certFile and tls.keyFile" if mode == "mounted" else "excludes tls.certFile"
+        fix = "set them" if mode == "mounted" else "remove tls.certFile, or use mounted"
+        raise SettingError("mode-and-files", f"{mode} {requirement}", fix)
+    return mode
+
+
+def _check_authority_life(seconds: int, earlier: Mapping[str, Any]) -> int:
+    leaf = earlier.get("leaf_expiration_seconds")
+    if leaf is not None and seconds < 4 * leaf:
+        what = f"{seconds} is less than four times leafExpirationSeconds ({leaf})"
+        raise SettingError("too-short", what, f"use {4 * leaf} or more")
+    return seconds
+
+
+class TlsSettings(msgspec.Struct, frozen=True):
+    """The serving certificate. Changes take effect at the next start.
+
+    Attributes:
+        cert_file: PEM file of the certificate and its chain. Empty: generated at the start.
+        key_file: PEM file of the private key; required with certFile.
+        mode: managed: signed by a CA that kubevirt-webhook keeps in a Secret, renews and writes into the caBundles;
+            mounted: certFile and keyFile, reloaded when they change; self-signed: generated at the start, for local
+            use. Absent: mounted with certFile, otherwise self-signed.
+        secret_name: Secret of the managed CA, in the namespace of webhooks.service.
+        leaf_expiration_seconds: Lifetime of a managed serving certificate; a replaced CA is trusted for that long.
+        ca_expiration_seconds: Lifetime of the managed CA.
+        client_ca_file: PEM file of the CA of the API server's client certificate, reloaded when it changes. Empty:
+            clients need no certificate.
+        client_names: Accepted common names of client certificates; required with clientCaFile.
+    """
+
+    cert_file: str = ""
+    key_file: Annotated[str, _needs("tls", "cert_file", "keyFile", "certFile")] = ""
+    mode: Annotated[TlsMode, CheckBeside(_check_mode)] = "self-signed"
+    secret_name: SecretName = "kubevirt-webhook-ca"  # noqa: S105 - the name of a Secret, not its content
+    leaf_expiration_seconds: Annotated[int, Range(10, 90 * 86_400)] = 7 * 86_400
+    ca_expiration_seconds: Annotated[int, Range(60, 3650 * 86_400), CheckBeside(_check_authority_life)] = 365 * 86_400
+    client_ca_file: str = ""
+    # A cluster's CA signs certificates of many clients, not only of the API server.
+    client_names: Annotated[tuple[str, ...], _needs("tls", "client_ca_file", "clientNames", "clientCaFile")] = ()
+
+    @staticmethod
+    def prepare(value: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The section of the file with the mode that its files imply."""
+        is_mounted = value.get("certFile") and value.get("mode") is None
+        return {**value, "mode": "mounted"} if is_mounted else value
+
+
+class KubeVirtSettings(msgspec.Struct, frozen=True):
+    """The KubeVirt installation.
+
+    Attributes:
+        namespace: Namespace of KubeVirt, which no webhook matches. Empty: that of the KubeVirt object.
+        version: KubeVirt version whose rules apply, for example 1.8 or v1.8.4. Empty: that in the status of the
+            KubeVirt object.
+    """
+
+    namespace: OptionalNamespace = ""
+    version: Annotated[KubeVirtVersion, Setting(examples=["v1.8.4"])] = ""
+
+
+class SchedulerHealthSettings(msgspec.Struct, frozen=True):
+    """How a scheduler's health is watched.
+
+    Attributes:
+        kind: ``lease`` (its leader election Lease, and pods), ``pods`` (only pods that wait without a condition) or
+            ``off``.
+        namespace: namespace of the Lease; empty for the other kinds.
+        name: name of the Lease; empty for the other kinds.
+    """
+
+    kind: Literal["lease", "pods", "off"]
+    namespace: str = ""
+    name: str = ""
+
     @classmethod
-    def _both_or_none(cls, key_file: str, info: ValidationInfo) -> str:
-        cert_file = info.data.get("cert_file")
-        if cert_file is not None and bool(cert_file) != bool(key_file):
-            given, missing = ("certFile", "keyFile") if cert_file else ("keyFile", "certFile")
-            raise mistake("counterpart-missing", f"tls.{given} requires tls.{missing}", "set both or neither")
-        return key_file
-
-    @field_validator("mode")
-    @classmethod
-    def _has_its_files(cls, mode: str, info: ValidationInfo) -> str:
-        files = info.data.get("cert_file")
-        if files is not None and bool(files) != (mode == "mounted"):
-            requirement = "requires tls.certFile and tls.keyFile" if mode == "mounted" else "excludes tls.certFile"
-            fix = "set them" if mode == "mounted" else "remove tls.certFile, or use mounted"
-            raise mistake("mode-and-files", f"{mode} {requirement}", fix)
-        return mode
-
-    @field_validator("ca_expiration_seconds")
-    @classmethod
-    def _outlives_its_leaves(cls, seconds: int, info: ValidationInfo) -> int:
-        leaf = info.data.get("leaf_expiration_seconds")
-        if leaf is not None and seconds < 4 * leaf:
-            what = f"{seconds} is less than four times leafExpirationSeconds ({leaf})"
-            raise mistake("too-short", what, f"use {4 * leaf} or more")
-        return seconds
-
-    @field_validator("client_names")
-    @classmethod
-    def _go_with_their_ca(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        file = info.data.get("client_ca_file")
-        if file is not None and bool(file) != bool(names):
-            # A cluster's CA signs certificates of many clients, not only of the API server.
-            given, missing = ("clientCaFile", "clientNames") if file else ("clientNames", "clientCaFile")
-            raise mistake("counterpart-missing", f"tls.{given} requires tls.{missing}", "set both or neither")
-        return names
+    def of(cls, text: str) -> SchedulerHealthSettings:
+        """The health check that a valid text names."""
+        if text.startswith("lease"):
+            namespace, _, lease = text.removeprefix("lease").strip().partition("/")
+            return cls("lease", namespace, lease)
+        return cls("pods" if text == "pods" else "off")
 
 
-class Kubevirt(Section):
-    """The KubeVirt installation."""
+class SchedulerSettings(msgspec.Struct, frozen=True):
+    """A scheduler whose name kubevirt-webhook may set.
 
-    namespace: OptionalNamespace = Field(
-        default="",
-        description="Namespace of KubeVirt, which no webhook matches. Empty: that of the KubeVirt object.",
+    Attributes:
+        name: The profile's name, which is the section's key.
+        guard: Health check: lease NAMESPACE/NAME (its leader election Lease, and pods that it does not try to
+            schedule), pods (only those pods) or off.
+        assume_alive: Set its name also while its health is unknown, for example directly after the start.
+        only_by_webhook: No VM owner chooses this scheduler, so its name counts as set by kubevirt-webhook even if the
+            annotation injected-scheduler is missing, for example in a clone that filters annotations.
+    """
+
+    name: Annotated[str, DERIVED] = ""
+    guard: Annotated[
+        SchedulerHealthSettings,
+        Setting(examples=["pods"], form=GuardText, read=SchedulerHealthSettings.of, is_required=True),
+    ] = SchedulerHealthSettings("off")
+    assume_alive: bool = False
+    only_by_webhook: bool = False
+
+
+class PolicySettings(Protocol):
+    """What every policy's section has."""
+
+    @property
+    def cluster_wide(self) -> bool:
+        """Whether namespaces without the policy's label count as ``enforce``."""
+
+    @property
+    def failure_policy(self) -> FailurePolicy:
+        """The failurePolicy of the entries that may deny requests."""
+
+    def under(self, parameters: Mapping[str, str]) -> Self:
+        """The section with a namespace's parameters, its annotations, worked in."""
+
+
+class SchedulingSettings(msgspec.Struct, frozen=True):
+    """The scheduling policy: sets schedulerName of VMs whose owners set none.
+
+    Attributes:
+        cluster_wide: Also enforce in namespaces without the label kubevirt-webhook.github.io/scheduling.
+        scheduler_name: Scheduler declared under schedulers, for namespaces without the annotation
+            kubevirt-webhook.github.io/scheduler-name. If only one scheduler is declared, it is the default.
+        virtual_machines: Also set schedulerName in VirtualMachines when they are created.
+        virtual_machine_instances: Also set schedulerName in VirtualMachineInstances when they are created.
+        spread: Soft topology spread constraints of launcher pods whose owners set none, for namespaces without the
+            annotation kubevirt-webhook.github.io/spread.
+        spread_virtual_machines: Also set the constraints in VirtualMachines when they are created.
+        spread_virtual_machine_instances: Also set the constraints in VirtualMachineInstances when they are created.
+        schedulers: the only names that may be written, by name.
+        kubevirt_namespace: where KubeVirt runs; empty: wherever a KubeVirt object is.
+    """
+
+    cluster_wide: bool = False
+    scheduler_name: SchedulerName = "kubevirt"
+    virtual_machines: bool = True
+    virtual_machine_instances: bool = False
+    spread: Annotated[str, Setting(form=names.Spread)] = "off"
+    spread_virtual_machines: bool = False
+    spread_virtual_machine_instances: bool = False
+    schedulers: Annotated[Mapping[str, SchedulerSettings], DERIVED] = MappingProxyType({})
+    kubevirt_namespace: Annotated[str, DERIVED] = ""
+
+    @property
+    def looks_at_virtual_machines(self) -> bool:
+        """Whether anything may be written into VMs."""
+        return self.virtual_machines or self.spread_virtual_machines
+
+    @property
+    def looks_at_virtual_machine_instances(self) -> bool:
+        """Whether anything may be written into VMIs."""
+        return self.virtual_machine_instances or self.spread_virtual_machine_instances
+
+    @property
+    def failure_policy(self) -> FailurePolicy:
+        """Always Ignore: the policy denies no requests."""
+        return "Ignore"
+
+    @property
+    def only_by_webhook(self) -> list[str]:
+        """The schedulers that only this server ever chooses, sorted."""
+        return sorted(name for name, declared in self.schedulers.items() if declared.only_by_webhook)
+
+    def under(self, parameters: Mapping[str, str]) -> SchedulingSettings:
+        """The section with the namespace's own choices, whether or not they can be followed."""
+        scheduler_name = parameters.get(names.SCHEDULER_NAME_ANNOTATION) or self.scheduler_name
+        spread = (parameters.get(names.SPREAD_ANNOTATION) or self.spread).strip()
+        if scheduler_name == self.scheduler_name and spread == self.spread:
+            return self
+        return msgspec.structs.replace(self, scheduler_name=scheduler_name, spread=spread)
+
+
+class FidelitySettings(msgspec.Struct, frozen=True):
+    """The fidelity check: it compares running VMs with the result of KubeVirt's rules in kubevirt-webhook.
+
+    Attributes:
+        sample: Number of VMs in a round; 0 disables the check. It requires permission to list and get virtualmachines,
+            and to get virtualmachineinstances and controllerrevisions.
+        every_minutes: Minutes between rounds.
+    """
+
+    sample: Annotated[int, Range(0, 1000), Setting(examples=[20])] = 0
+    every_minutes: Annotated[float, Range(1, 1440), Setting(form=int)] = 10
+
+    @property
+    def every_seconds(self) -> float:
+        """Seconds between the beginnings of two rounds."""
+        return 60.0 * self.every_minutes
+
+
+class InstancetypeSettings(msgspec.Struct, frozen=True):
+    """The instancetypes policy: default instancetypes and preferences, an allow-list, and early denials.
+
+    Attributes:
+        cluster_wide: Also enforce in namespaces without the label kubevirt-webhook.github.io/instancetypes.
+        default_instancetype: Instancetype of VMs and VMIs whose owners set no size, for namespaces without the
+            annotation kubevirt-webhook.github.io/default-instancetype: NAME (cluster-wide) or KIND/NAME. Empty: none.
+        default_preference: Preference of VMs and VMIs whose owners set none, for namespaces without the annotation
+            kubevirt-webhook.github.io/default-preference: NAME (cluster-wide) or KIND/NAME. Empty: none.
+        default_preference_scope: VMs that get the default preference: those whose owners set no size (unsized), or
+            all. For namespaces without the annotation kubevirt-webhook.github.io/default-preference-scope.
+        allowed: Instancetypes that VMs and VMIs may name, for namespaces without the annotation
+            kubevirt-webhook.github.io/allowed-instancetypes: NAME (cluster-wide) or KIND/NAME, with * for any
+            characters. Absent: all.
+        missing: Action for a VM that names an instancetype or preference that does not exist. KubeVirt accepts the VM,
+            and does not start it until they exist.
+        expand: Write the values of instancetype and preference into new VMs and remove both, for namespaces without
+            the annotation kubevirt-webhook.github.io/expand-instancetypes. GitOps tools then report a difference.
+        virtual_machines: Apply the policy to VirtualMachines.
+        virtual_machine_instances: Apply the policy to VirtualMachineInstances without a VirtualMachine.
+        failure_policy: Action for new and changed VMs while kubevirt-webhook is down or cannot determine whether their
+            instancetype is allowed. Ignore: they are allowed; Fail: they are denied.
+    """
+
+    cluster_wide: bool = False
+    default_instancetype: Annotated[Reference, Setting(examples=["u1.medium"])] = ""
+    default_preference: Annotated[Reference, Setting(examples=["fedora"])] = ""
+    default_preference_scope: Annotated[str, Setting(form=Literal["unsized", "all"])] = "unsized"
+    allowed: Annotated[tuple[Pattern, ...] | None, Setting(examples=[["u1.*"]])] = None
+    missing: Literal["warn", "deny"] = "warn"
+    expand: bool = False
+    virtual_machines: bool = True
+    virtual_machine_instances: bool = True
+    parity: FidelitySettings = FidelitySettings()
+    failure_policy: FailurePolicy = "Ignore"
+
+    def under(self, parameters: Mapping[str, str]) -> InstancetypeSettings:
+        """The section with the namespace's own defaults, allow-list and expansion; each replaces the section's."""
+        changed: dict[str, Any] = {}
+        for name, annotation in _INSTANCETYPE_PARAMETERS.items():
+            if annotation in parameters:
+                changed[name] = parameters[annotation].strip()
+        if names.ALLOWED_INSTANCETYPES_ANNOTATION in parameters:
+            listed = parameters[names.ALLOWED_INSTANCETYPES_ANNOTATION].split(",")
+            changed["allowed"] = tuple(pattern for entry in listed if (pattern := entry.strip()))
+        if names.EXPAND_INSTANCETYPES_ANNOTATION in parameters:
+            changed["expand"] = parameters[names.EXPAND_INSTANCETYPES_ANNOTATION].strip() == "true"
+        return msgspec.structs.replace(self, **changed) if changed else self
+
+
+_INSTANCETYPE_PARAMETERS: Final = {
+    "default_instancetype": names.DEFAULT_INSTANCETYPE_ANNOTATION,
+    "default_preference": names.DEFAULT_PREFERENCE_ANNOTATION,
+    "default_preference_scope": names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION,
+}
+
+
+class MigrationSettings(msgspec.Struct, frozen=True):
+    """The migration policy: enforces addedNodeSelector, and denies migrations that cannot meet it.
+
+    Attributes:
+        cluster_wide: Also enforce in namespaces without the label kubevirt-webhook.github.io/migration.
+        collision: Action for a selector that contradicts the VM's own requirements. ignore: KubeVirt drops the added
+            value, and the migration goes to a node that the VM itself permits.
+        no_eligible_node: Action for a migration without an eligible node. Use warn or ignore with an autoscaler.
+        reserved_keys: Action for a selector with keys that KubeVirt itself sets, for example CPU vendors.
+        require_right: Require the verb use on migrationtargets.kubevirt-webhook.github.io in the VM's namespace.
+        via_virtctl: With requireRight: action for migrations by virtctl, whose user KubeVirt does not pass on.
+        max_unfinished: Maximum number of unfinished user migrations in a namespace; 0: no limit.
+        failure_policy: Action for new migrations with addedNodeSelector while kubevirt-webhook is down or cannot
+            determine their nodes. Fail: they are denied; Ignore: they are allowed, and not enforced.
+        kubevirt_namespace: where KubeVirt runs; empty: wherever a KubeVirt object is.
+    """
+
+    cluster_wide: bool = False
+    collision: Literal["deny", "warn", "ignore"] = "deny"
+    no_eligible_node: Literal["deny", "warn", "ignore"] = "deny"
+    reserved_keys: Literal["deny", "allow"] = "deny"
+    require_right: bool = False
+    via_virtctl: Literal["allow", "deny"] = "allow"
+    max_unfinished: Annotated[int, Range(0, 10_000)] = 0
+    failure_policy: FailurePolicy = "Fail"
+    kubevirt_namespace: Annotated[str, DERIVED] = ""
+
+    def under(self, parameters: Mapping[str, str]) -> MigrationSettings:
+        """The section as it is: namespaces have no parameters."""
+        return self
+
+
+Day = Literal["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
+DAYS: Final[tuple[Day, ...]] = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+# Minutes.
+_DAY: Final = 24 * 60
+WEEK: Final = 7 * _DAY
+
+
+def _check_end(end: str, earlier: Mapping[str, Any]) -> str:
+    if end == earlier.get("begin"):
+        what = f"begin and end are equal ({end})"
+        raise SettingError("empty-time", what, "for whole days use 00:00 to 24:00")
+    return end
+
+
+class Blackout(msgspec.Struct, frozen=True):
+    """A time of the week.
+
+    Attributes:
+        days: Days on which it begins. Absent: every day.
+        begin: Begin, as HH:MM.
+        end: End, as HH:MM; on the next day if it is earlier than the begin.
+        time_zone: Time zone: UTC or an offset such as +02:00. Zone names are not supported.
+        spans: begin and end in minutes since Monday 00:00 UTC, the end excluded; 0 <= begin < end <= `WEEK`.
+    """
+
+    days: tuple[Day, ...] = DAYS
+    begin: Annotated[TimeOfDay, Setting(alias="from", examples=["08:00"], is_required=True)] = "00:00"
+    end: Annotated[TimeOfDay, Setting(alias="to", examples=["18:00"], is_required=True), CheckBeside(_check_end)] = (
+        "24:00"
     )
-    version: KubeVirtVersion = Field(
-        default="",
-        description="KubeVirt version whose rules apply, for example 1.8 or v1.8.4. Empty: that in the status of the "
-        "KubeVirt object.",
-        examples=["v1.8.4"],
-    )
+    time_zone: Zone = "UTC"
+    spans: Annotated[tuple[tuple[int, int], ...], DERIVED] = ()
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "spans", tuple(sorted(self._spans())))
+
+    @property
+    def text(self) -> str:
+        """The time, for people."""
+        days = [day for day in DAYS if day in self.days]
+        name = "every day" if len(days) == len(DAYS) else ", ".join(days)
+        return f"{name} from {self.begin} to {self.end} {self.time_zone}"
+
+    def _spans(self) -> Iterator[tuple[int, int]]:
+        begin, end = _minutes(self.begin), _minutes(self.end)
+        lasts = end - begin if end > begin else end - begin + _DAY
+        zone = self.time_zone
+        ahead = 0 if zone == "UTC" else int(f"{zone[0]}1") * _minutes(zone[1:])
+        for day in self.days:
+            start = (DAYS.index(day) * _DAY + begin - ahead) % WEEK
+            yield start, min(start + lasts, WEEK)
+            if start + lasts > WEEK:
+                yield 0, start + lasts - WEEK
 
 
-class Scheduler(Section):
-    """A scheduler whose name kubevirt-webhook may set."""
-
-    guard: GuardText = Field(
-        description="Health check: lease NAMESPACE/NAME (its leader election Lease, and pods that it does not try to "
-        "schedule), pods (only those pods) or off.",
-        examples=["pods"],
-    )
-    assume_alive: bool = Field(
-        default=False,
-        description="Set its name also while its health is unknown, for example directly after the start.",
-    )
-    only_by_webhook: bool = Field(
-        default=False,
-        description="No VM owner chooses this scheduler, so its name counts as set by kubevirt-webhook even if the "
-        "annotation injected-scheduler is missing, for example in a clone that filters annotations.",
-    )
-
-    def snapshot(self, name: str) -> snapshot.SchedulerSettings:
-        """The section as the request path reads it.
-
-        Args:
-            name: the scheduler's profile name, which is the section's key.
-        """
-        if self.guard.startswith("lease"):
-            namespace, _, lease = self.guard.removeprefix("lease").strip().partition("/")
-            guard = snapshot.SchedulerHealthSettings("lease", namespace, lease)
-        else:
-            guard = snapshot.SchedulerHealthSettings("pods" if self.guard == "pods" else "off")
-        return snapshot.SchedulerSettings(name, guard, self.assume_alive, self.only_by_webhook)
+def _minutes(text: str) -> int:
+    hours, _, minutes = text.partition(":")
+    return int(hours) * 60 + int(minutes)
 
 
-class Explain(Section):
-    """Explanations of migrations over HTTP, for tools. Changes take effect at the next start."""
-
-    listen: OptionalAddress = Field(
-        default="",
-        description="HOST:PORT. Empty: off. On 127.0.0.1, [::1] and localhost served without TLS and authentication; "
-        "on other addresses with TLS, to users whose bearer token permits them to get the VMI and list nodes.",
-        examples=["127.0.0.1:8090"],
-    )
+def _check_longest(longest: int, earlier: Mapping[str, Any]) -> int:
+    shortest = earlier.get("cool_down_seconds", 0)
+    if longest < shortest:
+        what = f"{longest} is less than coolDownSeconds ({shortest})"
+        raise SettingError("too-short", what, f"use {shortest} or more")
+    return longest
 
 
-class MetricsModel(Section):
-    """Metrics. Changes take effect at the next start."""
+class EvictionSettings(msgspec.Struct, frozen=True):
+    """The eviction policy: denies evictions by the descheduler that cannot succeed, and limits their rate.
 
-    listen: OptionalAddress = Field(
-        default="",
-        description="HOST:PORT of a separate listener for metrics, which server.opsListen then does not serve. Empty: "
-        "off. On 127.0.0.1, [::1] and localhost served without TLS and authentication; on other addresses with TLS, to "
-        "users whose bearer token permits them to get the path /metrics.",
-        examples=["0.0.0.0:8444"],
-    )
+    Attributes:
+        cluster_wide: Also enforce in namespaces without the label kubevirt-webhook.github.io/eviction.
+        requesters: Values of the annotation requested-by of evictions to evaluate; drains have no such annotation.
+        cool_down_seconds: How long a VM is not evicted after a migration; doubled by each further migration. 0: off.
+        max_cool_down_seconds: Maximum of the doubled time; at least coolDownSeconds.
+        max_per_namespace: Maximum number of unfinished evacuations in a namespace; 0: no limit.
+        max_per_cluster: Maximum number of unfinished evacuations in the cluster; 0: no limit. With a limit, each
+            evaluated eviction lists all migrations of the cluster.
+        blackouts: Times of the week when the descheduler evicts no VM.
+        kubevirt_namespace: where KubeVirt runs; empty: wherever a KubeVirt object is.
+    """
 
+    cluster_wide: bool = False
+    requesters: tuple[Requester, ...] = ("sigs.k8s.io/descheduler",)
+    cool_down_seconds: Annotated[int, Range(0, 86_400)] = 300
+    max_cool_down_seconds: Annotated[int, Range(0, 604800), CheckBeside(_check_longest)] = 3600
+    max_per_namespace: Annotated[int, Range(0, 10_000)] = 0
+    max_per_cluster: Annotated[int, Range(0, 10_000)] = 0
+    blackouts: tuple[Blackout, ...] = ()
+    kubevirt_namespace: Annotated[str, DERIVED] = ""
 
-class PageModel(Section):
-    """The page for admins: decisions, health and placement. Changes take effect at the next start."""
+    @property
+    def failure_policy(self) -> FailurePolicy:
+        """Evictions that cannot be evaluated are allowed."""
+        return "Ignore"
 
-    listen: OptionalAddress = Field(
-        default="",
-        description="HOST:PORT. Empty: off. On 127.0.0.1, [::1] and localhost served without TLS and authentication, "
-        "for kubectl port-forward; on other addresses with TLS, to users whose bearer token permits them to get the "
-        "path /page.",
-        examples=["127.0.0.1:8091"],
-    )
-
-
-class RegistryModel(Section):
-    """A registry that may be contacted."""
-
-    ca_file: OptionalPath = Field(
-        default="", description="PEM file of the CA of the registry's certificate. Empty: the CAs of the system."
-    )
-    plain_http: bool = Field(default=False, description="Contact the registry without TLS.")
-    addresses: Annotated[tuple[NetworkText, ...], Field(strict=False)] = Field(
-        default=(),
-        description="Networks in which the registry may be. Public addresses are always allowed, except those of the "
-        "cluster's own nodes and pods; all others only if they are listed here.",
-        examples=["10.20.0.0/16"],
-    )
-    token_hosts: Annotated[tuple[RegistryName, ...], Field(strict=False)] = Field(
-        default=(),
-        description="Hosts of the registry's token server, if it is another host. They get the credentials of pull "
-        "secrets.",
-        examples=["auth.example.com"],
-    )
-    redirect_hosts: Annotated[tuple[RegistryName, ...], Field(strict=False)] = Field(
-        default=(), description="Other hosts to which the registry may redirect. They get no credentials."
-    )
-
-    def snapshot(self) -> snapshot.RegistrySettings:
-        """The section as the server reads it."""
-        networks = tuple(ipaddress.ip_network(text) for text in self.addresses)
-        return snapshot.RegistrySettings(**self.fields(snapshot.RegistrySettings) | {"addresses": networks})
+    def under(self, parameters: Mapping[str, str]) -> EvictionSettings:
+        """The section as it is: namespaces have no parameters."""
+        return self
 
 
-class LayersModel(Section):
-    """The scheduler extender for image layers. Changes take effect at the next start."""
+class ExplainSettings(msgspec.Struct, frozen=True):
+    """Explanations of migrations over HTTP, for tools. Changes take effect at the next start.
 
-    listen: OptionalAddress = Field(
-        default="",
-        description="HOST:PORT for kube-scheduler. Empty: off. On 127.0.0.1, [::1] and localhost served without TLS; "
-        "on other addresses with TLS, to clients with a certificate of clientCaFile and clientNames.",
-        examples=["127.0.0.1:8446"],
-    )
-    client_ca_file: OptionalPath = Field(
-        default="", description="PEM file of the CA of kube-scheduler's client certificate."
-    )
-    client_names: Annotated[tuple[str, ...], Field(strict=False)] = Field(
-        default=(), description="Accepted common names of kube-scheduler's client certificate."
-    )
-    schedulers: Annotated[tuple[SchedulerName, ...], Field(strict=False)] = Field(
-        default=("kubevirt",),
-        description="Schedulers whose pods are scored; kube-scheduler calls its extenders for the pods of all its "
-        "profiles.",
-    )
-    registries: dict[RegistryName, RegistryModel] = Field(
-        default={},
-        description="The registries, by name, from which manifests are read. No other registry is contacted. Docker "
-        "Hub is docker.io.",
-    )
-    pull_secrets: Switch = Field(
-        default="off",
-        description="Read the pull secrets that pods name, to read manifests of private images. It requires permission "
-        "to get these Secrets.",
-    )
-    cache_directory: OptionalPath = Field(
-        default="",
-        description="Existing directory in which manifests are kept, for example on an emptyDir volume. Empty: they "
-        "are kept in memory only.",
-    )
-    cache_bytes: int = Field(
-        default=67_108_864, ge=1_048_576, le=10_737_418_240, description="Maximum size of the directory in bytes."
-    )
+    Attributes:
+        listen: HOST:PORT. Empty: off. On 127.0.0.1, [::1] and localhost served without TLS and authentication; on
+            other addresses with TLS, to users whose bearer token permits them to get the VMI and list nodes.
+    """
 
-    @field_validator("client_names")
-    @classmethod
-    def _verifies_its_clients(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        listen, file = info.data.get("listen"), info.data.get("client_ca_file")
-        if listen is None or file is None:
-            return names
-        if bool(file) != bool(names):
-            given, missing = ("clientCaFile", "clientNames") if file else ("clientNames", "clientCaFile")
-            raise mistake("counterpart-missing", f"layers.{given} requires layers.{missing}", "set both or neither")
-        if listen and not is_loopback(listen) and not names:
-            what = f"{listen} is not a loopback address, so clients must have a certificate"
-            raise mistake("clients-unverified", what, "set layers.clientCaFile and layers.clientNames")
-        return names
-
-    def snapshot(self) -> snapshot.LayersSettings:
-        """The section as the server reads it."""
-        registries = {name: registry.snapshot() for name, registry in self.registries.items()}
-        changed = {"registries": registries, "pull_secrets": self.pull_secrets == "on"}
-        return snapshot.LayersSettings(**self.fields(snapshot.LayersSettings) | changed)
+    listen: Annotated[OptionalAddress, Setting(examples=["127.0.0.1:8090"])] = ""
 
 
-class Service(Section):
-    """The Service that the API server calls."""
+class MetricsSettings(msgspec.Struct, frozen=True):
+    """Metrics. Changes take effect at the next start.
 
-    namespace: Namespace = Field(
-        default="kubevirt-webhook",
-        description="Namespace of the Service and of kubevirt-webhook, which no webhook matches.",
-    )
-    name: ServiceName = Field(default="kubevirt-webhook", description="Name of the Service.")
-    port: int = Field(default=443, ge=1, le=65535, description="Port of the Service.")
+    Attributes:
+        listen: HOST:PORT of a separate listener for metrics, which server.opsListen then does not serve. Empty: off.
+            On 127.0.0.1, [::1] and localhost served without TLS and authentication; on other addresses with TLS, to
+            users whose bearer token permits them to get the path /metrics.
+    """
+
+    listen: Annotated[OptionalAddress, Setting(examples=["0.0.0.0:8444"])] = ""
 
 
-class MatchExpression(Section):
-    """A requirement on a namespace's labels."""
+class PageSettings(msgspec.Struct, frozen=True):
+    """The page for admins: decisions, health and placement. Changes take effect at the next start.
 
-    key: LabelKey = Field(description="Label key.", examples=["kubernetes.io/metadata.name"])
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
-        description="Relation of the label to the values.", examples=["NotIn"]
-    )
-    values: Annotated[tuple[LabelValue, ...], Field(strict=False)] = Field(
-        default=(), description="At least one value for In and NotIn, none for Exists and DoesNotExist."
-    )
+    Attributes:
+        listen: HOST:PORT. Empty: off. On 127.0.0.1, [::1] and localhost served without TLS and authentication, for
+            kubectl port-forward; on other addresses with TLS, to users whose bearer token permits them to get the path
+            /page.
+    """
 
-    @field_validator("values")
-    @classmethod
-    def _check_operator(cls, values: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        operator = info.data.get("operator")
-        if operator in ("In", "NotIn") and not values:
-            raise mistake("values-missing", f"{operator} requires values", "add values, or use Exists or DoesNotExist")
-        if operator in ("Exists", "DoesNotExist") and values:
-            raise mistake("values-excluded", f"{operator} excludes values", "remove them, or use In or NotIn")
-        return values
+    listen: Annotated[OptionalAddress, Setting(examples=["127.0.0.1:8091"])] = ""
 
-    def snapshot(self) -> Mapping[str, Any]:
+
+class RegistrySettings(msgspec.Struct, frozen=True):
+    """A registry that may be contacted.
+
+    Attributes:
+        ca_file: PEM file of the CA of the registry's certificate. Empty: the CAs of the system.
+        plain_http: Contact the registry without TLS.
+        addresses: Networks in which the registry may be. Public addresses are always allowed, except those of the
+            cluster's own nodes and pods; all others only if they are listed here.
+        token_hosts: Hosts of the registry's token server, if it is another host. They get the credentials of pull
+            secrets.
+        redirect_hosts: Other hosts to which the registry may redirect. They get no credentials.
+    """
+
+    ca_file: OptionalPath = ""
+    plain_http: bool = False
+    addresses: Annotated[
+        tuple[Network, ...],
+        Setting(
+            examples=["10.20.0.0/16"],
+            form=tuple[NetworkText, ...],
+            read=lambda texts: tuple(map(ipaddress.ip_network, texts)),
+        ),
+    ] = ()
+    token_hosts: Annotated[tuple[RegistryName, ...], Setting(examples=["auth.example.com"])] = ()
+    redirect_hosts: tuple[RegistryName, ...] = ()
+
+
+def _check_clients(client_names: tuple[str, ...], earlier: Mapping[str, Any]) -> tuple[str, ...]:
+    listen = earlier.get("listen")
+    if listen and earlier.get("client_ca_file") is not None and not is_loopback(listen) and not client_names:
+        what = f"{listen} is not a loopback address, so clients must have a certificate"
+        raise SettingError("clients-unverified", what, "set layers.clientCaFile and layers.clientNames")
+    return client_names
+
+
+class LayersSettings(msgspec.Struct, frozen=True):
+    """The scheduler extender for image layers. Changes take effect at the next start.
+
+    Attributes:
+        listen: HOST:PORT for kube-scheduler. Empty: off. On 127.0.0.1, [::1] and localhost served without TLS; on
+            other addresses with TLS, to clients with a certificate of clientCaFile and clientNames.
+        client_ca_file: PEM file of the CA of kube-scheduler's client certificate.
+        client_names: Accepted common names of kube-scheduler's client certificate.
+        schedulers: Schedulers whose pods are scored; kube-scheduler calls its extenders for the pods of all its
+            profiles.
+        registries: The registries, by name, from which manifests are read. No other registry is contacted. Docker Hub
+            is docker.io.
+        pull_secrets: Read the pull secrets that pods name, to read manifests of private images. It requires permission
+            to get these Secrets.
+        cache_directory: Existing directory in which manifests are kept, for example on an emptyDir volume. Empty: they
+            are kept in memory only.
+        cache_bytes: Maximum size of the directory in bytes.
+    """
+
+    listen: Annotated[OptionalAddress, Setting(examples=["127.0.0.1:8446"])] = ""
+    client_ca_file: OptionalPath = ""
+    client_names: Annotated[
+        tuple[str, ...], _needs("layers", "client_ca_file", "clientNames", "clientCaFile"), CheckBeside(_check_clients)
+    ] = ()
+    schedulers: tuple[SchedulerName, ...] = ("kubevirt",)
+    registries: Annotated[Mapping[RegistryName, RegistrySettings], Setting(default={})] = MappingProxyType({})
+    pull_secrets: Annotated[bool, SWITCH] = False
+    cache_directory: OptionalPath = ""
+    cache_bytes: Annotated[int, Range(1_048_576, 10_737_418_240)] = 67_108_864
+
+
+class ServiceSettings(msgspec.Struct, frozen=True):
+    """The Service that the API server calls.
+
+    Attributes:
+        namespace: Namespace of the Service and of kubevirt-webhook, which no webhook matches.
+        name: Name of the Service.
+        port: Port of the Service.
+    """
+
+    namespace: Namespace = "kubevirt-webhook"
+    name: ServiceName = "kubevirt-webhook"
+    port: Annotated[int, Range(1, 65_535)] = 443
+
+
+def _check_values(values: tuple[str, ...], earlier: Mapping[str, Any]) -> tuple[str, ...]:
+    operator = earlier.get("operator")
+    if operator in ("In", "NotIn") and not values:
+        what = f"{operator} requires values"
+        raise SettingError("values-missing", what, "add values, or use Exists or DoesNotExist")
+    if operator in ("Exists", "DoesNotExist") and values:
+        raise SettingError("values-excluded", f"{operator} excludes values", "remove them, or use In or NotIn")
+    return values
+
+
+class MatchExpression(msgspec.Struct, frozen=True):
+    """A requirement on a namespace's labels.
+
+    Attributes:
+        key: Label key.
+        operator: Relation of the label to the values.
+        values: At least one value for In and NotIn, none for Exists and DoesNotExist.
+    """
+
+    key: Annotated[LabelKey, Setting(examples=["kubernetes.io/metadata.name"], is_required=True)]
+    operator: Annotated[Literal["In", "NotIn", "Exists", "DoesNotExist"], Setting(examples=["NotIn"], is_required=True)]
+    values: Annotated[tuple[LabelValue, ...], CheckBeside(_check_values)] = ()
+
+    def manifest(self) -> dict[str, Any]:
         """The expression as a webhook configuration has it."""
         base = {"key": self.key, "operator": self.operator}
         return {**base, "values": list(self.values)} if self.values else base
 
 
-class NamespaceSelector(Section):
-    """Namespaces that webhooks match at all, in addition to the policies' labels."""
+class NamespaceSelector(msgspec.Struct, frozen=True):
+    """Namespaces that webhooks match at all, in addition to the policies' labels.
 
-    match_expressions: Annotated[tuple[MatchExpression, ...], Field(strict=False)] = Field(
-        default=(), description="Requirements on namespaces' labels; all must be met."
-    )
+    Attributes:
+        match_expressions: Requirements on namespaces' labels; all must be met.
+    """
 
-
-class Webhooks(Section):
-    """The webhook configurations that are installed."""
-
-    service: Service = Field(default=Service(), description=Service.__doc__)
-    timeout_seconds: int = Field(
-        default=3,
-        ge=1,
-        le=3,
-        description="How long the API server waits for an answer; it can delay every request by that long.",
-    )
-    namespace_selector: NamespaceSelector = Field(default=NamespaceSelector(), description=NamespaceSelector.__doc__)
+    match_expressions: tuple[MatchExpression, ...] = ()
 
 
-class Audit(Section):
-    """Audit lines: one for every decision. Changes take effect at the next start."""
+class WebhookSettings(msgspec.Struct, frozen=True):
+    """The webhook configurations that are installed.
 
-    output: Output = Field(
-        default=STDOUT,
-        description="Destination: stdout, or the absolute path of a file in an existing directory. Only one process "
-        "may write to a file.",
-        examples=["/var/log/kubevirt-webhook/audit.jsonl"],
-    )
-    max_bytes: int = Field(
-        default=104_857_600,
-        ge=1_048_576,
-        le=10_737_418_240,
-        description="Maximum size of the file in bytes; a full file is renamed to FILE.1, and a new one is started.",
-    )
-    keep: int = Field(default=5, ge=1, le=100, description="Number of renamed files to keep.")
+    Attributes:
+        timeout_seconds: How long the API server waits for an answer; it can delay every request by that long.
+        namespace_selector: Namespaces that webhooks match at all, in addition to the policies' labels.
+    """
 
-    def snapshot(self) -> snapshot.AuditSettings:
-        """The section as the server reads it."""
-        output = "" if self.output == STDOUT else self.output
-        return snapshot.AuditSettings(**self.fields(snapshot.AuditSettings) | {"output": output})
+    service: ServiceSettings = ServiceSettings()
+    timeout_seconds: Annotated[int, Range(1, 3)] = 3
+    namespace_selector: Annotated[
+        tuple[Mapping[str, Any], ...],
+        Setting(
+            form=NamespaceSelector,
+            read=lambda selector: tuple(each.manifest() for each in selector.match_expressions),
+            default=NamespaceSelector(),
+        ),
+    ] = ()
 
 
-class Drift(Section):
-    """The background scan: it looks for objects that differ from what enforce makes of them."""
+class AuditSettings(msgspec.Struct, frozen=True):
+    """Audit lines: one for every decision. Changes take effect at the next start.
 
-    every_minutes: int = Field(
-        default=0,
-        ge=0,
-        le=1440,
-        description="Minutes between scans, the first one at the start; 0 disables the scan. It requires permission to "
-        "list pods, virtualmachines and virtualmachineinstances.",
-        examples=[30],
-    )
-    policy_reports: bool = Field(
-        default=True,
-        description="Also write the results as PolicyReports, if the cluster serves that kind (wgpolicyk8s.io). It "
-        "requires permission to list, create, patch and delete policyreports.",
-    )
+    Attributes:
+        output: Destination: stdout, or the absolute path of a file in an existing directory. Only one process may
+            write to a file.
+        max_bytes: Maximum size of the file in bytes; a full file is renamed to FILE.1, and a new one is started.
+        keep: Number of renamed files to keep.
+    """
 
-    def snapshot(self) -> snapshot.DriftSettings:
-        """The section as the request path reads it."""
-        return snapshot.DriftSettings(every_seconds=60.0 * self.every_minutes, policy_reports=self.policy_reports)
+    output: Annotated[Output, Setting(examples=["/var/log/kubevirt-webhook/audit.jsonl"])] = STDOUT
+    max_bytes: Annotated[int, Range(1_048_576, 10_737_418_240)] = 104_857_600
+    keep: Annotated[int, Range(1, 100)] = 5
 
 
-Listening = TypeVar("Listening", Explain, MetricsModel, PageModel, LayersModel)
+class DriftSettings(msgspec.Struct, frozen=True):
+    """The background scan: it looks for objects that differ from what enforce makes of them.
+
+    Attributes:
+        every_minutes: Minutes between scans, the first one at the start; 0 disables the scan. It requires permission
+            to list pods, virtualmachines and virtualmachineinstances.
+        policy_reports: Also write the results as PolicyReports, if the cluster serves that kind (wgpolicyk8s.io). It
+            requires permission to list, create, patch and delete policyreports.
+    """
+
+    every_minutes: Annotated[float, Range(0, 1440), Setting(form=int, examples=[30])] = 0
+    policy_reports: bool = True
+
+    @property
+    def every_seconds(self) -> float:
+        """Seconds between the beginnings of two scans; 0: there is none."""
+        return 60.0 * self.every_minutes
 
 
-class SettingsModel(Section):
-    """The settings of kubevirt-webhook."""
+def _check_scheduler(scheduling: Any, earlier: Mapping[str, Any]) -> Any:
+    """The section, as validation has it, with the only declared scheduler where it names none."""
+    declared, is_named = earlier.get("schedulers"), "scheduler_name" in scheduling.model_fields_set
+    if declared and len(declared) == 1 and not is_named:
+        return scheduling.model_copy(update={"scheduler_name": next(iter(declared))})
+    # Topology spread constraints do not require a declared scheduler.
+    if declared is not None and (declared or is_named) and scheduling.scheduler_name not in declared:
+        fix = f"declare it, or use {' or '.join(sorted(declared))}" if declared else "declare it"
+        what = f"{quote(scheduling.scheduler_name)} is not declared under schedulers"
+        raise SettingError("undeclared", what, fix, "schedulerName")
+    return scheduling
 
-    server: Server = Field(default=Server(), description=Server.__doc__)
-    tls: Tls = Field(default=Tls(), description=Tls.__doc__)
-    kubevirt: Kubevirt = Field(default=Kubevirt(), description=Kubevirt.__doc__)
-    excluded_namespaces: Annotated[tuple[Namespace, ...], Field(strict=False)] = Field(
-        default=("kube-system", "kube-public", "kube-node-lease"),
-        description="Namespaces that no webhook matches, in addition to kube-system and those of KubeVirt and "
-        "kubevirt-webhook.",
-    )
-    schedulers: dict[DeclaredName, Scheduler] = Field(
-        default={"kubevirt": Scheduler(guard="lease kubevirt-scheduler/kubevirt-scheduler")},
-        description="The schedulers, by name, whose names kubevirt-webhook may set.",
-        json_schema_extra={"additionalProperties": False},
-    )
-    scheduling: SchedulingModel = Field(default=SchedulingModel(), description=SchedulingModel.__doc__)
-    instancetypes: InstancetypesModel = Field(default=InstancetypesModel(), description=InstancetypesModel.__doc__)
-    migration: MigrationModel = Field(default=MigrationModel(), description=MigrationModel.__doc__)
-    eviction: EvictionModel = Field(default=EvictionModel(), description=EvictionModel.__doc__)
-    explain: Explain = Field(default=Explain(), description=Explain.__doc__)
-    metrics: MetricsModel = Field(default=MetricsModel(), description=MetricsModel.__doc__)
-    page: PageModel = Field(default=PageModel(), description=PageModel.__doc__)
-    layers: LayersModel = Field(default=LayersModel(), description=LayersModel.__doc__)
-    webhooks: Webhooks = Field(default=Webhooks(), description=Webhooks.__doc__)
-    audit: Audit = Field(default=Audit(), description=Audit.__doc__)
-    events: Switch = Field(
-        default="off",
-        description="Write Kubernetes Events about denials and warnings. It requires permission to create and patch "
-        "events in events.k8s.io, and sideEffects NoneOnDryRun in the webhook configurations.",
-    )
-    traces: Switch = Field(
-        default="off",
-        description="Send a span for every review with OTLP, as the environment variables of OpenTelemetry say. It "
-        "requires the extra otel: pip install kubevirt-webhook[otel]. Changes take effect at the next start.",
-    )
-    unenforced: Drift = Field(default=Drift(), description=Drift.__doc__)
 
-    @field_validator("explain", "metrics", "page", "layers")
-    @classmethod
-    def _listens_alone(cls, section: Listening, info: ValidationInfo) -> Listening:
-        server = info.data.get("server")
-        if server and section.listen and not section.listen.endswith(":0"):
-            places = {"server.listen": server.listen, "server.opsListen": server.ops_listen}
-            # Those that were validated before this one.
-            others = ((name, info.data.get(name)) for name in ("explain", "metrics", "page"))
-            places |= {f"{name}.listen": other.listen for name, other in others if other is not None}
-            for name, taken in places.items():
-                if section.listen == taken:
-                    raise mistake("address-in-use", f"{taken} is the value of {name}", "use another port", "listen")
-        return section
+def _check_listener(section: Any, earlier: Mapping[str, Any]) -> Any:
+    """The section, if it listens where no earlier one does."""
+    server = earlier.get("server")
+    if server and section.listen and not section.listen.endswith(":0"):
+        places = {"server.listen": server.listen, "server.opsListen": server.ops_listen}
+        others = ((name, earlier.get(name)) for name in ("explain", "metrics", "page"))
+        places |= {f"{name}.listen": other.listen for name, other in others if other is not None}
+        for name, taken in places.items():
+            if section.listen == taken:
+                raise SettingError("address-in-use", f"{taken} is the value of {name}", "use another port", "listen")
+    return section
 
-    @field_validator("scheduling")
-    @classmethod
-    def _names_a_declared_scheduler(cls, scheduling: SchedulingModel, info: ValidationInfo) -> SchedulingModel:
-        declared = info.data.get("schedulers")
-        if declared and len(declared) == 1 and "scheduler_name" not in scheduling.model_fields_set:
-            return scheduling.model_copy(update={"scheduler_name": next(iter(declared))})
-        if not declared and "scheduler_name" not in scheduling.model_fields_set:
-            # Topology spread constraints do not require a declared scheduler.
-            return scheduling
-        if declared is not None and scheduling.scheduler_name not in declared:
-            fix = f"declare it, or use {' or '.join(sorted(declared))}" if declared else "declare it"
-            what = f"{quote(scheduling.scheduler_name)} is not declared under schedulers"
-            raise mistake("undeclared", what, fix, "schedulerName")
-        return scheduling
 
-    def snapshot(self, digest: str) -> snapshot.Settings:
-        """The settings as the request path reads them.
+class Settings(msgspec.Struct, frozen=True):
+    """The settings of kubevirt-webhook.
 
-        Args:
-            digest: the digest of the settings file; see `snapshot.Settings`.
-        """
-        service = self.webhooks.service
-        kubevirt = self.kubevirt.namespace or "kubevirt"
-        return snapshot.Settings(
-            server=snapshot.ServerSettings(
-                **self.server.fields(snapshot.ServerSettings),
-                **self.tls.fields(snapshot.ServerSettings),
-                tls_mode=self.tls.mode,
-                ca_secret=self.tls.secret_name,
-                leaf_seconds=self.tls.leaf_expiration_seconds,
-                ca_seconds=self.tls.ca_expiration_seconds,
-                explain_listen=self.explain.listen,
-                metrics_listen=self.metrics.listen,
-                page_listen=self.page.listen,
-                audit=self.audit.snapshot(),
-                layers=self.layers.snapshot(),
-                traces=self.traces == "on",
-            ),
-            webhooks=snapshot.WebhookSettings(
-                service_namespace=service.namespace,
-                service_name=service.name,
-                service_port=service.port,
-                timeout_seconds=self.webhooks.timeout_seconds,
-                namespace_selector=tuple(
-                    expression.snapshot() for expression in self.webhooks.namespace_selector.match_expressions
-                ),
-            ),
-            scheduling=snapshot.SchedulingSettings(
-                **self.scheduling.fields(snapshot.SchedulingSettings),
-                schedulers={name: scheduler.snapshot(name) for name, scheduler in self.schedulers.items()},
-                kubevirt_namespace=self.kubevirt.namespace,
-            ),
-            instancetypes=self.instancetypes.snapshot(),
-            migration=snapshot.MigrationSettings(
-                **self.migration.fields(snapshot.MigrationSettings), kubevirt_namespace=self.kubevirt.namespace
-            ),
-            eviction=self.eviction.snapshot(self.kubevirt.namespace),
-            excluded_namespaces=frozenset({"kube-system", *self.excluded_namespaces, service.namespace, kubevirt}),
+    Attributes:
+        excluded_namespaces: Namespaces that no webhook matches, in addition to kube-system and those of KubeVirt and
+            kubevirt-webhook.
+        schedulers: The schedulers, by name, whose names kubevirt-webhook may set.
+        events: Write Kubernetes Events about denials and warnings. It requires permission to create and patch events
+            in events.k8s.io, and sideEffects NoneOnDryRun in the webhook configurations.
+        traces: Send a span for every review with OTLP, as the environment variables of OpenTelemetry say. It requires
+            the extra otel: pip install kubevirt-webhook[otel]. Changes take effect at the next start.
+        digest: SHA-256 of the file's bytes, hexadecimal; ``default`` where there is no file.
+    """
+
+    server: ServerSettings = ServerSettings()
+    tls: TlsSettings = TlsSettings()
+    kubevirt: KubeVirtSettings = KubeVirtSettings()
+    excluded_namespaces: Annotated[
+        frozenset[str],
+        Setting(form=tuple[Namespace, ...], read=frozenset, default=("kube-system", "kube-public", "kube-node-lease")),
+    ] = frozenset()
+    schedulers: Annotated[
+        Mapping[DeclaredName, SchedulerSettings],
+        Setting(
+            default={
+                "kubevirt": {
+                    "guard": "lease kubevirt-scheduler/kubevirt-scheduler",
+                    "assumeAlive": False,
+                    "onlyByWebhook": False,
+                }
+            },
+            schema={"additionalProperties": False},
+        ),
+    ] = MappingProxyType({})
+    scheduling: Annotated[SchedulingSettings, CheckBeside(_check_scheduler)] = SchedulingSettings()
+    instancetypes: InstancetypeSettings = InstancetypeSettings()
+    migration: MigrationSettings = MigrationSettings()
+    eviction: EvictionSettings = EvictionSettings()
+    explain: Annotated[ExplainSettings, CheckBeside(_check_listener)] = ExplainSettings()
+    metrics: Annotated[MetricsSettings, CheckBeside(_check_listener)] = MetricsSettings()
+    page: Annotated[PageSettings, CheckBeside(_check_listener)] = PageSettings()
+    layers: Annotated[LayersSettings, CheckBeside(_check_listener)] = LayersSettings()
+    webhooks: WebhookSettings = WebhookSettings()
+    audit: AuditSettings = AuditSettings()
+    events: Annotated[bool, SWITCH] = False
+    traces: Annotated[bool, SWITCH] = False
+    unenforced: DriftSettings = DriftSettings()
+    digest: Annotated[str, DERIVED] = ""
+
+    def completed(self, digest: str) -> Settings:
+        """The settings of a file, with what its sections take from each other."""
+        schedulers = {name: msgspec.structs.replace(each, name=name) for name, each in self.schedulers.items()}
+        place = {"kubevirt_namespace": self.kubevirt.namespace}
+        excluded = {"kube-system", self.webhooks.service.namespace, self.kubevirt.namespace or "kubevirt"}
+        return msgspec.structs.replace(
+            self,
+            schedulers=schedulers,
+            scheduling=msgspec.structs.replace(self.scheduling, schedulers=schedulers, **place),
+            migration=msgspec.structs.replace(self.migration, **place),
+            eviction=msgspec.structs.replace(self.eviction, **place),
+            excluded_namespaces=self.excluded_namespaces | excluded,
             digest=digest,
-            events=self.events == "on",
-            kubevirt_version=self.kubevirt.version,
-            unenforced=self.unenforced.snapshot(),
         )
+
+    def with_kubevirt_version(self, version: str) -> Settings:
+        """The settings with another KubeVirt version."""
+        return msgspec.structs.replace(self, kubevirt=msgspec.structs.replace(self.kubevirt, version=version))
+
+    def policy(self, policy: Policy) -> PolicySettings:
+        """The section of a policy.
+
+        Raises:
+            KeyError: the policy has no section.
+        """
+        sections: dict[str, PolicySettings] = {
+            names.SCHEDULING: self.scheduling,
+            names.INSTANCETYPES: self.instancetypes,
+            names.MIGRATION: self.migration,
+            names.EVICTION: self.eviction,
+        }
+        return sections[policy]

@@ -11,7 +11,7 @@ from webhook.cluster.scheduler_health import HealthEvidence, Waiting
 from webhook.errors import Unavailable
 from webhook.k8s.pods import PendingPod
 from webhook.k8s.views import Lease, LeaseSpec
-from webhook.settings.snapshot import SchedulerHealthSettings as GuardSettings
+from webhook.settings.model import SchedulerHealthSettings as GuardSettings
 
 LEASE = GuardSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")
 PODS_ONLY = GuardSettings("pods")

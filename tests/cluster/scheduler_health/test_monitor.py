@@ -19,7 +19,7 @@ from webhook.k8s.client.resources import LEASES, PENDING_PODS
 from webhook.k8s.client.transport import connect
 from webhook.k8s.pods import PendingPod
 from webhook.kubevirt.resources import ACTIVE_VMIS
-from webhook.settings.snapshot import SchedulerHealthSettings as GuardSettings
+from webhook.settings.model import SchedulerHealthSettings as GuardSettings
 
 FORBIDDEN = "403: list pods"
 

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from webhook.images.manifests import MANIFEST_TYPES, ImageReference, digest_of
 from webhook.images.registry.client import RegistryClient
-from webhook.settings.snapshot import RegistrySettings
+from webhook.settings.model import RegistrySettings
 
 LOOPBACK = ipaddress.ip_network("127.0.0.0/8")
 REPOSITORY = "disks/fedora"

@@ -24,7 +24,7 @@ from tests.images.registry.fake_registry import LOOPBACK, FakeRegistry, client_o
 from webhook.images.manifests import MAX_BYTES, ImageReference, digest_of
 from webhook.images.registry.client import MAX_REDIRECTS, Challenge, RegistryClient, parse_challenges
 from webhook.images.registry.credentials import RegistryCredentials
-from webhook.settings.snapshot import RegistrySettings
+from webhook.settings.model import RegistrySettings
 
 REALM = "https://auth.example/token"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,9 +16,7 @@ from webhook.admission.decision import Reason
 from webhook.admission.reasons import eviction as reasons
 from webhook.placement.machines import Migration, MigrationState, MigrationStatus
 from webhook.policies.eviction.pods import blackout, cool_down, too_many
-from webhook.settings.policies import DAYS
-from webhook.settings.policies import BlackoutModel as Written
-from webhook.settings.snapshot import EvictionSettings
+from webhook.settings.model import DAYS, Blackout, Day, EvictionSettings
 
 SETTINGS = EvictionSettings(cool_down_seconds=300, max_cool_down_seconds=3600)
 MINUTES = st.integers(0, 24 * 60 - 1)
@@ -27,10 +26,6 @@ def clock(minutes: int) -> str:
     return f"{minutes // 60:02}:{minutes % 60:02}"
 
 
-def written(**fields: object) -> Written:
-    return Written.model_validate(fields)
-
-
 @given(
     days=st.sets(st.sampled_from(DAYS), min_size=1),
     begin=MINUTES,
@@ -38,11 +33,11 @@ def written(**fields: object) -> Written:
     offset=st.integers(-14 * 60, 14 * 60),
     now=st.integers(1_700_000_000, 1_900_000_000),
 )
-def test_blackouts_are_those_of_a_calendar(days: set[str], begin: int, end: int, offset: int, now: int) -> None:
+def test_blackouts_are_those_of_a_calendar(days: set[Day], begin: int, end: int, offset: int, now: int) -> None:
     if begin == end:
         return
     zone = f"{'-' if offset < 0 else '+'}{clock(abs(offset))}"
-    made = written(days=list(days), **{"from": clock(begin), "to": clock(end), "timeZone": zone}).snapshot()
+    made = Blackout(days=tuple(days), begin=clock(begin), end=clock(end), time_zone=zone)
 
     local = datetime.fromtimestamp(now, timezone(timedelta(minutes=offset)))
     lasts = timedelta(minutes=end - begin if end > begin else end - begin + 24 * 60)
@@ -57,16 +52,16 @@ def test_blackouts_are_those_of_a_calendar(days: set[str], begin: int, end: int,
 @pytest.mark.parametrize(
     "fields",
     [
-        {"from": "08:00", "to": "18:00"},
-        {"from": "22:00", "to": "12:01", "days": ["Sat", "Fri"]},
-        {"from": "00:00", "to": "24:00", "timeZone": "-11:00", "days": ["Sat"]},
+        {"begin": "08:00", "end": "18:00"},
+        {"begin": "22:00", "end": "12:01", "days": ("Sat", "Fri")},
+        {"begin": "00:00", "end": "24:00", "time_zone": "-11:00", "days": ("Sat",)},
     ],
     ids=["every day", "two days", "time zone"],
 )
-def test_a_blackout_is_told_as_it_was_written(fields: dict[str, object], golden: Callable[[str], None]) -> None:
-    other = written(**{"from": "00:00", "to": "00:01"}).snapshot()
+def test_a_blackout_is_told_as_it_was_written(fields: dict[str, Any], golden: Callable[[str], None]) -> None:
+    other = Blackout(begin="00:00", end="00:01")
 
-    found = blackout([other, written(**fields).snapshot()], NOW)
+    found = blackout([other, Blackout(**fields)], NOW)
 
     assert found
     golden(found.text)
@@ -74,7 +69,7 @@ def test_a_blackout_is_told_as_it_was_written(fields: dict[str, object], golden:
 
 
 def test_a_blackout_holds_from_its_first_minute_to_before_its_last() -> None:
-    ends, begins = (written(**{"from": at, "to": to}).snapshot() for at, to in (("11:00", "12:00"), ("12:00", "13:00")))
+    ends, begins = (Blackout(begin=at, end=to) for at, to in (("11:00", "12:00"), ("12:00", "13:00")))
 
     assert blackout([ends], NOW) is None
     assert blackout([ends], NOW - 0.1)

@@ -36,9 +36,9 @@ from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, UNFINISHED, VMIS
 from webhook.placement.requirements import Allocatable, Origin, Uncordoned
 from webhook.policies.common import migration_targets
 from webhook.policies.eviction import pods
-from webhook.settings.snapshot import WEEK, Blackout
+from webhook.settings.model import Blackout
 
-ALWAYS = (Blackout("every day from 00:00 to 24:00 UTC", ((0, WEEK),)),)
+ALWAYS = (Blackout(),)
 THE_POD, THE_VMI = ObjectKey(LAUNCHER_PODS, "demo", POD), ObjectKey(VMIS, "demo", "web01")
 CORDONED = [node(f"node-{name}", "a", cordoned=True) for name in ("a1", "a2", "a3")]
 # Everything that could lead to a denial does.

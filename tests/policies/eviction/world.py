@@ -17,7 +17,7 @@ from webhook.facts import Facts, Key, KubeVirtKey, ListKey, ObjectKey
 from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, LauncherPod, Migration
 from webhook.review.endpoints import BY_PATH
-from webhook.settings.snapshot import EvictionSettings
+from webhook.settings.model import EvictionSettings
 
 POD = "virt-launcher-web01-abcde"
 DESCHEDULER = "sigs.k8s.io/descheduler"

@@ -24,7 +24,7 @@ from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import DEFAULTS
 from webhook.policies.common.ownership import LAST_APPLIED
 from webhook.review.endpoints import BY_PATH
-from webhook.settings.snapshot import InstancetypeSettings
+from webhook.settings.model import InstancetypeSettings
 
 OBJECTS = (
     instancetype("u1.small", memory={"guest": "2Gi"}, cpu={"guest": 1}),

@@ -60,7 +60,9 @@ def test_nothing_is_injected_that_kubevirt_would_refuse(
     obj = vm(domain, template=template, **({"instancetype": own} if own else {}))
     world = facts([*_ITS, *_PREFS])
 
-    decision = decide(obj, world, default_instancetype=default, default_preference=preferred, preference_scope=scope)
+    decision = decide(
+        obj, world, default_instancetype=default, default_preference=preferred, default_preference_scope=scope
+    )
 
     assert not decision.denial
     if decision.changes:

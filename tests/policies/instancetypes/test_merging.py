@@ -46,7 +46,7 @@ def written(server: ApiServer, way: str, after: Json, before: Json | None = None
 def test_the_second_manifest_makes_the_vm_that_it_would_make_anew(
     first: Json, second: Json, way: str, defaults: tuple[str, str], scope: str
 ) -> None:
-    server = ApiServer(default_instancetype=defaults[0], default_preference=defaults[1], preference_scope=scope)
+    server = ApiServer(default_instancetype=defaults[0], default_preference=defaults[1], default_preference_scope=scope)
     before, after = manifest_of(first), manifest_of(second)
     there = written(server, way, before)
     if there is None:

@@ -152,7 +152,7 @@ class TestGivingWay:
     def test_beside_which_a_preference_may_stand(self) -> None:
         new = vm({"memory": {"guest": "8Gi"}}, annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=FEDORA)
 
-        assert changes(decide(new, facts(WORLD), OURS, preference_scope="all")) == GONE
+        assert changes(decide(new, facts(WORLD), OURS, default_preference_scope="all")) == GONE
 
     def test_what_conflicts_without_being_a_size(self) -> None:
         new = vm(
@@ -205,7 +205,7 @@ class TestGivingWay:
         new = vm({"memory": {"guest": "8Gi"}}, annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=FEDORA)
         world = facts(unreadable=[("VirtualMachineClusterPreference", "fedora")])
 
-        decision = decide(new, world, OURS, preference_scope="all")
+        decision = decide(new, world, OURS, default_preference_scope="all")
 
         assert changes(decision) == GONE
         assert "no answer in time" in decision.warnings[0].text

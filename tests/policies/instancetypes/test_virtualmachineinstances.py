@@ -94,7 +94,7 @@ class TestWhatIsFilled:
     def test_quantities_are_not_made_canonical(self) -> None:
         obj = vmi({"memory": {"guest": "1024Mi"}})
 
-        got = applied(obj, decide(obj, facts(WORLD), default_preference="fedora", preference_scope="all"))
+        got = applied(obj, decide(obj, facts(WORLD), default_preference="fedora", default_preference_scope="all"))
 
         assert got["spec"]["domain"]["memory"] == {"guest": "1024Mi"}
 
@@ -127,7 +127,7 @@ class TestWhatIsFilled:
         made = vmi()
         made["metadata"]["labels"] = {"size": "large"}
 
-        decision = decide(made, facts(WORLD, presets=[preset()]), **BOTH, preference_scope=scope)
+        decision = decide(made, facts(WORLD, presets=[preset()]), **BOTH, default_preference_scope=scope)
 
         assert set(decision.notes) == left
 
@@ -141,7 +141,7 @@ class TestWhatIsFilled:
         sized = vmi({"cpu": {"cores": 2}})
 
         assert decide(sized, facts(WORLD), **BOTH).code == reasons.SIZED
-        assert set(decide(sized, facts(WORLD), **BOTH, preference_scope="all").notes) == {"preference"}
+        assert set(decide(sized, facts(WORLD), **BOTH, default_preference_scope="all").notes) == {"preference"}
 
 
 class TestWhatIsNot:

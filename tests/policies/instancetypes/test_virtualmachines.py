@@ -102,7 +102,7 @@ class TestCreate:
         assert changes(decide(vm(domain), facts(WORLD), **BOTH)) == INJECTED
 
     def test_a_sized_vm_gets_the_preference_where_the_scope_is_all(self) -> None:
-        decision = decide(vm({"cpu": {"cores": 2}}), facts(WORLD), **BOTH, preference_scope="all")
+        decision = decide(vm({"cpu": {"cores": 2}}), facts(WORLD), **BOTH, default_preference_scope="all")
 
         assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
 
@@ -177,7 +177,7 @@ class TestCreate:
         obj = vm()
         obj["spec"]["template"]["metadata"] = {"labels": {"size": "large"}}
 
-        decision = decide(obj, facts(WORLD, presets=[preset()]), **BOTH, preference_scope=scope)
+        decision = decide(obj, facts(WORLD, presets=[preset()]), **BOTH, default_preference_scope=scope)
 
         assert set(changes(decision)) == left
         assert reasons.SIZED in [reason.code for reason in decision.reasons]

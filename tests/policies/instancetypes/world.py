@@ -17,7 +17,7 @@ from webhook.k8s.views import Unstructured
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.resources import PRESETS, UNSTRUCTURED
 from webhook.review.endpoints import BY_PATH
-from webhook.settings.snapshot import InstancetypeSettings
+from webhook.settings.model import InstancetypeSettings
 
 IT_MARK = ("metadata", "annotations", "kubevirt-webhook.github.io/injected-instancetype")
 PREF_MARK = ("metadata", "annotations", "kubevirt-webhook.github.io/injected-preference")

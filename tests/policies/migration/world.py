@@ -15,7 +15,7 @@ from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, UNFINISHED, VMIS, LauncherPod, Migration, Vmi
 from webhook.placement.nodes import Node
 from webhook.review.endpoints import BY_PATH
-from webhook.settings.snapshot import MigrationSettings
+from webhook.settings.model import MigrationSettings
 
 UID = "8b15c68e-e875-446e-8cf5-eb0bdd952f09"
 POLICY = "5dc3b9cf-57fe-4d02-bc6c-b6341e6d6b46"

@@ -19,7 +19,7 @@ from webhook.admission.reasons import scheduling as reasons
 from webhook.errors import Unavailable
 from webhook.facts import KubeVirtKey, SchedulerKey
 from webhook.kubevirt.config import KubeVirtInstall
-from webhook.settings.snapshot import SchedulerSettings, SchedulingSettings
+from webhook.settings.model import SchedulerSettings, SchedulingSettings
 
 
 class TestNamesOfPods:

@@ -31,7 +31,7 @@ from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 from webhook.review.endpoints import BY_PATH, ENDPOINTS
 from webhook.server.background import drift
 from webhook.server.background.drift import MAX_RESULTS, NAME, Candidate, DriftedObject, DriftScanner, Reports, report
-from webhook.settings.snapshot import DriftSettings, InstancetypeSettings, MigrationSettings, Settings
+from webhook.settings.model import DriftSettings, InstancetypeSettings, MigrationSettings, Settings
 
 PODS = BY_PATH["/mutate/scheduling/pods/enforce"]
 VMS = BY_PATH["/mutate/instancetypes/virtualmachines/enforce"]
@@ -362,7 +362,7 @@ async def test_a_pod_on_the_default_scheduler_whose_vmi_chose_none(case: Scanner
 
 async def test_a_restored_etcd_is_scanned_at_once_and_reported_anew(case: ScannerCase) -> None:
     case.pod(nodeName="node-a")
-    case.settings = msgspec.structs.replace(settings(), unenforced=DriftSettings(every_seconds=1e9))
+    case.settings = msgspec.structs.replace(settings(), unenforced=DriftSettings(every_minutes=1e9))
     async with looking(case):
         await until(lambda: case.drift_scan.rounds["finished"] == 1)
         assert len(case.records) == 1
@@ -432,7 +432,7 @@ async def test_reports_follow(case: ScannerCase) -> None:
     case.pod()
     await case.drift_scan.look()
     assert ("demo", NAME) in case.server.held(POLICY_REPORTS)
-    looked = DriftSettings(every_seconds=600.0, policy_reports=False)
+    looked = DriftSettings(every_minutes=10, policy_reports=False)
     case.settings = msgspec.structs.replace(case.settings, unenforced=looked)
     case.server.remove(UNSTRUCTURED_PODS, "virt-launcher-web01-abcde", "demo")
     await case.drift_scan.look()

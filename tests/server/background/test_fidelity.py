@@ -24,7 +24,7 @@ from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.resources import STORED_VMIS, STORED_VMS, UNSTRUCTURED
 from webhook.server.background.fidelity import FidelityCheck
-from webhook.settings.snapshot import FidelitySettings
+from webhook.settings.model import FidelitySettings
 
 REVISIONS = UNSTRUCTURED["ControllerRevision"]
 VMS = STORED_VMS.path()
@@ -37,7 +37,7 @@ class FidelityCase:
         self.server = server
         self.clock = clock
         self.records: list[FidelityRecord] = []
-        self.settings = FidelitySettings(sample=5, every_seconds=600.0)
+        self.settings = FidelitySettings(sample=5, every_minutes=10)
         self.configuration: ClusterConfig | Unavailable | None = DEFAULTS
         self.watch = FidelityCheck(
             transport,
@@ -221,7 +221,7 @@ async def test_rounds_follow_the_settings(case: FidelityCase) -> None:
     async with watching(case):
         await until(lambda: len(case.clock.slept) > 60)
         assert case.server.asked == []
-        case.settings = FidelitySettings(sample=1, every_seconds=60.0)
+        case.settings = FidelitySettings(sample=1, every_minutes=1)
         await until(lambda: case.watch.checked["same"] == 2)
         began = case.clock.now()
         await until(lambda: case.watch.checked["same"] == 3)

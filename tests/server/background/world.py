@@ -9,7 +9,7 @@ import msgspec
 from tests import builders
 from tests.builders import Json
 from webhook import names
-from webhook.settings.snapshot import DriftSettings, Settings
+from webhook.settings.model import DriftSettings, Settings
 
 NAMESPACE_LABELS = {names.policy_label(names.SCHEDULING): "enforce", names.policy_label(names.INSTANCETYPES): "enforce"}
 
@@ -22,5 +22,5 @@ def stored(obj: Json, name: str = "web01", **more: Any) -> Json:
 
 
 def settings(**changes: Any) -> Settings:
-    looked = DriftSettings(every_seconds=600.0)
+    looked = DriftSettings(every_minutes=10)
     return msgspec.structs.replace(builders.settings(), unenforced=looked, **changes)

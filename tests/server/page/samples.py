@@ -24,7 +24,7 @@ from webhook.server.page.health import HealthCondition, HealthHistory, HealthSub
 from webhook.server.page.listener import paging
 from webhook.server.page.recorder import DecisionRecorder
 from webhook.server.page.views import PageViews
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 PODS = "/mutate/scheduling/pods/enforce"
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m\"'&\n\x00"

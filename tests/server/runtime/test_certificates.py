@@ -22,7 +22,7 @@ from webhook.server.runtime import certificates as module
 from webhook.server.runtime.certificates import EXPIRY, FAILURES, MATCH, RELOADS, ROTATED, Certificates, host_of
 from webhook.server.runtime.logs import ServerEvent
 from webhook.server.runtime.options import Options
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 
 class CertificatesLog(KeptObject):
@@ -35,10 +35,10 @@ def write(directory: Path, pair: Pair) -> None:
     (directory / "key").write_bytes(pair.key)
 
 
-def settings(tmp_path: Path, **server: Any) -> Settings:
-    files = {"tls_mode": "mounted", "cert_file": str(tmp_path / "crt"), "key_file": str(tmp_path / "key")}
+def settings(tmp_path: Path, **tls: Any) -> Settings:
+    files = {"mode": "mounted", "cert_file": str(tmp_path / "crt"), "key_file": str(tmp_path / "key")}
     whole = builders.settings()
-    return msgspec.structs.replace(whole, server=msgspec.structs.replace(whole.server, **{**files, **server}))
+    return msgspec.structs.replace(whole, tls=msgspec.structs.replace(whole.tls, **{**files, **tls}))
 
 
 async def served(certificates: Certificates) -> bytes:
@@ -74,7 +74,7 @@ async def test_mounted_files_are_followed(tmp_path: Path, quickly: None) -> None
     first, second, other = (self_signed(["localhost"]) for _ in range(3))
     write(tmp_path, first)
     log = CertificatesLog()
-    certificates = Certificates(settings(tmp_path).server, "localhost", log)
+    certificates = Certificates(settings(tmp_path).tls, "localhost", log)
     following = asyncio.create_task(certificates.follow())
     assert await served(certificates) == der(first)
 
@@ -103,7 +103,7 @@ async def test_mounted_files_are_followed(tmp_path: Path, quickly: None) -> None
 async def test_a_pair_that_openssl_refuses_stays_outside(tmp_path: Path, quickly: None) -> None:
     pair = self_signed(["localhost"])
     write(tmp_path, pair)
-    certificates = Certificates(settings(tmp_path).server, "localhost", CertificatesLog())
+    certificates = Certificates(settings(tmp_path).tls, "localhost", CertificatesLog())
     following = asyncio.create_task(certificates.follow())
     (tmp_path / "crt").write_bytes(pair.certificate + b"-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n")
     await until(lambda: certificates.reloads["rejected"])
@@ -118,8 +118,8 @@ async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None) -> Non
     ca = tmp_path / "ca"
     ca.write_bytes(first.certificate)
     log, recycled = CertificatesLog(), []
-    server = settings(tmp_path, client_ca_file=str(ca), client_names=("apiserver",)).server
-    certificates = Certificates(server, "localhost", log)
+    tls = settings(tmp_path, client_ca_file=str(ca), client_names=("apiserver",)).tls
+    certificates = Certificates(tls, "localhost", log)
     certificates.on_clients = lambda: recycled.append(1)
     following = asyncio.create_task(certificates.follow())
     for content, key in ((b"nothing", "rejected"), (b"-----BEGIN CERTIFICATE-----", "rejected")):
@@ -134,7 +134,7 @@ async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None) -> Non
     assert recycled == [1]
     with pytest.raises(InputError, match=r"--client-ca: .* cannot be read"):
         Certificates(
-            msgspec.structs.replace(server, client_ca_file=str(tmp_path / "none")), "localhost", CertificatesLog()
+            msgspec.structs.replace(tls, client_ca_file=str(tmp_path / "none")), "localhost", CertificatesLog()
         )
 
 
@@ -159,7 +159,7 @@ async def test_the_probe_tells_when_the_api_server_could_not_call_us(
     pair = self_signed(["localhost"])
     write(tmp_path, pair)
     log, bundles = CertificatesLog(), Told()
-    certificates = Certificates(settings(tmp_path).server, "localhost", log)
+    certificates = Certificates(settings(tmp_path).tls, "localhost", log)
 
     async def nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
@@ -186,7 +186,7 @@ async def test_the_probe_tells_when_the_api_server_could_not_call_us(
 
 async def test_a_bug_is_logged_and_the_work_goes_on(tmp_path: Path, quickly: None) -> None:
     log, runs = CertificatesLog(), []
-    certificates = Certificates(settings(tmp_path, tls_mode="self-signed").server, "localhost", log)
+    certificates = Certificates(settings(tmp_path, mode="self-signed").tls, "localhost", log)
 
     async def work() -> None:
         runs.append(1)
@@ -201,7 +201,7 @@ async def test_a_bug_is_logged_and_the_work_goes_on(tmp_path: Path, quickly: Non
 def test_by_which_name_the_api_server_calls_us(tmp_path: Path) -> None:
     whole = settings(tmp_path)
 
-    assert host_of(None, whole) == f"{whole.webhooks.service_name}.{whole.webhooks.service_namespace}.svc"
+    assert host_of(None, whole) == f"{whole.webhooks.service.name}.{whole.webhooks.service.namespace}.svc"
     assert host_of("https://[::1]:8443", whole) == "::1"
 
 
@@ -214,17 +214,17 @@ def test_by_which_name_the_api_server_calls_us(tmp_path: Path) -> None:
     ],
 )
 def test_the_command_line_goes_before_the_settings(options: Options, mode: str) -> None:
-    server = options.apply_to(builders.settings()).server
+    tls = options.apply_to(builders.settings()).tls
 
-    assert server.tls_mode == mode
-    assert bool(server.cert_file) == (mode == "mounted")
+    assert tls.mode == mode
+    assert bool(tls.cert_file) == (mode == "mounted")
 
 
 def test_the_command_line_replaces_files_of_the_settings(tmp_path: Path) -> None:
-    server = Options(tls_mode="managed", client_ca=Path("ca"), client_names=("a",)).apply_to(settings(tmp_path)).server
+    tls = Options(tls_mode="managed", client_ca=Path("ca"), client_names=("a",)).apply_to(settings(tmp_path)).tls
 
-    assert (server.tls_mode, server.cert_file, server.key_file) == ("managed", "", "")
-    assert (server.client_ca_file, server.client_names) == ("ca", ("a",))
+    assert (tls.mode, tls.cert_file, tls.key_file) == ("managed", "", "")
+    assert (tls.client_ca_file, tls.client_names) == ("ca", ("a",))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from webhook.server.runtime.certificates import Certificates
 from webhook.server.runtime.layers import open_layer_scores
 from webhook.server.runtime.options import Options
 from webhook.server.runtime.serve import layer_scores
-from webhook.settings.snapshot import OFF, LayersSettings, RegistrySettings
+from webhook.settings.model import LayersSettings, RegistrySettings
 
 ROOT = Path(__file__).resolve().parents[3]
 LOOPBACK = LayersSettings(listen="127.0.0.1:0", registries={"quay.io": RegistrySettings()})
@@ -38,11 +38,11 @@ def certificates(tmp_path: Path, authority: trustme.CA) -> Certificates:
     leaf = authority.issue_cert("localhost", "127.0.0.1")
     (tmp_path / "crt").write_bytes(leaf.cert_chain_pems[0].bytes())
     (tmp_path / "key").write_bytes(leaf.private_key_pem.bytes())
-    return Certificates(settings(tmp_path).server, "localhost", CertificatesLog())
+    return Certificates(settings(tmp_path).tls, "localhost", CertificatesLog())
 
 
 async def test_nothing_of_it_is_imported_while_it_is_off() -> None:
-    async with layer_scores(Options(), OFF) as scores:
+    async with layer_scores(Options(), LayersSettings()) as scores:
         assert scores is None
     script = (
         "import sys, webhook.cli.main, webhook.server.runtime.serve, webhook.cluster.live;"

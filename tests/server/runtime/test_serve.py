@@ -25,7 +25,7 @@ from webhook.server.runtime import serve, sources
 from webhook.server.runtime.certificates import Certificates
 from webhook.server.runtime.options import Options
 from webhook.server.runtime.sources import Background
-from webhook.settings.snapshot import FidelitySettings, InstancetypeSettings, Settings
+from webhook.settings.model import FidelitySettings, InstancetypeSettings, Settings
 
 CLUSTER: Any = MemoryCluster({KubeVirtKey(): installed()})
 
@@ -35,7 +35,7 @@ class Following:
 
     def __init__(self, sample: int) -> None:
         self.reloads = {"accepted": 0, "rejected": 0}
-        parity = FidelitySettings(sample=sample, every_seconds=0.01)
+        parity = FidelitySettings(sample=sample, every_minutes=0.0002)
         self._current = msgspec.structs.replace(
             builders.settings(schedulers={}), instancetypes=InstancetypeSettings(parity=parity)
         )
@@ -60,7 +60,7 @@ def scraped(audit: LineWriter, settings: Any, parity: Any) -> str:
 
     registry = CollectorRegistry()
     app: Any = Idle()
-    certificates = Certificates(builders.settings().server, "localhost", logging.getLogger())
+    certificates = Certificates(builders.settings().tls, "localhost", logging.getLogger())
     registry.register(
         serve.metrics_state(app, audit, settings, CLUSTER, parity, Background(), certificates, CLUSTER.waiting_for)
     )

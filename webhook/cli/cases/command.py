@@ -33,7 +33,7 @@ from webhook.forecast.validation import Schemas
 from webhook.k8s.inputs import read_file
 from webhook.k8s.yaml_documents import MAX_BYTES, Document, join_mistakes, mistakes_of
 from webhook.settings.file import default_settings, load, parse
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 from webhook.text import pluralize
 
 SchemasFor: TypeAlias = Callable[[FilesCluster, Path | str], Schemas | None]
@@ -285,7 +285,7 @@ def _settings_of(file: TestFile) -> Settings:
         # JSON is YAML, and the lines of a part of a file are not those of the file.
         settings = parse(msgspec.json.encode(given), f"{file.document.file} settings")
     release = parse_release(file.test.kubevirt_version)
-    return msgspec.structs.replace(settings, kubevirt_version=str(release)) if release else settings
+    return settings.with_kubevirt_version(str(release)) if release else settings
 
 
 def _cluster(file: TestFile, settings: Settings) -> FilesCluster:

@@ -41,7 +41,7 @@ from webhook.forecast.validation import DryRun, Schemas
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.yaml_documents import Document, mistakes_of
 from webhook.settings.file import default_settings, load
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 _MOST_MISTAKES: Final = 100
 # Reviews in flight over a cluster: most wait for the same few objects.
@@ -200,7 +200,7 @@ def _finish(written: Written, options: _ReviewOptions) -> None:
 def _settings(options: _ReviewOptions) -> Settings:
     settings = load(options.config_file) if options.config_file else default_settings()
     if release := parse_release(options.kubevirt_version):
-        return msgspec.structs.replace(settings, kubevirt_version=str(release))
+        return settings.with_kubevirt_version(str(release))
     return settings
 
 

@@ -26,7 +26,7 @@ from webhook.kubevirt.definitions import DEFINITIONS
 from webhook.kubevirt.releases.release import NEWEST, Release
 from webhook.kubevirt.templates import MissingParametersError
 from webhook.review.reviewer import Evaluation, NullObserver, Reviewer
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 _SECONDS: Final = 10.0
 # Of metadata, what a manifest that is applied again does not have.

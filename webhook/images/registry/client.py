@@ -30,7 +30,7 @@ from webhook.images.manifests import (
 )
 from webhook.images.registry.addresses import AddressDenied, Addresses, CheckedResolver, is_literal_denied
 from webhook.images.registry.credentials import RegistryCredentials
-from webhook.settings.snapshot import RegistrySettings
+from webhook.settings.model import RegistrySettings
 
 Cause = Literal["absent", "denied", "limited", "unavailable", "invalid"]
 

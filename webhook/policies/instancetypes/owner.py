@@ -33,7 +33,7 @@ from webhook.kubevirt.types.core import MATCHER
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes.lookups import Lookups
-from webhook.settings.snapshot import InstancetypeSettings
+from webhook.settings.model import InstancetypeSettings
 
 # The annotations that record an applied default, by the matcher's field.
 INJECTED_ANNOTATIONS: Final = {
@@ -111,7 +111,7 @@ def preset_size(metadata: Any, namespace: str, lookups: Lookups, warnings: list[
 
 def goes_beside_a_size(matcher: Matcher, settings: InstancetypeSettings) -> bool:
     """Whether a default is given to VMs too whose owners chose a size."""
-    return matcher is PREFERENCE_MATCHER and settings.preference_scope == "all"
+    return matcher is PREFERENCE_MATCHER and settings.default_preference_scope == "all"
 
 
 def template_metadata(vm: Unstructured) -> Any:

@@ -42,7 +42,7 @@ from webhook.policies.instancetypes.owner import (
     fit_defaults,
     plain_object,
 )
-from webhook.settings.snapshot import InstancetypeSettings
+from webhook.settings.model import InstancetypeSettings
 
 _FIELDS: Final = tuple(matcher.field for matcher in MATCHERS)
 _GUEST_MEMORY: Final = ("spec", "template", "spec", "domain", "memory", "guest")
@@ -283,7 +283,7 @@ def _outgrown_defaults(update: _Update, settings: InstancetypeSettings) -> dict[
     field, before = _size(update.vm), _size(update.old)
     if field is None or before is not None:
         return {}
-    beside = [] if settings.preference_scope == "all" else [PREFERENCE_MATCHER]
+    beside = [] if settings.default_preference_scope == "all" else [PREFERENCE_MATCHER]
     why = reasons.vm_size(field)
     return {kept.matcher: why for kept in update.kept_defaults if kept.matcher in (INSTANCETYPE_MATCHER, *beside)}
 
@@ -293,7 +293,8 @@ def _preserved_defaults(update: _Update, settings: InstancetypeSettings, finding
     if owner.has_opted_out(update.vm):
         return []
     # A size that stood there before is no news: a preference beside it was given by a wider scope.
-    beside = settings.preference_scope == "all" or (_size(update.old) is not None and not _was_expanded(update.old))
+    was_sized = _size(update.old) is not None and not _was_expanded(update.old)
+    beside = settings.default_preference_scope == "all" or was_sized
     field = _size(update.vm)
     carried = []
     for slot in update.slots:

@@ -31,7 +31,7 @@ from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import owner
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
 from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS, plain_object
-from webhook.settings.snapshot import InstancetypeSettings
+from webhook.settings.model import InstancetypeSettings
 
 _ASKED: Final = {"instancetype": names.INSTANCETYPE_ANNOTATION, "preference": names.PREFERENCE_ANNOTATION}
 
@@ -112,7 +112,7 @@ def _wanted_matchers(vmi: Unstructured, settings: InstancetypeSettings) -> tuple
             wanted.append(_Wanted(matcher, asked, asked=True))
         elif asked is not None:
             reasons.append(instancetypes.owner_declined(matcher.field))
-        elif text and size and (matcher is not PREFERENCE_MATCHER or settings.preference_scope != "all"):
+        elif text and size and (matcher is not PREFERENCE_MATCHER or settings.default_preference_scope != "all"):
             reasons.append(instancetypes.sized(instancetypes.vmi_size(size), matcher.field))
         elif text:
             wanted.append(_Wanted(matcher, text, asked=False))

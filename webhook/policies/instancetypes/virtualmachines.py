@@ -46,7 +46,7 @@ from webhook.policies.instancetypes.owner import (
     with_defaults,
 )
 from webhook.policies.instancetypes.updates import evaluate_update
-from webhook.settings.snapshot import InstancetypeSettings
+from webhook.settings.model import InstancetypeSettings
 
 
 def apply_defaults(

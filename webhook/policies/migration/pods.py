@@ -27,7 +27,7 @@ from webhook.placement.target_pods import is_sticky_label
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import JOB_NAME, JOB_UID
 from webhook.policies.common.required_facts import Unreadable, is_kubevirts, read
-from webhook.settings.snapshot import MigrationSettings
+from webhook.settings.model import MigrationSettings
 
 _TERMS: Final = (
     *("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"),

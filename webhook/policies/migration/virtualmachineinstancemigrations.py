@@ -21,7 +21,7 @@ from webhook.placement.requirements import Contradiction, Origin, contradictions
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import Lacking, Target, availability, details, no_node
 from webhook.policies.common.required_facts import Unreadable, access, is_kubevirts, read
-from webhook.settings.snapshot import MigrationSettings
+from webhook.settings.model import MigrationSettings
 
 # The virtual permission to choose a VM's node: RBAC needs no resource behind a name.
 PIN_VERB: Final = "use"

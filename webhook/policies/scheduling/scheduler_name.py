@@ -35,7 +35,7 @@ from webhook.kubevirt.resources import REVISIONS
 from webhook.kubevirt.types.views import MatcherView, VirtualMachine, VirtualMachineInstance, VmStatus
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable, is_kubevirts
-from webhook.settings.snapshot import SchedulingSettings
+from webhook.settings.model import SchedulingSettings
 
 _INJECTED_ANNOTATION: Final = ("metadata", "annotations", names.INJECTED_SCHEDULER_ANNOTATION)
 _POD_SCHEDULER: Final = ("spec", "schedulerName")

@@ -29,7 +29,7 @@ from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.types.views import VirtualMachine, VirtualMachineInstance
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable, is_kubevirts
-from webhook.settings.snapshot import SchedulingSettings
+from webhook.settings.model import SchedulingSettings
 
 _TOPOLOGY_KEYS: Final = {
     "hostname": ("kubernetes.io/hostname",),

@@ -52,7 +52,7 @@ from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
 from webhook.names import Policy
 from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.review.reviewer import NullObserver, Reviewer
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 _ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     names.SCHEDULING: (names.INJECTED_SCHEDULER_ANNOTATION, names.INJECTED_SPREAD_ANNOTATION),

@@ -25,7 +25,7 @@ from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.resources import STARTED_VMS, STORED_VMIS, STORED_VMS, UNSTRUCTURED
 from webhook.kubevirt.vm import fidelity
 from webhook.kubevirt.vm.fidelity import Difference, Incomparable
-from webhook.settings.snapshot import FidelitySettings
+from webhook.settings.model import FidelitySettings
 
 RESULTS: Final = ("same", "different", "skipped")
 

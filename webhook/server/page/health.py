@@ -12,7 +12,7 @@ import msgspec
 
 from webhook.cluster.source import Cluster
 from webhook.facts import SchedulerHealth, SchedulerKey
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 from webhook.text import shorten
 
 SAMPLE_SECONDS: Final = 5.0

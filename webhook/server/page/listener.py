@@ -31,7 +31,7 @@ from webhook.server.explain import ExplainRequest, authorize_question
 from webhook.server.page.renderer import PageRenderer, asset
 from webhook.server.page.views import PATH, PageAnswer, PageViews
 from webhook.server.request import Answer, HttpRequest, header_lines
-from webhook.settings.address import is_loopback
+from webhook.settings.syntax import is_loopback
 
 HEADERS: Final = {
     "Content-Security-Policy": (

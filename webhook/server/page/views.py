@@ -33,7 +33,7 @@ from webhook.server.page.recorder import (
     DecisionRecorder,
     ShownDecision,
 )
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 MAX_QUERY: Final = 4096
 _MAX_PARAMETERS: Final = 32

@@ -37,7 +37,7 @@ from webhook.k8s.views import Object
 from webhook.server.edge import split_address
 from webhook.server.runtime.logs import ServerEvent
 from webhook.server.tls import ReloadableTLSContext
-from webhook.settings.snapshot import ServerSettings, Settings
+from webhook.settings.model import Settings, TlsSettings
 
 EXPIRY: Final = "kubevirt_webhook_certificate_expiry_timestamp_seconds"
 MATCH: Final = "kubevirt_webhook_ca_bundle_match"
@@ -56,7 +56,7 @@ class Certificates:
     """The listener's certificate and its state.
 
     Args:
-        server: the settings, with the options of the command line.
+        tls: the settings, with the options of the command line.
         host: the name by which the API server calls the server.
         log: the logger for events.
 
@@ -64,14 +64,14 @@ class Certificates:
         InputError: a file cannot be used.
     """
 
-    def __init__(self, server: ServerSettings, host: str, log: Any) -> None:
+    def __init__(self, tls: TlsSettings, host: str, log: Any) -> None:
         self._log: Final = log
         self._host: Final = host
-        self._server: Final = server
-        self._files: Final = Path(server.cert_file), Path(server.key_file)
-        self._client_ca: Final = Path(server.client_ca_file) if server.client_ca_file else None
+        self._settings: Final = tls
+        self._files: Final = Path(tls.cert_file), Path(tls.key_file)
+        self._client_ca: Final = Path(tls.client_ca_file) if tls.client_ca_file else None
         # Before they are read, so that a change meanwhile is one.
-        self._followed: Final = FileWatcher(*self._files) if server.tls_mode == "mounted" else None
+        self._followed: Final = FileWatcher(*self._files) if tls.mode == "mounted" else None
         self._followed_clients: Final = FileWatcher(self._client_ca) if self._client_ca else None
         try:
             clients = client_authorities(self._client_ca) if self._client_ca else b""
@@ -93,9 +93,9 @@ class Certificates:
         # again.
         self.on_clients: Callable[[], None] = lambda: None
         try:
-            if server.tls_mode == "mounted":
+            if tls.mode == "mounted":
                 self._use(from_files(*self._files))
-            elif server.tls_mode == "self-signed":
+            elif tls.mode == "self-signed":
                 hosts = dict.fromkeys(["localhost", "127.0.0.1", "::1", host])
                 self._use(self_signed(list(hosts)))
         except CertificateError as error:
@@ -138,8 +138,8 @@ class Certificates:
 
     def manage(self, secret: CaSecret, bundles: Bundles) -> Rotation:
         """Let a rotation supply the pair."""
-        life = timedelta(seconds=self._server.ca_seconds), timedelta(seconds=self._server.leaf_seconds)
-        terms = Terms((self._host,), *life)
+        seconds = self._settings.ca_expiration_seconds, self._settings.leaf_expiration_seconds
+        terms = Terms((self._host,), *(timedelta(seconds=each) for each in seconds))
         self.rotation = Rotation(secret, bundles, terms, self._use, clock=REAL_TIME, log=self._log)
         return self.rotation
 
@@ -262,12 +262,12 @@ async def keep_fresh(
 
     async with AsyncExitStack() as ends:
         works: list[Callable[[], Awaitable[None]]] = [certificates.follow]
-        if live and settings.server.tls_mode != "self-signed":
+        if live and settings.tls.mode != "self-signed":
             transport = await connect(kubeconfig)
             ends.push_async_callback(transport.close)
             bundles = CaBundles(transport, configurations(settings, RegistrationTarget(url=url)))
-            if settings.server.tls_mode == "managed":
-                secret = CaSecret(transport, settings.webhooks.service_namespace, settings.server.ca_secret)
+            if settings.tls.mode == "managed":
+                secret = CaSecret(transport, settings.webhooks.service.namespace, settings.tls.secret_name)
                 works.append(certificates.manage(secret, bundles).run)
             works.append(lambda: certificates.probe(address, bundles))
         for work in works:
@@ -284,7 +284,7 @@ def host_of(url: str | None, settings: Settings) -> str:
         settings: the settings, with the name of the Service.
     """
     named = urlsplit(url).hostname if url else None
-    return named or f"{settings.webhooks.service_name}.{settings.webhooks.service_namespace}.svc"
+    return named or f"{settings.webhooks.service.name}.{settings.webhooks.service.namespace}.svc"
 
 
 async def _has_changed(followed: FileWatcher | None) -> bool:

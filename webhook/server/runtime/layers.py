@@ -22,7 +22,7 @@ from webhook.server.authorizer import CrashObserver
 from webhook.server.extender import Extender, extending
 from webhook.server.ops import MetricsState, Read
 from webhook.server.runtime.certificates import Certificates, cancel
-from webhook.settings.snapshot import LayersSettings, RegistrySettings
+from webhook.settings.model import LayersSettings, RegistrySettings
 
 REQUESTS: Final = "kubevirt_webhook_layers_requests_total"
 FETCHES: Final = "kubevirt_webhook_layers_fetches_total"

@@ -16,9 +16,9 @@ from webhook.errors import InputError, quote
 from webhook.install.registration import check_url, configurations
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.server.runtime.logs import ServerEvent
-from webhook.settings.address import is_address, is_loopback
 from webhook.settings.file import SettingsFile, default_settings
-from webhook.settings.snapshot import Settings, TlsMode
+from webhook.settings.model import PageSettings, Settings, TlsMode
+from webhook.settings.syntax import is_address, is_loopback
 
 
 @dataclass(frozen=True)
@@ -74,19 +74,19 @@ class Options:
         Raises:
             InputError: settings and options exclude each other.
         """
-        server = settings.server
-        mode = self.tls_mode or ("mounted" if self.tls_cert else server.tls_mode)
-        files = (self.tls_cert or server.cert_file, self.tls_key or server.key_file) if mode == "mounted" else ("", "")
+        tls = settings.tls
+        mode = self.tls_mode or ("mounted" if self.tls_cert else tls.mode)
+        files = (self.tls_cert or tls.cert_file, self.tls_key or tls.key_file) if mode == "mounted" else ("", "")
         if mode == "mounted" and not all(files):
             raise InputError("the certificate files are missing", "--tls mounted", "add --tls-cert and --tls-key")
         if mode == "managed" and (self.cluster_from or self.register):
             with_ = "--cluster-from" if self.cluster_from else "--register"
             fix = "use --kubeconfig FILE" if self.cluster_from else "install the configurations, or remove --tls"
             raise InputError(f"managed excludes {with_}", "--tls", fix)
-        page = self.page_listen or server.page_listen
+        page = self.page_listen or settings.page.listen
         listeners = {
-            "explain.listen": server.explain_listen,
-            "metrics.listen": server.metrics_listen,
+            "explain.listen": settings.explain.listen,
+            "metrics.listen": settings.metrics.listen,
             "--page-listen" if self.page_listen else "page.listen": page,
         }
         for key, address in listeners.items():
@@ -96,15 +96,15 @@ class Options:
                     f"{quote(address)} is not a loopback address, and --cluster-from has no API server to check tokens"
                 )
                 raise InputError(what, key, fix)
-        changed = {
-            "page_listen": page,
-            "tls_mode": mode,
-            "cert_file": str(files[0]),
-            "key_file": str(files[1]),
-            "client_ca_file": str(self.client_ca or server.client_ca_file),
-            "client_names": self.client_names or server.client_names,
-        }
-        return msgspec.structs.replace(settings, server=msgspec.structs.replace(server, **changed))
+        tls = msgspec.structs.replace(
+            tls,
+            mode=mode,
+            cert_file=str(files[0]),
+            key_file=str(files[1]),
+            client_ca_file=str(self.client_ca or tls.client_ca_file),
+            client_names=self.client_names or tls.client_names,
+        )
+        return msgspec.structs.replace(settings, tls=tls, page=PageSettings(page))
 
 
 _RESTART_SECONDS: Final = 10.0

@@ -16,7 +16,7 @@ from webhook.server.page.listener import paging
 from webhook.server.page.recorder import DecisionRecorder
 from webhook.server.page.views import PageViews
 from webhook.server.runtime.certificates import EXPIRY, MATCH, Certificates, cancel
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 
 class PageParts:

@@ -41,7 +41,8 @@ from webhook.server.runtime.certificates import Certificates, cancel, host_of, k
 from webhook.server.runtime.logs import ServerEvent
 from webhook.server.runtime.options import Options, SettingsFollower
 from webhook.server.runtime.sources import LABELS, Background, background, cluster_source, fidelity_check
-from webhook.settings.snapshot import AuditSettings, LayersSettings, ServerSettings, Settings
+from webhook.settings.model import AuditSettings, LayersSettings, Settings
+from webhook.settings.syntax import STDOUT
 from webhook.text import shorten
 
 if TYPE_CHECKING:
@@ -79,24 +80,24 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         settings = SettingsFollower(options.config_file, log)
         at_start = options.apply_to(settings.current())
         server = at_start.server
-        certificates = Certificates(server, host_of(options.url, at_start), log)
-        layers = await ends.enter_async_context(layer_scores(options, server.layers))
+        certificates = Certificates(at_start.tls, host_of(options.url, at_start), log)
+        layers = await ends.enter_async_context(layer_scores(options, at_start.layers))
         cluster = await ends.enter_async_context(
             cluster_source(options, settings, log, layers.nodes if layers else None)
         )
         metrics = Metrics(BY_PATH, lambda event, path, error: log.error(event, webhook=path, exc_info=error))
-        audit = LineWriter(_output(server.audit))
+        audit = LineWriter(_output(at_start.audit))
         ends.callback(audit.close)
         beside = Background()
         if not options.cluster_from:
             beside = await ends.enter_async_context(background(options.kubeconfig, settings.current, cluster, audit))
         observer = beside.announcing(metrics, settings.current)
         observer, kind = await ends.enter_async_context(
-            with_tracing(observer) if server.traces else without_tracing(observer)
+            with_tracing(observer) if at_start.traces else without_tracing(observer)
         )
-        page = _page_parts(server, audit, cluster, settings.current, certificates)
+        page = _page_parts(at_start.page.listen, audit, cluster, settings.current, certificates)
         reviewer = Reviewer(cluster, settings.current, page.recorder if page else audit, observer)
-        app = kind(reviewer, BY_PATH, metrics, server.max_in_flight, server.client_names)
+        app = kind(reviewer, BY_PATH, metrics, server.max_in_flight, at_start.tls.client_names)
         parity = await ends.enter_async_context(fidelity_check(options, settings, cluster, audit))
 
         def waiting_for() -> tuple[str, ...]:
@@ -108,7 +109,7 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         )
 
         rendering = Rendering(metrics.registry)
-        ops = Ops(None if server.metrics_listen else rendering, waiting_for, metrics).server()
+        ops = Ops(None if at_start.metrics.listen else rendering, waiting_for, metrics).server()
         ops_address = await ends.enter_async_context(
             serving(ops, options.ops_listen or server.ops_listen, None, "--ops-listen", 0.0)
         )
@@ -123,9 +124,9 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         await ends.enter_async_context(
             keep_fresh(certificates, at_start, options.kubeconfig, options.url or "", address, live=live)
         )
-        await _serve_others(ends, server, cluster, metrics, certificates, rendering, layers, log)
+        await _serve_others(ends, at_start, cluster, metrics, certificates, rendering, layers, log)
         if page:
-            place = page.listening(server.page_listen, metrics, waiting_for, _SHUTDOWN_SECONDS)
+            place = page.listening(at_start.page.listen, metrics, waiting_for, _SHUTDOWN_SECONDS)
             log.info("serving the page", address=await ends.enter_async_context(place))
         if settings.file:
             ends.push_async_callback(cancel, asyncio.create_task(settings.follow(), name="settings"))
@@ -143,7 +144,7 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
 
 async def _serve_others(  # noqa: PLR0913 - one for each part of the server
     ends: AsyncExitStack,
-    server: ServerSettings,
+    settings: Settings,
     cluster: Cluster,
     metrics: Metrics,
     certificates: Certificates,
@@ -152,16 +153,16 @@ async def _serve_others(  # noqa: PLR0913 - one for each part of the server
     log: Any,
 ) -> None:
     """Start the listeners that the settings ask for: they never take a review's turn or connection."""
-    if server.explain_listen:
-        place = explaining(server.explain_listen, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS)
+    if settings.explain.listen:
+        place = explaining(settings.explain.listen, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS)
         log.info("serving explanations", address=await ends.enter_async_context(place))
-    if server.metrics_listen:
+    if settings.metrics.listen:
         alone = serving_metrics(
-            server.metrics_listen, rendering, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS
+            settings.metrics.listen, rendering, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS
         )
         log.info("serving metrics", address=await ends.enter_async_context(alone))
     if layers:
-        place = layers.listening(server.layers, certificates, metrics, _SHUTDOWN_SECONDS)
+        place = layers.listening(settings.layers, certificates, metrics, _SHUTDOWN_SECONDS)
         log.info("serving layer scores", address=await ends.enter_async_context(place))
         metrics.registry.register(layers.metrics())
 
@@ -189,9 +190,9 @@ def _return_large_blocks() -> None:
 
 
 def _output(settings: AuditSettings) -> Output:
-    if settings.output:
-        return RotatedFile(settings.output, settings.max_bytes, settings.keep)
-    return Descriptor(sys.stdout.fileno())
+    if settings.output == STDOUT:
+        return Descriptor(sys.stdout.fileno())
+    return RotatedFile(settings.output, settings.max_bytes, settings.keep)
 
 
 async def _ready(cluster: Cluster, stopped: asyncio.Event, log: Any) -> bool:
@@ -243,14 +244,14 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
 
 
 def _page_parts(
-    server: ServerSettings,
+    listen: str,
     audit: Sink,
     cluster: BrowsableCluster,
     settings: Callable[[], Settings],
     certificates: Certificates,
 ) -> PageParts | None:
     """What the page shows; None: it is off."""
-    if not server.page_listen:
+    if not listen:
         return None
     from webhook.server.runtime.page import PageParts
 

@@ -22,7 +22,7 @@ from webhook.server.ops import Read
 from webhook.server.runtime.certificates import cancel
 from webhook.server.runtime.logs import ServerEvent
 from webhook.server.runtime.options import Options, SettingsFollower
-from webhook.settings.snapshot import Settings
+from webhook.settings.model import Settings
 
 if TYPE_CHECKING:
     from webhook.cluster.nodes import NodeReports
@@ -165,7 +165,7 @@ async def background(
 
     transport = await connect(kubeconfig)
     events = EventWriter(transport, os.environ.get("HOSTNAME") or socket.gethostname())
-    if place := settings().webhooks.service_namespace:
+    if place := settings().webhooks.service.namespace:
         cluster.on_restore(
             lambda why: events.add(restore_event(place, why)) if settings().events else None,
         )
