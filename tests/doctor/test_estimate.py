@@ -111,6 +111,7 @@ def test_nodes_that_take_no_vms_keep_theirs() -> None:
         node("cordoned", unschedulable=True),
         node("tainted", taints=[{"key": "gpu", "effect": "NoSchedule"}]),
         {"metadata": {"name": "unlabeled"}},
+        node("emptied") | {"status": {"conditions": [{"type": "Drained", "status": "True"}]}},
     ]
     soft = node("soft", taints=[{"key": "busy", "effect": "PreferNoSchedule"}])
     found = taken([*closed, soft], [launcher("vm", "cordoned")])

@@ -394,6 +394,15 @@ def changes(*vms: Any, nodes: Any = None, **options: Any) -> list[str]:
     return [change.change for change in found.changes]
 
 
+def test_a_node_that_will_be_drained_soon_is_named() -> None:
+    planned = node("b") | {}
+    planned["status"]["conditions"] = [{"type": "MaintenancePlanned", "status": "True", "message": "new disks"}]
+    found = plan(snapshot([node("a"), planned], [vm("web", "a")]), ["a"])
+
+    (note,) = of(found, "web").notes
+    assert note.startswith("b will be emptied")
+
+
 def stuck(name: str, reason: str) -> Any:
     return vm(name, "a", condition={"type": "LiveMigratable", "status": "False", "reason": reason})
 

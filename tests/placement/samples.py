@@ -98,11 +98,14 @@ requests = st.dictionaries(
 
 def nodes(names: st.SearchStrategy[str]) -> st.SearchStrategy[Node]:
     return st.builds(
-        lambda name, labels, taints, cordoned, allocatable: Node.read(
+        lambda name, labels, taints, cordoned, allocatable, emptied: Node.read(
             {
                 "metadata": {"name": name, "labels": labels},
                 "spec": {"taints": taints, "unschedulable": cordoned},
-                "status": {"allocatable": allocatable},
+                "status": {
+                    "allocatable": allocatable,
+                    "conditions": [{"type": "DrainInProgress", "status": str(emptied)}],
+                },
             }
         ),
         names,
@@ -110,6 +113,7 @@ def nodes(names: st.SearchStrategy[str]) -> st.SearchStrategy[Node]:
         st.lists(taints, max_size=3),
         st.booleans(),
         st.none() | allocatable,
+        st.booleans(),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from tests.placement.samples import affinity, clusters, expression, expressions,
 from webhook.placement.eligibility import Group, eligibility_notes, unmet_requirements
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import Migration, PersistentVolume, Vmi
-from webhook.placement.nodes import Node, convert_to_view
+from webhook.placement.nodes import Departure, Node, convert_to_view
 from webhook.placement.requirements import Origin, Untainted
 from webhook.placement.target_pods import target_pod_requirements
 
@@ -215,6 +216,15 @@ def test_volumes_that_few_nodes_reach() -> None:
     (note,) = eligibility_notes(vmi(), NODES, volumes=volumes)
     assert '"root"' in note
     assert "1/2" in note
+
+
+def test_nodes_that_vms_leave() -> None:
+    drained = Departure("Drained", True)
+    going = [msgspec.structs.replace(NODES[0], name=f"n{number}", departure=drained) for number in range(5)]
+
+    *each, rest = eligibility_notes(vmi(), [NODES[1], *going])
+    assert [note.split()[0] for note in each] == ["n0", "n1", "n2"]
+    assert rest.startswith("2 more")
 
 
 def test_resources() -> None:

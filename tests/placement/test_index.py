@@ -28,7 +28,7 @@ from webhook.k8s.types.selectors import Expression, Term
 from webhook.placement.index import NodeIndex, ResourceIndex, Thresholds, suggest_selectors
 from webhook.placement.machines import Migration, Vmi
 from webhook.placement.nodes import Node, bitset_union
-from webhook.placement.requirements import Allocatable, OneOf, Origin, Requirement, Requirements
+from webhook.placement.requirements import Allocatable, OneOf, Origin, Requirement, Requirements, Staying
 from webhook.placement.target_pods import own_requirements, target_pod_requirements
 
 # Many amounts, so that several unions are kept, and few, so that nodes share them.
@@ -159,7 +159,8 @@ class Updates(RuleBasedStateMachine):
     @rule(vm=vmis, added=selectors, asked=requests)
     def review(self, vm: Vmi, added: Any, asked: dict[str, int]) -> None:
         cluster = [self.nodes[each.name] for each in self.index]
-        agree(self.index, target_pod_requirements(vm, Migration.adding(added), requests=asked), cluster)
+        required = target_pod_requirements(vm, Migration.adding(added), requests=asked)
+        agree(self.index, (*required, Staying(Origin.DEPARTURE)), cluster)
 
     @invariant()
     def is_like_a_new_one(self) -> None:

@@ -231,6 +231,47 @@ def test_a_cordoned_node_has_no_second_reason_in_its_taint() -> None:
     assert node("n1", taints=[{**taint, "value": "x"}], cordoned=True).taints != ()
 
 
+def _with_status(*conditions: dict[str, str], **spec: Any) -> Node:
+    return Node.read({"metadata": {"name": "n1"}, "spec": spec, "status": {"conditions": list(conditions)}})
+
+
+@pytest.mark.parametrize(
+    ("found", "clause"),
+    [
+        (_with_status({"type": "Ready", "status": "True"}), None),
+        (_with_status({"type": "Drained", "status": "Unknown"}), None),
+        (_with_status(taints=[{"key": "medik8s.io/drain", "effect": "PreferNoSchedule"}]), None),
+        (
+            _with_status({"type": "MaintenancePlanned", "status": "True"}, {"type": "Drained", "status": "True"}),
+            "is being emptied (Drained)",
+        ),
+        (
+            _with_status({"type": "DrainInProgress", "status": "True", "reason": "Upgrade"}),
+            "is being emptied (DrainInProgress: Upgrade)",
+        ),
+        (
+            _with_status(taints=[{"key": "medik8s.io/drain", "effect": "NoSchedule"}]),
+            "is being emptied (taint medik8s.io/drain:NoSchedule)",
+        ),
+        (
+            _with_status({"type": "MaintenancePlanned", "status": "True", "message": "new disks"}),
+            "will be emptied for maintenance (MaintenancePlanned: new disks)",
+        ),
+        (
+            _with_status({"type": "MaintenancePlanned", "status": "True", "message": "at 1970-01-01T02:00:01Z"}),
+            "will be emptied for maintenance in 1h 21m (MaintenancePlanned: at 1970-01-01T02:00:01Z)",
+        ),
+        (
+            _with_status({"type": "MaintenancePlanned", "status": "True", "message": "since 1970-01-01T00:30:00Z"}),
+            "will be emptied for maintenance (MaintenancePlanned: since 1970-01-01T00:30:00Z)",
+        ),
+    ],
+)
+def test_why_vms_leave_a_node(found: Node, clause: str | None) -> None:
+    assert (found.departure and found.departure.clause(now=2400.0)) == clause
+    assert found.is_being_emptied is bool(clause and clause.startswith("is"))
+
+
 @pytest.mark.parametrize(("kvm", "none"), [("0", True), (0, True), ("1k", False), ("110", False), (None, False)])
 def test_kvm(kvm: Any, none: bool) -> None:
     assert node(kvm=kvm).no_kvm is none

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from tests import golden_files, wording
@@ -14,7 +15,7 @@ from webhook.k8s.types.selectors import Expression, Term, find_malformed, key_pr
 from webhook.placement.demand import target_pod_demand
 from webhook.placement.eligibility import eligibility_notes
 from webhook.placement.machines import LauncherPod, Migration, PersistentVolume
-from webhook.placement.nodes import Node, convert_to_view
+from webhook.placement.nodes import Departure, Node, convert_to_view
 from webhook.placement.requirements import (
     Allocatable,
     Contradiction,
@@ -25,6 +26,7 @@ from webhook.placement.requirements import (
     Origin,
     Reachable,
     Requirement,
+    Staying,
     Uncordoned,
     Untainted,
 )
@@ -61,6 +63,7 @@ UNMET: Final[tuple[tuple[Requirement, Node], ...]] = (
     (Untainted(Origin.TAINTS, ()), node("n1", taints=TAINTS)),
     (Untainted(Origin.TAINTS, (Toleration("other", "Exists"),)), node("n1", taints=TAINTS)),
     (Uncordoned(Origin.CORDONED, ()), node("n1", cordoned=True)),
+    (Staying(Origin.DEPARTURE), msgspec.structs.replace(node("n1"), departure=Departure("Drained", True))),
     (SOURCE, node("n1")),
     (SOURCE, node("n2", {HOST: "host-1"})),
     (Kvm(Origin.KVM), node("n1", kvm="0")),

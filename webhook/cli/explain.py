@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -168,7 +169,7 @@ async def _read_answer(
     deadline = asyncio.get_running_loop().time() + _SECONDS
     async with once(cluster_from, kubeconfig) as cluster:
         try:
-            return await replay(explainer, cluster, Facts(peek=cluster.peek), deadline, name)
+            return await replay(explainer, cluster, Facts(time.time(), cluster.peek), deadline, name)
         except Unreadable as error:
             fix = "correct the file" if cluster_from else "check the kubeconfig and its permissions"
             raise InputError(error.why, fix=fix) from None
@@ -640,6 +641,7 @@ def _cluster_objects(found: dict[str, list[Any]], gaps: list[str]) -> ClusterObj
         gaps.append("no KubeVirt object was found, so KubeVirt's built-in settings apply")
     lists: Any = {field: tuple(listed) for field, listed in found.items()}
     return ClusterObjects(
+        now=time.time(),
         **lists,
         kubevirt=configuration,
         gaps=tuple(dict.fromkeys(gaps)),

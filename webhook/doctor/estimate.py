@@ -22,7 +22,15 @@ from webhook.k8s.timestamps import unix_time
 from webhook.k8s.types.core import Container, Node, NodeSpec, Pod
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.placement.demand import is_sidecar, sum_requests
-from webhook.placement.nodes import CPU, KVM_DEVICE, MEMORY, SCHEDULABLE, parse_allocatable, to_scheduler_units
+from webhook.placement.nodes import (
+    CPU,
+    KVM_DEVICE,
+    MEMORY,
+    SCHEDULABLE,
+    Departure,
+    parse_allocatable,
+    to_scheduler_units,
+)
 
 MAX_SCORE: Final = 100
 # Since this version NodeResourcesBalancedAllocation scores the change that a pod makes (kubernetes/kubernetes#135573).
@@ -370,6 +378,7 @@ def _host(node: Node, image: str) -> Host:
     allocatable = parse_allocatable(node.allocatable)
     spec = node.spec or NodeSpec()
     taints = {taint.effect for taint in spec.taints or ()}
+    departure = Departure.of(node)
     return Host(
         node.meta.name or "",
         max(0, allocatable.get(CPU, 0)),
@@ -378,7 +387,11 @@ def _host(node: Node, image: str) -> Host:
         _pods(node),
         lists_image=_image_size(node, image) is not None,
         labels=node.meta.labels or {},
-        is_open=node.meta.label(SCHEDULABLE) == "true" and not spec.unschedulable and taints.isdisjoint(_CLOSING),
+        is_open=node.meta.label(SCHEDULABLE) == "true"
+        and not spec.unschedulable
+        and taints.isdisjoint(_CLOSING)
+        # kube-scheduler would use it, and its VMs would not stay: their number is not how VMs are spread.
+        and not (departure and departure.is_under_way),
     )
 
 

@@ -77,7 +77,7 @@ async def check_spread(installation: Installation) -> list[Finding]:
     if not inventory.open:
         what = (
             f"0/{pluralize(len(nodes), 'node')} accept VMs: labeled kubevirt.io/schedulable=true, not cordoned, "
-            "and without a NoSchedule or NoExecute taint"
+            "not being emptied, and without a NoSchedule or NoExecute taint"
         )
         return [Finding(_CHECK, "no-nodes", "nodes", "ok", what)]
     version = await _version(installation)

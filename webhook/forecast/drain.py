@@ -40,7 +40,7 @@ from webhook.forecast.snapshot import (
 from webhook.k8s.types.selectors import key_problem, value_problem
 from webhook.placement.eligibility import Eligibility, Group
 from webhook.placement.machines import LauncherPod, Migration, Vmi
-from webhook.placement.nodes import bitset_positions, format_request
+from webhook.placement.nodes import Departure, bitset_positions, format_request
 from webhook.placement.requirements import Elsewhere, Origin, Uncordoned
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import no_node
@@ -260,7 +260,10 @@ class _Planner:
                 )
                 continue
             node = self._names[placed[place]]
-            found[place] = msgspec.structs.replace(plan, to=node, turn=turns[place])
+            notes = plan.notes
+            if departure := Departure.of(self._snapshot.views[node]):
+                notes = (*notes, f"{node} {departure.clause(self._snapshot.objects.now)}")
+            found[place] = msgspec.structs.replace(plan, to=node, turn=turns[place], notes=notes)
             if place in packed:
                 found[place] = msgspec.structs.replace(found[place], code=report.MIGRATES_IF_PACKED, reason=_PACKED)
         for mover in movers:

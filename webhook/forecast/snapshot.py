@@ -67,6 +67,7 @@ class ClusterObjects(msgspec.Struct, frozen=True):
     Attributes:
         kubevirt: KubeVirt's configuration.
         gaps: what could not be read, clauses.
+        now: when that was, Unix time in seconds.
     """
 
     nodes: tuple[NodeWithoutImages, ...] = ()
@@ -80,6 +81,7 @@ class ClusterObjects(msgspec.Struct, frozen=True):
     runtime_classes: tuple[RuntimeClass, ...] = ()
     kubevirt: ClusterConfig = DEFAULTS
     gaps: tuple[str, ...] = ()
+    now: float = 0.0
 
 
 class ClusterSnapshot:

@@ -180,6 +180,7 @@ def unmet_requirements(requirements: Requirements, node: Node) -> tuple[UnmetReq
 
 
 _HARD: Final = "DoNotSchedule"
+_MOST_DEPARTURES: Final = 3
 
 
 def eligibility_notes(
@@ -189,6 +190,7 @@ def eligibility_notes(
     volumes: Mapping[str, PersistentVolume] | None = None,
     requests: Mapping[str, int] | None = None,
     free: Mapping[str, Mapping[str, int]] | None = None,
+    now: float = 0,
 ) -> tuple[str, ...]:
     """Notes about the eligible nodes, clauses.
 
@@ -199,12 +201,14 @@ def eligibility_notes(
         requests: the requests of the VM's pod, by resource, each in a unit of its own.
         free: the unrequested rest of nodes, by node and resource in the same units; nodes that are missing here are not
             evaluated.
+        now: Unix time in seconds.
     """
     nodes = tuple(eligible)
     return (
         *_unevaluated_rules(vmi.spec or PlacedVmiSpec()),
         *_unreachable(nodes, volumes or {}),
         *_short(nodes, requests or {}, free or {}),
+        *_departing(nodes, now),
     )
 
 
@@ -231,6 +235,13 @@ def _unreachable(nodes: tuple[Node, ...], volumes: Mapping[str, PersistentVolume
         reaching = sum(any(term.matches(node.labels, node.name) for term in terms) for node in nodes)
         if reaching < len(nodes):
             yield f"volume {quote(name)} is available on {reaching}/{len(nodes)} eligible nodes"
+
+
+def _departing(nodes: tuple[Node, ...], now: float) -> Iterator[str]:
+    departing = [f"{node.name} {node.departure.clause(now)}" for node in nodes if node.departure]
+    yield from departing[:_MOST_DEPARTURES]
+    if len(departing) > _MOST_DEPARTURES:
+        yield f"{len(departing) - _MOST_DEPARTURES} more eligible nodes are or will be emptied"
 
 
 def _short(

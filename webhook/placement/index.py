@@ -39,6 +39,7 @@ from webhook.placement.requirements import (
     OneOf,
     Requirement,
     Requirements,
+    Staying,
     Uncordoned,
     Untainted,
 )
@@ -164,6 +165,7 @@ class NodeIndex:
         self._thresholds: dict[str, Thresholds] = {}  # label -> its values sorted; least recently used first
         self._taints: dict[Taint, int] = {}
         self._unschedulable = 0
+        self._being_emptied = 0
         self._no_kvm = 0
         self._levels: dict[str, ResourceIndex] = {}  # resource -> nodes by what is allocatable
         self._unreported = 0  # nodes that have not said what is allocatable
@@ -262,6 +264,8 @@ class NodeIndex:
             _flip(self._taints, taint, bit)
         if bool(old and old.unschedulable) != bool(new and new.unschedulable):
             self._unschedulable ^= bit
+        if bool(old and old.is_being_emptied) != bool(new and new.is_being_emptied):
+            self._being_emptied ^= bit
         if bool(old and old.no_kvm) != bool(new and new.no_kvm):
             self._no_kvm ^= bit
         self._change_allocatable(bit, old, new)
@@ -314,6 +318,8 @@ class NodeIndex:
                 return self._all ^ matching
             case Uncordoned():
                 return self._unschedulable if self._unschedulable and not requirement.is_waived else 0
+            case Staying():
+                return self._being_emptied
             case Elsewhere():
                 hostname = requirement.hostname
                 same = self._values.get(HOSTNAME, _NO_VALUES).get(hostname, 0) if hostname else 0

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, KeysView, Mapping
 from functools import reduce
@@ -22,8 +23,11 @@ import msgspec
 
 from webhook.errors import InputError
 from webhook.k8s.quantity import Format, Quantity, ResourceList, nanos
+from webhook.k8s.timestamps import unix_time
 from webhook.k8s.types.core import NodeSpec, NodeWithoutImages
 from webhook.k8s.types.scheduling import EQUAL, EXISTS, Taint, Toleration
+from webhook.k8s.views import Condition
+from webhook.text import shorten_middle
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -263,6 +267,65 @@ _REPELLING: Final = (NO_SCHEDULE, NO_EXECUTE)
 CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 
 
+# Node lifecycle conditions (Kubernetes 1.37), which kube-scheduler ignores, the most urgent first.
+_UNDER_WAY: Final = ("GracefulNodeShutdownInProgress", "MaintenanceInProgress", "Drained", "DrainInProgress")
+_PLANNED: Final = "MaintenancePlanned"
+# Taints of the node maintenance operator, now and formerly, of cluster-autoscaler and of Karpenter.
+_EMPTYING: Final = ("medik8s.io/drain", "kubevirt.io/drain", "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)")
+_MOST_TEXT: Final = 200
+_TRUE_STATUS: Final = "True"
+
+
+class Departure(msgspec.Struct, frozen=True, gc=False):
+    """Why VMs leave a node, or will have to.
+
+    Attributes:
+        cause: the condition with its message, or the taint.
+        is_under_way: VMs leave it now; else that is planned.
+        at: when it begins, if the message has a time (RFC 3339), in Unix seconds.
+    """
+
+    cause: str
+    is_under_way: bool
+    at: float | None = None
+
+    @classmethod
+    def of(cls, view: NodeWithoutImages) -> Departure | None:
+        """What a node's conditions and taints say; None: nothing."""
+        conditions = (view.status.conditions if view.status else None) or ()
+        true = {condition.type: condition for condition in conditions if condition.status == _TRUE_STATUS}
+        for kind in _UNDER_WAY:
+            if kind in true:
+                return cls(_cause(true[kind]), True)
+        for taint in (view.spec.taints if view.spec else None) or ():
+            if taint.key in _EMPTYING and taint.effect in _REPELLING:
+                return cls(f"taint {taint}", True)
+        if planned := true.get(_PLANNED):
+            written = _TIME.search(planned.message or "")
+            return cls(_cause(planned), False, unix_time(written[0]) if written else None)
+        return None
+
+    def clause(self, now: float) -> str:
+        """What happens to the node, to follow its name.
+
+        Args:
+            now: Unix time in seconds.
+        """
+        if self.is_under_way:
+            return f"is being emptied ({self.cause})"
+        minutes = -(-(self.at - now) // 60) if self.at else 0
+        hours, rest = divmod(int(minutes), 60)
+        soon = f" in {f'{hours}h ' if hours else ''}{rest}m" if minutes > 0 else ""
+        return f"will be emptied for maintenance{soon} ({self.cause})"
+
+
+def _cause(condition: Condition) -> str:
+    """A condition's type, and its message or reason."""
+    says = condition.message or condition.reason
+    return shorten_middle(f"{condition.type}: {says}" if says else condition.type or "", _MOST_TEXT)
+
+
 class Node(msgspec.Struct, frozen=True, gc=False):
     """A node, trimmed; texts are interned, because thousands of nodes share them.
 
@@ -272,6 +335,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         no_kvm: KubeVirt's device plugin says that it has none to give; where it says nothing, it is not known.
         allocatable: what pods could request of the whole node, as `resources` counts it; None: the kubelet has not
             reported it yet.
+        departure: why VMs leave it; None: they do not.
     """
 
     name: str
@@ -280,6 +344,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     unschedulable: bool = False
     no_kvm: bool = False
     allocatable: dict[str, int] | None = None
+    departure: Departure | None = None
 
     @classmethod
     def of(cls, view: NodeWithoutImages) -> Node:
@@ -309,7 +374,13 @@ class Node(msgspec.Struct, frozen=True, gc=False):
             unschedulable,
             allocatable is not None and str(allocatable.get(KVM_DEVICE)) == "0",
             None if allocatable is None else NOT_REPORTED | parse_allocatable(allocatable),
+            Departure.of(view),
         )
+
+    @property
+    def is_being_emptied(self) -> bool:
+        """Whether VMs leave it now."""
+        return self.departure is not None and self.departure.is_under_way
 
     def lacks(self, resource: str, amount: int) -> bool:
         """Whether a request can never fit, whatever runs here: the whole node has less, as far as it has reported."""

@@ -43,6 +43,7 @@ class Origin:
     VENDOR: Final = "vendor"
     TAINTS: Final = "taints"
     CORDONED: Final = "cordon"
+    DEPARTURE: Final = "departure"
     SOURCE_NODE: Final = "source node"
     KVM: Final = "kvm"
     RESOURCES: Final = "resources"
@@ -252,6 +253,24 @@ class Uncordoned(Requirement, frozen=True, gc=False):
     def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
         """Why a node does not meet the requirement; empty if it does."""
         return (self.reason(),) if node.unschedulable and not self.is_waived else ()
+
+
+class Staying(Requirement, frozen=True, gc=False):
+    """A node that VMs do not leave now. kube-scheduler does not require it."""
+
+    @property
+    def clause(self) -> str:
+        """The requirement as a clause."""
+        return "the VM would have to leave nodes that are being emptied again"
+
+    @property
+    def lacking(self) -> str:
+        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
+        return "being emptied"
+
+    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
+        """Why a node does not meet the requirement; empty if it does."""
+        return (UnmetRequirement(self, "is being emptied"),) if node.is_being_emptied else ()
 
 
 class Elsewhere(Requirement, frozen=True, gc=False):

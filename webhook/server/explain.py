@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, Protocol
@@ -144,7 +145,7 @@ class Explainer(GuardedApplication):
 
         try:
             deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
-            facts = Facts(peek=self._cluster.peek)
+            facts = Facts(time.time(), self._cluster.peek)
             answer = msgspec.to_builtins(await replay(decide, self._cluster, facts, deadline, PATH))
         except NotThere as error:
             raise RequestDenied(404, str(error)) from None

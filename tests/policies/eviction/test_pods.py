@@ -33,7 +33,7 @@ from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of
 from webhook.kubevirt.rules import rules_of
 from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, UNFINISHED, VMIS, Evacuee, Vmi
-from webhook.placement.requirements import Allocatable, Origin, Uncordoned
+from webhook.placement.requirements import Allocatable, Origin, Staying, Uncordoned
 from webhook.policies.common import migration_targets
 from webhook.policies.eviction import pods
 from webhook.settings.model import Blackout
@@ -175,6 +175,18 @@ class TestDenied:
         assert decision.code == common.NO_ELIGIBLE_NODE
         assert decision.denial
         assert f"2 node(s) {Allocatable(Origin.RESOURCES, FOO, 1).lacking}" in decision.denial.message
+
+    def test_nodes_that_vms_leave_are_not_worth_a_migration(self) -> None:
+        emptied, planned = (
+            [NODES[0], *(one | {"status": {"conditions": [{"type": kind, "status": "True"}]}} for one in NODES[1:])]
+            for kind in ("MaintenanceInProgress", "MaintenancePlanned")
+        )
+        decision = decide(facts(nodes=emptied))
+
+        assert decision.code == common.NO_ELIGIBLE_NODE
+        assert decision.denial
+        assert Staying(Origin.DEPARTURE).lacking in decision.denial.message
+        assert decide(facts(nodes=planned)).code == common.ELIGIBLE
 
     def test_no_eligible_node(self) -> None:
         decision = decide(facts(nodes=CORDONED))
@@ -372,6 +384,16 @@ class TestForged:
         capped = decide(large | own, max_per_cluster=1, max_per_namespace=1)
         assert capped.code == reasons.TOO_MANY_EVACUATIONS
         assert decide(large | {NodesKey(): facts(nodes=CORDONED)[NodesKey()]}, max_per_cluster=1).denial
+
+
+def test_a_vm_whose_node_is_emptied_is_not_paced() -> None:
+    """A drain would move it without any pacing."""
+    emptied = NODES[0] | {"status": {"conditions": [{"type": "DrainInProgress", "status": "True"}]}}
+    known = facts(nodes=[emptied, *NODES[1:]], migrations=[migration()]) | evacuating("demo", "other")
+
+    assert decide(facts(migrations=[migration()])).code == reasons.COOL_DOWN
+    assert decide(known, max_per_cluster=1).code == common.ELIGIBLE
+    assert decide(known, blackouts=ALWAYS).code == reasons.BLACKOUT
 
 
 @pytest.mark.parametrize("key", [KubeVirtKey(), THE_POD, THE_VMI, MINE, NodesKey()])

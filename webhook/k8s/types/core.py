@@ -124,9 +124,10 @@ class NodeSpec(View, frozen=True):
 
 
 class NodeResources(View, frozen=True):
-    """``status`` of a `NodeWithoutImages`: quantities by resource name, as the kubelet wrote them."""
+    """``status`` of a `NodeWithoutImages`: quantities by resource name, as the kubelet wrote them, and conditions."""
 
     allocatable: ResourceList | None = None
+    conditions: list[Condition] | None = None
 
 
 class ContainerImage(View, frozen=True):

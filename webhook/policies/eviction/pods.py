@@ -22,11 +22,12 @@ from webhook.admission.reasons import common
 from webhook.admission.reasons import eviction as messages
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
-from webhook.facts import Facts, ListKey, ObjectKey
+from webhook.facts import Facts, ListKey, NodesKey, ObjectKey
 from webhook.k8s.pods import Eviction
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.releases.release import MIGRATION_QUEUE
+from webhook.placement.index import NodeIndex
 from webhook.placement.machines import (
     EVACUEES,
     LAUNCHER_PODS,
@@ -38,6 +39,7 @@ from webhook.placement.machines import (
     Migration,
     Vmi,
 )
+from webhook.placement.requirements import Origin, Staying
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import details, no_node
 from webhook.policies.common.required_facts import Unreadable, is_kubevirts, read, read_configuration
@@ -144,18 +146,30 @@ def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings
     ]
     if any(migration.is_unfinished for migration in own):
         return skip(messages.already_evacuating(f"{namespace}/{name}"))
-    too_soon = blackout(settings.blackouts, facts.now) or cool_down(own, facts.now, settings)
-    if too_soon:
+    if forbidden := blackout(settings.blackouts, facts.now):
+        return _deny(forbidden)
+    # What a drain or a shutdown moves in a moment is not paced; drains are not, either.
+    is_leaving = _is_leaving(vmi, facts)
+    if not is_leaving and (too_soon := cool_down(own, facts.now, settings)):
         return _deny(too_soon)
     if terms := migration_targets.holding_back(vmi, read_configuration(facts) or DEFAULTS):
         return _deny(messages.held_back(terms))
-    capped, doubt = _reached_cap(namespace, facts, settings)
+    capped, doubt = (None, None) if is_leaving else _reached_cap(namespace, facts, settings)
     return _deny(capped) if capped else _add_doubt(_evaluate_placement(vmi, namespace, facts), doubt)
+
+
+def _is_leaving(vmi: Vmi, facts: Facts) -> bool:
+    """Whether VMs leave the VM's node now."""
+    nodes = facts.get(NodesKey())
+    node = nodes.get(vmi.node_name) if isinstance(nodes, NodeIndex) else None
+    return node is not None and node.is_being_emptied
 
 
 def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
     """The answer by the nodes that could take the VM."""
-    eligibility = migration_targets.of(vmi, namespace, facts).review(facts)
+    target = migration_targets.of(vmi, namespace, facts)
+    staying = (*target.requirements, Staying(Origin.DEPARTURE))
+    eligibility = msgspec.structs.replace(target, requirements=staying).review(facts)
     if not eligibility.count:
         return msgspec.structs.replace(_deny(no_node(eligibility)), details=details(eligibility))
     return Decision(

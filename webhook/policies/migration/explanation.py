@@ -268,7 +268,7 @@ def explain(
         gaps=target.gaps,
         notes=(
             *_reserved_keys(added),
-            *(eligibility_notes(vmi, eligible, volumes=asked.hotplugged) if eligible else ()),
+            *(eligibility_notes(vmi, eligible, volumes=asked.hotplugged, now=facts.now) if eligible else ()),
         ),
         node=_explain_node(node, target, nodes) if node else None,
     )
