@@ -9,7 +9,7 @@ from aiohttp import web
 from tests.doctor.world import DoctorWorld
 from webhook.cluster import reader as module
 from webhook.cluster.reader import Reader
-from webhook.doctor.report import Installation
+from webhook.doctor.report import DEPLOYMENTS, Installation
 from webhook.errors import Unavailable
 from webhook.k8s.client.resources import NODES_WITH_IMAGES
 
@@ -37,6 +37,13 @@ async def test_everybody_who_asks_at_once_gets_the_same_answer(world: DoctorWorl
     assert len(first) == 3
     assert one.meta.name == "node-0"
     assert len(world.server.requests(NODES_WITH_IMAGES.path())) == 1
+
+
+async def test_a_namespaced_object_without_a_namespace_is_a_mistake_of_the_check(world: DoctorWorld) -> None:
+    """Read as "does not exist", it would send an admin to create what is there."""
+    with pytest.raises(ValueError, match="Deployment kubevirt-webhook is namespaced"):
+        await read(world, lambda reader: reader.get(DEPLOYMENTS, "", "kubevirt-webhook"))
+    assert world.server.requests(DEPLOYMENTS.path()) == []
 
 
 async def test_a_kind_that_the_cluster_does_not_know(world: DoctorWorld) -> None:

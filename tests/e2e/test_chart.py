@@ -294,6 +294,15 @@ def test_mistakes_are_refused_before_anything_is_installed(helm: Helm, values: d
     assert part in helm.refusal(values)
 
 
+def test_values_that_break_the_facts_are_an_error_where_the_schema_is_not_looked_at(helm: Helm) -> None:
+    """Helm makes a map of the error, in which every fact is false: the chart would be rendered without its parts."""
+    values = {"image": IMAGE, "settings": {"page": {"listen": "0.0.0.0:8091\nopenshift: ["}}}
+    said = helm.run("template", CHART, "--skip-schema-validation", values=values, check=False)
+
+    assert "the chart cannot read what it made of the values: error converting YAML" in said
+    assert "kind:" not in said
+
+
 def test_another_namespace_is_refused(helm: Helm) -> None:
     values = {"image": IMAGE}
     said = helm.run("template", "kubevirt-webhook", CHART, "--namespace=other", values=values, check=False)

@@ -140,7 +140,13 @@ class Reader:
         self._reads: Final[dict[Any, asyncio.Task[Any]]] = {}
 
     async def get(self, resource: Resource[V], namespace: str, name: str) -> V | Unavailable | None:
-        """One object; None if it does not exist."""
+        """One object; None if it does not exist.
+
+        Raises:
+            ValueError: a namespaced resource without a namespace, of which no object would ever exist.
+        """
+        if resource.namespaced and not namespace:
+            raise ValueError(f"{resource.kind} {name} is namespaced, and no namespace is given")
         key = (resource, namespace, name)
         if key not in self._reads:
             self._reads[key] = asyncio.create_task(fetch(self.api, resource, namespace, name, SECONDS))
