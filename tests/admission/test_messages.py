@@ -250,6 +250,8 @@ MIGRATION: Final[Examples] = {
 EVICTION: Final[Examples] = {
     eviction.other_requester: ((("sigs.k8s.io/descheduler", "rebalancer"),), ((),)),
     eviction.by_kubevirt: NOTHING,
+    eviction.quota: (("exceeded quota: vms, requested: pods=1, used: pods=4, limited: pods=4",),),
+    eviction.quota_not_known: (("whether ResourceQuotas allow the target pod is not known, because X",),),
     eviction.pod_not_found: (("virt-launcher-web-x7k2p",),),
     eviction.pod_completed: (("Succeeded",),),
     eviction.being_deleted: NOTHING,

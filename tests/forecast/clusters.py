@@ -13,6 +13,7 @@ from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.machines import Claim, LauncherPod, Migration, PersistentVolume, Vmi
+from webhook.placement.quota import ResourceQuota
 
 Json = dict[str, Any]
 
@@ -99,6 +100,16 @@ def budget(allowed: int, **labels: str) -> Json:
     }
 
 
+def quota(**amounts: tuple[str, str]) -> Json:
+    """A quota by what it limits: what there is of it, and what is used; ``_`` stands for a dot or a slash."""
+    named = {name.replace("__", "/").replace("_", "."): each for name, each in amounts.items()}
+    status = {
+        "hard": {name: hard for name, (hard, _) in named.items()},
+        "used": {name: u for name, (_, u) in named.items()},
+    }
+    return {"metadata": {"name": "vms", "namespace": "shop"}, "status": status}
+
+
 def snapshot(
     nodes: Sequence[Json],
     vms: Sequence[tuple[Json, Json]],
@@ -110,6 +121,7 @@ def snapshot(
     claims: Sequence[Json] = (),
     volumes: Sequence[Json] = (),
     limits: Json | None = None,
+    quotas: Sequence[Json] = (),
 ) -> ClusterObjects:
     return ClusterObjects(
         nodes=_views(NodeWithoutImages, nodes),
@@ -120,6 +132,7 @@ def snapshot(
         budgets=_views(PodDisruptionBudget, budgets),
         claims=_views(Claim, claims),
         volumes=_views(PersistentVolume, volumes),
+        quotas=_views(ResourceQuota, quotas),
         kubevirt=ClusterConfig.of({"migrations": limits or {}, "evictionStrategy": strategy}),
     )
 

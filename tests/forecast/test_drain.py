@@ -289,6 +289,53 @@ class TestRolling:
         assert [each.to for step in found.steps for each in step.vms] == ["b", "a"]
 
 
+class TestQuotas:
+    def test_a_target_pod_that_is_denied(self, golden: Callable[[str], None]) -> None:
+        vms = [vm("small", "a", "1Gi"), vm("large", "a", "3Gi"), vm("none", "a", "3Gi", evictionStrategy="None")]
+        found = plan(snapshot(NODES, vms, quotas=[clusters.quota(requests_memory=("9Gi", "7Gi"))]), ["a"])
+
+        assert {vm.name: vm.code for vm in found.steps[0].vms} == {
+            "small": "migrates",
+            "large": "quota",
+            "none": "strategy-none",
+        }
+        assert (of(found, "large").to, found.blocks) == ("", 1)
+        assert [change.vms for change in found.changes] == [("shop/large",)]
+        golden(of(found, "large").reason)
+
+    def test_other_namespaces_have_their_own(self) -> None:
+        other = clusters.quota(pods=("0", "0"))
+        other["metadata"]["namespace"] = "lab"
+
+        assert of(plan(snapshot(NODES, [vm("web", "a")], quotas=[other]), ["a"]), "web").code == "migrates"
+
+    def test_migrations_that_wait_for_each_other_take_longer(self, golden: Callable[[str], None]) -> None:
+        vms = [vm(f"vm-{number}", on, "2Gi") for number, on in enumerate("aabb")]
+        options: Any = {"limits": {"parallelMigrationsPerCluster": 4}}
+        nodes = [*NODES, node("d")]
+        free = plan(snapshot(nodes, vms, **options), ["a", "b"])
+        narrow = plan(
+            snapshot(nodes, vms, quotas=[clusters.quota(requests_memory=("10Gi", "8Gi"))], **options), ["a", "b"]
+        )
+
+        assert (free.blocks, narrow.blocks, free.notes) == (0, 0, ())
+        assert narrow.seconds == 4 * free.seconds
+        golden(*narrow.notes)
+
+    def test_the_pods_that_vms_leave_count_among_all_pods(self) -> None:
+        vms = [vm(f"vm-{number}", "a") for number in range(3)]
+        found = plan(snapshot(NODES, vms, quotas=[clusters.quota(count__pods=("5", "3"))]), ["a"])
+
+        assert [vm.code for vm in found.steps[0].vms] == ["migrates", "migrates", "quota"]
+
+    def test_what_is_not_known_is_said(self) -> None:
+        new = clusters.quota(pods=("0", "0"))
+        del new["status"]["used"]
+        found = plan(snapshot(NODES, [vm("web", "a")], quotas=[new]), ["a"])
+
+        assert (of(found, "web").code, len(found.gaps)) == ("migrates", 1)
+
+
 class TestInput:
     @pytest.mark.parametrize(("nodes", "rolling"), [(["x"], False), (["a", "a"], False), (["a", "a"], True)])
     def test_nodes_that_cannot_be_drained(self, nodes: list[str], rolling: bool) -> None:

@@ -49,6 +49,7 @@ from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.types.views import KubeVirt
 from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES
 from webhook.placement.nodes import MEMORY, format_request
+from webhook.placement.quota import LIMIT_RANGES, QUOTAS
 from webhook.placement.target_pods import RUNTIME_CLASSES
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.explanation import MigrationExplanation, Nodes, ReasonReport, few
@@ -517,6 +518,8 @@ def _pace(plan: DrainPlan) -> Iterator[Paragraph]:
         who = "VM without a node counts" if pending == 1 else "VMs without a node count"
         wait = f"KubeVirt waits {duration(PENDING_SECONDS)} for a target pod to be scheduled"
         yield Paragraph(f"{pending} {who} against these limits, too: {wait}.", "yellow")
+    for note in plan.notes:
+        yield Paragraph(note, "yellow")
     if limits.unfinished:
         yield Paragraph(f"KubeVirt finishes {pluralize(limits.unfinished, 'unfinished migration')} first.", "yellow")
 
@@ -563,6 +566,8 @@ _LISTS: Final = (
     _ListToRead("claims", CLAIMS, "which nodes reach the VMs' volumes is not known"),
     _ListToRead("volumes", VOLUMES, "which nodes reach the VMs' volumes is not known"),
     _ListToRead("runtime_classes", RUNTIME_CLASSES, "what RuntimeClasses require is not known"),
+    _ListToRead("quotas", QUOTAS, "ResourceQuotas are not known"),
+    _ListToRead("limit_ranges", LIMIT_RANGES, "what LimitRanges add to target pods is not known"),
     _ListToRead("policies", _POLICIES, "whether MigrationPolicies change the limits is not known"),
 )
 

@@ -55,6 +55,8 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kind("", "PersistentVolumeClaim", "v1"),
         Kind("", "PersistentVolume", "v1", False),
         Kind("policy", "PodDisruptionBudget", "v1"),
+        Kind("", "ResourceQuota", "v1"),
+        Kind("", "LimitRange", "v1"),
         Kind("node.k8s.io", "RuntimeClass", "v1", False),
         Kind("coordination.k8s.io", "Lease", "v1", view=Lease),
         Kind(DEFINITIONS.group, DEFINITIONS.kind, DEFINITIONS.version, False, Definition),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
@@ -41,6 +42,7 @@ from webhook.k8s.types.selectors import key_problem, value_problem
 from webhook.placement.eligibility import Eligibility, Group
 from webhook.placement.machines import LauncherPod, Migration, Vmi
 from webhook.placement.nodes import Departure, bitset_positions, format_request
+from webhook.placement.quota import QuotaReview, review_quotas
 from webhook.placement.requirements import Elsewhere, Origin, Uncordoned
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import no_node
@@ -57,7 +59,7 @@ _PACKED: Final = (
     "there is room only if VMs are packed tightly; kube-scheduler spreads them, and may leave this one without a node"
 )
 _ASSUMPTIONS: Final = (
-    "Nothing else in the cluster changes meanwhile: no other pod starts, and no quota is reached.",
+    "Nothing else in the cluster changes meanwhile: no other pod starts.",
     "kube-scheduler may choose other nodes than the plan, which shows one way to place the VMs that move.",
     "Pods without a VM that are evicted need room elsewhere, too, which is not set aside for them.",
     "VMs that shut down are not placed again: whatever starts them needs room for them.",
@@ -77,6 +79,10 @@ _BY_REASON: Final = {
     "SEVNotLiveMigratable": "shut down the VMs with SEV yourself",
 }
 _SHUT_DOWN: Final = "set evictionStrategy LiveMigrateIfPossible on VMs that cannot be migrated; they then shut down"
+_RAISE_QUOTA: Final = (
+    "raise the ResourceQuotas, or count VMs with the Application Aware Quota operator, which does not count the target"
+    " pods of migrations"
+)
 _NONE: Final = "None"
 _MIGRATE: Final = "LiveMigrate"
 _MIGRATE_IF_POSSIBLE: Final = "LiveMigrateIfPossible"
@@ -133,6 +139,7 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], rolling: bool, bandwidt
         limits=limits,
         steps=steps,
         changes=rank(planner.blocked, frozenset(named) if not rolling else frozenset()),
+        notes=tuple(planner.notes()),
         assumptions=(*_ASSUMPTIONS, *([_ELSEWHERE] if handed_over else [])),
         gaps=(*objects.gaps, *planner.gaps()),
     )
@@ -163,6 +170,11 @@ class _Planner:
         self._vms: Final[dict[str, dict[Place, Vmi]]] = {}
         index = snapshot.index
         self._names: Final = {index.position(name): name for name in snapshot.views}
+        # How many VMs of each namespace have migrated: the pods that they left count in quotas until they are deleted.
+        self._moved: Final[Counter[str]] = Counter()
+        self._reviews: Final[dict[Place, QuotaReview]] = {}
+        # The quotas that leave room for fewer target pods at a time than KubeVirt would create, with how many.
+        self._narrow: Final[dict[tuple[str, str], int]] = {}
         # What is counted on the nodes of the VMs that the plan has moved.
         self._settled: Final[dict[Place, tuple[Amounts, PodInfo]]] = {}
         self._offers: Final = {name: offers_of(view) for name, view in snapshot.views.items()}
@@ -195,6 +207,7 @@ class _Planner:
         """What could not be taken into account of the whole cluster, clauses."""
         if left_out := self._neighbors.left_out:
             yield f"{pluralize(left_out, 'rule')} between pods beyond the first {MOST_RULES} about the same pods"
+        yield from dict.fromkeys(gap for found in self._reviews.values() for gap in found.gaps)
 
     def step(self, nodes: Sequence[str]) -> Step:
         """Drain nodes at the same time; those that were not cordoned before take VMs again afterwards."""
@@ -231,18 +244,54 @@ class _Planner:
                 notes=eviction.notes,
             )
             if eviction.outcome == report.MOVES:
-                movers.append(mover_of(vmi, self._snapshot, self._info(vmi)))
+                mover = mover_of(vmi, self._snapshot, self._info(vmi))
+                if problem := self._quota_problem(mover):
+                    plans[place] = msgspec.structs.replace(
+                        plans[place], outcome=report.BLOCKS, code=report.QUOTA, reason=problem
+                    )
+                    self.blocked.append(Blocked(place, report.QUOTA, vmi))
+                else:
+                    movers.append(mover)
             elif eviction.outcome == report.BLOCKS:
                 self.blocked.append(Blocked(place, eviction.code, vmi))
             elif eviction.outcome == report.SHUTS_DOWN:
                 self._leave(vmi, node, moves=False)
         plans.update(self._find_nodes(movers, plans))
         jobs = [
-            report.QueuedMigration(each.node, each.memory, each.outcome == report.BLOCKS)
+            report.QueuedMigration(
+                each.node, each.memory, each.outcome == report.BLOCKS, each.namespace, self._at_once(each)
+            )
             for each in plans.values()
             if each.outcome == report.MOVES or each.code in report.PENDING
         ]
         return list(plans.values()), jobs
+
+    def _at_once(self, about: VmPlan) -> int | None:
+        found = self._reviews.get((about.namespace, about.name))
+        return found.at_once if found else None
+
+    def notes(self) -> Iterator[str]:
+        """What else decides over the whole plan, sentences."""
+        for (namespace, name), number in sorted(self._narrow.items()):
+            pods = pluralize(number, "target pod")
+            yield f"ResourceQuota {namespace}/{name} leaves room for {pods} concurrently; other migrations wait."
+
+    def _quota_problem(self, mover: Mover) -> str:
+        """Why the namespace's quotas deny the target pod of a VM, a clause.
+
+        What earlier migrations needed is free again, except for the pods that they leave.
+        """
+        namespace = mover.place[0]
+        quotas = self._snapshot.quotas.get(namespace)
+        if not quotas:
+            return ""
+        found = review_quotas(quotas, mover.usage, left_behind=self._moved[namespace])
+        self._reviews[mover.place] = found
+        if not found.problem and found.at_once is not None and found.at_once < self._limits.per_cluster:
+            key = (namespace, found.limited_by)
+            self._narrow[key] = min(found.at_once, self._narrow.get(key, found.at_once))
+        self._moved[namespace] += not found.problem
+        return f"the target pod of its migration would be denied: {found.problem}" if found.problem else ""
 
     def _find_nodes(self, movers: Sequence[Mover], plans: Mapping[Place, VmPlan]) -> dict[Place, VmPlan]:
         """The plans of the VMs that migrate if there is a node, and have them migrate."""
@@ -411,6 +460,8 @@ def _changes(blocked: Blocked, drained: frozenset[str]) -> Iterator[str]:
             yield _SHUT_DOWN
         case report.MIGRATION_STUCK:
             yield "delete the migrations that never end"
+        case report.QUOTA:
+            yield _RAISE_QUOTA
         case report.NO_MIGRATIONS:
             yield "raise the limits of migrations in KubeVirt's configuration"
         case report.DISRUPTION_BUDGET:
@@ -517,7 +568,9 @@ def _hand_over(vmi: Vmi, origin: str) -> EvictionOutcome:
     VMI (cluster-api-provider-kubevirt v0.11, pkg/kubevirt/machine.go). It labels the VMs, which have no owner of its.
     """
     meta, owner = vmi.meta, vmi.meta.controller_owner()
-    reason = f"{origin} is External: KubeVirt marks it, and another controller moves or ends it"
+    reason = (
+        f"{origin} is External: KubeVirt only sets status.evacuationNodeName, and another controller moves or ends it"
+    )
     if machine := meta.label(_MACHINE_NAME):
         place = f"{meta.label(_MACHINE_NAMESPACE) or meta.namespace}/{machine}"
         controller = f"KubevirtMachine {place} of cluster {meta.label(_CLUSTER_NAME) or 'unknown'}"

@@ -24,6 +24,7 @@ from webhook.placement.eligibility import Eligibility
 from webhook.placement.index import NodeIndex, ResourceIndex
 from webhook.placement.machines import LauncherPod, PlacedVmiSpec, Vmi
 from webhook.placement.nodes import MEMORY, NOT_REPORTED, is_counted_resource, parse_allocatable, to_scheduler_units
+from webhook.placement.quota import NO_USAGE, PodUsage
 from webhook.placement.requirements import (
     Allocatable,
     Label,
@@ -259,6 +260,7 @@ class Mover(msgspec.Struct, frozen=True):
         requests: what the target pod takes of it.
         pod: the target pod, as other pods' rules see it.
         source: the pod that it runs in now; None: it is not known.
+        usage: what the target pod counts for in the namespace's quotas.
         gaps: what could not be taken into account, clauses.
     """
 
@@ -266,6 +268,7 @@ class Mover(msgspec.Struct, frozen=True):
     requirements: Requirements
     requests: Amounts
     pod: PodInfo
+    usage: PodUsage
     source: PodInfo | None = None
     gaps: tuple[str, ...] = ()
 
@@ -290,10 +293,12 @@ def mover_of(vmi: Vmi, snapshot: ClusterSnapshot, source: PodInfo | None) -> Mov
         source: the pod that it runs in now; None: it is not known.
     """
     namespace = vmi.meta.namespace or ""
-    target = migration_targets.of(vmi, namespace, Facts(peek=snapshot.peek))
+    facts = Facts(peek=snapshot.peek)
+    target = migration_targets.of(vmi, namespace, facts)
+    usage = migration_targets.usage(target, namespace, facts) if namespace in snapshot.quotas else NO_USAGE
     requests = {each.resource: each.amount for each in target.requirements if isinstance(each, Allocatable)}
     requirements = (*target.requirements, *_reachable(vmi, namespace, snapshot))
-    return Mover(vmi, requirements, {PODS: 1, **requests}, target_pod(vmi, snapshot), source, target.gaps)
+    return Mover(vmi, requirements, {PODS: 1, **requests}, target_pod(vmi, snapshot), usage, source, target.gaps)
 
 
 def target_pod(vmi: Vmi, snapshot: ClusterSnapshot) -> PodInfo:

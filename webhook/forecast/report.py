@@ -39,6 +39,7 @@ DISRUPTION_BUDGET: Final = "disruption-budget"
 NO_ELIGIBLE_NODE: Final = "no-eligible-node"
 NO_ROOM: Final = "no-room"
 PODS_APART: Final = "pods-apart"
+QUOTA: Final = "quota"
 CODES: Final = {
     MOVES: (MIGRATES, MIGRATES_IF_PACKED),
     SHUTS_DOWN: (STRATEGY_NONE, NOT_MIGRATABLE_IF_POSSIBLE),
@@ -52,6 +53,7 @@ CODES: Final = {
         NO_ELIGIBLE_NODE,
         NO_ROOM,
         PODS_APART,
+        QUOTA,
     ),
     HANDED_OVER: (EXTERNAL_STRATEGY,),
 }
@@ -180,6 +182,7 @@ class DrainPlan(View, frozen=True):
         at_most_seconds: how long they take if each takes all the time that KubeVirt gives it; null: KubeVirt
             ends none, however long it takes.
         changes: the most helpful first.
+        notes: what else decides over it, sentences.
         assumptions: what the plan takes for granted, sentences.
         gaps: what could not be taken into account, clauses.
     """
@@ -195,6 +198,7 @@ class DrainPlan(View, frozen=True):
     limits: Limits
     steps: tuple[Step, ...]
     changes: tuple[Remedy, ...]
+    notes: tuple[str, ...]
     assumptions: tuple[str, ...]
     gaps: tuple[str, ...]
 
@@ -206,11 +210,15 @@ class QueuedMigration(msgspec.Struct, frozen=True):
         node: where it starts.
         memory: how many bytes are copied.
         is_stuck: there is no node for its target pod, so that it ends when KubeVirt gives the pod up.
+        namespace: the VM's.
+        at_once: how many target pods like its own the quotas of the namespace admit; None: no quota limits them.
     """
 
     node: str
     memory: int
     is_stuck: bool = False
+    namespace: str = ""
+    at_once: int | None = None
 
 
 def limits_of(kubevirt: ClusterConfig, migrations: Iterable[Migration], bandwidth: int | None = None) -> Limits:
@@ -253,26 +261,43 @@ def at_most(jobs: Sequence[QueuedMigration], limits: Limits) -> int | None:
 def _makespan(jobs: Sequence[tuple[QueuedMigration, int]], limits: Limits) -> int:
     """When the last of some jobs ends that begin as soon as there is a slot, in their order.
 
-    Those that are stuck take a slot, too: a target pod that is pending counts as a migration that runs.
+    Those that are stuck take a slot, too: a target pod that is pending counts as a migration that runs. One whose
+    target pod a quota denies takes none, and KubeVirt tries again until it is admitted.
     """
     if limits.per_cluster < 1 or limits.per_node < 1:
         return 0
-    waiting: dict[str, deque[tuple[int, bool]]] = {}
+    waiting: dict[str, deque[tuple[QueuedMigration, int]]] = {}
     for job, seconds in jobs:
-        waiting.setdefault(job.node, deque()).append((PENDING_SECONDS if job.is_stuck else seconds, job.is_stuck))
+        waiting.setdefault(job.node, deque()).append((job, PENDING_SECONDS if job.is_stuck else seconds))
     slots = deque(node for turn in range(limits.per_node) for node, queue in waiting.items() if turn < len(queue))
     pledged = Counter(slots)
-    running: list[tuple[int, str]] = []
+    denied: list[str] = []
+    inside: Counter[str] = Counter()
+    running: list[tuple[int, str, str]] = []
     now = last = 0
     while slots or running:
         while slots and len(running) < limits.per_cluster:
             node = slots.popleft()
+            place = next((at for at, (job, _) in enumerate(waiting[node]) if _is_admitted(job, inside)), None)
+            if place is None:
+                denied.append(node)
+                continue
+            job, seconds = waiting[node][place]
+            del waiting[node][place]
             pledged[node] -= 1
-            seconds, is_stuck = waiting[node].popleft()
-            last = last if is_stuck else max(last, now + seconds)
-            heapq.heappush(running, (now + seconds, node))
-        now, node = heapq.heappop(running)
+            inside[job.namespace] += 1
+            last = last if job.is_stuck else max(last, now + seconds)
+            heapq.heappush(running, (now + seconds, node, job.namespace))
+        now, node, namespace = heapq.heappop(running)
+        inside[namespace] -= 1
+        slots += denied
+        denied.clear()
         if len(waiting[node]) > pledged[node]:
             slots.append(node)
             pledged[node] += 1
     return last
+
+
+def _is_admitted(job: QueuedMigration, inside: Counter[str]) -> bool:
+    """Whether the quotas admit a job's target pod beside those of the namespace that run; one alone they do."""
+    return job.at_once is None or inside[job.namespace] < max(1, job.at_once)

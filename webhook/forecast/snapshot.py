@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterable
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -23,12 +24,14 @@ from webhook.placement.machines import (
     Vmi,
 )
 from webhook.placement.nodes import Node
+from webhook.placement.quota import LIMIT_RANGES, LimitRange, ResourceQuota
 from webhook.placement.target_pods import RUNTIME_CLASSES, RuntimeClass
 
 # Where KubeVirt runs makes no difference to a drain.
 _ANYWHERE: Final[frozenset[str]] = frozenset()
 CREATED_BY: Final = "kubevirt.io/created-by"
 
+V = TypeVar("V", bound=Object)
 Place: TypeAlias = tuple[str, str]  # namespace and name
 
 
@@ -79,6 +82,8 @@ class ClusterObjects(msgspec.Struct, frozen=True):
     claims: tuple[Claim, ...] = ()
     volumes: tuple[PersistentVolume, ...] = ()
     runtime_classes: tuple[RuntimeClass, ...] = ()
+    quotas: tuple[ResourceQuota, ...] = ()
+    limit_ranges: tuple[LimitRange, ...] = ()
     kubevirt: ClusterConfig = DEFAULTS
     gaps: tuple[str, ...] = ()
     now: float = 0.0
@@ -109,9 +114,9 @@ class ClusterSnapshot:
             if migration.is_unfinished:
                 place = (migration.meta.namespace or "", migration.vmi_name)
                 self.unfinished.setdefault(place, []).append(migration)
-        self.budgets: Final[dict[str, list[PodDisruptionBudget]]] = {}
-        for budget in objects.budgets:
-            self.budgets.setdefault(budget.meta.namespace or "", []).append(budget)
+        self.budgets: Final = _by_namespace(objects.budgets)
+        self.quotas: Final = _by_namespace(objects.quotas)
+        self.limit_ranges: Final = _by_namespace(objects.limit_ranges)
         self.claims: Final = {place_of(each): each for each in objects.claims}
         self.volumes: Final = {each.meta.name or "": each for each in objects.volumes}
         self.launchers: Final[dict[str, list[LauncherPod]]] = {}
@@ -136,6 +141,8 @@ class ClusterSnapshot:
                     found = (pod for pods in self.launchers.values() for pod in pods if pod.meta.label(name) == uid)
                     return tuple(pod for pod in found if pod.meta.namespace == key.namespace)
                 return tuple(pod for pod in self.launchers.get(uid, ()) if pod.meta.namespace == key.namespace)
+            case ListKey() if key.resource is LIMIT_RANGES:
+                return tuple(self.limit_ranges.get(key.namespace, ()))
             case ObjectKey() if key.resource is MIGRATIONS:
                 return self.migrations.get((key.namespace, key.name))
             case ObjectKey() if key.resource is RUNTIME_CLASSES:
@@ -147,6 +154,13 @@ class ClusterSnapshot:
         uid = vmi.meta.uid
         found = (pod for pod in self.launchers.get(uid or "", ()) if pod.node_name == vmi.node_name)
         return max(found, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
+
+
+def _by_namespace(objects: Iterable[V]) -> dict[str, list[V]]:
+    found: dict[str, list[V]] = {}
+    for each in objects:
+        found.setdefault(each.meta.namespace or "", []).append(each)
+    return found
 
 
 def place_of(found: Object) -> Place:

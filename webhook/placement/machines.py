@@ -21,6 +21,7 @@ from webhook.k8s.views import Condition, Object, ObjectMeta, View
 # On migrations that KubeVirt makes of evictions, a drain's among them, and of its own updates. Any user can write them.
 EVACUATION: Final = "kubevirt.io/evacuationMigration"
 WORKLOAD_UPDATE: Final = "kubevirt.io/workloadUpdateMigration"
+_REJECTED_BY_QUOTA: Final = "migrationRejectedByResourceQuota"
 ENDED_PHASES: Final = ("Succeeded", "Failed")
 
 
@@ -59,6 +60,7 @@ class MigrationStatus(View, frozen=True):
     """``status`` of a VirtualMachineInstanceMigration."""
 
     phase: str | None = None
+    conditions: list[Condition | None] | None = None
     migration_state: MigrationState | None = None
     phase_transition_timestamps: list[PhaseTransition | None] | None = None
 
@@ -88,6 +90,13 @@ class Migration(Object, frozen=True):
     def is_unfinished(self) -> bool:
         """Whether the migration has neither succeeded nor failed."""
         return self.phase not in ENDED_PHASES
+
+    @property
+    def is_denied_by_quota(self) -> bool:
+        """Whether it waits because a quota denied its target pod, as KubeVirt has written into it."""
+        conditions = (self.status.conditions if self.status else None) or ()
+        found = any(each and (each.type, each.status) == (_REJECTED_BY_QUOTA, "True") for each in conditions)
+        return found and self.is_unfinished
 
     @property
     def ended_at(self) -> float | None:
@@ -161,6 +170,8 @@ UNFINISHED: Final = Resource(*_MIGRATION, True, Migration, _reduce_unfinished)
 # Of a target pod, which keeps them when the migration is over: the migration's UID, a label, and name, an annotation.
 JOB_UID: Final = "kubevirt.io/migrationJobUID"
 JOB_NAME: Final = "kubevirt.io/migrationJobName"
+# What the admission plugin LimitRanger wrote into the pod's containers, an annotation.
+LIMIT_RANGER: Final = "kubernetes.io/limit-ranger"
 # Labels of pods whose VMs may reserve a LUN, each with the UID of its claim; any user can write more into a pod.
 _RESERVATION: Final = "pr.kubevirt.io/"
 MOST_RESERVATIONS: Final = 8
@@ -175,6 +186,7 @@ class LauncherPodSpec(Placed, frozen=True):
     resources: ResourceRequirements | None = None
     overhead: ResourceList | None = None
     runtime_class_name: str | None = None
+    priority_class_name: str | None = None
     resource_claims: list[Any] | None = None
     topology_spread_constraints: list[TopologySpreadConstraint | None] | None = None
 
@@ -228,7 +240,7 @@ def _reduce_pod(pod: LauncherPod) -> LauncherPod | None:
         namespace=meta.namespace,
         uid=meta.uid,
         labels=entries_of(meta.labels, JOB_UID, *pod.reservations),
-        annotations=entries_of(meta.annotations, JOB_NAME),
+        annotations=entries_of(meta.annotations, JOB_NAME, LIMIT_RANGER),
         owner_references=[owner],
         creation_timestamp=meta.creation_timestamp,
     )

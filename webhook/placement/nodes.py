@@ -93,15 +93,16 @@ def format_offer(resource: str, amount: int) -> str:
 def _format_amount(resource: str, amount: int) -> str:
     if resource == CPU:
         return str(Quantity(amount * _NANOS_PER_MILLI, Format.DECIMAL_SI))
-    return str(Quantity.of(amount, Format.BINARY_SI if _in_bytes(resource) else Format.DECIMAL_SI))
+    return str(Quantity.of(amount, Format.BINARY_SI if in_bytes(resource) else Format.DECIMAL_SI))
 
 
-def _in_bytes(resource: str) -> bool:
+def in_bytes(resource: str) -> bool:
+    """Whether amounts of a resource are bytes: memory, huge pages, ephemeral storage."""
     return resource in {MEMORY, EPHEMERAL_STORAGE} or resource.startswith(HUGEPAGES)
 
 
 def _is_odd(resource: str, amount: int) -> bool:
-    return _in_bytes(resource) and amount >= _MIB and amount % _KIB != 0
+    return in_bytes(resource) and amount >= _MIB and amount % _KIB != 0
 
 
 T = TypeVar("T")

@@ -33,6 +33,7 @@ from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of
 from webhook.kubevirt.rules import rules_of
 from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, UNFINISHED, VMIS, Evacuee, Vmi
+from webhook.placement.quota import LIMIT_RANGES, QUOTAS, QuotaStatus, ResourceQuota
 from webhook.placement.requirements import Allocatable, Origin, Staying, Uncordoned
 from webhook.policies.common import migration_targets
 from webhook.policies.eviction import pods
@@ -43,6 +44,39 @@ THE_POD, THE_VMI = ObjectKey(LAUNCHER_PODS, "demo", POD), ObjectKey(VMIS, "demo"
 CORDONED = [node(f"node-{name}", "a", cordoned=True) for name in ("a1", "a2", "a3")]
 # Everything that could lead to a denial does.
 HOPELESS: dict[str, Any] = {"nodes": CORDONED, "migrations": [migration()]}
+
+
+class TestQuotas:
+    FULL = msgspec.convert(
+        {"metadata": {"name": "vms"}, "status": {"hard": {"pods": "1"}, "used": {"pods": "1"}}}, ResourceQuota
+    )
+
+    def test_a_target_pod_that_no_quota_admits(self) -> None:
+        known = facts() | {ListKey(QUOTAS, "demo"): (self.FULL,), ListKey(LIMIT_RANGES, "demo"): ()}
+
+        assert decide(known).code == reasons.QUOTA
+
+    @pytest.mark.parametrize("ranges", [(), Unavailable("may not list limitranges")])
+    def test_one_that_leaves_room(self, ranges: object) -> None:
+        roomy = msgspec.structs.replace(self.FULL, status=QuotaStatus({"pods": "2"}, {"pods": "1"}))
+        known = facts() | {ListKey(QUOTAS, "demo"): (roomy,), ListKey(LIMIT_RANGES, "demo"): ranges}
+
+        assert (decide(known).code, decide(known).denial) == (common.ELIGIBLE, None)
+
+    def test_what_is_not_known_denies_nothing(self) -> None:
+        decision = decide(facts() | {ListKey(QUOTAS, "demo"): Unavailable("may not list resourcequotas")})
+
+        assert [reason.code for reason in decision.reasons] == [common.ELIGIBLE, common.LOOKUP_FAILED]
+        assert decision.denial is None
+        assert decision.warnings[0].text.endswith("is not known, because may not list resourcequotas")
+
+    def test_quotas_are_read_only_where_they_decide(self) -> None:
+        """One list more for an eviction that is allowed, two where there is a quota; none for the others."""
+        known = Facts.of(
+            {key: value for key, value in facts(**HOPELESS).items() if key != ListKey(QUOTAS, "demo")}, NOW
+        )
+
+        assert decide_with(known, cool_down_seconds=0).denial
 
 
 class TestAllowed:

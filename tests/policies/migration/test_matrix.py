@@ -57,7 +57,7 @@ def test_volumes_are_requirements_as_in_the_explanation() -> None:
     world = facts(vmi(volumes=CLAIMED)) | stored("a")
     found = matrix("demo", "web01", {"zone": "b"}, Facts.of(world))
 
-    assert found.explanation == explain("demo", "web01", {"zone": "b"}, Facts.of(world))
+    assert found.explanation == explain("demo", "web01", {"zone": "b"}, Facts.of(world), reader=SERVER)
     place = [column.origin for column in found.columns].index("volumes")
     assert {row.node for row in found.rows if row.cells[place]} == {"node-b1", "node-b2"}
     assert not any(row.unmet == 0 for row in found.rows)

@@ -12,8 +12,9 @@ from webhook.admission.decision import Decision
 from webhook.admission.wire import UserInfo
 from webhook.facts import AccessKey, Facts, Key, ListKey, NodesKey, ObjectKey
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import LAUNCHER_PODS, UNFINISHED, VMIS, LauncherPod, Migration, Vmi
+from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS, LauncherPod, Migration, Vmi
 from webhook.placement.nodes import Node
+from webhook.placement.quota import QUOTAS
 from webhook.review.endpoints import BY_PATH
 from webhook.settings.model import MigrationSettings
 
@@ -112,6 +113,8 @@ def facts(
         **known(),
         ObjectKey(VMIS, "demo", "web01"): msgspec.convert(there, Vmi),
         ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}"): (msgspec.convert(pod, LauncherPod),),
+        ListKey(QUOTAS, "demo"): (),
+        ListKey(MIGRATIONS, "demo", "kubevirt.io/vmi-name=web01"): (),
         ListKey(UNFINISHED, "demo"): tuple(msgspec.convert(one, Migration) for one in migrations),
         NodesKey(): NodeIndex(Node.read(one) for one in nodes),
     }

@@ -111,6 +111,35 @@ def held_back(terms: Iterable[str]) -> Reason:
     return Reason(HELD_BACK, text)
 
 
+QUOTA: Final = define(
+    "quota",
+    (EVICTION,),
+    "denied",
+    "A ResourceQuota of the namespace does not allow the target pod of the VM's migration, which requests all that the"
+    " VM has again.",
+    "Raise the quota by what the namespace's largest VM requests, or count VMs with the Application Aware Quota"
+    " operator.",
+)
+
+
+def quota(problem: str) -> Reason:
+    """KubeVirt would create a migration, and the API server would deny its target pod.
+
+    Args:
+        problem: what the API server would say, a clause.
+    """
+    return Reason(QUOTA, f"the target pod of a migration of this VM would be denied: {problem}")
+
+
+def quota_not_known(why: str) -> Reason:
+    """The eviction is allowed by all that is known; the quotas are not.
+
+    Args:
+        why: what is not known and why, a clause.
+    """
+    return Reason(common.LOOKUP_FAILED, why)
+
+
 WILL_STOP: Final = define(
     "vm-will-stop",
     (EVICTION,),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +31,7 @@ from webhook.placement.machines import (
     Vmi,
 )
 from webhook.placement.nodes import HOSTNAME
+from webhook.placement.quota import LIMIT_RANGES, QUOTAS, PodUsage, QuotaReview, review_quotas, usage_of
 from webhook.placement.requirements import Label, Origin, Requirements
 from webhook.placement.target_pods import (
     NODE_SELECTOR_ANNOTATION,
@@ -60,11 +61,15 @@ class Target(msgspec.Struct, frozen=True):
     Attributes:
         requirements: what a node must have, each with its origin.
         gaps: what could not be taken into account, clauses.
+        pod: the pod that the VM runs in; None: it is not known.
+        requests: what the target pod requests at least, in kube-scheduler's unit.
     """
 
     vmi: Vmi
     requirements: Requirements
     gaps: tuple[str, ...]
+    pod: LauncherPod | None = None
+    requests: Mapping[str, int] = {}
 
     def review(self, facts: Facts) -> Eligibility:
         """Which nodes meet the target's requirements.
@@ -156,7 +161,29 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
             *plugins.gaps,
             *apart.gaps,
         ),
+        pod,
+        requested.requests,
     )
+
+
+def usage(target: Target, namespace: str, facts: Facts) -> PodUsage:
+    """What the target pod counts for in the quotas of its namespace; LimitRanges that cannot be read give nothing."""
+    ranges = facts.get(ListKey(LIMIT_RANGES, namespace))
+    return usage_of(target.pod, target.requests, () if isinstance(ranges, Unavailable) else ranges or ())
+
+
+def review_quota(target: Target, namespace: str, facts: Facts) -> QuotaReview:
+    """What the quotas of a namespace say to a target pod; not known where they cannot be read.
+
+    LimitRanges are read only where there is a quota.
+
+    Raises:
+        NotRead: the quotas have not been read yet; for the Reviewer.
+    """
+    quotas = facts.get(ListKey(QUOTAS, namespace))
+    if isinstance(quotas, Unavailable):
+        return QuotaReview(gaps=(f"whether ResourceQuotas allow the target pod is not known, because {quotas.why}",))
+    return review_quotas(quotas, usage(target, namespace, facts)) if quotas else QuotaReview()
 
 
 def _of_release(vmi: Vmi, configuration: ClusterConfig) -> list[str]:

@@ -166,15 +166,20 @@ def _is_leaving(vmi: Vmi, facts: Facts) -> bool:
 
 
 def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
-    """The answer by the nodes that could take the VM."""
+    """The answer by the nodes that could take the VM, and by the quotas that could deny its target pod."""
     target = migration_targets.of(vmi, namespace, facts)
     staying = (*target.requirements, Staying(Origin.DEPARTURE))
     eligibility = msgspec.structs.replace(target, requirements=staying).review(facts)
     if not eligibility.count:
         return msgspec.structs.replace(_deny(no_node(eligibility)), details=details(eligibility))
-    return Decision(
+    # Read last: only an eviction that all else allows needs it.
+    quota = migration_targets.review_quota(target, namespace, facts)
+    if quota.problem:
+        return _deny(messages.quota(quota.problem))
+    allowed = Decision(
         (common.eligible(eligibility.count, eligibility.total),), notes={"eligible-nodes": str(eligibility.count)}
     )
+    return _add_doubt(allowed, messages.quota_not_known(quota.gaps[0]) if quota.gaps else None)
 
 
 def _reached_cap(namespace: str, facts: Facts, settings: EvictionSettings) -> tuple[Reason | None, Reason | None]:

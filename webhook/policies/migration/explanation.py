@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from webhook import names
 from webhook.admission.step_budget import spend
 from webhook.errors import InputError, Unavailable
-from webhook.facts import Facts, KubeVirtKey, NodesKey, ObjectKey
+from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object, View
 from webhook.placement.eligibility import Eligibility, Failure, Group, eligibility_notes, unmet_requirements
 from webhook.placement.index import NodeIndex, SuggestedSelector, suggest_selectors
-from webhook.placement.machines import CLAIMS, VMIS, VOLUMES, Migration, PersistentVolume, Vmi, Volume
+from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Migration, PersistentVolume, Vmi, Volume
 from webhook.placement.nodes import Node, reserved_keys
+from webhook.placement.quota import QUOTAS, QuotaReview
 from webhook.placement.requirements import (
     Allocatable,
     Label,
@@ -189,17 +190,19 @@ class FactPermissions(msgspec.Struct, frozen=True):
 
     Attributes:
         reads_vms: the VM itself is read, which distinguishes a stopped VM from a missing one.
+        reads_quotas: the namespace's quotas are read. A server would show them to users who may not read them.
         without_volumes: why the VM's claims and volumes must not be read, as a clause; empty: they are read.
     """
 
     reads_vms: bool = True
     without_volumes: str = ""
+    reads_quotas: bool = True
 
 
 # The requester's own permissions: a command, with its kubeconfig.
 REQUESTER: Final = FactPermissions()
 # The server's permissions. Where the requester is known, theirs have been checked for the VMI, nodes and volumes.
-SERVER: Final = FactPermissions(reads_vms=False)
+SERVER: Final = FactPermissions(reads_vms=False, reads_quotas=False)
 
 
 class _VmStatus(View, frozen=True):
@@ -243,6 +246,7 @@ def explain(
         ContradictionReport(str(each), tuple(_why(item) for item in each.requirements), each.is_dropped)
         for each in contradictions(target.requirements)
     )
+    quota = _review_quota(asked, namespace, facts, reader)
     eligible = tuple(fit for each in eligibility.names() if (fit := nodes.get(each)))
     return MigrationExplanation(
         schema=SCHEMA,
@@ -253,7 +257,7 @@ def explain(
         summary=_summary(eligibility, conflicts),
         total=eligibility.total,
         eligible=Nodes(eligibility.count, eligibility.names()),
-        obstacles=tuple(_obstacles(vmi, name)),
+        obstacles=(*_obstacles(vmi, name), *_denials(vmi, namespace, quota, facts, reader)),
         contradictions=conflicts,
         kubevirt=_evaluate_alone(target, nodes, eligibility),
         reasons=_reasons(eligibility),
@@ -265,7 +269,7 @@ def explain(
             for group in eligibility.groups()
             if group.failures
         ),
-        gaps=target.gaps,
+        gaps=(*target.gaps, *quota.gaps),
         notes=(
             *_reserved_keys(added),
             *(eligibility_notes(vmi, eligible, volumes=asked.hotplugged, now=facts.now) if eligible else ()),
@@ -310,7 +314,7 @@ def subject(
         NotRead: a fact has not been read yet.
     """
     vmi = _running_vmi(namespace, name, facts, reader)
-    facts.need(NodesKey(), KubeVirtKey())
+    facts.need(NodesKey(), KubeVirtKey(), *(_quota_keys(vmi, namespace) if reader.reads_quotas else ()))
     target = migration_targets.of(vmi, namespace, facts, Migration.adding(dict(added), receives=vmi.waits_for_source))
     nodes = read(facts, NodesKey(), "the nodes")
     assert nodes is not None
@@ -371,6 +375,35 @@ def _obstacles(vmi: Vmi, name: str) -> Iterator[str]:
         yield "KubeVirt cannot migrate this VM" + (f": {why}" if why else "")
     if not vmi.node_name and not vmi.waits_for_source:
         yield "the VM is on no node yet; KubeVirt migrates it once it runs"
+
+
+def _quota_keys(vmi: Vmi, namespace: str) -> Iterator[ListKey[Any]]:
+    """The namespace's quotas, and the VM's migrations, which may wait for one."""
+    yield ListKey(QUOTAS, namespace)
+    name = vmi.meta.name or ""
+    if not migration_targets.name_problem(name):
+        yield ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
+
+
+def _review_quota(asked: MigrationSubject, namespace: str, facts: Facts, reader: FactPermissions) -> QuotaReview:
+    if not reader.reads_quotas:
+        return QuotaReview(gaps=("ResourceQuotas, which only the command `kubevirt-webhook explain migration` reads",))
+    return migration_targets.review_quota(asked.target, namespace, facts)
+
+
+def _denials(vmi: Vmi, namespace: str, quota: QuotaReview, facts: Facts, reader: FactPermissions) -> Iterator[str]:
+    """Why the API server denies the target pod, or has denied that of an unfinished migration."""
+    if quota.problem:
+        yield f"the API server would deny its target pod: {quota.problem}"
+    for key in _quota_keys(vmi, namespace) if reader.reads_quotas else ():
+        found = facts.get(key)
+        for each in found if key.resource is MIGRATIONS and isinstance(found, tuple) else ():
+            if each.vmi_name != vmi.meta.name or not each.is_denied_by_quota:
+                continue
+            yield (
+                f"its migration {each.meta.name or ''} waits, because a ResourceQuota denied the target pod; KubeVirt"
+                " begins no other meanwhile"
+            )
 
 
 def _reserved_keys(added: Mapping[str, str]) -> Iterator[str]:

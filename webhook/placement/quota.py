@@ -1,0 +1,325 @@
+"""Whether a namespace's ResourceQuotas admit the target pod of a migration, which needs all that the VM has once more.
+
+The rules are kube-apiserver's (pkg/quota/v1/evaluator/core/pods.go, plugin/pkg/admission/limitranger/admission.go and
+apiserver's pkg/admission/plugin/resourcequota/controller.go, Kubernetes 1.36). What the target pod requests is a lower
+bound (`webhook.placement.demand`), so a quota that is called exceeded is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Final
+
+import msgspec
+
+from webhook.admission.step_budget import spend
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.quantity import Format, Nanos, Quantity, ResourceList, nanos, read_resource_list
+from webhook.k8s.types.core import ContainerRequests
+from webhook.k8s.types.selectors import DOES_NOT_EXIST, EXISTS, IN
+from webhook.k8s.views import Object, View
+from webhook.placement.demand import is_sidecar, sum_requests
+from webhook.placement.machines import LIMIT_RANGER, LauncherPod, LauncherPodSpec
+from webhook.placement.nodes import CPU, EPHEMERAL_STORAGE, HUGEPAGES, MEMORY, in_bytes, is_extended_resource
+
+
+class ScopeRequirement(View, frozen=True):
+    """One of the ``matchExpressions`` of a ResourceQuota's ``scopeSelector``."""
+
+    scope_name: str | None = None
+    operator: str | None = None
+    values: list[str] | None = None
+
+
+class ScopeSelector(View, frozen=True):
+    """``spec.scopeSelector`` of a ResourceQuota."""
+
+    match_expressions: list[ScopeRequirement] | None = None
+
+
+class QuotaSpec(View, frozen=True):
+    """``spec`` of a ResourceQuota, as far as it says which pods count."""
+
+    scopes: list[str] | None = None
+    scope_selector: ScopeSelector | None = None
+
+
+class QuotaStatus(View, frozen=True):
+    """``status`` of a ResourceQuota, by which the API server admits pods."""
+
+    hard: ResourceList | None = None
+    used: ResourceList | None = None
+
+
+class ResourceQuota(Object, frozen=True):
+    """A ResourceQuota (core/v1)."""
+
+    spec: QuotaSpec | None = None
+    status: QuotaStatus | None = None
+
+
+class LimitRangeItem(View, frozen=True):
+    """One of the ``spec.limits`` of a LimitRange; the API server has filled its defaults."""
+
+    type: str | None = None
+    default: ResourceList | None = None
+    default_request: ResourceList | None = None
+
+
+class LimitRangeSpec(View, frozen=True):
+    """``spec`` of a LimitRange."""
+
+    limits: list[LimitRangeItem] | None = None
+
+
+class LimitRange(Object, frozen=True):
+    """A LimitRange (core/v1), by what it gives to containers that say nothing themselves."""
+
+    spec: LimitRangeSpec | None = None
+
+
+QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota", True, ResourceQuota)
+LIMIT_RANGES: Final = Resource("", "v1", "limitranges", "LimitRange", True, LimitRange)
+
+# Counted for every pod that exists; the pods that VMs have left count too, until KubeVirt deletes them.
+PODS_THAT_EXIST: Final = "count/pods"
+_PODS: Final = "pods"
+_NANOS: Final = 10**9
+_NANOS_PER_MILLI: Final = 10**6
+# Each container must set these where a quota limits them (enforcePodContainerConstraints).
+_TO_BE_SET: Final = {
+    **{name: (False, name.removeprefix("requests.")) for name in (CPU, MEMORY, "requests.cpu", "requests.memory")},
+    **{f"limits.{name}": (True, name) for name in (CPU, MEMORY)},
+}
+_LIMITED: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
+# What admission wrote into a container that said nothing itself, in the words of the annotation.
+_DEFAULTED: Final = re.compile(r"([^;:]+) (request|limit) for (?:init )?container ([^\s;]+)")
+_LONGEST_ANNOTATION: Final = 4096
+
+
+class PodUsage(msgspec.Struct, frozen=True):
+    """What a target pod counts for in quotas.
+
+    Attributes:
+        amounts: billionths by the names that quotas use.
+        unset: containers without a value, by the names in `_TO_BE_SET`.
+        priority_class: the pod's; empty: none.
+        crosses_namespaces: whether its affinity looks at other namespaces.
+    """
+
+    amounts: Nanos
+    unset: dict[str, tuple[str, ...]]
+    priority_class: str = ""
+    crosses_namespaces: bool = False
+
+
+NO_USAGE: Final = PodUsage({}, {})
+
+
+class QuotaReview(msgspec.Struct, frozen=True):
+    """What a namespace's quotas say to a target pod.
+
+    Attributes:
+        problem: why the API server denies it, a clause in its own words; empty: no quota does.
+        at_once: how many such pods fit at the same time; None: no quota limits them.
+        limited_by: the name of the quota behind ``at_once``; empty: none.
+        gaps: what is not known, clauses.
+    """
+
+    problem: str = ""
+    at_once: int | None = None
+    limited_by: str = ""
+    gaps: tuple[str, ...] = ()
+
+
+def usage_of(pod: LauncherPod | None, requests: Mapping[str, int], ranges: Iterable[LimitRange]) -> PodUsage:
+    """What the next target pod of a VM counts for.
+
+    Args:
+        pod: the pod that the VM runs in; None: only what the VM requests counts.
+        requests: what the target pod requests at least, in kube-scheduler's unit (`webhook.placement.demand`).
+        ranges: the LimitRanges of the namespace.
+    """
+    spec = (pod.spec if pod else None) or LauncherPodSpec()
+    containers = [each for each in spec.containers or () if each]
+    inits = [each for each in spec.init_containers or () if each]
+    before = _totals(spec, {}, containers, inits)
+    values = _defaulted(pod, [*containers, *inits], ranges)
+    after = _totals(spec, values, containers, inits)
+    wanted = {name: amount * (_NANOS_PER_MILLI if name == CPU else _NANOS) for name, amount in requests.items()}
+    for name in before[0].keys() | after[0].keys():
+        wanted[name] = wanted.get(name, 0) + after[0].get(name, 0) - before[0].get(name, 0)
+    unset: dict[str, tuple[str, ...]] = {}
+    if containers and spec.resources is None:
+        for quota_name, (is_limit, resource) in _TO_BE_SET.items():
+            names = (each.name or "" for each in (*containers, *inits) if resource not in values[_key(each)][is_limit])
+            unset[quota_name] = tuple(sorted(names))
+    return PodUsage(dict(_named(wanted, after[1])), unset, spec.priority_class_name or "", _crosses_namespaces(spec))
+
+
+def review_quotas(quotas: Iterable[ResourceQuota], usage: PodUsage, *, left_behind: int = 0) -> QuotaReview:
+    """Whether the quotas of a namespace admit one more target pod now.
+
+    Args:
+        quotas: those of the namespace.
+        usage: what the pod counts for.
+        left_behind: how many pods earlier migrations of a plan have left, beyond what the quotas count.
+    """
+    problems, gaps = [], []
+    at_once: int | None = None
+    limited_by = ""
+    for quota in sorted(quotas, key=lambda each: each.meta.name or ""):
+        if not _counts(quota, usage):
+            continue
+        name = quota.meta.name or ""
+        status = quota.status or QuotaStatus()
+        hard = read_resource_list(status.hard or {})
+        used = read_resource_list(status.used or {})
+        spend(len(hard), "resources of quotas")
+        if missing := [each for each in hard if usage.unset.get(each)]:
+            what = "; ".join(f"{each} for: {','.join(usage.unset[each])}" for each in sorted(missing))
+            problems.append(f"failed quota: {name}: must specify {what}")
+        wanted = {each: amount for each, amount in usage.amounts.items() if each in hard and amount > 0}
+        if not hard or wanted.keys() - used.keys():
+            gaps.append(f"what ResourceQuota {name} leaves is not known, because it has no status yet")
+            continue
+        if left_behind and PODS_THAT_EXIST in hard:
+            used = {**used, PODS_THAT_EXIST: used[PODS_THAT_EXIST] + left_behind * _NANOS}
+        over = sorted(each for each, amount in wanted.items() if used[each] + amount > hard[each])
+        if over:
+            problems.append(
+                f"exceeded quota: {name}, requested: {_listed(over, wanted)}, used: {_listed(over, used, status.used)},"
+                f" limited: {_listed(over, hard, status.hard)}"
+            )
+        fitting = [(hard[each] - used[each]) // amount for each, amount in wanted.items()]
+        if fitting and (at_once is None or min(fitting) < at_once):
+            at_once, limited_by = max(0, min(fitting)), name
+    return QuotaReview(problems[0] if problems else "", at_once, limited_by, tuple(gaps))
+
+
+_Values = tuple[Nanos, Nanos]  # requests, limits
+
+
+def _key(container: ContainerRequests) -> int:
+    return id(container)
+
+
+def _totals(
+    spec: LauncherPodSpec,
+    values: Mapping[int, _Values],
+    containers: Sequence[ContainerRequests],
+    inits: Sequence[ContainerRequests],
+) -> _Values:
+    """A pod's requests and limits, with other values of its containers where there are any."""
+    own = spec.resources
+
+    def total(which: int, pod_level: ResourceList | None, overhead: ResourceList | None) -> Nanos:
+        def of(container: ContainerRequests) -> Nanos:
+            found = values.get(_key(container))
+            return found[which] if found else _written(container)[which]
+
+        return sum_requests(
+            map(of, containers),
+            [(of(each), is_sidecar(each)) for each in inits],
+            pod_level=pod_level,
+            overhead=overhead,
+        )
+
+    return total(0, own.requests if own else None, spec.overhead), total(1, own.limits if own else None, None)
+
+
+def _written(container: ContainerRequests) -> _Values:
+    limits = container.resources.limits if container.resources else None
+    return container.requests, read_resource_list(limits or {})
+
+
+def _defaulted(
+    pod: LauncherPod | None, containers: Iterable[ContainerRequests], ranges: Iterable[LimitRange]
+) -> dict[int, _Values]:
+    """The containers' requests and limits with the defaults of today's LimitRanges in place of those of then."""
+    annotation = (pod.meta.annotation(LIMIT_RANGER) if pod else None) or ""
+    written_by_admission = {
+        (container, kind, resource.strip())
+        for resources, kind, container in _DEFAULTED.findall(annotation[:_LONGEST_ANNOTATION])
+        for resource in resources.split(",")
+    }
+    defaults = [
+        (read_resource_list(item.default_request or {}), read_resource_list(item.default or {}))
+        for item in chain.from_iterable((each.spec.limits if each.spec else None) or () for each in ranges)
+        if item.type == "Container"
+    ]
+    spend(len(defaults), "items of LimitRanges")
+    found = {}
+    for container in containers:
+        both = tuple(
+            {name: value for name, value in own.items() if (container.name, kind, name) not in written_by_admission}
+            for own, kind in zip(_written(container), ("request", "limit"), strict=True)
+        )
+        for which in (0, 1):
+            for each in defaults:
+                for name, value in each[which].items():
+                    both[which].setdefault(name, value)
+        found[_key(container)] = (both[0], both[1])
+    return found
+
+
+def _named(requests: Nanos, limits: Nanos) -> Iterator[tuple[str, int]]:
+    """The names by which quotas count what a pod requests (podComputeUsageHelper)."""
+    yield PODS_THAT_EXIST, _NANOS
+    yield _PODS, _NANOS
+    for name, amount in requests.items():
+        if name in _LIMITED or name.startswith(HUGEPAGES):
+            yield name, amount
+        if name in _LIMITED or name.startswith(HUGEPAGES) or is_extended_resource(name):
+            yield f"requests.{name}", amount
+    for name in _LIMITED:
+        if name in limits:
+            yield f"limits.{name}", limits[name]
+
+
+def _crosses_namespaces(spec: LauncherPodSpec) -> bool:
+    affinity = spec.affinity
+    both = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ()
+    terms = chain.from_iterable(
+        (each.required_during_scheduling_ignored_during_execution if each else None) or () for each in both
+    )
+    return any(isinstance(term, dict) and (term.get("namespaces") or "namespaceSelector" in term) for term in terms)
+
+
+def _counts(quota: ResourceQuota, usage: PodUsage) -> bool:
+    """Whether a quota counts a launcher pod, which requests CPU or memory, and has no deadline."""
+    spec = quota.spec or QuotaSpec()
+    required = [ScopeRequirement(scope, EXISTS) for scope in spec.scopes or ()]
+    required += (spec.scope_selector.match_expressions if spec.scope_selector else None) or ()
+    return all(_in_scope(each, usage) for each in required)
+
+
+def _in_scope(required: ScopeRequirement, usage: PodUsage) -> bool:
+    match required.scope_name:
+        case "NotTerminating" | "NotBestEffort":
+            return True
+        case "CrossNamespacePodAffinity":
+            return usage.crosses_namespaces
+        case "PriorityClass":
+            name, values = usage.priority_class, required.values or ()
+            if required.operator in (EXISTS, DOES_NOT_EXIST):
+                return bool(name) == (required.operator == EXISTS)
+            return (bool(name) and name in values) == (required.operator == IN)
+    return False
+
+
+def _listed(names: Iterable[str], amounts: Nanos, written: ResourceList | None = None) -> str:
+    """Amounts as the API server lists them: as they are written in a quota's status, where that is the amount."""
+
+    def text(name: str) -> str:
+        value = written.get(name) if written else None
+        return str(value) if value is not None and nanos(value) == amounts[name] else _format(name, amounts[name])
+
+    return ",".join(f"{name}={text(name)}" for name in names)
+
+
+def _format(name: str, amount: int) -> str:
+    is_binary = in_bytes(name.removeprefix("requests.").removeprefix("limits.")) and not amount % (1024 * _NANOS)
+    return str(Quantity(amount, Format.BINARY_SI if is_binary else Format.DECIMAL_SI))
