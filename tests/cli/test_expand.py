@@ -251,6 +251,8 @@ def test_secrets_are_shown_only_on_request(mode: str) -> None:
         result = expand(secretive(), options=("--mode", mode, *options))
         assert result.exit_code == 0
         assert SECRET not in result.output, options
+        if "-o" in options:
+            assert yaml.safe_load(result.stdout)["object"] is None, "a placeholder must not be applied"
     whole = expand(secretive(), options=("--mode", mode, "--show-secrets"))
     assert whole.stdout.count(SECRET) == (8 if mode == "expand" else 7)
     assert whole.stderr == ""

@@ -287,7 +287,8 @@ class Explanation:
         """The object, the objects that were applied to it, and its fields with their origins."""
         return {
             "source": self._where,
-            "object": self.shown,
+            # A placeholder must not reach a cluster, whatever takes the object out of the report.
+            "object": self.shown if self.shown is self._created.obj else None,
             "settings": self._cluster,
             **{origin.value: _named_to_json(named) for origin, named in self._created.named.items()},
             "fields": [self._field_json(item) for item in self.fields()],

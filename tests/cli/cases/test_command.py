@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 import yaml
 
@@ -14,7 +15,9 @@ from tests import builders
 from tests.cli.examples import EXAMPLES, EXPECTED
 from tests.cli.review.test_formats import check
 from tests.cli.runner import run
+from webhook.admission.decision import Change, Decision, Reason
 from webhook.admission.reasons import MEANINGS
+from webhook.review.endpoints import ENDPOINTS
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "testing.md").read_text()
@@ -246,6 +249,19 @@ def test_what_is_recorded_passes(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert len(written["cases"]) == len(list((EXAMPLES / "reviews").iterdir())) + 3
     assert all(each["expect"]["decision"] for each in written["cases"])
+
+
+def test_a_change_that_holds_secrets_is_not_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither with a placeholder, nor as if nothing were changed."""
+    secret = Change(("metadata", "annotations"), None, {"example.com/token": "hunter2"}, "r")
+    endpoint = next(each for each in ENDPOINTS if each.path == "/mutate/scheduling/virtualmachines/enforce")
+    changing = msgspec.structs.replace(endpoint, handler=lambda *_: Decision((Reason("r", "why"),), (secret,)))
+    monkeypatch.setattr("webhook.forecast.requests.ENDPOINTS", (changing,))
+    (tmp_path / "vm.yaml").write_text(yaml.safe_dump(vm()))
+    (written,) = record(tmp_path, tmp_path / "vm.yaml")["cases"]
+
+    assert written["expect"] == {"decision": "patched", "reasons": ["r"]}
+    assert run("test", tmp_path / "new-test.yaml").exit_code == 0
 
 
 def test_the_recorded_examples_are_the_ones_that_are_kept(tmp_path: Path) -> None:

@@ -468,6 +468,9 @@ def test_a_placeholder_never_leaves_in_a_form_that_can_be_applied(tmp_path: Path
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert "--show-secrets" in result.stderr
+    report = json.loads(run("review", manifest(tmp_path, obj), *CLUSTER, "-o", "json").stdout)
+    assert (report["object"], report["redacted"]) == (None, ["object"])
+    assert report["patch"], "no operation of it holds a secret"
 
 
 GARBAGE = """\
@@ -638,3 +641,15 @@ def test_the_reason_that_decided_is_the_class_of_a_failure(tmp_path: Path) -> No
 
     assert [each.get("type") for each in ET.fromstring(junit).iter("failure")] == ["instancetype-missing"]
     assert [each["ruleId"] for each in sarif["runs"][0]["results"]] == ["instancetype-missing"]
+    assert json.loads(run("review", path, *CLUSTER, "-o", "json").stdout)["code"] == "instancetype-missing"
+    for output, line in (("text", 1), ("github", 0)):
+        said = run("review", path, *CLUSTER, "-o", output).stdout.splitlines()[line]
+        assert re.findall(r"\[([a-z-]+)\]", said)[0] == "instancetype-missing"
+
+
+def test_no_sentence_stands_there_twice() -> None:
+    """A denial and a warning hold the sentence of the reason for them."""
+    for name in ("21-instancetype-not-allowed.yaml", "20-vm-conflicts.yaml"):
+        lines = run("review", EXAMPLES / "reviews" / name, *CLUSTER).stdout.splitlines()
+        sentences = [line.rpartition("): ")[2] for line in lines]
+        assert len(sentences) == len(set(sentences)), lines

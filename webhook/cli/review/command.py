@@ -185,7 +185,7 @@ def _finish(written: Written, options: _ReviewOptions) -> None:
     summary = written.summary
     if written.redacted:
         where = written.redacted if summary.redacted == 1 else f"{written.redacted} and {summary.redacted - 1} more"
-        what = "secrets are redacted, do not apply this output; use --show-secrets to print them"
+        what = "secrets are redacted, so the object or patch is left out; use --show-secrets to print them"
         write.line(f"{where}: {what}", err=True)
     for mistake in written.mistakes[:_MOST_MISTAKES]:
         write.error(f"Error: {mistake}")

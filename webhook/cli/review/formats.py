@@ -106,12 +106,16 @@ class Text:
             self._line("  ", f"{result.file}:{each['line']}: {each['text']} [{result.code}]")
             for each in result.findings
         ]
+        lines += [self._line("  ", f"warning: {warning}", fg="yellow") for warning in result.warnings_by_weight]
+        said = "\n".join([result.message or "", *result.warnings])
         for evaluation in result.judgements:
             for reason in evaluation["reasons"]:
+                # A denial and a warning hold the text of the reason for them.
+                if f"{reason['text']} [{reason['code']}]" in said:
+                    continue
                 text = f"{evaluation['policy']} ({evaluation['mode']}): {reason['text']} [{reason['code']}]"
                 lines.append(self._line("  ", text))
             lines += [self._line("    ", change_line(change)) for change in evaluation["changes"]]
-        lines += [self._line("  ", f"warning: {warning}", fg="yellow") for warning in result.warnings]
         lines += [self._line("  ", text) for text in remedies(result)]
         return "".join(f"{line}\n" for line in lines)
 
@@ -201,7 +205,7 @@ def remedies(result: Result) -> tuple[str, ...]:
     """What to do about an object that needs attention; empty for others."""
     if result.severity == "fine":
         return ()
-    return tuple(remedies_of("\n".join([result.summary, *result.warnings])))
+    return tuple(remedies_of("\n".join([result.summary, *result.warnings_by_weight])))
 
 
 class Sarif:
@@ -214,7 +218,9 @@ class Sarif:
         """The result; empty for an object that is allowed without a warning."""
         if result.severity == "fine":
             return ""
-        text = "; ".join([result.summary, *result.warnings] if result.severity == "warned" else [result.summary])
+        text = "; ".join(
+            [result.summary, *result.warnings_by_weight] if result.severity == "warned" else [result.summary]
+        )
         if not result.findings:
             return json.dumps([self._value(result, text, result.line, "")])
         return json.dumps(
@@ -299,7 +305,7 @@ class Github:
                 command("error", result.file, each["line"], title, f"{each['text']} [{result.code}]")
                 for each in result.findings
             )
-        lines = result.warnings if result.severity == "warned" and result.warnings else [result.summary]
+        lines = result.warnings_by_weight if result.severity == "warned" and result.warnings else [result.summary]
         # A denial ends with its code already.
         code = f" [{result.code}]" if result.code and f"[{result.code}]" not in lines[-1] else ""
         text = "\n".join(lines) + code

@@ -70,6 +70,7 @@ class Result(msgspec.Struct, kw_only=True):
         findings: what the API server denies in the object, which is then not evaluated.
         checked: whether the object was compared with a schema.
         matched: whether the API server calls kubevirt-webhook for objects of this kind.
+        redacted: which parts are left out because they hold secrets: ``object`` and ``patch``.
     """
 
     file: str
@@ -91,6 +92,7 @@ class Result(msgspec.Struct, kw_only=True):
     findings: list[dict[str, Any]] = msgspec.field(default_factory=list)
     checked: bool = False
     matched: bool = True
+    redacted: list[str] = msgspec.field(default_factory=list)
 
     @property
     def source(self) -> str:
@@ -134,6 +136,11 @@ class Result(msgspec.Struct, kw_only=True):
         return [reason for _, reason in sorted(reasons, key=rank)]
 
     @property
+    def warnings_by_weight(self) -> list[str]:
+        """The warnings, that of the reason that decided first."""
+        return sorted(self.warnings, key=lambda each: codes_in(each) != [self.code])
+
+    @property
     def summary(self) -> str:
         """Why, in one sentence: the denial's message, or the reason that decided."""
         if self.message:
@@ -159,45 +166,42 @@ class Result(msgspec.Struct, kw_only=True):
             "user": self.user,
             "origin": self.origin,
             "decision": self.decision,
+            "code": self.code or None,
             "message": self.message,
             "judgements": self.judgements,
             "findings": self.findings,
             "warnings": self.warnings,
-            "patch": self.patch,
+            "patch": None if "patch" in self.redacted else self.patch,
             "object": self.object,
+            "redacted": self.redacted,
         }
 
     def redact(self, shown: frozenset[str]) -> bool:
-        """Redact the secrets in the parts that an output shows.
+        """Take the secrets out of the parts that an output shows.
+
+        Objects and patches can be applied, so one with a secret is left out as a whole, and named in `redacted`. Values
+        of changes are only read: a placeholder stands for those.
 
         Args:
             shown: of ``object``, ``patch`` and ``changes``.
 
         Returns:
-            Whether the object or the patch had any, so that the output must not be applied.
+            Whether an object or the patch is left out.
         """
-        found = set()
+        if "object" in shown and (_holds_secret((), self.object) or _holds_secret((), self.given)):
+            self.object = self.given = None
+            self.redacted.append("object")
+        for change in (each for evaluation in self.judgements for each in evaluation["changes"] if "changes" in shown):
+            for side in ("old", "new"):
+                change[side] = redact_at(change["path"], change[side], bounded=False)
+        if "patch" in shown and any(_holds_secret(segments(each["path"]), each.get("value")) for each in self.patch):
+            self.patch.clear()
+            self.redacted.append("patch")
+        return bool(self.redacted)
 
-        def hide(part: str, path: Sequence[str], holder: dict[str, Any], key: str) -> None:
-            safe = redact_at(path, holder[key], bounded=False)
-            if safe is not holder[key]:
-                holder[key] = safe
-                found.add(part)
 
-        if "object" in shown:
-            holder = {"object": self.object, "given": self.given}
-            hide("object", (), holder, "object")
-            hide("object", (), holder, "given")
-            self.object, self.given = holder["object"], holder["given"]
-        if "changes" in shown:
-            for change in (change for evaluation in self.judgements for change in evaluation["changes"]):
-                for side in ("old", "new"):
-                    hide("changes", change["path"], change, side)
-        if "patch" in shown:
-            for operation in self.patch:
-                if "value" in operation:
-                    hide("patch", segments(operation["path"]), operation, "value")
-        return bool(found - {"changes"})
+def _holds_secret(path: Sequence[str], value: Any) -> bool:
+    return redact_at(path, value, bounded=False) is not value
 
 
 class Summary(msgspec.Struct):
