@@ -128,8 +128,39 @@ def test_a_page_that_loads_itself_again_can_be_stopped(site: Site) -> None:
     expect(page.get_by_role("link", name="Load again", exact=True)).to_be_visible()
 
 
-@pytest.mark.parametrize("path", ["", "/decisions", "/health", "/placement?namespace=shop&name=web", "/reasons"])
-def test_small_screens_need_no_sideways_scrolling(site: Site, path: str) -> None:
-    page = site.open(path, viewport={"width": 360, "height": 700})
+# Words that two lines share, and cells beside the screen or behind an edge.
+BROKEN = """() => {
+  const broken = [];
+  const texts = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+  for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+    for (const word of text.data.matchAll(/[A-Za-z0-9]+/g)) {
+      const range = document.createRange();
+      range.setStart(text, word.index);
+      range.setEnd(text, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map(rect => Math.round(rect.top))).size > 1) broken.push(word[0]);
+    }
+  }
+  const cells = [...document.querySelectorAll('tbody td, tbody th')];
+  const isCut = cell => cell.getBoundingClientRect().right > innerWidth || cell.scrollWidth > cell.clientWidth;
+  const beside = cells.filter(isCut);
+  return [...broken, ...beside.map(cell => cell.innerText)];
+}"""
 
+
+@pytest.mark.parametrize("path", ["", "/decisions", "/health", "/placement?namespace=shop&name=web", "/reasons"])
+def test_small_screens_show_all_of_a_row_and_break_no_word(site: Site, path: str) -> None:
+    page = site.open(path, viewport={"width": 390, "height": 700})
+
+    assert page.evaluate(BROKEN) == []
+    assert page.locator("tbody tr").count() == page.get_by_role("table").locator("tbody").get_by_role("row").count()
+    page.set_viewport_size({"width": 360, "height": 700})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_on_a_small_screen_a_decision_has_its_five_cells(site: Site) -> None:
+    page = site.open("/decisions?code=selector-conflict", viewport={"width": 390, "height": 700}, **PLAIN)
+    row = page.get_by_role("row").filter(has_text="selector-conflict").first
+
+    expect(row.get_by_role("cell")).to_have_count(5)
+    row.scroll_into_view_if_needed()
+    expect(row.get_by_role("link", name="selector-conflict")).to_be_in_viewport(ratio=1)

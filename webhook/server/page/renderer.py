@@ -6,6 +6,7 @@ Whatever a template puts out is made visible, shortened and escaped here, once, 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ from webhook.text import pluralize, shorten, visible
 _FOLDER: Final = Path(__file__).parent / "html"
 # Pieces of text that are put together without a pause: a fraction of a millisecond.
 SLICE: Final = 200
+_PIECES: Final = re.compile(r"(?<=\w[./=])(?=\w)")
 # Of one value; those of decisions are shorter by themselves.
 MAX_VALUE: Final = 4096
 _BRIEF: Final = 160
@@ -34,9 +36,9 @@ def _sentence(clause: str) -> str:
     return clause[:1].upper() + clause[1:] if first.isalpha() and first.islower() else clause
 
 
-def _brief(text: str) -> str:
-    """The beginning of a text, for a row of a table."""
-    return shorten(text, _BRIEF)
+def _brief(text: str) -> Markup:
+    """The beginning of a text, for a row of a table; a narrow screen breaks long names after their dots and slashes."""
+    return Markup("<wbr>").join(_PIECES.split(visible(shorten(text, _BRIEF))))
 
 
 class PageRenderer:
