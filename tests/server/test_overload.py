@@ -27,7 +27,7 @@ from webhook.review.endpoints import BY_PATH, ENDPOINTS, Endpoint
 from webhook.server import app, edge
 from webhook.server.app import MAX_BODY
 from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, split_address
-from webhook.server.request import Overload
+from webhook.server.request import HttpRequest, Overload, parse_head
 from webhook.settings.model import InstancetypeSettings
 
 VMS = "/validate/instancetypes/virtualmachines/enforce"
@@ -213,6 +213,18 @@ async def test_without_a_uid_there_is_an_http_error(
     async with asyncio.timeout(PATIENCE):
         assert (await reader.readline()).split()[1] == b"408"
     writer.transport.abort()
+
+
+@pytest.mark.parametrize(("length", "share"), [(EVERYDAY_BYTES, 0.72), (EVERYDAY_BYTES + 1, 0.45), (None, 0.45)])
+@pytest.mark.parametrize(("query", "seconds"), [("timeout=1s", 1.0), ("timeout=30s", 3.0)])
+async def test_how_long_a_review_may_wait(
+    start: Start, length: int | None, share: float, query: str, seconds: float
+) -> None:
+    """The rest is for its evaluation, and for the way back before the API server gives up."""
+    server = await start()
+    request = HttpRequest(msgspec.structs.replace(parse_head(head(0, VMS))[0], query=query), length, None, 0.0)
+
+    assert server.app.patience(request) == pytest.approx(seconds * share)
 
 
 # -- the beginning of a review -----------------------------------------------------------------------------------------
