@@ -1,5 +1,5 @@
-# `make base-image` pins the base by its digest, and renews it. Until then a tag names it, which moves with Debian's fixes.
-ARG BASE=python:3.13-slim-bookworm
+# An image index, for all platforms. `make base-image` renews the digest: one digest never gets Debian's fixes.
+ARG BASE=python:3.13-slim-bookworm@sha256:cbd229d7b9bd041012af758ce5ffd807a6518d76493ce9035d208f1db9ceff1e
 
 # Build: wheels for every locked dependency, checked against its hash, and the project's own. No compiler: all of them are wheels.
 # The lock names all that is installed (`--no-deps`), also where a package asks for more, which no command imports.

@@ -7,12 +7,15 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any, Final
 
+from packaging.requirements import Requirement
+
+from hack.interpreters import of_the_image
 from hack.release.mistake import ReleaseError
 
 _REFERENCE: Final = re.compile(r"(?P<repository>[\w.-]+(?::\d+)?(?:/[\w.-]+)*)@(?P<digest>sha256:[0-9a-f]{64})")
@@ -55,11 +58,13 @@ class Content:
     Attributes:
         digest: that of its manifest.
         packages: name and version of its Python packages.
+        left_out: what a package requires without the image having it, by the package's name.
         libraries: SHA-256 of its shared libraries and interpreters, by path.
     """
 
     digest: str
     packages: dict[str, str]
+    left_out: dict[str, list[str]]
     libraries: dict[str, str]
 
 
@@ -80,15 +85,37 @@ def _read(archive: tarfile.TarFile) -> Content:
     (manifest,) = json.loads(_blob(archive, "index.json"))["manifests"]
     content = json.loads(_of_digest(archive, manifest["digest"]))
     packages: dict[str, str] = {}
+    required: dict[str, list[str]] = {}
     libraries: dict[str, str] = {}
     for layer in content["layers"]:
         for path, data in _files(_of_digest(archive, layer["digest"])):
             if _METADATA.fullmatch(path):
                 headers = HeaderParser().parsestr(data.decode())
-                packages[headers["Name"].lower().replace("_", "-")] = headers["Version"]
+                name = _normalized(headers["Name"])
+                packages[name], required[name] = headers["Version"], headers.get_all("Requires-Dist", [])
             elif _LIBRARY.fullmatch(path):
                 libraries[path] = hashlib.sha256(data).hexdigest()
-    return Content(manifest["digest"], packages, libraries)
+    return Content(manifest["digest"], packages, left_out(required), libraries)
+
+
+def left_out(required: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """What `pip check` would report in the image: packages that others require, and that are not there.
+
+    Args:
+        required: of each package that is there, its requirements as its metadata has them.
+    """
+    environment = {"extra": "", "sys_platform": "linux", "platform_system": "Linux", "implementation_name": "cpython"}
+    environment |= {"python_version": of_the_image(), "python_full_version": f"{of_the_image()}.0"}
+    missing: dict[str, list[str]] = {}
+    for name, texts in sorted(required.items()):
+        needed = (one for one in map(Requirement, texts) if one.marker is None or one.marker.evaluate(environment))
+        if absent := sorted({_normalized(one.name) for one in needed} - required.keys()):
+            missing[name] = absent
+    return missing
+
+
+def _normalized(name: str) -> str:
+    return name.lower().replace("_", "-")
 
 
 def _files(layer: bytes) -> Iterator[tuple[str, bytes]]:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
-from cyclonedx.model import HashAlgorithm, HashType
+from cyclonedx.model import HashAlgorithm, HashType, Property
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.model.license import DisjunctiveLicense
@@ -17,6 +17,8 @@ from packageurl import PackageURL
 
 from hack.release.image import Content
 
+# A property of a package: what it requires, and what the image does not have, since nothing imports it.
+LEFT_OUT: Final = "kubevirt-webhook:left-out"
 _ENTRY: Final = re.compile(
     r"^(?P<name>[a-z0-9-]+)==(?P<version>[^\s;\\]+)(?P<rest>(?:.*\n)(?:[ ]+.*\n)*)", re.MULTILINE
 )
@@ -45,6 +47,9 @@ def of_image(content: Content, repository: str, version: str, epoch: int) -> str
     """
     root = _root(version, f"{repository}@{content.digest}", ComponentType.CONTAINER)
     parts = [_package(name, found) for name, found in sorted(content.packages.items())]
+    for part in parts:
+        # Else a reader who runs `pip check` takes the image for broken.
+        part.properties = [Property(name=LEFT_OUT, value=name) for name in content.left_out.get(part.name, ())]
     for path, digest in sorted(content.libraries.items()):
         hashes = [HashType(alg=HashAlgorithm.SHA_256, content=digest)]
         parts.append(Component(name=path, type=ComponentType.FILE, bom_ref=path, hashes=hashes))

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-LARGEST_BYTES = 180 * 1000 * 1000
+PAGE = Path(__file__).parents[2] / "docs" / "installation.md"
 
 
 class BuiltImage:
@@ -54,8 +55,14 @@ def members(image: BuiltImage) -> list[list[tarfile.TarInfo]]:
     return [layer.getmembers() for layer in image.layers()]
 
 
-def test_it_is_small(members: list[list[tarfile.TarInfo]]) -> None:
-    assert sum(member.size for layer in members for member in layer) < LARGEST_BYTES
+def test_the_layers_have_the_sizes_on_the_page(members: list[list[tarfile.TarInfo]]) -> None:
+    text = PAGE.read_text().partition("| Layer | MB for amd64 |")[2]
+    written = [int(size) for size in re.findall(r"^\| [a-z-]+ \| (\d+) \|", text, re.MULTILINE)]
+    total = re.findall(r"builds an image of (\d+) MB", PAGE.read_text())
+
+    sizes = [sum(member.size for member in layer) / 1e6 for layer in members]
+    assert written == [pytest.approx(size, rel=0.1, abs=1) for size in sizes]
+    assert [int(size) for size in total] == [pytest.approx(sum(sizes), rel=0.1)]
 
 
 def test_interpreter_dependencies_and_program_are_layers_of_their_own(members: list[list[tarfile.TarInfo]]) -> None:

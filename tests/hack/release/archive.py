@@ -9,7 +9,9 @@ import tarfile
 from pathlib import Path
 
 FILES = {
-    "app/lib/python3.13/site-packages/aiohttp-3.dist-info/METADATA": b"Name: aiohttp\nVersion: 3.14.5\n\nText\n",
+    "app/lib/python3.13/site-packages/aiohttp-3.dist-info/METADATA": b"Name: aiohttp\nVersion: 3.14.5\n"
+    b"Requires-Dist: typing_extensions>=4; python_version < '3.14'\nRequires-Dist: Left_Out>=1\n"
+    b"Requires-Dist: brotli; extra == 'speedups'\nRequires-Dist: old; python_version < '3.13'\n\nText\n",
     "app/lib/python3.13/site-packages/te.dist-info/METADATA": b"Name: typing_extensions\nVersion: 4.1\n",
     "usr/lib/libc.so.6": b"libc",
     "usr/local/bin/python3.13": b"python",

@@ -193,6 +193,11 @@ def test_the_bill_of_the_image_is_its_archive(files: dict[str, bytes], archive: 
         "usr/lib/libc.so.6": "file",
         "usr/local/bin/python3.13": "file",
     }
+    properties = {one["name"]: one.get("properties") for one in bill["components"] if one["type"] == "library"}
+    assert properties == {
+        "aiohttp": [{"name": "kubevirt-webhook:left-out", "value": "left-out"}],
+        "typing-extensions": None,
+    }
 
 
 def test_a_tree_of_another_version_is_refused(archive: tuple[Path, ReleaseImage], tmp_path: Path) -> None:
