@@ -4,10 +4,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from webhook.errors import InputError
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin
+from webhook.kubevirt.releases.capabilities import parse_version
+from webhook.kubevirt.releases.release import release_of
+from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.types.views import KubeVirt
 
 
@@ -59,6 +64,41 @@ def test_a_kubevirt_object_counts_once_its_phase_is_set() -> None:
     del kubevirt["status"]["phase"]
     assert ClusterConfig.of_kubevirt(msgspec.convert(kubevirt, KubeVirt)).cpu_model == ""
     assert ClusterConfig.of_kubevirt(KubeVirt()).default_architecture == "amd64"
+
+
+UNKNOWN = st.dictionaries(
+    st.sampled_from(["brandNew", "other"]), st.none() | st.integers() | st.just({"a": [1]}), max_size=2
+)
+CHANGED: st.SearchStrategy[Any] = (
+    st.none() | st.integers() | st.just("150") | st.just("64Mi") | st.just([]) | st.just({"limit": 1})
+)
+
+
+@given(
+    version=st.sampled_from(["1.10.0", "1.11.3", "2.0.0"]),
+    unknown=UNKNOWN,
+    gates=st.lists(st.text(max_size=5)),
+    changed=CHANGED,
+    interface=st.sampled_from(["bridge", "brandNew"]),
+)
+def test_a_newer_release_may_have_other_members_and_types(
+    version: str, unknown: dict[str, Any], gates: list[str], changed: Any, interface: str
+) -> None:
+    """What is still as it was counts."""
+    parsed = parse_version(version)
+    assert parsed
+    configuration = {
+        **unknown,
+        "cpuModel": "m",
+        "vmRolloutStrategy": changed,
+        "migrations": {"completionTimeoutPerGiB": changed, "parallelMigrationsPerCluster": 7, **unknown},
+        "developerConfiguration": {"featureGates": gates, "memoryOvercommit": 150, **unknown},
+        "network": {"defaultNetworkInterface": interface},
+    }
+    read = ClusterConfig.of(configuration, rules=rules_of(release_of(parsed)))
+
+    assert (read.cpu_model, read.parallel_migrations, read.memory_overcommit) == ("m", 7, 150)
+    assert read.feature_gates == set(gates)
 
 
 def test_malformed() -> None:

@@ -118,7 +118,9 @@ def _describe_release(release: Release, subject: str) -> Finding:
         )
         return Finding(_KUBEVIRT, "version-old", subject, "warning", what, "upgrade KubeVirt to 1.6 or newer")
     if release.is_newer:
-        what = f"version {shown} is newer than {NEWEST}, whose rules kubevirt-webhook applies instead"
+        rules = release.rules_version
+        known = "" if rules == NEWEST else f", with what was known of {rules} before its release"
+        what = f"version {shown} is newer than {NEWEST}, whose rules kubevirt-webhook applies instead{known}"
         todo = "upgrade kubevirt-webhook to a version that supports this KubeVirt"
         return Finding(_KUBEVIRT, "version-new", subject, "warning", what, todo)
     return Finding(_KUBEVIRT, "version-supported", subject, "ok", f"version {shown} supports addedNodeSelector")

@@ -67,6 +67,7 @@ _CONFIGURATION: Final = Struct(
     imagePullPolicy=STRING,
     confidentialCompute=Struct(tdx=Struct(attestation=Struct(qgsSocketPath=STRING_POINTER))),
 )
+_PATH: Final = "spec.configuration"
 EVEN_PARITY_ANNOTATION: Final = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity"
 
 AMD64: Final = "amd64"
@@ -154,10 +155,12 @@ class ClusterConfig:
             rules: the rules of the release of KubeVirt that reads the settings.
 
         Raises:
-            InputError: a value has the wrong type, which the API server would not have accepted.
+            InputError: a value has the wrong type, which the API server would not have accepted; not of a newer release
+                than the known ones, which may have changed it.
         """
-        given = encode(_CONFIGURATION, {} if configuration is None else configuration, "spec.configuration")
-        if not _valid(given):
+        is_newer, read = rules.release.is_newer, {} if configuration is None else configuration
+        given = encode(_CONFIGURATION, _readable(read) if is_newer else read, _PATH)
+        if not _has_valid_numbers(given) or not (is_newer or _has_known_names(given)):
             given = {}
         network, update = given.get("network", {}), given.get("liveUpdateConfiguration", {})
         developer, migrations = given.get("developerConfiguration", {}), given.get("migrations", {})
@@ -277,15 +280,35 @@ def _parse(text: str | None) -> Quantity | None:
     return None if text is None else quantity.parse(text)
 
 
-def _valid(given: Json) -> bool:
+def _has_valid_numbers(given: Json) -> bool:
     developer = given.get("developerConfiguration", {})
-    return (
-        given.get("imagePullPolicy", "") in _PULL_POLICIES
-        and developer.get("memoryOvercommit", 100) > 0
-        and developer.get("cpuAllocationRatio", 10) > 0
-        and 0 <= developer.get("pvcTolerateLessSpaceUpToPercent", 10) <= 100
-        and given.get("network", {}).get("defaultNetworkInterface", "") in _INTERFACES
-    )
+    overcommit: int = developer.get("memoryOvercommit", 100)
+    ratio: int = developer.get("cpuAllocationRatio", 10)
+    percent: int = developer.get("pvcTolerateLessSpaceUpToPercent", 10)
+    return overcommit > 0 and ratio > 0 and 0 <= percent <= 100
+
+
+def _has_known_names(given: Json) -> bool:
+    interface = given.get("network", {}).get("defaultNetworkInterface", "")
+    return given.get("imagePullPolicy", "") in _PULL_POLICIES and interface in _INTERFACES
+
+
+def _readable(configuration: Any) -> Json:
+    """A newer release's configuration, plain JSON, without the members whose types are other ones there."""
+    kept: Json = {}
+    for section, value in configuration.items() if isinstance(configuration, dict) else ():
+        for part in [{}, *({name: each} for name, each in value.items())] if isinstance(value, dict) else [value]:
+            if _is_readable({section: part}):
+                kept[section] = kept.get(section, {}) | part if isinstance(part, dict) else part
+    return kept
+
+
+def _is_readable(configuration: Json) -> bool:
+    try:
+        encode(_CONFIGURATION, configuration, _PATH)
+    except InputError:
+        return False
+    return True
 
 
 _NOWHERE: Final[frozenset[str]] = frozenset()

@@ -110,6 +110,13 @@ def test_each_field_is_known_from_one_of_the_releases_on() -> None:
         ("1.9", "MigrationPriorityQueue", (), ("MigrationPriorityQueue",), True),
         ("1.8", "MigrationPriorityQueue", (), (), False),
         ("1.10", "ImageVolume", (), (), True),
+        ("1.9", "DecentralizedLiveMigration", (), (), False),
+        ("1.10", "DecentralizedLiveMigration", (), (), True),
+        ("1.10", "DecentralizedLiveMigration", (), ("DecentralizedLiveMigration",), False),
+        ("1.9", "VmiMemoryOverheadReport", (), ("VmiMemoryOverheadReport",), False),
+        ("1.10", "VmiMemoryOverheadReport", (), ("VmiMemoryOverheadReport",), True),
+        ("1.9", "LibvirtHooksServerAndClient", (), (), False),
+        ("1.12", "LibvirtHooksServerAndClient", (), (), True),
     ],
 )
 def test_gates(version: str, gate: str, enabled: tuple[str, ...], disabled: tuple[str, ...], expected: bool) -> None:

@@ -47,7 +47,7 @@ class Release:
 
     @property
     def rules_version(self) -> Version:
-        """The version whose rules count."""
+        """The version whose rules count: of a newer one than the known ones what is known of the unreleased one."""
         return _rules_version(self.version)
 
     @property
@@ -73,7 +73,7 @@ class Release:
 
 @lru_cache(maxsize=64)
 def _rules_version(version: Version) -> Version:
-    return min(version, versions.NEWEST) if version.line > versions.NEWEST.line else version
+    return min(version, versions.UNRELEASED) if version.line > versions.NEWEST.line else version
 
 
 @lru_cache(maxsize=64)
@@ -144,6 +144,7 @@ _KNOWN: Final[Mapping[str, tuple[Version, ...]]] = {
 _BETA: Final[Mapping[str, tuple[Version, ...]]] = {
     name: releases(first)
     for name, first in {
+        "DecentralizedLiveMigration": "1.10.0",
         "DeclarativeHotplugVolumes": "1.9.0",
         "GPUsWithDRA": "1.9.0",
         "HostDevicesWithDRA": "1.9.0",
@@ -158,7 +159,9 @@ _GENERALLY_AVAILABLE: Final[Mapping[str, tuple[Version, ...]]] = {
     for name, first in {
         MIGRATION_QUEUE: "1.9.0",
         "PanicDevices": "1.9.0",
+        "LibvirtHooksServerAndClient": "1.10.0",
         "VideoConfig": "1.9.0",
+        "VmiMemoryOverheadReport": "1.10.0",
     }.items()
 }
 
