@@ -9,7 +9,7 @@ import msgspec
 from webhook import names
 from webhook.errors import Unavailable
 from webhook.facts import Key, KubeVirtKey, NamespaceKey, SchedulerHealth, SchedulerKey, VmiKey
-from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall
 from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
 from webhook.settings.model import (

@@ -15,7 +15,7 @@ from tests.review.memory import KeptInMemory, MemoryCluster
 from webhook import names
 from webhook.errors import Unavailable
 from webhook.facts import Key, NamespaceKey, SchedulerKey, VmiKey
-from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.server.background.events import event_of

@@ -15,8 +15,8 @@ import msgspec
 from webhook.admission.step_budget import StepBudget
 from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
-from webhook.k8s.client.resources import Resource
-from webhook.k8s.views import Namespace, Object
+from webhook.k8s.resources import Resource
+from webhook.k8s.types.meta import Namespace, Object
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex

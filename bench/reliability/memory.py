@@ -25,7 +25,7 @@ from bench.reliability.server import ReliabilityServer, serving
 from tests.builders import VMI_UID, review, vm
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from webhook import names
-from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
+from webhook.k8s.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
 from webhook.kubevirt.resources import KUBEVIRTS, VMIS
 from webhook.placement.machines import MIGRATIONS
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from webhook import names
-from webhook.k8s.client.resources import NAMESPACES, NODES
+from webhook.k8s.resources import NAMESPACES, NODES
 from webhook.kubevirt.resources import KUBEVIRTS
 
 LABELS: Final = 120

@@ -14,7 +14,7 @@ from webhook.admission import patch
 from webhook.admission.decision import Change, RepeatedChanges
 from webhook.admission.patch import operations, pointer, render
 from webhook.k8s.json_tree import ABSENT, lookup
-from webhook.k8s.pods import Pod
+from webhook.k8s.types.core import SchedulingPod
 
 # Names with everything that a JSON pointer must escape, and few of them, so that paths meet.
 _names = st.sampled_from(["a", "b", "a/b", "m~n", "~1", "", "kubevirt-webhook.github.io/x"])
@@ -89,7 +89,7 @@ def test_views_and_plain_json_give_the_same() -> None:
         Change(("metadata", "annotations", "k/x"), None, "kubevirt", "r"),
     ]
 
-    assert operations(msgspec.convert(plain, Pod), changes) == operations(plain, changes)
+    assert operations(msgspec.convert(plain, SchedulingPod), changes) == operations(plain, changes)
 
 
 def test_a_change_through_a_string_is_a_bug() -> None:
@@ -99,7 +99,7 @@ def test_a_change_through_a_string_is_a_bug() -> None:
 
 def test_unknown_field_of_a_view_is_a_bug() -> None:
     with pytest.raises(KeyError):
-        operations(Pod(), [Change(("sepc",), None, "x", "r")])
+        operations(SchedulingPod(), [Change(("sepc",), None, "x", "r")])
 
 
 def test_pointer_escapes() -> None:

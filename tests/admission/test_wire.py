@@ -15,12 +15,12 @@ from webhook.admission.decision import Denial, FieldCause, Outcome
 from webhook.admission.wire import MAX_NOTE, Codec, GroupVersionKind, Request, encode, is_dry_run, object_name
 from webhook.errors import MAX_SENTENCE, InputError
 from webhook.k8s.json_tree import MAX_LEVELS
-from webhook.k8s.pods import DeleteOptions, Eviction, Pod
-from webhook.k8s.views import ObjectMeta, Unstructured
+from webhook.k8s.types.core import DeleteOptions, Eviction, SchedulingPod
+from webhook.k8s.types.meta import ObjectMeta, Unstructured
 from webhook.kubevirt.types.views import VirtualMachine
 from webhook.text import visible
 
-PODS: Codec[Pod] = Codec(Pod, "", "Pod")
+PODS: Codec[SchedulingPod] = Codec(SchedulingPod, "", "Pod")
 VMS: Codec[VirtualMachine] = Codec(VirtualMachine, "kubevirt.io", "VirtualMachine")
 
 
@@ -257,13 +257,13 @@ class TestEncode:
     ("request_", "name"),
     [
         (Request(name="n"), "n"),
-        (Request(object=Pod(ObjectMeta(generate_name="g-"))), "g-"),
-        (Request(object=Pod(ObjectMeta(name="o", generate_name="g-"))), "o"),
-        (Request(object=Pod()), ""),
+        (Request(object=SchedulingPod(ObjectMeta(generate_name="g-"))), "g-"),
+        (Request(object=SchedulingPod(ObjectMeta(name="o", generate_name="g-"))), "o"),
+        (Request(object=SchedulingPod()), ""),
         (Request(), ""),
     ],
 )
-def test_object_name(request_: Request[Pod], name: str) -> None:
+def test_object_name(request_: Request[SchedulingPod], name: str) -> None:
     assert object_name(request_) == name
 
 
@@ -272,7 +272,7 @@ def test_object_name(request_: Request[Pod], name: str) -> None:
     [
         (Request(), False),
         (Request(dry_run=True), True),
-        (Request(object=Pod()), False),
+        (Request(object=SchedulingPod()), False),
         (Request(object=Eviction()), False),
         (Request(object=Eviction(delete_options=DeleteOptions())), False),
         (Request(object=Eviction(delete_options=DeleteOptions([]))), False),

@@ -20,7 +20,7 @@ from tests.builders import Json
 from tests.review.memory import KeptInMemory, MemoryCluster
 from webhook import names
 from webhook.facts import Key, NamespaceKey
-from webhook.k8s.views import Namespace
+from webhook.k8s.types.meta import Namespace
 from webhook.review.endpoints import BY_PATH, ENDPOINTS
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.server.background.events import event_of

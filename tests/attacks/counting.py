@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from webhook.k8s.views import Unstructured
+from webhook.k8s.types.meta import Unstructured
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import inspect
 
-from webhook.k8s.views import Unstructured
+from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.go_json import scalars, structs
 from webhook.kubevirt.types import core
 

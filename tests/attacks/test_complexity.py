@@ -23,8 +23,8 @@ from tests.attacks.worlds import WORLDS
 from webhook.admission import credentials, decision, redaction, wire
 from webhook.admission.step_budget import StepBudget, TooComplex
 from webhook.facts import Facts, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, VmiKey
+from webhook.k8s.types.meta import Unstructured, View
 from webhook.k8s.types.selectors import Expression
-from webhook.k8s.views import Unstructured, View
 from webhook.kubevirt.go_json import structs
 from webhook.placement import eligibility
 from webhook.placement.eligibility import Eligibility, Failure

@@ -29,7 +29,7 @@ from tests.policies.instancetypes import world as sizes
 from webhook import names
 from webhook.admission.reasons import instancetypes, scheduling
 from webhook.facts import NamespaceKey, ObjectKey
-from webhook.k8s.views import Namespace, Unstructured
+from webhook.k8s.types.meta import Namespace, Unstructured
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, REVISIONS, UNSTRUCTURED
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype
 from webhook.settings.model import InstancetypeSettings

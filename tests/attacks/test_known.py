@@ -19,7 +19,7 @@ from webhook import names
 from webhook.admission.audit import NoAudit
 from webhook.admission.reasons import common
 from webhook.facts import Key, NamespaceKey, NodesKey, ObjectKey
-from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import MIGRATIONS, Migration
 from webhook.placement.nodes import Node

@@ -26,8 +26,8 @@ from webhook.facts import (
     ObjectKey,
     uncached_key,
 )
-from webhook.k8s.pods import TargetPod
-from webhook.k8s.views import Object
+from webhook.k8s.types.core import TargetPod
+from webhook.k8s.types.meta import Object
 from webhook.policies.common.required_facts import access
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import NullObserver, Reviewer

@@ -26,7 +26,7 @@ from webhook.facts import (
     SchedulerKey,
     VmiKey,
 )
-from webhook.k8s.views import Namespace
+from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED
 from webhook.kubevirt.types.core import DOMAIN, VM, VMI

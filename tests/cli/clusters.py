@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.builders import Json
 from tests.cluster.fake_apiserver import FakeApiServer
 from tests.policies.migration.world import OWNED, UID, node, vmi
-from webhook.k8s.client.resources import NODES
+from webhook.k8s.resources import NODES
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.placement.machines import CLAIMS, LAUNCHER_PODS, VMIS, VOLUMES
 

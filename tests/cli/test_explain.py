@@ -26,7 +26,7 @@ from webhook.cli.explain import duration
 from webhook.forecast.report import SCHEMA, DrainPlan
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS
 from webhook.forecast.vm import SPREAD_SCHEMA
-from webhook.k8s.client.resources import NAMESPACES, NODES
+from webhook.k8s.resources import NAMESPACES, NODES
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES
 from webhook.placement.target_pods import RUNTIME_CLASSES

@@ -22,7 +22,7 @@ from multidict import CIMultiDictProxy
 from tests.cluster.fake_watches import Json, OpenWatch, selected
 from tests.waiting import break_off
 from webhook.k8s.client.clock import Clock
-from webhook.k8s.client.resources import Resource
+from webhook.k8s.resources import Resource
 
 
 class Asked(NamedTuple):

@@ -19,8 +19,8 @@ from webhook.facts import (
     ObjectKey,
     VmiKey,
 )
-from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
 from webhook.k8s.client.transport import connect
+from webhook.k8s.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
 from webhook.kubevirt.resources import INSTANCETYPES, KUBEVIRTS, VMIS
 from webhook.placement.machines import MIGRATIONS
 from webhook.settings.model import SchedulerHealthSettings, SchedulerSettings, Settings

@@ -25,9 +25,9 @@ from webhook.facts import (
     SchedulerKey,
     VmiKey,
 )
-from webhook.k8s.client.resources import PENDING_PODS, Resource
-from webhook.k8s.pods import PendingPod, Pod
-from webhook.k8s.views import Namespace, Object
+from webhook.k8s.resources import PENDING_PODS, Resource
+from webhook.k8s.types.core import PendingPod, SchedulingPod
+from webhook.k8s.types.meta import Namespace, Object
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, VMIS
 from webhook.kubevirt.types.views import Instancetype, VirtualMachineInstance
 from webhook.placement.machines import MIGRATIONS
@@ -150,9 +150,9 @@ class TestAnswers:
             spec: str | None = None
 
         found = cluster(tmp_path, pod("p"))
-        seen = found.peek(ObjectKey(Resource("", "v1", "pods", "Pod", True, Pod), "vms", "p"))
+        seen = found.peek(ObjectKey(Resource("", "v1", "pods", "Pod", True, SchedulingPod), "vms", "p"))
 
-        assert type(seen) is Pod
+        assert type(seen) is SchedulingPod
         assert seen.spec is not None
         assert seen.spec.scheduler_name == "kubevirt"
         assert type(found.peek(ObjectKey(PENDING_PODS, "vms", "p"))) is PendingPod

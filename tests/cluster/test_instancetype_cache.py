@@ -19,10 +19,9 @@ from tests.waiting import until
 from webhook.cluster.instancetype_cache import LARGEST_BYTES, NAMESPACE_BYTES, InstancetypeCache
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, ListKey, ObjectKey
-from webhook.k8s.client.object_store import ByteLimitedStore
-from webhook.k8s.client.reflector import CURRENT_SECONDS
-from webhook.k8s.client.resources import Resource
-from webhook.k8s.views import Object, Unstructured
+from webhook.k8s.client.reflector import CURRENT_SECONDS, ByteLimitedStore
+from webhook.k8s.resources import Resource
+from webhook.k8s.types.meta import Object, Unstructured
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, PRESETS, UNSTRUCTURED
 from webhook.kubevirt.types.views import Instancetype
 

@@ -23,7 +23,7 @@ from webhook.facts import (
     VmiKey,
 )
 from webhook.k8s.client.api import Forbidden
-from webhook.k8s.client.resources import NAMESPACES, PENDING_PODS
+from webhook.k8s.resources import NAMESPACES, PENDING_PODS
 from webhook.kubevirt.resources import INSTANCETYPES, VMIS
 from webhook.kubevirt.types.views import Instancetype, VirtualMachineInstance
 from webhook.placement.machines import MIGRATIONS

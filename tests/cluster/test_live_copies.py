@@ -27,8 +27,8 @@ from webhook.facts import (
     SchedulerKey,
     VmiKey,
 )
-from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
-from webhook.k8s.views import Namespace
+from webhook.k8s.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
+from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.resources import KUBEVIRTS, VMIS
 from webhook.kubevirt.types.views import VirtualMachineInstance

@@ -17,8 +17,8 @@ from webhook.cluster.live import VERIFY_EVERY_SECONDS
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, KubeVirtKey, NamespaceKey, NodesKey, SchedulerKey
 from webhook.k8s.client.reflector import CURRENT_SECONDS
-from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
-from webhook.k8s.views import Namespace
+from webhook.k8s.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
+from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.settings.model import SchedulerHealthSettings
 

@@ -15,8 +15,8 @@ from webhook.facts import (
     NamespaceKey,
     ObjectKey,
 )
-from webhook.k8s.client.resources import NAMESPACES
-from webhook.k8s.views import Namespace
+from webhook.k8s.resources import NAMESPACES
+from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.resources import INSTANCETYPES
 from webhook.kubevirt.types.views import Instancetype
 

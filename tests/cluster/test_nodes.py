@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 
 from webhook.cluster.nodes import WatchedNodes
-from webhook.k8s.client.resources import NODES, Resource
+from webhook.k8s.resources import NODES, Resource
 from webhook.k8s.types.core import Node, NodeWithoutImages
 
 

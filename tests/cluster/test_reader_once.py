@@ -13,8 +13,8 @@ from webhook.cluster import reader
 from webhook.cluster.reader import OnceCluster
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, SchedulerKey
-from webhook.k8s.client.resources import NODES
 from webhook.k8s.client.transport import connect
+from webhook.k8s.resources import NODES
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.placement.machines import LAUNCHER_PODS, VMIS
 

@@ -11,7 +11,7 @@ from tests.cluster.fake_apiserver import FakeApiServer
 from tests.cluster.live_case import LiveCase, live
 from webhook.cluster.single_flight import SHARED_BYTES, SHARED_SECONDS, NegativeCache, RecentAnswers
 from webhook.facts import NOT_READ, ObjectKey
-from webhook.k8s.views import Unstructured
+from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.resources import REVISIONS, UNSTRUCTURED
 from webhook.kubevirt.types.views import ControllerRevision
 

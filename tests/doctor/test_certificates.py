@@ -16,7 +16,7 @@ from tests.doctor.world import MUTATING, NS, VALIDATING, DoctorWorld, authority,
 from webhook.doctor.certificates import check_certificates, check_clock
 from webhook.doctor.report import CONFIGURATIONS, DEPLOYMENTS, SECRETS
 from webhook.k8s.client.clock import Clock
-from webhook.k8s.client.resources import LEASES
+from webhook.k8s.resources import LEASES
 
 LAST = "MutatingWebhookConfiguration zz-kubevirt-webhook"
 SECRET = f"Secret {NS}/ca"

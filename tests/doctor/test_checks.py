@@ -21,7 +21,7 @@ from webhook.doctor.deployment import BUDGETS, FLOW
 from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from webhook.doctor.report import CONFIG_MAPS, DEPLOYMENTS, SECRETS, Finding, Report
 from webhook.errors import InputError
-from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS
+from webhook.k8s.resources import LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS
 from webhook.kubevirt.resources import KUBEVIRTS
 
 # Other people's objects.

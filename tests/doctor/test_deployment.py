@@ -10,7 +10,7 @@ from tests.doctor.world import NS, DoctorWorld, codes
 from webhook.doctor.deployment import BUDGETS, FLOW, check_deployment, check_reach
 from webhook.doctor.report import DEPLOYMENTS
 from webhook.install import shortage
-from webhook.k8s.client.resources import PODS
+from webhook.k8s.resources import PODS
 
 SUBJECT = f"Deployment {NS}/{NS}"
 SUBJECT_PODS = f"Pods of {NS}/{NS}"

@@ -8,7 +8,7 @@ from aiohttp import web
 from tests.cluster.fake_apiserver import FakeApiServer
 from tests.doctor.world import METRICS, DoctorWorld, codes
 from webhook.doctor.effect import check_effect
-from webhook.k8s.client.resources import NAMESPACES, PODS
+from webhook.k8s.resources import NAMESPACES, PODS
 from webhook.kubevirt.resources import VMIS
 
 

@@ -9,7 +9,7 @@ from tests.definitions import definitions
 from tests.doctor.world import DoctorWorld, codes
 from webhook import names
 from webhook.doctor.kubevirt import POOLS, VMS, Pool, check_kubevirt, check_nodes, check_pools
-from webhook.k8s.client.resources import NAMESPACES, NODES_WITH_IMAGES
+from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.resources import KUBEVIRTS

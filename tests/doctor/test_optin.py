@@ -8,7 +8,7 @@ import pytest
 from tests.doctor.world import DoctorWorld, codes
 from webhook.cluster.reader import RESOURCES
 from webhook.doctor.optin import check_opt_in
-from webhook.k8s.client.resources import NAMESPACES
+from webhook.k8s.resources import NAMESPACES
 
 DOMAIN = "kubevirt-webhook.github.io"
 CLUSTER = RESOURCES["VirtualMachineClusterInstancetype"]

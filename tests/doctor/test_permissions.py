@@ -17,7 +17,7 @@ from webhook.doctor.permissions import (
     check_rights,
 )
 from webhook.doctor.report import DEPLOYMENTS, POLICIES
-from webhook.k8s.client.resources import NAMESPACES
+from webhook.k8s.resources import NAMESPACES
 
 ACCOUNT = f"ServiceAccount {NS}/{NS}"
 PATCH = {"verbs": ["patch"], "apiGroups": [""], "resources": ["namespaces"]}

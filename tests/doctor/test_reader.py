@@ -11,7 +11,7 @@ from webhook.cluster import reader as module
 from webhook.cluster.reader import Reader
 from webhook.doctor.report import DEPLOYMENTS, Installation
 from webhook.errors import Unavailable
-from webhook.k8s.client.resources import NODES_WITH_IMAGES
+from webhook.k8s.resources import NODES_WITH_IMAGES
 
 
 async def read(world: DoctorWorld, ask: Any) -> Any:

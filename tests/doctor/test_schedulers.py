@@ -14,7 +14,7 @@ from tests.install.schedulers.configurations import configuration
 from webhook.doctor.permissions import CLUSTER_ROLES
 from webhook.doctor.report import CONFIG_MAPS, DEPLOYMENTS, Finding, Installation
 from webhook.doctor.schedulers import check_profile, check_schedulers
-from webhook.k8s.client.resources import LEASES, PENDING_PODS, PODS
+from webhook.k8s.resources import LEASES, PENDING_PODS, PODS
 from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.settings.model import SchedulerHealthSettings, SchedulerSettings
 

@@ -18,7 +18,7 @@ from webhook import names
 from webhook.doctor.estimate import Conditions, GuestDemand, Host, Inventory, VmGuest, estimate
 from webhook.doctor.report import Finding
 from webhook.doctor.spread import Outlook, check_spread, estimate_cures, histogram
-from webhook.k8s.client.resources import NAMESPACES, NODES_WITH_IMAGES, PODS
+from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES, PODS
 
 pytestmark = pytest.mark.repeats
 VERSION = (1, 36)

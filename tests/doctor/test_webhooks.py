@@ -8,7 +8,7 @@ import pytest
 from tests.doctor.world import MUTATING, VALIDATING, DoctorWorld, codes
 from webhook.doctor.webhooks import check_order, check_selectors, check_webhooks, selects
 from webhook.install.registration import NOT_YET
-from webhook.k8s.client.resources import NAMESPACES
+from webhook.k8s.resources import NAMESPACES
 from webhook.k8s.types.selectors import LabelSelector
 from webhook.kubevirt.resources import KUBEVIRTS
 

@@ -37,8 +37,8 @@ from webhook.doctor.report import (
 from webhook.install.plan import shipped
 from webhook.install.registration import RegistrationTarget, configurations
 from webhook.k8s.client.api import NO_QUERY
-from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS
 from webhook.k8s.client.transport import connect
+from webhook.k8s.resources import LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.settings.file import load
 from webhook.settings.model import Settings

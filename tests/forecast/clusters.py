@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from webhook.forecast.snapshot import ClusterObjects, PodDisruptionBudget
 from webhook.k8s.types.core import NodeWithoutImages
-from webhook.k8s.views import Namespace
+from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.machines import Claim, LauncherPod, Migration, PersistentVolume, Vmi
 from webhook.placement.quota import ResourceQuota

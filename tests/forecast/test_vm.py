@@ -16,8 +16,8 @@ from webhook.cluster import reader as objects
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, KubeVirtKey, NamespaceKey, ObjectKey
 from webhook.forecast.vm import Search, SpreadAnswer, configuration_of, explain_spread
-from webhook.k8s.client.resources import Resource
-from webhook.k8s.views import Namespace
+from webhook.k8s.resources import Resource
+from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.rejection import Get
 from webhook.kubevirt.resources import VMIS

@@ -29,7 +29,7 @@ from webhook.facts import (
     TokenKey,
     VmiKey,
 )
-from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
 from webhook.placement.index import NodeIndex

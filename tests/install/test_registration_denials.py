@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from webhook.install.registration import advise
-from webhook.k8s.client.status import ApiStatus
+from webhook.k8s.types.meta import ApiStatus
 
 
 @pytest.mark.parametrize("status", [401, 403])

@@ -14,8 +14,7 @@ from certs.source import CertificateError
 from tests.cli.runner import run
 from webhook.errors import InputError
 from webhook.k8s.client.transport import connect
-from webhook.k8s.inputs import decompress, read_file, read_limited
-from webhook.k8s.yaml_documents import read_documents
+from webhook.k8s.yaml_documents import decompress, read_documents, read_file, read_limited
 from webhook.settings.file import load
 
 VM = "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: a, namespace: shop}\nspec: {template: {}}\n"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.k8s.json_values import JSON_VALUES, plainly
 from webhook.k8s.json_tree import ABSENT, MAX_LEVELS, cut, flatten, is_too_deep, lookup, plain_fields
-from webhook.k8s.pods import Eviction, Pod, TargetPod
-from webhook.k8s.views import Unstructured
+from webhook.k8s.types.core import Eviction, SchedulingPod, TargetPod
+from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.types.views import VirtualMachine
 
 
@@ -60,13 +60,13 @@ def test_views_count_as_what_they_are_made_of() -> None:
 
 
 def test_which_views_keep_what_they_do_not_know() -> None:
-    kept = {view: plain_fields(view) for view in (Unstructured, VirtualMachine, TargetPod, Pod, Eviction)}
+    kept = {view: plain_fields(view) for view in (Unstructured, VirtualMachine, TargetPod, SchedulingPod, Eviction)}
 
     assert kept == {
         Unstructured: ("spec", "status", "data"),
         VirtualMachine: ("spec",),
         TargetPod: ("spec",),
-        Pod: (),
+        SchedulingPod: (),
         Eviction: (),
     }
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.k8s.timestamps import unix_time
+from webhook.k8s.types.meta import unix_time
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from webhook.k8s.client.resources import NAMESPACES
-from webhook.k8s.pods import PendingPod, Pod
-from webhook.k8s.views import OwnerReference
+from webhook.k8s.resources import NAMESPACES
+from webhook.k8s.types.core import PendingPod, SchedulingPod
+from webhook.k8s.types.meta import OwnerReference
 from webhook.kubevirt.resources import INSTANCETYPES, VMIS
 from webhook.kubevirt.types.views import VirtualMachine, VirtualMachineInstance
 
@@ -19,7 +19,7 @@ def test_group_of_an_owner(api_version: str | None, group: str) -> None:
 
 @pytest.mark.parametrize("body", [b"{}", b'{"metadata": null, "spec": null}', b'{"spec": {"schedulerName": null}}'])
 def test_everything_may_be_absent_or_null(body: bytes) -> None:
-    for view in (Pod, VirtualMachine, VirtualMachineInstance, PendingPod):
+    for view in (SchedulingPod, VirtualMachine, VirtualMachineInstance, PendingPod):
         decoded = msgspec.json.decode(body, type=view)
         assert decoded.meta.label("a") is None
         assert decoded.meta.annotation("a") is None

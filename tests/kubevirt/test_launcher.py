@@ -6,13 +6,13 @@ import pytest
 from tests.builders import Json, launcher_pod
 from webhook.admission.decision import Reason
 from webhook.admission.reasons import common
-from webhook.k8s.pods import Pod
-from webhook.k8s.views import OwnerReference
+from webhook.k8s.types.core import SchedulingPod
+from webhook.k8s.types.meta import OwnerReference
 from webhook.kubevirt.launcher import controller_account, vmi_owner
 
 
 def owner(pod: Json) -> OwnerReference | Reason:
-    return vmi_owner(msgspec.convert(pod, Pod))
+    return vmi_owner(msgspec.convert(pod, SchedulingPod))
 
 
 def test_the_owner_of_a_launcher_pod() -> None:

@@ -14,7 +14,7 @@ from webhook.facts import (
     Key,
     NamespaceKey,
 )
-from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.review.endpoints import Endpoint
 
 

@@ -16,7 +16,7 @@ from tests.waiting import until
 from webhook import names
 from webhook.admission.audit import NoAudit
 from webhook.facts import KubeVirtKey
-from webhook.k8s.client.resources import NAMESPACES
+from webhook.k8s.resources import NAMESPACES
 from webhook.kubevirt.resources import KUBEVIRTS, PRESETS, UNSTRUCTURED
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import NullObserver, Reviewer

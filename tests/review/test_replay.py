@@ -18,7 +18,7 @@ from webhook.admission.reasons import common, instancetypes, scheduling
 from webhook.admission.step_budget import MAX_STEPS, spend
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, Key, ListKey, NamespaceKey, ObjectKey, SchedulerKey
-from webhook.k8s.views import Namespace, Unstructured
+from webhook.k8s.types.meta import Namespace, Unstructured
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype
 from webhook.review.endpoints import BY_PATH

@@ -33,7 +33,7 @@ from webhook.facts import (
     SchedulerKey,
     VmiKey,
 )
-from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, LauncherPod, Migration
 from webhook.review.endpoints import BY_PATH
 from webhook.review.replay import MAX_ROUNDS

@@ -9,7 +9,7 @@ from webhook.admission.reasons import common
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, KubeVirtKey, NamespaceKey
-from webhook.k8s.pods import Pod
+from webhook.k8s.types.core import SchedulingPod
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.names import Mode, Stage
 from webhook.review.scope import Scope, resolve
@@ -24,7 +24,7 @@ def scope(
     facts: dict[Any, object] | None = None,
     **more: Any,
 ) -> Scope:
-    request: Request[Pod] = Request(uid="u", namespace=where)
+    request: Request[SchedulingPod] = Request(uid="u", namespace=where)
     there = facts if facts is not None else known(**more)
     return resolve("scheduling", stage, request, Facts.of(there), cluster_wide, EXCLUDED)
 

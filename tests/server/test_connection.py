@@ -22,7 +22,7 @@ from tests.server.lifetimes import now_and_life
 from tests.server.unanswering import Unanswering
 from webhook import names
 from webhook.facts import NamespaceKey
-from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.server.app import LIMITS
 from webhook.server.edge import JITTER, split_address
 from webhook.server.tls import ReloadableTLSContext

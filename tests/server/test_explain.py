@@ -29,8 +29,8 @@ from webhook.cluster.live import LiveCluster
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import AccessKey, Key, NodesKey, TokenKey
-from webhook.k8s.client.resources import NAMESPACES
 from webhook.k8s.client.transport import connect
+from webhook.k8s.resources import NAMESPACES
 from webhook.k8s.types.selectors import find_malformed, is_name
 from webhook.policies.common.required_facts import access
 from webhook.policies.migration.explanation import SCHEMA

@@ -22,7 +22,7 @@ from webhook import names
 from webhook.admission.reasons import common, instancetypes
 from webhook.admission.wire import begun_request
 from webhook.facts import NamespaceKey
-from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.review.endpoints import BY_PATH, ENDPOINTS, Endpoint
 from webhook.server import app, edge
 from webhook.server.app import MAX_BODY

@@ -19,8 +19,8 @@ from webhook.admission.decision import Denial, FieldCause, Outcome
 from webhook.admission.envelope import Envelope, envelope
 from webhook.errors import InputError
 from webhook.k8s.json_tree import MAX_LEVELS, is_too_deep, plain_fields
-from webhook.k8s.pods import Eviction
-from webhook.k8s.views import Object, View
+from webhook.k8s.types.core import Eviction
+from webhook.k8s.types.meta import Object, View
 from webhook.text import shorten, visible
 
 API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")

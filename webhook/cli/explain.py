@@ -39,11 +39,11 @@ from webhook.forecast.report import PENDING_SECONDS, DrainPlan, Limits, Step, Vm
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS, ClusterObjects
 from webhook.forecast.vm import SpreadAnswer, explain_spread
 from webhook.k8s.client.identity import Kubeconfig
-from webhook.k8s.client.resources import NAMESPACES, NODES, Resource
 from webhook.k8s.client.transport import connect
 from webhook.k8s.quantity import parse
+from webhook.k8s.resources import NAMESPACES, NODES, Resource
+from webhook.k8s.types.meta import Object, PartialObjectMetadata
 from webhook.k8s.types.selectors import parse_selector
-from webhook.k8s.views import Object, PartialObjectMetadata
 from webhook.kubevirt.config import DEFAULTS, KubeVirtInstall
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.types.views import KubeVirt

@@ -15,7 +15,6 @@ import msgspec
 
 from webhook.cluster.directory import KINDS, find_files
 from webhook.errors import InputError, quote
-from webhook.k8s.inputs import read_file, read_limited
 from webhook.k8s.types.selectors import is_name
 from webhook.k8s.yaml_documents import (
     MAX_BYTES,
@@ -25,6 +24,8 @@ from webhook.k8s.yaml_documents import (
     objects_in,
     parse_documents,
     read_documents,
+    read_file,
+    read_limited,
 )
 from webhook.kubevirt.releases.capabilities import OLDEST, parse_version
 from webhook.kubevirt.releases.release import Release, release_of

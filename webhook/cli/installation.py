@@ -409,7 +409,7 @@ async def _connect(kubeconfig: Kubeconfig | None) -> AsyncIterator[KubernetesTra
 
 def _read(file: Path) -> str:
     from webhook.errors import InputError
-    from webhook.k8s.inputs import read_file
+    from webhook.k8s.yaml_documents import read_file
     from webhook.settings.file import MAX_BYTES
 
     try:

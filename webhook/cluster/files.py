@@ -32,11 +32,9 @@ from webhook.facts import (
     SchedulerKey,
     VmiKey,
 )
-from webhook.k8s.client.resources import LEASES, NAMESPACES, Resource
-from webhook.k8s.pods import PendingPod
-from webhook.k8s.timestamps import unix_time
-from webhook.k8s.types.core import NodeWithoutImages
-from webhook.k8s.views import Lease, Namespace, Object
+from webhook.k8s.resources import LEASES, NAMESPACES, Resource
+from webhook.k8s.types.core import NodeWithoutImages, PendingPod
+from webhook.k8s.types.meta import Lease, Namespace, Object, unix_time
 from webhook.k8s.yaml_documents import Document, mistakes_of
 from webhook.kubevirt.config import InstallReader
 from webhook.kubevirt.definitions import DEFINITIONS, Definition, fields_of

@@ -18,10 +18,9 @@ import msgspec
 from webhook.facts import NOT_READ, ListKey, ObjectKey
 from webhook.k8s.client.api import Transport, decode
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.k8s.client.object_store import ByteLimitedStore
-from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing
-from webhook.k8s.client.resources import Resource
-from webhook.k8s.views import Object
+from webhook.k8s.client.reflector import DEFAULT_TIMING, ByteLimitedStore, Reflector, Timing
+from webhook.k8s.resources import Resource
+from webhook.k8s.types.meta import Object
 from webhook.kubevirt.resources import PRESETS, REVISIONS, UNSTRUCTURED
 
 MIB: Final = 1024 * 1024

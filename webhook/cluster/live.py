@@ -45,8 +45,8 @@ from webhook.facts import (
 from webhook.k8s.client.api import Transport, decode
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.reflector import CURRENT_SECONDS, DEFAULT_TIMING, Reflector, Timing
-from webhook.k8s.client.resources import NAMESPACES
-from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.k8s.resources import NAMESPACES
+from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.kubevirt.config import InstallReader, find_in_use, versions_of
 from webhook.kubevirt.releases.fields import Definitions
 from webhook.kubevirt.resources import KUBEVIRTS, VMIS

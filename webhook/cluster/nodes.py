@@ -9,9 +9,9 @@ from typing import Any, Final, Protocol, cast
 from webhook.k8s.client.api import Transport
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing
-from webhook.k8s.client.resources import NODES, Resource
+from webhook.k8s.resources import NODES, Resource
 from webhook.k8s.types.core import NodeWithoutImages
-from webhook.k8s.views import ObjectMeta
+from webhook.k8s.types.meta import ObjectMeta
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
 

@@ -33,8 +33,8 @@ from webhook.k8s.client.api import (
     list_failure,
 )
 from webhook.k8s.client.list_pages import fetch_list, pages
-from webhook.k8s.client.resources import NAMESPACES, NODES, Resource
-from webhook.k8s.views import Object
+from webhook.k8s.resources import NAMESPACES, NODES, Resource
+from webhook.k8s.types.meta import Object
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.placement.index import NodeIndex

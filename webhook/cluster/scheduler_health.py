@@ -39,12 +39,10 @@ from webhook.errors import Unavailable
 from webhook.facts import SchedulerHealth
 from webhook.k8s.client.api import Forbidden, Transport, fetch
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.k8s.client.object_store import CountLimitedStore
-from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing, is_behind
-from webhook.k8s.client.resources import LEASES, PENDING_PODS
-from webhook.k8s.pods import PendingPod
-from webhook.k8s.timestamps import unix_time
-from webhook.k8s.views import Lease, Object, ObjectMeta
+from webhook.k8s.client.reflector import DEFAULT_TIMING, CountLimitedStore, Reflector, Timing, is_behind
+from webhook.k8s.resources import LEASES, PENDING_PODS
+from webhook.k8s.types.core import PendingPod
+from webhook.k8s.types.meta import Lease, Object, ObjectMeta, unix_time
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.kubevirt.types.views import ActiveVmi

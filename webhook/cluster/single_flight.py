@@ -20,8 +20,8 @@ from webhook.facts import NOT_READ, ListKey, ObjectKey
 from webhook.k8s.client.api import Transport, decode, describe_timeout, fetch_body
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.list_pages import fetch_list
-from webhook.k8s.client.object_store import ObjectName
-from webhook.k8s.views import Object
+from webhook.k8s.client.reflector import ObjectName
+from webhook.k8s.types.meta import Object
 from webhook.kubevirt.resources import REVISIONS
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from webhook.errors import Unavailable
 from webhook.facts import Key, NamespaceKey
-from webhook.k8s.views import Namespace
+from webhook.k8s.types.meta import Namespace
 
 T = TypeVar("T")
 

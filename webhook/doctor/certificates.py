@@ -18,8 +18,8 @@ from webhook import names
 from webhook.doctor.report import Finding, Installation, abbreviate, unreadable
 from webhook.errors import Unavailable
 from webhook.install.registration import Manifest
-from webhook.k8s.client.resources import LEASES
-from webhook.k8s.timestamps import unix_time
+from webhook.k8s.resources import LEASES
+from webhook.k8s.types.meta import unix_time
 from webhook.text import pluralize
 
 _CERTIFICATES: Final = "certificates"

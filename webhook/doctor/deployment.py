@@ -7,11 +7,10 @@ from typing import Final, TypeAlias
 
 from webhook.doctor.report import NAME, Deployment, Finding, Installation, abbreviate, unreadable
 from webhook.errors import Unavailable
-from webhook.install.shortage import REMEDY, why_unreachable
-from webhook.k8s.client.resources import PODS, Resource
-from webhook.k8s.startup import StartProblem, denied_pods, worst_problem
+from webhook.install.shortage import REMEDY, StartProblem, denied_pods, why_unreachable, worst_problem
+from webhook.k8s.resources import PODS, Resource
 from webhook.k8s.types.core import Pod
-from webhook.k8s.views import Object
+from webhook.k8s.types.meta import Object
 from webhook.text import pluralize
 
 BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, Object)

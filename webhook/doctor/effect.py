@@ -13,9 +13,9 @@ from webhook import names
 from webhook.doctor.report import Finding, Installation, Verdict, unreadable
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import ApiConnectionError, Forbidden
-from webhook.k8s.client.resources import PODS
+from webhook.k8s.resources import PODS
 from webhook.k8s.types.core import Pod
-from webhook.k8s.views import Namespace
+from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.resources import VMIS
 from webhook.text import pluralize
 

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 from webhook import names
 from webhook.admission.decision import Reason
 from webhook.k8s.quantity import Nanos, nanos
-from webhook.k8s.timestamps import unix_time
 from webhook.k8s.types.core import Container, Node, NodeSpec, Pod
+from webhook.k8s.types.meta import unix_time
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.placement.demand import is_sidecar, sum_requests
 from webhook.placement.nodes import (

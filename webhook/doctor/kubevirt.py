@@ -12,8 +12,8 @@ from webhook.cluster.definitions import read_definitions
 from webhook.cluster.reader import SECONDS, Reader
 from webhook.doctor.report import Finding, Installation, abbreviate, title, unreadable
 from webhook.errors import InputError, Unavailable
-from webhook.k8s.client.resources import NODES_WITH_IMAGES, Resource
-from webhook.k8s.views import Object, View
+from webhook.k8s.resources import NODES_WITH_IMAGES, Resource
+from webhook.k8s.types.meta import Object, View
 from webhook.kubevirt.config import ClusterConfig, find_in_use, versions_of
 from webhook.kubevirt.releases.capabilities import NEWEST, Version, parse_version
 from webhook.kubevirt.releases.fields import unknown_fields

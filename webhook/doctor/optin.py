@@ -10,7 +10,7 @@ from webhook import names
 from webhook.cluster.reader import RESOURCES
 from webhook.doctor.report import Finding, Installation, abbreviate, unreadable
 from webhook.errors import InputError, Unavailable, quote
-from webhook.k8s.views import Namespace
+from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher, parse
 from webhook.text import pluralize
 

@@ -21,9 +21,9 @@ from webhook.errors import Unavailable
 from webhook.facts import AccessKey
 from webhook.install import plan
 from webhook.install.plan import shipped
-from webhook.k8s.client.resources import NAMESPACES, Resource
+from webhook.k8s.resources import NAMESPACES, Resource
+from webhook.k8s.types.meta import Object, View
 from webhook.k8s.types.selectors import LabelSelector
-from webhook.k8s.views import Object, View
 from webhook.text import pluralize
 
 RBAC: Final = "rbac.authorization.k8s.io"

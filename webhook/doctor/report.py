@@ -17,10 +17,10 @@ from webhook.install.plan import shipped
 from webhook.install.registration import Manifest, RegistrationTarget, configurations
 from webhook.k8s.client.api import Forbidden
 from webhook.k8s.client.clock import Clock
-from webhook.k8s.client.resources import NAMESPACES, Resource
+from webhook.k8s.resources import NAMESPACES, Resource
 from webhook.k8s.types.core import PodSpec
+from webhook.k8s.types.meta import Condition, Namespace, Object, ObjectMeta, View
 from webhook.k8s.types.selectors import LabelSelector
-from webhook.k8s.views import Condition, Namespace, Object, ObjectMeta, View
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.types.views import KubeVirt
 from webhook.settings.model import Settings

@@ -33,9 +33,9 @@ from webhook.facts import AccessKey, SchedulerHealth
 from webhook.install.schedulers.lint import DEFAULT_LEASE, LintTarget, Problem, is_configuration, lint, profiles_of
 from webhook.install.schedulers.render import NAME, UPSTREAM_ROLES, Permission, granted, needed
 from webhook.k8s.client.api import ApiConnectionError, fetch
-from webhook.k8s.client.resources import LEASES, PENDING_PODS, PODS
-from webhook.k8s.pods import PendingPod
-from webhook.k8s.timestamps import unix_time
+from webhook.k8s.resources import LEASES, PENDING_PODS, PODS
+from webhook.k8s.types.core import PendingPod
+from webhook.k8s.types.meta import unix_time
 from webhook.k8s.yaml_documents import Document, parse_documents
 from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.settings.model import SchedulerSettings

@@ -34,8 +34,8 @@ from webhook.doctor.estimate import (
 from webhook.doctor.report import Finding, Installation, Measurement, unreadable
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import ApiConnectionError
-from webhook.k8s.client.resources import NODES_WITH_IMAGES, PODS
-from webhook.k8s.views import Namespace
+from webhook.k8s.resources import NODES_WITH_IMAGES, PODS
+from webhook.k8s.types.meta import Namespace
 from webhook.placement.nodes import CPU, MEMORY, format_request
 from webhook.text import pluralize
 

@@ -24,8 +24,8 @@ from webhook.doctor.report import (
 )
 from webhook.errors import Unavailable
 from webhook.install.registration import NOT_YET, Manifest
+from webhook.k8s.types.meta import Namespace
 from webhook.k8s.types.selectors import LabelSelector
-from webhook.k8s.views import Namespace
 from webhook.kubevirt.types.views import KubeVirt
 from webhook.text import pluralize
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from webhook.k8s.views import View
+from webhook.k8s.types.meta import View
 from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.machines import Migration
 

@@ -17,7 +17,7 @@ from webhook.admission.wire import request_of
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable, quote
 from webhook.facts import Key, KubeVirtKey, NamespaceKey, ObjectKey, VmiKey
-from webhook.k8s.views import Namespace, View
+from webhook.k8s.types.meta import Namespace, View
 from webhook.k8s.yaml_documents import Document
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.go_json.structs import Json

@@ -8,10 +8,10 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from webhook.facts import Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
-from webhook.k8s.client.resources import PODS, Resource
+from webhook.k8s.resources import PODS, Resource
 from webhook.k8s.types.core import NodeWithoutImages
+from webhook.k8s.types.meta import Namespace, Object, View
 from webhook.k8s.types.selectors import LabelSelector
-from webhook.k8s.views import Namespace, Object, View
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import (

@@ -21,7 +21,7 @@ from webhook.admission.credentials import scrub_prose
 from webhook.admission.reasons import common
 from webhook.errors import InputError, quote
 from webhook.k8s.client.api import ApiConnectionError, Requests
-from webhook.k8s.client.status import ApiStatus, decode_status
+from webhook.k8s.types.meta import ApiStatus, decode_status
 from webhook.k8s.types.selectors import is_name, key_problem, value_problem
 from webhook.k8s.yaml_documents import format_path
 from webhook.kubevirt.go_json.scalars import Amount, Scalar, WholeNumber

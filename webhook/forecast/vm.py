@@ -22,9 +22,9 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.forecast.requests import RequestReport, VmRequests, eviction_of, migration_of, pod_of
-from webhook.k8s.client.resources import Resource
+from webhook.k8s.resources import Resource
+from webhook.k8s.types.meta import Unstructured, View
 from webhook.k8s.types.scheduling import TopologySpreadConstraint
-from webhook.k8s.views import Unstructured, View
 from webhook.k8s.yaml_documents import format_path
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall, find_in_use
 from webhook.kubevirt.definitions import DEFINITIONS, Definition, fields_of

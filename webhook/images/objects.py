@@ -20,7 +20,7 @@ import msgspec
 from webhook import names
 from webhook.images.manifests import MAX_CHARACTERS, ImageReference, parse_reference
 from webhook.k8s.types.core import Node, NodeStatus, NodeSystemInfo
-from webhook.k8s.views import Object, View
+from webhook.k8s.types.meta import Object, View
 
 # nodeStatusMaxImages of a kubelet that does not say anything else.
 KUBELET_LIMIT: Final = 50

@@ -24,7 +24,7 @@ from webhook.install.shortage import (
 )
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.k8s.client.status import decode_status
+from webhook.k8s.types.meta import decode_status
 
 FIELD_MANAGER: Final = "kubevirt-webhook-install"
 

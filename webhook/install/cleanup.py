@@ -18,8 +18,8 @@ import msgspec
 from webhook import names
 from webhook.cluster.reader import all_of
 from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, explain
-from webhook.k8s.client.resources import POD_METADATA, Resource
-from webhook.k8s.views import PartialObjectMetadata
+from webhook.k8s.resources import POD_METADATA, Resource
+from webhook.k8s.types.meta import PartialObjectMetadata
 from webhook.kubevirt.resources import STORED_VMS, VMIS
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.policies.common.ownership import Manifests

@@ -16,7 +16,7 @@ from webhook.errors import InputError
 from webhook.install.plan import path, title
 from webhook.install.registration import Manifest, advise
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests
-from webhook.k8s.client.status import decode_status
+from webhook.k8s.types.meta import decode_status
 
 # Helm 3 writes objects as this manager, by requests that are not applies.
 HELM: Final = "helm"

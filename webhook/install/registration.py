@@ -19,7 +19,7 @@ from webhook import names
 from webhook.errors import InputError
 from webhook.errors import quote as quote_text
 from webhook.k8s.client.api import ApiConnectionError, Requests
-from webhook.k8s.client.status import ApiStatus, decode_status
+from webhook.k8s.types.meta import ApiStatus, decode_status
 from webhook.kubevirt.launcher import controller_account
 from webhook.names import Mode, Policy
 from webhook.policies.common.migration_targets import JOB_NAME

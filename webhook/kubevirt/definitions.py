@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from webhook import names
-from webhook.k8s.client.resources import Resource
-from webhook.k8s.views import Object
+from webhook.k8s.resources import Resource
+from webhook.k8s.types.meta import Object
 from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct, Value, is_required
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.releases.fields import DefinedFields, Definitions, table_paths

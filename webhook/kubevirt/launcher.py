@@ -13,7 +13,7 @@ from typing import Final
 from webhook import names
 from webhook.admission.decision import Reason
 from webhook.admission.reasons import common
-from webhook.k8s.views import Object, OwnerReference
+from webhook.k8s.types.meta import Object, OwnerReference
 
 # What the user names of all service accounts begin with.
 ACCOUNTS: Final = "system:serviceaccount:"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from webhook import names
-from webhook.k8s.client.resources import Resource
-from webhook.k8s.views import StoredObject, Unstructured
+from webhook.k8s.resources import Resource
+from webhook.k8s.types.meta import StoredObject, Unstructured
 from webhook.kubevirt.types.views import (
     ActiveVmi,
     ControllerRevision,

@@ -1,6 +1,6 @@
 """VirtualMachineInstances, their guests, volumes, launcher pods, and migrations, as far as placements depend on them.
 
-Every field may be absent or null, as in `webhook.k8s.views`.
+Every field may be absent or null, as in `webhook.k8s.types.meta`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from collections import Counter
 from typing import Any, Final
 
 from webhook import names
-from webhook.k8s.client.resources import PODS, Resource
 from webhook.k8s.quantity import Nanos, ResourceList
-from webhook.k8s.timestamps import unix_time
+from webhook.k8s.resources import PODS, Resource
 from webhook.k8s.types.core import ContainerRequests, ResourceRequirements
+from webhook.k8s.types.meta import Condition, Object, ObjectMeta, View, unix_time
 from webhook.k8s.types.scheduling import Placed, TopologySpreadConstraint
 from webhook.k8s.types.selectors import NodeSelector, Term
-from webhook.k8s.views import Condition, Object, ObjectMeta, View
 
 # On migrations that KubeVirt makes of evictions, a drain's among them, and of its own updates. Any user can write them.
 EVACUATION: Final = "kubevirt.io/evacuationMigration"

@@ -23,10 +23,9 @@ import msgspec
 
 from webhook.errors import InputError
 from webhook.k8s.quantity import Format, Quantity, ResourceList, nanos
-from webhook.k8s.timestamps import unix_time
 from webhook.k8s.types.core import NodeSpec, NodeWithoutImages
+from webhook.k8s.types.meta import Condition, unix_time
 from webhook.k8s.types.scheduling import EQUAL, EXISTS, Taint, Toleration
-from webhook.k8s.views import Condition
 from webhook.text import shorten_middle
 
 CPU: Final = "cpu"

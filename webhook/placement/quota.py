@@ -15,11 +15,11 @@ from typing import Final
 import msgspec
 
 from webhook.admission.step_budget import spend
-from webhook.k8s.client.resources import Resource
 from webhook.k8s.quantity import Format, Nanos, Quantity, ResourceList, nanos, read_resource_list
+from webhook.k8s.resources import Resource
 from webhook.k8s.types.core import ContainerRequests
+from webhook.k8s.types.meta import Object, View
 from webhook.k8s.types.selectors import DOES_NOT_EXIST, EXISTS, IN
-from webhook.k8s.views import Object, View
 from webhook.placement.demand import is_sidecar, sum_requests
 from webhook.placement.machines import LIMIT_RANGER, LauncherPod, LauncherPodSpec
 from webhook.placement.nodes import CPU, EPHEMERAL_STORAGE, HUGEPAGES, MEMORY, in_bytes, is_extended_resource

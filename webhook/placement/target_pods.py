@@ -19,10 +19,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from webhook.admission.step_budget import spend
-from webhook.k8s.client.resources import Resource
+from webhook.k8s.resources import Resource
+from webhook.k8s.types.meta import Object, View
 from webhook.k8s.types.scheduling import Placed, Toleration
 from webhook.k8s.types.selectors import DOES_NOT_EXIST, IN, NOT_IN, Expression, Term
-from webhook.k8s.views import Object, View
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.releases.capabilities import REQUIRES_CPU_VENDOR, SELECTS_SNP_AND_TDX_NODES
 from webhook.kubevirt.releases.release import Release

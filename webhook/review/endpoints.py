@@ -11,8 +11,8 @@ from webhook import names
 from webhook.admission.decision import Decision
 from webhook.admission.wire import Codec, Request
 from webhook.facts import Facts
-from webhook.k8s.pods import Eviction, Pod, TargetPod
-from webhook.k8s.views import Unstructured
+from webhook.k8s.types.core import Eviction, SchedulingPod, TargetPod
+from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.types.views import UnstructuredVm, VirtualMachine, VirtualMachineInstance
 from webhook.names import Policy, Stage
 from webhook.placement.machines import Migration
@@ -154,7 +154,7 @@ _WHOLE_VMS: Final = _Target(
 )
 _VMIS: Final = _Target(resource="virtualmachineinstances", view=VirtualMachineInstance, kind="VirtualMachineInstance")
 _WHOLE_VMIS: Final = _Target(resource="virtualmachineinstances", view=Unstructured, kind="VirtualMachineInstance")
-_PODS: Final = _Target(resource="pods", view=Pod, kind="Pod", group="")
+_PODS: Final = _Target(resource="pods", view=SchedulingPod, kind="Pod", group="")
 _TARGET_PODS: Final = _Target(resource="pods", view=TargetPod, kind="Pod", group="")
 _EVICTIONS: Final = _Target(
     resource="pods", view=Eviction, kind="Eviction", group="", sub_resource="eviction", kinds_group="policy"

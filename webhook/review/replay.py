@@ -17,7 +17,7 @@ from webhook.admission.wire import Request
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, Key, NotRead, uncached_key
-from webhook.k8s.views import Object
+from webhook.k8s.types.meta import Object
 from webhook.settings.model import PolicySettings
 
 T = TypeVar("T")

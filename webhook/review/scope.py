@@ -18,7 +18,7 @@ from webhook.admission.reasons import common
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, KubeVirtKey, NamespaceKey
-from webhook.k8s.views import Namespace
+from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.names import Mode, Policy, Stage
 from webhook.settings.model import Settings

@@ -19,8 +19,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from webhook.errors import InputError, InputErrors, quote
-from webhook.k8s.inputs import read_file
-from webhook.k8s.yaml_documents import Document, KeyPath, format_path, mistakes_of, parse_documents
+from webhook.k8s.yaml_documents import Document, KeyPath, format_path, mistakes_of, parse_documents, read_file
 from webhook.settings.model import Settings
 from webhook.settings.validation import OWN_ERROR, Section, model_of, read
 

@@ -9,8 +9,8 @@ import msgspec
 from tests.cluster.scheduler_health.pods import pod
 from webhook.cluster.scheduler_health import HealthEvidence, Waiting
 from webhook.errors import Unavailable
-from webhook.k8s.pods import PendingPod
-from webhook.k8s.views import Lease, LeaseSpec
+from webhook.k8s.types.core import PendingPod
+from webhook.k8s.types.meta import Lease, LeaseSpec
 from webhook.settings.model import SchedulerHealthSettings as GuardSettings
 
 LEASE = GuardSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")

@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.scheduler_health.monitored import DOWN, WALL, guarded, lease
 from webhook.facts import SchedulerHealth
 from webhook.k8s.client.api import Forbidden
-from webhook.k8s.views import Lease
+from webhook.k8s.types.meta import Lease
 
 
 class TestLease:

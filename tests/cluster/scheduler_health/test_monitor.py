@@ -15,9 +15,9 @@ from tests.cluster.scheduler_health.pods import pod
 from tests.waiting import until
 from webhook.cluster.scheduler_health import SchedulerMonitor, Waiting
 from webhook.facts import SchedulerHealth
-from webhook.k8s.client.resources import LEASES, PENDING_PODS
 from webhook.k8s.client.transport import connect
-from webhook.k8s.pods import PendingPod
+from webhook.k8s.resources import LEASES, PENDING_PODS
+from webhook.k8s.types.core import PendingPod
 from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.settings.model import SchedulerHealthSettings as GuardSettings
 

@@ -20,7 +20,7 @@ from webhook.cluster.scheduler_health import (
     WaitingPods,
     is_listed,
 )
-from webhook.k8s.pods import PendingPod
+from webhook.k8s.types.core import PendingPod
 from webhook.kubevirt.types.views import ActiveVmi
 
 OVERDUE = UNNOTICED_SECONDS + 1

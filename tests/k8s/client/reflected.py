@@ -11,9 +11,9 @@ from typing import Any
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running
 from tests.waiting import until
 from webhook.k8s.client.reflector import Reflector, Timing
-from webhook.k8s.client.resources import NAMESPACES
 from webhook.k8s.client.transport import connect
-from webhook.k8s.views import Namespace
+from webhook.k8s.resources import NAMESPACES
+from webhook.k8s.types.meta import Namespace
 
 PATH = NAMESPACES.path()
 SMALL_PAGES = Timing(page_limit=2)

@@ -9,7 +9,7 @@ import pytest
 
 from webhook.k8s.client.api import NO_QUERY, fetch_body
 from webhook.k8s.client.list_pages import fetch_list
-from webhook.k8s.client.resources import PENDING_PODS
+from webhook.k8s.resources import PENDING_PODS
 
 LONGEST = 253
 

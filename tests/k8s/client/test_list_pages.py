@@ -11,8 +11,8 @@ from aiohttp import web
 from tests.cluster.fake_apiserver import DEEP, FakeApiServer, running
 from webhook.k8s.client.api import LARGEST_ANSWER_BYTES, ApiError, TooLargeError
 from webhook.k8s.client.list_pages import PAGE_BYTES, decode_items, pages
-from webhook.k8s.client.resources import PENDING_PODS
 from webhook.k8s.client.transport import KubernetesTransport, connect
+from webhook.k8s.resources import PENDING_PODS
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 
 World = tuple[FakeApiServer, KubernetesTransport]

@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.k8s.client.object_store import ByteLimitedStore, CountLimitedStore, ObjectName
-from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.k8s.client.reflector import ByteLimitedStore, CountLimitedStore, ObjectName
+from webhook.k8s.types.meta import Namespace, ObjectMeta
 
 NAMES = st.tuples(st.sampled_from(["", "a", "b"]), st.sampled_from(["x", "y", "z"]))
 

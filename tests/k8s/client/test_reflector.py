@@ -16,8 +16,8 @@ from tests.k8s.client.reflected import PATH, reflected
 from tests.waiting import until
 from webhook.k8s.client.clock import REAL_TIME
 from webhook.k8s.client.reflector import LineBuffer, Reflector
-from webhook.k8s.client.resources import NAMESPACES, PENDING_PODS
 from webhook.k8s.client.transport import connect
+from webhook.k8s.resources import NAMESPACES, PENDING_PODS
 from webhook.kubevirt.resources import KUBEVIRTS
 
 

@@ -16,9 +16,8 @@ from tests.cluster.fake_apiserver import DEEP, FakeApiServer, HeldClock, status
 from tests.k8s.client.reflected import PATH, reflected
 from tests.waiting import until
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, TooLargeError, Transport
-from webhook.k8s.client.object_store import CountLimitedStore
-from webhook.k8s.client.reflector import LineBuffer, Reflector, Timing
-from webhook.k8s.client.resources import NAMESPACES
+from webhook.k8s.client.reflector import CountLimitedStore, LineBuffer, Reflector, Timing
+from webhook.k8s.resources import NAMESPACES
 
 
 class TestTrouble:

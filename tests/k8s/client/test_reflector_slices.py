@@ -12,9 +12,9 @@ from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.k8s.client.reflected import PATH
 from tests.waiting import until
 from webhook.k8s.client.reflector import Reflector, Timing
-from webhook.k8s.client.resources import NAMESPACES
 from webhook.k8s.client.transport import connect
-from webhook.k8s.views import Namespace
+from webhook.k8s.resources import NAMESPACES
+from webhook.k8s.types.meta import Namespace
 
 
 async def test_a_list_is_reported_in_slices(tmp_path: Path) -> None:

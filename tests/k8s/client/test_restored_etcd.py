@@ -15,7 +15,7 @@ from tests.k8s.client.reflected import PATH, ReflectedCopy, reflected
 from tests.waiting import until
 from webhook.errors import Unavailable
 from webhook.k8s.client.reflector import CURRENT_SECONDS, Timing, is_behind
-from webhook.k8s.client.resources import NAMESPACES
+from webhook.k8s.resources import NAMESPACES
 
 pytestmark = pytest.mark.repeats
 

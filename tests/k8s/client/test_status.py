@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from webhook.k8s.client.status import decode_status
+from webhook.k8s.types.meta import decode_status
 
 
 @pytest.mark.parametrize(

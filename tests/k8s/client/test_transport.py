@@ -19,8 +19,8 @@ from webhook.errors import InputError, Unavailable
 from webhook.k8s.client import credentials
 from webhook.k8s.client import transport as module
 from webhook.k8s.client.api import ApiConnectionError, ApiError, TooLargeError
-from webhook.k8s.client.resources import NAMESPACES
 from webhook.k8s.client.transport import KubernetesTransport, connect
+from webhook.k8s.resources import NAMESPACES
 
 PATH = NAMESPACES.path()
 

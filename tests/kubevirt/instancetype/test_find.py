@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.k8s.views import ObjectMeta
+from webhook.k8s.types.meta import ObjectMeta
 from webhook.kubevirt.instancetype.find import Live, Revision, Unresolved, counts, find_pinned, live, scheduler_of
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES
 from webhook.kubevirt.types.views import (
@@ -45,7 +45,7 @@ def test_what_pins_an_instancetype(matcher: MatcherView, status: VmStatus | None
         (MatcherView(name="u1", kind="virtualmachineinstancetypeS"), Live(INSTANCETYPES, "demo", "u1")),
         (MatcherView(), Unresolved("the matcher names none")),
         (MatcherView(infer_from_volume="v"), Unresolved("it is still to be inferred from a volume")),
-        (MatcherView(name="u1", kind="Flavor"), Unresolved("Flavor is no kind of instancetype")),
+        (MatcherView(name="u1", kind="Flavor"), Unresolved("Flavor is not a kind of instancetype")),
     ],
 )
 def test_live_objects(matcher: MatcherView, found: Live | Unresolved) -> None:

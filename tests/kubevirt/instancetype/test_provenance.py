@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from webhook.k8s.views import ObjectMeta, OwnerReference
+from webhook.k8s.types.meta import ObjectMeta, OwnerReference
 from webhook.kubevirt.instancetype.revisions import KINDS, is_captured
 from webhook.kubevirt.rules import NEWEST
 

@@ -12,9 +12,9 @@ from tests.builders import Json, installed
 from tests.policies.migration.world import OWNED, OWNER, POLICY, UID, facts, migration, vmi
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
+from webhook.k8s.types.meta import Namespace
 from webhook.k8s.types.scheduling import Taint
 from webhook.k8s.types.selectors import value_problem
-from webhook.k8s.views import Namespace
 from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
 from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Json
-from webhook.k8s.views import Unstructured
+from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.policies.common.ownership import LAST_APPLIED, Manifests
 

@@ -13,7 +13,7 @@ from webhook.admission.decision import Decision
 from webhook.admission.patch import operations
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, ObjectKey
-from webhook.k8s.views import Unstructured
+from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.resources import PRESETS, UNSTRUCTURED
 from webhook.review.endpoints import BY_PATH

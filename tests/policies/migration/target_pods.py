@@ -11,7 +11,7 @@ from tests.builders import Json
 from tests.policies.migration.world import POLICY, UID
 from webhook.admission.decision import Decision
 from webhook.admission.patch import operations
-from webhook.k8s.pods import TargetPod
+from webhook.k8s.types.core import TargetPod
 
 
 def pod(terms: Any = ..., selector: dict[str, str] | None = None, uid: str = POLICY) -> Json:

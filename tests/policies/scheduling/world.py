@@ -14,7 +14,7 @@ from webhook import names
 from webhook.admission.decision import Decision
 from webhook.admission.patch import operations
 from webhook.facts import Facts
-from webhook.k8s.views import ObjectMeta
+from webhook.k8s.types.meta import ObjectMeta
 from webhook.kubevirt.types.views import ControllerRevision, InstancetypeSpec, RevisionData
 from webhook.review.endpoints import BY_PATH
 

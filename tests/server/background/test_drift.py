@@ -24,9 +24,9 @@ from webhook import names
 from webhook.admission.audit import DriftRecord
 from webhook.admission.decision import Decision, Denial, Reason
 from webhook.facts import NamespaceKey
-from webhook.k8s.client.resources import NAMESPACES, POLICY_REPORTS, UNSTRUCTURED_PODS
 from webhook.k8s.client.transport import connect
-from webhook.k8s.views import Namespace, ObjectMeta, Unstructured
+from webhook.k8s.resources import NAMESPACES, POLICY_REPORTS, UNSTRUCTURED_PODS
+from webhook.k8s.types.meta import Namespace, ObjectMeta, Unstructured
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 from webhook.review.endpoints import BY_PATH, ENDPOINTS
 from webhook.server.background import drift

@@ -23,9 +23,9 @@ from webhook import names
 from webhook.admission.decision import Decision, Reason
 from webhook.admission.reasons import scheduling as reasons
 from webhook.facts import NamespaceKey
-from webhook.k8s.client.resources import EVENTS
 from webhook.k8s.client.transport import connect
-from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.k8s.resources import EVENTS
+from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.server.background.events import CAPACITY, WINDOW_SECONDS, Event, EventObserver, EventWriter, event_of
 

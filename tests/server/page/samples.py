@@ -18,7 +18,7 @@ from webhook import names
 from webhook.admission.audit import SCHEMA, AuditedObject, Record, timestamp
 from webhook.admission.decision import Change, Reason
 from webhook.facts import Key
-from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.server import tls
 from webhook.server.page.health import HealthCondition, HealthHistory, HealthSubject
 from webhook.server.page.listener import paging

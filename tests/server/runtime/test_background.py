@@ -18,7 +18,7 @@ from webhook.admission.audit import NoAudit
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import RotatedFile
 from webhook.k8s.client.identity import Kubeconfig
-from webhook.k8s.client.resources import EVENTS, NAMESPACES, UNSTRUCTURED_PODS
+from webhook.k8s.resources import EVENTS, NAMESPACES, UNSTRUCTURED_PODS
 from webhook.review.reviewer import Reviewer
 from webhook.server.ops import MetricsState
 from webhook.server.runtime.sources import LABELS, Background, background

@@ -30,8 +30,7 @@ from webhook.cluster.files import FilesCluster
 from webhook.errors import InputError
 from webhook.forecast.requests import Sending
 from webhook.forecast.validation import Schemas
-from webhook.k8s.inputs import read_file
-from webhook.k8s.yaml_documents import MAX_BYTES, Document, join_mistakes, mistakes_of
+from webhook.k8s.yaml_documents import MAX_BYTES, Document, join_mistakes, mistakes_of, read_file
 from webhook.settings.file import default_settings, load, parse
 from webhook.settings.model import Settings
 from webhook.text import pluralize

@@ -11,7 +11,7 @@ from webhook.images.manifests import ImageReference
 from webhook.images.objects import NodeImages, images_of, references_of
 from webhook.images.registry.addresses import OwnAddresses
 from webhook.images.registry.images import Images
-from webhook.k8s.client.resources import NODES
+from webhook.k8s.resources import NODES
 from webhook.k8s.types.core import Node, NodeWithoutImages
 
 # Between two looks at images whose layers are still unknown: fetches fail, and may succeed later.

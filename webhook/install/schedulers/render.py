@@ -25,8 +25,8 @@ from webhook.install.plan import shipped
 from webhook.install.registration import Manifest
 from webhook.install.shortage import no_answer
 from webhook.k8s.client.api import ApiConnectionError, Requests, Transport
-from webhook.k8s.client.resources import POD_METADATA
-from webhook.k8s.views import Unstructured
+from webhook.k8s.resources import POD_METADATA
+from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
 from webhook.text import pluralize
 

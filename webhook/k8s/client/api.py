@@ -13,9 +13,8 @@ from urllib.parse import quote
 import msgspec
 
 from webhook.errors import Unavailable
-from webhook.k8s.client.resources import Resource
-from webhook.k8s.client.status import decode_status
-from webhook.k8s.views import Object
+from webhook.k8s.resources import Resource
+from webhook.k8s.types.meta import Object, decode_status
 from webhook.text import duration
 
 V = TypeVar("V", bound=Object)

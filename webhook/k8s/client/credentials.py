@@ -19,7 +19,7 @@ from multidict import CIMultiDict
 
 from webhook.errors import InputError
 from webhook.k8s.client.identity import NOT_IMPERSONATED, Impersonation
-from webhook.k8s.inputs import read_file
+from webhook.k8s.yaml_documents import read_file
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # A token is replaced long before it expires, and the CA may be replaced, too. client-go reads as often.

@@ -32,8 +32,7 @@ from multidict import CIMultiDict
 from webhook.errors import InputError, quote
 from webhook.k8s.client.credentials import ApiRequest, Credentials
 from webhook.k8s.client.identity import Impersonation
-from webhook.k8s.inputs import read_file
-from webhook.k8s.yaml_documents import TOO_DEEP_TEXT, is_deep
+from webhook.k8s.yaml_documents import TOO_DEEP_TEXT, is_deep, read_file
 
 _MAX_KUBECONFIG_BYTES: Final = 4 * 1024 * 1024
 # Certificates, keys and tokens that a kubeconfig names, and what a plugin writes.

@@ -27,9 +27,9 @@ from webhook.k8s.client.api import (
     is_segment,
     list_failure,
 )
-from webhook.k8s.client.resources import Resource
 from webhook.k8s.json_tree import MAX_LEVELS, flatten
-from webhook.k8s.views import Object, View
+from webhook.k8s.resources import Resource
+from webhook.k8s.types.meta import Object, View
 
 V = TypeVar("V", bound=Object)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from webhook.k8s.types.meta import View
 from webhook.k8s.types.selectors import LabelSelector, NodeSelector
-from webhook.k8s.views import View
 
 EQUAL: Final = "Equal"
 EXISTS: Final = "Exists"

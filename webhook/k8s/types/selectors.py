@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from webhook.errors import InputError, quote
-from webhook.k8s.views import View
+from webhook.k8s.types.meta import View
 
 _LABEL_NAME: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"

@@ -15,7 +15,7 @@ import msgspec
 from webhook import names
 from webhook.admission.step_budget import spend
 from webhook.errors import InputError
-from webhook.k8s.client.resources import Resource
+from webhook.k8s.resources import Resource
 from webhook.kubevirt.go_json.structs import Json, Struct, decode_remembered
 from webhook.kubevirt.instancetype import revisions
 from webhook.kubevirt.rejection import Cause, Get, Rejection, get_required
@@ -214,14 +214,7 @@ class Unresolved(msgspec.Struct, frozen=True):
     why: str
 
 
-# Kinds are compared in lower case, in singular or plural; none means the cluster-wide kind.
-_KINDS: Final = {
-    "": CLUSTER_INSTANCETYPES,
-    "virtualmachineclusterinstancetype": CLUSTER_INSTANCETYPES,
-    "virtualmachineclusterinstancetypes": CLUSTER_INSTANCETYPES,
-    "virtualmachineinstancetype": INSTANCETYPES,
-    "virtualmachineinstancetypes": INSTANCETYPES,
-}
+_RESOURCES: Final = {each.kind: each for each in (CLUSTER_INSTANCETYPES, INSTANCETYPES)}
 
 
 def find_pinned(matcher: MatcherView, namespace: str, status: VmStatus | None = None) -> Revision | None:
@@ -246,9 +239,10 @@ def live(matcher: MatcherView, namespace: str) -> Live | Unresolved:
         if matcher.infer_from_volume:
             return Unresolved("it is still to be inferred from a volume")
         return Unresolved("the matcher names none")
-    resource = _KINDS.get((matcher.kind or "").lower())
-    if resource is None:
-        return Unresolved(f"{matcher.kind} is no kind of instancetype")
+    try:
+        resource = _RESOURCES[INSTANCETYPE_MATCHER.kind_of(matcher.kind or "")]
+    except Rejection:
+        return Unresolved(f"{matcher.kind} is not a kind of instancetype")
     return Live(resource, namespace if resource.namespaced else "", matcher.name)
 
 
@@ -265,9 +259,12 @@ def counts(revision: Revision, controller_revision: ControllerRevision) -> bool:
 def scheduler_of(revision: ControllerRevision) -> str | Unresolved:
     """The scheduler that a stored instancetype sets; ``""`` for none."""
     data = revision.data
-    if data is None or (data.kind or "").lower() not in _KINDS or not data.kind:
-        return Unresolved("its revision does not hold an instancetype")
-    return (data.spec.scheduler_name if data.spec else None) or ""
+    try:
+        if data and data.kind and INSTANCETYPE_MATCHER.kind_of(data.kind):
+            return (data.spec.scheduler_name if data.spec else None) or ""
+    except Rejection:
+        pass
+    return Unresolved("its revision does not hold an instancetype")
 
 
 _LONGEST = 253

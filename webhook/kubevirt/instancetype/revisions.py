@@ -18,7 +18,7 @@ import msgspec
 from webhook import names
 from webhook.errors import InputError
 from webhook.k8s import quantity
-from webhook.k8s.views import ObjectMeta
+from webhook.k8s.types.meta import ObjectMeta
 from webhook.kubevirt.go_json.structs import (
     BOOL_ALWAYS,
     FREE,

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from webhook.k8s.types.meta import Object, OwnedMeta, Unstructured, View
 from webhook.k8s.types.scheduling import TopologySpreadConstraint
-from webhook.k8s.views import Object, OwnedMeta, Unstructured, View
 
 
 class ActiveStatus(View, frozen=True):

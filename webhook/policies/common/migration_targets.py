@@ -11,9 +11,9 @@ from webhook.admission.decision import Reason
 from webhook.admission.reasons import common
 from webhook.errors import Unavailable, quote
 from webhook.facts import Facts, ListKey, NamespaceKey, NodesKey, ObjectKey
+from webhook.k8s.types.meta import Namespace
 from webhook.k8s.types.scheduling import Toleration
 from webhook.k8s.types.selectors import NOT_IN, Expression, value_problem
-from webhook.k8s.views import Namespace
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.releases.capabilities import HOLDS_MIGRATIONS_BACK, SEPARATES_PERSISTENT_RESERVATIONS
 from webhook.placement import machines

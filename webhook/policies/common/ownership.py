@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook.k8s.json_tree import ABSENT
-from webhook.k8s.views import Object, OwnedMeta
+from webhook.k8s.types.meta import Object, OwnedMeta
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 

@@ -23,7 +23,7 @@ from webhook.admission.reasons import eviction as messages
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, ListKey, NodesKey, ObjectKey
-from webhook.k8s.pods import Eviction
+from webhook.k8s.types.core import Eviction
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.releases.release import MIGRATION_QUEUE

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from webhook.facts import Facts, ListKey, ObjectKey
-from webhook.k8s.views import Unstructured
+from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import revisions

@@ -16,7 +16,7 @@ import msgspec
 from webhook import names
 from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason
 from webhook.admission.reasons import instancetypes as reasons
-from webhook.k8s.views import Unstructured
+from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt import webhooks
 from webhook.kubevirt.go_json.structs import Json, share
 from webhook.kubevirt.instancetype import find, preferences, revisions

@@ -21,7 +21,7 @@ from webhook.admission.reasons import common
 from webhook.admission.reasons import instancetypes as reasons
 from webhook.admission.wire import Request
 from webhook.errors import InputError
-from webhook.k8s.views import Unstructured
+from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import find
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher

@@ -13,7 +13,7 @@ from webhook.admission.reasons import common, instancetypes
 from webhook.admission.wire import Request
 from webhook.errors import InputError
 from webhook.facts import Facts
-from webhook.k8s.views import Unstructured
+from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt import webhooks
 from webhook.kubevirt.go_json.structs import Json, decode, encode
 from webhook.kubevirt.instancetype import find, preferences

@@ -15,8 +15,8 @@ from webhook import names
 from webhook.admission.step_budget import spend
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
-from webhook.k8s.client.resources import Resource
-from webhook.k8s.views import Object, View
+from webhook.k8s.resources import Resource
+from webhook.k8s.types.meta import Object, View
 from webhook.placement.eligibility import Eligibility, Failure, Group, eligibility_notes, unmet_requirements
 from webhook.placement.index import NodeIndex, SuggestedSelector, suggest_selectors
 from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Migration, PersistentVolume, Vmi, Volume

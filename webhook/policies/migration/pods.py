@@ -17,7 +17,7 @@ from webhook.admission.reasons import migration as reasons
 from webhook.admission.step_budget import spend
 from webhook.admission.wire import Request
 from webhook.facts import Facts, ObjectKey
-from webhook.k8s.pods import TargetPod
+from webhook.k8s.types.core import TargetPod
 from webhook.k8s.types.selectors import find_malformed
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.placement.machines import MIGRATIONS, Migration

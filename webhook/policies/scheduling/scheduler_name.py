@@ -27,8 +27,8 @@ from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, ObjectKey, SchedulerHealth, SchedulerKey, VmiKey
 from webhook.k8s.json_tree import ABSENT, lookup
-from webhook.k8s.pods import Pod
-from webhook.k8s.views import Object, OwnerReference
+from webhook.k8s.types.core import SchedulingPod
+from webhook.k8s.types.meta import Object, OwnerReference
 from webhook.kubevirt.instancetype import find, revisions
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.resources import REVISIONS
@@ -46,7 +46,9 @@ _TEMPLATE_ANNOTATION: Final = ("spec", "template", *_INJECTED_ANNOTATION)
 _USUAL: Final = frozenset((ABSENT, names.DEFAULT_SCHEDULER))
 
 
-def schedule_pod(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSettings) -> Decision:
+def schedule_pod(
+    pod: SchedulingPod, request: Request[SchedulingPod], facts: Facts, settings: SchedulingSettings
+) -> Decision:
     """Put a virt-launcher pod on the declared scheduler, or undo that choice while the scheduler is unavailable.
 
     The pod alone cannot show what the owner chose: the API server has written ``default-scheduler`` into it before any
@@ -72,7 +74,7 @@ def schedule_pod(pod: Pod, request: Request[Pod], facts: Facts, settings: Schedu
     return _inject_pod(pod, owner, injected_value, namespace, facts, settings)
 
 
-def _skip_foreign_pod(request: Request[Pod], facts: Facts, settings: SchedulingSettings) -> Decision | None:
+def _skip_foreign_pod(request: Request[SchedulingPod], facts: Facts, settings: SchedulingSettings) -> Decision | None:
     """The decision on a pod that virt-controller did not make; None if it did."""
     user = request.user_info
     try:
@@ -105,7 +107,7 @@ def _reason_unavailable(name: str, namespace: str, facts: Facts, settings: Sched
 
 
 def _inject_pod(
-    pod: Pod,
+    pod: SchedulingPod,
     owner: OwnerReference,
     injected_value: str | None,
     namespace: str,

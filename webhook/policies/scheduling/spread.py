@@ -22,9 +22,9 @@ from webhook.admission.reasons import scheduling as reasons
 from webhook.admission.wire import Request
 from webhook.facts import Facts
 from webhook.k8s.json_tree import ABSENT, lookup
-from webhook.k8s.pods import Pod
+from webhook.k8s.types.core import SchedulingPod
+from webhook.k8s.types.meta import Object
 from webhook.k8s.types.scheduling import TopologySpreadConstraint
-from webhook.k8s.views import Object
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.types.views import VirtualMachine, VirtualMachineInstance
 from webhook.policies.common.ownership import Manifests
@@ -63,7 +63,9 @@ def constraints(spread: str) -> list[dict[str, Any]]:
     ]
 
 
-def spread_pod(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSettings) -> Decision | None:
+def spread_pod(
+    pod: SchedulingPod, request: Request[SchedulingPod], facts: Facts, settings: SchedulingSettings
+) -> Decision | None:
     """Give a virt-launcher pod soft constraints where its VMI has none; None where there is nothing to say."""
     own = pod.meta.annotation(names.SPREAD_ANNOTATION)
     if _is_unwanted(own, settings) or request.operation != "CREATE" or (pod.spec and pod.spec.node_name):

@@ -43,9 +43,9 @@ from webhook.facts import KubeVirtKey
 from webhook.k8s.client.api import READ_ERRORS, ApiConnectionError, ApiError, Requests, Transport, explain, list_failure
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.list_pages import pages
-from webhook.k8s.client.resources import NAMESPACES, POLICY_REPORTS, UNSTRUCTURED_PODS, Resource
 from webhook.k8s.json_tree import MAX_LEVELS, cut, is_too_deep
-from webhook.k8s.views import Object, Unstructured
+from webhook.k8s.resources import NAMESPACES, POLICY_REPORTS, UNSTRUCTURED_PODS, Resource
+from webhook.k8s.types.meta import Object, Unstructured
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.launcher import controller_account
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS

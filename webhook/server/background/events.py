@@ -25,8 +25,8 @@ from webhook.admission.decision import compose
 from webhook.admission.wire import Request
 from webhook.k8s.client.api import ApiConnectionError, Requests, explain
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.k8s.client.resources import EVENTS
-from webhook.k8s.views import Object
+from webhook.k8s.resources import EVENTS
+from webhook.k8s.types.meta import Object
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation, Observer
 

@@ -19,8 +19,8 @@ from webhook.errors import InputError, Unavailable
 from webhook.k8s.client.api import READ_ERRORS, Transport, fetch, list_failure
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.list_pages import pages
-from webhook.k8s.client.resources import Resource
-from webhook.k8s.views import StoredObject, Unstructured
+from webhook.k8s.resources import Resource
+from webhook.k8s.types.meta import StoredObject, Unstructured
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.resources import STARTED_VMS, STORED_VMIS, STORED_VMS, UNSTRUCTURED
 from webhook.kubevirt.vm import fidelity

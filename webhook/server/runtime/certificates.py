@@ -32,8 +32,8 @@ from webhook.install.registration import API_VERSION, Manifest, RegistrationTarg
 from webhook.k8s.client.api import ApiConnectionError, Requests, explain
 from webhook.k8s.client.clock import REAL_TIME
 from webhook.k8s.client.identity import Kubeconfig
-from webhook.k8s.client.resources import Resource
-from webhook.k8s.views import Object
+from webhook.k8s.resources import Resource
+from webhook.k8s.types.meta import Object
 from webhook.server.edge import split_address
 from webhook.server.runtime.logs import ServerEvent
 from webhook.server.tls import ReloadableTLSContext

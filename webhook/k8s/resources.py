@@ -8,9 +8,8 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from webhook.k8s.pods import PendingPod
-from webhook.k8s.types.core import Node, NodeWithoutImages, Pod
-from webhook.k8s.views import Lease, Namespace, Object, PartialObjectMetadata, Unstructured
+from webhook.k8s.types.core import Node, NodeWithoutImages, PendingPod, Pod
+from webhook.k8s.types.meta import Lease, Namespace, Object, PartialObjectMetadata, Unstructured
 
 V = TypeVar("V", bound=Object)
 W = TypeVar("W", bound=Object)

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from webhook.k8s.startup import PodWarning, denied_pods, explain_by_events, worst_problem
+from webhook.install.shortage import PodWarning, denied_pods, explain_by_events, worst_problem
 from webhook.k8s.types.core import Pod
-from webhook.k8s.views import Condition
+from webhook.k8s.types.meta import Condition
 
 NOT_READY = {"type": "Ready", "status": "False"}
 
