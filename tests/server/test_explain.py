@@ -37,7 +37,8 @@ from webhook.policies.migration.explanation import SCHEMA
 from webhook.server import authorizer, explain, tls
 from webhook.server.authorizer import MAX_IN_FLIGHT
 from webhook.server.edge import BURST
-from webhook.server.explain import MAX_QUERY, PATH, explaining, question
+from webhook.server.explain import MAX_QUERY, PATH, Explainer, question
+from webhook.settings.syntax import is_loopback
 
 ASKED = f"{PATH}?namespace=demo&name=web01&to=zone=a"
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -88,7 +89,8 @@ async def listening() -> AsyncIterator[Open]:
     async def start(cluster: Cluster, address: str = "127.0.0.1:0") -> FacedExplain:
         pair = self_signed(["localhost", "127.0.0.1"])
         counted = CountedCluster()
-        context = explaining(address, cluster, counted, tls.context(pair.certificate, pair.key), 1.0)
+        explainer = Explainer(cluster, counted, guarded=not is_loopback(address))
+        context = explainer.listening(address, tls.context(pair.certificate, pair.key), "explain.listen", 1.0)
         url = await context.__aenter__()
         trust = ssl.create_default_context(cadata=pair.authority.decode())
         client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust))

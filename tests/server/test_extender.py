@@ -14,7 +14,9 @@ from aiohttp import ClientSession
 from webhook.images.index import LayerIndex
 from webhook.images.manifests import ImageReference, Layer
 from webhook.images.registry.images import PullScope
-from webhook.server.extender import MAX_BODY_BYTES, MAX_LAYERS, PATH, Extender, ExtenderError, extending
+from webhook.server.authorizer import RequestDenied
+from webhook.server.edge import serving
+from webhook.server.extender import MAX_BODY_BYTES, MAX_LAYERS, PATH, Extender
 
 AMD, ARM = "linux/amd64", "linux/arm64"
 DISK = "quay.io/disk:40"
@@ -123,7 +125,7 @@ class TestPrioritize:
         ],
     )
     def test_what_kube_scheduler_would_not_send_is_an_error(self, world: ExtenderWorld, request_body: bytes) -> None:
-        with pytest.raises(ExtenderError) as caught:
+        with pytest.raises(RequestDenied) as caught:
             world.extender.prioritize(request_body)
         assert caught.value.status == 400
 
@@ -149,7 +151,7 @@ class TestPrioritize:
         for number in range(10):
             world.index.put(f"n{number}", AMD, ["one"])
         assert world.scores(body(nodes=["n3"])) == {"n3": 3}
-        with pytest.raises(ExtenderError) as caught:
+        with pytest.raises(RequestDenied) as caught:
             world.extender.prioritize(body(nodes=[1]))
         assert caught.value.status == 400
 
@@ -164,9 +166,8 @@ class TestPrioritize:
 
 @pytest.fixture
 async def served(world: ExtenderWorld) -> AsyncIterator[str]:
-    async with extending("127.0.0.1:0", world.extender, None, 1.0) as url:
-        assert url.endswith("/v1/layers")
-        yield f"{url}/prioritize"
+    async with serving(world.extender.server(), "127.0.0.1:0", None, "layers.listen", 1.0) as address:
+        yield f"http://{address}{PATH}"
 
 
 class TestHttp:
@@ -237,9 +238,9 @@ class TestHttp:
 async def test_without_a_certificate_nobody_is_answered() -> None:
     world = ExtenderWorld(clients=["system:kube-scheduler"])
     async with (
-        extending("127.0.0.1:0", world.extender, None, 1.0) as url,
+        serving(world.extender.server(), "127.0.0.1:0", None, "layers.listen", 1.0) as address,
         ClientSession() as session,
-        session.post(f"{url}/prioritize", data=body()) as response,
+        session.post(f"http://{address}{PATH}", data=body()) as response,
     ):
         assert response.status == 403
     assert world.known.asked == []

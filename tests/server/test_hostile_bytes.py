@@ -25,10 +25,10 @@ AT_A_TIME: Final = 16
 _EXTENDER: Final = """
 import asyncio
 from tests.server.test_extender import ExtenderWorld
-from webhook.server.extender import extending
+from webhook.server.edge import serving
 
 async def main():
-    async with extending("127.0.0.1:%d", ExtenderWorld().extender, None, 1.0):
+    async with serving(ExtenderWorld().extender.server(), "127.0.0.1:%d", None, "layers.listen", 1.0):
         print("serving", flush=True)
         await asyncio.Event().wait()
 

@@ -20,8 +20,9 @@ from webhook.errors import Unavailable
 from webhook.facts import AccessKey, Key, TokenKey
 from webhook.policies.common.required_facts import access_to_path
 from webhook.server import authorizer, edge, ops, tls
-from webhook.server.authorizer import MAX_KEPT, MAX_QUESTIONS
+from webhook.server.authorizer import MAX_KEPT, MAX_QUESTIONS, Authorizer
 from webhook.server.ops import Rendering
+from webhook.settings.syntax import is_loopback
 
 PROMETHEUS = UserInfo("system:serviceaccount:monitoring:prometheus", "u1", ["system:serviceaccounts"], {"k": ["v"]})
 # Of one client.
@@ -79,7 +80,9 @@ async def scraper(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Open]:
         registry, cluster, crashes = CollectorRegistry(), ScrapedCluster(known or {}), CrashingScrape()
         Counter("seen_total", "Seen.", registry=registry)
         listener = tls.context(pair.certificate, pair.key)
-        context = ops.serving_metrics(address, Rendering(registry), cluster, crashes, listener, 1.0)
+        checks = None if is_loopback(address) else Authorizer(cluster, ops.METRICS_PATH)
+        scraped = ops.Ops(Rendering(registry), None, crashes, checks)
+        context = scraped.listening(address, listener, "metrics.listen", 1.0)
         url = await context.__aenter__()
         trust = ssl.create_default_context(cadata=pair.authority.decode())
         client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust))

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import ssl
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol, TypeVar
 
 from webhook.admission.wire import UserInfo
@@ -22,7 +24,7 @@ from webhook.errors import InputError
 from webhook.facts import AccessKey, Facts, TokenKey
 from webhook.policies.common.required_facts import Unreadable, access_to_path, read
 from webhook.review.replay import replay
-from webhook.server.edge import PATIENCE_SECONDS, Limits, Server
+from webhook.server.edge import PATIENCE_SECONDS, Limits, Server, serving
 from webhook.server.fair_queue import FairQueue
 from webhook.server.request import Answer, HttpRequest, Overload
 
@@ -176,6 +178,13 @@ class GuardedApplication:
     def server(self) -> Server:
         """The server; make it inside the running loop."""
         return Server(self, self.limits)
+
+    @asynccontextmanager
+    async def listening(self, address: str, tls: ssl.SSLContext, what: str, seconds: float) -> AsyncIterator[str]:
+        """As `webhook.server.edge.serving`, with TLS where tokens are needed; gives the listener's URL."""
+        context = tls if self._authorizer else None
+        async with serving(self.server(), address, context, what, seconds) as bound:
+            yield f"{'https' if context else 'http'}://{bound}"
 
     # -- what a listener has of its own --------------------------------------------------------------------------------
 

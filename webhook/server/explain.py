@@ -8,10 +8,8 @@ repeated.
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
@@ -38,9 +36,7 @@ from webhook.server.authorizer import (
     authorize,
     user_of,
 )
-from webhook.server.edge import serving
 from webhook.server.request import Answer, HttpRequest, header_lines
-from webhook.settings.syntax import is_loopback
 from webhook.text import visible, visible_json
 
 PATH: Final = "/v1/explain/migration"
@@ -154,28 +150,6 @@ class Explainer(GuardedApplication):
     async def problem(self, status: int, sentence: str, headers: Mapping[str, str]) -> Answer:
         """The sentence as JSON."""
         return Answer(status, msgspec.json.encode({"error": visible(sentence)}), _HEADERS + header_lines(headers))
-
-
-@asynccontextmanager
-async def explaining(
-    address: str, cluster: Cluster, traffic: ExplainObserver, tls: ssl.SSLContext, seconds: float
-) -> AsyncIterator[str]:
-    """A listener for as long as the context lasts; gives its URL.
-
-    Args:
-        address: ``HOST:PORT``; on a loopback address without TLS and tokens.
-        cluster: the source of facts.
-        traffic: gets every request.
-        tls: the context for others.
-        seconds: how long to wait at the end for requests that have begun.
-
-    Raises:
-        InputError: nothing can listen there.
-    """
-    alone = is_loopback(address)
-    server = Explainer(cluster, traffic, guarded=not alone).server()
-    async with serving(server, address, None if alone else tls, "explain.listen", seconds) as bound:
-        yield f"{'http' if alone else 'https'}://{bound}"
 
 
 def authorize_question(user: UserInfo, asked: ExplainRequest, facts: Facts) -> FactPermissions:

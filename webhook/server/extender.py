@@ -7,9 +7,7 @@ as nodes with score 0 (``prioritizeNodes`` in pkg/scheduler/schedule_one.go).
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from collections.abc import Collection
 from itertools import chain, islice
 from typing import Final, Protocol
 
@@ -19,8 +17,8 @@ from webhook.images.index import LayerIndex
 from webhook.images.manifests import ImageReference, Layer, parse_reference
 from webhook.images.objects import ScoredPod, decode_arguments
 from webhook.images.registry.images import PullScope
-from webhook.server.authorizer import CrashObserver
-from webhook.server.edge import Limits, Server, serving
+from webhook.server.authorizer import CrashObserver, RequestDenied
+from webhook.server.edge import Limits, Server
 from webhook.server.request import Answer, HttpRequest, Overload
 
 PATH: Final = "/v1/layers/prioritize"
@@ -49,20 +47,6 @@ class KnownLayers(Protocol):
 
     def layers(self, reference: ImageReference, platform: str, scope: PullScope = ...) -> tuple[Layer, ...] | None:
         """The layers of an image on a platform; None: they are not known now."""
-
-
-class ExtenderError(Exception):
-    """A request that cannot be answered.
-
-    Args:
-        status: the HTTP status.
-        sentence: why, and what to do.
-    """
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(status)
-        self.status: Final = status
-        self.sentence: Final = sentence
 
 
 class Extender:
@@ -125,7 +109,7 @@ class Extender:
             return answer
         try:
             return Answer(200, self.prioritize(request.body))
-        except ExtenderError as error:
+        except RequestDenied as error:
             return self._reject(error.status, error.sentence)
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
             self._traffic.on_crash(PATH, error)
@@ -156,24 +140,24 @@ class Extender:
             A HostPriorityList as JSON.
 
         Raises:
-            ExtenderError: the body is not one, or has whole nodes.
+            RequestDenied: the body is not one, or has whole nodes.
         """
         try:
             arguments = decode_arguments(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise ExtenderError(400, "the body is not valid ExtenderArgs; send what kube-scheduler sends") from None
+            raise RequestDenied(400, "the body is not valid ExtenderArgs; send what kube-scheduler sends") from None
         pod = arguments.pod
         if pod.scheduler_name not in self._schedulers:
             self.results["other-scheduler"] += 1
             return _NOTHING
         names = arguments.node_names
         if names is None:
-            raise ExtenderError(400, "NodeNames is missing; set nodeCacheCapable: true for the extender")
+            raise RequestDenied(400, "NodeNames is missing; set nodeCacheCapable: true for the extender")
         wanted = self._pod_layer_sizes(pod)
         try:
             answer = self._index.answer(wanted, names) if wanted else _NOTHING
         except msgspec.DecodeError:
-            raise ExtenderError(400, "NodeNames has other values than names; send what kube-scheduler sends") from None
+            raise RequestDenied(400, "NodeNames has other values than names; send what kube-scheduler sends") from None
         self.results["no-scores" if answer == _NOTHING else "scored"] += 1
         return answer
 
@@ -195,20 +179,3 @@ class Extender:
     def _reject(self, status: int, sentence: str) -> Answer:
         self.results["rejected"] += 1
         return Answer.text(status, sentence)
-
-
-@asynccontextmanager
-async def extending(address: str, extender: Extender, tls: ssl.SSLContext | None, seconds: float) -> AsyncIterator[str]:
-    """A listener for as long as the context lasts; gives its URL, with the path up to the verb.
-
-    Args:
-        address: ``HOST:PORT``.
-        extender: answers kube-scheduler.
-        tls: the context, which verifies clients; None: plain HTTP.
-        seconds: how long to wait at the end for requests that have begun.
-
-    Raises:
-        InputError: nothing can listen there.
-    """
-    async with serving(extender.server(), address, tls, "layers.listen", seconds) as bound:
-        yield f"{'https' if tls else 'http'}://{bound}{PATH.rpartition('/')[0]}"

@@ -9,11 +9,9 @@ on the event loop, and so does collecting.
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -25,13 +23,11 @@ from prometheus_client.utils import floatToGoString
 
 from webhook import __version__
 from webhook.admission.wire import is_dry_run
-from webhook.cluster.source import Cluster
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation
 from webhook.server.authorizer import Authorizer, CrashObserver, GuardedApplication, RequestDenied
-from webhook.server.edge import Connection, serving
+from webhook.server.edge import Connection
 from webhook.server.request import Answer, HttpRequest, header_lines
-from webhook.settings.syntax import is_loopback
 from webhook.text import visible
 
 Labels = tuple[str, ...]
@@ -348,6 +344,9 @@ def _build_info() -> GaugeMetricFamily:
 class Ops(GuardedApplication):
     """Answers requests for health and metrics.
 
+    A listener for metrics alone asks for a token whose user may ``get`` the path, as controller-runtime's
+    WithAuthenticationAndAuthorization does. The kubelet's probes have neither token nor trust, and stay where they are.
+
     Args:
         rendering: the metrics as text; None: they are served elsewhere.
         waiting_for: what keeps the server from being ready, in words, empty when ready; None: health is served
@@ -397,29 +396,3 @@ async def _settle(connection: Connection) -> None:
     connection.settled = now + max(0.0, delay)
     if delay > 0:
         await asyncio.sleep(delay)
-
-
-@asynccontextmanager
-async def serving_metrics(
-    address: str, rendering: Rendering, cluster: Cluster, traffic: CrashObserver, tls: ssl.SSLContext, seconds: float
-) -> AsyncIterator[str]:
-    """A listener for metrics alone, for as long as the context lasts; gives its URL.
-
-    As controller-runtime's WithAuthenticationAndAuthorization does it: with TLS, for tokens whose users may ``get`` the
-    path. The kubelet's probes have neither token nor trust, and stay where they are.
-
-    Args:
-        address: ``HOST:PORT``; on a loopback address without TLS and tokens.
-        rendering: the metrics as text.
-        cluster: the source of facts.
-        traffic: gets exceptions.
-        tls: the context for others.
-        seconds: how long to wait at the end for requests that have begun.
-
-    Raises:
-        InputError: nothing can listen there.
-    """
-    alone = is_loopback(address)
-    ops = Ops(rendering, None, traffic, None if alone else Authorizer(cluster, METRICS_PATH))
-    async with serving(ops.server(), address, None if alone else tls, "metrics.listen", seconds) as bound:
-        yield f"{'http' if alone else 'https'}://{bound}"

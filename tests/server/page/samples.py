@@ -21,10 +21,11 @@ from webhook.facts import Key
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.server import tls
 from webhook.server.page.health import HealthCondition, HealthHistory, HealthSubject
-from webhook.server.page.listener import paging
+from webhook.server.page.listener import PageHandler
 from webhook.server.page.recorder import DecisionRecorder
-from webhook.server.page.views import PageViews
+from webhook.server.page.views import PATH, PageViews
 from webhook.settings.model import Settings
+from webhook.settings.syntax import is_loopback
 
 PODS = "/mutate/scheduling/pods/enforce"
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m\"'&\n\x00"
@@ -142,8 +143,9 @@ async def opened(
     history.sample()
     views = PageViews(cluster, lambda: in_force, recorder, history, lambda: missing)
     pair = self_signed(["localhost", "127.0.0.1"])
-    context = paging(address, cluster, views, crashes, lambda: tls.context(pair.certificate, pair.key), 1.0)
-    page = OpenPage(await ends.enter_async_context(context), recorder, crashes, cluster)
+    handler = PageHandler(cluster, views, crashes, guarded=not is_loopback(address))
+    context = handler.listening(address, tls.context(pair.certificate, pair.key), "page.listen", 1.0)
+    page = OpenPage(await ends.enter_async_context(context) + PATH, recorder, crashes, cluster)
     trust = ssl.create_default_context(cadata=pair.authority.decode())
     page.client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust))
     ends.push_async_callback(page.client.close)

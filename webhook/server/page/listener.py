@@ -8,10 +8,8 @@ VMI and the nodes.
 from __future__ import annotations
 
 import socket
-import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Any, Final
 
 from webhook import __version__
@@ -26,12 +24,10 @@ from webhook.server.authorizer import (
     RequestDenied,
     user_of,
 )
-from webhook.server.edge import serving
 from webhook.server.explain import ExplainRequest, authorize_question
 from webhook.server.page.renderer import PageRenderer, asset
 from webhook.server.page.views import PATH, PageAnswer, PageViews
 from webhook.server.request import Answer, HttpRequest, header_lines
-from webhook.settings.syntax import is_loopback
 
 HEADERS: Final = {
     "Content-Security-Policy": (
@@ -128,34 +124,6 @@ class PageHandler(GuardedApplication):
         refresh = {"Refresh": str(answer.refresh_seconds)} if answer.refresh_seconds else {}
         kind = {"Content-Type": "text/html; charset=utf-8"}
         return Answer(answer.status, body, header_lines({**HEADERS, **kind, **refresh, **headers}))
-
-
-@asynccontextmanager
-async def paging(
-    address: str,
-    cluster: BrowsableCluster,
-    views: PageViews,
-    traffic: CrashObserver,
-    tls: Callable[[], ssl.SSLContext],
-    seconds: float,
-) -> AsyncIterator[str]:
-    """A listener for as long as the context lasts; gives the URL of the page.
-
-    Args:
-        address: ``HOST:PORT``; on a loopback address without TLS and tokens.
-        cluster: the source of facts.
-        views: what each path shows.
-        traffic: gets exceptions.
-        tls: returns the context for others.
-        seconds: how long to wait at the end for requests that have begun.
-
-    Raises:
-        InputError: nothing can listen there.
-    """
-    alone = is_loopback(address)
-    server = PageHandler(cluster, views, traffic, guarded=not alone).server()
-    async with serving(server, address, None if alone else tls(), "page.listen", seconds) as bound:
-        yield f"{'http' if alone else 'https'}://{bound}{PATH}"
 
 
 def _here(path: str) -> str:

@@ -19,7 +19,8 @@ from webhook.images.registry.node_layers import NodeLayers
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.client.transport import connect
 from webhook.server.authorizer import CrashObserver
-from webhook.server.extender import Extender, extending
+from webhook.server.edge import serving
+from webhook.server.extender import PATH, Extender
 from webhook.server.ops import MetricsState, Read
 from webhook.server.runtime.certificates import Certificates, cancel
 from webhook.settings.model import LayersSettings, RegistrySettings
@@ -74,8 +75,8 @@ class LayerScores(msgspec.Struct):
             clients=settings.client_names,
             pull_secrets=settings.pull_secrets,
         )
-        async with extending(settings.listen, self.extender, tls, seconds) as address:
-            yield address
+        async with serving(self.extender.server(), settings.listen, tls, "layers.listen", seconds) as bound:
+            yield f"{'https' if tls else 'http'}://{bound}{PATH.rpartition('/')[0]}"
 
     def metrics(self) -> MetricsState:
         """The metrics."""

@@ -12,11 +12,12 @@ from webhook.admission.audit import Sink
 from webhook.cluster.source import BrowsableCluster
 from webhook.server.authorizer import CrashObserver
 from webhook.server.page.health import HealthCondition, HealthHistory, HealthSubject, certificates, schedulers
-from webhook.server.page.listener import paging
+from webhook.server.page.listener import PageHandler
 from webhook.server.page.recorder import DecisionRecorder
-from webhook.server.page.views import PageViews
+from webhook.server.page.views import PATH, PageViews
 from webhook.server.runtime.certificates import EXPIRY, MATCH, Certificates, cancel
 from webhook.settings.model import Settings
+from webhook.settings.syntax import is_loopback
 
 
 class PageParts:
@@ -62,9 +63,9 @@ class PageParts:
         views = PageViews(self._cluster, self._settings, self.recorder, history, waiting_for)
         task = asyncio.create_task(history.run(), name="health")
         try:
-            listener = paging(address, self._cluster, views, traffic, lambda: self._certs.listener, seconds)
-            async with listener as url:
-                yield url
+            handler = PageHandler(self._cluster, views, traffic, guarded=not is_loopback(address))
+            async with handler.listening(address, self._certs.listener, "page.listen", seconds) as url:
+                yield url + PATH
         finally:
             await cancel(task)
 

@@ -31,9 +31,10 @@ from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
 from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.review.reviewer import Evaluation, Observer, Reviewer
 from webhook.server.app import App
+from webhook.server.authorizer import Authorizer
 from webhook.server.edge import serving
-from webhook.server.explain import explaining
-from webhook.server.ops import Metrics, MetricsState, Ops, Rendering, serving_metrics
+from webhook.server.explain import Explainer
+from webhook.server.ops import METRICS_PATH, Metrics, MetricsState, Ops, Rendering
 from webhook.server.request import Answer, HttpRequest
 from webhook.server.runtime import logs
 from webhook.server.runtime.certificates import LABELS as CERTIFICATE_LABELS
@@ -42,7 +43,7 @@ from webhook.server.runtime.logs import ServerEvent
 from webhook.server.runtime.options import Options, SettingsFollower
 from webhook.server.runtime.sources import LABELS, Background, background, cluster_source, fidelity_check
 from webhook.settings.model import AuditSettings, LayersSettings, Settings
-from webhook.settings.syntax import STDOUT
+from webhook.settings.syntax import STDOUT, is_loopback
 from webhook.text import shorten
 
 if TYPE_CHECKING:
@@ -154,13 +155,16 @@ async def _serve_others(  # noqa: PLR0913 - one for each part of the server
 ) -> None:
     """Start the listeners that the settings ask for: they never take a review's turn or connection."""
     if settings.explain.listen:
-        place = explaining(settings.explain.listen, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS)
+        address = settings.explain.listen
+        explainer = Explainer(cluster, metrics, guarded=not is_loopback(address))
+        place = explainer.listening(address, certificates.listener, "explain.listen", _SHUTDOWN_SECONDS)
         log.info("serving explanations", address=await ends.enter_async_context(place))
     if settings.metrics.listen:
-        alone = serving_metrics(
-            settings.metrics.listen, rendering, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS
-        )
-        log.info("serving metrics", address=await ends.enter_async_context(alone))
+        address = settings.metrics.listen
+        authorizer = None if is_loopback(address) else Authorizer(cluster, METRICS_PATH)
+        ops = Ops(rendering, None, metrics, authorizer)
+        place = ops.listening(address, certificates.listener, "metrics.listen", _SHUTDOWN_SECONDS)
+        log.info("serving metrics", address=await ends.enter_async_context(place))
     if layers:
         place = layers.listening(settings.layers, certificates, metrics, _SHUTDOWN_SECONDS)
         log.info("serving layer scores", address=await ends.enter_async_context(place))
