@@ -8,10 +8,12 @@ import msgspec
 
 from webhook import names
 from webhook.errors import Unavailable
-from webhook.facts import Key, KubeVirtKey, NamespaceKey, SchedulerHealth, SchedulerKey, VmiKey
+from webhook.facts import Key, KubeVirtKey, NamespaceKey, NodesKey, SchedulerHealth, SchedulerKey, VmiKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall
 from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
+from webhook.placement.index import NodeIndex
+from webhook.placement.nodes import Node
 from webhook.settings.model import (
     SchedulerHealthSettings,
     SchedulerSettings,
@@ -153,6 +155,14 @@ def installed(configuration: ClusterConfig | Unavailable = DEFAULTS) -> KubeVirt
     return KubeVirtInstall(frozenset({"kubevirt"}), configuration)
 
 
+def zoned(**zones: str) -> NodeIndex:
+    """Nodes that take VMs, by name each with its zone; empty: without one."""
+    labels = {"kubernetes.io/arch": "amd64", "kubevirt.io/schedulable": "true"}
+    of_zone = {name: {"topology.kubernetes.io/zone": zone} if zone else {} for name, zone in zones.items()}
+    found = ({"metadata": {"name": name, "labels": labels | of_zone[name]}} for name in zones)
+    return NodeIndex(Node.read(each) for each in found)
+
+
 def known(
     vmi: VirtualMachineInstance | Unavailable | None = None,
     health: SchedulerHealth | Unavailable = AVAILABLE,
@@ -170,4 +180,5 @@ def known(
         VmiKey("demo", name, uid): vmi,
         SchedulerKey("kubevirt", "demo"): health,
         SchedulerKey("batch", "demo"): health,
+        NodesKey(): zoned(a="1", b="2"),
     }

@@ -109,6 +109,8 @@ SCHEDULING: Final[Examples] = {
     scheduling.instancetype_sets_scheduler: (("batch",),),
     scheduling.spread_off: NOTHING,
     scheduling.spread_injected: NOTHING,
+    scheduling.spread_hosts_only: NOTHING,
+    scheduling.spread_without_zones: NOTHING,
     scheduling.spread_present: (("hostname",),),
     scheduling.spread_preserved: (("hostname",),),
     scheduling.spread_withdrawn: NOTHING,

@@ -80,7 +80,7 @@ def test_cleanup_takes_back_what_is_ours(marked: Tenant) -> None:
 def test_cleanup_takes_injected_constraints_back_and_leaves_the_owners(
     new_webhook: NewWebhook, new_tenant: NewTenant
 ) -> None:
-    scheduling = {"spread": "both", "spreadVirtualMachines": True}
+    scheduling = {"spread": "hostname", "spreadVirtualMachines": True}
     tenant = new_tenant(server=new_webhook({"schedulers": {}, "scheduling": scheduling}))
     access, where = tenant.server.access, f"--namespace={tenant.namespace}"
     for name in ("ours", "theirs"):

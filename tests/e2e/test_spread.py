@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from webhook import names
 from .conftest import ModuleWebhook, NewTenant, NewWebhook, OwnPlane
 from .support import versions
 from .support.kube import Json, KubeObject, eventually
-from .support.objects import launcher_pod, make_node
+from .support.objects import ZONE, launcher_pod, make_node
 from .support.processes import ROOT
 from .support.tenant import Tenant
 from .support.webhook_server import WebhookServer
@@ -175,12 +176,26 @@ def test_the_owners_word_wins(spreading: WebhookServer, new_tenant: NewTenant) -
     assert constraints(tenant.pod(out)) == []
 
 
-def test_a_namespace_chooses_for_itself(spreading: WebhookServer, new_tenant: NewTenant) -> None:
-    tenant = new_tenant(server=spreading, annotations={names.SPREAD_ANNOTATION: "both"})
-    pod = tenant.launch(tenant.start(vm()))
+def test_a_namespace_chooses_for_itself_and_gets_zones_only_where_nodes_have_them(
+    own_plane: OwnPlane, new_webhook: NewWebhook
+) -> None:
+    plane = own_plane()
+    nodes = {"node-a": {ZONE: "a"}, "node-b": {ZONE: "b"}, "node-c": {ZONE: "b", "disk": "ssd"}}
+    for name, labels in nodes.items():
+        make_node(plane.admin, name, labels)
+    tenant = Tenant.new(new_webhook(SPREADING, access=plane))
+    plane.admin.patch(
+        "v1/namespaces", tenant.namespace, {"metadata": {"annotations": {names.SPREAD_ANNOTATION: "both"}}}
+    )
 
-    keys = [constraint["topologyKey"] for constraint in constraints(pod)]
-    assert keys == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+    def keys(name: str) -> list[str]:
+        pod = tenant.launch(tenant.start(vm(name)))
+        return [constraint["topologyKey"] for constraint in constraints(pod)]
+
+    assert keys("all") == [ZONE, "kubernetes.io/hostname"]
+    plane.admin.patch("v1/nodes", "node-a", {"metadata": {"labels": {ZONE: None}}})
+    attempts = itertools.count()
+    eventually(lambda: keys(f"some-{next(attempts)}") == ["kubernetes.io/hostname"], what="the label's end to be known")
 
 
 @pytest.mark.parametrize("mode", ["warn", "audit"])

@@ -14,7 +14,7 @@ from webhook import names
 from webhook.admission.reasons import common, scheduling
 from webhook.cluster import reader as objects
 from webhook.errors import InputError, Unavailable
-from webhook.facts import Facts, KubeVirtKey, NamespaceKey, ObjectKey
+from webhook.facts import Facts, KubeVirtKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.forecast.vm import Search, SpreadAnswer, configuration_of, explain_spread
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Namespace
@@ -22,6 +22,7 @@ from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.rejection import Get
 from webhook.kubevirt.resources import VMIS
 from webhook.kubevirt.types.views import KubeVirt, VirtualMachine, VirtualMachineInstance
+from webhook.placement.machines import VMIS as PLACED_VMIS
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.scheduling.spread import constraints
 
@@ -38,6 +39,7 @@ def answer(
     mode: str | None = "enforce",
     annotation: str = "",
     spread: str = "hostname",
+    zoned: bool = True,
 ) -> SpreadAnswer:
     found = {"labels": {LABEL: mode} if mode else {}, "annotations": {names.SPREAD_ANNOTATION: annotation}}
     namespace = msgspec.convert({"metadata": {"name": "demo", **found}}, Namespace)
@@ -47,6 +49,8 @@ def answer(
         NamespaceKey("demo"): namespace,
         NamespaceKey("demo", fresh=True): namespace,
         KubeVirtKey(): None,
+        NodesKey(): builders.zoned(a="1", b="2" if zoned else ""),
+        ObjectKey(PLACED_VMIS, "demo", "web"): None,
     }
     settings = builders.settings(spread=spread)
     return explain_spread("demo", "web", settings, Facts.of(facts))
@@ -117,6 +121,11 @@ def test_other_modes_say_what_would_be(mode: str) -> None:
 def test_the_namespace_and_the_owner_choose() -> None:
     assert answer(instance=instance(), annotation="both", spread="off").injected == constraints("both")
     assert answer(instance=instance(own="zone"), spread="off").injected == constraints("zone")
+
+
+def test_zones_count_only_where_nodes_have_them() -> None:
+    assert answer(instance=instance(), spread="both", zoned=False).injected == constraints("hostname")
+    assert answer(machine=machine(), spread="zone", zoned=False).code == scheduling.SPREAD_WITHOUT_ZONES
 
 
 def test_a_running_vms_instance_counts() -> None:

@@ -178,7 +178,7 @@ def _check_zones(inventory: Inventory, spreads: set[str]) -> list[Finding]:
         return []
     what = (
         f"{inventory.unzoned}/{pluralize(len(inventory.open), 'node')} that accept VMs lack the label "
-        'topology.kubernetes.io/zone, so the spread constraints "zone" and "both" ignore them'
+        'topology.kubernetes.io/zone, so spread "both" sets a constraint on nodes alone, and "zone" sets none'
     )
     todo = "label all nodes with their zones, or set spread to hostname"
     return [Finding(_CHECK, "zones-missing", "zones", "warning", what, todo)]

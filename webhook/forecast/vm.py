@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID, uuid5
 
@@ -41,6 +42,8 @@ from webhook.kubevirt.vm.creation import Created, CreationDenied
 from webhook.placement.demand import target_pod_demand
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, Vmi
+from webhook.placement.machines import VMIS as PLACED_VMIS
+from webhook.placement.requirements import Elsewhere, Requirements
 from webhook.placement.target_pods import target_pod_requirements
 from webhook.policies.common.required_facts import Unreadable, read
 from webhook.policies.migration.explanation import MigrationExplanation, Nodes
@@ -283,7 +286,8 @@ def explain_spread(namespace: str, name: str, settings: Settings, facts: Facts) 
         names.SCHEDULING, "enforce", namespace, facts, scheduling.cluster_wide, settings.excluded_namespaces
     )
     if where.reason is None:
-        decision = spread.launchers_of(vm_or_vmi, scheduling.under(where.parameters), annotation=own)
+        zoned = partial(spread.has_zones, facts, _required_by(namespace, name, vm_or_vmi, facts))
+        decision = spread.launchers_of(vm_or_vmi, scheduling.under(where.parameters), zoned, annotation=own)
         code, reason = decision.code, decision.reasons[0].text
     else:
         decision, code, reason = None, where.reason.code, where.reason.text
@@ -298,6 +302,18 @@ def explain_spread(namespace: str, name: str, settings: Settings, facts: Facts) 
         injected=_injected_constraints(decision),
         present=_present_constraints(vm_or_vmi),
     )
+
+
+def _required_by(
+    namespace: str, name: str, vm_or_vmi: VirtualMachineInstance | VirtualMachine, facts: Facts
+) -> Requirements:
+    """What the next launcher pods require of nodes, as far as the VMI says; for a VM, what all VMs require."""
+    if isinstance(vm_or_vmi, VirtualMachine):
+        return spread.EVERY_VM
+    vmi = facts.get(ObjectKey(PLACED_VMIS, namespace, name))
+    if not isinstance(vmi, Vmi):
+        return spread.EVERY_VM
+    return tuple(each for each in target_pod_requirements(vmi) if not isinstance(each, Elsewhere))
 
 
 def _find_vmi(namespace: str, name: str, facts: Facts) -> tuple[VirtualMachineInstance | VirtualMachine, object]:

@@ -244,6 +244,14 @@ class NodeIndex:
             eligible &= ~failure.nodes
         return Eligibility(self._snapshot, everyone, eligible, tuple(failures))
 
+    def spans(self, key: str, requirements: Requirements) -> bool:
+        """Whether every node that meets requirements has a label, with at least two values among them."""
+        nodes = self.review(requirements).bitset
+        values = self._values.get(key, _NO_VALUES)
+        spend(len(values), "zones")
+        found = [bits & nodes for bits in values.values()]
+        return sum(map(bool, found)) > 1 and bitset_union(found) == nodes
+
     def _place(self, name: str) -> int:
         if self._free:
             position = self._free.pop()

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import builders
-from tests.builders import UNAVAILABLE, Json, known, launcher_pod, review, vm, vmi
+from tests.builders import UNAVAILABLE, Json, known, launcher_pod, review, vm, vmi, zoned
 from webhook import names
 from webhook.admission.decision import Decision
 from webhook.admission.patch import operations
 from webhook.admission.reasons import scheduling
-from webhook.facts import Facts, KubeVirtKey
+from webhook.errors import Unavailable
+from webhook.facts import Facts, KubeVirtKey, NodesKey
 from webhook.policies.scheduling.spread import constraints
 from webhook.review.endpoints import BY_PATH
 
@@ -80,6 +81,66 @@ class TestConstraints:
             assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
             assert constraint["labelSelector"] == {"matchLabels": {"kubevirt.io": "virt-launcher"}}
             assert (constraint["nodeAffinityPolicy"], constraint["nodeTaintsPolicy"]) == ("Honor", "Honor")
+
+
+AMOUNT = st.sampled_from(["", "1", "2"])
+
+
+class TestZones:
+    """The constraint on zones is written only where every node that the pod may use has a zone, and there are two."""
+
+    ZONED: Any = {"a": "1", "b": "2"}
+
+    @pytest.mark.parametrize(
+        ("nodes", "zones"), [(ZONED, True), ({"a": "1", "b": ""}, False), ({"a": "1"}, False), ({}, False)]
+    )
+    def test_both_never_harms(self, nodes: Any, zones: bool) -> None:
+        decision = decide(review(launcher_pod()), known(vmi()) | {NodesKey(): zoned(**nodes)}, spread="both")
+        written = "both" if zones else "hostname"
+
+        assert changes(decision)[PATH] == constraints(written)
+        assert changes(decision)[MARK_PATH] == written
+
+    def test_zone_alone_writes_nothing_then(self) -> None:
+        decision = decide(review(launcher_pod()), known(vmi()) | {NodesKey(): zoned(a="")}, spread="zone")
+
+        assert scheduling.SPREAD_WITHOUT_ZONES in codes(decision)
+        assert PATH not in changes(decision)
+
+    def test_nodes_that_are_not_known_have_no_zones(self) -> None:
+        facts = known(vmi()) | {NodesKey(): Unavailable("not listed yet")}
+
+        assert changes(decide(review(launcher_pod()), facts, spread="both"))[PATH] == constraints("hostname")
+
+    def test_nodes_are_looked_at_only_where_zones_are_wanted(self) -> None:
+        facts = {key: value for key, value in known(vmi()).items() if key != NodesKey()}
+
+        assert changes(decide(review(launcher_pod()), facts, spread="hostname"))[PATH] == constraints("hostname")
+
+    @given(st.dictionaries(st.sampled_from("abcde"), AMOUNT), st.frozensets(st.sampled_from("abcde")))
+    def test_nodes_that_the_pod_cannot_use_do_not_count(self, zones: dict[str, str], usable: frozenset[str]) -> None:
+        terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]} for name in usable]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        pod = launcher_pod(affinity={"nodeAffinity": required})
+        decision = decide(review(pod), known(vmi()) | {NodesKey(): zoned(**zones)}, spread="both")
+        its = [zone for name, zone in zones.items() if name in usable]
+
+        assert changes(decision)[MARK_PATH] == ("both" if all(its) and len({*its}) > 1 else "hostname")
+
+    @pytest.mark.parametrize("kind", ["VMI", "VM"])
+    def test_in_vms_all_nodes_that_take_vms_count(self, kind: str) -> None:
+        own = {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstance",
+            "metadata": {"name": "w", "namespace": "demo"},
+        }
+        body = review(vm() if kind == "VM" else own | {"spec": {"domain": {}}})
+        section: Any = {"spread": "both", "spread_virtual_machines": True, "spread_virtual_machine_instances": True}
+        path = VM_PATH if kind == "VM" else PATH
+
+        assert changes(decide(body, **section))[path] == constraints("both")
+        unzoned = known(vmi()) | {NodesKey(): zoned(a="1", b="2", c="")}
+        assert changes(decide(body, unzoned, **section))[path] == constraints("hostname")
 
 
 class TestSpreadOfPods:

@@ -377,6 +377,28 @@ def spread_injected() -> Reason:
     return Reason(SPREAD_INJECTED, "topologySpreadConstraints are set: the owner sets none")
 
 
+def spread_hosts_only() -> Reason:
+    """Of both constraints only that on nodes is written."""
+    text = f"topologySpreadConstraints are set on nodes alone, and the owner sets none: {_ZONES_MISSING}"
+    return Reason(SPREAD_INJECTED, text)
+
+
+_ZONES_MISSING: Final = "the nodes that the VM can use do not all have zones, or have only one"
+SPREAD_WITHOUT_ZONES: Final = define(
+    "spread-without-zones",
+    (SCHEDULING,),
+    "skipped",
+    "spread is zone, and the nodes that the VM can use do not all have the label topology.kubernetes.io/zone, or have"
+    " only one zone. The scheduler would avoid nodes without a zone.",
+    "Label all nodes with their zones, or set spread to hostname.",
+)
+
+
+def spread_without_zones() -> Reason:
+    """A constraint on zones would have no effect, or a wrong one."""
+    return Reason(SPREAD_WITHOUT_ZONES, f"skipped: {_ZONES_MISSING}")
+
+
 SPREAD_PRESERVED: Final = define(
     "spread-preserved",
     (SCHEDULING,),

@@ -12,7 +12,7 @@ import msgspec
 
 from webhook.k8s.quantity import Nanos, ResourceList, read_resource_list
 from webhook.k8s.types.meta import Condition, Object, View
-from webhook.k8s.types.scheduling import Taint, TopologySpreadConstraint
+from webhook.k8s.types.scheduling import Placed, Taint, TopologySpreadConstraint
 
 
 class ResourceRequirements(View, frozen=True):
@@ -195,10 +195,28 @@ class SchedulingPodSpec(View, frozen=True):
     topology_spread_constraints: list[TopologySpreadConstraint] | None = None
 
 
+class ReviewedPodSpec(SchedulingPodSpec, frozen=True):
+    """``spec`` of a Pod that is created. What it requires of nodes is decoded only where a decision needs it."""
+
+    node_selector: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    affinity: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    tolerations: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+    def placed(self) -> Placed:
+        """What it requires of nodes.
+
+        Raises:
+            msgspec.ValidationError: it is not what the API server lets through.
+        """
+        fields = {"nodeSelector": self.node_selector, "affinity": self.affinity, "tolerations": self.tolerations}
+        written = {name: value for name, value in fields.items() if value is not msgspec.UNSET}
+        return msgspec.json.decode(msgspec.json.encode(written), type=Placed)
+
+
 class SchedulingPod(Object, frozen=True):
     """A Pod (core/v1), as the scheduling policy reads it."""
 
-    spec: SchedulingPodSpec | None = None
+    spec: ReviewedPodSpec | None = None
 
 
 class DeleteOptions(View, frozen=True):

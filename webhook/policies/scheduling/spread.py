@@ -5,13 +5,16 @@ node before the next one gets any. A soft constraint counts the launcher pods on
 scheduler, and it can never keep a pod from being scheduled (``ScheduleAnyway``). It counts the pods of one namespace:
 that is how Kubernetes defines constraints (KEP-895).
 
+The scheduler gives a node no score that lacks one of the topology keys of a pod (PodTopologySpread, ``IgnoredNodes``).
+So the constraint on zones is written only where every node that the pod may use has a zone, and there are two.
+
 The *pod* is always right, because KubeVirt copies a VMI's constraints into its pods: a launcher pod without any belongs
 to a VMI without any. In the *VMI* and the *VM* the constraints are visible to the owner; both are off by default.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -20,22 +23,31 @@ from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, skip
 from webhook.admission.reasons import scheduling as reasons
 from webhook.admission.wire import Request
-from webhook.facts import Facts
+from webhook.facts import Facts, NodesKey
 from webhook.k8s.json_tree import ABSENT, lookup
 from webhook.k8s.types.core import SchedulingPod
 from webhook.k8s.types.meta import Object
 from webhook.k8s.types.scheduling import TopologySpreadConstraint
+from webhook.k8s.types.selectors import Expression
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.types.views import VirtualMachine, VirtualMachineInstance
+from webhook.placement.index import NodeIndex
+from webhook.placement.requirements import Label, Origin, Requirements
+from webhook.placement.target_pods import own_requirements
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable, is_kubevirts
 from webhook.settings.model import SchedulingSettings
 
+_ZONE: Final = "topology.kubernetes.io/zone"
 _TOPOLOGY_KEYS: Final = {
     "hostname": ("kubernetes.io/hostname",),
-    "zone": ("topology.kubernetes.io/zone",),
-    "both": ("topology.kubernetes.io/zone", "kubernetes.io/hostname"),
+    "zone": (_ZONE,),
+    "both": (_ZONE, "kubernetes.io/hostname"),
 }
+_BOTH: Final = "both"
+_HOSTNAME: Final = "hostname"
+# What the pods of all VMs require of nodes.
+EVERY_VM: Final = (Label(Origin.SCHEDULABLE, Expression.equals("kubevirt.io/schedulable", "true")),)
 # The CRDs' x-kubernetes-list-map-keys.
 _KEY: Final = ("topologyKey", "whenUnsatisfiable")
 _INJECTED_ANNOTATION: Final = ("metadata", "annotations", names.INJECTED_SPREAD_ANNOTATION)
@@ -72,11 +84,35 @@ def spread_pod(
         return None
     if isinstance(vmi_owner(pod), Reason) or not _is_kubevirts(request, facts, settings):
         return None
-    return _evaluate_create(pod, own, settings, _CONSTRAINTS, _INJECTED_ANNOTATION)
+    return _evaluate_create(
+        pod, own, settings, lambda: has_zones(facts, _required_by(pod)), _CONSTRAINTS, _INJECTED_ANNOTATION
+    )
+
+
+def _required_by(pod: SchedulingPod) -> Requirements:
+    """What a pod requires of nodes; of one that cannot be decoded, what every VM requires."""
+    try:
+        return tuple(own_requirements(pod.spec.placed())) if pod.spec else EVERY_VM
+    except msgspec.ValidationError:
+        return EVERY_VM
+
+
+def has_zones(facts: Facts, requirements: Requirements = EVERY_VM) -> bool:
+    """Whether every node that meets requirements has a zone, and there are at least two; no: it is not known.
+
+    Args:
+        facts: the review's facts.
+        requirements: what a VM's pods require; the default is what all VMs do, which is never too few nodes.
+
+    Raises:
+        NotRead: the nodes have not been read yet; for the Reviewer.
+    """
+    nodes = facts.get(NodesKey())
+    return isinstance(nodes, NodeIndex) and nodes.spans(_ZONE, requirements)
 
 
 def spread_vmi(
-    vmi: VirtualMachineInstance, request: Request[VirtualMachineInstance], _facts: Facts, settings: SchedulingSettings
+    vmi: VirtualMachineInstance, request: Request[VirtualMachineInstance], facts: Facts, settings: SchedulingSettings
 ) -> Decision | None:
     """Give a new VMI soft constraints where it has none; KubeVirt copies them into its pods."""
     own = vmi.meta.annotation(names.SPREAD_ANNOTATION)
@@ -84,11 +120,11 @@ def spread_vmi(
         return None
     if request.operation != "CREATE" or vmi.spec is None:
         return None
-    return _evaluate_create(vmi, own, settings, _CONSTRAINTS, _INJECTED_ANNOTATION)
+    return _evaluate_create(vmi, own, settings, lambda: has_zones(facts), _CONSTRAINTS, _INJECTED_ANNOTATION)
 
 
 def spread_vm(
-    vm: VirtualMachine, request: Request[VirtualMachine], _facts: Facts, settings: SchedulingSettings
+    vm: VirtualMachine, request: Request[VirtualMachine], facts: Facts, settings: SchedulingSettings
 ) -> Decision | None:
     """Give a new VM's template soft constraints where it has none; at UPDATE the owner's word counts."""
     template = vm.template
@@ -100,25 +136,31 @@ def spread_vm(
     own = template.metadata.annotation(names.SPREAD_ANNOTATION) if template.metadata else None
     if not settings.spread_virtual_machines or _is_unwanted(own, settings) or request.operation != "CREATE":
         return None
-    return _evaluate_create(vm, own, settings, _VM_CONSTRAINTS, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
+    return _evaluate_create(
+        vm, own, settings, lambda: has_zones(facts), _VM_CONSTRAINTS, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION
+    )
 
 
 def launchers_of(
-    vm_or_vmi: VirtualMachineInstance | VirtualMachine, settings: SchedulingSettings, *, annotation: object
+    vm_or_vmi: VirtualMachineInstance | VirtualMachine,
+    settings: SchedulingSettings,
+    zoned: Callable[[], bool],
+    *,
+    annotation: object,
 ) -> Decision:
     """What the next launcher pods of a VM get, as far as the VM says: KubeVirt copies constraints and annotations.
 
     Args:
         vm_or_vmi: the VMI, or the VM where no VMI exists.
         settings: the section of the policy for the namespace.
+        zoned: whether the pods' nodes have zones, see `has_zones`.
         annotation: the value of the owner's annotation on the VMI or on the VM's template; None for none.
     """
     if _is_unwanted(annotation, settings):
         return skip(reasons.spread_off())
     path = _VM_CONSTRAINTS if isinstance(vm_or_vmi, VirtualMachine) else _CONSTRAINTS
-    return _evaluate_create(
-        vm_or_vmi, annotation, settings, path, _TEMPLATE_ANNOTATION if path is _VM_CONSTRAINTS else _INJECTED_ANNOTATION
-    )
+    injected = _TEMPLATE_ANNOTATION if path is _VM_CONSTRAINTS else _INJECTED_ANNOTATION
+    return _evaluate_create(vm_or_vmi, annotation, settings, zoned, path, injected)
 
 
 def without_injected(present: list[dict[str, Any]], injected_value: str, manifests: Manifests) -> list[dict[str, Any]]:
@@ -149,7 +191,12 @@ def _is_unwanted(own: object, settings: SchedulingSettings) -> bool:
 
 
 def _evaluate_create(
-    view: Object, own: object, settings: SchedulingSettings, path: tuple[str, ...], *injected_values: tuple[str, ...]
+    view: Object,
+    own: object,
+    settings: SchedulingSettings,
+    zoned: Callable[[], bool],
+    path: tuple[str, ...],
+    *injected_values: tuple[str, ...],
 ) -> Decision:
     """The decision on a new object.
 
@@ -157,6 +204,7 @@ def _evaluate_create(
         view: the VM or the VMI.
         own: the value of the owner's annotation, which counts before the namespace's; None for none.
         settings: the section of the policy for the namespace.
+        zoned: whether the pods' nodes have zones; asked only where a constraint on zones is wanted.
         path: where the constraints stand.
         *injected_values: the paths of the annotations that state that the constraints were injected.
     """
@@ -170,7 +218,11 @@ def _evaluate_create(
         return skip(reasons.spread_opted_out())
     if wanted not in _TOPOLOGY_KEYS:
         return skip(reasons.spread_invalid(wanted), warn=True)
-    return _write(view, wanted, reasons.spread_injected(), path, *injected_values)
+    if wanted == _HOSTNAME or zoned():
+        return _write(view, wanted, reasons.spread_injected(), path, *injected_values)
+    if wanted == _BOTH:
+        return _write(view, _HOSTNAME, reasons.spread_hosts_only(), path, *injected_values)
+    return skip(reasons.spread_without_zones())
 
 
 def _evaluate_update(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
