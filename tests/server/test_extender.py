@@ -220,7 +220,7 @@ class TestHttp:
     async def test_a_body_that_does_not_come_is_not_waited_for(
         self, served: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("webhook.server.extender._PATIENCE_SECONDS", 0.05)
+        monkeypatch.setattr("webhook.server.edge.PATIENCE_SECONDS", 0.05)
         host, _, port = served.removeprefix("http://").partition("/")[0].partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())

@@ -10,8 +10,8 @@ import pytest
 from tests.server.raw_requests import BODY, PODS, head
 from webhook.server import edge
 from webhook.server.app import LIMITS
-from webhook.server.edge import EVERYDAY_BYTES, Connection, Server
-from webhook.server.request import Answer, HttpRequest, Overload
+from webhook.server.edge import EVERYDAY_BYTES, Application, Connection, Server
+from webhook.server.request import Answer, HttpRequest
 
 REQUEST = head(len(BODY)) + BODY
 
@@ -51,7 +51,7 @@ class PieceTransport(asyncio.Transport):
         return self.written.count(b"HTTP/1.1 200 OK\r\n")
 
 
-class PieceCase:
+class PieceCase(Application):
     """A connection, and what answers."""
 
     def __init__(self) -> None:
@@ -67,9 +67,6 @@ class PieceCase:
     def refuse(self, request: HttpRequest) -> Answer | None:
         self.refusals += 1
         return Answer(403, b"{}") if request.head.path == "/refused" else None
-
-    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes) -> Answer:
-        return overload.answer()
 
     def patience(self, request: HttpRequest) -> float:
         return 10.0

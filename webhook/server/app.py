@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from webhook.errors import InputError
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Reviewer
-from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, Limits, Server
+from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, Application, Limits, Server
 from webhook.server.fair_queue import FairQueue, namespace_of
 from webhook.server.request import Answer, HttpRequest, Overload
 
@@ -61,7 +61,7 @@ class RequestObserver(Protocol):
         """An exception reached the edge of the server: a bug."""
 
 
-class App:
+class App(Application):
     """Answers HTTP requests at the endpoints.
 
     Args:

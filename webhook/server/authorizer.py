@@ -24,9 +24,9 @@ from webhook.errors import InputError
 from webhook.facts import AccessKey, Facts, TokenKey
 from webhook.policies.common.required_facts import Unreadable, access_to_path, read
 from webhook.review.replay import replay
-from webhook.server.edge import PATIENCE_SECONDS, Limits, Server, serving
+from webhook.server.edge import PATIENCE_SECONDS, Application, Limits, Server, serving
 from webhook.server.fair_queue import FairQueue
-from webhook.server.request import Answer, HttpRequest, Overload
+from webhook.server.request import Answer, HttpRequest
 
 T = TypeVar("T")
 
@@ -142,7 +142,7 @@ class Authorizer:
         return await self.evaluate(check, client)
 
 
-class GuardedApplication:
+class GuardedApplication(Application):
     """What answers the requests of one listener: the ladder, which has the same rungs for all.
 
     Args:
@@ -232,22 +232,6 @@ class GuardedApplication:
         return Answer.text(status, sentence, headers)
 
     # -- the same for all ----------------------------------------------------------------------------------------------
-
-    def refuse(self, request: HttpRequest) -> Answer | None:
-        """None: no body is taken, which the server says by itself."""
-
-    def answer_at_once(self, request: HttpRequest) -> Answer | None:
-        """None: each answer may have to wait."""
-
-    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes) -> Answer:
-        """An HTTP error."""
-        del request, prefix
-        return overload.answer()
-
-    def patience(self, request: HttpRequest) -> float:
-        """As long as a question to the API server may take."""
-        del request
-        return DEADLINE_SECONDS
 
     async def answer(self, request: HttpRequest) -> Answer:
         """The answer to any request; no exception but a cancellation leaves."""

@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 import msgspec
 
@@ -74,8 +74,8 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class Application(Protocol):
-    """Answers the requests of one listener."""
+class Application:
+    """Answers the requests of one listener; what no listener says of its own is said here."""
 
     def refuse(self, request: HttpRequest) -> Answer | None:
         """The answer that follows from the head alone; None: the body is wanted."""
@@ -85,12 +85,15 @@ class Application(Protocol):
 
     async def answer(self, request: HttpRequest) -> Answer:
         """The answer to a whole request; no exception but a cancellation leaves."""
+        raise NotImplementedError
 
     def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes) -> Answer:
-        """The answer to a request of whose body no more than a prefix is taken."""
+        """The answer to a request of whose body no more than a prefix is taken: an HTTP error."""
+        return overload.answer()
 
     def patience(self, request: HttpRequest) -> float:
         """How long the client waits for an answer, in seconds: no longer than the listener's own maximum."""
+        return PATIENCE_SECONDS
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

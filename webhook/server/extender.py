@@ -18,7 +18,7 @@ from webhook.images.manifests import ImageReference, Layer, parse_reference
 from webhook.images.objects import ScoredPod, decode_arguments
 from webhook.images.registry.images import PullScope
 from webhook.server.authorizer import CrashObserver, RequestDenied
-from webhook.server.edge import Limits, Server
+from webhook.server.edge import Application, Limits, Server
 from webhook.server.request import Answer, HttpRequest, Overload
 
 PATH: Final = "/v1/layers/prioritize"
@@ -34,8 +34,6 @@ LIMITS: Final = Limits(
 )
 # Of one pod and platform, the first ones: kube-scheduler waits while they are added up.
 MAX_LAYERS: Final = 512
-# kube-scheduler waits for 5 s, if its configuration does not say otherwise.
-_PATIENCE_SECONDS: Final = 3.0
 _NOTHING: Final = b"[]"
 
 
@@ -49,7 +47,7 @@ class KnownLayers(Protocol):
         """The layers of an image on a platform; None: they are not known now."""
 
 
-class Extender:
+class Extender(Application):
     """Answers kube-scheduler.
 
     Args:
@@ -124,11 +122,6 @@ class Extender:
         del request, prefix
         hint = "; set nodeCacheCapable: true" if overload is Overload.TOO_LARGE else ""
         return self._reject(overload.status, f"{overload.sentence}{hint}")
-
-    def patience(self, request: HttpRequest) -> float:
-        """How long kube-scheduler is kept waiting."""
-        del request
-        return _PATIENCE_SECONDS
 
     def prioritize(self, body: bytes) -> bytes:
         """The scores of nodes for a pod.
