@@ -16,9 +16,23 @@ from typing import Any, Final, Protocol
 from cryptography import x509
 
 from certs.authority import Authority, parse_bundle, verifies
-from certs.events import RotationEvent
 from certs.source import CertificateError, Pair
 from certs.state import KEYS, RENEWED_AT, CaState, Observation, Terms, plan_next_state
+
+
+class RotationEvent:
+    """The events in the log, as they are written."""
+
+    RETRYING: Final = "certificate rotation failed; retrying"
+    CONFIGURATIONS_MISSING: Final = "webhook configurations do not exist yet; certificates are not published to them"
+    MISSING: Final = "CA Secret is missing; creating it again, the serving certificate does not change"
+    INVALID: Final = "CA Secret is invalid; repairing it, the serving certificate does not change"
+    LEAF_ISSUED: Final = "serving certificate issued"
+    BUNDLES_WRITTEN: Final = "caBundles updated"
+    CA_CREATED: Final = "new CA created; it is published in the caBundles before it signs"
+    CA_PROMOTED: Final = "new CA is in every caBundle; it signs from now on"
+    CAS_REMOVED: Final = "expired CAs are removed from the caBundles"
+
 
 # Seconds until the next step: after a change, after a failure, and otherwise. The last is also how long a removed
 # caBundle is missing, and the delay after a jump of the wall clock.

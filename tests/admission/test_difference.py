@@ -8,8 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.admission.difference import changes, overlay
-from webhook.admission.patch import operations
+from webhook.admission.patch import changes, operations, overlay
 
 LEAVES = st.one_of(st.integers(0, 3), st.sampled_from(["a", "b", "1024Mi"]), st.booleans())
 KEYS = st.sampled_from(["a", "b", "c"])

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.k8s.json_values import JSON_VALUES
-from webhook.admission import envelope as module
-from webhook.admission.envelope import envelope
+from webhook.admission import wire as module
+from webhook.admission.wire import envelope
 from webhook.k8s.json_tree import RUN
 
 READ = ("uid", "kind", "resource", "subResource", "name", "namespace", "operation", "userInfo", "dryRun")

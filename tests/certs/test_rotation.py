@@ -9,8 +9,7 @@ from datetime import timedelta
 import pytest
 
 from certs.authority import verifies
-from certs.events import RotationEvent
-from certs.rotation import GRACE_SECONDS, SPREAD_SECONDS
+from certs.rotation import GRACE_SECONDS, SPREAD_SECONDS, RotationEvent
 from certs.state import MOST_RETIRED
 from tests.certs.memory import HOST, NAMES, START, TERMS, CertsWorld
 from tests.certs.rotating import DAY, rotated, settled, state, trusted

@@ -8,8 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from certs.events import RotationEvent
-from certs.rotation import GRACE_SECONDS
+from certs.rotation import GRACE_SECONDS, RotationEvent
 from certs.source import CertificateError, Pair, self_signed
 from certs.state import MOST_RETIRED
 from tests.certs.edits import EDITS, another_ca, emptied, expired_ca, half_next, other_hosts

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pytest
 
-from certs.events import RotationEvent
+from certs.rotation import RotationEvent
 from webhook.k8s.client.transport import connect
 from webhook.server.runtime.certificates import CaBundles
 

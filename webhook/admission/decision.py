@@ -191,10 +191,6 @@ class Denial(msgspec.Struct, frozen=True):
 
         Where a denial has causes, kubectl prints them instead of the message, so that each names the policy and the
         code too, around its own words, which are often KubeVirt's.
-
-        Args:
-            policy: the policy that denies the request.
-            code: the reason's.
         """
         causes = tuple(
             FieldCause(
@@ -275,12 +271,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def skip(reason: Reason, *, warn: bool = False) -> Decision:
-    """The decision to leave the request alone.
-
-    Args:
-        reason: why the policy does nothing.
-        warn: warn the user with the reason too.
-    """
+    """The decision to leave the request alone."""
     return Decision((reason,), warnings=(reason,) if warn else ())
 
 

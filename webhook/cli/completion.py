@@ -41,12 +41,7 @@ def kubectl() -> None:
 
 
 def answer(words: list[str], incomplete: str) -> list[str]:
-    """What can stand after some words, as Cobra reads it.
-
-    Args:
-        words: the whole words.
-        incomplete: the start of the next one.
-    """
+    """What can stand after some words, as Cobra reads it."""
     from webhook.cli.main import main
 
     items = ShellComplete(main, {}, _PROGRAM, _VARIABLE).get_completions(words, incomplete)

@@ -419,12 +419,7 @@ def _read(file: Path) -> str:
 
 
 def _show_change(change: PlannedChange, *, whole: bool) -> None:
-    """Show a change.
-
-    Args:
-        change: what will change.
-        whole: show new and deleted objects whole.
-    """
+    """Show a change."""
     from webhook.cli.console import safe
     from webhook.cli.write import dump
 

@@ -25,11 +25,7 @@ def config_option(default: str) -> _Decorator:
 
 
 def url_option(text: str) -> _Decorator:
-    """``--url URL``.
-
-    Args:
-        text: what the command does with it.
-    """
+    """``--url URL``."""
     return click.option("--url", default="", metavar="URL", help=f"{text} URL has the form https://HOST:PORT.")
 
 

@@ -42,9 +42,6 @@ class Cluster(Protocol):
     def ages(self, keys: Iterable[Key[Any]]) -> Mapping[str, float]:
         """Seconds since each watch was last known to be current, for those that answer these keys from memory.
 
-        Args:
-            keys: the facts of a review.
-
         Returns:
             Seconds by the name of the watch; empty where nothing is watched.
         """

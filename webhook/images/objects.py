@@ -46,12 +46,7 @@ class NodeImages(msgspec.Struct, frozen=True):
 
 
 def references_of(node: Node, registries: Collection[str]) -> Iterator[ImageReference]:
-    """The references with a digest to a node's images, those of its annotation first.
-
-    Args:
-        node: the node.
-        registries: the registries whose images are of interest.
-    """
+    """The references with a digest to a node's images, those of its annotation first."""
     prefixes = tuple(f"{registry}/" for registry in registries)
     found = 0
     for name in _names(node):
@@ -220,7 +215,6 @@ class ExtenderArguments(msgspec.Struct, rename={"pod": "Pod", "sent": "NodeNames
     """A request to prioritize nodes.
 
     Attributes:
-        pod: the pod.
         sent: ``NodeNames`` as it was sent.
     """
 

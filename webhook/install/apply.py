@@ -99,9 +99,6 @@ class Installer:
     async def changes(self, plan: Plan) -> list[PlannedChange]:
         """The changes that `install` would make, by a dry run in the API server.
 
-        Args:
-            plan: the planned installation.
-
         Raises:
             InputError: the API server gives no answer, or denies a request; or the namespace is being deleted.
         """
@@ -181,9 +178,6 @@ class Installer:
 
     async def present(self, manifests: Iterable[Manifest]) -> list[Manifest]:
         """The objects that exist in the cluster, in the given order.
-
-        Args:
-            manifests: the objects to look for.
 
         Raises:
             InputError: the API server gives no answer, or denies a request.

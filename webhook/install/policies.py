@@ -34,9 +34,6 @@ _PREFIX_LENGTH: Final = 253
 def policies(settings: Settings) -> list[Manifest]:
     """The policies with their bindings, in an order in which they can be applied.
 
-    Args:
-        settings: of which those count that need no look-up.
-
     Raises:
         InputError: a rule needs a setting that is missing.
     """

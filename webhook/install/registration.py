@@ -86,7 +86,7 @@ def of_vmis(scheduling: SchedulingSettings) -> dict[str, str]:
         choices.append(unset("object.spec", "schedulerName"))
     if scheduling.spread_virtual_machine_instances:
         choices.append(unspread("object.spec"))
-    return {"nobodys-choice": f"has(object.spec) && ({' || '.join(choices) or 'false'})"}
+    return {"scheduler-not-set": f"has(object.spec) && ({' || '.join(choices) or 'false'})"}
 
 
 def _has_annotation_anywhere(root: str, injected_value: str = _INJECTED_ANNOTATION) -> str:
@@ -285,9 +285,6 @@ class RegistrationTarget(msgspec.Struct, frozen=True):
 
 def check_url(url: str) -> None:
     """Check that the API server can call a server by a URL.
-
-    Args:
-        url: the URL of a server outside the cluster.
 
     Raises:
         InputError: the URL does not have the form ``https://HOST[:PORT]``.

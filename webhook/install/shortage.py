@@ -150,12 +150,7 @@ class _List(msgspec.Struct):
 
 
 async def start_problem(api: Requests, manifest: Manifest) -> StartProblem | None:
-    """Why a Deployment's pods do not start; None: they have, or it is unknown.
-
-    Args:
-        api: the connection to the API server.
-        manifest: the Deployment.
-    """
+    """Why a Deployment's pods do not start; None: they have, or it is unknown."""
     namespace, labels = manifest["metadata"]["namespace"], manifest["spec"]["selector"]["matchLabels"]
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
     problem = worst_problem(await _read(api, "Pod", namespace, {"labelSelector": selector}, Pod))
@@ -255,7 +250,6 @@ class StartProblem(msgspec.Struct, frozen=True):
 
     Attributes:
         namespace: the namespace of the pod.
-        pod: the name of the pod.
         reason: the reason of the scheduler or kubelet, for example ``ImagePullBackOff``.
         message: more about it; may be empty.
         failed: the start has failed at least once; False: it may only need more time.
@@ -280,9 +274,6 @@ class StartProblem(msgspec.Struct, frozen=True):
 def worst_problem(pods: Iterable[Pod]) -> StartProblem | None:
     """The problem to report of a Deployment's pods: a failed start before a slow one, the newest pod first.
 
-    Args:
-        pods: the pods of one Deployment.
-
     Returns:
         None where every pod is ready, is being deleted, or has ended.
     """
@@ -292,12 +283,7 @@ def worst_problem(pods: Iterable[Pod]) -> StartProblem | None:
 
 
 def explain_by_events(problem: StartProblem, warnings: Iterable[PodWarning]) -> StartProblem:
-    """A problem with what its pod's Events say, where no container has a reason yet: a missing Secret, or no network.
-
-    Args:
-        problem: the problem of a pod.
-        warnings: the Events about that pod.
-    """
+    """A problem with what its pod's Events say where no container has a reason yet: a missing Secret, or no network."""
     failures = [one for one in warnings if (one.reason or "").startswith("Failed") and one.reason != _UNSCHEDULED]
     if problem.failed or problem.reason not in _STARTING or not failures:
         return problem
@@ -307,11 +293,7 @@ def explain_by_events(problem: StartProblem, warnings: Iterable[PodWarning]) -> 
 
 
 def denied_pods(conditions: Iterable[Condition]) -> str:
-    """Why pods of a Deployment cannot be created, such as a quota, as ``REASON: MESSAGE``; empty: they can.
-
-    Args:
-        conditions: the conditions of the Deployment.
-    """
+    """Why pods of a Deployment cannot be created, such as a quota, as ``REASON: MESSAGE``; empty: they can."""
     found = (one for one in conditions if one.type == "ReplicaFailure" and one.status == "True")
     return "; ".join(f"{one.reason or ''}: {_shorten_message(one.message)}" for one in found)
 

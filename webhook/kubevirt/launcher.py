@@ -25,11 +25,7 @@ def account(namespace: str, name: str) -> str:
 
 
 def controller_account(namespace: str) -> str:
-    """The user name of virt-controller's service account.
-
-    Args:
-        namespace: the namespace where KubeVirt runs.
-    """
+    """The user name of virt-controller's service account."""
     return account(namespace, names.CONTROLLER_ACCOUNT)
 
 

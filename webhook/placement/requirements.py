@@ -277,7 +277,6 @@ class Elsewhere(Requirement, frozen=True, gc=False):
     """Not where the VM is now.
 
     Attributes:
-        node: the name of the node.
         hostname: its label, by which the scheduler keeps the target away; empty if it is not known.
     """
 

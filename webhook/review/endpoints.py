@@ -82,7 +82,6 @@ class PolicyEndpoint(msgspec.Struct, Generic[V, S], frozen=True):
         group: API group of the resource; the kind of a subresource may have another.
         version: API version that the entry requests; the API server converts others to it.
         resource: plural name of the objects' resource.
-        kind: kind of the objects.
         operations: operations that the entry matches.
         handler: the policy's function for these objects.
         codec: decodes the endpoint's reviews.
@@ -130,7 +129,6 @@ class _Target(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
     Attributes:
         resource: plural name of the objects' resource.
         view: the class into which the objects are decoded.
-        kind: kind of the objects.
         operations: operations that the entry matches.
         group: API group of the resource.
         sub_resource: subresource of the resource; empty: none.

@@ -41,7 +41,6 @@ class Evaluation(msgspec.Struct, frozen=True):
 
     Attributes:
         api_version: ``apiVersion`` of the review, which the answer repeats.
-        request: the request.
         mode: the mode of the policy in the request's namespace.
         decision: what mode ``enforce`` would do; where the mode is ``off`` or on an error, only the reason.
         outcome: the answer to the API server in this mode.

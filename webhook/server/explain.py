@@ -155,11 +155,6 @@ class Explainer(GuardedApplication):
 def authorize_question(user: UserInfo, asked: ExplainRequest, facts: Facts) -> FactPermissions:
     """Check that a user may see what an explanation shows: the VMI and the nodes.
 
-    Args:
-        user: the user of the token.
-        asked: the question.
-        facts: the facts of the request.
-
     Returns:
         How the facts are to be read: with the VM's volumes if the user may get claims and volumes.
 

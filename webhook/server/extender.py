@@ -126,9 +126,6 @@ class Extender(Application):
     def prioritize(self, body: bytes) -> bytes:
         """The scores of nodes for a pod.
 
-        Args:
-            body: ExtenderArgs as JSON.
-
         Returns:
             A HostPriorityList as JSON.
 

@@ -171,12 +171,7 @@ class PullSecrets:
         self.failures = 0
 
     async def keyring(self, namespace: str, names: tuple[str, ...]) -> Keyring:
-        """The credentials in Secrets of a namespace.
-
-        Args:
-            namespace: the pod's namespace.
-            names: the Secrets that the pod names.
-        """
+        """The credentials in Secrets of a namespace."""
         return Keyring([entry for name in names for entry in await self._entries(namespace, name)])
 
     async def _entries(self, namespace: str, name: str) -> Entries:

@@ -81,19 +81,12 @@ class Credentials(Protocol):
     async def renew(self, denied: str) -> bool:
         """Read the credentials again, because the API server answered 401.
 
-        Args:
-            denied: the header's value then.
-
         Returns:
             Whether there are others than those.
         """
 
     async def send(self, request: ApiRequest, headers: CIMultiDict[str]) -> aiohttp.ClientResponse:
         """The head of the answer; the body is read, or the response released, by the caller.
-
-        Args:
-            request: the request.
-            headers: all of its headers.
 
         Raises:
             aiohttp.ClientError: there was no answer.

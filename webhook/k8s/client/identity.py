@@ -23,7 +23,6 @@ class Impersonation(msgspec.Struct, frozen=True):
     Attributes:
         user: the name; empty: requests are not impersonated.
         uid: the UID; empty: none.
-        groups: the groups.
         extra: further attributes of the user, each with its values.
     """
 

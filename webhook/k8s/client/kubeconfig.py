@@ -157,7 +157,6 @@ class _Context(NamedTuple):
     """The current context.
 
     Attributes:
-        name: its name.
         cluster: its cluster, with absolute paths.
         user: its user, with absolute paths; empty for none.
         file: the kubeconfig that the user is in.
@@ -250,10 +249,6 @@ def _with_absolute_paths(part: dict[str, Any], keys: tuple[str, ...], file: str)
 
 def _credential(path: str, file: str) -> bytes:
     """A file with a certificate, a key or a token.
-
-    Args:
-        path: its path.
-        file: the kubeconfig that names it.
 
     Raises:
         InputError: it cannot be read, is not a regular file, or is too large.

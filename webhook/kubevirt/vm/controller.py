@@ -305,9 +305,6 @@ class Round:
     def build(self, *, traced: bool = True) -> Built:
         """The VMI that the controller then creates; after `sync`.
 
-        Args:
-            traced: remember the origin of every field.
-
         Raises:
             Conflicts: the VM and the instancetype set the same fields.
             Rejection: the default network interface is forbidden, or KubeVirt would crash.

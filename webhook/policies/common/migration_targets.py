@@ -95,12 +95,7 @@ def name_problem(name: str) -> str | None:
 
 
 def holding_back(vmi: Vmi, configuration: ClusterConfig) -> tuple[str, ...]:
-    """How long KubeVirt lets migrations of a VM wait that it has created, as clauses; empty: not at all.
-
-    Args:
-        vmi: the VMI that migrates.
-        configuration: the cluster's configuration of KubeVirt.
-    """
+    """How long KubeVirt lets migrations of a VM wait that it has created, as clauses; empty: not at all."""
     if not configuration.release.has(HOLDS_MIGRATIONS_BACK):
         return ()
     volumes = vmi.spec.utility_volumes if vmi.spec else None

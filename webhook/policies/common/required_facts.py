@@ -53,9 +53,6 @@ def read(facts: Facts, key: Key[T], noun: str) -> T | None:
 def read_configuration(facts: Facts) -> ClusterConfig | None:
     """KubeVirt's configuration; None where the cluster has no KubeVirt.
 
-    Args:
-        facts: the review's facts.
-
     Raises:
         Unreadable: the KubeVirt object could not be read, or its configuration is invalid.
         NotRead: it has not been read yet; for the Reviewer.

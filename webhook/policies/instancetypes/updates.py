@@ -73,7 +73,6 @@ class _Versions(msgspec.Struct, frozen=True):
     """A VM before and after an update.
 
     Attributes:
-        vm: the VM as it is to be.
         old: the VM as it is stored.
         manifests: of the stored VM, and of the VM as it is to be.
         namespace: the VM's namespace.
@@ -168,12 +167,6 @@ def _fit(
     update: _Update, outgrown: Mapping[Matcher, str], carried: Sequence[Default], lookups: Lookups
 ) -> tuple[Fit, dict[Matcher, str]]:
     """Which defaults fit the VM as it is to be, and why those that stand in it do not any more.
-
-    Args:
-        update: the VM before and after the update.
-        outgrown: the defaults that leave anyway.
-        carried: the defaults that may be put back.
-        lookups: the look-ups of the review.
 
     Raises:
         Unreadable, InputError: the VM cannot be evaluated.

@@ -13,7 +13,7 @@ import msgspec
 
 from webhook import names
 from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason, skip
-from webhook.admission.difference import changes
+from webhook.admission.patch import changes
 from webhook.admission.reasons import common, instancetypes
 from webhook.admission.wire import Request
 from webhook.errors import InputError

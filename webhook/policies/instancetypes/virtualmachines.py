@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from webhook import names
 from webhook.admission.decision import Decision, Denial, FieldCause, Reason, RepeatedChanges, skip
-from webhook.admission.difference import changes
+from webhook.admission.patch import changes
 from webhook.admission.reasons import common, instancetypes
 from webhook.admission.wire import Request
 from webhook.errors import InputError
@@ -126,11 +126,7 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
 # A namespace's VMs get the same defaults one after the other.
 @lru_cache(maxsize=64)
 def _injections(given: tuple[tuple[Matcher, str], ...]) -> RepeatedChanges:
-    """What writes defaults into a VM that has none of these.
-
-    Args:
-        given: for each matcher the value of its annotation.
-    """
+    """What writes defaults into a VM that has none of these."""
     defaults = [Default.of(matcher, SpecReference(*text.split("/", 1))) for matcher, text in given]
     return RepeatedChanges(
         change for default in defaults for change in default.changes(instancetypes.DEFAULTS_INJECTED)

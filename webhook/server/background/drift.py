@@ -191,13 +191,7 @@ def _is_captured(vm: Unstructured) -> bool:
 
 
 def review(endpoint: Endpoint, stored: Unstructured, user: str) -> bytes:
-    """The AdmissionReview of creating an object again, which fits all endpoints of its resource.
-
-    Args:
-        endpoint: one of them.
-        stored: the object.
-        user: the user that counts as its creator.
-    """
+    """The AdmissionReview of creating an object again, which fits all endpoints of its resource."""
     obj = {**stored.plain(), "apiVersion": _api_version(endpoint), "kind": endpoint.kind, "status": {}}
     if endpoint.kind == "Pod" and stored.spec:
         obj["spec"] = {key: value for key, value in stored.spec.items() if key != "nodeName"}
@@ -262,11 +256,7 @@ class Reports:
         self._trouble = ""
 
     async def write(self, findings: Mapping[str, Sequence[DriftedObject]]) -> None:
-        """Make the cluster's reports say this and nothing else; what goes wrong is a line in the log.
-
-        Args:
-            findings: the findings by namespace.
-        """
+        """Make the cluster's reports say this and nothing else; what goes wrong is a line in the log."""
         try:
             own = await self._own_reports()
             for namespace, drifted in findings.items() if own is not None else ():

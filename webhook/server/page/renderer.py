@@ -67,12 +67,7 @@ class PageRenderer:
             self._environment.get_template(name)
 
     async def render(self, template: str, values: Mapping[str, Any]) -> bytes:
-        """A page.
-
-        Args:
-            template: the name of the template.
-            values: what it shows.
-        """
+        """A page."""
         pieces: list[str] = []
         for piece in self._environment.get_template(template).generate(values):
             pieces.append(piece)

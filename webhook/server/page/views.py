@@ -99,12 +99,7 @@ class PageQuery:
         return int(value)
 
     def link(self, path: str, **changed: str | int) -> str:
-        """The same page with other parameters: those that are empty or 0 are left out.
-
-        Args:
-            path: the path of the page.
-            **changed: parameters that get another value.
-        """
+        """The same page with other parameters: those that are empty or 0 are left out."""
         kept = [(name, value) for name, value in self._pairs if name not in changed]
         pairs = kept + [(name, str(value)) for name, value in changed.items() if value]
         return f"{path}?{urlencode(pairs)}" if pairs else path
@@ -326,8 +321,6 @@ class PageAnswer(msgspec.Struct, frozen=True):
     """What to show.
 
     Attributes:
-        template: the name of the template.
-        values: its values.
         status: the HTTP status.
         refresh_seconds: after how long the browser loads the page again; 0: it does not.
     """

@@ -39,7 +39,6 @@ class LayerScores(msgspec.Struct):
 
     Attributes:
         nodes: gets the nodes from their watch.
-        images: the layers of images.
         secrets: reads pull secrets; None: nothing does.
         extender: answers kube-scheduler, once it listens.
     """
