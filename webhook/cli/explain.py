@@ -50,7 +50,7 @@ from webhook.kubevirt.types.views import KubeVirt
 from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES
 from webhook.placement.nodes import MEMORY, format_request
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS
-from webhook.placement.target_pods import RUNTIME_CLASSES
+from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.explanation import MigrationExplanation, Nodes, ReasonReport, few
 from webhook.policies.migration.explanation import explain as explain_migration
@@ -566,6 +566,7 @@ _LISTS: Final = (
     _ListToRead("claims", CLAIMS, "which nodes reach the VMs' volumes is not known"),
     _ListToRead("volumes", VOLUMES, "which nodes reach the VMs' volumes is not known"),
     _ListToRead("runtime_classes", RUNTIME_CLASSES, "what RuntimeClasses require is not known"),
+    _ListToRead("device_classes", DEVICE_CLASSES, "which extended resources DeviceClasses provide is not known"),
     _ListToRead("quotas", QUOTAS, "ResourceQuotas are not known"),
     _ListToRead("limit_ranges", LIMIT_RANGES, "what LimitRanges add to target pods is not known"),
     _ListToRead("policies", _POLICIES, "whether MigrationPolicies change the limits is not known"),

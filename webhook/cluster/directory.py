@@ -55,6 +55,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kind("policy", "PodDisruptionBudget", "v1"),
         Kind("", "ResourceQuota", "v1"),
         Kind("", "LimitRange", "v1"),
+        Kind("resource.k8s.io", "DeviceClass", "v1", False),
         Kind("node.k8s.io", "RuntimeClass", "v1", False),
         Kind("coordination.k8s.io", "Lease", "v1", view=Lease),
         Kind(DEFINITIONS.group, DEFINITIONS.kind, DEFINITIONS.version, False, Definition),

@@ -25,7 +25,7 @@ from webhook.placement.machines import (
 )
 from webhook.placement.nodes import Node
 from webhook.placement.quota import LIMIT_RANGES, LimitRange, ResourceQuota
-from webhook.placement.target_pods import RUNTIME_CLASSES, RuntimeClass
+from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES, DeviceClass, RuntimeClass
 
 # Where KubeVirt runs makes no difference to a drain.
 _ANYWHERE: Final[frozenset[str]] = frozenset()
@@ -82,6 +82,7 @@ class ClusterObjects(msgspec.Struct, frozen=True):
     claims: tuple[Claim, ...] = ()
     volumes: tuple[PersistentVolume, ...] = ()
     runtime_classes: tuple[RuntimeClass, ...] = ()
+    device_classes: tuple[DeviceClass, ...] = ()
     quotas: tuple[ResourceQuota, ...] = ()
     limit_ranges: tuple[LimitRange, ...] = ()
     kubevirt: ClusterConfig = DEFAULTS
@@ -141,6 +142,8 @@ class ClusterSnapshot:
                     found = (pod for pods in self.launchers.values() for pod in pods if pod.meta.label(name) == uid)
                     return tuple(pod for pod in found if pod.meta.namespace == key.namespace)
                 return tuple(pod for pod in self.launchers.get(uid, ()) if pod.meta.namespace == key.namespace)
+            case ListKey() if key.resource is DEVICE_CLASSES:
+                return self.objects.device_classes
             case ListKey() if key.resource is LIMIT_RANGES:
                 return tuple(self.limit_ranges.get(key.namespace, ()))
             case ObjectKey() if key.resource is MIGRATIONS:

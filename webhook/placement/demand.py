@@ -95,9 +95,9 @@ def _add(whole: Nanos, more: Mapping[str, int]) -> None:
 
 
 _COMPUTE: Final = "compute"
-_KUBEVIRT_DEVICES: Final = "devices.kubevirt.io/"
-_TDX: Final = f"{_KUBEVIRT_DEVICES}tdx"
-_IOMMUFD: Final = f"{_KUBEVIRT_DEVICES}iommufd"
+KUBEVIRT_DEVICES: Final = "devices.kubevirt.io/"
+_TDX: Final = f"{KUBEVIRT_DEVICES}tdx"
+_IOMMUFD: Final = f"{KUBEVIRT_DEVICES}iommufd"
 # What KubeVirt's release and gates of now decide: the present pod may have been made by others.
 _BY_SETTINGS: Final = frozenset({_TDX, _IOMMUFD})
 # On pods of KubeVirt 1.9, and before where the feature gate VmiMemoryOverheadReport is open.
@@ -293,7 +293,7 @@ class _Again:
 
     def of(self, resource: str, shown: int) -> int:
         """So much of a resource of which the present pod requests ``shown``, in kube-scheduler's unit."""
-        if resource.startswith((_KUBEVIRT_DEVICES, HUGEPAGES)):
+        if resource.startswith((KUBEVIRT_DEVICES, HUGEPAGES)):
             return shown
         explicit = self._explicit.get(resource)
         certain = self._devices[resource] if explicit is None else to_scheduler_units(resource, explicit)

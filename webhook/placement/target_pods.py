@@ -224,6 +224,25 @@ class RuntimeClass(Object, frozen=True):
         return tuple(toleration or Toleration() for toleration in listed)
 
 
+class DeviceClassSpec(View, frozen=True):
+    """``spec`` of a DeviceClass."""
+
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(Object, frozen=True):
+    """A DeviceClass (resource.k8s.io): a node may serve its extended resource that has none of it allocatable."""
+
+    spec: DeviceClassSpec | None = None
+
+    @property
+    def provides(self) -> frozenset[str]:
+        """The extended resources that its devices are requested by: its own one, and the one of every class."""
+        named = (self.spec.extended_resource_name if self.spec else None) or ""
+        return frozenset({named, f"deviceclass.resource.kubernetes.io/{self.meta.name}"} - {""})
+
+
+DEVICE_CLASSES: Final = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False, DeviceClass)
 RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False, RuntimeClass)
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.builders import Json, installed
-from tests.policies.migration.world import OWNED, OWNER, POLICY, UID, facts, migration, vmi
+from tests.policies.migration.world import FOO, ONE_DEVICE, OWNED, OWNER, POLICY, UID, facts, migration, requesting, vmi
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.k8s.types.meta import Namespace
@@ -23,8 +23,10 @@ from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, NO_MIGRATION, VMIS, LauncherPod, Migration, Vmi
 from webhook.placement.requirements import Allocatable, Kvm, Label, Origin, Requirement, Untainted
 from webhook.placement.target_pods import (
+    DEVICE_CLASSES,
     NODE_SELECTOR_ANNOTATION,
     RUNTIME_CLASSES,
+    DeviceClass,
     RuntimeClass,
     requirement_gaps,
     unexplained_labels_gap,
@@ -142,7 +144,7 @@ def test_what_can_not_be_read_is_said(key: Key[Any]) -> None:
         migration_targets.find("demo", "web01", Facts.of(known))
 
 
-FOO, KVM = "example.com/foo", "devices.kubevirt.io/kvm"
+KVM = "devices.kubevirt.io/kvm"
 
 
 def resourceful(compute: Json, **spec: Any) -> Json:
@@ -185,6 +187,38 @@ class TestTargetResources:
         assert "kvm" not in {each.origin for each in asked(world(resourceful({KVM: "1"})) | emulating, Allocatable)}
         assert KVM not in {each.resource for each in asked(world(resourceful({KVM: "1"})) | emulating, Allocatable)}
         assert len(asked(unsaid, Kvm)) == 1
+
+
+def dra(*classes: Json | None) -> tuple[DeviceClass, ...]:
+    return tuple(msgspec.convert({"metadata": {"name": "fast"}, "spec": spec}, DeviceClass) for spec in classes)
+
+
+@pytest.mark.parametrize(
+    ("classes", "is_required"),
+    [
+        ((), True),
+        (dra(None, {"extendedResourceName": "example.com/other"}), True),
+        (dra({"extendedResourceName": FOO}), False),
+        (Unavailable("may not list deviceclasses"), False),
+    ],
+)
+def test_an_extended_resource_that_a_driver_may_provide_rules_no_node_out(classes: Any, is_required: bool) -> None:
+    """From Kubernetes 1.37 on a node may serve one that is not in its allocatable."""
+    known = facts(nodes=ONE_DEVICE) | requesting() | {ListKey(DEVICE_CLASSES, ""): classes}
+    target = migration_targets.find("demo", "web01", Facts.of(known))
+
+    assert target
+    required = {each.resource for each in target.requirements if isinstance(each, Allocatable)}
+    assert (FOO in required) is is_required
+    assert (FOO in str(target.gaps)) is not is_required
+    assert target.requests[FOO] == 1, "a quota counts it"
+    assert bool(target.review(Facts.of(known)).count) is not is_required
+
+
+def test_each_device_class_provides_a_resource_of_its_own_name() -> None:
+    (made,) = dra(None)
+
+    assert made.provides == {"deviceclass.resource.kubernetes.io/fast"}
 
 
 class TestPlugins:

@@ -15,6 +15,7 @@ from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS, LauncherPod, Migration, Vmi
 from webhook.placement.nodes import Node
 from webhook.placement.quota import QUOTAS
+from webhook.placement.target_pods import DEVICE_CLASSES
 from webhook.review.endpoints import BY_PATH
 from webhook.settings.model import MigrationSettings
 
@@ -114,6 +115,7 @@ def facts(
         ObjectKey(VMIS, "demo", "web01"): msgspec.convert(there, Vmi),
         ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}"): (msgspec.convert(pod, LauncherPod),),
         ListKey(QUOTAS, "demo"): (),
+        ListKey(DEVICE_CLASSES, ""): (),
         ListKey(MIGRATIONS, "demo", "kubevirt.io/vmi-name=web01"): (),
         ListKey(UNFINISHED, "demo"): tuple(msgspec.convert(one, Migration) for one in migrations),
         NodesKey(): NodeIndex(Node.read(one) for one in nodes),

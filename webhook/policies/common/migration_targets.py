@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +17,7 @@ from webhook.k8s.types.selectors import NOT_IN, Expression, value_problem
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.releases.capabilities import HOLDS_MIGRATIONS_BACK, SEPARATES_PERSISTENT_RESERVATIONS
 from webhook.placement import machines
-from webhook.placement.demand import target_pod_demand
+from webhook.placement.demand import KUBEVIRT_DEVICES, target_pod_demand
 from webhook.placement.eligibility import Eligibility, Failure
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import (
@@ -30,10 +30,11 @@ from webhook.placement.machines import (
     Migration,
     Vmi,
 )
-from webhook.placement.nodes import HOSTNAME
+from webhook.placement.nodes import HOSTNAME, is_extended_resource
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS, PodUsage, QuotaReview, review_quotas, usage_of
 from webhook.placement.requirements import Label, Origin, Requirements
 from webhook.placement.target_pods import (
+    DEVICE_CLASSES,
     NODE_SELECTOR_ANNOTATION,
     RUNTIME_CLASSES,
     RuntimeClass,
@@ -136,6 +137,7 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
     plugins = _plugins(vmi, pod, added_before, namespace, configuration, facts)
     apart = keep_apart(vmi, pod, namespace, nodes, configuration, facts)
     requested = target_pod_demand(vmi, pod, node, configuration)
+    by_drivers = _provided_by_drivers(requested.requests, facts)
     return Target(
         vmi,
         target_pod_requirements(
@@ -145,7 +147,7 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
             source_pod_added=added_before,
             source_node=node,
             configuration=configuration,
-            requests=requested.requests,
+            requests={name: amount for name, amount in requested.requests.items() if name not in by_drivers},
             admitted=(*plugins.labels, *apart.labels),
             tolerations=plugins.tolerations,
         ),
@@ -153,12 +155,34 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
             *requirement_gaps(vmi, migration, pod, node),
             *_of_release(vmi, configuration),
             *requested.gaps,
+            *by_drivers.values(),
             *plugins.gaps,
             *apart.gaps,
         ),
         pod,
         requested.requests,
     )
+
+
+def _provided_by_drivers(requests: Iterable[str], facts: Facts) -> dict[str, str]:
+    """The extended resources of which a node may have more than is allocatable, from DRA, each with why, a clause.
+
+    DeviceClasses choose devices by CEL expressions, which are not evaluated here. KubeVirt's own devices are its device
+    plugin's, so that most VMs cost no request.
+    """
+    extended = [name for name in requests if is_extended_resource(name) and not name.startswith(KUBEVIRT_DEVICES)]
+    if not extended:
+        return {}
+    classes = facts.get(ListKey(DEVICE_CLASSES, ""))
+    if isinstance(classes, Unavailable):
+        why = f"which nodes offer {{}} is not known, because DeviceClasses may provide it: {classes.why}"
+        return {name: why.format(name) for name in extended}
+    return {
+        name: f"DeviceClass {quote(each.meta.name or '')} may provide {name} on any node, which is not evaluated here"
+        for each in classes or ()
+        for name in extended
+        if name in each.provides
+    }
 
 
 def usage(target: Target, namespace: str, facts: Facts) -> PodUsage:
