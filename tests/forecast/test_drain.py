@@ -289,6 +289,44 @@ class TestRolling:
         assert [each.to for step in found.steps for each in step.vms] == ["b", "a"]
 
 
+class TestCancellation:
+    @pytest.mark.parametrize(
+        ("spec", "can"),
+        [({"nodeSelector": {"zone": "x"}}, True), ({"evictionStrategy": "External"}, True), ({}, False)],
+    )
+    def test_is_named_where_a_vm_stays(self, spec: dict[str, Any], can: bool, golden: Callable[[str], None]) -> None:
+        found = plan(snapshot(NODES, [vm("web", "a", **spec)]), ["a"])
+
+        assert bool(found.notes) == can
+        if can:
+            golden(*found.notes)
+
+    def test_kubevirt_1_6_has_none(self) -> None:
+        version = parse_version("1.6")
+        assert version
+        configuration = ClusterConfig(eviction_strategy="LiveMigrate", rules=rules_of(release_of(version)))
+        world = msgspec.structs.replace(snapshot(NODES, [vm("web", "a", "99Gi")]), kubevirt=configuration)
+
+        assert plan(world, ["a"]).notes == ()
+
+
+class TestKubelets:
+    @pytest.mark.parametrize(
+        "cpu",
+        [{"dedicatedCpuPlacement": True}, {"numa": {"guestMappingPassthrough": {}}}, {"realtime": {}}],
+        ids=lambda cpu: next(iter(cpu)),
+    )
+    def test_decide_by_numa_node(self, cpu: dict[str, Any]) -> None:
+        vmi, pod = vm("web", "a", evictionStrategy="LiveMigrate")
+        vmi["spec"]["domain"]["cpu"] |= cpu
+        ready = [node(name) for name in "abc"]
+        for each in ready:
+            each["metadata"]["labels"] |= {"kubevirt.io/cpumanager": "true", "kubevirt.io/realtime": "true"}
+        found = of(plan(snapshot(ready, [(vmi, pod)]), ["a"]), "web")
+
+        assert (found.outcome, found.code) == ("moves", "may-not-fit")
+
+
 class TestQuotas:
     def test_a_target_pod_that_is_denied(self, golden: Callable[[str], None]) -> None:
         vms = [vm("small", "a", "1Gi"), vm("large", "a", "3Gi"), vm("none", "a", "3Gi", evictionStrategy="None")]

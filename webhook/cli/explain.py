@@ -429,7 +429,9 @@ def _headline(plan: DrainPlan) -> str:
     what = (
         f"a drain of {_few_names(nodes)}" if not plan.rolling else f"drains of {pluralize(len(nodes), 'node')} in turn"
     )
-    verdict = "cannot end" if plan.blocks else "ends when others act" if plan.handed_over else "can end"
+    uncertain = any(vm.code == report.MAY_NOT_FIT for step in plan.steps for vm in step.vms)
+    ends = "may end" if uncertain else "can end"
+    verdict = "cannot end" if plan.blocks else "ends when others act" if plan.handed_over else ends
     counts = [
         pluralize(plan.moves, "migration"),
         f"{plan.shuts_down} shut down",
@@ -475,7 +477,8 @@ def _where_to(vm: VmPlan) -> str:
     if vm.outcome != report.MOVES:
         return f"{vm.node}: {vm.reason}{reason}"
     memory = format_request(MEMORY, vm.memory)
-    room = f"{vm.with_room} of {pluralize(vm.eligible, 'eligible node')} with room"
+    enough = "with enough in sum" if vm.code == report.MAY_NOT_FIT else "with room"
+    room = f"{vm.with_room} of {pluralize(vm.eligible, 'eligible node')} {enough}"
     packed = f"; {vm.reason}{reason}" if vm.reason else ""
     return f"{vm.node} -> {vm.to}  {memory}, {room}{packed}"
 

@@ -39,6 +39,7 @@ from webhook.forecast.snapshot import (
     place_of,
 )
 from webhook.k8s.types.selectors import key_problem, value_problem
+from webhook.kubevirt.releases.capabilities import CANCELS_EVACUATIONS
 from webhook.placement.eligibility import Eligibility, Group
 from webhook.placement.machines import LauncherPod, Migration, Vmi
 from webhook.placement.nodes import Departure, bitset_positions, format_request
@@ -64,6 +65,14 @@ _ASSUMPTIONS: Final = (
     "Pods without a VM that are evicted need room elsewhere, too, which is not set aside for them.",
     "VMs that shut down are not placed again: whatever starts them needs room for them.",
     "Each migration copies the VM's memory once; a guest that writes faster than that takes longer.",
+)
+_KUBELET: Final = "the kubelet of the node decides by NUMA node whether there is room"
+# The VMs that KubeVirt is to evacuate, and that stay where they are.
+_MARKED: Final = (*report.PENDING, report.QUOTA, report.MIGRATION_STUCK, report.NAME_TOO_LONG, report.NO_MIGRATIONS)
+_CANCEL: Final = (
+    "VMs that do not move keep status.evacuationNodeName after the drain, and KubeVirt tries to migrate them, until"
+    " `virtctl evacuate-cancel vm NAME -n NAMESPACE` removes it. That takes update on virtualmachines/evacuate/cancel,"
+    " which the roles admin and edit have."
 )
 _ELSEWHERE: Final = "Where other controllers start the VMs that they take over is not known; they need room there."
 _MOST_CHANGES: Final = 10
@@ -139,10 +148,17 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], rolling: bool, bandwidt
         limits=limits,
         steps=steps,
         changes=rank(planner.blocked, frozenset(named) if not rolling else frozenset()),
-        notes=tuple(planner.notes()),
+        notes=(*planner.notes(), *_cancellation(vms, snapshot)),
         assumptions=(*_ASSUMPTIONS, *([_ELSEWHERE] if handed_over else [])),
         gaps=(*objects.gaps, *planner.gaps()),
     )
+
+
+def _cancellation(vms: Sequence[VmPlan], snapshot: ClusterSnapshot) -> Iterator[str]:
+    """How to take an evacuation back, where a VM would need it and the release of KubeVirt can."""
+    stays = any(vm.code in (*_MARKED, report.EXTERNAL_STRATEGY) for vm in vms)
+    if stays and snapshot.objects.kubevirt.release.has(CANCELS_EVACUATIONS):
+        yield _CANCEL
 
 
 def _total(seconds: Iterable[int | None]) -> int | None:
@@ -313,7 +329,10 @@ class _Planner:
             if departure := Departure.of(self._snapshot.views[node]):
                 notes = (*notes, f"{node} {departure.clause(self._snapshot.objects.now)}")
             found[place] = msgspec.structs.replace(plan, to=node, turn=turns[place], notes=notes)
-            if place in packed:
+            if by_kubelet := mover.vmi.cpu.decided_by_kubelet:
+                reason = f"it may not fit, because it has {' and '.join(by_kubelet)}, for which {_KUBELET}"
+                found[place] = msgspec.structs.replace(found[place], code=report.MAY_NOT_FIT, reason=reason)
+            elif place in packed:
                 found[place] = msgspec.structs.replace(found[place], code=report.MIGRATES_IF_PACKED, reason=_PACKED)
         for mover in movers:
             if mover.place in placed:

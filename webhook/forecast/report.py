@@ -27,6 +27,7 @@ HANDED_OVER: Final = "handed-over"
 # Why, for programs: the codes of each outcome.
 MIGRATES: Final = "migrates"
 MIGRATES_IF_PACKED: Final = "migrates-if-packed"
+MAY_NOT_FIT: Final = "may-not-fit"
 STRATEGY_NONE: Final = "strategy-none"
 NOT_MIGRATABLE_IF_POSSIBLE: Final = "not-migratable-if-possible"
 NOT_MIGRATABLE: Final = "not-migratable"
@@ -41,7 +42,7 @@ NO_ROOM: Final = "no-room"
 PODS_APART: Final = "pods-apart"
 QUOTA: Final = "quota"
 CODES: Final = {
-    MOVES: (MIGRATES, MIGRATES_IF_PACKED),
+    MOVES: (MIGRATES, MIGRATES_IF_PACKED, MAY_NOT_FIT),
     SHUTS_DOWN: (STRATEGY_NONE, NOT_MIGRATABLE_IF_POSSIBLE),
     BLOCKS: (
         NOT_MIGRATABLE,

@@ -386,6 +386,21 @@ class Cpu(View, frozen=True):
     dedicated_cpu_placement: bool | None = None
     features: list[CpuFeature] | None = None
     realtime: dict[str, Any] | None = None
+    numa: dict[str, Any] | None = None
+
+    @property
+    def decided_by_kubelet(self) -> tuple[str, ...]:
+        """What the guest has of which the kubelet decides by NUMA node or by core, and kube-scheduler knows the sum.
+
+        Its CPU and topology managers may reject a pod that was bound (``TopologyAffinityError``,
+        ``SMTAlignmentError``, ``UnexpectedAdmissionError``).
+        """
+        has = (
+            ("dedicated CPUs", self.dedicated_cpu_placement),
+            ("NUMA pass-through", self.numa is not None and "guestMappingPassthrough" in self.numa),
+            ("realtime CPUs", self.realtime is not None),
+        )
+        return tuple(name for name, counts in has if counts)
 
     @property
     def vcpus(self) -> int:

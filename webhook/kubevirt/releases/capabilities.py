@@ -260,6 +260,12 @@ HOLDS_MIGRATIONS_BACK: Final = capability(
     since="1.8.0",
 )
 
+CANCELS_EVACUATIONS: Final = capability(
+    "takes the request to evacuate a VM back (evacuate/cancel)",
+    "#15957",
+    since="1.7.0",
+)
+
 CAPABILITIES: Final[dict[str, Capability]] = {
     name: value for name, value in dict(globals()).items() if isinstance(value, Capability)
 }

@@ -272,6 +272,10 @@ def explain(
         gaps=(*target.gaps, *quota.gaps),
         notes=(
             *_reserved_keys(added),
+            *(
+                f"the VM has {each}, so the kubelet decides by NUMA node whether it fits"
+                for each in vmi.cpu.decided_by_kubelet
+            ),
             *(eligibility_notes(vmi, eligible, volumes=asked.hotplugged, now=facts.now) if eligible else ()),
         ),
         node=_explain_node(node, target, nodes) if node else None,
