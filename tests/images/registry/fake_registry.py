@@ -60,23 +60,11 @@ class FakeRegistry:
 
 
 @asynccontextmanager
-async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[FakeRegistry]:
-    registry = FakeRegistry()
-    runner = web.ServerRunner(web.Server(registry.answer), shutdown_timeout=0)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
-    await site.start()
-    registry.address = f"127.0.0.1:{runner.addresses[0][1]}"
-    try:
-        yield registry
-    finally:
-        await runner.cleanup()
-
-
-@asynccontextmanager
-async def client_of(registry: FakeRegistry, *, seconds: float = 5.0, **settings: Any) -> AsyncIterator[RegistryClient]:
+async def client_of(
+    registry: FakeRegistry, *, seconds: float = 5.0, tls: ssl.SSLContext | None = None, **settings: Any
+) -> AsyncIterator[RegistryClient]:
     options = {"plain_http": True, "addresses": (LOOPBACK,), **settings}
-    client = RegistryClient(registry.address, RegistrySettings(**options), seconds=seconds)
+    client = RegistryClient(registry.address, RegistrySettings(**options), seconds=seconds, tls=tls)
     try:
         yield client
     finally:

@@ -10,7 +10,7 @@ import asyncio
 import gzip
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.images.registry.asking import ANN, BASIC, cause_of
-from tests.images.registry.fake_registry import LOOPBACK, FakeRegistry, client_of, manifest, serving
+from tests.images.registry.fake_registry import FakeRegistry, client_of, manifest
 from webhook.images.manifests import MAX_BYTES, ImageReference, digest_of
 from webhook.images.registry.client import MAX_REDIRECTS, Challenge, RegistryClient, parse_challenges
 from webhook.images.registry.credentials import RegistryCredentials
@@ -254,41 +254,39 @@ class TestAddresses:
 
 
 class TestTls:
-    async def test_a_private_ca_is_trusted_for_its_registry_alone(self) -> None:
-        authority = trustme.CA()
-        serving_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("127.0.0.1").configure_cert(serving_tls)
-        trusted = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
-        settings = RegistrySettings(addresses=(LOOPBACK,))
-        async with serving(serving_tls) as registry:
-            registry.add(manifest(), "40")
-            for tls in (trusted, None):
-                client = RegistryClient(registry.address, settings, tls=tls)
-                try:
-                    if tls:
-                        assert await client.manifest(registry.reference("40")) == manifest()
-                    else:
-                        assert await cause_of(client, registry.reference("40"), ANN) == "unavailable"
-                finally:
-                    await client.close()
-            assert len(registry.requests) == 1
+    @pytest.fixture
+    def authority(self) -> trustme.CA:
+        return trustme.CA()
 
-    async def test_a_redirect_to_plain_http_is_not_followed(self) -> None:
-        authority = trustme.CA()
-        serving_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("127.0.0.1").configure_cert(serving_tls)
-        trusted = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
-        async with serving(serving_tls) as registry:
+    @pytest.fixture
+    def trusted(self, authority: trustme.CA) -> ssl.SSLContext:
+        return ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
 
-            async def away(_: web.BaseRequest) -> web.Response:
-                return web.Response(status=307, headers={"Location": f"http://{registry.address}/v2/x/manifests/40"})
+    @pytest.fixture
+    async def registry(self, serve: Callable[..., Awaitable[FakeRegistry]], authority: trustme.CA) -> FakeRegistry:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(tls)
+        return await serve(tls)
 
-            registry.handler = away
-            client = RegistryClient(registry.address, RegistrySettings(addresses=(LOOPBACK,)), tls=trusted)
-            try:
-                assert await cause_of(client, registry.reference("40"), ANN) == "denied"
-            finally:
-                await client.close()
+    async def test_a_private_ca_is_trusted_for_its_registry_alone(
+        self, registry: FakeRegistry, trusted: ssl.SSLContext
+    ) -> None:
+        registry.add(manifest(), "40")
+        async with client_of(registry, plain_http=False, tls=trusted) as client:
+            assert await client.manifest(registry.reference("40")) == manifest()
+        async with client_of(registry, plain_http=False) as client:
+            assert await cause_of(client, registry.reference("40"), ANN) == "unavailable"
+        assert len(registry.requests) == 1
+
+    async def test_a_redirect_to_plain_http_is_not_followed(
+        self, registry: FakeRegistry, trusted: ssl.SSLContext
+    ) -> None:
+        async def away(_: web.BaseRequest) -> web.Response:
+            return web.Response(status=307, headers={"Location": f"http://{registry.address}/v2/x/manifests/40"})
+
+        registry.handler = away
+        async with client_of(registry, plain_http=False, tls=trusted) as client:
+            assert await cause_of(client, registry.reference("40"), ANN) == "denied"
 
 
 class TestRedirects:
