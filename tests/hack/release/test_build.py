@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
+import re
 import shutil
 import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -214,3 +217,52 @@ def test_another_image_than_the_archive_is_refused(archive: tuple[Path, ReleaseI
 
     with pytest.raises(ReleaseError, match="not sha256:000"):
         build(tree(tmp_path), ReleaseBuild(VERSION, EPOCH, ("git", "c"), other, file))
+
+
+@pytest.fixture(scope="module")
+def unpacked(files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel as pip installs it, and beside it nothing of the repository."""
+    directory = tmp_path_factory.mktemp("wheel")
+    with zipfile.ZipFile(io.BytesIO(files[f"kubevirt_webhook-{VERSION}-py3-none-any.whl"])) as wheel:
+        wheel.extractall(directory)
+    return directory
+
+
+def command(unpacked: Path, *arguments: str | Path) -> str:
+    """What a command prints in a directory without anything, whatever its exit status."""
+    (empty := unpacked / "elsewhere").mkdir(exist_ok=True)
+    environ = {"PATH": os.environ["PATH"], "HOME": str(empty), "PYTHONPATH": str(unpacked), "COLUMNS": "200"}
+    program = [sys.executable, "-c", "from webhook.cli.main import main; main()"]
+    done = subprocess.run(
+        [*program, *map(str, arguments)], cwd=empty, env=environ, capture_output=True, text=True, timeout=120
+    )
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_demo_of_a_wheel_advises_what_can_be_run_there(unpacked: Path) -> None:
+    said = command(unpacked, "demo")
+
+    assert "23 as expected, 0 different" in said
+    advised = {Path(path) for path in re.findall(rf"{unpacked}\S+", said)}
+    examples = unpacked / "webhook" / "_data" / "examples"
+    assert {examples, examples / "cluster", examples / "settings.yaml"} == advised
+    assert all(path.exists() for path in advised)
+    assert "make " not in said
+    assert ", 0 failed" in command(unpacked, "test", examples)
+
+
+@pytest.mark.parametrize(("arguments", "part"), [
+    (["serve"], "use --kubeconfig FILE or --cluster-from DIR"),
+    (["doctor"], "name another with --kubeconfig"),
+    (["install", "--image", "x"], "name another with --kubeconfig"),
+    (["test", "../webhook/_data/examples/vms"], "kubevirt-webhook test --record"),
+    (["manifests", "webhooks"], "kind: MutatingWebhookConfiguration"),
+    (["manifests", "policies"], "kind: ValidatingAdmissionPolicy"),
+    (["scheduler", "render", "pack"], "kind: KubeSchedulerConfiguration"),
+    (["config", "schema"], '"$defs"'),
+    (["audit", "schema"], '"properties"'),
+    (["explain", "reason", "instancetype-denied"], "What to do"),
+])  # fmt: skip
+def test_every_command_of_a_wheel_works_or_names_what_it_needs(unpacked: Path, arguments: list[str], part: str) -> None:
+    assert part in command(unpacked, *arguments)

@@ -106,7 +106,7 @@ def _run_command(options: _TestOptions) -> None:
         except InputError as error:
             mistakes += [InputError(each.what, each.where or file.where(), each.fix) for each in mistakes_of(error)]
     if not outcomes and not mistakes:
-        fix = "write a test; docs/testing.md shows one"
+        fix = "write one by kubevirt-webhook test --record FILE OBJECTS"
         raise InputError("no test was found", ", ".join(options.paths), fix)
     _print(outcomes, options)
     for mistake in mistakes:

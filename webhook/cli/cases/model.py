@@ -22,6 +22,7 @@ API_VERSION: Final = f"{DOMAIN}/v1"
 KIND: Final = "ReviewTest"
 # Of a path, as msgspec writes it.
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
+_FIX: Final = "kubevirt-webhook test --record FILE OBJECTS writes a valid test"
 _SEGMENT: Final = re.compile(r'\.?([^.\[\]]+)|\[(?:"([^"]*)"|([^\]]*))\]')
 _NOTHING: Final = object()
 
@@ -140,7 +141,7 @@ def read(document: Document) -> TestFile:
     except msgspec.ValidationError as error:
         raise _mistake(document, str(error)) from None
     for at, mistake in _mistakes(test):
-        raise InputError(mistake, f"{document.where(at)}: {format_path(at)}", "see docs/testing.md")
+        raise InputError(mistake, f"{document.where(at)}: {format_path(at)}", _FIX)
     return TestFile(test, document)
 
 
@@ -149,7 +150,7 @@ def _mistake(document: Document, error: str) -> InputError:
     what, _, place = error.removesuffix("`").partition(" - at `$")
     path = [name or int(index) for name, index in _STEP.findall(place)]
     where = f"{document.where(path)}: {format_path(path)}" if path else document.where()
-    return InputError(what[0].lower() + what[1:].replace("`", '"'), where, "see docs/testing.md")
+    return InputError(what[0].lower() + what[1:].replace("`", '"'), where, _FIX)
 
 
 def _mistakes(test: ReviewTest) -> Iterator[tuple[tuple[str | int, ...], str]]:
