@@ -11,7 +11,7 @@ RUNS := $(VENV)/.runs
 # Wheels come from wherever pip is configured to look; every file is checked against the lock's hashes.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-# The tests start two hundred programs, which should not all compile this project anew.
+# The tests start two hundred programs, which should not all compile this project again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
@@ -100,7 +100,7 @@ e2e-page: $(READY) ## Run the tests of the page in a real browser
 
 # Look at them before you commit them.
 .PHONY: page-pictures
-page-pictures: $(READY) ## Take the pictures of the page in docs/images anew
+page-pictures: $(READY) ## Take the pictures of the page in docs/images again
 	@PAGE_REQUIRED=1 REWRITE_PICTURES=1 $(BIN)/python -m pytest -q tests/page/test_pictures.py
 
 # The texts that users read. Read the diff that this makes: it is all that changed of them.
@@ -229,7 +229,7 @@ base-image: $(READY) ## Pin the image's base by the digest that its tag has now
 	@$(BIN)/python -m hack.image.base
 
 .PHONY: manifests
-manifests: binaries ## Print the webhook configurations anew, render the overlays, and write the chart
+manifests: binaries ## Print the webhook configurations again, render the overlays, and write the chart
 	@$(BIN)/python hack/manifests.py
 
 .PHONY: docs

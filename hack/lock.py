@@ -1,4 +1,4 @@
-"""Resolves the dependencies anew into the lock files, with hashes and without any index's address.
+"""Resolves the dependencies again into the lock files, with hashes and without any index's address.
 
 `requirements.lock` is what runs, `requirements-dev.lock` adds what tests, checks and builds. Needs `uv`. Three more are
 parts of these, for the image: `requirements-image.lock` is what a server in a pod needs, without what only reads a

@@ -68,7 +68,7 @@ def _output(*command: str | Path) -> str:
 
 
 def digest(text: str) -> str:
-    """What changes with a configuration, so that its scheduler is started anew."""
+    """What changes with a configuration, so that its scheduler is started again."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -71,7 +71,7 @@ class LineWriter:
     """Writes records as JSON lines, from a thread of its own.
 
     The queue is bounded. A reader that does not keep up, or a full disk, costs records, which `dropped_count` counts,
-    never requests. Both may pass: the next lines are tried anew.
+    never requests. Both may pass: the next lines are tried again.
 
     Args:
         output: where lines go; stays open.

@@ -77,7 +77,7 @@ class Descriptor(Output):
 class RotatedFile(Output):
     """A file that makes room for a new one when it is full: ``FILE``, then ``FILE.1`` to ``FILE.keep``.
 
-    A file that logrotate or another program renames, removes or truncates is opened anew for the next lines; no signal
+    A file that logrotate or another program renames, removes or truncates is opened again for the next lines; no signal
     is needed. Only one process may write to it.
 
     Args:

@@ -48,7 +48,7 @@ class Quantity:
     Args:
         nanos: the value in billionths.
         format_: the notation of the value: decimal suffixes, binary suffixes or an exponent.
-        text: the text as written, where Kubernetes would write the value so again; empty: it is formatted anew.
+        text: the text as written, where Kubernetes would write the value so; empty: it is formatted again.
         scale: Kubernetes holds an int64 of this power of ten; None: a decimal of any size.
     """
 

@@ -306,7 +306,7 @@ _NO_SPEC = PlacedVmiSpec()
 # What each takes on the way from an object to the answer, beside its evaluation.
 _LABEL_STEPS = 3
 _EXPRESSION_STEPS = 2
-# What KubeVirt computes anew for every pod, so that the present pod's say nothing: a feature gate may have been closed.
+# What KubeVirt computes again for every pod, so the present pod's say nothing: a feature gate may have been closed.
 _RECOMPUTED = (
     *(CPU_FEATURE, CPU_MODEL, CPU_MODEL_MIGRATION, CPU_VENDOR),
     *(HYPERV, MACHINE_TYPE, TSC_FREQUENCY, VM_ARCHITECTURE, SCHEDULABLE),

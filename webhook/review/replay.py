@@ -104,9 +104,9 @@ def with_confirmation(handler: Handler[V, S]) -> Handler[V, S]:
         copied: list[Key[Any]] = [*facts.copied_keys()]
         if not copied:
             return decision
-        anew = [uncached_key(key) for key in copied]
-        facts.need(*anew)
-        pairs = zip(copied, anew, strict=True)
+        uncached = [uncached_key(key) for key in copied]
+        facts.need(*uncached)
+        pairs = zip(copied, uncached, strict=True)
         if all(_content(facts.get(old)) == _content(facts.get(new)) for old, new in pairs):
             return decision
         return handler(view, request, facts.fresh(), settings)

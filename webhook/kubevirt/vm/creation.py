@@ -206,7 +206,7 @@ def _store(
         webhooks.mutate_vmi(vmi, configuration, new_uuid, origins.note)
     except Rejection as rejection:
         raise _deny(Stage.VMI_WEBHOOK, rejection) from None
-    # The VMI that virt-controller sends is read anew by the webhook: what was computed loses its format there.
+    # The VMI that virt-controller sends is read again by the webhook: what was computed loses its format there.
     shape = configuration.rules.types.vmi
     stored = encode(shape, encode(shape, vmi))
     return stored, origins.by_path(stored)

@@ -4,7 +4,7 @@ Nothing new is ever added. An injected default is kept as long as the VM works w
 request that makes it wrong: where the owner names another one, sets a size, or writes what KubeVirt denies beside it.
 So the VM becomes what a new VM of that manifest would be, and no manifest has to mention what this server once wrote.
 
-But a pool and `kubectl replace` write the whole spec anew, without the injected defaults: then both are put back, for
+But a pool and `kubectl replace` write the whole spec again, without the injected defaults: then both are put back, for
 any sender, unless the owner's new spec makes them wrong.
 """
 
@@ -207,7 +207,7 @@ def _slot(matcher: Matcher, versions: _Versions, lookups: Lookups, findings: Fin
         return _Slot(matcher, lost=Default(matcher, default, was) if was else _expanded_default(matcher, old))
     merged = None
     if was and was == injected_value and isinstance(given, dict):
-        # Without the annotation the matcher was written anew, and nothing of the default is left in it.
+        # Without the annotation the matcher was written again, and nothing of the default is left in it.
         merged = owner.separate(matcher, default, given, manifests[1], namespace, lookups)
     if merged:
         return _Slot(matcher, merged.value, tuple(_separate(matcher, vm, merged, manifests[1], findings)))

@@ -343,7 +343,7 @@ def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
         return
     try:
         matcher.find(vm, lookups.get, lookups.rules)
-        # KubeVirt's webhook finds the revision of that name; virt-controller sees another kind, and captures it anew.
+        # KubeVirt's webhook finds the revision of that name; virt-controller sees another kind, and captures it again.
         if "revisionName" not in given and given.get("kind", captured.get("kind")) != captured.get("kind"):
             matcher.live(vm, lookups.get, lookups.rules)
     except Rejection as rejection:

@@ -207,7 +207,7 @@ def _preserve(
 ) -> Decision:
     """Put the injected scheduler and its annotations back where an overwrite has removed all of them.
 
-    A VirtualMachinePool and `kubectl replace` write ``spec`` and annotations anew. Left alone, the VM would change its
+    A VirtualMachinePool and `kubectl replace` write ``spec`` and annotations again. Left alone, the VM would change its
     scheduler, which requires a restart. An owner who removes the field and keeps the annotation, or names another
     scheduler, intends it.
     """

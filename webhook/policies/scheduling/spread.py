@@ -248,7 +248,7 @@ def _evaluate_update(vm: VirtualMachine, old: VirtualMachine | None) -> Decision
 def _restore_overwritten(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
     """Put injected constraints back where an overwrite has swept them away together with both annotations.
 
-    A VirtualMachinePool and `kubectl replace` write the whole VM anew. A changed template requires a restart, so the
+    A VirtualMachinePool and `kubectl replace` write the whole VM again. A changed template requires a restart, so the
     constraints must not come and go. An owner who removes the field and leaves an annotation means it.
     """
     injected_value = old.meta.annotation(names.INJECTED_SPREAD_ANNOTATION) if old else None

@@ -3,7 +3,7 @@
 Which objects are scanned, and the review that creating one of them now would lead to.
 
 What a policy would have decided at an object's CREATE is not known any more. What counts is what it decides now: the
-object as it is, as if it were created anew. So that this does not report objects that were treated correctly:
+object as it is, as if it were created now. So that this does not report objects that were treated correctly:
 
 * An object that carries the server's annotation for a policy is that policy's work, whatever became of it since.
 * What KubeVirt and schedulers have written into it since is taken out (a pod's node), or the object is skipped by a
@@ -17,7 +17,7 @@ One report for each namespace. It is applied as a whole by a field manager of it
 result write nothing; it is deleted where nothing is found any more. Reports of other programs, and clusters without
 that kind, are left alone.
 
-The background scan: every few minutes, all objects that have opted in are evaluated as if they were created anew.
+The background scan: every few minutes, all objects that have opted in are evaluated as if they were created now.
 
 It runs beside admission and must never disturb it: it has its own connection for lists, sends one request after the
 other with pauses between, and any error ends the round with a line in the log. The next round starts afresh.
@@ -139,7 +139,7 @@ class Candidate(msgspec.Struct, frozen=True):
     Attributes:
         created: its ``creationTimestamp``.
         endpoints: the endpoints whose policies evaluate it.
-        review: the AdmissionReview of creating it anew, encoded.
+        review: the AdmissionReview of creating it again, encoded.
     """
 
     namespace: str
@@ -426,7 +426,7 @@ class DriftScanner:
                 await self._round()
 
     def _start_over(self, _why: str) -> None:
-        """The findings are of an etcd that is gone: the next round begins at once, and reports everything anew."""
+        """The findings are of an etcd that is gone: the next round begins at once, and reports everything again."""
         self._told, self._began = frozenset(), None
 
     async def _round(self) -> None:
