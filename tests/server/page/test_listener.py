@@ -105,22 +105,29 @@ def claimed() -> dict[Key[Any], object]:
     return facts(vmi(volumes=CLAIMED)) | stored("a")
 
 
+def gaps(text: str) -> list[str]:
+    """What a page says that it did not look up, but for quotas: the server may never read those."""
+    found = re.findall(r"Not evaluated:</strong> <bdi>(.*?)</bdi>", text)
+    assert any("ResourceQuotas" in gap for gap in found)
+    return [gap for gap in found if "ResourceQuotas" not in gap]
+
+
 async def test_the_matrix_knows_which_nodes_reach_the_disks(page: Opened) -> None:
     opened = await page(claimed())
     _, text = await opened.get(MATRIX)
 
     assert "olume &#34;data&#34; is only available" in text
-    assert "Not evaluated" not in text
+    assert gaps(text) == []
 
 
 @pytest.mark.parametrize("missing", ["claims", "volumes"])
 async def test_disks_are_not_looked_at_for_who_may_not_see_them(page: Opened, missing: str) -> None:
     opened = await page(claimed() | signed_in(), "0.0.0.0:0")
-    assert "Not evaluated" not in (await opened.get(MATRIX, token="GOOD"))[1]
+    assert gaps((await opened.get(MATRIX, token="GOOD"))[1]) == []
 
     opened = await page(claimed() | signed_in(**{missing: False}), "0.0.0.0:0")
     status, text = await opened.get(MATRIX, token="GOOD")
-    assert (status, "Not evaluated" in text) == (200, True)
+    assert (status, len(gaps(text))) == (200, 1)
     assert not any(isinstance(key, ObjectKey) and key.resource in (CLAIMS, VOLUMES) for key in opened.cluster.reads)
 
 
@@ -129,7 +136,7 @@ async def test_the_page_says_what_it_may_not_read_itself(page: Opened) -> None:
     status, text = await (await page(claimed() | denied)).get(MATRIX)
 
     assert status == 200
-    assert "Not evaluated" in text
+    assert gaps(text)
     assert "node-b1" in text
 
 
