@@ -46,4 +46,4 @@ def test_an_older_control_plane_is_pinned(minor: str) -> None:
 
 
 def test_there_are_other_control_planes() -> None:
-    assert bundles.older_versions() == ["1.34", "1.35", "1.37"]
+    assert bundles.older_versions() == ["1.33", "1.34", "1.35", "1.36"]
