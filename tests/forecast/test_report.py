@@ -28,6 +28,7 @@ from webhook.forecast.report import (
     limits_of,
 )
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.migrationpolicy import MigrationRules
 from webhook.placement.machines import Migration, MigrationStatus
 
 PAGE = Path(__file__).parents[2] / "docs" / "drain.md"
@@ -86,7 +87,31 @@ def test_without_a_timeout_there_is_no_longest_time() -> None:
 
     assert at_most(jobs, limits(completionTimeoutPerGiB=0)) is None
     assert at_most([], limits(completionTimeoutPerGiB=0)) == 0
-    assert at_most(jobs, limits(completionTimeoutPerGiB=1)) == START_SECONDS + 1
+    assert at_most(jobs, limits(completionTimeoutPerGiB=1)) == START_SECONDS + 2
+
+
+@pytest.mark.parametrize(
+    ("rules", "seconds"),
+    [
+        (MigrationRules(0, 100), 300),
+        (MigrationRules(0, 100, allows_disruption=True), 600),
+        (MigrationRules(0, 100, allows_post_copy=True), 300),
+        (MigrationRules(0, 100, allows_post_copy=True, allows_disruption=True), None),
+        (MigrationRules(0, 100, detects_stalls=True), None),
+    ],
+)
+def test_how_a_migration_ends(rules: MigrationRules, seconds: int | None) -> None:
+    """live-migration-source.go, handleLegacyConvergence: a guest that is paused gets the same time again."""
+    job = QueuedMigration("a", 9 * GIB, size=2 * GIB, rules=rules)
+
+    assert at_most([job], limits()) == (None if seconds is None else START_SECONDS + seconds)
+    assert at_most([msgspec.structs.replace(job, size=None)], limits()) is None
+
+
+def test_a_policys_bandwidth_counts() -> None:
+    slow = QueuedMigration("a", GIB, rules=MigrationRules(2**20, 150, policy="slow"))
+
+    assert about([slow], limits()) == about([slow], limits(bandwidthPerMigration="64Mi")) == START_SECONDS + 1024
 
 
 def test_unfinished_migrations_are_counted() -> None:
@@ -100,7 +125,9 @@ def test_a_node_sends_two_at_a_time(jobs: int, rounds: int) -> None:
     one = START_SECONDS + GIB // ASSUMED_BANDWIDTH
 
     assert about([QueuedMigration("a", GIB)] * jobs, limits()) == rounds * one
-    assert at_most([QueuedMigration("a", GIB)] * jobs, limits()) == rounds * (START_SECONDS + 150)
+    assert at_most([QueuedMigration("a", GIB)] * jobs, limits()) == rounds * (START_SECONDS + 2 * 150), (
+        "KubeVirt counts whole gigabytes (10**9)"
+    )
 
 
 def test_the_cluster_sends_five_at_a_time() -> None:

@@ -42,9 +42,10 @@ from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.client.transport import connect
 from webhook.k8s.quantity import parse
 from webhook.k8s.resources import NAMESPACES, NODES, Resource
-from webhook.k8s.types.meta import Object, PartialObjectMetadata
+from webhook.k8s.types.meta import Object
 from webhook.k8s.types.selectors import parse_selector
 from webhook.kubevirt.config import DEFAULTS, KubeVirtInstall
+from webhook.kubevirt.migrationpolicy import MIGRATION_POLICIES
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.types.views import KubeVirt
 from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES
@@ -77,10 +78,6 @@ _HEADS: Final = {report.BLOCKS: "blocks", report.SHUTS_DOWN: "shuts down", repor
 _MOST_CHANGES: Final = 3
 V = TypeVar("V", bound=Object)
 Answer = TypeVar("Answer")
-
-_POLICIES: Final = Resource(
-    "migrations.kubevirt.io", "v1alpha1", "migrationpolicies", "MigrationPolicy", False, PartialObjectMetadata
-)
 
 
 @click.group(cls=CommandGroup)
@@ -531,7 +528,7 @@ def _speed(limits: Limits) -> str:
     amount = format_request(MEMORY, limits.bandwidth)
     source = "assumed, see --bandwidth" if limits.bandwidth_is_assumed else "KubeVirt's limit or --bandwidth"
     timeout = limits.timeout_seconds_per_gib
-    given = f"is given {timeout}s for each GiB" if timeout else "may take any time (completionTimeoutPerGiB is 0)"
+    given = f"is given {timeout}s for each GB" if timeout else "may take any time (completionTimeoutPerGiB is 0)"
     return f"; each takes {limits.start_seconds}s to start, copies {amount} a second ({source}), and {given}"
 
 
@@ -572,7 +569,7 @@ _LISTS: Final = (
     _ListToRead("device_classes", DEVICE_CLASSES, "which extended resources DeviceClasses provide is not known"),
     _ListToRead("quotas", QUOTAS, "ResourceQuotas are not known"),
     _ListToRead("limit_ranges", LIMIT_RANGES, "what LimitRanges add to target pods is not known"),
-    _ListToRead("policies", _POLICIES, "whether MigrationPolicies change the limits is not known"),
+    _ListToRead("policies", MIGRATION_POLICIES, "whether MigrationPolicies change the limits is not known"),
 )
 
 
@@ -640,8 +637,6 @@ def _as_view(value: dict[str, Any], resource: Resource[V]) -> V:
 
 def _cluster_objects(found: dict[str, list[Any]], gaps: list[str]) -> ClusterObjects:
     kubevirts = cast("Sequence[KubeVirt]", found.pop("kubevirts"))
-    if found.pop("policies", None):
-        gaps.append("MigrationPolicies can change bandwidths and timeouts, which is not evaluated")
     install = KubeVirtInstall.of(kubevirts)
     configuration = install.configuration if install else DEFAULTS
     if isinstance(configuration, Unavailable):

@@ -38,11 +38,13 @@ from webhook.forecast.snapshot import (
     PodDisruptionBudget,
     place_of,
 )
+from webhook.k8s.quantity import nanos
 from webhook.k8s.types.selectors import key_problem, value_problem
+from webhook.kubevirt.migrationpolicy import MigrationRules, match_policy, migration_rules
 from webhook.kubevirt.releases.capabilities import CANCELS_EVACUATIONS
 from webhook.placement.eligibility import Eligibility, Group
 from webhook.placement.machines import LauncherPod, Migration, Vmi
-from webhook.placement.nodes import Departure, bitset_positions, format_request
+from webhook.placement.nodes import MEMORY, Departure, bitset_positions, format_request
 from webhook.placement.quota import QuotaReview, review_quotas
 from webhook.placement.requirements import Elsewhere, Origin, Uncordoned
 from webhook.policies.common import migration_targets
@@ -189,6 +191,7 @@ class _Planner:
         # How many VMs of each namespace have migrated: the pods that they left count in quotas until they are deleted.
         self._moved: Final[Counter[str]] = Counter()
         self._reviews: Final[dict[Place, QuotaReview]] = {}
+        self._rules: Final[dict[Place, MigrationRules]] = {}
         # The quotas that leave room for fewer target pods at a time than KubeVirt would create, with how many.
         self._narrow: Final[dict[tuple[str, str], int]] = {}
         # What is counted on the nodes of the VMs that the plan has moved.
@@ -275,12 +278,28 @@ class _Planner:
         plans.update(self._find_nodes(movers, plans))
         jobs = [
             report.QueuedMigration(
-                each.node, each.memory, each.outcome == report.BLOCKS, each.namespace, self._at_once(each)
+                each.node,
+                each.memory,
+                each.outcome == report.BLOCKS,
+                each.namespace,
+                self._at_once(each),
+                *self._time_of(self._snapshot.vmis[each.namespace, each.name]),
             )
             for each in plans.values()
             if each.outcome == report.MOVES or each.code in report.PENDING
         ]
         return list(plans.values()), jobs
+
+    def _time_of(self, vmi: Vmi) -> tuple[int | None, MigrationRules]:
+        """The bytes by which KubeVirt counts the time of a VM's migration, and the rules of it."""
+        rules = _rules_of(vmi, self._snapshot)
+        self._rules[place_of(vmi)] = rules
+        guest = vmi.domain.memory.guest if vmi.domain.memory else None
+        own = (vmi.domain.resources.requests if vmi.domain.resources else None) or {}
+        amount = nanos(guest if guest is not None else own.get(MEMORY) or 0)
+        # The size of disks that are copied, too, is in no object.
+        copies = (vmi.status.migration_method if vmi.status else None) == "BlockMigration"
+        return None if copies or amount is None else -(-amount // 10**9), rules
 
     def _at_once(self, about: VmPlan) -> int | None:
         found = self._reviews.get((about.namespace, about.name))
@@ -288,6 +307,17 @@ class _Planner:
 
     def notes(self) -> Iterator[str]:
         """What else decides over the whole plan, sentences."""
+        for name, number in sorted(Counter(each.policy for each in self._rules.values() if each.policy).items()):
+            yield f"MigrationPolicy {name} applies to {pluralize(number, 'VM')}."
+        paused = sum(each.allows_disruption and not each.allows_post_copy for each in self._rules.values())
+        copied = sum(each.allows_disruption and each.allows_post_copy for each in self._rules.values())
+        if paused:
+            yield f"Past its time KubeVirt pauses the guest ({pluralize(paused, 'VM')}), for at most as long again."
+        if copied:
+            vms = pluralize(copied, "VM")
+            yield f"Past its time KubeVirt switches a migration to post-copy ({vms}), which it never cancels."
+        if any(each.detects_stalls for each in self._rules.values()):
+            yield "Stall detection (experimental) is configured; when it ends a migration is not known."
         for (namespace, name), number in sorted(self._narrow.items()):
             pods = pluralize(number, "target pod")
             yield f"ResourceQuota {namespace}/{name} leaves room for {pods} concurrently; other migrations wait."
@@ -654,8 +684,10 @@ def _migrate(vmi: Vmi, snapshot: ClusterSnapshot) -> EvictionOutcome:
             return EvictionOutcome(
                 report.BLOCKS, report.NO_MIGRATIONS, f"KubeVirt's {field} is {limit}, so no migration begins"
             )
-    if kubevirt.migration_timeout_seconds_per_gib < 0:
-        reason = "KubeVirt's completionTimeoutPerGiB is negative, so it aborts every migration"
+    rules = _rules_of(vmi, snapshot)
+    if rules.timeout_seconds_per_gib < 0:
+        owner = f"MigrationPolicy {rules.policy}'s" if rules.policy else "KubeVirt's"
+        reason = f"{owner} completionTimeoutPerGiB is negative, so KubeVirt aborts every migration"
         return EvictionOutcome(report.BLOCKS, report.NO_MIGRATIONS, reason)
     unfinished = [each for each in snapshot.unfinished.get(place_of(vmi), ()) if not each.sends]
     for each in unfinished:
@@ -666,6 +698,13 @@ def _migrate(vmi: Vmi, snapshot: ClusterSnapshot) -> EvictionOutcome:
                 return EvictionOutcome(report.BLOCKS, report.MIGRATION_STUCK, reason)
     terms = migration_targets.holding_back(vmi, kubevirt)
     return EvictionOutcome(report.MOVES, report.MIGRATES, notes=tuple(_notes(terms, unfinished)))
+
+
+def _rules_of(vmi: Vmi, snapshot: ClusterSnapshot) -> MigrationRules:
+    """What decides over the time of a VM's migration."""
+    around = snapshot.labels.get(vmi.meta.namespace or "")
+    policy = match_policy(snapshot.objects.policies, vmi.meta.labels, around)
+    return migration_rules(snapshot.objects.kubevirt, policy)
 
 
 def _label_problem(key: str, value: str) -> str:

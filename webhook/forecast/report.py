@@ -14,6 +14,7 @@ import msgspec
 
 from webhook.k8s.types.meta import View
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.migrationpolicy import MigrationRules
 from webhook.placement.machines import Migration
 
 SCHEMA: Final = "kubevirt-webhook.github.io/explain-drain/v1alpha1"
@@ -67,8 +68,6 @@ ASSUMED_BANDWIDTH: Final = 256 * 2**20
 START_SECONDS: Final = 15
 # After so long KubeVirt deletes a target pod that the scheduler has found no node for; it tries again later.
 PENDING_SECONDS: Final = 300
-
-_GIB: Final = 2**30
 
 
 class VmPlan(View, frozen=True):
@@ -213,6 +212,8 @@ class QueuedMigration(msgspec.Struct, frozen=True):
         is_stuck: there is no node for its target pod, so that it ends when KubeVirt gives the pod up.
         namespace: the VM's.
         at_once: how many target pods like its own the quotas of the namespace admit; None: no quota limits them.
+        size: the bytes by which KubeVirt counts its time, the guest's memory; None: they are not known.
+        rules: what decides over its time; None: the limits alone.
     """
 
     node: str
@@ -220,6 +221,8 @@ class QueuedMigration(msgspec.Struct, frozen=True):
     is_stuck: bool = False
     namespace: str = ""
     at_once: int | None = None
+    size: int | None = 0
+    rules: MigrationRules | None = None
 
 
 def limits_of(kubevirt: ClusterConfig, migrations: Iterable[Migration], bandwidth: int | None = None) -> Limits:
@@ -245,18 +248,34 @@ def limits_of(kubevirt: ClusterConfig, migrations: Iterable[Migration], bandwidt
 
 def about(jobs: Sequence[QueuedMigration], limits: Limits) -> int:
     """Seconds until all that are not stuck have ended, if each copies its memory once."""
-    return _makespan([(job, limits.start_seconds + -(-job.memory // limits.bandwidth)) for job in jobs], limits)
+    return _makespan([(job, limits.start_seconds + -(-job.memory // _bandwidth(job, limits))) for job in jobs], limits)
+
+
+def _bandwidth(job: QueuedMigration, limits: Limits) -> int:
+    """Bytes per second; a MigrationPolicy's limit counts instead of the cluster's."""
+    own = job.rules.bandwidth if job.rules and job.rules.policy else 0
+    return (min(own, limits.bandwidth) if limits.bandwidth_is_assumed else own) if own > 0 else limits.bandwidth
 
 
 def at_most(jobs: Sequence[QueuedMigration], limits: Limits) -> int | None:
     """Seconds until all that are not stuck have ended, if each takes all the time that KubeVirt gives it.
 
-    None: KubeVirt ends no migration, however long it takes (pkg/virt-launcher/virtwrap/live-migration-source.go).
+    None: KubeVirt sets no end (pkg/virt-launcher/virtwrap/live-migration-source.go): the timeout is 0, post-copy is
+    allowed, stalls are detected by deadlines of their own, or the size is not known.
     """
-    timeout = limits.timeout_seconds_per_gib
-    if not timeout and any(not job.is_stuck for job in jobs):
+    times = [(job, 0 if job.is_stuck else _longest(job, limits)) for job in jobs]
+    known = [(job, limits.start_seconds + seconds) for job, seconds in times if seconds is not None]
+    return _makespan(known, limits) if len(known) == len(times) else None
+
+
+def _longest(job: QueuedMigration, limits: Limits) -> int | None:
+    """How many seconds KubeVirt gives a migration. It counts whole gigabytes (10**9) of the guest's memory."""
+    rules = job.rules or MigrationRules(0, limits.timeout_seconds_per_gib)
+    timeout, size = rules.timeout_seconds_per_gib, job.memory if job.size == 0 else job.size
+    if not timeout or size is None or rules.detects_stalls or (rules.allows_post_copy and rules.allows_disruption):
         return None
-    return _makespan([(job, limits.start_seconds + -(-job.memory * timeout // _GIB)) for job in jobs], limits)
+    # A guest that is paused gets the same time again.
+    return timeout * -(-size // 10**9) * (2 if rules.allows_disruption else 1)
 
 
 def _makespan(jobs: Sequence[tuple[QueuedMigration, int]], limits: Limits) -> int:

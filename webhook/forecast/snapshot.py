@@ -13,6 +13,7 @@ from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.meta import Namespace, Object, View
 from webhook.k8s.types.selectors import LabelSelector
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall
+from webhook.kubevirt.migrationpolicy import MigrationPolicy
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import (
     LAUNCHER_PODS,
@@ -85,6 +86,7 @@ class ClusterObjects(msgspec.Struct, frozen=True):
     device_classes: tuple[DeviceClass, ...] = ()
     quotas: tuple[ResourceQuota, ...] = ()
     limit_ranges: tuple[LimitRange, ...] = ()
+    policies: tuple[MigrationPolicy, ...] = ()
     kubevirt: ClusterConfig = DEFAULTS
     gaps: tuple[str, ...] = ()
     now: float = 0.0

@@ -52,6 +52,8 @@ _CONFIGURATION: Final = Struct(
         parallelOutboundMigrationsPerNode=UINT32_POINTER,
         bandwidthPerMigration=QUANTITY,
         completionTimeoutPerGiB=INT64_POINTER,
+        allowPostCopy=BOOL_POINTER,
+        allowWorkloadDisruption=BOOL_POINTER,
     ),
     defaultRuntimeClass=STRING,
     hypervisors=List(Struct(name=STRING)),
@@ -106,6 +108,9 @@ class ClusterConfig:
         migration_bandwidth: the bytes per second that a migration may copy; None or 0: as many as it can.
         migration_timeout_seconds_per_gib: after so many seconds for each GiB of a VM's memory KubeVirt aborts its
             migration, or pauses the VM.
+        allow_post_copy: a migration past its time is switched to post-copy.
+        allow_workload_disruption: the guest of a migration past its time is paused; None: as ``allow_post_copy``.
+        detects_stalls: the experimental stall detection is configured.
         feature_gates: those that the administrator has opened.
         disabled_gates: those that the administrator has closed.
         qgs_socket_path: the socket of the host's quote generation service, for VMIs with TDX.
@@ -137,6 +142,9 @@ class ClusterConfig:
     outbound_migrations: int = 2
     migration_bandwidth: Quantity | None = None
     migration_timeout_seconds_per_gib: int = 150
+    allow_post_copy: bool = False
+    allow_workload_disruption: bool | None = None
+    detects_stalls: bool = False
     feature_gates: frozenset[str] = frozenset()
     disabled_gates: frozenset[str] = frozenset()
     qgs_socket_path: str = "/var/run/tdx-qgs/qgs.socket"
@@ -185,6 +193,9 @@ class ClusterConfig:
             "outbound_migrations": migrations.get("parallelOutboundMigrationsPerNode"),
             "migration_bandwidth": _parse(migrations.get("bandwidthPerMigration")),
             "migration_timeout_seconds_per_gib": migrations.get("completionTimeoutPerGiB"),
+            "allow_post_copy": migrations.get("allowPostCopy"),
+            "allow_workload_disruption": migrations.get("allowWorkloadDisruption"),
+            "detects_stalls": _detects_stalls(configuration) or None,
             "node_selectors": developer.get("nodeSelectors"),
             "use_emulation": developer.get("useEmulation"),
             "cpu_allocation_ratio": developer.get("cpuAllocationRatio"),
@@ -256,6 +267,14 @@ class ClusterConfig:
     def origin(self, attribute: str) -> Origin:
         """Where a value that comes from this attribute comes from."""
         return Origin.CLUSTER if attribute in self.set_by_admin else Origin.KUBEVIRT
+
+
+def _detects_stalls(configuration: Any) -> bool:
+    """Whether ``migrations.experimental.stallDetector`` is there, which may be empty."""
+    found = configuration
+    for name in ("migrations", "experimental", "stallDetector"):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found is not None
 
 
 def _machine_types(rules: Rules) -> dict[str, str]:

@@ -558,6 +558,7 @@ class VmiStatus(View, frozen=True):
     topology_hints: TopologyHints | None = None
     migration_state: MigrationState | None = None
     evacuation_node_name: str | None = None
+    migration_method: str | None = None
 
 
 class Vmi(Object, frozen=True):
