@@ -114,6 +114,25 @@ def test_install_upgrade_uninstall(api: InstallMemory, tmp_path: Path) -> None:
     assert api.closed
 
 
+def test_another_namespace_is_found_again(api: InstallMemory, tmp_path: Path) -> None:
+    assert run("install", "--image=here:1", "--namespace=infra-vms").output.endswith("installed\n")
+    assert {one["metadata"].get("namespace", "infra-vms") for one in api.objects.values()} == {"infra-vms"}
+    assert run("install").output == NO_CHANGES
+    assert run("hand-over", "--to-manager=kubectl", "--dry-run").exit_code == 0
+
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(MORE)
+    run("install", "--config", settings)
+    assert run("install", "--namespace=infra-vms").output == NO_CHANGES
+    assert "installed in the namespace infra-vms, not in other" in run("install", "--namespace=other").stderr
+    settings.write_text("webhooks: {service: {namespace: other}}")
+    assert "installed in the namespace infra-vms, not in other" in run("install", "--config", settings).stderr
+
+    assert run("uninstall", "--dry-run").output.startswith(f"cluster: {CLUSTER}\n- Namespace infra-vms\n")
+    assert run("uninstall").output.endswith("uninstalled\n")
+    assert api.objects == {}
+
+
 @pytest.mark.parametrize(
     ("arguments", "groups", "place"),
     [

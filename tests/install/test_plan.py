@@ -92,7 +92,6 @@ def test_rights_come_and_go_with_the_settings_that_need_them(text: str, componen
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("webhooks: {service: {namespace: other}}", "webhooks.service.namespace"),
         ("webhooks: {service: {name: other}}", "webhooks.service.name"),
         ("webhooks: {service: {port: 8443}}", "webhooks.service.port"),
         ("tls: {secretName: other}", "tls.secretName"),
@@ -161,3 +160,53 @@ def test_everything_is_in_all_overlays() -> None:
     own = plan.config_map(MANIFESTS, "openshift")["data"]["settings.yaml"]
     some = planned(f"{own}instancetypes: {{parity: {{sample: 3}}}}\n", "openshift")
     assert {plan.title(one) for one in (*some.manifests, *some.unwanted)} < set(all_of_it)
+
+
+ELSEWHERE = "infra-vms"
+IN_ELSEWHERE = f"webhooks: {{service: {{namespace: {ELSEWHERE}}}}}\n"
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_everything_follows_the_namespace_of_the_settings(overlay: Overlay) -> None:
+    kubevirt = "kubevirt: {namespace: openshift-cnv}\n" if overlay == "openshift" else ""
+    more = 'explain: {listen: "0.0.0.0:8090"}\nevents: "on"\n'
+    made = planned(f"{GUARD}{IN_ELSEWHERE}{kubevirt}{more}", overlay).manifests
+    text = yaml.safe_dump_all(made)
+
+    assert plan.title(made[0]) == f"Namespace {ELSEWHERE}"
+    assert {one["metadata"].get("namespace", ELSEWHERE) for one in made} == {ELSEWHERE}
+    assert "namespace: kubevirt-webhook" not in text
+    assert "kubevirt-webhook.kubevirt-webhook" not in text
+    # The API server never asks the replicas about their own namespace.
+    for one in made[-3:]:
+        for entry in one["webhooks"]:
+            assert entry["clientConfig"]["service"]["namespace"] == ELSEWHERE
+            assert any(ELSEWHERE in each["values"] for each in entry["namespaceSelector"]["matchExpressions"][1:])
+    own = {plan.title(one) for one in plan.everything(MANIFESTS, ELSEWHERE)}
+    assert {plan.title(one) for one in made} <= own
+    assert f"Secret {ELSEWHERE}/kubevirt-webhook-ca" in own
+
+
+@pytest.mark.parametrize("component", ["cert-manager/certificate", "monitoring/alerts"])
+def test_certificates_and_alerts_follow_too(component: str) -> None:
+    text = yaml.safe_dump(plan.in_namespace(plan.shipped(MANIFESTS / "components" / f"{component}.yaml"), ELSEWHERE))
+
+    assert ELSEWHERE in text
+    assert "kubevirt-webhook.kubevirt-webhook" not in text
+    assert "serviceaccount:kubevirt-webhook:" not in text
+
+
+@pytest.mark.parametrize("text", [GUARD, "{}", IN_ELSEWHERE, f"{GUARD}\n\n{IN_ELSEWHERE}"])
+def test_settings_get_the_namespace_that_they_lack(text: str) -> None:
+    found = plan.settings_in(text, "settings.yaml", ELSEWHERE)
+
+    assert found.count(ELSEWHERE) == 1
+    assert plan.settings_in(found, "settings.yaml", ELSEWHERE) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["webhooks: {timeoutSeconds: 2}\n", "{schedulers: {}}", IN_ELSEWHERE.replace("infra", "x")]
+)
+def test_settings_of_another_namespace_are_a_mistake(text: str) -> None:
+    with pytest.raises(InputError, match=r"webhooks\.service\.namespace is not infra-vms"):
+        plan.settings_in(text, "settings.yaml", ELSEWHERE)

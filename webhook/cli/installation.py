@@ -35,6 +35,11 @@ _YES: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmat
 _TIMEOUT: Final = click.option(
     "--timeout", default=180, show_default=True, type=click.IntRange(1), metavar="SECONDS", help="Time limit."
 )
+_NAMESPACE: Final = click.option(
+    *("-n", "--namespace"),
+    metavar="NAMESPACE",
+    help="Namespace of the replicas.  [default: that of the installation, or kubevirt-webhook]",
+)
 WITH: Final = "scheduler"
 _OWN: Final = "kubevirt-webhook-install"
 
@@ -99,6 +104,7 @@ def given_options(options: dict[str, Any]) -> SchedulerOptions:
 
 
 @click.command()
+@_NAMESPACE
 @_KUBECONFIG
 @click.option(
     "--overlay",
@@ -149,6 +155,7 @@ class _InstallOptions:
 
     kubeconfig: Kubeconfig | None
     overlay: Overlay | None
+    namespace: str | None
     given: tuple[str, str] | None
     scheduler: SchedulerOptions
     image: str | None
@@ -162,6 +169,7 @@ class _InstallOptions:
 
 
 @click.command()
+@_NAMESPACE
 @_KUBECONFIG
 @_DRY_RUN
 @_YES
@@ -206,8 +214,9 @@ async def _install(options: _InstallOptions) -> None:
         installer = Installer(api, write.line, force=options.force_conflicts, seconds=options.timeout)
         is_openshift = options.overlay is None and await installer.serves("config.openshift.io")
         overlay: Overlay = options.overlay or ("openshift" if is_openshift else "kubernetes")
-        narrow = await _narrowing(api, installer, overlay, options.callers)
-        plan = await _plan(installer, overlay, options.given, options.image, narrow)
+        namespace = await _namespace(installer, options)
+        narrow = await _narrowing(api, installer, overlay, namespace, options.callers)
+        plan = await _plan(installer, overlay, namespace, options.given, options.image, narrow)
         scheduler = await scheduler_objects(api, installer, options.scheduler, is_openshift=overlay == "openshift")
         plan = with_scheduler(plan, scheduler)
         changes = await installer.changes(plan)
@@ -223,6 +232,29 @@ async def _install(options: _InstallOptions) -> None:
             if options.wait:
                 await _warn_if_unreachable(api, plan)
             write.line("installed")
+
+
+async def _namespace(installer: Installer, options: _InstallOptions) -> str:
+    """The namespace of the replicas: that of the installation; at first that of the option or of the settings.
+
+    Raises:
+        InputError: there is an installation in another namespace, or the settings are invalid.
+    """
+    from webhook.errors import InputError
+    from webhook.install.plan import NAMESPACE
+    from webhook.settings.file import parse
+
+    present = await installer.namespace()
+    wanted = options.namespace
+    if wanted is None and options.given:
+        text, where = options.given
+        declared = parse(text.encode(), where).webhooks.service.namespace
+        # Settings that say nothing mean the namespace in which the replicas are.
+        wanted = declared if declared != NAMESPACE else None
+    if present and wanted and wanted != present:
+        what = f"kubevirt-webhook is installed in the namespace {present}, not in {wanted}"
+        raise InputError(what, "--namespace", f"use {present}, or run kubevirt-webhook uninstall first")
+    return wanted or present or NAMESPACE
 
 
 async def _finish_rollout(api: KubernetesTransport, installer: Installer, plan: Plan, options: _InstallOptions) -> None:
@@ -250,7 +282,7 @@ async def _warn_if_unreachable(api: KubernetesTransport, plan: Plan) -> None:
 
 
 async def _narrowing(
-    api: KubernetesTransport, installer: Installer, overlay: Overlay, callers: str | None
+    api: KubernetesTransport, installer: Installer, overlay: Overlay, namespace: str, callers: str | None
 ) -> Callable[[Manifest], Manifest]:
     """The change to the overlay's NetworkPolicy: by the option, otherwise as in the cluster's NetworkPolicy."""
     from webhook.cli.data import directory
@@ -264,13 +296,14 @@ async def _narrowing(
     elif callers is not None:
         blocks = parse(callers)
     else:
-        blocks = blocks_of(await installer.get(plan.network_policy(directory("manifests"), overlay)))
+        blocks = blocks_of(await installer.get(plan.network_policy(directory("manifests"), overlay, namespace)))
     return lambda policy: restrict_callers(policy, blocks) if blocks else policy
 
 
 async def _plan(
     installer: Installer,
     overlay: Overlay,
+    namespace: str,
     given: tuple[str, str] | None,
     image: str | None,
     narrow: Callable[[Manifest], Manifest],
@@ -280,6 +313,7 @@ async def _plan(
     Args:
         installer: reads the cluster's settings and image.
         overlay: the overlay of the manifests.
+        namespace: the namespace of the replicas.
         given: content and name of a settings file; None: the cluster's settings, else the overlay's.
         image: the image of the replicas; None: that of the cluster's Deployment.
         narrow: changes the overlay's NetworkPolicy.
@@ -292,13 +326,14 @@ async def _plan(
     from webhook.install import plan
 
     manifests = directory("manifests")
-    own = plan.config_map(manifests, overlay)
+    own = plan.config_map(manifests, overlay, namespace)
     if given:
         text, where = given
     else:
         live = await installer.get(own)
         text = ((live or own).get("data") or {}).get(plan.SETTINGS_KEY) or ""
         where = plan.title(own)
+    text = plan.settings_in(text, where, namespace)
     result = plan.of(manifests, overlay, text, where, image or "", narrow)
     if image:
         return result
@@ -310,14 +345,22 @@ async def _plan(
     return plan.of(manifests, overlay, text, where, image, narrow)
 
 
-async def _uninstall(*, kubeconfig: Kubeconfig | None, dry_run: bool, yes: bool, timeout: int) -> None:  # noqa: ASYNC109
+async def _uninstall(
+    *,
+    kubeconfig: Kubeconfig | None,
+    namespace: str | None,
+    dry_run: bool,
+    yes: bool,
+    timeout: int,  # noqa: ASYNC109
+) -> None:
     from webhook.cli.data import directory
     from webhook.install.apply import Installer
-    from webhook.install.plan import everything, title
+    from webhook.install.plan import NAMESPACE, everything, title
 
     async with _connect(kubeconfig) as api:
         installer = Installer(api, write.line, seconds=timeout)
-        own = await installer.present(everything(directory("manifests")))
+        where = namespace or await installer.namespace() or NAMESPACE
+        own = await installer.present(everything(directory("manifests"), where))
         scheduler = await removable_scheduler(api, installer)
         name_cluster(api)
         # It goes last: until then, what names it can still be placed.
@@ -584,8 +627,9 @@ def hand_over(*, kubeconfig: Kubeconfig | None, source: str, target: str, dry_ru
 async def _hand_over(kubeconfig: Kubeconfig | None, source: str, target: str, *, dry_run: bool, yes: bool) -> None:
     from webhook.cli.data import directory
     from webhook.errors import InputError
+    from webhook.install.apply import Installer
     from webhook.install.ownership import HandOver
-    from webhook.install.plan import everything
+    from webhook.install.plan import NAMESPACE, everything
     from webhook.k8s.client.transport import connect
 
     if source == target:
@@ -594,7 +638,8 @@ async def _hand_over(kubeconfig: Kubeconfig | None, source: str, target: str, *,
     try:
         name_cluster(api)
         work = HandOver(api, source, target)
-        transfers = await work.transfers(everything(directory("manifests")))
+        namespace = await Installer(api, write.line).namespace() or NAMESPACE
+        transfers = await work.transfers(everything(directory("manifests"), namespace))
         for one in transfers:
             write.line(f"{one.title}: from {source} to {target}")
         if not transfers:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from webhook import names
 from webhook.cluster.reader import Reader, TimedTransport
 from webhook.doctor.certificates import check_certificates, check_clock
 from webhook.doctor.deployment import check_deployment, check_reach
@@ -14,7 +15,7 @@ from webhook.doctor.effect import check_effect
 from webhook.doctor.kubevirt import check_kubevirt, check_nodes, check_pools
 from webhook.doctor.optin import check_opt_in
 from webhook.doctor.permissions import check_pinning, check_relabelling, check_rights
-from webhook.doctor.report import CONFIG_MAPS, NAME, Finding, Installation, Report
+from webhook.doctor.report import CONFIG_MAPS, CONFIGURATIONS, NAME, Finding, Installation, Report
 from webhook.doctor.schedulers import check_schedulers
 from webhook.doctor.spread import check_spread
 from webhook.doctor.webhooks import check_order, check_selectors, check_webhooks
@@ -66,8 +67,13 @@ async def examine(
 
 async def _read_settings(reader: Reader, findings: list[Finding]) -> Settings | None:
     """The settings in the cluster; None if they are invalid, without which nothing else can be checked."""
-    subject = f"ConfigMap {NAME}/{NAME}"
-    config_map = await reader.get(CONFIG_MAPS, NAME, NAME)
+    calls = await reader.get(CONFIGURATIONS["MutatingWebhookConfiguration"], "", names.FIRST_CONFIGURATION)
+    entries = [] if calls is None or isinstance(calls, Unavailable) else calls.own_entries
+    services = [entry.client_config.service for entry in entries]
+    # Without a configuration, that of the manifests.
+    namespace = next((service.namespace for service in services if service and service.namespace), NAME)
+    subject = f"ConfigMap {namespace}/{NAME}"
+    config_map = await reader.get(CONFIG_MAPS, namespace, NAME)
     if isinstance(config_map, Unavailable):
         raise InputError(f"the settings cannot be read: {config_map.why}", subject, "use --config FILE")
     text = (config_map.data or {}).get(SETTINGS_KEY) if config_map else None

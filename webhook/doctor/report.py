@@ -136,10 +136,17 @@ class Rule(View, frozen=True):
     resources: list[str] | None = None
 
 
+class ServiceReference(View, frozen=True):
+    """``service`` of a webhook's client configuration (admissionregistration/v1)."""
+
+    namespace: str = ""
+
+
 class ClientConfig(View, frozen=True):
     """``clientConfig`` of a webhook entry (admissionregistration/v1 WebhookClientConfig); the bundle is in base64."""
 
     ca_bundle: str | None = None
+    service: ServiceReference | None = None
 
 
 class WebhookEntry(View, frozen=True):

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from webhook import names
 from webhook.errors import InputError
 from webhook.install.plan import CONFIGURATIONS, Plan, path, title
 from webhook.install.registration import Manifest, advise, stage
@@ -83,6 +84,19 @@ class Installer:
         """
         status, body = await self._call(manifest, "GET")
         return None if status == 404 else self._object(manifest, "get", status, body)
+
+    async def namespace(self) -> str:
+        """The namespace whose Service the API server calls; empty where nothing is installed.
+
+        Raises:
+            InputError: the API server does not answer, or denies the request.
+        """
+        metadata = {"name": names.FIRST_CONFIGURATION}
+        found = await self.get(
+            {"apiVersion": "admissionregistration.k8s.io/v1", "kind": CONFIGURATIONS[0], "metadata": metadata}
+        )
+        services = [entry["clientConfig"].get("service") or {} for entry in (found or {}).get("webhooks") or ()]
+        return next((service["namespace"] for service in services if "namespace" in service), "")
 
     async def serves(self, group: str) -> bool:
         """Whether the API server serves an API group.

@@ -24,6 +24,8 @@ Overlay = Literal["kubernetes", "openshift"]
 
 DIGEST_ANNOTATION: Final = f"{names.DOMAIN}/settings-digest"
 SETTINGS_KEY: Final = "settings.yaml"
+# The namespace of the manifests; `in_namespace` moves them to another one.
+NAMESPACE: Final = "kubevirt-webhook"
 CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 # Creation order: for example an account before its pods, a priority level before its FlowSchema.
@@ -91,16 +93,68 @@ def title(manifest: Manifest) -> str:
     return f"{manifest['kind']} " + "/".join(metadata[key] for key in ("namespace", "name") if key in metadata)
 
 
-def config_map(directory: Path, overlay: Overlay) -> Manifest:
+def config_map(directory: Path, overlay: Overlay, namespace: str = NAMESPACE) -> Manifest:
     """The ConfigMap with an overlay's settings."""
-    (found,) = (one for one in _render(directory, overlay) if one["kind"] == "ConfigMap")
+    (found,) = (one for one in _render(directory, overlay, namespace) if one["kind"] == "ConfigMap")
     return found
 
 
-def network_policy(directory: Path, overlay: Overlay) -> Manifest:
+def network_policy(directory: Path, overlay: Overlay, namespace: str = NAMESPACE) -> Manifest:
     """The NetworkPolicy as an overlay has it."""
-    (found,) = (one for one in _render(directory, overlay) if one["kind"] == "NetworkPolicy")
+    (found,) = (one for one in _render(directory, overlay, namespace) if one["kind"] == "NetworkPolicy")
     return found
+
+
+def in_namespace(value: Any, namespace: str) -> Any:
+    """A manifest, or a part of one, of an installation in another namespace.
+
+    Everything that names the namespace follows: the objects themselves, the subjects of bindings and of the FlowSchema,
+    the Service that the API server calls, its DNS names, and the account in commands of alerts.
+
+    Args:
+        value: a manifest as it is shipped; it is not changed.
+        namespace: the namespace of the installation.
+    """
+    if isinstance(value, list):
+        return [in_namespace(each, namespace) for each in value]
+    if isinstance(value, str):
+        if value == f"{NAMESPACE}/{NAMESPACE}":
+            return f"{namespace}/{NAMESPACE}"
+        moved = value.replace(f"{NAMESPACE}.{NAMESPACE}.svc", f"{NAMESPACE}.{namespace}.svc")
+        return moved.replace(f"system:serviceaccount:{NAMESPACE}:", f"system:serviceaccount:{namespace}:")
+    if not isinstance(value, dict):
+        return value
+    result: dict[str, Any] = {
+        key: namespace if key == "namespace" and each == NAMESPACE else in_namespace(each, namespace)
+        for key, each in value.items()
+    }
+    if result.get("kind") == "Namespace" and result["metadata"]["name"] == NAMESPACE:
+        result["metadata"]["name"] = namespace
+    return result
+
+
+def settings_in(text: str, where: str, namespace: str) -> str:
+    """The content of a settings file that says in which namespace the replicas run.
+
+    Args:
+        text: the content as given.
+        where: its name, for messages.
+        namespace: the namespace.
+
+    Raises:
+        InputError: the settings are invalid, or name another namespace.
+    """
+    if parse(text.encode(), where).webhooks.service.namespace == namespace:
+        return text
+    line = f"webhooks: {{service: {{namespace: {namespace}}}}}"
+    longer = f"{text.rstrip()}\n{line}\n" if text.strip() != "{}" else f"{line}\n"
+    try:
+        if parse(longer.encode(), where).webhooks.service.namespace == namespace:
+            return longer
+    except InputError:
+        pass  # There is a section of this name already, or the file is one flow mapping.
+    what = f"webhooks.service.namespace is not {namespace}, where the replicas are to run"
+    raise InputError(what, where, f"set webhooks.service.namespace to {namespace}, or change --namespace")
 
 
 def of(
@@ -125,9 +179,10 @@ def of(
         InputError: the settings are invalid, or do not match the manifests.
     """
     settings = parse(text.encode(), where)
+    namespace = settings.webhooks.service.namespace
     found = [
         narrow(one) if one["kind"] == "NetworkPolicy" else one
-        for one in _render(directory, overlay)
+        for one in _render(directory, overlay, namespace)
         if one["kind"] not in CONFIGURATIONS
     ]
     (deployment,) = (one for one in found if one["kind"] == "Deployment")
@@ -155,29 +210,32 @@ def with_scheduler(plan: Plan, objects: Iterable[Manifest]) -> Plan:
 
 def rights(directory: Path, settings: Settings) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
     """Roles and bindings of optional components: those that the settings enable, and the others."""
+    namespace = settings.webhooks.service.namespace
     wanted: list[Manifest] = []
     others: list[Manifest] = []
     for component, needed in _NEEDED.items():
-        objects = shipped(directory / "components" / component / "rbac.yaml")
+        objects = in_namespace(shipped(directory / "components" / component / "rbac.yaml"), namespace)
         (wanted if needed(settings) else others).extend(objects)
     return tuple(wanted), tuple(others)
 
 
-def everything(directory: Path) -> tuple[Manifest, ...]:
+def everything(directory: Path, namespace: str = NAMESPACE) -> tuple[Manifest, ...]:
     """All objects that an installation can have, in creation order, with the overlay's settings and image.
 
     Those of the second scheduler are not among them.
     """
-    text = config_map(directory, "kubernetes")["data"][SETTINGS_KEY]
+    text = settings_in(config_map(directory, "kubernetes")["data"][SETTINGS_KEY], SETTINGS_KEY, namespace)
     plan = of(directory, "kubernetes", text, SETTINGS_KEY, "")
-    namespace, *rest = plan.before
-    metadata = {"namespace": namespace["metadata"]["name"], "name": parse(text.encode(), "").tls.secret_name}
+    own, *rest = plan.before
+    metadata = {"namespace": namespace, "name": parse(text.encode(), "").tls.secret_name}
     secret: Manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
-    return (namespace, secret, *plan.unwanted, *rest, plan.deployment, *plan.configurations)
+    return (own, secret, *plan.unwanted, *rest, plan.deployment, *plan.configurations)
 
 
-def _render(directory: Path, overlay: Overlay) -> Sequence[Manifest]:
-    return shipped(directory / "rendered" / f"{overlay}.yaml")
+def _render(directory: Path, overlay: Overlay, namespace: str) -> Sequence[Manifest]:
+    found = shipped(directory / "rendered" / f"{overlay}.yaml")
+    moved: Sequence[Manifest] = found if namespace == NAMESPACE else in_namespace(found, namespace)
+    return moved
 
 
 def _plural(kind: str) -> str:
@@ -190,7 +248,6 @@ def _plural(kind: str) -> str:
 def _check(settings: Settings, own: Settings, where: str) -> None:
     """Check that the settings match what is fixed in the manifests."""
     fixed: Iterable[tuple[str, Any, Any]] = (
-        ("webhooks.service.namespace", settings.webhooks.service.namespace, own.webhooks.service.namespace),
         ("webhooks.service.name", settings.webhooks.service.name, own.webhooks.service.name),
         ("webhooks.service.port", settings.webhooks.service.port, own.webhooks.service.port),
         ("tls.secretName", settings.tls.secret_name, own.tls.secret_name),
