@@ -182,6 +182,23 @@ webhooks:
         assert error.where == str(path)
         golden(f"{error.what}; {error.fix}")
 
+    @pytest.mark.parametrize("line", ["unknown{}: 1\n", "'{}': {{}}\n"])
+    def test_of_a_file_without_end_are_counted_and_the_first_listed(
+        self, line: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each costs a look through the file, so that a megabyte of them took minutes of the server's processor."""
+        described: list[str] = []
+        sentence = file._mistake
+        monkeypatch.setattr(file, "_mistake", lambda *given: described.append("") or sentence(*given))
+        text = "".join(line.format(number) for number in range(20_000))
+
+        with pytest.raises(InputErrors) as refused:
+            parse(text.encode(), "s.yaml")
+
+        *first, last = refused.value.mistakes
+        assert len(described) == len(first) == file.MAX_MISTAKES
+        assert str(last) == "s.yaml: 19900 more mistakes; correct these first"
+
     @given(
         st.text()
         | st.recursive(

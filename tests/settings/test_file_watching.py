@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from webhook.errors import InputError, InputErrors
-from webhook.settings.file import SettingsFile, parse
+from webhook.settings.file import MAX_BYTES, MAX_MISTAKES, SettingsFile, parse
 from webhook.settings.model import Settings
 
 
@@ -86,6 +86,15 @@ class TestFollowing:
         assert [str(error).partition(": ")[0] for error in watcher.refused] == [f"{watcher.path}:1"]
         assert watcher.file.problem is watcher.refused[0]
         assert watcher.reloaded == []
+
+    @pytest.mark.parametrize("text", ["#" * (MAX_BYTES + 1), "".join(f"unknown{n}: 1\n" for n in range(50_000))])
+    async def test_a_file_without_end_is_one_bounded_report(self, watcher: RunningFileWatcher, text: str) -> None:
+        before = watcher.file.current
+        await watcher.settle(text)
+
+        (refused,) = watcher.refused
+        assert watcher.file.current is before
+        assert len(str(refused).splitlines()) <= MAX_MISTAKES + 1
 
     async def test_an_emptied_file_is_refused(self, watcher: RunningFileWatcher) -> None:
         """A truncated file would end everything that the admin enforces."""

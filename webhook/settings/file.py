@@ -22,9 +22,12 @@ from webhook.errors import InputError, InputErrors, quote
 from webhook.k8s.yaml_documents import Document, KeyPath, format_path, mistakes_of, parse_documents, read_file
 from webhook.settings.model import Settings
 from webhook.settings.validation import OWN_ERROR, Section, model_of, read
+from webhook.text import pluralize
 
 # The size limit of a ConfigMap.
 MAX_BYTES: Final = 1024 * 1024
+# Each takes a look through the file for its line, and a search for what was meant.
+MAX_MISTAKES: Final = 100
 POLL_SECONDS: Final = 2.0
 
 # The sections whose changes take effect at the next start: those of several keys are reported by key.
@@ -217,8 +220,12 @@ def _validate(data: bytes, where: str) -> Section:
     try:
         return model_of(Settings).model_validate(document.value)
     except ValidationError as error:
-        mistakes = [_mistake(details, document) for details in error.errors(include_url=False)]
-        raise InputErrors(mistake for _, mistake in sorted(mistakes, key=lambda each: each[0])) from error
+        listed = error.errors(include_url=False)
+        ordered = sorted((_mistake(details, document) for details in listed[:MAX_MISTAKES]), key=lambda each: each[0])
+        mistakes = [mistake for _, mistake in ordered]
+        if more := len(listed) - len(mistakes):
+            mistakes.append(InputError(f"{pluralize(more, 'more mistake')}", where, "correct these first"))
+        raise InputErrors(mistakes) from error
 
 
 def _mistake(details: ErrorDetails, document: Document) -> tuple[int, InputError]:
