@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import jsonschema
 import pytest
@@ -187,16 +188,15 @@ webhooks:
         self, line: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Each costs a look through the file, so that a megabyte of them took minutes of the server's processor."""
-        described: list[str] = []
-        sentence = file._mistake
-        monkeypatch.setattr(file, "_mistake", lambda *given: described.append("") or sentence(*given))
+        described = Mock(side_effect=file._mistake)
+        monkeypatch.setattr(file, "_mistake", described)
         text = "".join(line.format(number) for number in range(20_000))
 
         with pytest.raises(InputErrors) as refused:
             parse(text.encode(), "s.yaml")
 
         *first, last = refused.value.mistakes
-        assert len(described) == len(first) == file.MAX_MISTAKES
+        assert described.call_count == len(first) == file.MAX_MISTAKES
         assert str(last) == "s.yaml: 19900 more mistakes; correct these first"
 
     @given(
