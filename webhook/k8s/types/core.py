@@ -206,7 +206,7 @@ class ReviewedPodSpec(SchedulingPodSpec, frozen=True):
         """What it requires of nodes.
 
         Raises:
-            msgspec.ValidationError: it is not what the API server lets through.
+            msgspec.ValidationError: a field has a type that the API server does not allow.
         """
         fields = {"nodeSelector": self.node_selector, "affinity": self.affinity, "tolerations": self.tolerations}
         written = {name: value for name, value in fields.items() if value is not msgspec.UNSET}
