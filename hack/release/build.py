@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -93,6 +94,8 @@ def _deployables(tree: Path, release: ReleaseBuild, image: ReleaseImage) -> dict
     }
     values = "kubevirt-webhook/values.yaml"
     contents[values] = with_image(contents[values].decode(), image).encode()
+    about = "kubevirt-webhook/Chart.yaml"
+    contents[about] += _origin(release, image).encode()
     name = f"kubevirt-webhook-{chart_version(release.version)}.tgz"
     files = {name: tar_gz(contents, release.epoch)}
     for overlay in OVERLAYS:
@@ -110,6 +113,12 @@ def _deployables(tree: Path, release: ReleaseBuild, image: ReleaseImage) -> dict
         bill = sbom.of_image(content, image.repository, release.version, release.epoch)
         files["image.cdx.json"] = bill.encode()
     return files
+
+
+def _origin(release: ReleaseBuild, image: ReleaseImage) -> str:
+    """The end of the release's Chart.yaml, whose last key is that of Artifact Hub's annotations."""
+    images = f"  artifacthub.io/images: |\n    - {{name: kubevirt-webhook, image: {image}}}\n"
+    return f"{images}sources: [{json.dumps(release.source[0].removeprefix('git+'))}]\n"
 
 
 def with_image(values: str, image: ReleaseImage) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
+
 import pytest
 
 from hack import manifests
@@ -38,3 +41,11 @@ def test_the_policies(overlay: str) -> None:
     printed = run("manifests", "policies", "--config", settings).output
 
     assert (manifests.MANIFESTS / "policies" / f"{overlay}.yaml").read_text() == manifests.POLICIES + printed
+
+
+def test_every_value_of_the_chart_has_a_comment_of_its_own() -> None:
+    lines = (manifests.ROOT / "charts" / "kubevirt-webhook" / "values.yaml").read_text().splitlines()
+    values = [(before, line) for before, line in pairwise(lines) if re.match(r" *[A-Za-z]+: *\S", line)]
+
+    assert len(values) > 25
+    assert [line for before, line in values if not before.strip().startswith("# ")] == []

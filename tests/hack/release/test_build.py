@@ -139,6 +139,11 @@ def test_the_chart_has_the_version_and_the_image(files: dict[str, bytes], archiv
 
     assert "kubevirt-webhook/templates/webhooks.yaml" in names
     assert (about["version"], about["appVersion"]) == (VERSION, VERSION)
+    assert about["sources"] == ["https://git.example/kubevirt-webhook"]
+    assert {"home", "maintainers", "description", "kubeVersion", "keywords"} <= about.keys()
+    (listed,) = yaml.safe_load(about["annotations"]["artifacthub.io/images"])
+    assert listed == {"name": "kubevirt-webhook", "image": str(archive[1])}
+    assert all({"name", "url"} == link.keys() for link in yaml.safe_load(about["annotations"]["artifacthub.io/links"]))
     assert values["image"]["repository"] == archive[1].repository
     assert values["image"]["digest"] == archive[1].digest
 
