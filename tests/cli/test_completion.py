@@ -140,5 +140,10 @@ def test_a_plugin_of_kubectl(name: str) -> None:
 
 
 @needs_kubectl
+def test_the_help_breaks_no_command_in_two() -> None:
+    lines = [line.strip() for line in run("completion", "--help").stdout.splitlines()]
+    assert [line for line in lines if line.startswith("kubevirt-webhook completion fish | source")]
+
+
 def test_kubectl_completes_the_plugin() -> None:
     assert "review" in kubectl("__complete", "kubevirt-webhook", "rev").stdout

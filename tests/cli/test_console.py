@@ -15,7 +15,7 @@ import pytest
 from rich.text import Text
 
 from tests.cli.runner import run
-from webhook.cli.console import WIDTH, Paragraph, fill
+from webhook.cli.console import WIDTH, Paragraph, change_line, fill
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = [
@@ -82,6 +82,10 @@ def test_lines_of_a_file_fit_a_terminal(command: tuple[str, ...]) -> None:
 
 def words_of(text: str) -> list[str]:
     return text.split()
+
+
+def test_a_change_of_several_values_is_json() -> None:
+    assert change_line({"path": ["a"], "old": True, "new": {"name": "u1"}}) == 'a: true → {"name": "u1"}'
 
 
 def test_a_word_is_never_broken() -> None:

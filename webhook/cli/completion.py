@@ -22,7 +22,12 @@ _NO_FILES: Final = ":4"
 def completion(shell: str) -> None:
     """Print a script that completes commands, options and values in your SHELL.
 
-    Run it in the shell's startup file. For bash and zsh: eval "$(kubevirt-webhook completion bash)". For fish:
+    Run it in the shell's startup file. For bash and zsh:
+
+    eval "$(kubevirt-webhook completion bash)"
+
+    For fish:
+
     kubevirt-webhook completion fish | source
     """
     from webhook.cli.main import main

@@ -65,8 +65,14 @@ def safe(text: str) -> str:
 
 def change_line(change: dict[str, Any]) -> str:
     """``path: old → new``."""
-    old = "(none)" if change["old"] is None else change["old"]
-    return f"{path_text(change['path'])}: {old} → {change['new']}"
+    old, new = (_value_text(change[side]) for side in ("old", "new"))
+    return f"{path_text(change['path'])}: {old} → {new}"
+
+
+def _value_text(value: Any) -> str:
+    if value is None:
+        return "(none)"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def path_text(path: Iterable[str]) -> str:

@@ -61,7 +61,7 @@ from webhook.text import pluralize
 
 _WHAT = {
     "changed": "kubevirt-webhook changed the object",
-    "denied": "the request was denied",
+    "denied": "the request was denied, or got a warning",
     "allowed": "the request was allowed",
     "skipped": "the request was left alone",
     "failed": "the request could not be evaluated",

@@ -37,13 +37,20 @@ def scheduler() -> None:
     help="The schedulerName of the profile for VMs.",
 )
 @click.option("--cluster-scheduler", is_flag=True, help="FILE configures the cluster's own scheduler.")
+@click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    metavar="NAME",
+    help="Plugin that the scheduler is built with, beside those of Kubernetes and scheduler-plugins; repeatable.",
+)
 @output_option("text", "json")
-def lint(file: str, profile: str, cluster_scheduler: bool, output: str) -> None:
+def lint(file: str, profile: str, cluster_scheduler: bool, plugins: tuple[str, ...], output: str) -> None:
     """Check a KubeSchedulerConfiguration in FILE, or on standard input (-).
 
     A ConfigMap that holds one is read, too. Exit status 0 without errors, 1 with errors, 2 on bad input.
     """
-    whose = LintTarget(profile, cluster_scheduler)
+    whose = LintTarget(profile, cluster_scheduler, plugins)
     found = [(document, problem) for document in _configurations(file) for problem in find_problems(document, whose)]
     if output == "json":
         write.data(json.dumps([_as_json(document, problem) for document, problem in found], indent=2))

@@ -243,7 +243,7 @@ def _configurations(texts: Iterable[str], where: str) -> Iterator[Document]:
 
 def _check_configuration(subject: str, where: str, document: Document, scheduler: SchedulerSettings) -> list[Finding]:
     is_the_clusters = (scheduler.guard.namespace, scheduler.guard.name) == DEFAULT_LEASE
-    problems = lint(document, LintTarget(scheduler.name, is_the_clusters))
+    problems = lint(document, LintTarget(scheduler.name, is_the_clusters, plugins=None))
     what = f"{where} has no mistake that kubevirt-webhook knows"
     return [_finding(subject, where, problem) for problem in problems] or [
         Finding(_CHECK, "profile-correct", subject, "ok", what)

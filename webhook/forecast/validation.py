@@ -146,7 +146,7 @@ class Schemas:
         if kinds is None:
             return self._other_group(group, version, kind)
         if kind not in kinds:
-            return [Finding(("kind",), f"kind {quote(kind)} does not exist in {group}{_did_you_mean(kind, kinds)}")]
+            return [Finding(("kind",), f"kind {quote(kind)} does not exist in {group}{did_you_mean(kind, kinds)}")]
         schema = kinds[kind]
         if version not in schema.versions:
             served = " or ".join(f"{group}/{each}" for each in schema.versions)
@@ -155,7 +155,7 @@ class Schemas:
         fields_schema = schema.versions[version]
         if fields_schema is not None:
             root = {**fields_schema, "properties": {**(fields_schema.get("properties") or {}), **_ROOT}}
-            found += _check(root, obj, ())
+            found += check(root, obj, ())
         return sorted(found[:_MOST_FINDINGS], key=lambda each: [str(part) for part in each.path])
 
     def _other_group(self, group: str, version: str, kind: str) -> list[Finding] | None:
@@ -180,7 +180,8 @@ def is_of_kubevirt(group: str) -> bool:
     return group == names.KUBEVIRT_GROUP or group.endswith(f".{names.KUBEVIRT_GROUP}")
 
 
-def _did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A clause with the known word that a mistyped one may stand for; empty where none is near."""
     by_lower = {each.lower(): each for each in known}
     near = get_close_matches(word.lower(), by_lower, n=1, cutoff=_NEAR)
     return f"; did you mean {quote(by_lower[near[0]])}?" if near else ""
@@ -192,7 +193,7 @@ def _check_metadata(obj: Json, namespaced: bool) -> Iterator[Finding]:
     if not isinstance(metadata, dict):
         yield Finding(("metadata",), "metadata must be an object with a name")
         return
-    malformed = [*_check(_METADATA, metadata, ("metadata",))]
+    malformed = [*check(_METADATA, metadata, ("metadata",))]
     yield from malformed
     if malformed:
         return
@@ -228,8 +229,14 @@ def _check_name(name: str, path: Path, *, shown: str = "") -> Iterator[Finding]:
         yield Finding(path, f"{quote(shown or name)} is not a valid name: use {what}")
 
 
-def _check(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
-    """What a structural schema denies in a value, with strict field validation."""
+def check(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
+    """What a structural schema denies in a value, with strict field validation.
+
+    Args:
+        schema: plain JSON.
+        value: plain JSON.
+        path: where the value stands.
+    """
     if value is None:
         if not schema.get("nullable"):
             yield Finding(path, f"{_name(path)} must be {_expected(schema)}, not null")
@@ -244,7 +251,7 @@ def _check(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
         items = schema.get("items")
         for index, item in enumerate(value):
             if isinstance(items, dict):
-                yield from _check(items, item, (*path, index))
+                yield from check(items, item, (*path, index))
 
 
 def _check_object(schema: Json, value: Json, path: Path) -> Iterator[Finding]:
@@ -259,13 +266,13 @@ def _check_object(schema: Json, value: Json, path: Path) -> Iterator[Finding]:
         if below is None:
             if not is_open:
                 yield Finding(
-                    (*path, key), f"unknown field {quote(format_path((*path, key)))}{_did_you_mean(key, properties)}"
+                    (*path, key), f"unknown field {quote(format_path((*path, key)))}{did_you_mean(key, properties)}"
                 )
         elif item is None and not below.get("nullable"):
             # The API server drops such a null, and defaults the field where the schema has a default.
             absent.add(key)
         else:
-            yield from _check(below, item, (*path, key))
+            yield from check(below, item, (*path, key))
     for key in schema.get("required") or ():
         if (key not in value or key in absent) and "default" not in (properties.get(key) or {}):
             yield Finding((*path, key), f"{format_path((*path, key))} is required")

@@ -195,6 +195,7 @@ def test_junit(tmp_path: Path) -> None:
         {"cases": [case({}, decision="denied"), case({}, decision="denied")]},
         {"cases": [{"name": "a", "expect": {"decision": "denied"}}]},
         {"cases": [case({}, decsion="denied")]},
+        {"cases": [], "clster": 1},
         {"cases": [case({}, decision="denied")], "cluster": "none"},
         {"cases": [case({}, decision="denied")], "settings": {"schedulers": 1}},
         {"cases": [case({}, decision="denied")], "apiVersion": "v1"},
@@ -208,7 +209,7 @@ def test_bad_tests_are_exit_2(tmp_path: Path, change: Any, golden: Callable[[str
     result = run("test", write_test(tmp_path, **{"cases": [], **change}))
 
     assert result.exit_code == 2
-    golden(result.output.replace(str(tmp_path), "DIR"))
+    golden(result.output.replace(str(tmp_path), "DIR").replace(f"of {len(MEANINGS)} reason", "of all reason"))
 
 
 def test_a_test_that_cannot_be_read_does_not_pass_for_none(tmp_path: Path) -> None:

@@ -84,6 +84,38 @@ def test_what_cannot_be_evaluated_is_exit_3(tmp_path: Path) -> None:
     assert "[namespace-unreadable]" in result.stdout
 
 
+def test_a_namespace_that_is_missing_is_one_sentence(tmp_path: Path) -> None:
+    """It was said three times, with the advice to read a log that a command does not have."""
+    nowhere = vm()
+    del nowhere["metadata"]["namespace"]
+    (tmp_path / "cluster").mkdir()
+    manifest(tmp_path / "cluster", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    path, cluster = manifest(tmp_path, nowhere), ("--cluster-from", tmp_path / "cluster")
+    missing = run("review", path, *cluster)
+
+    assert missing.exit_code == 3
+    assert missing.stdout.count("namespace default does not exist") == 1
+    assert missing.stdout.count("[namespace-unreadable]") == 1
+    assert "--namespace" in missing.stdout
+    assert "log" not in missing.stdout
+    assert run("review", path, *cluster, "-n", "shop").exit_code == 0
+
+
+def test_a_manifest_from_the_web_is_reviewed_over_the_examples(tmp_path: Path) -> None:
+    """KubeVirt's own first one, testvm, has no namespace."""
+    devices = {"disks": [{"name": "root", "disk": {"bus": "virtio"}}], "interfaces": [{"name": "a", "masquerade": {}}]}
+    domain = {"devices": devices, "resources": {"requests": {"memory": "64M"}}}
+    volumes = [
+        {"name": "root", "containerDisk": {"image": "cirros"}},
+        {"name": "data", "cloudInitNoCloud": {"userDataBase64": "SGkuXG4="}},
+    ]
+    spec = {"domain": domain, "networks": [{"name": "a", "pod": {}}], "volumes": volumes}
+    testvm = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "testvm"}}
+    path = manifest(tmp_path, testvm | {"spec": {"runStrategy": "Halted", "template": {"spec": spec}}})
+
+    assert json.loads(run("review", path, *CLUSTER, "-o", "json").stdout)["decision"] == "patched"
+
+
 def test_rendered_charts_come_from_standard_input(tmp_path: Path) -> None:
     """As `helm template` and `kustomize build` write them: comments, empty documents, kinds of all sorts."""
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}

@@ -26,13 +26,20 @@ def codes(written: Any, scheduler: LintTarget = BESIDE) -> list[str]:
 
 TRAPS: dict[str, tuple[Json, LintTarget]] = {
     "stale-api-version": (configuration(apiVersion="kubescheduler.config.k8s.io/v1beta3"), LintTarget()),
+    "invalid-field": (configuration(profile(pluginConfg=[])), LintTarget()),
+    "unknown-plugin": (
+        configuration(
+            profile(plugins={"score": {"enabled": [{"name": "ImageLocalty"}], "disabled": [{"name": "ImageLocality"}]}})
+        ),
+        LintTarget(),
+    ),
     "no-profile": (configuration(profile("vms")), LintTarget()),
     "default-profile-missing": (configuration(**CLUSTERS_LEASE), OWN),
     "default-profile-twice": (configuration(profile(), profile("default-scheduler")), LintTarget()),
     "differing-queue-sort": (
         configuration(
             profile(),
-            profile("b", plugins={"queueSort": {"enabled": [{"name": "X"}], "disabled": [{"name": "*"}]}}),
+            profile("b", plugins={"queueSort": {"enabled": [{"name": "QOSSort"}], "disabled": [{"name": "*"}]}}),
         ),
         LintTarget(),
     ),
@@ -67,6 +74,38 @@ def test_each_trap_is_found_alone(code: str) -> None:
 def test_nothing_is_wrong_with_a_good_configuration() -> None:
     assert codes(configuration()) == []
     assert codes(configuration(profile(), profile("default-scheduler"), **CLUSTERS_LEASE), OWN) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "path"),
+    [
+        ({"Parallelism": 3}, ("Parallelism",)),
+        ({"metadata": {"name": "a"}}, ("metadata",)),
+        ({"extenders": [{"ignorable": True, "url": "a"}]}, ("extenders", 0, "url")),
+        ({"percentageOfNodesToScore": "100"}, ("percentageOfNodesToScore",)),
+        (
+            {
+                "profiles": [
+                    profile(pluginConfig=[{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"typ": 1}}}])
+                ]
+            },
+            ("profiles", 0, "pluginConfig", 0, "args", "scoringStrategy", "typ"),
+        ),
+    ],
+)
+def test_fields_that_the_scheduler_does_not_decode(more: Json, path: tuple[str | int, ...]) -> None:
+    (problem,) = lint(Document(configuration(**{"profiles": [profile()], **more}), "f.yaml", 1), BESIDE)
+    assert (problem.code, problem.severity, problem.path) == ("invalid-field", "error", path)
+
+
+def test_plugins_that_a_scheduler_is_built_with() -> None:
+    written = configuration(profile(plugins={"score": {"enabled": [{"name": "Own"}], "disabled": [{"name": "*"}]}}))
+
+    assert "unknown-plugin" in codes(written)
+    for plugins in (("Own",), None):
+        assert "unknown-plugin" not in codes(written, LintTarget(plugins=plugins))
+    (disabled,) = lint(Document(configuration(profile(**off("score", "Own"))), "f.yaml", 1), BESIDE)
+    assert (disabled.code, disabled.severity) == ("unknown-plugin", "warning")
 
 
 def test_a_score_that_is_off_is_no_filter_that_is_off() -> None:

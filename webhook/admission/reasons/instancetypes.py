@@ -156,9 +156,10 @@ def names_nothing(field: str, label: str) -> str:
     return f"spec.{field} has no name: the label {label} that it was inferred from is empty; set spec.{field}.name"
 
 
-def not_allowed(wanted: object, namespace: str, allowed: str) -> str:
-    """An instancetype that is not on the namespace's list, as a sentence."""
-    return f"instancetype {wanted} is not allowed in namespace {namespace}; allowed instancetypes: {allowed}"
+def not_allowed(wanted: object, namespace: str, allowed: str, other: str = "") -> str:
+    """An instancetype that is not on the namespace's list, as a sentence; ``other`` is a cluster-wide one that is."""
+    hint = f"; these are cluster-wide: leave out spec.instancetype.kind to use {other}" if other else ""
+    return f"instancetype {wanted} is not allowed in namespace {namespace}; allowed instancetypes: {allowed}{hint}"
 
 
 def not_captured(name: str, namespace: str, allowed: str) -> str:
@@ -218,9 +219,8 @@ MISSING: Final = define(
     (INSTANCETYPES,),
     "denied",
     "The instancetype, preference or revision that the VM names does not exist. KubeVirt accepts such a VM but"
-    " cannot"
-    " start it.",
-    "Create the object first, or name another. The setting instancetypes.missing makes this a warning.",
+    " cannot start it. This is a warning, or with the setting `instancetypes.missing: deny` a denial.",
+    "Create the object first, or name another.",
 )
 
 

@@ -16,7 +16,7 @@ from webhook.cli.review.result import Result, weightier
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
-from webhook.facts import KubeVirtKey
+from webhook.facts import KubeVirtKey, NamespaceKey
 from webhook.forecast import requests
 from webhook.forecast.validation import DryRun, Finding, Schemas, is_of_kubevirt, merge_patch
 from webhook.k8s.client.api import Transport
@@ -29,6 +29,11 @@ from webhook.review.reviewer import Evaluation, NullObserver, Reviewer
 from webhook.settings.model import Settings
 
 _SECONDS: Final = 10.0
+_DECISIONS: Final = {
+    common.INVALID_OBJECT: "invalid",
+    common.DRY_RUN_DENIED: "denied",
+    common.NAMESPACE_UNREADABLE: "error",
+}
 # Of metadata, what a manifest that is applied again does not have.
 _SET_BY_SERVER: Final = frozenset({"creationTimestamp", "generation", "managedFields", "resourceVersion", "uid"})
 
@@ -97,6 +102,8 @@ class Evaluator:
             asked = await requests.to_review_request(document, self._cluster, deadline, self._sending)
         except MissingParametersError as error:
             return self._not_made(document, error)
+        if missing := await self._missing_namespace(asked, document, deadline):
+            return self._invalid_result(document, [missing])
         if existing and not asked.origin:
             merged = merge_patch(existing, value)
             asked.request.update(operation="UPDATE", oldObject=existing, object=merged)
@@ -109,6 +116,20 @@ class Evaluator:
         if asked.origin and self._objects:
             result.given = value
         return result
+
+    async def _missing_namespace(
+        self, asked: requests.ReviewRequest, document: Document, deadline: float
+    ) -> Finding | None:
+        """That the namespace of a request does not exist; once, rather than for each policy."""
+        namespace = asked.request.get("namespace")
+        if not namespace or await self._cluster.read(NamespaceKey(namespace, fresh=True), deadline) is not None:
+            return None
+        metadata = document.value.get("metadata")
+        named = isinstance(metadata, dict) and metadata.get("namespace")
+        fix = "create it" if self.waits else "add it to the cluster's objects"
+        other = "" if named or asked.origin else ", or name another one with --namespace"
+        text = f"namespace {namespace} does not exist, so nothing is known of its policies; {fix}{other}"
+        return Finding(("metadata", "namespace"), text, common.NAMESPACE_UNREADABLE)
 
     async def _send(self, asked: requests.ReviewRequest, deadline: float) -> Result:
         request = asked.request
@@ -162,9 +183,9 @@ class Evaluator:
             request["object"] = jsonpatch.apply_patch(_copy_json(request["object"]), operations, in_place=True)
 
     def _invalid_result(self, document: Document, findings: Sequence[Finding]) -> Result:
-        """The result for an object that the API server denies, whatever the policies say."""
+        """The result for an object that is not evaluated because of what stands in it, whatever the policies say."""
         result = _result_of(document, self._sending)
-        result.decision = "invalid" if findings[0].code == common.INVALID_OBJECT else "denied"
+        result.decision = _DECISIONS[findings[0].code]
         result.findings = [
             {
                 "line": document.line_of(each.path),
@@ -175,7 +196,8 @@ class Evaluator:
             for each in findings
         ]
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-        result.message = f"the API server denies the object: {findings[0].text}{more}"
+        who = "" if result.decision == "error" else "the API server denies the object: "
+        result.message = f"{who}{findings[0].text}{more}"
         result.given = document.value if self._objects else None
         return result
 

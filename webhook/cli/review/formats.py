@@ -17,12 +17,15 @@ import msgspec
 
 from webhook import __version__
 from webhook.admission.reasons import MEANINGS
+from webhook.admission.reasons.catalog import LOG
 from webhook.cli.console import change_line, console, safe
 from webhook.cli.review.result import Result, Summary, codes_in
 from webhook.cli.write import dump
 from webhook.errors import InputError
 from webhook.text import visible, visible_lines
 
+# A command has no log: what it could not read is in what it was given, or needs a permission.
+_NO_LOG: Final = "Add what could not be read to the cluster's objects, or get the permission to read it."
 _NOTHING: Final = "the API server does not call kubevirt-webhook for any of these objects\n"
 _STYLES: Final[dict[str, dict[str, Any]]] = {
     "patched": {"fg": "green", "bold": True},
@@ -197,8 +200,8 @@ class Yaml:
 def remedies_of(text: str) -> Iterator[str]:
     """A sentence for each code that a line of the text ends in, if there is something to do about it."""
     for code in codes_in(text):
-        if code in MEANINGS and MEANINGS[code].remedy:
-            yield f"What to do: {MEANINGS[code].remedy}"
+        if code in MEANINGS and (remedy := MEANINGS[code].remedy.replace(LOG, _NO_LOG)):
+            yield f"What to do: {remedy}"
 
 
 def remedies(result: Result) -> tuple[str, ...]:
@@ -300,7 +303,7 @@ class Github:
         if result.severity == "fine":
             return ""
         if result.findings:
-            title = f"{result.title}: {_WORDS['invalid']}"
+            title = f"{result.title}: {_WORDS.get(result.decision, _WORDS[result.severity])}"
             return "\n".join(
                 command("error", result.file, each["line"], title, f"{each['text']} [{result.code}]")
                 for each in result.findings

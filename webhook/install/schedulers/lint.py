@@ -5,13 +5,14 @@ Each was tried with the real kube-scheduler; docs/schedulers.md names the conseq
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
 
 from webhook import names
 from webhook.errors import quote
+from webhook.forecast.validation import check, did_you_mean
 from webhook.k8s.yaml_documents import Document
 
 ExtensionPoint = Literal["queueSort", "preFilter", "filter", "postFilter", "preScore", "score", "bind"]
@@ -78,6 +79,139 @@ DEFAULT_LEASE: Final = ("kube-system", "kube-scheduler")
 
 Severity = Literal["error", "warning"]
 Path = tuple[str | int, ...]
+Schema = dict[str, Any]
+
+# Of Kubernetes 1.36 and 1.37 (pkg/scheduler/framework/plugins/names).
+PLUGINS: Final = frozenset(
+    {
+        *("DefaultBinder", "DefaultPreemption", "DynamicResources", "GangScheduling", "ImageLocality"),
+        *("InterPodAffinity", "NodeAffinity", "NodeDeclaredFeatures", "NodeName", "NodePorts"),
+        *("NodeResourcesBalancedAllocation", "NodeResourcesFit", "NodeUnschedulable", "NodeVolumeLimits"),
+        *("PodGroupPodsCount", "PodTopologySpread", "PrioritySort", "SchedulingGates", "TaintToleration"),
+        *("TopologyPlacementGenerator", "VolumeBinding", "VolumeRestrictions", "VolumeZone"),
+    }
+)
+# Of kubernetes-sigs/scheduler-plugins, which the load-aware configurations need.
+SCHEDULER_PLUGINS: Final = frozenset(
+    {
+        *(
+            "CapacityScheduling",
+            "Coscheduling",
+            "LoadVariationRiskBalancing",
+            "LowRiskOverCommitment",
+            "NetworkOverhead",
+        ),
+        *("NodeMetadata", "NodeResourcesAllocatable", "NodeResourceTopologyMatch", "Peaks", "PodState"),
+        *("PreemptionToleration", "QOSSort", "SySched", "TargetLoadPacking", "TopologicalSort"),
+    }
+)
+
+
+def _schema(kind: str, **more: Any) -> Schema:
+    # Go takes null for every type.
+    return {"type": kind, "nullable": True, **more}
+
+
+def _object(**fields: Schema) -> Schema:
+    return _schema("object", properties=fields)
+
+
+def _list(item: Schema) -> Schema:
+    return _schema("array", items=item)
+
+
+_TEXT: Final = _schema("string")
+_INT: Final = _schema("integer")
+_FLAG: Final = _schema("boolean")
+_OPEN: Final[Schema] = {"nullable": True, "x-kubernetes-preserve-unknown-fields": True}
+_TEXTS: Final = _list(_TEXT)
+_TYPE: Final = {"apiVersion": _TEXT, "kind": _TEXT}
+_SET: Final = _object(**dict.fromkeys(("enabled", "disabled"), _list(_object(name=_TEXT, weight=_INT))))
+_POINTS: Final = (
+    *("preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score", "reserve", "permit"),
+    *("preBind", "bind", "postBind", "multiPoint", "placementGenerate", "placementScore", "podGroupPostFilter"),
+)
+# k8s.io/kube-scheduler/config/v1 and k8s.io/component-base/config/v1alpha1, of Kubernetes 1.36 and 1.37.
+_CONFIGURATION: Final = _object(
+    **_TYPE,
+    parallelism=_INT,
+    leaderElection=_object(
+        leaderElect=_FLAG,
+        **dict.fromkeys(("leaseDuration", "renewDeadline", "retryPeriod"), _TEXT),
+        **dict.fromkeys(("resourceLock", "resourceName", "resourceNamespace"), _TEXT),
+    ),
+    clientConnection=_object(
+        kubeconfig=_TEXT, acceptContentTypes=_TEXT, contentType=_TEXT, qps=_schema("number"), burst=_INT
+    ),
+    enableProfiling=_FLAG,
+    enableContentionProfiling=_FLAG,
+    percentageOfNodesToScore=_INT,
+    podInitialBackoffSeconds=_INT,
+    podMaxBackoffSeconds=_INT,
+    profiles=_list(
+        _object(
+            schedulerName=_TEXT,
+            percentageOfNodesToScore=_INT,
+            plugins=_object(**dict.fromkeys(_POINTS, _SET)),
+            pluginConfig=_list(_object(name=_TEXT, args=_OPEN)),
+        )
+    ),
+    extenders=_list(
+        _object(
+            **dict.fromkeys(("urlPrefix", "filterVerb", "preemptVerb", "prioritizeVerb", "bindVerb"), _TEXT),
+            weight=_INT,
+            **dict.fromkeys(("enableHTTPS", "nodeCacheCapable", "ignorable"), _FLAG),
+            tlsConfig=_object(
+                insecure=_FLAG,
+                **dict.fromkeys(
+                    ("serverName", "certFile", "keyFile", "caFile", "certData", "keyData", "caData"), _TEXT
+                ),
+            ),
+            httpTimeout=_TEXT,
+            managedResources=_list(_object(name=_TEXT, ignoredByScheduler=_FLAG)),
+        )
+    ),
+    delayCacheUntilActive=_FLAG,
+)
+_RESOURCES: Final = _list(_object(name=_TEXT, weight=_INT))
+_SHAPE: Final = _list(_object(utilization=_INT, score=_INT))
+_EXPRESSIONS: Final = _list(_object(key=_TEXT, operator=_TEXT, values=_TEXTS))
+_TERM: Final = _object(matchExpressions=_EXPRESSIONS, matchFields=_EXPRESSIONS)
+_SELECTOR: Final = _object(matchLabels=_schema("object", additionalProperties=_TEXT), matchExpressions=_EXPRESSIONS)
+# The arguments that kube-scheduler decodes; it looks at no others.
+_ARGUMENTS: Final[Mapping[str, Schema]] = {
+    "DefaultPreemption": _object(**_TYPE, minCandidateNodesPercentage=_INT, minCandidateNodesAbsolute=_INT),
+    "DynamicResources": _object(**_TYPE, filterTimeout=_TEXT, bindingTimeout=_TEXT),
+    "InterPodAffinity": _object(**_TYPE, hardPodAffinityWeight=_INT, ignorePreferredTermsOfExistingPods=_FLAG),
+    "NodeAffinity": _object(
+        **_TYPE,
+        addedAffinity=_object(
+            requiredDuringSchedulingIgnoredDuringExecution=_object(nodeSelectorTerms=_list(_TERM)),
+            preferredDuringSchedulingIgnoredDuringExecution=_list(_object(weight=_INT, preference=_TERM)),
+        ),
+    ),
+    "NodeResourcesBalancedAllocation": _object(**_TYPE, resources=_RESOURCES),
+    "NodeResourcesFit": _object(
+        **_TYPE,
+        ignoredResources=_TEXTS,
+        ignoredResourceGroups=_TEXTS,
+        scoringStrategy=_object(type=_TEXT, resources=_RESOURCES, requestedToCapacityRatio=_object(shape=_SHAPE)),
+    ),
+    "PodTopologySpread": _object(
+        **_TYPE,
+        defaultConstraints=_list(
+            _object(
+                **dict.fromkeys(("topologyKey", "whenUnsatisfiable", "nodeAffinityPolicy", "nodeTaintsPolicy"), _TEXT),
+                maxSkew=_INT,
+                minDomains=_INT,
+                labelSelector=_SELECTOR,
+                matchLabelKeys=_TEXTS,
+            )
+        ),
+        defaultingType=_TEXT,
+    ),
+    "VolumeBinding": _object(**_TYPE, bindTimeoutSeconds=_INT, shape=_SHAPE),
+}
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -106,10 +240,13 @@ class LintTarget(msgspec.Struct, frozen=True):
     Attributes:
         profile: the profile for VMs, by its schedulerName.
         is_the_clusters: it configures the cluster's own scheduler, rather than one beside it.
+        plugins: the plugins that the scheduler is built with, beside those of Kubernetes and scheduler-plugins; None:
+            they are not known.
     """
 
     profile: str = "kubevirt"
     is_the_clusters: bool = False
+    plugins: Collection[str] | None = ()
 
 
 def is_configuration(document: Document) -> bool:
@@ -151,6 +288,65 @@ def _stale_version(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[
         "kube-scheduler 1.29 and newer does not start with it",
         f"set it to {API_VERSION}",
     )
+
+
+def _fields(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
+    if configuration.get("apiVersion") != API_VERSION:
+        return
+    for path, schema, value in _decoded(configuration):
+        for found in check(schema, value, path):
+            yield Problem(
+                "invalid-field",
+                "error",
+                found.path,
+                found.text,
+                "kube-scheduler does not start, since it decodes its configuration strictly",
+                "correct or remove the field",
+            )
+
+
+def _decoded(configuration: Mapping[str, Any]) -> Iterator[tuple[Path, Schema, Any]]:
+    """What kube-scheduler decodes: the configuration, then the arguments of each plugin that has a type for them."""
+    yield (), _CONFIGURATION, configuration
+    for index, profile in profiles_of(configuration):
+        entries = profile.get("pluginConfig")
+        for number, entry in enumerate(entries if isinstance(entries, list) else ()):
+            schema = _ARGUMENTS.get(str(entry.get("name"))) if isinstance(entry, dict) else None
+            if schema and entry.get("args") is not None:
+                yield ("profiles", index, "pluginConfig", number, "args"), schema, entry["args"]
+
+
+def _plugins(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
+    if scheduler.plugins is None:
+        return
+    known = PLUGINS | SCHEDULER_PLUGINS | set(scheduler.plugins)
+    for path, name in _named_plugins(configuration):
+        if name in known:
+            continue
+        text = f"no plugin is called {quote(name)}{did_you_mean(name, known)}"
+        if "enabled" in path:
+            consequence = "kube-scheduler does not start, unless it is built with such a plugin"
+            remedy = "correct the name, or give the scheduler's own plugins with --plugin"
+            yield Problem("unknown-plugin", "error", path, text, consequence, remedy)
+        else:
+            consequence = "the entry has no effect, and kube-scheduler does not say so"
+            yield Problem("unknown-plugin", "warning", path, text, consequence, "correct the name, or remove the entry")
+
+
+def _named_plugins(configuration: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    """The names of plugins, with their paths; ``*`` stands for all."""
+    for index, profile in profiles_of(configuration):
+        lists: list[tuple[Path, Any]] = [(("profiles", index, "pluginConfig"), profile.get("pluginConfig"))]
+        for point, chosen in _as_mapping(profile.get("plugins")).items():
+            lists += [
+                (("profiles", index, "plugins", point, part), _as_mapping(chosen).get(part))
+                for part in ("enabled", "disabled")
+            ]
+        for path, listed in lists:
+            for number, entry in enumerate(listed if isinstance(listed, list) else ()):
+                name = entry.get("name") if isinstance(entry, dict) else None
+                if isinstance(name, str) and name != "*":
+                    yield (*path, number, "name"), name
 
 
 def _no_profile(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
@@ -332,6 +528,8 @@ def _extenders(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Prob
 
 _RULES: Final[tuple[Callable[[Mapping[str, Any], LintTarget], Iterator[Problem]], ...]] = (
     _stale_version,
+    _fields,
+    _plugins,
     _no_profile,
     _default_profile,
     _queue_sorts,

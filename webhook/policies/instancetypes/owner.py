@@ -129,7 +129,9 @@ def is_allowed(matcher: Matcher, wanted: SpecReference, settings: InstancetypeSe
 
 def not_allowed(wanted: SpecReference, namespace: str, settings: InstancetypeSettings) -> str:
     """The sentence about an instancetype that may not be named."""
-    return reasons.not_allowed(wanted, namespace, _format_allow_list(settings))
+    other = SpecReference(INSTANCETYPE_MATCHER.cluster, wanted.name)
+    by_other = not wanted.is_cluster_wide and is_allowed(INSTANCETYPE_MATCHER, other, settings)
+    return reasons.not_allowed(wanted, namespace, _format_allow_list(settings), str(other) if by_other else "")
 
 
 def _not_captured(name: str, namespace: str, settings: InstancetypeSettings) -> str:
