@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -47,6 +48,30 @@ def test_who_finds_the_command_is_not_told_where_it_is() -> None:
 
     assert done.returncode == 0, done.stderr
     assert "PATH" not in done.stdout
+
+
+def test_a_running_server_is_filled(tmp_path: Path) -> None:
+    """So that its page shows something."""
+    examples = data.directory("examples")
+    options = ["--cluster-from", examples / "cluster", "--config", examples / "settings.yaml"]
+    options += ["--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "webhook", "serve", *map(str, options)]
+    audit = tmp_path / "audit"
+    with audit.open("w") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr
+        events = (json.loads(line) for line in server.stderr)
+        address = next(each["address"] for each in events if each.get("event") == "serving")
+        done = demo("--against", address)
+        server.terminate()
+
+    assert done.returncode == 0, done.stderr
+    assert f"{len(EXPECTED)} reviews sent to {address}" in done.stdout
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
+    assert len(lines) >= len(EXPECTED)
+    assert {"patched", "denied", "allowed"} <= {each["decision"] for each in lines}
+    stopped = demo("--against", address)
+    assert (stopped.returncode, stopped.stderr.count("\n")) == (2, 1)
+    assert demo("--against", "http://127.0.0.1:1").returncode == 2
 
 
 def test_an_answer_that_differs_is_exit_1(tmp_path: Path) -> None:

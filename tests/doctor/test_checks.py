@@ -77,6 +77,26 @@ KINDS = st.sampled_from(
 )
 
 
+async def test_a_trial_is_no_broken_installation(world: DoctorWorld) -> None:
+    """`serve --register` was reported as an installation that lacks everything."""
+    for resource, name in (
+        (MUTATING, "kubevirt-webhook"),
+        (MUTATING, "zz-kubevirt-webhook"),
+        (VALIDATING, "kubevirt-webhook"),
+    ):
+        world.server.remove(resource, name)
+    world.url = "https://192.0.2.1:8443"
+    world.register(suffix="-local", only_ignore=True)
+    world.url = ""
+    found = (await world.examine()).findings
+
+    assert [each.verdict for each in found if each.code == "trial"] == ["warning"] * 3
+    assert "https://192.0.2.1:8443:" in next(each.found for each in found if each.code == "trial")
+    assert not {"webhooks", "certificates", "deployment", "rights"} & {
+        each.check for each in found if each.code != "trial"
+    }
+
+
 async def test_where_all_is_well_only_the_service_is_unknown(world: DoctorWorld) -> None:
     report = await world.examine()
 

@@ -82,6 +82,9 @@ _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizer
 def expand(**options: Any) -> None:
     """Print the VMI that KubeVirt would create for a VM, with its instancetype and preference applied.
 
+    This is KubeVirt alone. To see what kubevirt-webhook adds before, pipe the output of `kubevirt-webhook review FILE
+    --show-secrets -o yaml` into this command.
+
     The files may also contain instancetypes, preferences, volumes and the KubeVirt object. A VMI is printed with
     KubeVirt's defaults.
 

@@ -18,7 +18,7 @@ from webhook.doctor.permissions import check_pinning, check_relabelling, check_r
 from webhook.doctor.report import CONFIG_MAPS, CONFIGURATIONS, NAME, Finding, Installation, Report
 from webhook.doctor.schedulers import check_schedulers
 from webhook.doctor.spread import check_spread
-from webhook.doctor.webhooks import check_order, check_selectors, check_webhooks
+from webhook.doctor.webhooks import check_order, check_selectors, check_webhooks, find_trial
 from webhook.errors import InputError, Unavailable
 from webhook.install.plan import SETTINGS_KEY
 from webhook.k8s.client.clock import REAL_TIME, Clock
@@ -26,10 +26,13 @@ from webhook.settings.file import default_settings, parse
 from webhook.settings.model import Settings
 from webhook.text import pluralize
 
-_CHECKS: Final = (
-    *(check_webhooks, check_selectors, check_certificates, check_rights, check_deployment, check_reach),
-    *(check_schedulers, check_order, check_kubevirt, check_opt_in, check_effect, check_pools, check_pinning),
-    *(check_relabelling, check_nodes, check_spread, check_clock),
+# Of an installation, which a trial is not.
+_INSTALLATION: Final = (
+    *(check_webhooks, check_selectors, check_certificates, check_rights, check_deployment, check_reach, check_effect),
+)
+_CLUSTER: Final = (
+    *(check_schedulers, check_order, check_kubevirt, check_opt_in, check_pools, check_pinning, check_relabelling),
+    *(check_nodes, check_spread, check_clock),
 )
 _SETTINGS: Final = "settings"
 
@@ -59,7 +62,10 @@ async def examine(
         if settings is None:
             return Report(tuple(findings))
     installation = Installation(reader, settings, url, manifests, clock)
-    for check_findings in await asyncio.gather(*(check(installation) for check in _CHECKS)):
+    trial = await find_trial(installation)
+    findings += trial
+    checks = _CLUSTER if trial else (*_INSTALLATION, *_CLUSTER)
+    for check_findings in await asyncio.gather(*(check(installation) for check in checks)):
         findings += check_findings
     findings += _check_malformed(reader)
     return Report(tuple(findings))

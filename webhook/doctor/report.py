@@ -147,6 +147,7 @@ class ClientConfig(View, frozen=True):
 
     ca_bundle: str | None = None
     service: ServiceReference | None = None
+    url: str | None = None
 
 
 class WebhookEntry(View, frozen=True):

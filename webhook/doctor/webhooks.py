@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -69,6 +70,28 @@ async def check_webhooks(installation: Installation) -> list[Finding]:
         own_names = {manifest["metadata"]["name"] for manifest in desired}
         findings += _find_leftovers(kind, (leftover for leftover in live if leftover.meta.name not in own_names))
     return findings
+
+
+async def find_trial(installation: Installation) -> list[Finding]:
+    """The configurations of `serve --register`; none where an installation's own are there, or cannot be read."""
+    live = await installation.every_configuration()
+    if isinstance(live, Unavailable):
+        return []
+    own = (names.FIRST_CONFIGURATION, names.LAST_CONFIGURATION)
+    found = []
+    for kind, each in live:
+        urls = [entry.client_config.url or "" for entry in each.entries]
+        if each.meta.name in own:
+            return []
+        if (each.meta.name or "").startswith(tuple(f"{name}-" for name in own)) and urls and all(urls):
+            url = urlsplit(urls[0])._replace(path="", query="").geturl()
+            what = (
+                f"belongs to a trial (serve --register) at {url}: every failure policy is Ignore, and nothing denies a"
+                " label with an invalid value; what only an installation has is not checked"
+            )
+            todo = "end the server with Ctrl-C, which deletes it; to install: kubevirt-webhook install"
+            found.append(Finding(_WEBHOOKS, "trial", f"{kind} {each.meta.name}", "warning", what, todo))
+    return found
 
 
 class _Comparison(NamedTuple):
