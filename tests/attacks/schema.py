@@ -65,6 +65,8 @@ class UnknownTypeError(Exception):
 _OPEN: Final[dict[str, Node]] = {
     "annotations": TEXT,
     "configuration": TEXT,
+    "nodeSelector": SchemaEntries(TEXT),
+    "numa": TEXT,
     "realtime": TEXT,
     "utilityVolumes": TEXT,
     "snp": TEXT,

@@ -35,6 +35,7 @@ from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS
 from webhook.placement.nodes import Node as ClusterNode
+from webhook.placement.quota import LIMIT_RANGES, QUOTAS
 from webhook.review.endpoints import BY_PATH
 
 NODE_COUNT: Final = 64
@@ -95,6 +96,11 @@ _VMI: Final = {
     ),
     "status": {"nodeName": "node-a1", "conditions": [{"type": "LiveMigratable", "status": "True"}]},
 }
+_QUOTA: Final = {
+    "metadata": {"name": "q"},
+    "spec": {"scopes": ["NotTerminating"]},
+    "status": {"hard": {"pods": "10000"}, "used": {"pods": "1"}},
+}
 _PODS_OF: Final = ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={migration.UID}")
 
 
@@ -142,6 +148,8 @@ def _evictions() -> Iterator[AttackWorld]:
         **_placement(),
         "pod": _object(ObjectKey(LAUNCHER_PODS, "demo", eviction.POD), eviction.pod()),
         "migrations": _list(eviction.MINE, eviction.migration(ended=86_400)),
+        "quotas": _list(ListKey(QUOTAS, "demo"), _QUOTA),
+        "limit ranges": _list(ListKey(LIMIT_RANGES, "demo"), {"metadata": {"name": "lr"}, "spec": {"limits": []}}),
     }
     body = eviction.review()["request"]
     # What no node is eligible for, is explained node by node: a few of them take the same way.

@@ -253,7 +253,7 @@ QUANTITY = of(
 CONFIGURATION = of(
     "config",
     [
-        ("an invalid configuration is ignored as a whole", "        if not _valid(given):", "        if not given:"),
+        ("an invalid configuration is ignored as a whole", "        if not _has_valid_numbers(given) or", "        if"),
         (
             "the old machineType counts first",
             'legacy or configured.get(name, {}).get("machineType")',
