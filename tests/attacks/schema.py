@@ -62,10 +62,14 @@ class UnknownTypeError(Exception):
 
 
 # The content of fields that the views leave open, by their names.
+_REQUIREMENT: Final = Fields({"key": TEXT, "operator": TEXT, "values": Items(TEXT)})
+_NODE_SELECTOR: Final = Fields({"nodeSelectorTerms": Items(Fields({"matchExpressions": Items(_REQUIREMENT)}))})
 _OPEN: Final[dict[str, Node]] = {
     "annotations": TEXT,
     "configuration": TEXT,
     "nodeSelector": SchemaEntries(TEXT),
+    "affinity": Fields({"nodeAffinity": Fields({"requiredDuringSchedulingIgnoredDuringExecution": _NODE_SELECTOR})}),
+    "tolerations": Items(Fields({"key": TEXT, "operator": TEXT, "value": TEXT, "effect": TEXT})),
     "numa": TEXT,
     "realtime": TEXT,
     "utilityVolumes": TEXT,
