@@ -111,7 +111,7 @@ def test_errors_are_what_the_real_scheduler_refuses(kube_scheduler: Path, tmp_pa
         problems = lint(Document(written, "f.yaml", 1), LintTarget(is_the_clusters=True))
         found = [each.text for each in problems if each.code in STRICT and each.severity == "error"]
         strict = ("strict decoding error", "cannot unmarshal", "does not exist")
-        # What it refuses for another reason, for example a score of no weight, is not of these two rules.
+        # What it rejects for another reason, for example a score of no weight, is not of these two rules.
         if done.returncode and not any(word in done.stderr for word in strict):
             continue
         assert bool(done.returncode) == bool(found), (done.stderr[-400:], found, json.dumps(written))

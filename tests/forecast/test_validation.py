@@ -127,7 +127,7 @@ PATH = "/apis/kubevirt.io/v1/namespaces/shop/virtualmachines"
 
 
 class Connection:
-    """Answers each method as it is told, and notes the requests."""
+    """Has an answer for each method, and notes the requests."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = {"GET": status(404), "POST": VM, "PATCH": VM, "served": SERVED} | answers

@@ -388,8 +388,8 @@ SPREAD_WITHOUT_ZONES: Final = define(
     "spread-without-zones",
     (SCHEDULING,),
     "skipped",
-    "spread is zone, and the nodes that the VM can use do not all have the label topology.kubernetes.io/zone, or have"
-    " only one zone. The scheduler would avoid nodes without a zone.",
+    "The setting spread is zone, and the nodes that the VM can use do not all have the label"
+    " topology.kubernetes.io/zone, or have only one zone. The scheduler would avoid nodes without a zone.",
     "Label all nodes with their zones, or set spread to hostname.",
 )
 
