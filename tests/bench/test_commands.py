@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.commands.__main__ import main
 from bench.commands.inputs import write_cluster, write_directory, write_file
 from tests.cli.examples import EXAMPLES
 from tests.cli.runner import run
@@ -61,8 +60,3 @@ def test_a_rolling_drain_takes_steps_by_its_size(tmp_path: Path) -> None:
     # At a hundred times as many of both it would stay below the limit.
     assert large < 3 * small
     assert large * 100 < planner.MAX_STEPS
-
-
-def test_the_benchmark_measures(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--vms", "4", "--nodes", "2", "--rounds", "1"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 3

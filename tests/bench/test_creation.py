@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
-from bench.creation import steady
-from bench.creation.rate import CreationRun
 from bench.creation.webhook_calls import Calls
-from webhook.settings.file import default_settings
 
 _NAME = "apiserver_admission_webhook_admission_duration_seconds"
 
@@ -40,27 +35,3 @@ def test_only_calls_for_what_was_created_meanwhile_count() -> None:
     assert calls.seconds == pytest.approx(90 * 0.002 + 0.02)
     assert (calls.within(0.5), calls.within(0.98), calls.within(0.99)) == (0.005, 0.005, 0.025)
     assert calls.cells() == ("91", "2.20", "< 5", "< 25")
-
-
-def test_failures_that_the_api_server_passed_over_are_found() -> None:
-    assert Calls.of(_metrics(1, 0, passed_over=3)).since(Calls.of(_metrics(0, 0, passed_over=1))).passed_over == 2
-
-
-def test_without_calls_there_is_nothing_to_show() -> None:
-    same = Calls.of(_metrics(3, 3))
-
-    assert same.since(same).cells() == ("0", "-", "-", "-")
-
-
-def test_what_is_slow_and_what_failed_is_in_the_row() -> None:
-    run = CreationRun([0.002] * 98 + [0.004, 0.5], Counter({"429": 2}))
-
-    assert run.cells() == ("102", "2 (2 429)", "2.0", "4.0", "500.0")
-    assert CreationRun([], Counter({"500": 1})).cells() == ("1", "1 (1 500)", "-", "-", "-")
-
-
-def test_the_webhook_is_called_for_all_its_objects() -> None:
-    excluded = default_settings().excluded_namespaces
-
-    assert excluded.isdisjoint(map(steady.namespace_of, ("none", "empty", "kubevirt-webhook")))
-    assert "kubevirt-webhook" in excluded

@@ -52,32 +52,3 @@ def test_what_is_known_fails(tool: Any, capsys: pytest.CaptureFixture[str]) -> N
         "audit: aiohttp 1.0 has PYSEC-1, fixed in 1.1",
         "audit: aiohttp 1.0 has PYSEC-2, fixed in no version yet",
     ]
-
-
-@pytest.mark.parametrize(
-    ("body", "why"),
-    [
-        (says(SKIPPED, SKIPPED), "knows none of the 2 packages"),
-        ("import sys; sys.exit('ConnectionError: no route')", "reached no database (ConnectionError: no route)"),
-        ("import time; time.sleep(60)", "found no end"),
-    ],
-)
-def test_without_a_database_one_line_says_so(
-    tool: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, body: str, why: str
-) -> None:
-    monkeypatch.setattr(audit, "SECONDS", 0.5 if "sleep" in body else 60)
-    tool(body)
-
-    assert audit.main() == 0
-    out, err = capsys.readouterr()
-    assert (out.count("\n"), err) == (1, "")
-    assert why in out
-
-
-def test_without_pip_audit_one_line_says_so(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", os.fspath(tmp_path))
-
-    assert audit.main() == 0
-    assert capsys.readouterr().out.startswith("audit: skipped: pip-audit is not installed")

@@ -56,34 +56,3 @@ def test_a_build_of_other_sources_is_never_taken(modules: Path, release: str, fi
 
     (modules / file).write_bytes(source)
     assert located(bundle) == before
-
-
-def test_a_file_that_is_new_counts_and_one_of_an_editor_does_not(modules: Path) -> None:
-    before = located(bundles.KUBEVIRT)
-    own = modules / "kubevirt" / "virt-operator-objects"
-
-    (own / ".main.go.swp").touch()
-    assert located(bundles.KUBEVIRT) == before
-    (own / "more.go").touch()
-    assert located(bundles.KUBEVIRT) != before
-
-
-def test_what_the_linker_writes_counts() -> None:
-    before = located(bundles.CONTROL_PLANE)
-    stamped = bundles.ToolModule("k8s", "k8s.io/kubernetes", bundles.KUBERNETES, ldflags=lambda _version: "-s")
-    changed = bundles.Bundle("controlplane", "", "", (stamped, bundles.ETCD))
-    assert changed.version == bundles.CONTROL_PLANE.version
-    assert located(changed) != before
-
-
-def test_the_directory_of_a_build_says_its_version() -> None:
-    for release, bundle in bundles.kubevirt_releases().items():
-        assert build.version_of(located(bundle)) == f"v{release}"
-
-
-def test_a_scheduler_with_plugins_says_the_version_of_kubernetes() -> None:
-    (scheduler,) = bundles.SCHEDULER_PLUGINS.parts
-    assert scheduler.version.startswith("v0.")
-    assert "gitVersion=v1." in scheduler.ldflags(scheduler.version)
-    # The linked one, which takes the place of the one that the plugins require.
-    assert "=> k8s.io/kubernetes v1" in (bundles.HERE / bundles.PLUGINS / "go.mod").read_text()

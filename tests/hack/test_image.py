@@ -4,16 +4,12 @@ import importlib.util
 import re
 import subprocess
 import sys
-from hashlib import sha256
 from pathlib import Path
-
-import pytest
 
 from hack import lock
 from hack.image import assemble, base
 
 ROOT = Path(__file__).parents[2]
-DIGEST = f"sha256:{'0' * 63}1"
 # Prints the modules of the program that cannot be imported in the image.
 IMPORTS = """
 import importlib, pkgutil, sys
@@ -33,19 +29,6 @@ for package in (certs, webhook):
             except ModuleNotFoundError as error:
                 print(module.name, error)
 """
-LDD = """\
-\tlinux-vdso.so.1 (0x00007ffd)
-\tlibssl.so.3 => /lib/x86_64-linux-gnu/libssl.so.3 (0x00007f01)
-\tlibmissing.so.1 => not found
-\t/lib64/ld-linux-x86-64.so.2 (0x00007f02)
-"""
-
-
-def tool(directory: Path, name: str, output: str, status: int = 0) -> str:
-    program = directory / name
-    program.write_text(f"#!/bin/sh\necho \"$@\" > {directory}/asked\nprintf '%s' '{output}'\nexit {status}\n")
-    program.chmod(0o755)
-    return str(directory)
 
 
 class TestBase:
@@ -57,46 +40,8 @@ class TestBase:
         stages = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if line.startswith("FROM ")]
         assert stages == ["FROM ${BASE} AS build", "FROM scratch"]
 
-    @pytest.mark.parametrize("before", ["", f"@sha256:{'f' * 64}"])
-    def test_renewing_changes_the_digest_alone(self, before: str) -> None:
-        text = f"# why\nARG BASE=python:3.13-slim{before}\nFROM ${{BASE}} AS build\n"
-
-        renewed = base.renew(text, DIGEST)
-        assert base.pinned(renewed) == ("python:3.13-slim", DIGEST)
-        assert renewed.replace(f"@{DIGEST}", before) == text
-
-    @pytest.mark.parametrize("name", ["crane", "docker"])
-    def test_tools_print_the_digest(self, name: str, tmp_path: Path) -> None:
-        path = tool(tmp_path, name, DIGEST)
-        assert base.resolve("python:3.13", path) == DIGEST
-        assert "python:3.13" in (tmp_path / "asked").read_text()
-
-    def test_skopeos_is_that_of_the_index_not_of_this_platform(self, tmp_path: Path) -> None:
-        index = f"sha256:{sha256(b'{}').hexdigest()}"
-        path = tool(tmp_path, "skopeo", "{}")
-        assert base.resolve("python:3.13", path) == index
-        assert "--raw" in (tmp_path / "asked").read_text()
-
-    @pytest.mark.parametrize(("output", "status"), [("nonsense", 0), ("", 1)])
-    def test_nothing_is_made_up(self, output: str, status: int, tmp_path: Path) -> None:
-        path = tool(tmp_path, "crane", output, status)
-        with pytest.raises(base.BaseImageError):
-            base.resolve("python:3.13", path)
-
-    def test_without_a_tool(self, tmp_path: Path) -> None:
-        with pytest.raises(base.BaseImageError, match="crane, skopeo, docker"):
-            base.resolve("python:3.13", str(tmp_path))
-        with pytest.raises(base.BaseImageError, match="ARG BASE"):
-            base.pinned("FROM scratch\n")
-
 
 class TestAssemble:
-    def test_libraries_by_the_names_that_the_loader_looks_for(self) -> None:
-        assert assemble.parse_ldd(LDD) == {
-            Path("/lib/x86_64-linux-gnu/libssl.so.3"),
-            Path("/lib64/ld-linux-x86-64.so.2"),
-        }
-
     def test_bytecode_is_taken_as_it_is_and_names_no_build_directory(self, tmp_path: Path) -> None:
         (tmp_path / "app").mkdir()
         source = tmp_path / "app" / "module.py"
@@ -110,12 +55,6 @@ class TestAssemble:
         assert str(tmp_path).encode() not in content
         assemble.compile_all(tmp_path, tmp_path)
         assert cached.read_bytes() == content
-
-    def test_what_does_not_compile_fails_the_build(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        (tmp_path / "broken.py").write_text("def\n")
-        with pytest.raises(SystemExit, match="could be compiled"):
-            assemble.compile_all(tmp_path, tmp_path)
-        capsys.readouterr()
 
     def test_no_module_imports_what_is_left_out_but_the_one_that_reads_kubeconfigs(self) -> None:
         packages = [name.replace("-", "_").removesuffix("_py") for name in lock.NOT_IN_IMAGE]

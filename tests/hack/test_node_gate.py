@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -27,67 +26,6 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
     monkeypatch.setattr(gate, "missing", lambda: "")
     monkeypatch.setattr(gate, "sources_digest", lambda: DIGEST)
     return environ
-
-
-def test_every_reason_to_skip_is_one_line(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert gate.reason_to_skip(machine, DIGEST) == ""
-    gate.mark(machine).write_text(DIGEST)
-    passed = gate.reason_to_skip(machine, DIGEST)
-    assert gate.reason_to_skip(machine, "of others") == ""
-    (gate.place(machine) / "images" / "kubevirt-webhook.tar").unlink()
-    unbuilt = gate.reason_to_skip(machine, "of others")
-    monkeypatch.setattr(gate, "missing", lambda: "skipped: no root")
-    incapable = gate.reason_to_skip(machine, "of others")
-
-    reasons = {passed, unbuilt, incapable}
-    assert len(reasons) == 3
-    assert all(reason.startswith(gate.SKIPPED) and "\n" not in reason for reason in reasons)
-
-
-@pytest.mark.parametrize(
-    ("status", "result", "is_kept"), [(0, 0, True), (1, 1, False), (2, 2, False), (build.EX_UNAVAILABLE, 0, False)]
-)
-def test_a_failed_test_is_a_failure_and_a_machine_that_cannot_is_none(
-    machine: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    *,
-    status: int,
-    result: int,
-    is_kept: bool,
-) -> None:
-    commands: list[list[str]] = []
-
-    def run_node(command: list[str], neighbours: tuple[object, ...]) -> int:
-        commands.append(command)
-        return status
-
-    monkeypatch.setattr(gate, "run_node", run_node)
-
-    assert gate.main() == result
-    assert gate.mark(machine).exists() is is_kept
-    (command,) = commands
-    assert set(gate.TESTS) < set(command)
-    said = capsys.readouterr().out
-    assert said.startswith(f"node: {gate.SKIPPED}") is (status == build.EX_UNAVAILABLE)
-    # What has passed is not run again.
-    gate.main()
-    assert len(commands) == (1 if is_kept else 2)
-
-
-def test_the_digest_is_of_the_sources_and_of_nothing_else(tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
-    (tmp_path / "Dockerfile").write_text("FROM scratch\n")
-    before = gate.sources_digest(tmp_path)
-
-    (tmp_path / "README.md").write_text("other\n")
-    assert gate.sources_digest(tmp_path) == before
-    (tmp_path / "certs").mkdir()
-    (tmp_path / "certs" / "new.py").touch()
-    changed = gate.sources_digest(tmp_path)
-    assert changed != before
-    (tmp_path / "Dockerfile").write_text("FROM other\n")
-    assert gate.sources_digest(tmp_path) not in {before, changed}
 
 
 def test_what_it_is_about_exists() -> None:

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import yaml
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from hack.release.build import CHECKSUMS, PROVENANCE, ReleaseBuild, build, with_image
+from hack.release.build import CHECKSUMS, PROVENANCE, ReleaseBuild, build
 from hack.release.image import ReleaseImage
 from hack.release.mistake import ReleaseError
 from hack.release.version import CHANGELOG, prepare
@@ -146,27 +145,6 @@ def test_the_chart_has_the_version_and_the_image(files: dict[str, bytes], archiv
     assert all({"name", "url"} == link.keys() for link in yaml.safe_load(about["annotations"]["artifacthub.io/links"]))
     assert values["image"]["repository"] == archive[1].repository
     assert values["image"]["digest"] == archive[1].digest
-
-
-@pytest.mark.parametrize("repository", ["kubevirt-webhook", "a", "registry.example:5000/team/kubevirt-webhook"])
-def test_the_chart_takes_every_repository(repository: str) -> None:
-    image = ReleaseImage(repository, f"sha256:{'a' * 64}")
-    values = (ROOT / "charts" / "kubevirt-webhook" / "values.yaml").read_text()
-
-    changed = with_image(values, image)
-
-    before, after = yaml.safe_load(values), yaml.safe_load(changed)
-    assert after == {**before, "image": {**before["image"], "repository": repository, "digest": image.digest}}
-    with pytest.raises(ReleaseError):
-        with_image(changed, image)
-
-
-def test_the_wheel_has_the_version_and_the_manifests(files: dict[str, bytes]) -> None:
-    with zipfile.ZipFile(io.BytesIO(files[f"kubevirt_webhook-{VERSION}-py3-none-any.whl"])) as wheel:
-        names = wheel.namelist()
-        assert f'__version__ = "{VERSION}"' in wheel.read("webhook/__init__.py").decode()
-
-    assert "webhook/_data/manifests/rendered/kubernetes.yaml" in names
 
 
 def locked() -> dict[str, str]:

@@ -1,0 +1,91 @@
+"""Every benchmark runs at its smallest, and prints a row for each thing that it measures; no figure is asserted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from bench.commands.__main__ import main as commands
+from bench.complexity.__main__ import main as complexity
+from bench.index import rounds
+from bench.index.__main__ import main as index
+from bench.instancetypes.__main__ import main as instancetypes
+from bench.layers.cases import CASES
+from bench.layers.cost import measure_cost
+from bench.layers.measure import LayersFigures
+from bench.layers.report import markdown
+from bench.placement import chart
+from bench.placement.__main__ import main as placement
+from bench.reliability.__main__ import main as reliability
+from bench.start.__main__ import main as start
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(rounds, "_SAMPLE_SECONDS", 0.0)
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    yield
+    if cores:
+        os.sched_setaffinity(0, cores)
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "printed"),
+    [
+        (commands, "--vms 4 --nodes 2 --rounds 1", ""),
+        (complexity, "--only pinned --bytes 2000", "VM, pinned to a revision"),
+        (index, "--nodes 60 --rounds 1 --markdown", "60 nodes with "),
+        (instancetypes, "--quick", "x ours"),
+        (reliability, "bodies --scale 0.05", "reviews of 7 MiB from 3 clients"),
+        (reliability, "lists --scale 0.1", "50 dry-run migrations at a time"),
+    ],
+)
+def test_it_runs(
+    program: Callable[[list[str]], int], words: str, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Attacks on a busy machine may leave failures, which the second status says.
+    assert program(words.split()) in ((0, 1) if "lists" in words else (0,))
+
+    out = capsys.readouterr().out
+    assert printed in out
+    assert len(out.splitlines()) >= 3
+
+
+def test_a_start_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["bench.start", "--rounds", "1", "--nodes", "5", "--namespaces", "4"])
+
+    assert start() == 0
+    said, _, header, _, *rows = capsys.readouterr().out.splitlines()
+    assert said.startswith("--help: ")
+    assert "idle MB" in header
+    assert [row.strip("| ").split(" | ")[:2] for row in rows[:2]] == [["3", "3"], ["5", "4"]]
+
+
+@pytest.mark.parametrize(("program", "words"), [(index, "--nodes 9"), (reliability, "nothing"), (placement, "")])
+def test_wrong_options_end_before_anything_is_measured(
+    program: Callable[..., int], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bench.placement", "--rounds", "0"])
+
+    with pytest.raises(SystemExit, match="2"):
+        program(words.split()) if words else program()
+    assert "error: argument " in capsys.readouterr().err
+
+
+def test_the_cost_and_report_of_layers() -> None:
+    cost = measure_cost(30, 100)
+    figures = {case.key: LayersFigures(1024, 2048, (3, 5), (10.0, 20.0)) for case in CASES}
+
+    assert (cost.nodes, cost.median > 0, cost.p99 >= cost.median) == (30, True, True)
+    assert markdown(figures, [cost]).count("\n| ") >= len(CASES)
+
+
+def test_bars_stay_in_the_picture() -> None:
+    groups = [chart.BarGroup("left", 250), chart.BarGroup("right <&>", 250)]
+    series = [chart.Series(name, name, [*range(500)]) for name in "ab"]
+
+    drawn = chart.svg(chart.Chart("title", "desc", "x", "y", groups, series, even=1))
+
+    assert "right &lt;&amp;&gt;" in drawn
