@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from hack import debian
 from tests import golden_files, measuring
 
 # A slow machine is not a bug: no test asserts how long something takes.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+# Packages and their programs by the fixtures that take them.
+_DEBIAN = {
+    "prometheus": ("prometheus", "prometheus", "promtool"),
+    "registry_binary": ("docker-registry", "docker-registry"),
+}
 
 
 @pytest.fixture
@@ -61,6 +70,16 @@ def pytest_collection_finish() -> None:
     """Ten thousand tests stay until the end, so no search for garbage, which some tests often ask for, visits them."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Unpacks programs of Debian before the first test: what is downloaded does not count as a test's time."""
+    names = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    for fixture, (package, *programs) in _DEBIAN.items():
+        if fixture in names and not session.config.option.collectonly:
+            with contextlib.suppress(debian.MissingError):  # which the fixture reports
+                debian.ensure(package, programs, os.environ)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 # Only a broken test waits to the end.
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 async def until(condition: Callable[[], object], what: str = "") -> None:

@@ -17,20 +17,20 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
-from hack.controlplane.build import UnavailableError, ensure
-from hack.controlplane.bundles import HELM
+from hack.controlplane.build import location
+from hack.controlplane.bundles import HELM, Bundle
 
 from .support import order, shared, sizes, versions
 from .support.access import Access
 from .support.kube import Kube, KubeError
-from .support.plane import ControlPlane
+from .support.lent import LentPlane
 from .support.processes import StartError
 from .support.tenant import Tenant
 from .support.webhook_server import INSTANCETYPES, MIGRATION, SCHEDULING, WebhookServer, install
@@ -57,12 +57,20 @@ class Missing:
 
 
 BINARIES = pytest.StashKey[Path | Missing]()
+# Why bundles beside it could not be built, by their names.
+UNBUILT = pytest.StashKey[dict[str, str]]()
+# The plane of this worker that no test uses now, if there is one, and the files of the tests that use some.
+SPARE = pytest.StashKey[list[LentPlane]]()
+BORROWERS = pytest.StashKey[frozenset[Path]]()
 
 
 class OwnPlane(Protocol):
-    """Starts a control plane that ends with the test, or its module; the options are ControlPlane's."""
+    """Gives a control plane that is the test's, or its module's, alone; the options are ControlPlane's.
 
-    def __call__(self, **options: Any) -> ControlPlane: ...
+    Without options, or with the controller manager's alone, it may have been another's, and was brought back.
+    """
+
+    def __call__(self, **options: Any) -> LentPlane: ...
 
 
 class NewNamespace(Protocol):
@@ -115,6 +123,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
         if why := versions.lack(item):
             item.add_marker(pytest.mark.skip(reason=why))
     yield  # to those that deselect
+    if ours:
+        config = next(iter(ours)).config
+        config.stash[BORROWERS] = frozenset(item.path for item in ours if order.uses_planes(item))
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1:
         items[:] = order.dealt(items, ours, workers)
@@ -128,9 +139,12 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     if wanted and not config.option.collectonly:
         config.stash[BINARIES] = _build(config)
         names = {name for item in session.items for mark in item.iter_markers("builds") for name in mark.args}
+        unbuilt = config.stash[UNBUILT] = {}
         for name in sorted(names):
-            # What cannot be built is reported by the fixture that asks for it.
-            subprocess.run([*BUILD, f"--{name}"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            command = [*BUILD, f"--{name}"]
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+            if done.returncode:
+                unbuilt[name] = done.stderr.strip()
 
 
 def _build(config: pytest.Config) -> Path | Missing:
@@ -204,27 +218,59 @@ def _join(directory: Path, binaries: Path) -> shared.Membership | StartError:
 
 
 @pytest.fixture(scope="module")
-def module_plane(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnPlane]:
-    """Starts control planes that a module's tests use one after the other, each leaving it as it found it."""
-    with _planes(binaries, tmp_path_factory.mktemp("module")) as start:
+def module_plane(request: pytest.FixtureRequest, binaries: Path, lent: Path) -> Iterator[OwnPlane]:
+    """Gives control planes that a module's tests use one after the other, each leaving it as it found it."""
+    with _planes(binaries, lent, request.config.stash[SPARE]) as start:
         yield start
 
 
 @pytest.fixture
-def own_plane(binaries: Path, tmp_path: Path) -> Iterator[OwnPlane]:
-    """Starts control planes of the test's own, to stop, restart and reconfigure."""
-    with _planes(binaries, tmp_path) as start:
+def own_plane(request: pytest.FixtureRequest, binaries: Path, lent: Path) -> Iterator[OwnPlane]:
+    """Gives control planes of the test's own, to stop, restart and reconfigure."""
+    with _planes(binaries, lent, request.config.stash[SPARE]) as start:
         yield start
 
 
-@contextlib.contextmanager
-def _planes(binaries: Path, directory: Path) -> Iterator[OwnPlane]:
-    numbers = itertools.count(1)
-    with contextlib.ExitStack() as planes:
+@pytest.fixture(scope="session")
+def lent(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the planes that this worker starts."""
+    pytestconfig.stash[SPARE] = []
+    return tmp_path_factory.mktemp("planes")
 
-        def start(**options: Any) -> ControlPlane:
-            plane = ControlPlane(directory / f"plane-{next(numbers)}", binaries, **options)
-            return planes.enter_context(plane)
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Ends the plane that is left over when other tests follow: unused, it would still slow them."""
+    spare = item.config.stash.get(SPARE, [])
+    if spare and (nextitem is None or nextitem.path not in item.config.stash[BORROWERS]):
+        spare.pop().stop()
+
+
+_NUMBERS = itertools.count(1)
+
+
+@contextlib.contextmanager
+def _planes(binaries: Path, directory: Path, spare: list[LentPlane]) -> Iterator[OwnPlane]:
+    with contextlib.ExitStack() as ends:
+
+        def start(*, controller_manager: bool = False, **options: Any) -> LentPlane:
+            if options or not spare:
+                plane = LentPlane(directory / f"plane-{next(_NUMBERS)}", binaries, **options)
+                plane.start()
+                if not options:
+                    plane.remember()
+            else:
+                plane = spare.pop()
+            ends.callback(give_back if not options else LentPlane.stop, plane)
+            if controller_manager:
+                plane.start_controller_manager()
+            return plane
+
+        def give_back(plane: LentPlane) -> None:
+            if not spare and plane.reset():
+                spare.append(plane)
+            else:
+                plane.stop()
 
         yield start
 
@@ -370,12 +416,24 @@ def _empty_namespace(kube: Kube, name: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def helm_program(binaries: Path) -> Path:
-    """Helm, built now where it is missing; without Go the tests that need it are skipped."""
-    assert binaries
-    try:
-        return ensure(os.environ, bundle=HELM) / "helm"
-    except UnavailableError as reason:
+def built(pytestconfig: pytest.Config) -> Callable[[Bundle], Path]:
+    """The directory of a bundle that a test's mark ``builds`` names: none is built within the time of a test.
+
+    Without Go the test is skipped.
+    """
+
+    def get(bundle: Bundle) -> Path:
+        directory = location(os.environ, bundle=bundle)
+        if directory.is_dir():
+            return directory
+        reason = pytestconfig.stash[UNBUILT].get(bundle.name, f"{bundle.title} was not built before the first test")
         if shutil.which("go"):
-            raise
-        pytest.skip(str(reason))
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def helm_program(built: Callable[[Bundle], Path]) -> Path:
+    return built(HELM) / "helm"

@@ -10,10 +10,9 @@ from pathlib import Path
 import yaml
 
 from .conftest import OwnPlane
-from .support.audited import AuditLog
+from .support.lent import OPERATOR
 from .support.processes import environment
 
-OPERATOR = "operator"
 ADMINS = "system:masters"
 
 
@@ -28,8 +27,8 @@ def run(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_every_request_of_a_command_is_one_of_the_impersonated_user(own_plane: OwnPlane, tmp_path: Path) -> None:
     """Dropped in silence, `install` and `uninstall` would write with the permissions of the user behind it."""
-    log = AuditLog(tmp_path, OPERATOR)
-    plane = own_plane(apiserver_flags=log.flags, controller_manager=True)
+    plane = own_plane(controller_manager=True)
+    log = plane.requests_of(OPERATOR)
     kubeconfig = plane.kubeconfig_for(OPERATOR, [ADMINS])
     document = json.loads(kubeconfig.read_text())
     document["users"][0]["user"] |= {

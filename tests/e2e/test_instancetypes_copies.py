@@ -10,7 +10,6 @@ import pytest
 
 from .conftest import NewTenant, OwnPlane
 from .support import manifests
-from .support.audited import AuditLog
 from .support.kube import Json, eventually
 from .support.sizes import DEFAULTS, LINUX, SMALL, is_ours, matchers_of, named, offer
 from .support.tenant import Tenant
@@ -42,8 +41,8 @@ def without_watches(role: Json) -> Json:
 def test_the_copies_spare_every_look_up_and_without_the_right_to_them_everything_works(
     own_plane: OwnPlane, tmp_path: Path
 ) -> None:
-    log = AuditLog(tmp_path, ACCOUNT.user)
-    plane = own_plane(apiserver_flags=log.flags)
+    plane = own_plane()
+    log = plane.requests_of(ACCOUNT.user)
     install(plane.admin)
     (role,) = (one for one in manifests.rbac() if one["kind"] == "ClusterRole" and one["metadata"]["name"] == ROLE)
     plane.admin.apply(without_watches(role))

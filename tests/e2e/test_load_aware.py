@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.controlplane import build, bundles
+from hack.controlplane import bundles
 from hack.debian import MissingError
 from webhook.cli.data import directory
 from webhook.install.schedulers.render import CONFIGURATION_KEY, LOAD_AWARE, Variant, configuration
@@ -22,6 +21,7 @@ from .conftest import OwnPlane
 from .support import manifests, second_scheduler
 from .support.audited import AuditLog
 from .support.kube import Json, eventually
+from .support.lent import LentPlane
 from .support.manifests import MANIFESTS
 from .support.objects import CRDS, launcher_pod, make_node
 from .support.plane import ControlPlane
@@ -42,12 +42,9 @@ EXPECTED = {"load-aware": {"node-2": 6}, "load-aware-pack": {"node-1": 4, "node-
 
 
 @pytest.fixture(scope="module")
-def binary() -> Path:
+def binary(built: Callable[[bundles.Bundle], Path]) -> Path:
     """The kube-scheduler of scheduler-plugins."""
-    try:
-        return build.ensure(os.environ, bundle=bundles.SCHEDULER_PLUGINS) / "kube-scheduler"
-    except build.UnavailableError as reason:
-        pytest.skip(str(reason))
+    return built(bundles.SCHEDULER_PLUGINS) / "kube-scheduler"
 
 
 @pytest.fixture(scope="module")
@@ -69,16 +66,16 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodePrometh
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> AuditLog:
-    return AuditLog(tmp_path, ACCOUNT.user)
-
-
-@pytest.fixture
-def plane(own_plane: OwnPlane, log: AuditLog) -> ControlPlane:
-    started = own_plane(apiserver_flags=log.flags)
+def plane(own_plane: OwnPlane) -> LentPlane:
+    started = own_plane()
     for name in BUSY:
         make_node(started.admin, name)
     return started
+
+
+@pytest.fixture
+def log(plane: LentPlane) -> AuditLog:
+    return plane.requests_of(ACCOUNT.user)
 
 
 def apply(plane: ControlPlane, variant: Variant, url: str = "") -> None:

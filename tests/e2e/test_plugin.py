@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import http.server
-import os
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +17,7 @@ import pytest
 import yaml
 
 from hack import plugin
-from hack.controlplane.build import UnavailableError, ensure
-from hack.controlplane.bundles import KREW
+from hack.controlplane.bundles import KREW, Bundle
 from webhook import __version__
 from webhook.cli.main import main
 
@@ -61,13 +59,9 @@ class PublishedPlugin:
 
 
 @pytest.fixture(scope="module")
-def krew(binaries: Path) -> Path:
-    """The directory of krew's programs, built now where they are missing."""
-    assert binaries
-    try:
-        return ensure(os.environ, bundle=KREW)
-    except UnavailableError as reason:
-        pytest.skip(str(reason))
+def krew(built: Callable[[Bundle], Path]) -> Path:
+    """The directory of krew's programs."""
+    return built(KREW)
 
 
 @pytest.fixture(scope="module")

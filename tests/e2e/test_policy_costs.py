@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from hack.controlplane.build import UnavailableError, ensure
-from hack.controlplane.bundles import CEL_COST
+from hack.controlplane.bundles import CEL_COST, Bundle
 from webhook.install import policies
 from webhook.install.registration import configurations
 from webhook.settings.file import parse
@@ -52,14 +49,8 @@ POLICIES = {**SHIPPED, **PRINTED}
 
 
 @pytest.fixture(scope="session")
-def cel_cost() -> Path:
-    """The program, built now where it is missing; without Go the tests that need it are skipped."""
-    try:
-        return ensure(os.environ, bundle=CEL_COST) / "cel-cost"
-    except UnavailableError as reason:
-        if shutil.which("go"):
-            raise
-        pytest.skip(str(reason))
+def cel_cost(built: Callable[[Bundle], Path]) -> Path:
+    return built(CEL_COST) / "cel-cost"
 
 
 def count(program: Path, policy: Json, requests: Sequence[Json]) -> list[Json]:

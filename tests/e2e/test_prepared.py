@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,10 +10,12 @@ import pytest
 from .conftest import OwnPlane
 from .support import prepared
 from .support.kube import Json
-from .support.objects import CRDS, crds
+from .support.objects import CRDS, crds, ensure_namespace, make_node
 from .support.processes import StartError
+from .support.workloads import VMS, vm
 
-RESERVED = 64_000_000
+CONFIG_MAP: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}}
+ROLES = "rbac.authorization.k8s.io/v1/clusterroles"
 
 
 @pytest.fixture
@@ -67,15 +68,6 @@ def test_other_definitions_need_other_data(programs: Path, tmp_path: Path) -> No
     assert (maker.asked, len(directories)) == (2, 2)
 
 
-@pytest.mark.parametrize("name", prepared.BINARIES)
-def test_another_build_needs_other_data(programs: Path, name: str) -> None:
-    before = prepared.digest(programs, [])
-
-    (programs / name).write_text("another program")
-
-    assert prepared.digest(programs, []) != before
-
-
 def test_what_fails_leaves_nothing(programs: Path, tmp_path: Path) -> None:
     def fail() -> Path:
         raise StartError("etcd ended")
@@ -89,43 +81,6 @@ def test_what_fails_leaves_nothing(programs: Path, tmp_path: Path) -> None:
     assert len([path for path in (tmp_path / "cache").glob("*/*") if path.is_dir()]) == 1
 
 
-def test_a_cache_that_cannot_be_written_is_named(programs: Path, tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("a file")
-
-    with pytest.raises(StartError, match="KUBEVIRT_WEBHOOK_CACHE"):
-        prepared.prepare(programs, [], Maker(tmp_path))
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [[(0, b"log" * 1000)], [], [(0, b"log"), (RESERVED // 2, b"end")], [(0, b"log" + bytes(RESERVED - 3))]],
-    ids=["full", "hole", "filled in part", "zeros"],
-)
-def test_copies_are_the_same_and_take_no_room_for_zeros(tmp_path: Path, parts: Sequence[tuple[int, bytes]]) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    with (source / "wal").open("wb") as file:
-        for offset, content in parts:
-            file.seek(offset)
-            file.write(content)
-        file.truncate(RESERVED)
-
-    prepared.copy(source, tmp_path / "target")
-
-    copied = tmp_path / "target" / "wal"
-    assert copied.read_bytes() == (source / "wal").read_bytes()
-    assert copied.stat().st_blocks * 512 <= len(parts) * prepared.BLOCK
-
-
-def test_an_empty_file_is_copied(tmp_path: Path) -> None:
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "wal").touch()
-
-    prepared.copy(tmp_path / "source", tmp_path / "target")
-
-    assert (tmp_path / "target" / "wal").read_bytes() == b""
-
-
 def test_a_plane_serves_what_it_was_asked_for(own_plane: OwnPlane) -> None:
     names = [crd["metadata"]["name"] for crd in own_plane(definitions=crds()[:2]).admin.list(CRDS)]
 
@@ -133,11 +88,29 @@ def test_a_plane_serves_what_it_was_asked_for(own_plane: OwnPlane) -> None:
 
 
 def test_planes_share_no_data(own_plane: OwnPlane) -> None:
-    first, second = own_plane(definitions=()), own_plane(definitions=())
-
-    first.admin.create(
-        "v1/configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}}, "default"
-    )
+    first, second = own_plane(), own_plane()
+    first.admin.create("v1/configmaps", CONFIG_MAP, "default")
 
     assert "one" not in [found["metadata"]["name"] for found in second.admin.list("v1/configmaps", "default")]
-    assert second.admin.list(CRDS) == []
+
+
+def test_a_plane_is_given_to_the_next_test_as_it_was(own_plane: OwnPlane) -> None:
+    plane = own_plane(controller_manager=True)
+    kube = plane.admin
+    server, role = kube.server, kube.get(ROLES, "view")
+    ensure_namespace(kube, "left")
+    held = {**CONFIG_MAP, "metadata": {"name": "held", "finalizers": ["example.com/held"]}}
+    kube.create("v1/configmaps", held, "left")
+    make_node(kube, "node-a")
+    kube.create(VMS, vm(), "left")
+    kube.patch("v1/namespaces", "default", {"metadata": {"labels": {"a": "b"}}})
+    kube.delete(ROLES, "view")
+
+    assert plane.reset()
+
+    assert "left" not in [found["metadata"]["name"] for found in kube.list("v1/namespaces")]
+    assert [*kube.list("v1/nodes"), *kube.list(VMS), *kube.list("v1/configmaps", "left")] == []
+    assert "a" not in kube.get("v1/namespaces", "default")["metadata"]["labels"]
+    assert kube.get(ROLES, "view")["metadata"]["labels"] == role["metadata"]["labels"]
+    assert plane.reset(), "nothing is left to undo"
+    assert kube.server == server

@@ -19,7 +19,6 @@ from webhook.settings.model import FidelitySettings
 from .conftest import OwnPlane
 from .support import manifests
 from .support.access import Access
-from .support.audited import AuditLog
 from .support.balancer import Balancer
 from .support.commands import LOOPBACK
 from .support.foreign_webhook import eviction
@@ -46,8 +45,8 @@ EVERYTHING = {
 
 
 def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: Path) -> None:
-    log = AuditLog(tmp_path, ACCOUNT.user)
-    plane = own_plane(apiserver_flags=log.flags)
+    plane = own_plane()
+    log = plane.requests_of(ACCOUNT.user)
     port = free_port()
     settings = {**EVERYTHING, "explain": {"listen": f"0.0.0.0:{port}"}}
     with (

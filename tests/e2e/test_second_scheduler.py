@@ -21,6 +21,7 @@ from .support import manifests, second_scheduler, versions
 from .support.access import Access
 from .support.audited import AuditLog
 from .support.kube import Json, Kube, eventually
+from .support.lent import LentPlane
 from .support.manifests import MANIFESTS
 from .support.objects import launcher_pod, make_node
 from .support.plane import ControlPlane
@@ -43,18 +44,18 @@ UNUSED: dict[manifests.Right, str] = {
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> AuditLog:
-    return AuditLog(tmp_path, ACCOUNT.user)
-
-
-@pytest.fixture
-def cluster(own_plane: OwnPlane, log: AuditLog) -> ControlPlane:
+def cluster(own_plane: OwnPlane) -> LentPlane:
     """A control plane with two nodes and the component."""
-    started = own_plane(apiserver_flags=log.flags)
+    started = own_plane()
     for number in range(2):
         make_node(started.admin, f"node-{number}", allocatable={"cpu": "4", "memory": "16Gi"})
     second_scheduler.apply(started)
     return started
+
+
+@pytest.fixture
+def log(cluster: LentPlane) -> AuditLog:
+    return cluster.requests_of(ACCOUNT.user)
 
 
 def title(one: Json) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from itertools import product
 from pathlib import Path
+from typing import Self
 
 from .kube import Json
 from .manifests import Right
@@ -23,6 +25,7 @@ class AuditLog:
 
     def __init__(self, directory: Path, user: str, *others: str) -> None:
         self._user = user
+        self._earlier = 0
         self._log = directory / "audit.log"
         self._policy = directory / "audit-policy.json"
         rules = [{"level": "Metadata", "users": [user, *others], "omitStages": ["RequestReceived"]}, {"level": "None"}]
@@ -37,11 +40,17 @@ class AuditLog:
             "--audit-log-mode=blocking-strict",
         ]
 
+    def from_now_on(self, user: str) -> Self:
+        """The requests of one of the users, without those up to now."""
+        later = copy.copy(self)
+        later._user, later._earlier = user, len(self._lines())
+        return later
+
     def requests(self, user: str = "") -> list[Json]:
         """Requests for resources, up to now: by default the user's, else those of another one."""
-        lines = self._log.read_text().splitlines() if self._log.exists() else []
         by = user or self._user
-        return [line for line in map(json.loads, lines) if "objectRef" in line and line["user"]["username"] == by]
+        lines = map(json.loads, self._lines()[self._earlier :])
+        return [line for line in lines if "objectRef" in line and line["user"]["username"] == by]
 
     def used(self) -> set[Right]:
         """The permissions that the requests needed, each for the requested name and for any name."""
@@ -51,6 +60,9 @@ class AuditLog:
         """Those that were missing."""
         lines = [line for line in self.requests() if line.get("responseStatus", {}).get("code") == HTTPStatus.FORBIDDEN]
         return {right for line in lines for right in _needed(line)}
+
+    def _lines(self) -> list[str]:
+        return self._log.read_text().splitlines() if self._log.exists() else []
 
 
 def _needed(line: Json) -> Iterator[Right]:

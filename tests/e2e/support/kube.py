@@ -22,7 +22,7 @@ from webhook.k8s.json_tree import MAX_LEVELS, flatten
 
 T = TypeVar("T")
 # Only a broken test waits to the end.
-PATIENCE = 60.0
+PATIENCE = 120.0
 # Most of what tests wait for comes at once; what takes seconds should not be asked for twenty times in each of them.
 FIRST_PAUSE, LAST_PAUSE = 0.02, 0.25
 Json: TypeAlias = dict[str, Any]

@@ -12,9 +12,9 @@ from itertools import groupby
 
 import pytest
 
-# Tests with one of these use a control plane that is not the shared one.
-PLANES = frozenset({"own_plane", "module_plane"})
-# So many ordinary tests last as long as one of those.
+# Tests with one of these use a control plane that is not the shared one, a module's once for all of them.
+OWN, OF_MODULE = "own_plane", "module_plane"
+# So many ordinary tests last as long as one that gets a plane.
 WEIGHT = 20
 
 
@@ -28,7 +28,8 @@ def dealt(items: Sequence[pytest.Item], slow: frozenset[pytest.Item], workers: i
     modules = [list(found) for _, found in groupby((item for item in items if item in slow), lambda item: item.path)]
     piles: list[list[pytest.Item]] = [[] for _ in range(workers)]
     weights = [0] * workers
-    for module in sorted(modules, key=_weight, reverse=True):
+    # Those with planes first, so that a worker gives its plane from one to the next.
+    for module in sorted(modules, key=lambda module: (any(map(uses_planes, module)), _weight(module)), reverse=True):
         lightest = weights.index(min(weights))
         piles[lightest] += module
         weights[lightest] += _weight(module)
@@ -43,5 +44,11 @@ def dealt(items: Sequence[pytest.Item], slow: frozenset[pytest.Item], workers: i
     return [item for pile in piles for item in pile] + others
 
 
+def uses_planes(item: pytest.Item) -> bool:
+    """Whether it uses a control plane that is not the shared one."""
+    return not {OWN, OF_MODULE}.isdisjoint(getattr(item, "fixturenames", ()))
+
+
 def _weight(module: Sequence[pytest.Item]) -> int:
-    return sum(WEIGHT if PLANES.intersection(getattr(item, "fixturenames", ())) else 1 for item in module)
+    names = [getattr(item, "fixturenames", ()) for item in module]
+    return sum(WEIGHT if OWN in name else 1 for name in names) + WEIGHT * any(OF_MODULE in name for name in names)

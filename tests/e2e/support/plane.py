@@ -57,6 +57,7 @@ class ControlPlane(Access):
         self._manager_port = free_port()
         self._manager = self._process("kube-controller-manager", self._manager_command())
         self._schedulers: dict[str, Process] = {}
+        self.has_lost_data = False
 
     def __enter__(self) -> Self:
         self.start()
@@ -123,6 +124,7 @@ class ControlPlane(Access):
 
     def restore_etcd(self, saved: Path) -> None:
         """As in a bad night: etcd begins again with a copy of its own, and everything since is gone."""
+        self.has_lost_data = True
         self.stop_etcd()
         shutil.rmtree(self._data)
         prepared.copy(saved, self._data)

@@ -18,6 +18,8 @@ TETHER = Path(__file__).with_name("tether.py")
 # Below the range from which Linux takes ports of outgoing connections: no other process gets one during a restart.
 PORTS = range(20_000, 30_000)
 LOG_TAIL = 20
+# Only what is broken takes so long to be ready.
+PATIENCE_SECONDS = 300.0
 # For Go's programs: a search for garbage only at four times as much of it. An API server then takes a quarter less CPU
 # time in its first seconds, and most have no more of them.
 GARBAGE = {"GOGC": "400"}
@@ -91,7 +93,7 @@ class Process:
                 process_group=0,
             )
 
-    def wait_ready(self, ready: Callable[[], bool], timeout: float = 60) -> None:
+    def wait_ready(self, ready: Callable[[], bool], timeout: float = PATIENCE_SECONDS) -> None:
         """Returns once ``ready`` says so; an OSError in it (nothing listens yet) means no."""
         deadline = time.monotonic() + timeout
         while True:

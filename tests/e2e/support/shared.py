@@ -21,7 +21,7 @@ from .access import Access
 from .processes import StartError, tail
 
 SOCKET = "keeper.sock"
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 class Membership:
