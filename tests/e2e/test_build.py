@@ -63,30 +63,12 @@ def test_builds_every_binary(environment: dict[str, str], tmp_path: Path) -> Non
     assert f"gitVersion={Path(output).name.partition('-')[0]} " in calls
 
 
-def test_builds_kubevirt_when_it_is_asked_for(environment: dict[str, str], tmp_path: Path) -> None:
-    code, output, errors = run(environment | {"KUBEBUILDER_ASSETS": str(tmp_path)}, "--kubevirt")
-
-    assert code == 0
-    assert {file.name for file in Path(output).iterdir()} == {"virt-api", "virt-controller", "virt-operator-objects"}
-    assert Path(output).parent == tmp_path / "cache" / "kubevirt"
-    assert "gitVersion" not in (tmp_path / "calls").read_text()
-    assert "KUBEBUILDER_ASSETS" not in errors
-
-
 def test_parallel_callers_share_one_build(environment: dict[str, str], tmp_path: Path) -> None:
     builds = [start(environment) for _ in range(3)]
     outputs = {build.communicate()[0] for build in builds}
 
     assert len(outputs) == 1
     assert len((tmp_path / "calls").read_text().splitlines()) == 2  # Kubernetes and etcd
-
-
-def test_prints_where_without_building(environment: dict[str, str], tmp_path: Path) -> None:
-    code, output, _ = run(environment, "--print", "--cache", str(tmp_path / "elsewhere"))
-
-    assert code == 0
-    assert output.startswith(str(tmp_path / "elsewhere" / "controlplane" / "v1."))
-    assert not Path(output).exists()
 
 
 def test_a_failed_build_leaves_nothing_that_looks_finished(environment: dict[str, str]) -> None:
@@ -98,16 +80,6 @@ def test_a_failed_build_leaves_nothing_that_looks_finished(environment: dict[str
     assert run(environment)[0] == 0
 
 
-def test_assets_of_the_user_are_taken_instead(environment: dict[str, str], tmp_path: Path) -> None:
-    environment = {**environment, "KUBEBUILDER_ASSETS": str(tmp_path / "assets"), "BROKEN": "yes"}
-    (tmp_path / "assets").mkdir()
-    assert "doesn't hold kube-apiserver and etcd" in run(environment)[2]
-
-    for name in ("etcd", "kube-apiserver"):
-        (tmp_path / "assets" / name).touch(mode=0o755)
-    assert run(environment) == (0, str(tmp_path / "assets"), "")
-
-
 def test_without_go_one_line_says_what_to_do(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "tools" / "go").unlink()
     (tmp_path / "empty").mkdir()
@@ -116,12 +88,3 @@ def test_without_go_one_line_says_what_to_do(environment: dict[str, str], tmp_pa
 
     assert (code, output, len(errors.splitlines())) == (EX_UNAVAILABLE, "", 1)
     assert "install Go" in errors
-
-
-def test_a_cache_that_can_not_be_written_is_one_sentence(environment: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-
-    code, _, errors = run(environment, "--cache", str(tmp_path / "file"))
-
-    assert (code, len(errors.splitlines())) == (1, 1)
-    assert "Not a directory; choose another cache directory with --cache" in errors

@@ -43,18 +43,6 @@ def test_the_scheduler_that_is_named_is_the_one_that_the_pod_gets(tenant: Tenant
     assert found.nodes.count > 0
 
 
-def test_an_owner_who_opted_out_is_told_so(tenant: Tenant, tmp_path: Path) -> None:
-    made = tenant.create(vm("own", scheduler="default-scheduler"))
-    found = explain(tenant, "own", tmp_path)
-
-    pod = tenant.pod(launcher_of(tenant.start(made)))
-
-    assert found.scheduler == pod["spec"]["schedulerName"] == "default-scheduler"
-    (request,) = [each for each in found.requests if each.kind == "Pod"]
-    assert "owner-opted-out" in [reason.code for policy in request.policies for reason in policy.reasons]
-    assert {field.origin for field in found.fields if field.path == "spec.schedulerName"} == {"vm"}
-
-
 def test_nothing_is_written(tenant: Tenant, tmp_path: Path) -> None:
     before = tenant.create(vm("web"))
     explain(tenant, "web", tmp_path)

@@ -12,12 +12,11 @@ from webhook.admission.redaction import redact_at
 from .conftest import NewTenant
 from .support.everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
 from .support.kube import Json, KubeError
-from .support.messages import codes
-from .support.sizes import DEFAULTS, LARGE, LINUX, MUTATE, SMALL, VALIDATE, marks_of, matchers_of, named, offer
+from .support.sizes import DEFAULTS, LARGE, LINUX, MUTATE, SMALL, marks_of, matchers_of, named, offer
 from .support.tenant import Tenant
-from .support.webhook_server import DOMAIN, INSTANCETYPES, SCHEDULING
+from .support.webhook_server import DOMAIN
 from .support.workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
-from .support.workloads import PREFERENCES, VMS, instancetype, preference, scheduler_of, vm
+from .support.workloads import PREFERENCES, instancetype, preference, vm
 
 EXPAND = {f"{DOMAIN}/expand-instancetypes": "true"}
 ALLOWED = f"{DOMAIN}/allowed-instancetypes"
@@ -88,22 +87,6 @@ def test_a_vm_says_itself_what_its_matchers_said(expanding: Tenant) -> None:
     assert expanding.verdicts() == ["patched instancetype-expanded"]
 
 
-def test_an_owners_own_choice_is_written_out_too(expanding: Tenant) -> None:
-    created = expanding.create(vm(instancetype=LARGE))
-
-    assert matchers_of(created) == [None, None]
-    assert domain_of(created)["cpu"]["sockets"] == 4
-
-
-def test_a_scheduler_that_was_written_out_is_the_owners_choice(new_sized: NewTenant) -> None:
-    tenant = offer(new_sized(annotations=EXPAND, policies=(INSTANCETYPES, SCHEDULING)), "placed")
-
-    chosen = tenant.create(vm(instancetype=named("Instancetype", "placed")))
-    other = tenant.create(vm("other", instancetype=SMALL))
-
-    assert (scheduler_of(chosen), scheduler_of(other)) == ("volcano", "kubevirt")
-
-
 @pytest.mark.parametrize("preferred", PREFERENCE_SPECS)
 @pytest.mark.parametrize("spec", INSTANCETYPE_SPECS)
 def test_every_field_passes_the_schema(expanding: Tenant, spec: Json, preferred: Json) -> None:
@@ -126,26 +109,6 @@ def test_every_field_passes_the_schema(expanding: Tenant, spec: Json, preferred:
     assert domain["devices"].get("gpus") == spec.get("gpus")
     assert domain["launchSecurity"] == spec["launchSecurity"]
     assert ("features" in domain) == ("features" in preferred)
-
-
-def test_an_update_is_not_expanded(expanding: Tenant) -> None:
-    expanding.create(vm())
-
-    later = expanding.owner.patch(VMS, "web", {"spec": {"runStrategy": "Halted"}}, expanding.namespace)
-
-    assert later["spec"]["template"] == expanding.owner.get(VMS, "web", expanding.namespace)["spec"]["template"]
-    assert expanding.verdicts(path=VALIDATE) == []
-
-
-@pytest.mark.parametrize("matcher", [{"inferFromVolume": "root"}, named("Instancetype", "gone")])
-def test_what_can_not_be_told_stays(new_sized: NewTenant, matcher: Json) -> None:
-    tenant = new_sized(annotations=EXPAND)
-
-    created = tenant.create(vm(instancetype=matcher))
-
-    assert matchers_of(created) == [matcher, None]
-    expected = "not-inferred" if "inferFromVolume" in matcher else "instancetype-denied"
-    assert codes(created.warnings)[0] == expected
 
 
 @pytest.mark.parametrize(

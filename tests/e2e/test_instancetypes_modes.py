@@ -6,14 +6,13 @@ import pytest
 
 from .conftest import NewTenant
 from .support.kube import Json, eventually
-from .support.messages import codes, parse
-from .support.sizes import DEFAULTS, LARGE, is_ours, marks_of, matchers_of, named, offer
-from .support.webhook_server import DOMAIN, INSTANCETYPES
-from .support.workloads import VMIS, VMS, vm, vmi_of
+from .support.messages import parse
+from .support.sizes import LARGE, is_ours, marks_of, matchers_of, named, offer
+from .support.webhook_server import INSTANCETYPES
+from .support.workloads import VMIS, vm, vmi_of
 
 REFUSED: Json = {"instancetype": LARGE, "preference": named("Preference", "demanding")}
 CRASHING: Json = {"preference": named("Preference", "featured")}
-ALLOWED = {f"{DOMAIN}/allowed-instancetypes": "VirtualMachineInstancetype/small"}
 
 
 def test_warn_tells_and_changes_nothing(new_sized: NewTenant) -> None:
@@ -51,26 +50,6 @@ def test_nothing_is_refused_where_not_enforced(
     assert "would-deny" in [line["decision"] for line in tenant.audit()]
 
 
-@pytest.mark.parametrize(("mode", "said"), [("warn", True), ("audit", False)])
-def test_what_is_not_allowed_is_not_refused_where_not_enforced(new_sized: NewTenant, mode: str, said: bool) -> None:
-    tenant = new_sized(mode, annotations=ALLOWED)
-
-    created = tenant.create(vm(instancetype=LARGE))
-
-    assert ("instancetype-not-allowed" in codes(created.warnings)) == said
-
-
-def test_audit_is_silent_and_changes_nothing(new_sized: NewTenant) -> None:
-    tenant = new_sized("audit")
-
-    created, filled = tenant.create(vm()), tenant.owner.create(VMIS, vmi_of(vm()), tenant.namespace)
-
-    assert matchers_of(created) == marks_of(created) == [None, None]
-    assert filled["spec"] == vmi_of(vm())["spec"]
-    assert created.warnings == filled.warnings == ()
-    assert [(line["mode"], line["decision"]) for line in tenant.audit()] == [("audit", "would-patch")] * 2
-
-
 @pytest.mark.parametrize("mode", ["off", None, "Enforce"])
 def test_a_namespace_that_has_not_opted_in_never_reaches_us(new_sized: NewTenant, mode: str | None) -> None:
     tenant = new_sized(mode)
@@ -96,17 +75,3 @@ def test_a_relabelled_namespace_is_followed(new_sized: NewTenant) -> None:
         eventually(in_force, what="VMs to be in mode enforce")
         tenant.label(mode, INSTANCETYPES)
         eventually(not_in_force, what=f"VMs to be in mode {mode}")
-
-
-def test_marks_are_put_back_only_where_enforced(new_sized: NewTenant) -> None:
-    tenant = new_sized()
-    created = tenant.create(vm())
-    tenant.label("warn", INSTANCETYPES)
-    eventually(lambda: not is_ours(tenant.create(vm("p"), dryRun="All")), what="mode warn")
-
-    put = vm(runStrategy="Halted")
-    put["metadata"] |= {"namespace": tenant.namespace, "resourceVersion": created["metadata"]["resourceVersion"]}
-    replaced = tenant.owner.replace(VMS, put)
-
-    assert matchers_of(replaced) == [None, None]
-    assert codes(replaced.warnings) == ["defaults-preserved"] * len(DEFAULTS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 
 from tests.e2e.support.allow_lists import ALLOWED, kubectl
@@ -15,7 +13,7 @@ from .support.sizes import DEFAULTS, LARGE, SMALL, VALIDATE, matchers_of, named,
 from .support.tenant import Tenant
 from .support.webhook_server import DOMAIN
 from .support.workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
-from .support.workloads import REVISIONS, VMS, instancetype, revision_of, vm
+from .support.workloads import VMS, vm
 
 MUTATOR = f"virtualmachines.instancetypes.enforce.{DOMAIN}"
 
@@ -27,9 +25,6 @@ MISSING = named("Instancetype", "gone")
 
 
 NOT_FOUND = 'virtualmachineinstancetypes.instancetype.kubevirt.io "gone" not found'
-
-
-ODD = instancetype("odd", cluster=False, cpu={"guest": 3})
 
 
 def in_conflict() -> Json:
@@ -80,30 +75,6 @@ def test_conflicts_name_all_fields(sized: Tenant) -> None:
     assert set(sized.verdicts(path=VALIDATE)) == {"denied instancetype-denied"}
 
 
-def test_a_requirement_that_is_not_met(sized: Tenant) -> None:
-    offer(sized, "demanding")
-
-    refused = refusal_of(sized, vm(instancetype=LARGE, preference=named("Preference", "demanding")))
-
-    message = (
-        "failure checking preference requirements: insufficient CPU resources of 4 vCPU provided by instance type, "
-        "preference requires 8 vCPU"
-    )
-    assert_refused(refused, 422, message, [("FieldValueNotFound", "spec.instancetype")])
-
-
-def test_a_spread_that_does_not_divide(sized: Tenant) -> None:
-    offer(sized, "spread").owner.create(NAMESPACED_INSTANCETYPES, ODD, sized.namespace)
-
-    refused = refusal_of(sized, vm(instancetype=named("Instancetype", "odd"), preference=named("Preference", "spread")))
-
-    message = (
-        "3 vCPUs provided by the instance type are not divisible by the Spec.PreferSpreadSocketToCoreRatio or "
-        "Spec.CPU.PreferSpreadOptions.Ratio of 2 provided by the preference"
-    )
-    assert_refused(refused, 422, message, [("FieldValueInvalid", "instancetype.spec.cpu.guest")])
-
-
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -122,18 +93,6 @@ def test_what_kubevirt_would_crash_on_gets_a_sentence(new_sized: NewTenant, give
 
 
 # -- missing objects ---------------------------------------------------------------------------------------------------
-
-
-def test_a_missing_instancetype_is_warned_of(sized: Tenant) -> None:
-    created = sized.create(vm(instancetype=MISSING, preference=named("Preference", "linux")))
-    shown = kubectl(sized, vm("other", instancetype=MISSING))
-
-    (warning,) = created.warnings
-    assert parse(warning).code == "instancetype-missing"
-    assert NOT_FOUND in warning
-    assert f"Warning: {warning}" in shown.stderr
-    assert shown.returncode == 0
-    assert matchers_of(created)[0] == MISSING
 
 
 def test_a_missing_one_is_refused_where_an_admin_wants_that(new_webhook: NewWebhook, new_sized: NewTenant) -> None:
@@ -173,25 +132,6 @@ def test_an_instancetype_that_is_not_allowed(strict: Tenant) -> None:
     assert "Error from server (Forbidden)" in shown.stderr
     assert message in shown.stderr
     assert matchers_of(strict.create(vm()))[0] == SMALL
-
-
-def test_an_instancetype_that_is_not_allowed_by_a_revision(strict: Tenant) -> None:
-    stored = strict.owner.get(NAMESPACED_INSTANCETYPES, "large", strict.namespace)
-    stored["metadata"].pop("managedFields")
-    strict.owner.create(REVISIONS, revision_of(stored, "pinned"), strict.namespace)
-
-    assert refusal_of(strict, vm(instancetype=SMALL | {"revisionName": "pinned"})).status == 403
-
-
-def test_an_update_to_one_that_is_not_allowed(strict: Tenant) -> None:
-    created = strict.create(vm())
-    changed = copy.deepcopy(created)
-    changed["spec"]["instancetype"] = LARGE
-
-    with pytest.raises(KubeError) as refused:
-        strict.owner.replace(VMS, changed)
-
-    assert refused.value.status == 403
 
 
 def test_a_vm_that_names_what_is_not_allowed_any_more_stays_editable(new_sized: NewTenant) -> None:

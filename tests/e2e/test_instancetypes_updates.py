@@ -8,23 +8,17 @@ from typing import Any
 
 import pytest
 
-from .conftest import NewTenant
-from .support.kube import Json, KubeError, eventually
+from .support.kube import Json
 from .support.sizes import (
-    DEFAULTS,
-    INJECTED_ANNOTATIONS,
-    LARGE,
     LINUX,
     MUTATE,
     SIZED_TEMPLATE,
     SMALL,
     VALIDATE,
     is_ours,
-    marks_of,
     matchers_of,
 )
 from .support.tenant import Tenant
-from .support.webhook_server import DOMAIN, INSTANCETYPES
 from .support.workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
 from .support.workloads import PREFERENCES, REVISIONS, VMS, revision_of, vm
 
@@ -45,26 +39,6 @@ def test_a_pools_overwrite_keeps_the_defaults(sized: Tenant) -> None:
     again = sized.overwrite(overwritten, desired)
     assert again["metadata"]["resourceVersion"] == overwritten["metadata"]["resourceVersion"]
     assert sized.verdicts(path=MUTATE) == ["patched defaults-injected", CARRIED_OVER, CARRIED_OVER]
-
-
-def test_an_owners_whole_put_keeps_the_defaults(sized: Tenant) -> None:
-    created = sized.create(vm())
-    put = vm(runStrategy="Halted")
-    put["metadata"] |= {"namespace": sized.namespace, "resourceVersion": created["metadata"]["resourceVersion"]}
-
-    assert is_ours(sized.owner.replace(VMS, put))
-
-
-def test_a_mark_and_matcher_taken_out_together_are_put_back(sized: Tenant) -> None:
-    sized.create(vm())
-    paths = ["/spec/instancetype", "/metadata/annotations/" + INJECTED_ANNOTATIONS[0].replace("/", "~1")]
-
-    changed = sized.owner.patch(
-        VMS, "web", [{"op": "remove", "path": path} for path in paths], sized.namespace, kind="json"
-    )
-
-    assert is_ours(changed)
-    assert sized.verdicts(path=MUTATE)[1:] == [CARRIED_OVER]
 
 
 def test_an_owner_who_takes_a_matcher_out_means_it(sized: Tenant) -> None:
@@ -90,50 +64,6 @@ def test_an_expansion_by_kubevirt_itself_is_not_undone(sized: Tenant) -> None:
 
     assert matchers_of(updated) == matchers_of(overwritten) == [None, None]
     assert sized.verdicts(path=MUTATE)[1:] == ["allowed owner-removed-instancetype", "allowed size-removed"]
-
-
-@pytest.mark.parametrize(
-    ("desired", "expected"),
-    [({"template": SIZED_TEMPLATE}, [None, None]), ({"instancetype": LARGE}, [LARGE, LINUX])],
-)
-def test_an_overwrite_that_brings_a_size_of_its_own(sized: Tenant, desired: Json, expected: list[Json | None]) -> None:
-    created = sized.create(vm())
-
-    overwritten = sized.overwrite(created, vm(**desired))
-
-    assert matchers_of(overwritten) == expected
-    assert marks_of(overwritten) == [None, DEFAULTS[f"{DOMAIN}/default-preference"] if expected[1] else None]
-
-
-def test_a_preference_beside_a_size_stays_whatever_the_scope_is_now(new_sized: NewTenant) -> None:
-    scope = f"{DOMAIN}/default-preference-scope"
-    tenant = new_sized(annotations={**DEFAULTS, scope: "all"})
-    created = tenant.create(vm(template=SIZED_TEMPLATE))
-    tenant.annotate(default_preference_scope=None)
-
-    def followed() -> bool:
-        return matchers_of(tenant.create(vm("probe", template=SIZED_TEMPLATE), dryRun="All")) == [None, None]
-
-    eventually(followed, what="the narrower scope")
-    overwritten = tenant.overwrite(created, vm(template=SIZED_TEMPLATE, runStrategy="Halted"))
-
-    assert matchers_of(created) == matchers_of(overwritten) == [None, LINUX]
-
-
-def test_an_update_adds_nothing(new_sized: NewTenant) -> None:
-    tenant = new_sized("off")
-    tenant.create(vm())
-    tenant.label("enforce", INSTANCETYPES)
-
-    def evaluated() -> bool:
-        tenant.owner.patch(VMS, "web", {"metadata": {"labels": {"touched": "yes"}}}, tenant.namespace)
-        tenant.owner.patch(VMS, "web", {"spec": {"runStrategy": "Halted"}}, tenant.namespace)
-        tenant.owner.patch(VMS, "web", {"spec": {"runStrategy": "Always"}}, tenant.namespace)
-        return bool(tenant.audit())
-
-    eventually(evaluated, what="the namespace to be judged")
-    assert not is_ours(tenant.owner.get(VMS, "web", tenant.namespace))
-    assert set(tenant.verdicts()) == {"allowed nothing-to-preserve"}
 
 
 def test_neither_status_nor_metadata_are_our_business(sized: Tenant) -> None:
@@ -174,20 +104,6 @@ def test_a_deletion_is_never_held_up(sized: Tenant) -> None:
 # -- deleted objects that VMs name -------------------------------------------------------------------------------------
 
 
-def test_another_default_does_not_reach_vms_that_are_there(sized: Tenant) -> None:
-    created = sized.create(vm())
-    sized.annotate(default_instancetype="VirtualMachineInstancetype/large", default_preference=None)
-
-    def followed() -> bool:
-        return matchers_of(sized.create(vm("probe"), dryRun="All")) == [LARGE, None]
-
-    eventually(followed, what="the other default")
-    halted = sized.owner.patch(VMS, "web", {"spec": {"runStrategy": "Halted"}}, sized.namespace)
-    assert is_ours(created)
-    assert is_ours(halted)
-    assert is_ours(sized.overwrite(halted, vm()))
-
-
 def capture(tenant: Tenant) -> None:
     """Stands for virt-controller: it stores the objects that matchers name, and refers to them in the status."""
     status: Json = {}
@@ -219,18 +135,6 @@ def test_a_vm_whose_default_was_deleted_stays_editable(sized: Tenant, captured: 
     for found in (labelled, halted, changed, overwritten):
         assert is_ours(found)
         assert found.warnings == ()
-
-
-def test_a_captured_instancetype_counts_and_not_what_it_says_now(sized: Tenant) -> None:
-    sized.create(vm())
-    capture(sized)
-    sized.owner.patch(NAMESPACED_INSTANCETYPES, "small", {"spec": {"schedulerName": "volcano"}}, sized.namespace)
-    change = {"spec": {"template": {"spec": {"schedulerName": "batch"}}}}
-
-    sized.owner.patch(VMS, "web", change, sized.namespace)
-
-    with pytest.raises(KubeError, match=r"spec\.template\.spec\.schedulerName conflicts"):
-        sized.create(vm("other", scheduler="batch", instancetype=SMALL))
 
 
 # -- restores ----------------------------------------------------------------------------------------------------------

@@ -20,9 +20,8 @@ from webhook.kubevirt.vm import standalone_vmi
 from .conftest import NewTenant
 from .support.everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
 from .support.kube import Json, KubeError, KubeObject, eventually
-from .support.messages import parse
 from .support.objects import owner_reference
-from .support.sizes import DEFAULTS, INJECTED_ANNOTATIONS, marks_of, offer
+from .support.sizes import DEFAULTS, INJECTED_ANNOTATIONS, marks_of
 from .support.tenant import Tenant
 from .support.webhook_server import DOMAIN, INSTANCETYPES
 from .support.workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
@@ -125,13 +124,6 @@ def test_a_bare_vmi_gets_the_defaults(sized: Tenant) -> None:
     assert sized.verdicts() == ["patched instancetype-applied"]
 
 
-def test_a_bare_vmi_gets_what_it_asks_for(sized: Tenant) -> None:
-    created = create(sized, vmi(annotations=dict(zip(ASKED, (LARGE, ""), strict=True))))
-
-    assert size_of(created) == (4, "8Gi")
-    assert marks_of(created) == [LARGE, None]
-
-
 def test_a_replica_sets_vmis_are_filled(sized: Tenant) -> None:
     template = {"metadata": {"labels": {"app": "web"}}, "spec": vmi()["spec"]}
     replica_set = sized.owner.create(
@@ -161,94 +153,6 @@ def test_a_vms_vmi_is_none_of_our_business(sized: Tenant) -> None:
     assert size_of(started) == (None, None)
     assert marks_of(started) == [None, None]
     assert sized.server.answered() == before
-
-
-@pytest.mark.parametrize(
-    ("made", "reason"),
-    [
-        (vmi(domain={"devices": {}, "memory": {"guest": "3Gi"}}), "sized-by-owner"),
-        (vmi(annotations={INSTANCETYPES: "off"}), "owner-opted-out"),
-        (vmi(annotations=dict.fromkeys(ASKED, "")), "owner-opted-out"),
-    ],
-)
-def test_a_bare_vmi_that_is_left_alone(sized: Tenant, made: Json, reason: str) -> None:
-    created = create(sized, made)
-
-    assert created["spec"] == made["spec"]
-    assert sized.verdicts() == [f"allowed {reason}"]
-
-
-def test_an_update_of_a_vmi_is_none_of_our_business(sized: Tenant) -> None:
-    create(sized, vmi())
-    before = sized.server.answered()
-
-    sized.controller.patch(VMIS, "web", {"status": {"phase": "Running"}}, sized.namespace)
-    sized.owner.delete(VMIS, "web", sized.namespace)
-
-    assert sized.server.answered() == before
-
-
-def test_a_dry_run_shows_the_same_and_leaves_nothing(sized: Tenant) -> None:
-    assert size_of(create(sized, vmi(), dryRun="All")) == (1, "1Gi")
-
-    assert sized.owner.list(VMIS, sized.namespace) == []
-
-
-# -- denied VMIs -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("asked", "spec", "message", "fields"),
-    [
-        (("VirtualMachineInstancetype/gone", ""), {}, '"gone" not found', []),
-        (("VirtualMachineInstancetype/a b", ""), {}, "KIND/NAME", []),
-        ((LARGE, "VirtualMachinePreference/demanding"), {}, "requires 8 vCPU", ["spec.instancetype"]),
-        (
-            (LARGE, ""),
-            {"domain": {"devices": {}, "cpu": {"sockets": 1, "cores": 2}, "memory": {"guest": "1Gi"}}},
-            "fields: [spec.domain.cpu.sockets, spec.domain.cpu.cores, spec.domain.memory.guest]",
-            ["spec.domain.cpu.sockets", "spec.domain.cpu.cores", "spec.domain.memory.guest"],
-        ),
-        (("", "VirtualMachinePreference/featured"), {}, "KubeVirt would crash", []),
-        ((LARGE, "VirtualMachinePreference/zero"), {}, "ratio of 0", []),
-    ],
-)
-def test_who_asks_for_what_can_not_be_is_refused(
-    sized: Tenant, asked: tuple[str, str], spec: Json, message: str, fields: list[str]
-) -> None:
-    offer(sized, "demanding", "featured", "zero")
-
-    with pytest.raises(KubeError) as refused:
-        create(sized, vmi(annotations=dict(zip(ASKED, asked, strict=True)), **spec))
-
-    assert refused.value.status == 422
-    assert message in refused.value.message
-    assert [cause["field"] for cause in refused.value.body.get("details", {}).get("causes", [])] == fields
-    assert parse(refused.value.message).webhook == f"virtualmachineinstances.instancetypes.enforce.{DOMAIN}"
-
-
-def test_an_instancetype_that_is_not_allowed(new_sized: NewTenant) -> None:
-    tenant = new_sized(annotations={f"{DOMAIN}/allowed-instancetypes": "VirtualMachineInstancetype/sm*"})
-
-    with pytest.raises(KubeError) as refused:
-        create(tenant, vmi(annotations={ASKED[0]: LARGE}))
-    allowed = create(tenant, vmi(annotations={ASKED[0]: "VirtualMachineInstancetype/small"}))
-
-    assert refused.value.status == 403
-    assert parse(refused.value.message).code == "instancetype-not-allowed"
-    assert "VirtualMachineInstancetype/sm*" in refused.value.message
-    assert size_of(allowed) == (1, "1Gi")
-
-
-def test_a_default_that_does_not_fit_is_left_out(new_sized: NewTenant) -> None:
-    tenant = new_sized(annotations=DEFAULTS | {f"{DOMAIN}/default-preference": "VirtualMachinePreference/demanding"})
-    offer(tenant, "demanding")
-
-    created = create(tenant, vmi())
-
-    assert marks_of(created) == ["VirtualMachineInstancetype/small", None]
-    (warning,) = created.warnings
-    assert "requires 8 vCPU" in warning
 
 
 # -- stored VMIs -------------------------------------------------------------------------------------------------------

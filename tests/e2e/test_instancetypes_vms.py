@@ -7,27 +7,20 @@ from collections.abc import Iterator
 import pytest
 
 from .conftest import NewTenant
-from .support.kube import Json, eventually
-from .support.messages import parse
+from .support.kube import eventually
 from .support.sizes import (
     DEFAULTS,
     INJECTED_ANNOTATIONS,
-    LARGE,
     LINUX,
-    SIZED_TEMPLATE,
     SMALL,
     is_ours,
-    marks_of,
     matchers_of,
-    named,
-    offer,
 )
 from .support.tenant import Tenant
 from .support.webhook_server import ACCOUNT, DOMAIN, INSTANCETYPES, SCHEDULING
 from .support.workloads import CLUSTER_INSTANCETYPES, OLD_VMS, VMS, instancetype, scheduler_of, vm
 
 BOTH_POLICIES = (INSTANCETYPES, SCHEDULING)
-SPREAD = named("Preference", "spread")
 VOLUMES = [
     ("", "persistentvolumeclaims"),
     ("", "secrets"),
@@ -60,30 +53,6 @@ def test_a_vm_whose_owner_says_nothing_gets_both_defaults(sized: Tenant) -> None
     }
 
 
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        ({"template": SIZED_TEMPLATE}, [None, None]),
-        ({"instancetype": LARGE}, [LARGE, LINUX]),
-        ({"instancetype": LARGE, "preference": SPREAD}, [LARGE, SPREAD]),
-        ({"instancetype": None, "preference": None}, [SMALL, LINUX]),
-    ],
-)
-def test_what_the_owner_says_stays(sized: Tenant, spec: Json, expected: list[Json | None]) -> None:
-    offer(sized, "spread")
-
-    assert matchers_of(sized.create(vm(**spec))) == expected
-
-
-@pytest.mark.parametrize("place", ["labels", "annotations"])
-def test_an_owner_may_decline(sized: Tenant, place: str) -> None:
-    declined = vm()
-    declined["metadata"][place] = {INSTANCETYPES: "off"}
-
-    assert not is_ours(sized.create(declined))
-    assert sized.verdicts() == ["allowed owner-opted-out"]
-
-
 @pytest.fixture
 def cluster_default(new_sized: NewTenant) -> Iterator[Tenant]:
     """A namespace whose default is a cluster-wide instancetype named as the namespace."""
@@ -111,36 +80,6 @@ def test_a_vm_of_an_older_version_gets_them_too(sized: Tenant) -> None:
     assert is_ours(sized.owner.get(VMS, "web", sized.namespace))
 
 
-def test_a_dry_run_shows_the_same_and_leaves_nothing(sized: Tenant) -> None:
-    assert is_ours(sized.create(vm(), dryRun="All"))
-
-    assert sized.owner.list(VMS, sized.namespace) == []
-    assert [line["dryRun"] for line in sized.audit()] == [True, True]
-
-
-def test_defaults_that_kubevirt_would_refuse_are_left_out(new_sized: NewTenant) -> None:
-    tenant = new_sized(annotations={**DEFAULTS, f"{DOMAIN}/default-preference": "VirtualMachinePreference/demanding"})
-    offer(tenant, "demanding")
-
-    created = tenant.create(vm())
-
-    assert matchers_of(created) == [SMALL, None]
-    (warning,) = created.warnings
-    assert parse(warning).code == "default-conflicts"
-    assert "preference requires 8 vCPU" in warning
-
-
-def test_a_default_that_is_not_there_is_warned_of(new_sized: NewTenant) -> None:
-    tenant = new_sized(annotations={f"{DOMAIN}/default-instancetype": "VirtualMachineInstancetype/gone"})
-
-    created = tenant.create(vm())
-
-    assert matchers_of(created) == [None, None]
-    (warning,) = created.warnings
-    assert parse(warning).code == "default-unusable"
-    assert "VirtualMachineInstancetype/gone" in warning
-
-
 # -- together with the scheduling policy ----------------------------------------------------------------------
 
 
@@ -158,21 +97,6 @@ def test_defaults_and_a_scheduler(new_sized: NewTenant) -> None:
     ]
 
 
-def test_a_default_that_sets_a_scheduler_keeps_ours_away(new_sized: NewTenant) -> None:
-    annotations = {f"{DOMAIN}/default-instancetype": "VirtualMachineInstancetype/placed"}
-    tenant = offer(new_sized(annotations=annotations, policies=BOTH_POLICIES), "placed")
-
-    created = tenant.create(vm())
-
-    assert matchers_of(created) == [named("Instancetype", "placed"), None]
-    assert scheduler_of(created) is None
-    assert tenant.verdicts() == [
-        "patched defaults-injected",
-        "allowed instancetype-sets-scheduler",
-        "allowed instancetype-valid",
-    ]
-
-
 def test_an_overwrite_keeps_defaults_and_scheduler(new_sized: NewTenant) -> None:
     tenant = new_sized(policies=BOTH_POLICIES)
     created = tenant.create(vm())
@@ -184,16 +108,6 @@ def test_an_overwrite_keeps_defaults_and_scheduler(new_sized: NewTenant) -> None
 
 
 # -- objects that the webhook never evaluates --------------------------------------------------------------------------
-
-
-def test_what_is_to_be_inferred_is_left_to_kubevirt(sized: Tenant) -> None:
-    inferred = {"inferFromVolume": "root"}
-
-    created = sized.create(vm(instancetype=inferred, preference=inferred))
-
-    assert matchers_of(created) == [inferred, inferred]
-    assert marks_of(created) == [None, None]
-    assert created.warnings == ()
 
 
 def may_read(tenant: Tenant, group: str, resource: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import socket
 import ssl
 import threading
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from .support.kube import PATIENCE, Kube
+from .support.kube import Kube
 from .support.pki import ADMIN, Pki
 
 
@@ -79,13 +78,6 @@ def kube(server: CountingServer, pki: Pki) -> Kube:
     return Kube(f"https://localhost:{server.server_port}", pki.ca, pki.client(*ADMIN), ADMIN.user)
 
 
-def test_one_thread_uses_one_connection(kube: Kube, server: CountingServer) -> None:
-    for _ in range(3):
-        kube.request("GET", "/")
-
-    assert len(server.connections) == 1
-
-
 def test_threads_share_a_client_but_no_connection(kube: Kube, server: CountingServer) -> None:
     together = threading.Barrier(3)
 
@@ -105,24 +97,3 @@ def test_a_server_that_was_restarted_gets_another_one(kube: Kube, server: Counti
 
     assert kube.request("GET", "/") == {"kind": "Status"}
     assert len(server.connections) == 2
-
-
-def test_one_that_is_gone_refuses(kube: Kube, server: CountingServer) -> None:
-    kube.request("GET", "/")
-    server.shutdown()
-    server.server_close()
-    server.hang_up()
-
-    with pytest.raises(ConnectionRefusedError):
-        kube.request("GET", "/")
-
-
-def test_connections_end_with_the_client(server: CountingServer, pki: Pki) -> None:
-    kube = Kube(f"https://localhost:{server.server_port}", pki.ca, pki.client(*ADMIN), ADMIN.user)
-    kube.request("GET", "/")
-    assert not server.ended.is_set()
-
-    del kube
-    gc.collect()
-
-    assert server.ended.wait(PATIENCE)

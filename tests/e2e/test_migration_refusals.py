@@ -7,7 +7,6 @@ import re
 
 import pytest
 
-from .conftest import NewTenant
 from .support.kube import Json
 from .support.messages import Said, codes, parse
 from .support.migrations import (
@@ -24,13 +23,11 @@ from .support.migrations import (
 )
 from .support.objects import ZONE
 from .support.tenant import Tenant
-from .support.webhook_server import MIGRATION
 from .support.workloads import MIGRATIONS
 
 ENTRY = "virtualmachineinstancemigrations.migration.enforce.kubevirt-webhook.github.io"
 # What the denial names: the sum, and both sides.
 CONTRADICTION = ("0/4 nodes", f"{ZONE}=west", f"{ZONE}=east")
-SENDING: Json = {"sendTo": {"migrationID": "m1", "connectURL": "https://other.example.com"}}
 
 
 def test_a_contradiction_is_refused_and_explained(moving: Tenant) -> None:
@@ -65,55 +62,6 @@ def test_a_key_of_kubevirts_own_is_refused(moving: Tenant, key: str) -> None:
     assert moving.verdicts() == ["denied selector-reserved"]
 
 
-@pytest.mark.parametrize(
-    ("added", "said"),
-    [
-        ({"disk": "not a label!"}, ['"not a label!"', '"disk"']),
-        ({"disk": "x" * 64}, ["64 characters", "63"]),
-        ({"Example.com/disk": "ssd"}, ['"Example.com/disk"', "prefix"]),
-    ],
-)
-def test_what_no_label_can_be_is_refused(moving: Tenant, added: dict[str, str], said: list[str]) -> None:
-    status = refused(lambda: MigrationMover(moving, guest()).ask(added))
-
-    assert (status["code"], status["reason"]) == (422, "Invalid")
-    assert all(part in status["message"] for part in said)
-    assert parse(status["message"]).code == "selector-invalid"
-    assert moving.verdicts() == ["denied selector-invalid"]
-
-
-@pytest.mark.parametrize(
-    ("added", "spec", "code", "said", "verdict"),
-    [
-        (
-            {HOSTNAME: "node-a"},
-            {},
-            403,
-            "kubernetes.io/hostname=node-a",
-            "selector-conflict",
-        ),
-        (
-            {"disk": "floppy"},
-            {},
-            403,
-            "4 node(s) without disk=floppy",
-            "no-eligible-node",
-        ),
-        (WEST, SENDING, 422, "spec.addedNodeSelector", "selector-on-sending-side"),
-    ],
-    ids=["to its own node", "to no node", "on the sending side"],
-)
-def test_what_can_not_work_is_refused(
-    moving: Tenant, added: dict[str, str], spec: Json, code: int, said: str, verdict: str
-) -> None:
-    status = refused(lambda: MigrationMover(moving, guest()).ask(added, **spec))
-
-    assert status["code"] == code
-    assert said in status["message"]
-    assert parse(status["message"]).code == verdict
-    assert moving.verdicts() == [f"denied {verdict}"]
-
-
 def test_an_older_version_is_no_way_around(moving: Tenant) -> None:
     MigrationMover(moving, guest(nodeSelector=EAST))
     older = {**migration("web", WEST), "apiVersion": "kubevirt.io/v1alpha3"}
@@ -131,12 +79,6 @@ def test_what_can_work_is_admitted(moving: Tenant, spec: Json) -> None:
 
     assert asked.warnings == ()
     assert moving.verdicts() == ["allowed nodes-eligible"]
-
-
-def test_a_vm_that_is_not_there_is_left_to_kubevirt(moving: Tenant) -> None:
-    moving.owner.create(MIGRATIONS, migration("nobody", WEST), moving.namespace)
-
-    assert moving.verdicts() == ["allowed vmi-not-found"]
 
 
 def test_nodes_are_named_to_the_audit_alone(moving: Tenant) -> None:
@@ -167,18 +109,3 @@ def test_a_pinned_vm_can_not_migrate_and_its_owner_is_told(moving: Tenant) -> No
     assert evacuating.warnings == ()
     assert len(moving.owner.list(MIGRATIONS, moving.namespace)) == 3
     assert moving.verdicts() == ["allowed vm-pinned-to-its-node"] * 2  # the evacuation does not reach the webhook
-
-
-@pytest.mark.parametrize("mode", ["warn", "audit"])
-def test_a_mode_that_only_looks_refuses_nothing(new_tenant: NewTenant, mode: str) -> None:
-    tenant = new_tenant(mode, policies=[MIGRATION])
-    vm = MigrationMover(tenant, guest(nodeSelector=EAST))
-
-    asked = vm.ask(WEST, by=member(tenant))
-    target = vm.target(asked)
-
-    said = [(one.mode, one.code) for one in map(parse, asked.warnings)]
-    assert said == ([("warn", "selector-conflict")] if mode == "warn" else [])
-    assert bool(target.warnings) == (mode == "warn")
-    assert vm.node_of(target) == "node-b"  # as KubeVirt has it: the wish is dropped
-    assert tenant.verdicts() == ["would-deny selector-conflict", "would-patch target-constrained"]

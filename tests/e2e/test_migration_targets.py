@@ -11,8 +11,8 @@ from .support.kube import Json, KubeObject, eventually
 from .support.migrations import EAST, HOSTNAME, OBSOLETE, REQUIRED, WEST, MigrationMover, guest, target_of, terms_of
 from .support.objects import ZONE
 from .support.tenant import Tenant
-from .support.webhook_server import MIGRATION, SCHEDULING
-from .support.workloads import MIGRATIONS, PODS, VMIS
+from .support.webhook_server import MIGRATION
+from .support.workloads import PODS, VMIS
 
 NO_OBSOLETE = {"key": OBSOLETE, "operator": "DoesNotExist"}
 MISMATCH = "didn't match Pod's node affinity/selector"
@@ -62,16 +62,6 @@ def test_all_ways_of_a_vms_affinity_are_narrowed(moving: Tenant) -> None:
     assert vm.node_of(target) == "node-c"
 
 
-def test_a_way_that_leads_nowhere_stays_one(moving: Tenant) -> None:
-    named = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-b"]}]}
-    vm = MigrationMover(moving, guest(model="host-passthrough", affinity=affinity({}, named)))
-
-    target = vm.target(vm.ask(EAST))
-
-    assert terms_of(target) == [{}, {**named, "matchExpressions": [equals(ZONE, "east")]}]
-    assert vm.node_of(target) == "node-b"
-
-
 def test_a_wish_from_before_our_time_holds(new_tenant: NewTenant) -> None:
     tenant = new_tenant("off", policies=[MIGRATION])
     vm = MigrationMover(tenant, guest(nodeSelector=EAST))
@@ -119,22 +109,6 @@ def test_a_wish_is_for_one_migration_only(moving: Tenant) -> None:
     assert moving.verdicts("Pod") == ["patched target-constrained"] * 2
 
 
-def test_a_wish_outlives_not_even_the_migration_that_is_known_no_more(moving: Tenant) -> None:
-    pool = f"{moving.namespace}.kubevirt.io/pool"  # as any key of KubeVirt's, but for its name
-    moving.owner.patch("v1/nodes", "node-c", {"metadata": {"labels": {pool: "green"}}})
-    vm = MigrationMover(moving, guest())
-    first = eventually(lambda: vm.ask({pool: "green"}), what="the node's label to be known")
-    target = vm.target(first)
-    vm.finish(first, target)
-    moving.owner.delete(MIGRATIONS, first["metadata"]["name"], moving.namespace)
-
-    back = vm.target(vm.ask(EAST))
-
-    assert vm.source["spec"]["nodeSelector"][pool] == "green"
-    assert vm.node_of(back) in {"node-a", "node-b"}
-    moving.owner.patch("v1/nodes", "node-c", {"metadata": {"labels": {pool: None}}})
-
-
 def test_a_later_webhook_makes_us_look_again_and_we_add_nothing(moving: Tenant) -> None:
     vm = MigrationMover(moving, guest())
     asked = vm.ask(WEST)
@@ -160,22 +134,6 @@ def test_a_way_that_a_later_webhook_opens_is_narrowed_too(moving: Tenant) -> Non
     assert moving.verdicts("Pod") == ["patched target-constrained"] * 2
 
 
-def test_beside_a_choice_of_scheduler(new_tenant: NewTenant) -> None:
-    tenant = new_tenant(policies=[MIGRATION, SCHEDULING])
-    vm = MigrationMover(tenant, guest())
-
-    target = vm.target(vm.ask(WEST))
-
-    assert target["spec"]["schedulerName"] == "kubevirt"
-    assert terms_of(target) == [{"matchExpressions": [NO_OBSOLETE, equals(ZONE, "west")]}]
-    assert vm.node_of(target) in {"node-c", "node-d"}
-    assert tenant.verdicts("Pod") == [
-        "patched scheduler-injected",
-        "patched target-constrained",
-        "allowed already-injected",
-    ]
-
-
 def test_a_user_who_copies_a_target_pod_is_left_alone(moving: Tenant) -> None:
     vm = MigrationMover(moving, guest())
     host = moving.owner.get("v1/nodes", "node-a")
@@ -184,12 +142,3 @@ def test_a_user_who_copies_a_target_pod_is_left_alone(moving: Tenant) -> None:
 
     assert not to_west(copied)
     assert moving.verdicts("Pod") == []
-
-
-def test_a_migration_that_is_not_the_pods_own_is_none(moving: Tenant) -> None:
-    vm = MigrationMover(moving, guest())
-    asked = vm.ask(WEST)
-    asked["metadata"]["uid"] = "6c1f0a52-7f0b-4b52-8f0a-9a6f2b3c4d5e"
-
-    assert not to_west(vm.target(asked))
-    assert moving.verdicts("Pod") == ["allowed migration-not-found"]

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from .conftest import NewTenant
-from .support.access import Access
 from .support.foreign_webhook import Labeller
 from .support.kube import Json, KubeObject, eventually
 from .support.objects import launcher_pod
 from .support.tenant import Tenant
-from .support.workloads import MARK, PODS, VMIS, attachment_of, launcher_of, migration_target_of, provisioning_of, vm
+from .support.workloads import MARK, PODS, launcher_of, migration_target_of, provisioning_of, vm
 
 
 def is_ours(pod: KubeObject) -> bool:
@@ -63,21 +62,6 @@ def test_what_is_decided_is_written_down(tenant: Tenant) -> None:
     }
 
 
-def test_an_explicit_default_scheduler_is_the_owners_choice(tenant: Tenant) -> None:
-    pod = tenant.launch(tenant.start(vm(scheduler="default-scheduler")))
-
-    assert not is_ours(pod)
-    assert tenant.bound_by(pod) == "default-scheduler"
-    assert tenant.verdicts() == ["allowed owner-opted-out"]
-
-
-def test_another_scheduler_is_left_alone(tenant: Tenant) -> None:
-    pod = tenant.launch(tenant.start(vm(scheduler="volcano")))
-
-    assert pod["spec"]["schedulerName"] == "volcano"
-    assert tenant.verdicts() == []  # the match conditions of the entry exclude the pod
-
-
 def test_a_dead_one_without_our_mark_is_left_alone_unless_only_we_ever_choose_it(tenant: Tenant) -> None:
     """A clone that filters annotations has lost the annotation, so the admin's setting decides."""
     pods = [tenant.launch(tenant.start(vm(name, scheduler=name))) for name in ("dead", "dead-ours")]
@@ -87,72 +71,11 @@ def test_a_dead_one_without_our_mark_is_left_alone_unless_only_we_ever_choose_it
     assert tenant.bound_by(pods[1]) == "default-scheduler"
 
 
-def test_a_pod_that_somebody_else_put_elsewhere_is_left_alone(tenant: Tenant) -> None:
-    vmi = tenant.start(vm(scheduler="volcano"))
-    rewritten = launcher_of(vmi)
-    rewritten["spec"]["schedulerName"] = "default-scheduler"
-
-    assert not is_ours(tenant.pod(rewritten))
-    assert tenant.verdicts() == ["allowed scheduler-rewritten"]
-
-
 def test_a_user_who_copies_a_launcher_pod_gets_nothing(tenant: Tenant) -> None:
     pod = tenant.owner.create(PODS, launcher_of(tenant.start(vm())), tenant.namespace)
 
     assert not is_ours(pod)
     assert tenant.bound_by(pod) == "default-scheduler"
-    assert tenant.verdicts() == []
-
-
-def test_another_service_account_of_the_controllers_name_gets_nothing(tenant: Tenant, plane: Access) -> None:
-    impostor = plane.kube(f"system:serviceaccount:{tenant.namespace}:kubevirt-controller", ["system:masters"])
-
-    pod = impostor.create(PODS, launcher_of(tenant.start(vm())), tenant.namespace)
-
-    assert not is_ours(pod)
-    assert tenant.verdicts() == ["allowed not-created-by-kubevirt"]
-
-
-def test_the_label_alone_makes_no_launcher(tenant: Tenant) -> None:
-    pod = tenant.pod(launcher_pod("virt-launcher-web"))
-
-    assert not is_ours(pod)
-    assert tenant.verdicts() == ["allowed no-vmi-owner"]
-
-
-def test_a_vmi_that_was_replaced_meanwhile(tenant: Tenant) -> None:
-    tenant.start(vm("new"))
-    pod = launcher_of(tenant.start(vm("old")))
-    (owner,) = pod["metadata"]["ownerReferences"]
-    owner["name"] = "new"
-
-    assert not is_ours(tenant.pod(pod))
-    assert tenant.verdicts() == ["allowed vmi-replaced"]
-
-
-def test_a_vmi_that_is_gone(tenant: Tenant) -> None:
-    vmi = tenant.start(vm())
-    tenant.controller.delete(VMIS, "web", tenant.namespace)
-
-    assert not is_ours(tenant.launch(vmi))
-    assert tenant.verdicts() == ["allowed vmi-not-found"]
-
-
-def test_a_vmi_of_that_name_made_anew_is_not_taken_for_the_old_one(tenant: Tenant) -> None:
-    old = tenant.start(vm())
-    assert is_ours(tenant.launch(old))
-    tenant.controller.delete(VMIS, "web", tenant.namespace)
-    new = tenant.start(vm(scheduler="default-scheduler"))
-
-    assert not is_ours(tenant.launch(new))
-    assert tenant.verdicts() == ["patched scheduler-injected", "allowed owner-opted-out"]
-
-
-def test_a_pod_made_with_a_node_needs_no_scheduler(tenant: Tenant) -> None:
-    pod = launcher_of(tenant.start(vm()))
-    pod["spec"]["nodeName"] = "node-a"
-
-    assert not is_ours(tenant.pod(pod))
     assert tenant.verdicts() == []
 
 
@@ -168,16 +91,6 @@ def test_a_gated_pod_is_for_the_declared_scheduler_once_it_is_let_go(tenant: Ten
     assert tenant.bound_by(pod) == "kubevirt"
 
 
-def test_a_hotplug_attachment_pod_is_none_of_ours(tenant: Tenant) -> None:
-    launcher = tenant.launch(tenant.start(vm()))
-
-    attachment = tenant.pod(attachment_of(launcher, "node-a"))
-
-    assert not is_ours(attachment)
-    assert tenant.bound_by(attachment) == "default-scheduler"
-    assert tenant.verdicts() == ["patched scheduler-injected"]
-
-
 @pytest.mark.parametrize("made_of", [provisioning_of, migration_target_of])
 def test_every_kind_of_launcher_is_injected(tenant: Tenant, made_of: Callable[[Mapping[str, Any]], Json]) -> None:
     vmi = tenant.start(vm())
@@ -187,14 +100,6 @@ def test_every_kind_of_launcher_is_injected(tenant: Tenant, made_of: Callable[[M
 
     assert is_ours(pod)
     assert tenant.bound_by(pod) == "kubevirt"
-
-
-def test_an_owner_reference_of_an_older_version_counts(tenant: Tenant) -> None:
-    pod = launcher_of(tenant.start(vm()))
-    (owner,) = pod["metadata"]["ownerReferences"]
-    owner["apiVersion"] = "kubevirt.io/v1alpha3"
-
-    assert is_ours(tenant.pod(pod))
 
 
 def test_a_dry_run_shows_the_same_and_leaves_nothing(tenant: Tenant) -> None:

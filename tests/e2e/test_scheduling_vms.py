@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from .conftest import NewTenant
-from .support.kube import Json, Kube, KubeObject, eventually
+from .support.kube import Json, Kube, KubeObject
 from .support.messages import parse
 from .support.tenant import Tenant
 from .support.workloads import (
@@ -18,10 +18,8 @@ from .support.workloads import (
     INSTANCETYPES,
     MARK,
     OLD_VMS,
-    REVISIONS,
     VMS,
     instancetype,
-    revision_of,
     scheduler_of,
     vm,
 )
@@ -72,23 +70,6 @@ def test_a_vm_of_an_older_version(tenant: Tenant) -> None:
     assert is_ours(tenant.owner.get(VMS, "web", tenant.namespace))
 
 
-def test_a_dry_run_shows_the_same_and_leaves_nothing(tenant: Tenant) -> None:
-    assert is_ours(tenant.create(vm(), dryRun="All"))
-
-    assert tenant.owner.list(VMS, tenant.namespace) == []
-    assert [line["dryRun"] for line in tenant.audit()] == [True]
-
-
-def test_a_clone_that_carries_our_mark(tenant: Tenant) -> None:
-    original = tenant.create(vm())
-    clone = vm("clone")
-    clone["metadata"]["annotations"] = original["metadata"]["annotations"]
-    clone["spec"] = original["spec"]
-
-    assert is_ours(tenant.create(clone))
-    assert tenant.verdicts() == ["patched scheduler-injected", "allowed already-injected"]
-
-
 # -- instancetypes -----------------------------------------------------------------------------------------------------
 
 
@@ -130,44 +111,7 @@ def test_a_vm_with_an_instancetype(tenant: Tenant, instancetypes: Mapping[str, K
     assert tenant.verdicts() == ["patched scheduler-injected", "allowed instancetype-sets-scheduler"]
 
 
-@pytest.mark.parametrize(("stored", "live"), [(None, "volcano"), ("volcano", None)])
-def test_a_revision_counts_and_not_what_the_instancetype_says_now(
-    tenant: Tenant, instancetypes: Mapping[str, KubeObject], stored: str | None, live: str | None
-) -> None:
-    now = instancetypes[f"cluster {live}"]
-    then = {**instancetypes[f"cluster {stored}"], "metadata": now["metadata"]}
-    tenant.owner.create(REVISIONS, revision_of(then, "pinned"), tenant.namespace)
-
-    created = tenant.create(vm(instancetype={"name": now["metadata"]["name"], "revisionName": "pinned"}))
-
-    assert is_ours(created) == (stored is None)
-
-
-@pytest.mark.parametrize(
-    "matcher", [{"name": "missing"}, {"name": "web", "revisionName": "missing"}, {"inferFromVolume": "root"}]
-)
-def test_an_instancetype_that_nobody_can_tell_is_left_to_the_pod(tenant: Tenant, matcher: Json) -> None:
-    created = tenant.create(vm(instancetype=matcher))
-
-    assert scheduler_of(created) is None
-    assert tenant.verdicts() == ["allowed instancetype-unresolved"]
-
-
 # -- updates -----------------------------------------------------------------------------------------------------------
-
-
-def test_an_update_adds_nothing(new_tenant: NewTenant) -> None:
-    tenant = new_tenant("off")
-    tenant.create(vm())
-    tenant.label("enforce")
-    eventually(lambda: tenant.choice() == "kubevirt", what="the namespace to be judged")
-    before = len(tenant.verdicts())
-
-    tenant.owner.patch(VMS, "web", {"metadata": {"labels": {"changed": "yes"}}}, tenant.namespace)
-    tenant.owner.patch(VMS, "web", {"spec": {"runStrategy": "Halted"}}, tenant.namespace)
-
-    assert scheduler_of(tenant.owner.get(VMS, "web", tenant.namespace)) is None
-    assert tenant.verdicts()[before:] == []
 
 
 def overwrite(kube: Kube, found: Mapping[str, Any], desired: Mapping[str, Any]) -> KubeObject:
@@ -191,16 +135,6 @@ def test_an_overwrite_keeps_the_choice(tenant: Tenant) -> None:
     assert tenant.verdicts() == ["patched scheduler-injected", *["patched scheduler-preserved"] * 2]
 
 
-def test_an_overwrite_that_brings_an_instancetype_with_a_scheduler(
-    tenant: Tenant, instancetypes: Mapping[str, KubeObject]
-) -> None:
-    created = tenant.create(vm())
-    desired = vm(instancetype={"name": instancetypes["cluster volcano"]["metadata"]["name"]})
-
-    assert scheduler_of(overwrite(tenant.controller, created, desired)) is None
-    assert tenant.verdicts()[1:] == ["allowed instancetype-sets-scheduler"]
-
-
 def test_an_owner_who_takes_the_field_out_means_it(tenant: Tenant) -> None:
     tenant.create(vm())
     change = [{"op": "remove", "path": "/spec/template/spec/schedulerName"}]
@@ -209,18 +143,6 @@ def test_an_owner_who_takes_the_field_out_means_it(tenant: Tenant) -> None:
 
     assert scheduler_of(patched) is None
     assert tenant.verdicts() == ["patched scheduler-injected"]
-
-
-@pytest.mark.parametrize("scheduler", ["default-scheduler", "volcano"])
-def test_an_owner_who_names_another_means_it(tenant: Tenant, scheduler: str) -> None:
-    tenant.create(vm())
-    change = {"spec": {"template": {"spec": {"schedulerName": scheduler}}}}
-
-    patched = tenant.owner.patch(VMS, "web", change, tenant.namespace)
-    pod = tenant.launch(tenant.start(patched))
-
-    assert scheduler_of(patched) == scheduler
-    assert pod["spec"]["schedulerName"] == scheduler
 
 
 def test_a_vm_that_is_being_deleted_is_not_touched(tenant: Tenant) -> None:

@@ -157,25 +157,6 @@ def test_launcher_pods_and_target_pods_get_constraints_and_no_warning(
         assert not pod.warnings
 
 
-def test_a_pod_for_another_scheduler_gets_them_too(spreading: WebhookServer, new_tenant: NewTenant) -> None:
-    tenant = new_tenant(server=spreading)
-    pod = tenant.launch(tenant.start(vm(scheduler="volcano")))
-
-    assert (pod["spec"]["schedulerName"], constraints(pod)) == ("volcano", [CONSTRAINT])
-
-
-def test_the_owners_word_wins(spreading: WebhookServer, new_tenant: NewTenant) -> None:
-    tenant = new_tenant(server=spreading)
-    vmi = tenant.start(vm())
-    own = launcher_of(vmi)
-    own["spec"]["topologySpreadConstraints"] = [OWN]
-    out = launcher_of(vmi)
-    out["metadata"]["annotations"] = {names.SPREAD_ANNOTATION: "off"}
-
-    assert constraints(tenant.pod(own)) == [OWN]
-    assert constraints(tenant.pod(out)) == []
-
-
 def test_a_namespace_chooses_for_itself_and_gets_zones_only_where_nodes_have_them(
     own_plane: OwnPlane, new_webhook: NewWebhook
 ) -> None:
@@ -196,16 +177,6 @@ def test_a_namespace_chooses_for_itself_and_gets_zones_only_where_nodes_have_the
     plane.admin.patch("v1/nodes", "node-a", {"metadata": {"labels": {ZONE: None}}})
     attempts = itertools.count()
     eventually(lambda: keys(f"some-{next(attempts)}") == ["kubernetes.io/hostname"], what="the label's end to be known")
-
-
-@pytest.mark.parametrize("mode", ["warn", "audit"])
-def test_other_modes_change_nothing(mode: str, spreading: WebhookServer, new_tenant: NewTenant) -> None:
-    tenant = new_tenant(mode, server=spreading)
-    pod = tenant.launch(tenant.start(vm()))
-
-    assert constraints(pod) == []
-    assert bool(pod.warnings) == (mode == "warn")
-    assert tenant.verdicts("Pod") == ["would-patch spread-injected"]
 
 
 class TestInVms:
