@@ -6,12 +6,11 @@ command, ``make golden``, and one diff to read.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 GOLDEN: Final = Path(__file__).parent / "golden"
 _REWRITE: Final = "REWRITE_GOLDEN"
@@ -46,11 +45,6 @@ def check(name: str, text: str) -> None:
         return
     assert path.exists(), f"there is no tests/golden/{name}; write it with `make golden`, and read it"
     assert text.rstrip("\n") == path.read_text().rstrip("\n"), f"tests/golden/{name} differs; `make golden` rewrites it"
-
-
-def check_json(name: str, value: Any) -> None:
-    """As `check`, of a value that becomes JSON."""
-    check(name, json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def check_section(name: str, section: str, text: str) -> None:

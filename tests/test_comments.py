@@ -7,11 +7,13 @@ import pytest
 from tests import comments, wording
 
 
-@pytest.mark.parametrize("path", comments.files())
-def test_comments_use_the_words_of_kubernetes(path: str) -> None:
-    found = [f"{path}:{number}: {word}" for number, line in comments.comments(path) for word in wording.dialect(line)]
-
-    assert found == []
+def test_comments_use_the_words_of_kubernetes() -> None:
+    assert [
+        f"{path}:{number}: {word}"
+        for path in comments.files()
+        for number, line in comments.comments(path)
+        for word in wording.dialect(line)
+    ] == []
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from webhook.kubevirt.types.views import Instancetype
 
 KINDS = [resource for kind, resource in UNSTRUCTURED.items() if kind != "ControllerRevision"]
 SMALL = ObjectKey(UNSTRUCTURED["VirtualMachineInstancetype"], "demo", "small")
-SMALL_PATH = INSTANCETYPES.path("demo", "small")
 IN_DEMO = ListKey(PRESETS, "demo")
 # As the API server sends it, of which most is for others.
 METADATA = {

@@ -7,20 +7,25 @@ from collections.abc import Iterator
 import pytest
 
 from .conftest import NewTenant
-from .support.kube import eventually
+from .support.kube import Json, eventually
 from .support.sizes import (
     DEFAULTS,
     INJECTED_ANNOTATIONS,
+    LARGE,
     LINUX,
+    SIZED_TEMPLATE,
     SMALL,
     is_ours,
     matchers_of,
+    named,
+    offer,
 )
 from .support.tenant import Tenant
 from .support.webhook_server import ACCOUNT, DOMAIN, INSTANCETYPES, SCHEDULING
 from .support.workloads import CLUSTER_INSTANCETYPES, OLD_VMS, VMS, instancetype, scheduler_of, vm
 
 BOTH_POLICIES = (INSTANCETYPES, SCHEDULING)
+SPREAD = named("Preference", "spread")
 VOLUMES = [
     ("", "persistentvolumeclaims"),
     ("", "secrets"),
@@ -51,6 +56,21 @@ def test_a_vm_whose_owner_says_nothing_gets_both_defaults(sized: Tenant) -> None
         ("metadata", "annotations", INJECTED_ANNOTATIONS[0]): DEFAULTS[f"{DOMAIN}/default-instancetype"],
         ("metadata", "annotations", INJECTED_ANNOTATIONS[1]): DEFAULTS[f"{DOMAIN}/default-preference"],
     }
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"template": SIZED_TEMPLATE}, [None, None]),
+        ({"instancetype": LARGE}, [LARGE, LINUX]),
+        ({"instancetype": LARGE, "preference": SPREAD}, [LARGE, SPREAD]),
+        ({"instancetype": None, "preference": None}, [SMALL, LINUX]),
+    ],
+)
+def test_what_the_owner_says_stays(sized: Tenant, spec: Json, expected: list[Json | None]) -> None:
+    offer(sized, "spread")
+
+    assert matchers_of(sized.create(vm(**spec))) == expected
 
 
 @pytest.fixture

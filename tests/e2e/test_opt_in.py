@@ -40,6 +40,17 @@ def test_warn_tells_and_changes_nothing(new_tenant: NewTenant) -> None:
     assert [(line["mode"], line["decision"]) for line in tenant.audit()] == [("warn", "would-patch")] * 2
 
 
+def test_audit_is_silent_and_changes_nothing(new_tenant: NewTenant) -> None:
+    tenant = new_tenant("audit")
+
+    created = tenant.create(vm())
+    pod = tenant.launch(tenant.start(created))
+
+    assert created.warnings == pod.warnings == ()
+    assert (scheduler_of(created), scheduler_of(pod)) == (None, "default-scheduler")
+    assert [(line["mode"], line["decision"]) for line in tenant.audit()] == [("audit", "would-patch")] * 2
+
+
 @pytest.mark.parametrize("mode", ["off", None, "Enforce"])
 def test_a_namespace_that_has_not_opted_in_never_reaches_us(new_tenant: NewTenant, mode: str | None) -> None:
     tenant = new_tenant(mode)

@@ -11,7 +11,6 @@ import ssl
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from hack.node.cluster import NodeCluster
 from tests.e2e.support.access import Access
@@ -240,8 +239,3 @@ def served_certificate(address: str) -> bytes:
     context.verify_mode = ssl.CERT_NONE
     with socket.create_connection((address, 8443), timeout=5) as raw, context.wrap_socket(raw) as connection:
         return connection.getpeercert(binary_form=True) or b""
-
-
-def condition_reasons(live: Json) -> set[Any]:
-    """The reasons of an object's conditions."""
-    return {condition.get("reason") for condition in live.get("status", {}).get("conditions", ())}

@@ -97,25 +97,6 @@ def provisioning_of(vmi: Mapping[str, Any]) -> Json:
     return pod
 
 
-def attachment_of(launcher: Mapping[str, Any], node: str) -> Json:
-    """The pod that brings a hotplugged disk to the node of a launcher pod, which owns it."""
-    terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}]
-    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "generateName": "hp-volume-",
-            "labels": {"kubevirt.io": "hotplug-disk"},
-            "ownerReferences": [owner_reference({"apiVersion": "v1", "kind": "Pod", **launcher})],
-        },
-        "spec": {
-            "affinity": {"nodeAffinity": affinity},
-            "containers": [{"name": "hotplug-disk", "image": "registry.example/kubevirt/virt-launcher:v1"}],
-        },
-    }
-
-
 def instancetype(name: str, *, scheduler: str | None = None, cluster: bool = True, **more: Any) -> Json:
     """An instancetype, by itself or with a scheduler of its own; other keywords go into its spec."""
     spec: Json = {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}, **more}
