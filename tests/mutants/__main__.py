@@ -20,10 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
-from tests.mutants import applying, defaulting, finding, releases
-from tests.mutants.mutant import ROOT, Mutant
+from tests.mutants import releases
+from tests.mutants.mutant import ROOT, Mutant, written
 
-MUTANTS = [*applying.MUTANTS, *defaulting.MUTANTS, *finding.MUTANTS, *releases.MUTANTS]
+MUTANTS = [*written(), *releases.MUTANTS]
 # Fast and telling ones first; without those that draw objects at random, which take longest and tell no rule.
 STAGES = {
     "vectors": ["tests/vectors/test_instancetypes.py"],

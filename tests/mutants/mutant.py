@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+import yaml
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,6 +38,7 @@ class Mutant:
         return source.replace(self.old, self.new)
 
 
-def of(module: str, changes: Iterable[tuple[str, str, str]], package: str = "webhook/kubevirt") -> list[Mutant]:
-    """Mutants of a module of the port: rule, old text, new text."""
-    return [Mutant(rule, f"{package}/{module}.py", old, new) for rule, old, new in changes]
+def written() -> list[Mutant]:
+    """Those of ``mutants.yaml``."""
+    files: dict[str, list[dict[str, str]]] = yaml.safe_load(Path(__file__).with_name("mutants.yaml").read_text())
+    return [Mutant(file=file, **change) for file, changes in files.items() for change in changes]

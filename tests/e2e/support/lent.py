@@ -130,7 +130,7 @@ def _objects(plane: ControlPlane, resource: str) -> Iterator[tuple[_Place, Json]
 
 
 def _written(obj: Json) -> Json:
-    """What somebody wrote into an object, not what the API server or a controller keeps there."""
+    """What a client wrote into an object, not what the API server or a controller keeps there."""
     kept = ("labels", "annotations", "finalizers", "deletionTimestamp")
     metadata = {key: obj["metadata"].get(key) for key in kept}
     return {key: value for key, value in obj.items() if key not in {"metadata", "status"}} | {"metadata": metadata}
