@@ -257,7 +257,11 @@ async def test_one_that_does_what_vms_need(world: DoctorWorld) -> None:
         ({"score": off("ImageLocality")}, [], []),
         ({"score": off("ImageLocality"), "filter": off("TaintToleration")}, ["filter-off"], []),
         ({"score": off("ImageLocality", "InterPodAffinity")}, [], []),
-        ({"score": "none", "filter": [], "multiPoint": {"disabled": "x"}}, [], ["image-locality-on"]),
+        (
+            {"score": "none", "filter": [], "multiPoint": {"disabled": "x"}},
+            ["invalid-field"] * 3,
+            ["image-locality-on"],
+        ),
     ],
 )
 async def test_mistakes_of_a_configuration_are_those_that_lint_finds(

@@ -120,4 +120,4 @@ def test_krew_installs_the_plugin_and_kubectl_runs_it(published: PublishedPlugin
     root = Path(published.environment["KREW_ROOT"])
     (examples,) = root.glob("store/*/*/lib/webhook/_data/examples")
     tested = published.run("kubectl", "kubevirt-webhook", "test", str(examples))
-    assert (tested.returncode, tested.stderr.split(";")[0].split(", ")[1]) == (0, "0 failed"), tested
+    assert (tested.returncode, tested.stderr.splitlines()[-1].split(";")[0].split(", ")[1]) == (0, "0 failed"), tested

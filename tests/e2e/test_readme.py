@@ -38,7 +38,7 @@ def cluster(module_plane: OwnPlane, tmp_path: Path) -> Iterator[ControlPlane]:
 
 
 def test_there_are_three() -> None:
-    assert [command.split()[0] for command in readme.COMMANDS] == ["helm", "kubectl", "kubevirt-webhook"]
+    assert [command.split()[0] for command in readme.COMMANDS] == ["kubevirt-webhook", "kubectl", "helm"]
 
 
 @pytest.mark.parametrize("command", readme.COMMANDS, ids=lambda command: command.split()[0])

@@ -24,7 +24,7 @@ from .support.commands import LOOPBACK
 from .support.foreign_webhook import eviction
 from .support.installed import SETTINGS, LiveInstallation
 from .support.kube import Json, Kube, KubeError, eventually
-from .support.objects import CRDS
+from .support.objects import CRDS, make_node
 from .support.processes import free_port
 from .support.sizes import SIZED_TEMPLATE
 from .support.tenant import Tenant
@@ -34,6 +34,7 @@ from .support.workloads import MIGRATIONS, PODS, VMIS, VMS, launcher_of, vm
 MIGRATION = f"{DOMAIN}/migration"
 EVICTION = f"{DOMAIN}/eviction"
 POLICY_REPORTS = "wgpolicyk8s.io/v1alpha2/policyreports"
+DEVICE = "vendor.example/device"
 # Every capability that sends requests to the API server.
 EVERYTHING = {
     **SETTINGS,
@@ -85,15 +86,22 @@ def evaluate(tenant: Tenant) -> None:
     tenant.server.ask("/mutate/scheduling/pods/enforce", review("nowhere"))
     owner = tenant.create(vm("web"))
     vmi = tenant.start(owner)
-    pod = tenant.launch(vmi)
+    manifest = launcher_of(vmi)
+    manifest["spec"]["containers"][0]["resources"] = {part: {DEVICE: "1"} for part in ("requests", "limits")}
+    manifest["spec"]["nodeName"] = "node-a"
+    pod = tenant.pod(manifest)
     runtime_class = {"spec": {"configuration": {"defaultRuntimeClass": "kata"}}}
     tenant.server.access.admin.patch("kubevirt.io/v1/kubevirts", "kubevirt", runtime_class, "kubevirt")
     # Settings count from when the operator has taken them up.
     deployed = {"status": {"phase": "Deployed"}}
     tenant.server.access.admin.patch("kubevirt.io/v1/kubevirts", "kubevirt", deployed, "kubevirt", subresource="status")
     # A running VM, so that its pod and node are looked at.
-    running = {"phase": "Running", "nodeName": "node-a"}
-    tenant.controller.patch(VMIS, "web", {"status": running}, tenant.namespace)
+    migratable = {"type": "LiveMigratable", "status": "True"}
+    running = {"phase": "Running", "nodeName": "node-a", "conditions": [migratable]}
+    # A device of which a driver may provide more than the kubelet.
+    devices = {"domain": {"devices": {"gpus": [{"name": "one", "deviceName": DEVICE}]}}}
+    spec = {"evictionStrategy": "LiveMigrate", **devices}
+    tenant.controller.patch(VMIS, "web", {"spec": spec, "status": running}, tenant.namespace)
     assert pod["spec"].get("schedulerName") == "kubevirt"
     migration = {
         "apiVersion": "kubevirt.io/v1",
@@ -110,14 +118,29 @@ def evaluate(tenant: Tenant) -> None:
         return False
 
     eventually(refused, what="a migration to be refused, since there are no nodes")
-    tenant.owner.create(
-        PODS,
-        eviction(pod["metadata"]["name"], "sigs.k8s.io/descheduler"),
-        tenant.namespace,
-        name=pod["metadata"]["name"],
-        subresource="eviction",
-        dryRun="All",
-    )
+    # Quotas are looked at where all else allows an eviction, and LimitRanges where there is a quota.
+    admin = tenant.server.access.admin
+    make_node(admin, "node-b", allocatable={DEVICE: "1"})
+    quota = {"metadata": {"name": "some"}, "spec": {"hard": {"count/secrets": "100"}}}
+    admin.create("v1/resourcequotas", {"apiVersion": "v1", "kind": "ResourceQuota", **quota}, tenant.namespace)
+
+    def allowed() -> bool:
+        name = pod["metadata"]["name"]
+        try:
+            tenant.owner.create(
+                PODS,
+                eviction(name, "sigs.k8s.io/descheduler"),
+                tenant.namespace,
+                name=name,
+                subresource="eviction",
+                dryRun="All",
+            )
+        except KubeError:
+            return False
+        return True
+
+    eventually(allowed, what="an eviction to be allowed, since there is a node")
+    admin.delete("v1/nodes", "node-b")
     for kind in ("VirtualMachine", "VirtualMachineCluster"):
         for field, what in (("instancetype", "Instancetype"), ("preference", "Preference")):
             named: Json = {field: {"kind": f"{kind}{what}", "name": "nothing"}}

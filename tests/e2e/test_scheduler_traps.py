@@ -42,7 +42,7 @@ def test_each_mistake_is_tried_with_the_real_kube_scheduler() -> None:
     page = (directory("manifests").parent / "docs" / "schedulers.md").read_text()
     section = page.partition("## Check a scheduler configuration")[2].partition("\n## ")[0]
     codes = set(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE))
-    tests = "".join((HERE / f"test_scheduler_{name}.py").read_text() for name in ("configurations", "traps"))
+    tests = "".join((HERE / f"test_scheduler_{name}.py").read_text() for name in ("configurations", "traps", "lint"))
 
     assert codes
     assert {code for code in codes if f'"{code}"' not in tests} == set()

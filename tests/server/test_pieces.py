@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -110,6 +111,18 @@ async def test_a_body_that_does_not_come_is_given_up(length: int, monkeypatch: p
 
     assert case.transport.closed
     assert case.slow == []
+
+
+async def test_a_head_waits_for_the_first_byte_of_its_body() -> None:
+    """An API server without a processor leaves half a second between the two; an answer without a uid is none to it."""
+    case = PieceCase()
+    case.connection.data_received(head(len(BODY)))
+    for _ in range(20):
+        case.connection.check(time.monotonic())
+    assert case.transport.written == b""
+    case.connection.data_received(BODY)
+
+    assert case.transport.answers == 1
 
 
 async def test_a_body_in_pieces_has_the_length_of_its_own_head() -> None:

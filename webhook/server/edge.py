@@ -371,7 +371,8 @@ class Connection(asyncio.Protocol):
         """End the connection if its time is over or no request comes; give up a body that comes too slowly.
 
         The rate is measured in the time in which the loop could have read: where the process itself gets no processor,
-        no client is to blame. Half a head does not count as a request.
+        no client is to blame. It counts from the body's first byte on, for Go writes head and body apart, and a head
+        alone takes no memory. Half a head does not count as a request.
         """
         request = self._request
         if now >= self._ends_at:
@@ -380,7 +381,7 @@ class Connection(asyncio.Protocol):
             if now >= self._idle_until:
                 self.close()
         elif self._missing and self._readable:
-            self._ticks += 1
+            self._ticks += bool(self._body)
             until = self._began + min(ARRIVAL_SECONDS, self.server.application.patience(request))
             wanted = (self._ticks * CHECK_SECONDS - GRACE_SECONDS) * MIN_BYTES_PER_SECOND
             if now >= until or len(self._body) < wanted:
