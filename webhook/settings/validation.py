@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from inspect import cleandoc
 from itertools import chain
 from types import GenericAlias, UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
@@ -54,7 +55,7 @@ class Section(BaseModel):
 
 _PLAIN: Final = Setting()
 # A line of a docstring's Attributes.
-_ATTRIBUTE: Final = re.compile(r"^        (\w+): (.*(?:\n            .*)*)", re.MULTILINE)
+_ATTRIBUTE: Final = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
 _STRUCTS: Final[dict[type[Section], type[msgspec.Struct]]] = {}
 
 
@@ -62,7 +63,7 @@ _STRUCTS: Final[dict[type[Section], type[msgspec.Struct]]] = {}
 def model_of(struct: type[msgspec.Struct]) -> type[Section]:
     """The model of a class of settings; that of `Settings` is the file's."""
     defaults = dict(zip(reversed(struct.__struct_fields__), reversed(struct.__struct_defaults__), strict=False))
-    descriptions = dict(_ATTRIBUTE.findall((struct.__doc__ or "").partition("Attributes:\n")[2]))
+    descriptions = dict(_ATTRIBUTE.findall(_text(struct).partition("Attributes:\n")[2]))
     fields: dict[str, Any] = {}
     for name, base, setting, limits in _settings_of(struct):
         form = _form(setting.form or base)
@@ -108,7 +109,12 @@ def _settings_of(struct: type[msgspec.Struct]) -> Iterator[tuple[str, Any, Setti
 
 
 def _summary(struct: type[msgspec.Struct]) -> str:
-    return (struct.__doc__ or "").partition("\n\n")[0]
+    return _text(struct).partition("\n\n")[0]
+
+
+def _text(struct: type[msgspec.Struct]) -> str:
+    """The docstring, without the indentation that compilers before Python 3.13 leave in it."""
+    return cleandoc(struct.__doc__ or "")
 
 
 def _form(hint: Any) -> Any:
