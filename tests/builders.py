@@ -54,7 +54,7 @@ def scheduling(**changes: Any) -> SchedulingSettings:
 def settings(**changes: Any) -> Settings:
     """A whole snapshot; keywords go to the scheduling section."""
     return Settings(
-        server=ServerSettings("127.0.0.1:0", "127.0.0.1:0", drain_seconds=0),
+        server=ServerSettings("127.0.0.1:0", "127.0.0.1:0", shutdown_seconds=0),
         tls=TlsSettings(secret_name="ca"),
         scheduling=scheduling(**changes),
         excluded_namespaces=frozenset({"kube-system", "kubevirt", "kubevirt-webhook"}),

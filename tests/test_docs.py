@@ -248,7 +248,7 @@ def test_pages_show_what_commands_print() -> None:
 OPT_OUTS = [("shop", "owner-opted-out"), ("shop", "owner-opted-out-of-spread"), ("apps", "owner-opted-out")]
 OPT_IN = r"^\$ kubectl (?:annotate|label) namespace shop (.+)$"
 SPREADING = """
-schedulers: {kubevirt: {guard: lease kubevirt-scheduler/kubevirt-scheduler}}
+schedulers: {kubevirt: {healthCheck: lease kubevirt-scheduler/kubevirt-scheduler}}
 scheduling: {spread: hostname, spreadVirtualMachines: true}
 """
 

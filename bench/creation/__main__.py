@@ -57,7 +57,7 @@ def _measure(vms: int, warm_up: int, pause: float) -> None:
         )
         with plane, RunningKubeVirt(plane, kubevirt_binaries, CONFIGURATION) as kubevirt:
             install(plane.admin)
-            settings = {**SETTINGS, "schedulers": {"kubevirt": {"guard": "off"}}}
+            settings = {**SETTINGS, "schedulers": {"kubevirt": {"healthCheck": "off"}}}
             with WebhookServer(plane, directory, "measured", settings) as server:
                 assert server.validates
                 labels = server.labels("enforce", [f"{DOMAIN}/{policy}" for policy in POLICIES])

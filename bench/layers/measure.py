@@ -186,7 +186,7 @@ def _extender(plane: ControlPlane, registry: Registry, directory: Path, case: La
     settings = directory / "settings.json"
     listed = {registry.address: {"plainHttp": True, "addresses": ["127.0.0.0/8"]}}
     layers = {"listen": f"127.0.0.1:{port}", "schedulers": [SCHEDULER], "registries": listed}
-    settings.write_text(json.dumps({"layers": layers, "server": {"drainSeconds": 0}}))
+    settings.write_text(json.dumps({"layers": layers, "server": {"shutdownSeconds": 0}}))
     command = [
         *(sys.executable, "-m", "webhook", "serve"),
         *("--kubeconfig", str(plane.kubeconfig_for(*ADMIN))),

@@ -77,7 +77,7 @@ def run(name: str, scale: float) -> ReliabilityOutcome:
     scenario = MEMORY[name]
     with tempfile.TemporaryDirectory() as directory:
         kubeconfig, settings = Path(directory) / "kubeconfig", Path(directory) / "settings.yaml"
-        settings.write_text(f"schedulers: {{kubevirt: {{guard: lease {_LEASE}/{_LEASE}}}}}\n")
+        settings.write_text(f"schedulers: {{kubevirt: {{healthCheck: lease {_LEASE}/{_LEASE}}}}}\n")
         with _cluster(scenario, scale, kubeconfig), serving(f"--kubeconfig={kubeconfig}", settings) as server:
             return uvloop.run(_attacked(name, scenario, server, scale))
 

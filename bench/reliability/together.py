@@ -86,7 +86,7 @@ class Replica(WebhookServer):
             name: {"listen": f"0.0.0.0:{self.ports[name]}"} for name in ("metrics", "explain", "page")
         }
         settings["layers"] = {"listen": f"127.0.0.1:{self.ports['extender']}"}
-        settings["schedulers"] = {"kubevirt": {"guard": "off"}}
+        settings["schedulers"] = {"kubevirt": {"healthCheck": "off"}}
         super().__init__(access, directory, "together", settings)
         self.ports |= {"webhooks": self.port, "ops": self._ops_port}
         self._cgroup = cgroup

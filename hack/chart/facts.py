@@ -81,8 +81,8 @@ REGISTRATION: Final[Mapping[str, Knob]] = {
     "inKnownNamespace": Knob(f'ne {setting("kubevirt.namespace")} ""', {"kubevirt": {"namespace": NAMESPACE}}, {}),
     "onlyByWebhook": Knob(
         "not (empty $onlyByWebhook)",
-        {"schedulers": {SCHEDULER: {"guard": "off", "onlyByWebhook": True}}},
-        {"schedulers": {SCHEDULER: {"guard": "off"}}},
+        {"schedulers": {SCHEDULER: {"healthCheck": "off", "onlyByWebhook": True}}},
+        {"schedulers": {SCHEDULER: {"healthCheck": "off"}}},
     ),
     # YAML 1.1 reads an unquoted on as true.
     "events": Knob(f'has (toString {setting("events")}) (list "on" "true")', {"events": "on"}, {"events": "off"}),
@@ -124,7 +124,7 @@ def helpers() -> str:
     """The template `kubevirt-webhook.facts`: YAML with all that the other templates ask."""
     excluded = " ".join(f'"{one}"' for one in effective()["excludedNamespaces"])
     requesters = " ".join(f'"{one}"' for one in effective()["eviction"]["requesters"])
-    scan = f"gt (int {setting('unenforced.everyMinutes')}) 0"
+    scan = f"gt (int {setting('driftScan.everyMinutes')}) 0"
     lines = [
         *(_yaml(name, knob.expression) for name, knob in REGISTRATION.items()),
         _yaml("openshift", ".Values.openshift"),
@@ -135,9 +135,9 @@ def helpers() -> str:
         _yaml("networkPolicy", ".Values.networkPolicy.enabled"),
         _yaml("callers", "not (empty .Values.networkPolicy.callers)"),
         _yaml("podDisruptionBudget", ".Values.podDisruptionBudget.enabled"),
-        _yaml("parity", f"gt (int {setting('instancetypes.parity.sample')}) 0"),
-        _yaml("unenforced", scan),
-        _yaml("policyReports", f"and ({scan}) {setting('unenforced.policyReports')}"),
+        _yaml("fidelity", f"gt (int {setting('instancetypes.fidelityCheck.sample')}) 0"),
+        _yaml("drift", scan),
+        _yaml("policyReports", f"and ({scan}) {setting('driftScan.policyReports')}"),
         _yaml("explain", _listener("explain.listen")),
         _yaml("explainPort", f"{_port('explain.listen')} | default 0"),
         _yaml("metrics", _listener("metrics.listen")),
@@ -146,7 +146,7 @@ def helpers() -> str:
         _yaml("pagePort", f"{_port('page.listen')} | default 0"),
         _yaml("layers", _listener("layers.listen")),
         _yaml("layersPort", f"{_port('layers.listen')} | default 0"),
-        _yaml("drainSeconds", setting("server.drainSeconds")),
+        _yaml("shutdownSeconds", setting("server.shutdownSeconds")),
         _yaml("timeoutSeconds", setting("webhooks.timeoutSeconds")),
         _yaml("kubevirtNamespace", f"{setting('kubevirt.namespace')} | quote"),
         _yaml(

@@ -27,12 +27,12 @@ NAME: Final = "kubevirt-webhook"
 # The knobs of objects, beside those of the webhook configurations.
 KNOBS: Final = (
     *("openshift", "certManager", "autoscaling", "monitoring", "dashboard", "networkPolicy", "callers"),
-    *("podDisruptionBudget", "parity", "events", "unenforced", "policyReports", "explain", "metrics"),
+    *("podDisruptionBudget", "fidelity", "events", "drift", "policyReports", "explain", "metrics"),
     *("page", "layers"),
 )
 # The component of each knob that adds permissions.
 _PERMISSIONS: Final = {
-    **{name: name for name in ("parity", "events", "unenforced", "explain", "metrics", "page")},
+    **{name: name for name in ("fidelity", "events", "drift", "explain", "metrics", "page")},
     "policyReports": "policyreports",
 }
 # Of kinds that a knob adds or removes.
@@ -162,7 +162,7 @@ def _deployment(one: Manifest) -> None:
     )
     template["metadata"]["annotations"][MORE] = ChartEntries("$.Values.podAnnotations")
     pod = template["spec"]
-    pod["terminationGracePeriodSeconds"] = ChartValue("max 30 (add 20 (int $facts.drainSeconds))")
+    pod["terminationGracePeriodSeconds"] = ChartValue("max 30 (add 20 (int $facts.shutdownSeconds))")
     for field in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity"):
         pod[field] = Override(f"$.Values.{field}")
     pod["topologySpreadConstraints"] = Override("$.Values.topologySpreadConstraints", pod["topologySpreadConstraints"])

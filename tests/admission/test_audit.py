@@ -45,14 +45,14 @@ def test_every_field_is_described() -> None:
 
 
 def test_the_kinds_of_records_are_told_apart() -> None:
-    parity = FidelityRecord(SCHEMA, NOW, "u", WEB, [DifferingField("spec.hostname", None)], 1)
+    fidelity = FidelityRecord(SCHEMA, NOW, "u", WEB, [DifferingField("spec.hostname", None)], 1)
     change = Change(("spec", "schedulerName"), None, "kubevirt", "scheduler-injected")
     reasons = [Reason("scheduler-injected", "the VM chose none")]
     created = "2026-11-21T15:00:00Z"
     endpoint = "/mutate/scheduling/virtualmachines/enforce"
     found = DriftRecord(SCHEMA, NOW, "u", endpoint, WEB, created, "would-patch", reasons, [change], None)
 
-    assert [valid(one)["kind"] for one in (record(), parity, found)] == ["decision", "parity", "unenforced"]
+    assert [valid(one)["kind"] for one in (record(), fidelity, found)] == ["decision", "fidelity", "drift"]
 
 
 @pytest.mark.parametrize(

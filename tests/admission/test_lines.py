@@ -85,7 +85,7 @@ def test_a_line_about_a_running_vm_has_a_kind() -> None:
         "object": {"kind": "VirtualMachine", "namespace": "demo", "name": "web01"},
         "differences": [{"path": "spec.hostname", "origin": None}],
         "count": 1,
-        "kind": "parity",
+        "kind": "fidelity",
     }
 
 

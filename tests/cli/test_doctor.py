@@ -14,7 +14,7 @@ from tests.doctor.world import NS, DoctorWorld, cluster
 from webhook.doctor.report import CONFIG_MAPS
 
 SETTINGS = """\
-schedulers: {kubevirt: {guard: lease kubevirt-scheduler/kubevirt-scheduler}}
+schedulers: {kubevirt: {healthCheck: lease kubevirt-scheduler/kubevirt-scheduler}}
 kubevirt: {namespace: kubevirt}
 tls: {secretName: ca}
 """

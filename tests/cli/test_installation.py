@@ -26,9 +26,9 @@ CLUSTER = 'context "prod", https://prod.example:6443'
 NO_CHANGES = f"cluster: {CLUSTER}\nno changes\n"
 DEPLOYMENT = "/apis/apps/v1/namespaces/kubevirt-webhook/deployments/kubevirt-webhook"
 POOL: dict[str, Any] = {"metadata": {"namespace": "shop", "name": "web"}, "spec": {}}
-MORE = """schedulers: {kubevirt: {guard: pods}}
+MORE = """schedulers: {kubevirt: {healthCheck: pods}}
 scheduling: {virtualMachineInstances: true}
-instancetypes: {parity: {sample: 1}}
+instancetypes: {fidelityCheck: {sample: 1}}
 """
 IMAGE = "registry.example/kube-scheduler:v1.36.3"
 PLACE = "/namespaces/kubevirt-scheduler/{}/kubevirt-scheduler"
@@ -97,14 +97,14 @@ def test_install_upgrade_uninstall(api: InstallMemory, tmp_path: Path) -> None:
     shown = run("install", "--config", settings, "--image", "here:2", "--dry-run").output
     assert "~ Deployment kubevirt-webhook/kubevirt-webhook\n" in shown
     assert "+        image: here:2" in shown
-    assert "+ ClusterRole kubevirt-webhook-parity\n" in shown
+    assert "+ ClusterRole kubevirt-webhook-fidelity\n" in shown
     run("install", "--config", settings, "--image", "here:2")
     assert image(api) == "here:2"
     # Options that are not given keep their values.
     assert run("install").output == NO_CHANGES
 
     settings.write_text(MORE.partition("\n")[0])
-    assert "- ClusterRole kubevirt-webhook-parity\n" in run("install", "--config", settings, "--dry-run").output
+    assert "- ClusterRole kubevirt-webhook-fidelity\n" in run("install", "--config", settings, "--dry-run").output
 
     assert run("uninstall", "--dry-run").output.startswith(f"cluster: {CLUSTER}\n- Namespace kubevirt-webhook\n")
     assert api.objects
@@ -192,7 +192,7 @@ def test_new_and_deleted_objects_are_shown_whole_on_request(api: InstallMemory, 
     run("install", "--image=here:1", "--config", settings)
     settings.write_text(MORE.partition("\n")[0])
     gone = run("install", "--config", settings, "--dry-run", "--diff").output
-    assert "- ClusterRole kubevirt-webhook-parity\n" in gone
+    assert "- ClusterRole kubevirt-webhook-fidelity\n" in gone
     assert "\n  -kind: ClusterRole\n" in gone
 
 

@@ -225,7 +225,7 @@ def test_refusals_at_the_start(
 ) -> None:
     (tmp_path / "other").write_bytes(self_signed(["localhost"]).key)
     (tmp_path / "kubeconfig").write_text("nonsense: [")
-    (tmp_path / "settings.yaml").write_text("schedulers: {kubevirt: {guard: leese a/b}}")
+    (tmp_path / "settings.yaml").write_text("schedulers: {kubevirt: {healthCheck: leese a/b}}")
     crt = str(tmp_path / "crt")
 
     def check(named: str, *options: str) -> None:

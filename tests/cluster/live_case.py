@@ -28,8 +28,10 @@ from webhook.settings.model import SchedulerHealthSettings, SchedulerSettings, S
 SOON = 10.0
 
 
-def declared(**guards: SchedulerHealthSettings) -> Settings:
-    return builders.settings(schedulers={name: SchedulerSettings(name, guard) for name, guard in guards.items()})
+def declared(**health_checks: SchedulerHealthSettings) -> Settings:
+    return builders.settings(
+        schedulers={name: SchedulerSettings(name, health_check) for name, health_check in health_checks.items()}
+    )
 
 
 class LiveCase:

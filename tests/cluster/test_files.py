@@ -264,10 +264,10 @@ class TestSchedulers:
         assert health(found).state == "available"
         assert health(found, "batch").state == "unavailable"
 
-    def test_pods_alone_may_be_the_guard(self, tmp_path: Path) -> None:
+    def test_pods_alone_may_be_the_health_check(self, tmp_path: Path) -> None:
         assert health(cluster(tmp_path), "batch") == SchedulerHealth("available", "no pod waits unnoticed")
 
-    def test_without_guard_all_is_well(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
+    def test_without_health_check_all_is_well(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         found = cluster(
             tmp_path, pod("p"), schedulers={"kubevirt": SchedulerSettings("kubevirt", SchedulerHealthSettings("off"))}
         )

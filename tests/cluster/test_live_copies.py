@@ -270,7 +270,7 @@ class TestCopies:
             assert case.cluster.ages([NodesKey()]) == {"nodes": 7.0}
 
 
-class TestGuards:
+class TestHealthChecks:
     async def test_judge_declared_schedulers_only(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with live(
             tmp_path,

@@ -187,7 +187,7 @@ async def test_a_cluster_that_gives_no_answer(world: DoctorWorld, golden: Callab
 
 # The settings of the cluster.
 async def test_settings_come_from_the_cluster(world: DoctorWorld) -> None:
-    world.server.put(CONFIG_MAPS, NS, NS, data={"settings.yaml": "schedulers: {batch: {guard: pods}}"})
+    world.server.put(CONFIG_MAPS, NS, NS, data={"settings.yaml": "schedulers: {batch: {healthCheck: pods}}"})
 
     report = await world.examine(given=False)
 

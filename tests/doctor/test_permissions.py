@@ -66,11 +66,11 @@ async def test_mounted_certificates_take_fewer(world: DoctorWorld) -> None:
     assert [one.verdict for one in await world.run(check_rights)] == ["ok", "ok"]
 
 
-async def test_the_parity_watch_takes_more(world: DoctorWorld) -> None:
+async def test_the_fidelity_check_takes_more(world: DoctorWorld) -> None:
     instancetypes = world.settings.instancetypes
-    parity = msgspec.structs.replace(instancetypes.parity, sample=20)
+    fidelity = msgspec.structs.replace(instancetypes.fidelity_check, sample=20)
     world.settings = msgspec.structs.replace(
-        world.settings, instancetypes=msgspec.structs.replace(instancetypes, parity=parity)
+        world.settings, instancetypes=msgspec.structs.replace(instancetypes, fidelity_check=fidelity)
     )
     world.denied = {"list virtualmachines"}
 

@@ -24,7 +24,7 @@ REFUSED = (
     'devicetaintrules.resource.k8s.io is forbidden: User "system:serviceaccount:kubevirt-scheduler:kubevirt-scheduler" '
     'cannot list resource \\\\"devicetaintrules\\\\"" reflector="k8s.io/client-go/informers/factory.go:160"\n'
 )
-GUARD = SchedulerHealthSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")
+HEALTH_CHECK = SchedulerHealthSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")
 MOUNTING = {"template": {"spec": {"volumes": [{"configMap": {"name": "scheduler"}}]}}}
 WHERE = "ConfigMap kubevirt-scheduler/scheduler"
 
@@ -46,7 +46,9 @@ def waiting(world: DoctorWorld, seconds: float, *conditions: str) -> None:
 
 async def life(world: DoctorWorld) -> tuple[str, str]:
     (found,) = [one for one in await world.run(check_schedulers) if one.subject == "scheduler kubevirt"]
-    assert found.verdict == {"available": "ok", "unavailable": "failure", "guard-off": "ok"}.get(found.code, "unknown")
+    assert found.verdict == {"available": "ok", "unavailable": "failure", "health-check-off": "ok"}.get(
+        found.code, "unknown"
+    )
     return found.code, found.found
 
 
@@ -79,11 +81,11 @@ async def test_a_lease_that_lasts_longer_than_our_patience_stays_unknown(world: 
 
 
 @pytest.mark.parametrize(
-    "guard",
+    "health_check",
     [SchedulerHealthSettings("pods"), SchedulerHealthSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")],
 )
-async def test_pods_that_nobody_tries(world: DoctorWorld, guard: SchedulerHealthSettings) -> None:
-    declare(world, SchedulerSettings("kubevirt", guard))
+async def test_pods_that_nobody_tries(world: DoctorWorld, health_check: SchedulerHealthSettings) -> None:
+    declare(world, SchedulerSettings("kubevirt", health_check))
     created = datetime.fromtimestamp(world.clock.wall() - 100, UTC).isoformat()
     for namespace in ("east", "west"):
         world.namespace(namespace, labels={"kubevirt-webhook.github.io/scheduling": "enforce"})
@@ -112,10 +114,10 @@ async def test_one_that_only_its_pods_speak_for(world: DoctorWorld) -> None:
     assert (await life(world))[0] == "available"
 
 
-async def test_one_without_a_guard(world: DoctorWorld) -> None:
+async def test_one_without_a_health_check(world: DoctorWorld) -> None:
     declare(world, SchedulerSettings("kubevirt", SchedulerHealthSettings("off")))
 
-    assert (await life(world))[0] == "guard-off"
+    assert (await life(world))[0] == "health-check-off"
 
 
 @pytest.mark.parametrize("wanted", ["kubevirt", "other"])
@@ -228,9 +230,9 @@ async def test_permissions_that_cannot_be_read_are_unknown(world: DoctorWorld) -
     assert (found.code, found.verdict) == ("unreadable", "unknown")
 
 
-async def looked(world: DoctorWorld, guard: SchedulerHealthSettings = GUARD) -> list[Finding]:
+async def looked(world: DoctorWorld, health_check: SchedulerHealthSettings = HEALTH_CHECK) -> list[Finding]:
     async def one(installation: Installation) -> list[Finding]:
-        return await check_profile(installation, SchedulerSettings("kubevirt", guard))
+        return await check_profile(installation, SchedulerSettings("kubevirt", health_check))
 
     return await world.run(one)
 

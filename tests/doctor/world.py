@@ -340,8 +340,8 @@ class DoctorWorld:
 
 
 def _settings() -> Settings:
-    guard = builders.scheduling().schedulers["kubevirt"]
-    whole = builders.settings(schedulers={"kubevirt": guard})
+    health_check = builders.scheduling().schedulers["kubevirt"]
+    whole = builders.settings(schedulers={"kubevirt": health_check})
     return msgspec.structs.replace(whole, excluded_namespaces=frozenset({"kube-system", "kubevirt", NS}))
 
 

@@ -41,10 +41,10 @@ EX_UNAVAILABLE = 69
 # The schedulers of the server that most tests share: the plane's own, one that is unavailable, one that is unavailable
 # and that no owner ever chooses, and one without a health check.
 SCHEDULERS = {
-    "kubevirt": {"guard": "lease kubevirt-scheduler/kubevirt-scheduler"},
-    "dead": {"guard": "lease kubevirt-scheduler/nobody"},
-    "dead-ours": {"guard": "lease kubevirt-scheduler/nobody", "onlyByWebhook": True},
-    "unguarded": {"guard": "off"},
+    "kubevirt": {"healthCheck": "lease kubevirt-scheduler/kubevirt-scheduler"},
+    "dead": {"healthCheck": "lease kubevirt-scheduler/nobody"},
+    "dead-ours": {"healthCheck": "lease kubevirt-scheduler/nobody", "onlyByWebhook": True},
+    "unchecked": {"healthCheck": "off"},
 }
 
 

@@ -65,7 +65,7 @@ def cluster(module_plane: OwnPlane) -> TakenOver:
         theirs["clientConfig"]["caBundle"] = "eQ=="
         made["webhooks"].append(theirs)
         admin.apply(made)
-    manifests.guard(admin)
+    manifests.protect(admin)
     taken = TakenOver(access, access.service_account(NAMESPACE, "kubevirt-webhook"))
 
     def holds() -> bool:

@@ -26,7 +26,7 @@ from .support.tenant import Tenant
 from .support.workloads import scheduler_of, vm
 
 FLOW_CONTROL = ROOT / "manifests" / "base" / "flowcontrol.yaml"
-SETTINGS = {"schedulers": {"kubevirt": {"guard": "off"}}}
+SETTINGS = {"schedulers": {"kubevirt": {"healthCheck": "off"}}}
 # So many launcher pods at once as when a node is drained; more than this API server has seats for.
 BURST = 30
 SEATS = ("--max-requests-inflight=12", "--max-mutating-requests-inflight=8")

@@ -26,8 +26,8 @@ REPORTS = "wgpolicyk8s.io/v1alpha2/policyreports"
 NAME = "kubevirt-webhook"
 OTHERS = Path(__file__).parent / "policyreports.yaml"
 
-COMPONENTS = ("events", "unenforced", "policyreports")
-SETTINGS = {"schedulers": SCHEDULERS, "events": True, "unenforced": {"everyMinutes": 1}}
+COMPONENTS = ("events", "drift", "policyreports")
+SETTINGS = {"schedulers": SCHEDULERS, "events": True, "driftScan": {"everyMinutes": 1}}
 
 
 @pytest.fixture
@@ -56,13 +56,13 @@ def _established(crd: KubeObject) -> bool:
 def looked(server: WebhookServer) -> None:
     """Returns once the server has looked for what passed it by."""
     eventually(
-        lambda: server.metric("kubevirt_webhook_unenforced_rounds_total", result="finished"),
+        lambda: server.metric("kubevirt_webhook_drift_scans_total", result="finished"),
         what=f"{server.name} to look",
     )
 
 
 def _found(server: WebhookServer, least: int) -> list[Json]:
-    lines = [line for line in server.audit() if line["kind"] == "unenforced"]
+    lines = [line for line in server.audit() if line["kind"] == "drift"]
     return lines if len(lines) >= least else []
 
 
@@ -80,7 +80,7 @@ def test_what_passed_us_by_is_found_reported_and_forgotten(server: WebhookServer
     lines = eventually(lambda: _found(server, 4), what="the lines of what was found")
     report = server.access.admin.get(REPORTS, NAME, tenant.namespace)
     found = {
-        (policy, resource): server.metric("kubevirt_webhook_unenforced_objects", policy=policy, resource=resource)
+        (policy, resource): server.metric("kubevirt_webhook_drift_objects", policy=policy, resource=resource)
         for policy, resource in (("scheduling", "pods"), ("scheduling", "virtualmachines"), ("migration", "pods"))
     }
     assert server.access.admin.list(REPORTS, other.namespace) == []

@@ -126,13 +126,13 @@ def section(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any
 
 
 SETTINGS = section(
-    server=section(drainSeconds=st.sampled_from([0, 10, 11, 60])),
+    server=section(shutdownSeconds=st.sampled_from([0, 10, 11, 60])),
     kubevirt=section(namespace=st.sampled_from(["kubevirt", "virt", ""])),
     excludedNamespaces=st.lists(NAMESPACES, max_size=3),
     schedulers=st.dictionaries(
         NAMES,
         st.fixed_dictionaries(
-            {"guard": st.sampled_from(["pods", "off", "lease a/b"])}, optional={"onlyByWebhook": BOOLEANS}
+            {"healthCheck": st.sampled_from(["pods", "off", "lease a/b"])}, optional={"onlyByWebhook": BOOLEANS}
         ),
         min_size=1,
         max_size=1,
@@ -150,7 +150,7 @@ SETTINGS = section(
         virtualMachines=BOOLEANS,
         virtualMachineInstances=BOOLEANS,
         failurePolicy=st.sampled_from(["Fail", "Ignore"]),
-        parity=section(sample=st.integers(0, 2)),
+        fidelityCheck=section(sample=st.integers(0, 2)),
     ),
     migration=section(**POLICY, failurePolicy=st.sampled_from(["Fail", "Ignore"])),
     eviction=section(
@@ -164,7 +164,7 @@ SETTINGS = section(
     ),
     audit=section(maxBytes=st.just(104_857_600)),
     events=st.sampled_from(["on", "off", True]),
-    unenforced=section(everyMinutes=st.sampled_from([0, 30]), policyReports=BOOLEANS),
+    driftScan=section(everyMinutes=st.sampled_from([0, 30]), policyReports=BOOLEANS),
 )
 
 
@@ -281,7 +281,7 @@ def test_parts_can_be_left_out(helm: Helm) -> None:
     ({"image": IMAGE, "settings": {"migration": {"collision": "no"}}}, "/settings/migration/collision"),
     ({"image": IMAGE, "settings": {"webhooks": {"service": {"name": "other"}}}}, "/settings/webhooks/service/name"),
     ({"image": IMAGE, "settings": {"server": {"listen": "0.0.0.0:9443"}}}, "/settings/server/listen"),
-    ({"image": IMAGE, "settings": {"schedulers": {"It's": {"guard": "off"}}}}, "/settings/schedulers"),
+    ({"image": IMAGE, "settings": {"schedulers": {"It's": {"healthCheck": "off"}}}}, "/settings/schedulers"),
     ({"image": IMAGE, "settings": None}, "settings"),
     ({"image": IMAGE, "networkPolicy": None}, "missing property 'networkPolicy'"),
     ({"image": IMAGE, "networkPolicy": {"callers": ["10.0.0.1"]}}, "/networkPolicy/callers/0"),

@@ -30,7 +30,7 @@ RELEASE = "kubevirt-webhook"
 # As `install` is called below.
 VALUES: dict[str, Any] = {
     "image": {"repository": "registry.example/a", "tag": "1"},
-    "settings": {"schedulers": {"kubevirt": {"guard": "off"}}},
+    "settings": {"schedulers": {"kubevirt": {"healthCheck": "off"}}},
 }
 MORE = {**VALUES, "image": IMAGE, "settings": {**VALUES["settings"], "scheduling": {"virtualMachineInstances": True}}}
 
@@ -131,7 +131,7 @@ CONDITIONAL = "virtualmachineinstances.scheduling.enforce.kubevirt-webhook.githu
 
 def overlay(directory: Path, newer: str, *, more: bool) -> str:
     """Writes an admin's own kustomization, with an image and the webhooks that the settings need."""
-    settings = {"schedulers": {"kubevirt": {"guard": "off"}}, "scheduling": {"virtualMachineInstances": more}}
+    settings = {"schedulers": {"kubevirt": {"healthCheck": "off"}}, "scheduling": {"virtualMachineInstances": more}}
     (directory / "settings.yaml").write_text(json.dumps(settings))
     printed = [sys.executable, "-m", "webhook", "manifests", "webhooks", f"--config={directory / 'settings.yaml'}"]
     made = subprocess.run(printed, check=True, capture_output=True, text=True, cwd=ROOT).stdout

@@ -36,7 +36,7 @@ MUTATING = CONFIGURATIONS[0]
 LAST = "zz-kubevirt-webhook"
 ROLES = "rbac.authorization.k8s.io/v1/clusterroles"
 LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler")
-SETTINGS = {**INSTALLED, "schedulers": {"kubevirt": {"guard": f"lease {LEASE.namespace}/{LEASE.name}"}}}
+SETTINGS = {**INSTALLED, "schedulers": {"kubevirt": {"healthCheck": f"lease {LEASE.namespace}/{LEASE.name}"}}}
 CONFIGURATION_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 

@@ -12,10 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
 from tests.e2e.support.program import command
+from webhook.cli.main import main
 from webhook.cli.serve import serve
 from webhook.install import plan
 
@@ -128,7 +130,7 @@ def cluster(module_plane: OwnPlane) -> ControlPlane:
 @pytest.fixture
 def replica(cluster: ControlPlane, tmp_path: Path) -> Iterator[ServerReplica]:
     """One that runs beside the Deployment's pods, as their account: it makes the CA and writes the caBundles."""
-    settings = {"schedulers": {"kubevirt": {"guard": "off"}}, "server": {"drainSeconds": 1}}
+    settings = {"schedulers": {"kubevirt": {"healthCheck": "off"}}, "server": {"shutdownSeconds": 1}}
     one = ServerReplica(cluster, tmp_path / "replica", "", ["--tls=managed"], settings)
     one.start()
     yield one
@@ -172,7 +174,8 @@ def test_components_go_with_every_overlay(plane: Access, tmp_path: Path, overlay
     (deployment,) = (one for one in made if one["kind"] == "Deployment")
     name, *arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     assert name == serve.name
-    serve.make_context(name, arguments)
+    # Below the program's context: click keeps the help option that a command's first context made.
+    serve.make_context(name, arguments, parent=click.Context(main, **main.context_settings))
     assert all(one["metadata"]["labels"]["app.kubernetes.io/name"] == "kubevirt-webhook" for one in more)
 
 
@@ -240,7 +243,7 @@ def test_kubectl_applies_all_of_it(cluster: ControlPlane, tmp_path: Path, overla
 
 def settings_file(directory: Path, **sections: Any) -> Path:
     file = directory / f"settings-{secrets.token_hex(2)}.yaml"
-    file.write_text(yaml.safe_dump({"schedulers": {"kubevirt": {"guard": "off"}}, **sections}))
+    file.write_text(yaml.safe_dump({"schedulers": {"kubevirt": {"healthCheck": "off"}}, **sections}))
     return file
 
 
@@ -274,11 +277,11 @@ def test_from_the_first_installation_to_the_last_object(
         more = settings_file(
             tmp_path,
             scheduling={"virtualMachineInstances": True},
-            instancetypes={"parity": {"sample": 5}},
-            server={"drainSeconds": 30},
+            instancetypes={"fidelityCheck": {"sample": 5}},
+            server={"shutdownSeconds": 30},
         )
         shown = command(cluster, "install", f"--config={more}", "--image=two", "--dry-run").stdout
-        assert "+ ClusterRole kubevirt-webhook-parity" in shown
+        assert "+ ClusterRole kubevirt-webhook-fidelity" in shown
         changed = [line.split() for line in shown.splitlines() if "image: " in line]
         assert changed == [["-", "image:", "one"], ["+", "image:", "two"]]
         assert objects(kube) == installed
@@ -289,14 +292,14 @@ def test_from_the_first_installation_to_the_last_object(
         assert len(new) == 2
         assert {tuple(images) for images in new.values()} == {("two", "two")}
         assert kube.get(*DEPLOYMENT)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 50
-        assert kube.get("rbac.authorization.k8s.io/v1/clusterroles", "kubevirt-webhook-parity")
+        assert kube.get("rbac.authorization.k8s.io/v1/clusterroles", "kubevirt-webhook-fidelity")
         # Settings and image stay where none are given.
         assert command(cluster, "install").stdout.endswith("\nno changes\n")
 
         # And fewer again.
         fewer = settings_file(tmp_path)
         shown = command(cluster, "install", f"--config={fewer}", "--image=one").stdout
-        assert "- ClusterRole kubevirt-webhook-parity" in shown
+        assert "- ClusterRole kubevirt-webhook-fidelity" in shown
         assert not [name for name in entries(kube) if name.startswith("virtualmachineinstances.scheduling.")]
         assert watcher.violations == set()
         assert watcher.looks > 50

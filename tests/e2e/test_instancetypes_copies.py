@@ -46,7 +46,7 @@ def test_the_copies_spare_every_look_up_and_without_the_right_to_them_everything
     install(plane.admin)
     (role,) = (one for one in manifests.rbac() if one["kind"] == "ClusterRole" and one["metadata"]["name"] == ROLE)
     plane.admin.apply(without_watches(role))
-    with WebhookServer(plane, tmp_path, "copying", {"schedulers": {"kubevirt": {"guard": "off"}}}) as server:
+    with WebhookServer(plane, tmp_path, "copying", {"schedulers": {"kubevirt": {"healthCheck": "off"}}}) as server:
         assert server.validates
         tenant = offer(Tenant.new(server, "enforce", (INSTANCETYPES, SCHEDULING)), "small", "linux")
         tenant.annotate(**{key.partition("/")[2].replace("-", "_"): value for key, value in DEFAULTS.items()})

@@ -82,11 +82,11 @@ def test_a_namespace_that_is_created_with_its_label_has_no_first_instant(new_ten
 
 
 def test_a_namespace_names_its_scheduler(new_tenant: NewTenant) -> None:
-    tenant = new_tenant(annotations={SCHEDULER_NAME: "unguarded"})
+    tenant = new_tenant(annotations={SCHEDULER_NAME: "unchecked"})
     tenant.start(vm())
 
-    assert tenant.choice() == "unguarded"
-    assert chosen_for_pod(tenant) == "unguarded"
+    assert tenant.choice() == "unchecked"
+    assert chosen_for_pod(tenant) == "unchecked"
 
     tenant.owner.patch("v1/namespaces", tenant.namespace, {"metadata": {"annotations": {SCHEDULER_NAME: None}}})
     eventually(lambda: tenant.choice() == "kubevirt", what="the settings' scheduler")

@@ -28,7 +28,7 @@ from .support.workloads import MARK, MIGRATIONS, VMIS, scheduler_of, vm, vmi_of
 pytestmark = pytest.mark.kubernetes(versions.MUTATING_POLICIES)
 
 SETTINGS: Json = {
-    "schedulers": {"kubevirt": {"guard": "off"}, "batch": {"guard": "off"}},
+    "schedulers": {"kubevirt": {"healthCheck": "off"}, "batch": {"healthCheck": "off"}},
     "kubevirt": {"namespace": "kubevirt"},
     "migration": {"requireRight": True},
 }

@@ -38,7 +38,7 @@ PRINTED = {
     one["metadata"]["name"] + ("-mutating" if one["kind"].startswith("Mutating") else ""): one["spec"]
     for one in policies.policies(
         parse(
-            b'{"schedulers": {"kubevirt": {"guard": "off"}}, "kubevirt": {"namespace": "kubevirt"},'
+            b'{"schedulers": {"kubevirt": {"healthCheck": "off"}}, "kubevirt": {"namespace": "kubevirt"},'
             b' "migration": {"requireRight": true}}',
             "settings",
         )

@@ -28,7 +28,7 @@ NAMES = {CONFIGURATIONS[0]: (NAMESPACE, f"zz-{NAMESPACE}"), CONFIGURATIONS[1]: (
 def cluster(module_plane: OwnPlane, tmp_path: Path) -> Iterator[ControlPlane]:
     """A plane without an installation; whose replicas are pods that are said to be ready, and one process."""
     plane = module_plane(controller_manager=True)
-    settings = {"schedulers": {"kubevirt": {"guard": "off"}}, "server": {"drainSeconds": 1}}
+    settings = {"schedulers": {"kubevirt": {"healthCheck": "off"}}, "server": {"shutdownSeconds": 1}}
     replica = ServerReplica(plane, tmp_path / "replica", "", ["--tls=managed"], settings)
     replica.start()
     with NodesController(plane.admin):

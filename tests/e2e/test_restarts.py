@@ -22,7 +22,7 @@ from .support.tenant import Tenant
 from .support.webhook_server import CONFIGURATIONS, WebhookServer, install
 from .support.workloads import vm
 
-SETTINGS = {"schedulers": {"kubevirt": {"guard": "pods"}}}
+SETTINGS = {"schedulers": {"kubevirt": {"healthCheck": "pods"}}}
 
 
 class NewServer(Protocol):

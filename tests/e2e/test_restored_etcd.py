@@ -16,7 +16,7 @@ from .support.tenant import Tenant
 from .support.webhook_server import SCHEDULING, WebhookServer
 from .support.workloads import vm
 
-SETTINGS = {"schedulers": {"kubevirt": {"guard": "off"}}}
+SETTINGS = {"schedulers": {"kubevirt": {"healthCheck": "off"}}}
 # The bound that docs/reliability.md promises, with room for a machine that others use.
 NOTICED_SECONDS = 60.0
 # More than other writers bring etcd in the time that a replica may take.

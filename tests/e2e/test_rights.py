@@ -38,10 +38,10 @@ DEVICE = "vendor.example/device"
 # Every capability that sends requests to the API server.
 EVERYTHING = {
     **SETTINGS,
-    "schedulers": {"kubevirt": {"guard": "pods"}, "other": {"guard": "lease other/other"}},
+    "schedulers": {"kubevirt": {"healthCheck": "pods"}, "other": {"healthCheck": "lease other/other"}},
     "migration": {"requireRight": True, "maxUnfinished": 5},
     "events": True,
-    "unenforced": {"everyMinutes": 60},
+    "driftScan": {"everyMinutes": 60},
 }
 
 

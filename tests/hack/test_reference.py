@@ -57,7 +57,7 @@ def test_every_setting_is_there_with_its_default() -> None:
             assert value is None or f" | {markdown.as_json(value)} | " in page, path
 
     check(effective(None), "")
-    assert "| `schedulers.NAME.guard` | " in page
+    assert "| `schedulers.NAME.healthCheck` | " in page
 
 
 def test_every_metric_is_there() -> None:

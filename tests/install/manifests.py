@@ -8,8 +8,8 @@ from webhook.install import plan
 from webhook.install.plan import Overlay, Plan
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
-GUARD = "schedulers: {kubevirt: {guard: pods}}\n"
+HEALTH_CHECK = "schedulers: {kubevirt: {healthCheck: pods}}\n"
 
 
-def planned(text: str = GUARD, overlay: Overlay = "kubernetes", image: str = "here") -> Plan:
+def planned(text: str = HEALTH_CHECK, overlay: Overlay = "kubernetes", image: str = "here") -> Plan:
     return plan.of(MANIFESTS, overlay, text, "settings.yaml", image)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.fake_apiserver import FakeClock
-from tests.install.manifests import GUARD, MANIFESTS, planned
+from tests.install.manifests import HEALTH_CHECK, MANIFESTS, planned
 from tests.install.memory import InstallMemory, Replicas
 from webhook.errors import InputError
 from webhook.install import plan
@@ -16,7 +16,7 @@ from webhook.install.registration import NOT_YET
 DEPLOYMENT = plan.path(planned().deployment)
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 FIRST = f"{MUTATING}/kubevirt-webhook"
-MORE = f"{GUARD}scheduling: {{virtualMachineInstances: true}}\ninstancetypes: {{parity: {{sample: 1}}}}\n"
+MORE = f"{HEALTH_CHECK}scheduling: {{virtualMachineInstances: true}}\ninstancetypes: {{fidelityCheck: {{sample: 1}}}}\n"
 
 
 class InstalledWorld:
@@ -86,8 +86,8 @@ async def test_what_is_called_is_prepared_before_the_roll_out_and_switched_on_af
     during.clear()
     await world.installer.install(planned())
     assert during[0].keys() == old.keys()
-    assert not [path for path in world.api.objects if path.endswith("parity")]
-    assert "ClusterRole kubevirt-webhook-parity: deleted" in world.reported
+    assert not [path for path in world.api.objects if path.endswith("fidelity")]
+    assert "ClusterRole kubevirt-webhook-fidelity: deleted" in world.reported
 
 
 async def test_unwanted_objects_are_shown(world: InstalledWorld) -> None:
@@ -95,8 +95,8 @@ async def test_unwanted_objects_are_shown(world: InstalledWorld) -> None:
     gone = [change for change in await world.installer.changes(planned()) if change.after is None]
 
     assert [change.title for change in gone] == [
-        "ClusterRole kubevirt-webhook-parity",
-        "ClusterRoleBinding kubevirt-webhook-parity",
+        "ClusterRole kubevirt-webhook-fidelity",
+        "ClusterRoleBinding kubevirt-webhook-fidelity",
     ]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import yaml
 
-from tests.install.manifests import GUARD, MANIFESTS, planned
+from tests.install.manifests import HEALTH_CHECK, MANIFESTS, planned
 from webhook.errors import InputError
 from webhook.install import plan
 from webhook.install.plan import DIGEST_ANNOTATION, Overlay
@@ -45,7 +45,7 @@ def test_paths() -> None:
 
 
 def test_settings_image_and_grace_are_in_it() -> None:
-    text = f"{GUARD}server: {{drainSeconds: 60}}\n"
+    text = f"{HEALTH_CHECK}server: {{shutdownSeconds: 60}}\n"
     made = planned(text)
     (config,) = (one for one in made.before if one["kind"] == "ConfigMap")
     template = made.deployment["spec"]["template"]
@@ -55,7 +55,7 @@ def test_settings_image_and_grace_are_in_it() -> None:
     assert template["spec"]["terminationGracePeriodSeconds"] == 80
     digests = {
         planned(each).deployment["spec"]["template"]["metadata"]["annotations"][DIGEST_ANNOTATION]
-        for each in (text, GUARD)
+        for each in (text, HEALTH_CHECK)
     }
     assert len(digests) == 2
 
@@ -64,7 +64,7 @@ def test_settings_image_and_grace_are_in_it() -> None:
     ("text", "components"),
     [
         ("", set()),
-        ("instancetypes: {parity: {sample: 3}}", {"parity"}),
+        ("instancetypes: {fidelityCheck: {sample: 3}}", {"fidelity"}),
         ("events: true", {"events"}),
         ("explain: {listen: '0.0.0.0:8090'}", {"explain"}),
         ("explain: {listen: '127.0.0.1:8090'}", set()),
@@ -72,12 +72,12 @@ def test_settings_image_and_grace_are_in_it() -> None:
         ("page: {listen: '127.0.0.1:8091'}", set()),
         ("metrics: {listen: '0.0.0.0:8444'}", {"metrics"}),
         ("metrics: {listen: '127.0.0.1:8444'}", set()),
-        ("unenforced: {everyMinutes: 30}", {"unenforced", "policyreports"}),
-        ("unenforced: {everyMinutes: 30, policyReports: false}", {"unenforced"}),
+        ("driftScan: {everyMinutes: 30}", {"drift", "policyreports"}),
+        ("driftScan: {everyMinutes: 30, policyReports: false}", {"drift"}),
     ],
 )
 def test_rights_come_and_go_with_the_settings_that_need_them(text: str, components: set[str]) -> None:
-    made = planned(f"{GUARD}{text}\n")
+    made = planned(f"{HEALTH_CHECK}{text}\n")
     kinds = ("ClusterRole", "ClusterRoleBinding")
     all_of_them = {file.parent.name for file in MANIFESTS.glob("components/*/rbac.yaml")}
 
@@ -113,12 +113,12 @@ def test_openshift_must_be_told_where_kubevirt_is(golden: Callable[[str], None])
     assert caught.value.where == "settings.yaml"
     assert "kubevirt: {namespace: openshift-cnv}" in caught.value.fix
     golden(str(caught.value))
-    elsewhere = planned(f"{GUARD}kubevirt: {{namespace: kubevirt-hyperconverged}}", "openshift")
+    elsewhere = planned(f"{HEALTH_CHECK}kubevirt: {{namespace: kubevirt-hyperconverged}}", "openshift")
     assert "kubevirt-hyperconverged" in str(elsewhere.configurations)
 
 
 def test_explanations_have_a_port_where_others_may_ask() -> None:
-    made = planned(f"{GUARD}explain: {{listen: '0.0.0.0:8091'}}\n").before
+    made = planned(f"{HEALTH_CHECK}explain: {{listen: '0.0.0.0:8091'}}\n").before
     (service,) = (one for one in made if one["kind"] == "Service")
     (policy,) = (one for one in made if one["kind"] == "NetworkPolicy")
 
@@ -127,7 +127,7 @@ def test_explanations_have_a_port_where_others_may_ask() -> None:
 
 
 def test_metrics_have_a_port_of_their_own_as_their_component_has_it() -> None:
-    made = planned(f"{GUARD}explain: {{listen: '0.0.0.0:8090'}}\nmetrics: {{listen: '0.0.0.0:8444'}}\n").before
+    made = planned(f"{HEALTH_CHECK}explain: {{listen: '0.0.0.0:8090'}}\nmetrics: {{listen: '0.0.0.0:8444'}}\n").before
     (service,) = (one for one in made if one["kind"] == "Service")
     (policy,) = (one for one in made if one["kind"] == "NetworkPolicy")
     component = yaml.safe_load((MANIFESTS / "components" / "metrics" / "kustomization.yaml").read_text())
@@ -139,7 +139,7 @@ def test_metrics_have_a_port_of_their_own_as_their_component_has_it() -> None:
 
 def test_scores_for_layers_have_a_port_a_client_ca_and_a_cache() -> None:
     clients = "clientCaFile: /etc/kubevirt-webhook-layers/ca.crt, clientNames: [x]"
-    made = planned(f"{GUARD}layers: {{listen: '0.0.0.0:8447', {clients}}}\n")
+    made = planned(f"{HEALTH_CHECK}layers: {{listen: '0.0.0.0:8447', {clients}}}\n")
     (service,) = (one for one in made.before if one["kind"] == "Service")
     pod = made.deployment["spec"]["template"]["spec"]
     mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
@@ -148,7 +148,7 @@ def test_scores_for_layers_have_a_port_a_client_ca_and_a_cache() -> None:
     assert [volume["name"] for volume in pod["volumes"]] == ["settings", "layers-clients", "layers-cache"]
     assert mounts["layers-clients"] == "/etc/kubevirt-webhook-layers"
     # No client outside of the pod reaches a loopback address.
-    alone = planned(f"{GUARD}layers: {{listen: '127.0.0.1:8446'}}\n")
+    alone = planned(f"{HEALTH_CHECK}layers: {{listen: '127.0.0.1:8446'}}\n")
     assert alone.deployment["spec"]["template"]["spec"]["volumes"] == pod["volumes"][:1]
 
 
@@ -158,7 +158,7 @@ def test_everything_is_in_all_overlays() -> None:
     assert len(all_of_it) == len(set(all_of_it))
     assert all_of_it[:2] == ["Namespace kubevirt-webhook", "Secret kubevirt-webhook/kubevirt-webhook-ca"]
     own = plan.config_map(MANIFESTS, "openshift")["data"]["settings.yaml"]
-    some = planned(f"{own}instancetypes: {{parity: {{sample: 3}}}}\n", "openshift")
+    some = planned(f"{own}instancetypes: {{fidelityCheck: {{sample: 3}}}}\n", "openshift")
     assert {plan.title(one) for one in (*some.manifests, *some.unwanted)} < set(all_of_it)
 
 
@@ -170,7 +170,7 @@ IN_ELSEWHERE = f"webhooks: {{service: {{namespace: {ELSEWHERE}}}}}\n"
 def test_everything_follows_the_namespace_of_the_settings(overlay: Overlay) -> None:
     kubevirt = "kubevirt: {namespace: openshift-cnv}\n" if overlay == "openshift" else ""
     more = 'explain: {listen: "0.0.0.0:8090"}\nevents: "on"\n'
-    made = planned(f"{GUARD}{IN_ELSEWHERE}{kubevirt}{more}", overlay).manifests
+    made = planned(f"{HEALTH_CHECK}{IN_ELSEWHERE}{kubevirt}{more}", overlay).manifests
     text = yaml.safe_dump_all(made)
 
     assert plan.title(made[0]) == f"Namespace {ELSEWHERE}"
@@ -196,7 +196,7 @@ def test_certificates_and_alerts_follow_too(component: str) -> None:
     assert "serviceaccount:kubevirt-webhook:" not in text
 
 
-@pytest.mark.parametrize("text", [GUARD, "{}", IN_ELSEWHERE, f"{GUARD}\n\n{IN_ELSEWHERE}"])
+@pytest.mark.parametrize("text", [HEALTH_CHECK, "{}", IN_ELSEWHERE, f"{HEALTH_CHECK}\n\n{IN_ELSEWHERE}"])
 def test_settings_get_the_namespace_that_they_lack(text: str) -> None:
     found = plan.settings_in(text, "settings.yaml", ELSEWHERE)
 

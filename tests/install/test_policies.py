@@ -11,12 +11,13 @@ from webhook.errors import InputError
 from webhook.install.policies import MIGRATION_POLICY, SCHEDULER_POLICY, policies
 from webhook.settings.file import parse
 
-GUARD = "schedulers: {kubevirt: {guard: pods}}\n"
+HEALTH_CHECK = "schedulers: {kubevirt: {healthCheck: pods}}\n"
 
 
 def made(text: str = "") -> dict[tuple[str, str], Any]:
     return {
-        (one["kind"], one["metadata"]["name"]): one for one in policies(parse(f"{GUARD}{text}".encode(), "settings"))
+        (one["kind"], one["metadata"]["name"]): one
+        for one in policies(parse(f"{HEALTH_CHECK}{text}".encode(), "settings"))
     }
 
 

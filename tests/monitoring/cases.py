@@ -99,24 +99,24 @@ CASES: dict[str, AlertCase] = {
         [{f'kubevirt_webhook_settings_reloads_total{{{OURS},result="applied"}}': "0+1x40"}],
     ),
     "KubevirtWebhookDrift": AlertCase(
-        {f'kubevirt_webhook_unenforced_objects{{{OURS},policy="scheduling",resource="pods"}}': "3x90"},
+        {f'kubevirt_webhook_drift_objects{{{OURS},policy="scheduling",resource="pods"}}': "3x90"},
         {**IN, "policy": "scheduling", "resource": "pods"},
-        [{f'kubevirt_webhook_unenforced_objects{{{OURS},policy="scheduling",resource="pods"}}': "3x30 0x60"}],
+        [{f'kubevirt_webhook_drift_objects{{{OURS},policy="scheduling",resource="pods"}}': "3x30 0x60"}],
         "80m",
     ),
     "KubevirtWebhookScanFails": AlertCase(
-        {f'kubevirt_webhook_unenforced_rounds_total{{{OURS},result="failed"}}': "0+1x90",
-         f'kubevirt_webhook_unenforced_rounds_total{{{OURS},result="finished"}}': "0x90"},
+        {f'kubevirt_webhook_drift_scans_total{{{OURS},result="failed"}}': "0+1x90",
+         f'kubevirt_webhook_drift_scans_total{{{OURS},result="finished"}}': "0x90"},
         IN,
         # One that failed among others that did not.
-        [{f'kubevirt_webhook_unenforced_rounds_total{{{OURS},result="failed"}}': "0x10 1x80",
-          f'kubevirt_webhook_unenforced_rounds_total{{{OURS},result="finished"}}': "0+1x90"}],
+        [{f'kubevirt_webhook_drift_scans_total{{{OURS},result="failed"}}': "0x10 1x80",
+          f'kubevirt_webhook_drift_scans_total{{{OURS},result="finished"}}': "0+1x90"}],
         "80m",
     ),
     "KubevirtWebhookFidelity": AlertCase(
-        {f"kubevirt_webhook_parity_differences_total{{{OURS}}}": "0x20 2x20"},
+        {f"kubevirt_webhook_fidelity_differences_total{{{OURS}}}": "0x20 2x20"},
         IN,
-        [{f"kubevirt_webhook_parity_differences_total{{{OURS}}}": "0x40"}],
+        [{f"kubevirt_webhook_fidelity_differences_total{{{OURS}}}": "0x40"}],
     ),
     "KubevirtWebhookEventsLost": AlertCase(
         {f'kubevirt_webhook_events_total{{{OURS},result="failed"}}': "0+1x40"},

@@ -37,8 +37,8 @@ BROKEN = "localhost/kubevirt-webhook:broken"
 MISSING = "localhost/kubevirt-webhook:missing"
 SETTINGS: Json = {
     "kubevirt": {"namespace": "kubevirt"},
-    "schedulers": {"kubevirt": {"guard": "off"}},
-    "server": {"drainSeconds": 5},
+    "schedulers": {"kubevirt": {"healthCheck": "off"}},
+    "server": {"shutdownSeconds": 5},
 }
 SELECTOR = f"app.kubernetes.io/name={NAMESPACE}"
 USER = 65532

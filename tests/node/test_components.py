@@ -27,8 +27,8 @@ WITH_ALL: dict[str, Any] = {
     "metrics": {"listen": "0.0.0.0:8444"},
     "page": {"listen": "0.0.0.0:8091"},
     "layers": {"listen": "0.0.0.0:8446", "clientCaFile": LAYERS_CA, "clientNames": ["system:kube-scheduler"]},
-    "instancetypes": {"parity": {"sample": 5}},
-    "unenforced": {"everyMinutes": 1, "policyReports": True},
+    "instancetypes": {"fidelityCheck": {"sample": 5}},
+    "driftScan": {"everyMinutes": 1, "policyReports": True},
 }
 
 

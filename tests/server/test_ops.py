@@ -140,12 +140,12 @@ async def test_state_is_read_at_the_scrape() -> None:
         {
             "kubevirt_webhook_scheduler_available": ("Alive.", lambda: now),
             "kubevirt_webhook_ready": ("Ready.", lambda: {"": 1}),
-            "kubevirt_webhook_unenforced_objects": ("Found.", lambda: found),
+            "kubevirt_webhook_drift_objects": ("Found.", lambda: found),
         },
         {"kubevirt_webhook_audit_dropped_total": ("Dropped.", lambda: {"": 3})},
         {
             "kubevirt_webhook_scheduler_available": "scheduler",
-            "kubevirt_webhook_unenforced_objects": ("policy", "resource"),
+            "kubevirt_webhook_drift_objects": ("policy", "resource"),
         },
     )
     counted.registry.register(state)
@@ -157,7 +157,7 @@ async def test_state_is_read_at_the_scrape() -> None:
     assert seen["kubevirt_webhook_scheduler_available", frozenset({("scheduler", "kubevirt")})] == 0
     assert seen["kubevirt_webhook_ready", frozenset()] == 1
     of = frozenset({("policy", "scheduling"), ("resource", "pods")})
-    assert seen["kubevirt_webhook_unenforced_objects", of] == 2
+    assert seen["kubevirt_webhook_drift_objects", of] == 2
     assert seen["kubevirt_webhook_audit_dropped_total", frozenset()] == 3
     assert any(name == "kubevirt_webhook_build_info" for name, _ in seen)
 

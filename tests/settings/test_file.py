@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import jsonschema
+import msgspec
 import pytest
 import yaml
 from hypothesis import given
@@ -53,11 +54,11 @@ def test_load_reads_a_file(tmp_path: Path) -> None:
     assert load(path).scheduling.cluster_wide
 
 
-@pytest.mark.parametrize("guard", ["off", "'off'", "false"])
-def test_off_needs_no_quotes(guard: str) -> None:
-    settings = parse(f"schedulers: {{kubevirt: {{guard: {guard}}}}}".encode(), "s.yaml")
+@pytest.mark.parametrize("health_check", ["off", "'off'", "false"])
+def test_off_needs_no_quotes(health_check: str) -> None:
+    settings = parse(f"schedulers: {{kubevirt: {{healthCheck: {health_check}}}}}".encode(), "s.yaml")
 
-    assert settings.scheduling.schedulers["kubevirt"].guard.kind == "off"
+    assert settings.scheduling.schedulers["kubevirt"].health_check.kind == "off"
 
 
 class TestMistakes:
@@ -71,8 +72,8 @@ server:
 tls: {certFile: a}
 excludedNamespaces: [kube-system, 3, UP]
 schedulers:
-  default-scheduler: {guard: pods}
-  a.b: {guard: leese a/b}
+  default-scheduler: {healthCheck: pods}
+  a.b: {healthCheck: leese a/b}
   none: {}
   empty:
 scheduling: {clusterWide: "true", virtualMachines: yes}
@@ -105,7 +106,7 @@ webhooks:
             ("namespace: x", "namespace", "kubevirt.namespace or webhooks.service.namespace"),
             ("webhooks: {namespaceSelector: {zzz: {}}}", "webhooks.namespaceSelector.zzz", "matchExpressions"),
             (
-                "schedulers: {a_b: {guard: pods, asumeAlive: true}}",
+                "schedulers: {a_b: {healthCheck: pods, asumeAlive: true}}",
                 "schedulers.a_b.asumeAlive",
                 "schedulers.a_b.assumeAlive",
             ),
@@ -138,7 +139,7 @@ webhooks:
                 "webhooks: {namespaceSelector: {matchExpressions: [{key: a, operator: 3}]}}",
                 "webhooks.namespaceSelector.matchExpressions[0].operator",
             ),
-            ("schedulers: {my_one: {guard: x}}", "schedulers.my_one.guard"),
+            ("schedulers: {my_one: {healthCheck: x}}", "schedulers.my_one.healthCheck"),
         ],
     )
     def test_are_told_in_plain_words(self, text: str, key: str, golden: Callable[[str], None]) -> None:
@@ -204,7 +205,7 @@ webhooks:
         | st.recursive(
             st.integers() | st.sampled_from(["off", "x", None]),
             lambda b: st.dictionaries(
-                st.sampled_from(["server", "listen", "tls", "schedulers", "guard", "webhooks", "x"]), b
+                st.sampled_from(["server", "listen", "tls", "schedulers", "healthCheck", "webhooks", "x"]), b
             ),
         ).map(json.dumps)
     )
@@ -218,12 +219,12 @@ webhooks:
 class TestEffective:
     def test_settings_are_a_settings_file(self, tmp_path: Path) -> None:
         (tmp_path / "in.yaml").write_text(
-            "excludedNamespaces: [a]\nschedulers: {b: {guard: off}}\nscheduling: {schedulerName: b}\n"
+            "excludedNamespaces: [a]\nschedulers: {b: {healthCheck: off}}\nscheduling: {schedulerName: b}\n"
         )
         shown = effective(tmp_path / "in.yaml")
         (tmp_path / "out.yaml").write_text(yaml.safe_dump(shown))
 
-        assert shown["schedulers"] == {"b": {"guard": "off", "assumeAlive": False, "onlyByWebhook": False}}
+        assert shown["schedulers"] == {"b": {"healthCheck": "off", "assumeAlive": False, "onlyByWebhook": False}}
         assert shown["webhooks"]["timeoutSeconds"] == 3
         assert effective(tmp_path / "out.yaml") == shown
 
@@ -248,7 +249,7 @@ class TestEffective:
             "audit",
             "events",
             "traces",
-            "unenforced",
+            "driftScan",
         ]
         assert shown["excludedNamespaces"] == ["kube-system", "kube-public", "kube-node-lease"]
         assert parse(yaml.safe_dump(shown).encode(), "x").scheduling == default_settings().scheduling
@@ -265,15 +266,15 @@ class TestSchema:
         jsonschema.Draft202012Validator.check_schema(schema())
 
         jsonschema.validate(effective(), schema())
-        jsonschema.validate({"schedulers": {"a": {"guard": False}}}, schema())
+        jsonschema.validate({"schedulers": {"a": {"healthCheck": False}}}, schema())
 
     @pytest.mark.parametrize(
         "value",
         [
             {"x": 1},
             {"webhooks": {"timeoutSeconds": 4}},
-            {"schedulers": {"a": {"guard": "lease a"}}},
-            {"schedulers": {"it's": {"guard": "off"}}},
+            {"schedulers": {"a": {"healthCheck": "lease a"}}},
+            {"schedulers": {"it's": {"healthCheck": "off"}}},
             {"excludedNamespaces": ["A"]},
         ],
     )
@@ -291,3 +292,27 @@ def test_the_import_is_light() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "set()\n"
+
+
+def test_keys_of_before_the_first_release_are_read() -> None:
+    previous = b"""
+server: {drainSeconds: 7}
+schedulers: {kubevirt: {guard: pods}}
+instancetypes: {parity: {sample: 3}}
+unenforced: {everyMinutes: 5}
+"""
+    now = (
+        previous.replace(b"drainSeconds", b"shutdownSeconds")
+        .replace(b"guard", b"healthCheck")
+        .replace(b"parity", b"fidelityCheck")
+        .replace(b"unenforced", b"driftScan")
+    )
+
+    assert msgspec.structs.replace(parse(previous, "s.yaml"), digest="") == msgspec.structs.replace(
+        parse(now, "s.yaml"), digest=""
+    )
+
+
+def test_a_key_is_not_there_under_both_its_names() -> None:
+    with pytest.raises(InputErrors, match="guard"):
+        parse(b"schedulers: {kubevirt: {guard: pods, healthCheck: pods}}", "s.yaml")

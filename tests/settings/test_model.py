@@ -30,7 +30,7 @@ from webhook.settings.model import (
 from webhook.settings.validation import model_of, read
 
 EVERYTHING: dict[str, Any] = {
-    "server": {"listen": "[::]:9443", "opsListen": "localhost:9090", "maxInFlight": 8, "drainSeconds": 5},
+    "server": {"listen": "[::]:9443", "opsListen": "localhost:9090", "maxInFlight": 8, "shutdownSeconds": 5},
     "tls": {
         "certFile": "/tls/tls.crt",
         "keyFile": "/tls/tls.key",
@@ -43,9 +43,9 @@ EVERYTHING: dict[str, Any] = {
     "kubevirt": {"namespace": "openshift-cnv"},
     "excludedNamespaces": ["kube-system"],
     "schedulers": {
-        "gpu.example": {"guard": "lease gpu-system/gpu.scheduler", "assumeAlive": True},
-        "batch": {"guard": "pods"},
-        "free": {"guard": "off"},
+        "gpu.example": {"healthCheck": "lease gpu-system/gpu.scheduler", "assumeAlive": True},
+        "batch": {"healthCheck": "pods"},
+        "free": {"healthCheck": "off"},
     },
     "scheduling": {
         "clusterWide": True,
@@ -63,7 +63,7 @@ EVERYTHING: dict[str, Any] = {
         "expand": True,
         "virtualMachines": False,
         "virtualMachineInstances": False,
-        "parity": {"sample": 20, "everyMinutes": 5},
+        "fidelityCheck": {"sample": 20, "everyMinutes": 5},
         "failurePolicy": "Fail",
     },
     "migration": {
@@ -88,7 +88,7 @@ EVERYTHING: dict[str, Any] = {
     "explain": {"listen": "127.0.0.1:8090"},
     "audit": {"output": "/var/log/audit.jsonl", "maxBytes": 1_048_576, "keep": 1},
     "events": "on",
-    "unenforced": {"everyMinutes": 30, "policyReports": False},
+    "driftScan": {"everyMinutes": 30, "policyReports": False},
     "webhooks": {
         "service": {"namespace": "ops", "name": "hook", "port": 8443},
         "timeoutSeconds": 1,
@@ -128,7 +128,7 @@ def test_the_defaults() -> None:
             expand=False,
             virtual_machines=True,
             virtual_machine_instances=True,
-            parity=FidelitySettings(sample=0, every_minutes=10),
+            fidelity_check=FidelitySettings(sample=0, every_minutes=10),
             failure_policy="Ignore",
         ),
         migration=MigrationSettings(
@@ -201,7 +201,7 @@ def test_every_setting_of_the_file_is_read() -> None:
             expand=True,
             virtual_machines=False,
             virtual_machine_instances=False,
-            parity=FidelitySettings(sample=20, every_minutes=5),
+            fidelity_check=FidelitySettings(sample=20, every_minutes=5),
             failure_policy="Fail",
         ),
         migration=MigrationSettings(
@@ -228,7 +228,7 @@ def test_every_setting_of_the_file_is_read() -> None:
         excluded_namespaces=frozenset({"kube-system", "openshift-cnv", "ops"}),
         digest="digest",
         events=True,
-        unenforced=DriftSettings(every_minutes=30, policy_reports=False),
+        drift_scan=DriftSettings(every_minutes=30, policy_reports=False),
     )
 
 
@@ -329,7 +329,8 @@ def test_every_setting_is_described() -> None:
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
         lambda below: (
-            st.lists(below) | st.dictionaries(st.sampled_from([*EVERYTHING, "guard", "listen", "x"]) | st.text(), below)
+            st.lists(below)
+            | st.dictionaries(st.sampled_from([*EVERYTHING, "healthCheck", "listen", "x"]) | st.text(), below)
         ),
     )
 )
@@ -341,12 +342,12 @@ def test_nothing_but_validation_errors_come_out(value: Any) -> None:
     assert isinstance(read(model), Settings)
 
 
-@pytest.mark.parametrize("parity", [{"sample": -1}, {"sample": 1001}, {"everyMinutes": 0}, {"everyMinutes": 1441}])
-def test_the_parity_watch_is_bounded(parity: dict[str, int]) -> None:
-    ((kind, place),) = mistakes({"instancetypes": {"parity": parity}})
+@pytest.mark.parametrize("section", [{"sample": -1}, {"sample": 1001}, {"everyMinutes": 0}, {"everyMinutes": 1441}])
+def test_the_fidelity_check_is_bounded(section: dict[str, int]) -> None:
+    ((kind, place),) = mistakes({"instancetypes": {"fidelityCheck": section}})
 
     assert kind in ("greater_than_equal", "less_than_equal")
-    assert place == ("instancetypes", "parity", *parity)
+    assert place == ("instancetypes", "fidelityCheck", *section)
 
 
 @pytest.mark.parametrize("requester", ["", 'x"] || true', "a b", "-a"])

@@ -13,7 +13,7 @@ def test_the_defaults() -> None:
 
     assert made.audit == AuditSettings(output="stdout", max_bytes=100 * 1024 * 1024, keep=5)
     assert made.events is False
-    assert made.unenforced == DriftSettings(every_minutes=0, policy_reports=True)
+    assert made.drift_scan == DriftSettings(every_minutes=0, policy_reports=True)
 
 
 @pytest.mark.parametrize(("given", "on"), [("on", True), ("off", False), (True, True), (False, False), (None, False)])
@@ -29,9 +29,9 @@ def test_on_and_off(given: object, on: bool) -> None:
         ({"audit": {"keep": 0}}, "greater_than_equal"),
         ({"audit": {"keep": 101}}, "less_than_equal"),
         ({"events": "yes"}, "literal_error"),
-        ({"unenforced": {"everyMinutes": -1}}, "greater_than_equal"),
-        ({"unenforced": {"everyMinutes": 1441}}, "less_than_equal"),
-        ({"unenforced": {"policyReports": "yes"}}, "bool_type"),
+        ({"driftScan": {"everyMinutes": -1}}, "greater_than_equal"),
+        ({"driftScan": {"everyMinutes": 1441}}, "less_than_equal"),
+        ({"driftScan": {"policyReports": "yes"}}, "bool_type"),
     ],
 )
 def test_mistakes(section: dict[str, Any], said: str) -> None:

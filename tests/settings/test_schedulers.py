@@ -18,7 +18,7 @@ from webhook.settings.validation import model_of
 
 
 @pytest.mark.parametrize(
-    ("guard", "read"),
+    ("health_check", "read"),
     [
         (False, SchedulerHealthSettings("off")),
         ("off", SchedulerHealthSettings("off")),
@@ -27,33 +27,36 @@ from webhook.settings.validation import model_of
         ("lease   a-1/b.c-d", SchedulerHealthSettings("lease", "a-1", "b.c-d")),
     ],
 )
-def test_guards(guard: object, read: SchedulerHealthSettings) -> None:
-    settings = snapshot({"schedulers": {"kubevirt": {"guard": guard}}})
+def test_health_checks(health_check: object, read: SchedulerHealthSettings) -> None:
+    settings = snapshot({"schedulers": {"kubevirt": {"healthCheck": health_check}}})
 
     assert settings.scheduling.schedulers["kubevirt"] == SchedulerSettings("kubevirt", read)
 
 
 @pytest.mark.parametrize(
-    "guard", ["", "Off", "lease", "lease a", "lease a/b/c", "lease A/b", "leasea/b", "lease a.b/c", "pods ", " off"]
+    "health_check",
+    ["", "Off", "lease", "lease a", "lease a/b/c", "lease A/b", "leasea/b", "lease a.b/c", "pods ", " off"],
 )
-def test_guards_that_are_none(guard: str) -> None:
-    assert mistakes({"schedulers": {"kubevirt": {"guard": guard}}}) == [("syntax", ("schedulers", "kubevirt", "guard"))]
-
-
-@pytest.mark.parametrize("guard", [True, 1, ["off"]])
-def test_guards_are_text(guard: object) -> None:
-    assert mistakes({"schedulers": {"kubevirt": {"guard": guard}}}) == [
-        ("string_type", ("schedulers", "kubevirt", "guard"))
+def test_health_checks_that_are_none(health_check: str) -> None:
+    assert mistakes({"schedulers": {"kubevirt": {"healthCheck": health_check}}}) == [
+        ("syntax", ("schedulers", "kubevirt", "healthCheck"))
     ]
 
 
-def test_a_guard_is_always_chosen() -> None:
-    assert mistakes({"schedulers": {"kubevirt": {}}}) == [("missing", ("schedulers", "kubevirt", "guard"))]
+@pytest.mark.parametrize("health_check", [True, 1, ["off"]])
+def test_health_checks_are_text(health_check: object) -> None:
+    assert mistakes({"schedulers": {"kubevirt": {"healthCheck": health_check}}}) == [
+        ("string_type", ("schedulers", "kubevirt", "healthCheck"))
+    ]
+
+
+def test_a_health_check_is_always_chosen() -> None:
+    assert mistakes({"schedulers": {"kubevirt": {}}}) == [("missing", ("schedulers", "kubevirt", "healthCheck"))]
 
 
 @pytest.mark.parametrize(("name", "good"), [("a.b-c", True), ("a" * 253, True), ("a" * 254, False), ("a..b", False)])
 def test_schedulers_names(name: str, good: bool) -> None:
-    value = {"schedulers": {name: {"guard": "pods"}}, "scheduling": {"schedulerName": name}}
+    value = {"schedulers": {name: {"healthCheck": "pods"}}, "scheduling": {"schedulerName": name}}
     if good:
         assert snapshot(value).scheduling.schedulers[name].name == name
     else:
@@ -64,7 +67,7 @@ def test_schedulers_names(name: str, good: bool) -> None:
 
 
 def test_default_scheduler_is_nobody_s_choice() -> None:
-    value = {"schedulers": {"default-scheduler": {"guard": "off"}, "kubevirt": {"guard": "off"}}}
+    value = {"schedulers": {"default-scheduler": {"healthCheck": "off"}, "kubevirt": {"healthCheck": "off"}}}
 
     assert mistakes(value) == [("default-scheduler", ("schedulers", "default-scheduler", "[key]"))]
 
@@ -74,7 +77,10 @@ def test_default_scheduler_is_nobody_s_choice() -> None:
     [
         {"scheduling": {"schedulerName": "x"}},
         {"schedulers": {}, "scheduling": {"schedulerName": "x"}},
-        {"schedulers": {"b": {"guard": "off"}, "a": {"guard": "off"}}, "scheduling": {"schedulerName": "x"}},
+        {
+            "schedulers": {"b": {"healthCheck": "off"}, "a": {"healthCheck": "off"}},
+            "scheduling": {"schedulerName": "x"},
+        },
     ],
     ids=["default", "none", "two"],
 )
@@ -89,10 +95,12 @@ def test_the_scheduler_is_a_declared_one(value: dict[str, Any], golden: Callable
 
 @pytest.mark.parametrize("scheduling", [{}, {"clusterWide": True}])
 def test_the_only_declared_scheduler_is_the_default(scheduling: dict[str, Any]) -> None:
-    made = snapshot({"schedulers": {"a": {"guard": "off"}}, "scheduling": scheduling})
+    made = snapshot({"schedulers": {"a": {"healthCheck": "off"}}, "scheduling": scheduling})
 
     assert made.scheduling.scheduler_name == "a"
 
 
 def test_the_default_scheduler_name_is_checked_too() -> None:
-    assert mistakes({"schedulers": {"a": {"guard": "off"}, "b": {"guard": "off"}}}) == [("undeclared", ("scheduling",))]
+    assert mistakes({"schedulers": {"a": {"healthCheck": "off"}, "b": {"healthCheck": "off"}}}) == [
+        ("undeclared", ("scheduling",))
+    ]

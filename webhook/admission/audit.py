@@ -96,7 +96,7 @@ class DifferingField(msgspec.Struct, frozen=True):
     origin: Annotated[str | None, Meta(description="The source that sets it; null where no source does.")]
 
 
-class FidelityRecord(msgspec.Struct, frozen=True, rename="camel", tag="parity", tag_field="kind"):
+class FidelityRecord(msgspec.Struct, frozen=True, rename="camel", tag="fidelity", tag_field="kind"):
     """A running VM whose VMI differs from what KubeVirt's rules make of it."""
 
     schema: _SchemaName
@@ -107,7 +107,7 @@ class FidelityRecord(msgspec.Struct, frozen=True, rename="camel", tag="parity", 
     count: Annotated[int, Meta(description="Of all of them.", ge=1)]
 
 
-class DriftRecord(msgspec.Struct, frozen=True, rename="camel", tag="unenforced", tag_field="kind"):
+class DriftRecord(msgspec.Struct, frozen=True, rename="camel", tag="drift", tag_field="kind"):
     """An object in a namespace that has opted in, which is not as enforce would have made it."""
 
     schema: _SchemaName

@@ -221,16 +221,16 @@ class FilesCluster(Cluster):
             return Unavailable(f"{entry.where}: {describe_wrong_type(entry.value, error)[1]}")
 
     def _health(self, scheduler: SchedulerSettings, namespace: str = "") -> SchedulerHealth:
-        guard = scheduler.guard
-        if guard.kind == "off":
+        health_check = scheduler.health_check
+        if health_check.kind == "off":
             return SchedulerHealth("available", "its health is not checked")
         pods = self._pods.get(scheduler.name)
         if pods and (why := self._waiting_pods(scheduler.name).evidence(self._clock(), namespace)):
             return SchedulerHealth("unavailable", why)
-        if guard.kind == "pods":
+        if health_check.kind == "pods":
             return SchedulerHealth("available", "no pod waits unnoticed")
-        lease = self._view(LEASES, guard.namespace, guard.name)
-        text = f"Lease {guard.namespace}/{guard.name}"
+        lease = self._view(LEASES, health_check.namespace, health_check.name)
+        text = f"Lease {health_check.namespace}/{health_check.name}"
         if not isinstance(lease, Lease):
             return SchedulerHealth("unavailable", f"{text} does not exist")
         if not (lease.spec and lease.spec.holder_identity):

@@ -169,8 +169,8 @@ class LiveCluster(Cluster):
         self._run("definitions", self._definitions.run)
         self._run("nodes", self._nodes.copy.run)
         self._run("verification", self._verify)
-        for guard in self._monitors.values():
-            self._run_monitor(guard)
+        for monitor in self._monitors.values():
+            self._run_monitor(monitor)
 
     async def close(self) -> None:
         """End all tasks and connections. Reviews that still wait for an answer get `Unavailable`."""
@@ -188,18 +188,18 @@ class LiveCluster(Cluster):
         # Policies that needed these copies may be off now.
         self._instancetypes.stop()
         wanted = settings.scheduling.schedulers
-        for name, guard in list(self._monitors.items()):
-            if name not in wanted or wanted[name].guard != guard.settings:
+        for name, monitor in list(self._monitors.items()):
+            if name not in wanted or wanted[name].health_check != monitor.settings:
                 del self._monitors[name]
                 task = self._monitor_tasks.pop(name, None)
                 if task:
                     task.cancel()
         for name, scheduler in wanted.items():
             if name not in self._monitors:
-                guard = self._monitors[name] = SchedulerMonitor(
+                monitor = self._monitors[name] = SchedulerMonitor(
                     self._transport,
                     name,
-                    scheduler.guard,
+                    scheduler.health_check,
                     opted_in=self._has_opted_in,
                     on_change=self._on_health,
                     on_restore=self._start_over,
@@ -210,7 +210,7 @@ class LiveCluster(Cluster):
                     jitter=self._jitter,
                 )
                 if self._started:
-                    self._run_monitor(guard)
+                    self._run_monitor(monitor)
 
     def waiting_for(self) -> tuple[str, ...]:
         """What is missing before answers can be trusted, in words; empty once ready.
@@ -229,8 +229,8 @@ class LiveCluster(Cluster):
         ]
         if not missing and not self._definitions.is_current:
             missing.append("customresourcedefinitions: not read yet")
-        for name, guard in self._monitors.items():
-            lack = guard.waiting_for()
+        for name, monitor in self._monitors.items():
+            lack = monitor.waiting_for()
             if lack:
                 missing.append(f"scheduler {name}: {lack}")
         self._ready = not missing
@@ -288,8 +288,8 @@ class LiveCluster(Cluster):
         self._read_namespaces.clear()
         self._requests.forget()
         self._definitions.start_over()
-        for guard in self._monitors.values():
-            guard.start_over()
+        for monitor in self._monitors.values():
+            monitor.start_over()
         if not self._on_restore:
             logger.warning("etcd has been restored from an older copy: %s", why)
         for act in self._on_restore:
@@ -320,8 +320,8 @@ class LiveCluster(Cluster):
 
     def _pods_of(self, scheduler: str) -> Reflector[Any] | None:
         """The watch of the pods that wait for a scheduler; None where its health check has none."""
-        guard = self._monitors.get(scheduler)
-        return guard.pods if guard and guard.settings.kind != "off" else None
+        monitor = self._monitors.get(scheduler)
+        return monitor.pods if monitor and monitor.settings.kind != "off" else None
 
     def namespaces(self) -> tuple[Namespace, ...]:
         """All namespaces of the store, with the labels and annotations that count here."""
@@ -337,8 +337,8 @@ class LiveCluster(Cluster):
         if isinstance(key, NamespaceKey):
             return self._peek_namespace(key)
         if isinstance(key, SchedulerKey):
-            guard = self._monitors.get(key.name)
-            return guard.health(key.namespace) if guard else None
+            monitor = self._monitors.get(key.name)
+            return monitor.health(key.namespace) if monitor else None
         if isinstance(key, VmiKey):
             vmi = self._vmis.get(key.uid)
             if vmi is None or (vmi.meta.namespace, vmi.meta.name) != (key.namespace, key.name):
@@ -454,8 +454,8 @@ class LiveCluster(Cluster):
         # Now, and not by the next review, so that it is there to count while an update's definitions are read.
         self._installs.read(self._kubevirts)
 
-    def _run_monitor(self, guard: SchedulerMonitor) -> None:
-        self._monitor_tasks[guard.scheduler] = self._run(f"health check of {guard.scheduler}", guard.run)
+    def _run_monitor(self, monitor: SchedulerMonitor) -> None:
+        self._monitor_tasks[monitor.scheduler] = self._run(f"health check of {monitor.scheduler}", monitor.run)
 
     def _run(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         task = asyncio.create_task(self._keep_running(name, work), name=name)

@@ -46,7 +46,7 @@ from webhook.k8s.types.meta import Lease, Object, ObjectMeta, unix_time
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.kubevirt.types.views import ActiveVmi
-from webhook.settings.model import SchedulerHealthSettings as GuardSettings
+from webhook.settings.model import SchedulerHealthSettings
 
 DEFAULT_LEASE_SECONDS: Final = 15  # kube-scheduler's own default
 
@@ -357,7 +357,7 @@ class HealthEvidence:
         pods: those that wait for the scheduler.
     """
 
-    def __init__(self, settings: GuardSettings, opted_in: Callable[[str], bool]) -> None:
+    def __init__(self, settings: SchedulerHealthSettings, opted_in: Callable[[str], bool]) -> None:
         self._kind = settings.kind
         self._lease = LeaseState(f"{settings.namespace}/{settings.name}")
         self.pods: Final = WaitingPods(opted_in)
@@ -429,7 +429,7 @@ class SchedulerMonitor:
         self,
         transport: Transport,
         scheduler: str,
-        settings: GuardSettings,
+        settings: SchedulerHealthSettings,
         *,
         opted_in: Callable[[str], bool],
         on_change: HealthChange | None = None,
@@ -465,7 +465,7 @@ class SchedulerMonitor:
         self._reported = self.health()
 
     def health(self, namespace: str = "") -> SchedulerHealth:
-        """The scheduler's health at this moment, from memory; see `GuardState.health`."""
+        """The scheduler's health at this moment, from memory; see `SchedulerHealth`."""
         now, pods = self._clock.now(), self.pods
         self._state.observe_watch(
             synced=pods.has_synced, problem=pods.problem, forbidden=pods.is_forbidden, staleness=pods.staleness(now)
@@ -477,7 +477,7 @@ class SchedulerMonitor:
         health = self.health()
         if self._state.has_answered:
             return None
-        return f"no answer from its guard yet: {health.why}"
+        return f"no answer from its health check yet: {health.why}"
 
     def start_over(self) -> None:
         """Remember nothing of the Lease: etcd has been restored from an older copy."""

@@ -86,9 +86,9 @@ async def check_schedulers(installation: Installation) -> list[Finding]:
 
 async def _check_health(installation: Installation, scheduler: SchedulerSettings) -> list[Finding]:
     subject = f"scheduler {scheduler.name}"
-    if scheduler.guard.kind == "off":
-        what = "its guard is off: VMs are assigned to it whether it is available or not"
-        return [Finding(_CHECK, "guard-off", subject, "ok", what)]
+    if scheduler.health_check.kind == "off":
+        what = "its health check is off: VMs are assigned to it whether it is available or not"
+        return [Finding(_CHECK, "health-check-off", subject, "ok", what)]
     pods = await installation.reader.all(
         PENDING_PODS, query={"fieldSelector": f"spec.schedulerName={scheduler.name},status.phase=Pending"}
     )
@@ -96,8 +96,12 @@ async def _check_health(installation: Installation, scheduler: SchedulerSettings
     if failures and health.state != "unavailable":
         return [unreadable(_CHECK, subject, failure) for failure in failures]
     # The health check counts a Lease's age from when it first saw it, which is when this check began.
-    is_renewed = health.state == "available" and scheduler.guard.kind == "lease"
-    why = f"Lease {scheduler.guard.namespace}/{scheduler.guard.name} has not expired" if is_renewed else health.why
+    is_renewed = health.state == "available" and scheduler.health_check.kind == "lease"
+    why = (
+        f"Lease {scheduler.health_check.namespace}/{scheduler.health_check.name} has not expired"
+        if is_renewed
+        else health.why
+    )
     code = health.state
     if code == "unavailable" and (unsynced := await _describe_unsynced(installation, scheduler)):
         what = f"it runs, but has not synced, so it places no pod: {unsynced}"
@@ -115,7 +119,7 @@ async def _evaluate_health(
 
     Where a Lease is old, this waits until it is renewed or expires.
     """
-    clock, health_check = installation.clock, scheduler.guard
+    clock, health_check = installation.clock, scheduler.health_check
     namespaces = await installation.namespaces()
     failures = [answer for answer in (pods, namespaces) if isinstance(answer, Unavailable)]
     opted_in = {
@@ -154,7 +158,7 @@ async def _describe_unsynced(installation: Installation, scheduler: SchedulerSet
 
     The pod is healthy for its kubelet: only its log says that it waits.
     """
-    health_check = scheduler.guard
+    health_check = scheduler.health_check
     if health_check.kind != "lease":
         return ""
     pods = await installation.reader.all(PODS, health_check.namespace)
@@ -209,10 +213,10 @@ def _access_key(permission: Permission) -> AccessKey:
 
 async def check_profile(installation: Installation, scheduler: SchedulerSettings) -> list[Finding]:
     """Look for the scheduler's profile among the ConfigMaps that Deployments beside its Lease mount."""
-    subject, beside = f"profile {scheduler.name}", scheduler.guard.namespace
+    subject, beside = f"profile {scheduler.name}", scheduler.health_check.namespace
     look = "check the configuration of the scheduler with `kubevirt-webhook scheduler lint`"
     if not beside:
-        what = "not checked: the guard in the settings names no Lease, so the scheduler's namespace is unknown"
+        what = "not checked: the health check in the settings names no Lease, so the scheduler's namespace is unknown"
         return [Finding(_CHECK, "profile-not-located", subject, "unknown", what, look)]
     deployments = await installation.reader.all(DEPLOYMENTS, beside)
     if isinstance(deployments, Unavailable):
@@ -242,7 +246,7 @@ def _configurations(texts: Iterable[str], where: str) -> Iterator[Document]:
 
 
 def _check_configuration(subject: str, where: str, document: Document, scheduler: SchedulerSettings) -> list[Finding]:
-    is_the_clusters = (scheduler.guard.namespace, scheduler.guard.name) == DEFAULT_LEASE
+    is_the_clusters = (scheduler.health_check.namespace, scheduler.health_check.name) == DEFAULT_LEASE
     problems = lint(document, LintTarget(scheduler.name, is_the_clusters, plugins=None))
     what = f"{where} has no mistake that kubevirt-webhook knows"
     return [_finding(subject, where, problem) for problem in problems] or [

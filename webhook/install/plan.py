@@ -37,17 +37,17 @@ _ORDER: Final = (
 )
 # The components that require additional permissions, and whether the settings enable them.
 _NEEDED: Final[Mapping[str, Callable[[Settings], bool]]] = {
-    "parity": lambda settings: settings.instancetypes.parity.sample > 0,
+    "fidelity": lambda settings: settings.instancetypes.fidelity_check.sample > 0,
     "events": lambda settings: settings.events,
-    "unenforced": lambda settings: settings.unenforced.every_seconds > 0,
+    "drift": lambda settings: settings.drift_scan.every_seconds > 0,
     "explain": lambda settings: "explain" in _ports(settings),
     "metrics": lambda settings: "metrics" in _ports(settings),
     "page": lambda settings: "page" in _ports(settings),
-    "policyreports": lambda settings: settings.unenforced.every_seconds > 0 and settings.unenforced.policy_reports,
+    "policyreports": lambda settings: settings.drift_scan.every_seconds > 0 and settings.drift_scan.policy_reports,
 }
-# Seconds between SIGTERM and SIGKILL: the settings' drain, the time for requests in flight, and a reserve.
+# Seconds between SIGTERM and SIGKILL: the settings' time to shut down, that for requests in flight, and a reserve.
 _GRACE_SECONDS: Final = 30
-_AFTER_DRAIN_SECONDS: Final = 20
+_AFTER_SHUTDOWN_SECONDS: Final = 20
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -192,7 +192,7 @@ def of(
     before = in_order(one for one in (*found, *optional) if one is not deployment)
     return Plan(
         tuple(_with_settings(with_ports(one, _ports(settings)), text) for one in before),
-        with_layers(_with_image(deployment, text, image, settings.server.drain_seconds), settings.layers),
+        with_layers(_with_image(deployment, text, image, settings.server.shutdown_seconds), settings.layers),
         tuple(configurations(settings)),
         unwanted=unwanted,
     )
@@ -294,12 +294,12 @@ def _with_settings(manifest: Manifest, text: str) -> Manifest:
     return {**manifest, "data": {SETTINGS_KEY: text}} if manifest["kind"] == "ConfigMap" else manifest
 
 
-def _with_image(manifest: Manifest, text: str, image: str, drain: int) -> Manifest:
+def _with_image(manifest: Manifest, text: str, image: str, shutdown_seconds: int) -> Manifest:
     result = deepcopy(manifest)
     template = result["spec"]["template"]
     # Replicas follow their file some day; a roll-out is known to have ended.
     template["metadata"]["annotations"][DIGEST_ANNOTATION] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    template["spec"]["terminationGracePeriodSeconds"] = max(_GRACE_SECONDS, drain + _AFTER_DRAIN_SECONDS)
+    template["spec"]["terminationGracePeriodSeconds"] = max(_GRACE_SECONDS, shutdown_seconds + _AFTER_SHUTDOWN_SECONDS)
     template["spec"]["containers"][0]["image"] = image
     return result
 

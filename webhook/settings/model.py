@@ -23,7 +23,7 @@ from webhook.settings.syntax import (
     Address,
     CheckBeside,
     DeclaredName,
-    GuardText,
+    HealthCheckText,
     KubeVirtVersion,
     LabelKey,
     LabelValue,
@@ -81,13 +81,13 @@ class ServerSettings(msgspec.Struct, frozen=True):
         listen: HOST:PORT for admission requests, served with TLS. Port 0: any free port.
         ops_listen: HOST:PORT for health checks and metrics, served without TLS. Port 0: any free port.
         max_in_flight: Maximum number of reviews evaluated concurrently; others wait, then get status 429.
-        drain_seconds: How long to serve requests after SIGTERM while not ready, until the API server stops calling.
+        shutdown_seconds: How long to serve requests after SIGTERM while not ready, until the API server stops calling.
     """
 
     listen: Address = "0.0.0.0:8443"
     ops_listen: Annotated[Address, CheckBeside(_check_ops_listen)] = "0.0.0.0:8080"
     max_in_flight: Annotated[int, Range(1, 10_000)] = 64
-    drain_seconds: Annotated[int, Range(0, 120)] = 10
+    shutdown_seconds: Annotated[int, Range(0, 120)] = 10
 
 
 def _check_mode(mode: str, earlier: Mapping[str, Any]) -> str:
@@ -182,7 +182,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
 
     Attributes:
         name: The profile's name, which is the section's key.
-        guard: Health check: lease NAMESPACE/NAME (its leader election Lease, and pods that it does not try to
+        health_check: Health check: lease NAMESPACE/NAME (its leader election Lease, and pods that it does not try to
             schedule), pods (only those pods) or off.
         assume_alive: Set its name also while its health is unknown, for example directly after the start.
         only_by_webhook: No VM owner chooses this scheduler, so its name counts as set by kubevirt-webhook even if the
@@ -190,9 +190,9 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
     """
 
     name: Annotated[str, DERIVED] = ""
-    guard: Annotated[
+    health_check: Annotated[
         SchedulerHealthSettings,
-        Setting(examples=["pods"], form=GuardText, read=SchedulerHealthSettings.of, is_required=True),
+        Setting(examples=["pods"], form=HealthCheckText, read=SchedulerHealthSettings.of, is_required=True),
     ] = SchedulerHealthSettings("off")
     assume_alive: bool = False
     only_by_webhook: bool = False
@@ -320,7 +320,7 @@ class InstancetypeSettings(msgspec.Struct, frozen=True):
     expand: bool = False
     virtual_machines: bool = True
     virtual_machine_instances: bool = True
-    parity: FidelitySettings = FidelitySettings()
+    fidelity_check: FidelitySettings = FidelitySettings()
     failure_policy: FailurePolicy = "Ignore"
 
     def under(self, parameters: Mapping[str, str]) -> InstancetypeSettings:
@@ -739,7 +739,7 @@ class Settings(msgspec.Struct, frozen=True):
         Setting(
             default={
                 "kubevirt": {
-                    "guard": "lease kubevirt-scheduler/kubevirt-scheduler",
+                    "healthCheck": "lease kubevirt-scheduler/kubevirt-scheduler",
                     "assumeAlive": False,
                     "onlyByWebhook": False,
                 }
@@ -759,7 +759,7 @@ class Settings(msgspec.Struct, frozen=True):
     audit: AuditSettings = AuditSettings()
     events: Annotated[bool, SWITCH] = False
     traces: Annotated[bool, SWITCH] = False
-    unenforced: DriftSettings = DriftSettings()
+    drift_scan: DriftSettings = DriftSettings()
     digest: Annotated[str, DERIVED] = ""
 
     def completed(self, digest: str) -> Settings:

@@ -19,7 +19,7 @@ _MAX_REGISTRY: Final = 259
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
 _QUALIFIED: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_GUARD: Final = f"off|pods|lease +{_LABEL}/{_SUBDOMAIN}"
+_HEALTH_CHECK: Final = f"off|pods|lease +{_LABEL}/{_SUBDOMAIN}"
 _LOWER: Final = "use lowercase letters, digits and -; begin and end with a letter or digit"
 
 
@@ -182,9 +182,10 @@ def _check_scheduler_name(text: str) -> str:
     return text
 
 
-def _check_guard(text: str) -> str:
-    if not re.fullmatch(_GUARD, text):
-        raise SettingError("syntax", f"{_shorten(text)} is not a valid guard", "use lease NAMESPACE/NAME, pods or off")
+def _check_health_check(text: str) -> str:
+    if not re.fullmatch(_HEALTH_CHECK, text):
+        what = f"{_shorten(text)} is not a valid health check"
+        raise SettingError("syntax", what, "use lease NAMESPACE/NAME, pods or off")
     return text
 
 
@@ -250,10 +251,10 @@ Requester = Annotated[
     str,
     syntax("requester", "[A-Za-z0-9][-A-Za-z0-9_./]*", 253, "use the value of the annotation requested-by"),
 ]
-GuardText = Annotated[
+HealthCheckText = Annotated[
     str,
-    Check(_check_guard),
-    AsText(None, {"anyOf": [{"type": "string", "pattern": f"^(?:{_GUARD})$"}, {"const": False}]}),
+    Check(_check_health_check),
+    AsText(None, {"anyOf": [{"type": "string", "pattern": f"^(?:{_HEALTH_CHECK})$"}, {"const": False}]}),
 ]
 RegistryName = Annotated[str, Check(_check_registry)]
 NetworkText = Annotated[str, Check(_check_network)]

@@ -35,6 +35,13 @@ from webhook.settings.syntax import DERIVED, AsText, Check, CheckBeside, Range, 
 
 # The type of errors made from a `SettingError`; their context has `code`, `what`, `fix` and `key`.
 OWN_ERROR: Final = "settings"
+# Keys that settings files of before the first release have, and their names now.
+_PREVIOUS: Final = {
+    "guard": "healthCheck",
+    "parity": "fidelityCheck",
+    "unenforced": "driftScan",
+    "drainSeconds": "shutdownSeconds",
+}
 
 
 class Section(BaseModel):
@@ -48,6 +55,9 @@ class Section(BaseModel):
         if not isinstance(value, Mapping):
             return value
         aliases = {field.alias for field in cls.model_fields.values()}
+        for previous, now in _PREVIOUS.items():
+            if now in aliases and previous in value and now not in value:
+                value = {now if key == previous else key: part for key, part in value.items()}
         present = {key: part for key, part in value.items() if part is not None or key not in aliases}
         prepare = getattr(_STRUCTS.get(cls), "prepare", None)
         return prepare(present) if prepare else present

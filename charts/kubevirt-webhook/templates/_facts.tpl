@@ -42,9 +42,9 @@ dashboard: {{ .Values.dashboard.enabled }}
 networkPolicy: {{ .Values.networkPolicy.enabled }}
 callers: {{ not (empty .Values.networkPolicy.callers) }}
 podDisruptionBudget: {{ .Values.podDisruptionBudget.enabled }}
-parity: {{ gt (int (dig "instancetypes" "parity" "sample" 0 $settings)) 0 }}
-unenforced: {{ gt (int (dig "unenforced" "everyMinutes" 0 $settings)) 0 }}
-policyReports: {{ and (gt (int (dig "unenforced" "everyMinutes" 0 $settings)) 0) (dig "unenforced" "policyReports" true $settings) }}
+fidelity: {{ gt (int (dig "instancetypes" "fidelityCheck" "sample" 0 $settings)) 0 }}
+drift: {{ gt (int (dig "driftScan" "everyMinutes" 0 $settings)) 0 }}
+policyReports: {{ and (gt (int (dig "driftScan" "everyMinutes" 0 $settings)) 0) (dig "driftScan" "policyReports" true $settings) }}
 explain: {{ and (ne (dig "explain" "listen" "" $settings) "") (not (has (regexReplaceAll ":[0-9]*$" (dig "explain" "listen" "" $settings) "") (list "127.0.0.1" "[::1]" "localhost"))) }}
 explainPort: {{ (splitList ":" (dig "explain" "listen" "" $settings) | last) | default 0 }}
 metrics: {{ and (ne (dig "metrics" "listen" "" $settings) "") (not (has (regexReplaceAll ":[0-9]*$" (dig "metrics" "listen" "" $settings) "") (list "127.0.0.1" "[::1]" "localhost"))) }}
@@ -53,7 +53,7 @@ page: {{ and (ne (dig "page" "listen" "" $settings) "") (not (has (regexReplaceA
 pagePort: {{ (splitList ":" (dig "page" "listen" "" $settings) | last) | default 0 }}
 layers: {{ and (ne (dig "layers" "listen" "" $settings) "") (not (has (regexReplaceAll ":[0-9]*$" (dig "layers" "listen" "" $settings) "") (list "127.0.0.1" "[::1]" "localhost"))) }}
 layersPort: {{ (splitList ":" (dig "layers" "listen" "" $settings) | last) | default 0 }}
-drainSeconds: {{ (dig "server" "drainSeconds" 10 $settings) }}
+shutdownSeconds: {{ (dig "server" "shutdownSeconds" 10 $settings) }}
 timeoutSeconds: {{ (dig "webhooks" "timeoutSeconds" 3 $settings) }}
 kubevirtNamespace: {{ (dig "kubevirt" "namespace" "" $settings) | quote }}
 onlyByWebhookNames: {{ $onlyByWebhook | toJson | trimPrefix "[" | trimSuffix "]" | replace "," ", " | squote }}

@@ -162,7 +162,7 @@ def json_codes(path: Path) -> set[str]:
 def test_objects_may_stand_in_the_test(tmp_path: Path) -> None:
     namespace = {"apiVersion": "v1", "kind": "Namespace"}
     namespace["metadata"] = {"name": "own", "labels": {"kubevirt-webhook.github.io/scheduling": "enforce"}}  # type: ignore[assignment]
-    settings = {"schedulers": {"mine": {"guard": "off"}}, "scheduling": {"schedulerName": "mine"}}
+    settings = {"schedulers": {"mine": {"healthCheck": "off"}}, "scheduling": {"schedulerName": "mine"}}
     moved = vm()
     moved["metadata"]["namespace"] = "own"
     expected = {"spec.template.spec.schedulerName": "mine"}

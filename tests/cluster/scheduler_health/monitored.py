@@ -11,10 +11,10 @@ from webhook.cluster.scheduler_health import HealthEvidence, Waiting
 from webhook.errors import Unavailable
 from webhook.k8s.types.core import PendingPod
 from webhook.k8s.types.meta import Lease, LeaseSpec
-from webhook.settings.model import SchedulerHealthSettings as GuardSettings
+from webhook.settings.model import SchedulerHealthSettings
 
-LEASE = GuardSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")
-PODS_ONLY = GuardSettings("pods")
+LEASE = SchedulerHealthSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")
+PODS_ONLY = SchedulerHealthSettings("pods")
 WALL = 1_790_000_000.0
 DOWN = Unavailable("no connection")
 
@@ -28,7 +28,7 @@ def lease(renewed: float | str | None, holder: str | None = "host_1", seconds: i
     return Lease(spec=LeaseSpec(holder_identity=holder, lease_duration_seconds=seconds, renew_time=renew_time))
 
 
-def guarded(settings: GuardSettings = LEASE, *, synced: bool = True) -> HealthEvidence:
+def guarded(settings: SchedulerHealthSettings = LEASE, *, synced: bool = True) -> HealthEvidence:
     state = HealthEvidence(settings, lambda _: True)
     if synced:
         state.observe_watch(synced=True, problem=None, forbidden=False, staleness=0.0)

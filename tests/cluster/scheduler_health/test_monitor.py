@@ -19,7 +19,7 @@ from webhook.k8s.client.transport import connect
 from webhook.k8s.resources import LEASES, PENDING_PODS
 from webhook.k8s.types.core import PendingPod
 from webhook.kubevirt.resources import ACTIVE_VMIS
-from webhook.settings.model import SchedulerHealthSettings as GuardSettings
+from webhook.settings.model import SchedulerHealthSettings
 
 FORBIDDEN = "403: list pods"
 
@@ -52,7 +52,7 @@ class TestPodsAsEvidence:
             "unavailable",
         ]
 
-    def test_a_pods_guard_knows_nothing_before_its_list(self, golden: Callable[[str], None]) -> None:
+    def test_a_pods_health_check_knows_nothing_before_its_list(self, golden: Callable[[str], None]) -> None:
         state = guarded(PODS_ONLY, synced=False)
         assert state.health(0.0).state == "unknown"
         golden(state.health(0.0).why)
@@ -88,8 +88,8 @@ class TestPodsAsEvidence:
         assert state.health(0.0).state == expected
 
 
-def test_without_a_guard_it_counts_as_alive(golden: Callable[[str], None]) -> None:
-    state = guarded(GuardSettings("off"), synced=False)
+def test_without_a_health_check_it_counts_as_alive(golden: Callable[[str], None]) -> None:
+    state = guarded(SchedulerHealthSettings("off"), synced=False)
     assert state.has_answered
     assert state.health(0.0).state == "available"
     golden(state.health(0.0).why)
@@ -99,16 +99,16 @@ class Watched:
     """A scheduler health check that polls a fake API server."""
 
     def __init__(
-        self, server: FakeApiServer, clock: FakeClock, guard: SchedulerMonitor, changes: list[tuple[str, str, str]]
+        self, server: FakeApiServer, clock: FakeClock, monitor: SchedulerMonitor, changes: list[tuple[str, str, str]]
     ) -> None:
         self.server = server
         self.clock = clock
-        self.guard = guard
+        self.monitor = monitor
         self.changes = changes
 
     @property
     def state(self) -> str:
-        return self.guard.health().state
+        return self.monitor.health().state
 
     async def becomes(self, state: str) -> None:
         await until(lambda: self.state == state)
@@ -133,7 +133,7 @@ class Watched:
             await self.pass_time(2)
             if self.state == "unavailable":
                 return
-        raise AssertionError(f"still {self.guard.health()}")
+        raise AssertionError(f"still {self.monitor.health()}")
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Let time pass until something is true: what waits for its next attempt waits on this clock alone."""
@@ -141,7 +141,7 @@ class Watched:
             if condition():
                 return
             await self.pass_time(2)
-        raise AssertionError(f"still {self.guard.health()}")
+        raise AssertionError(f"still {self.monitor.health()}")
 
     async def pass_time(self, seconds: float) -> None:
         """Let every poll of that time happen."""
@@ -154,7 +154,7 @@ class Watched:
 
 @asynccontextmanager
 async def watched(
-    tmp_path: Path, settings: GuardSettings = LEASE, *, prepare: Any = lambda _: None
+    tmp_path: Path, settings: SchedulerHealthSettings = LEASE, *, prepare: Any = lambda _: None
 ) -> AsyncIterator[Watched]:
     server = FakeApiServer()
     server.serve(PENDING_PODS)
@@ -162,7 +162,7 @@ async def watched(
     changes: list[tuple[str, str, str]] = []
     async with running(server):
         transport = await connect(server.kubeconfig(tmp_path / "config"))
-        guard = SchedulerMonitor(
+        monitor = SchedulerMonitor(
             transport,
             "kubevirt",
             settings,
@@ -170,9 +170,9 @@ async def watched(
             on_change=lambda name, old, new: changes.append((name, old.state, new.state)),
             clock=clock,
         )
-        case = Watched(server, clock, guard, changes)
+        case = Watched(server, clock, monitor, changes)
         prepare(case)
-        task = asyncio.create_task(guard.run())
+        task = asyncio.create_task(monitor.run())
         try:
             yield case
         finally:
@@ -183,7 +183,7 @@ async def watched(
 
 async def test_a_scheduler_lives_dies_and_comes_back(tmp_path: Path) -> None:
     async with watched(tmp_path, prepare=Watched.renew) as case:
-        await until(lambda: case.guard.waiting_for() is None)
+        await until(lambda: case.monitor.waiting_for() is None)
         assert case.state == "available"
         for _ in range(5):
             await case.pass_time(2)
@@ -211,9 +211,9 @@ async def test_pods_of_the_first_list_are_as_old_as_they_say(tmp_path: Path, cap
         case.launch("running", 300.0, phase="Running")
 
     async with watched(tmp_path, prepare=prepare) as case:
-        await until(lambda: len(case.guard.pods) == 2)
+        await until(lambda: len(case.monitor.pods) == 2)
         await case.dies()
-        assert case.guard.health().state == "unavailable"
+        assert case.monitor.health().state == "unavailable"
         assert "east/virt-launcher-a-0, west/virt-launcher-a-0" in caplog.text
         case.launch("east", 300.0, "PodScheduled")
         await case.becomes("available")
@@ -227,7 +227,7 @@ async def test_later_pods_are_as_old_as_we_know_them(tmp_path: Path) -> None:
         await until(lambda: case.server.watching == 1)
         for namespace in ("east", "west"):
             case.launch(namespace, 300.0)  # by a clock that is five minutes behind
-        await until(lambda: len(case.guard.pods) == 2)
+        await until(lambda: len(case.monitor.pods) == 2)
         assert case.state == "available"
         await case.pass_time(32)
         await case.dies()
@@ -241,7 +241,7 @@ async def test_a_pod_of_the_same_name_is_another_pod(tmp_path: Path) -> None:
         await until(lambda: case.server.watching == 1)
         for namespace in ("east", "west"):
             case.launch(namespace)
-        await until(lambda: len(case.guard.pods) == 2)
+        await until(lambda: len(case.monitor.pods) == 2)
         await case.pass_time(34)
         await case.dies()
         case.launch("east", uid="another")
@@ -249,7 +249,7 @@ async def test_a_pod_of_the_same_name_is_another_pod(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [LEASE, PODS_ONLY])
-async def test_pods_that_tenants_make_change_nothing(tmp_path: Path, settings: GuardSettings) -> None:
+async def test_pods_that_tenants_make_change_nothing(tmp_path: Path, settings: SchedulerHealthSettings) -> None:
     def prepare(case: Watched) -> None:
         case.renew()
         for number in range(4):
@@ -260,7 +260,7 @@ async def test_pods_that_tenants_make_change_nothing(tmp_path: Path, settings: G
             case.server.put(ACTIVE_VMIS, "a", namespace, metadata={"uid": f"vmi-{namespace}-a"})
 
     async with watched(tmp_path, settings, prepare=prepare) as case:
-        await until(lambda: len(case.guard.pods) == 6)
+        await until(lambda: len(case.monitor.pods) == 6)
         for _ in range(30):
             case.renew()
             await case.pass_time(2)
@@ -277,7 +277,7 @@ async def test_vmis_that_can_not_be_read_are_asked_again(tmp_path: Path) -> None
         case.server.fail(ACTIVE_VMIS.path("east", "a"), 500, "InternalError", times=2)
 
     async with watched(tmp_path, PODS_ONLY, prepare=prepare) as case:
-        await until(lambda: len(case.guard.pods) == 2)
+        await until(lambda: len(case.monitor.pods) == 2)
         await case.dies()
 
 
@@ -300,7 +300,7 @@ async def test_fat_and_gated_pods_are_not_kept(tmp_path: Path) -> None:
         await until(lambda: case.server.watching == 1)
         fat(case, "another")
         case.launch("east")
-        await until(lambda: len(case.guard.pods) == 1)
+        await until(lambda: len(case.monitor.pods) == 1)
         pages = case.server.requests(PENDING_PODS.path(), "get")
         # 10 MB: no page of them all, and none of a single one either.
         assert {int(page.query["limit"]) for page in pages[3:]} <= set(range(4, 17))
@@ -313,9 +313,9 @@ async def test_a_refused_watch_of_pods_leaves_the_lease(tmp_path: Path, golden: 
         case.server.fail(PENDING_PODS.path(), 403, "Forbidden", times=1000)
 
     async with watched(tmp_path, prepare=prepare) as case:
-        await case.until(lambda: case.guard.waiting_for() is None)
+        await case.until(lambda: case.monitor.waiting_for() is None)
         assert case.state == "available"
-        golden(case.guard.health().why)
+        golden(case.monitor.health().why)
 
 
 async def test_an_unanswered_list_of_pods_is_waited_for(tmp_path: Path, golden: Callable[[str], None]) -> None:
@@ -324,15 +324,15 @@ async def test_an_unanswered_list_of_pods_is_waited_for(tmp_path: Path, golden: 
         case.server.fail(PENDING_PODS.path(), 500, "InternalError", times=1)
 
     async with watched(tmp_path, prepare=prepare) as case:
-        await until(lambda: case.guard.pods.problem is not None and case.state == "available")
-        golden(case.guard.waiting_for() or "")
+        await until(lambda: case.monitor.pods.problem is not None and case.state == "available")
+        golden(case.monitor.waiting_for() or "")
         await case.pass_time(2)
-        await until(lambda: case.guard.waiting_for() is None)
+        await until(lambda: case.monitor.waiting_for() is None)
 
 
-async def test_without_a_guard_nothing_is_asked(tmp_path: Path) -> None:
-    async with watched(tmp_path, GuardSettings("off")) as case:
-        await case.guard.run()
+async def test_without_a_health_check_nothing_is_asked(tmp_path: Path) -> None:
+    async with watched(tmp_path, SchedulerHealthSettings("off")) as case:
+        await case.monitor.run()
         assert case.state == "available"
-        assert case.guard.waiting_for() is None
+        assert case.monitor.waiting_for() is None
         assert case.server.asked == []

@@ -28,8 +28,8 @@ from .place import DEFAULTS, POLICIES, Place, make_place
 
 SETTINGS: Mapping[str, Any] = {
     "schedulers": {
-        "kubevirt": {"guard": "lease kubevirt-scheduler/kubevirt-scheduler"},
-        "ours-alone": {"guard": "off", "onlyByWebhook": True},
+        "kubevirt": {"healthCheck": "lease kubevirt-scheduler/kubevirt-scheduler"},
+        "ours-alone": {"healthCheck": "off", "onlyByWebhook": True},
     }
 }
 # A VM that is resized or moved while it runs, and is restored or cloned: until 1.8 snapshots have to be switched on.

@@ -29,10 +29,10 @@ ROTATE = "kubevirt-webhook.github.io/rotate-ca"
 NAME = "installed"
 # Lifetimes so short that a test sees every rotation.
 SETTINGS: Mapping[str, Any] = {
-    "schedulers": {"kubevirt": {"guard": "pods"}},
+    "schedulers": {"kubevirt": {"healthCheck": "pods"}},
     "webhooks": {"namespaceSelector": {"matchExpressions": [{"key": OURS, "operator": "In", "values": [NAME]}]}},
     "tls": {"leafExpirationSeconds": 60, "caExpirationSeconds": 3600},
-    "server": {"drainSeconds": 3},
+    "server": {"shutdownSeconds": 3},
 }
 
 
@@ -89,7 +89,7 @@ class LiveInstallation:
         install(access.admin)
         ensure_namespace(access.admin, SECRET[2])
         manifests.grant(access.admin, manifests.CERTIFICATES)
-        manifests.guard(access.admin)
+        manifests.protect(access.admin)
 
     def __enter__(self) -> Self:
         return self

@@ -45,7 +45,7 @@ def grant(kube: Kube, names: tuple[str, ...]) -> None:
             kube.apply(document)
 
 
-def guard(kube: Kube) -> None:
+def protect(kube: Kube) -> None:
     """Installs what the server's account may not write, though its permissions let it."""
     for document in parse((MANIFESTS / "base" / "account.yaml").read_text()):
         kube.apply(document)

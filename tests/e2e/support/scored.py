@@ -25,7 +25,7 @@ def settings(address: str, port: int, **more: Any) -> Json:
         more: further keys of the section ``layers``.
     """
     return {
-        "schedulers": {"kubevirt": {"guard": "off"}},
+        "schedulers": {"kubevirt": {"healthCheck": "off"}},
         "layers": {
             "listen": f"127.0.0.1:{port}",
             "registries": {address: {"plainHttp": True, "addresses": ["127.0.0.0/8"]}},

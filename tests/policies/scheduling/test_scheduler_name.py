@@ -186,7 +186,7 @@ class TestNamesOfPods:
         assert decision.warnings
 
     def test_unreadable_health_is_unknown(self) -> None:
-        decision = decide(review(launcher_pod()), known(vmi(), Unavailable("no guard")))
+        decision = decide(review(launcher_pod()), known(vmi(), Unavailable("no health check")))
 
         assert (decision.code, decision.changes) == (reasons.SCHEDULER_HEALTH_UNKNOWN, ())
 
@@ -222,7 +222,7 @@ class TestFallback:
         assert changes(decision) == {("spec", "schedulerName"): "default-scheduler"}
         assert decision.warnings
 
-    @pytest.mark.parametrize("health", [AVAILABLE, UNKNOWN, Unavailable("no guard")])
+    @pytest.mark.parametrize("health", [AVAILABLE, UNKNOWN, Unavailable("no health check")])
     def test_stays_otherwise(self, health: Any) -> None:
         decision = decide(review(self.pod()), known(vmi("kubevirt"), health))
 
@@ -300,7 +300,7 @@ def test_only_declared_names_are_ever_written(scheduler: Any, mark: str | None, 
         assert mark == scheduler and (health is UNAVAILABLE or scheduler not in builders.scheduling().schedulers)
 
 
-def test_every_guard_state_has_an_answer_for_every_point() -> None:
+def test_every_health_check_state_has_an_answer_for_every_point() -> None:
     """No combination of healths ends in an exception."""
     healths = [AVAILABLE, UNAVAILABLE, UNKNOWN, Unavailable("x"), None]
     bodies = [review(launcher_pod()), review(vm()), TestFallback().pod() and review(TestFallback().pod())]
@@ -309,7 +309,7 @@ def test_every_guard_state_has_an_answer_for_every_point() -> None:
 
 
 def test_declared_schedulers_are_looked_up_by_name() -> None:
-    only = {"batch": SchedulerSettings("batch", builders.scheduling().schedulers["batch"].guard)}
+    only = {"batch": SchedulerSettings("batch", builders.scheduling().schedulers["batch"].health_check)}
     section: SchedulingSettings = builders.scheduling(schedulers=only, scheduler_name="batch")
 
     decision = decide(review(launcher_pod()), known(vmi()), schedulers=section.schedulers, scheduler_name="batch")

@@ -362,7 +362,7 @@ async def test_a_pod_on_the_default_scheduler_whose_vmi_chose_none(case: Scanner
 
 async def test_a_restored_etcd_is_scanned_at_once_and_reported_anew(case: ScannerCase) -> None:
     case.pod(nodeName="node-a")
-    case.settings = msgspec.structs.replace(settings(), unenforced=DriftSettings(every_minutes=1e9))
+    case.settings = msgspec.structs.replace(settings(), drift_scan=DriftSettings(every_minutes=1e9))
     async with looking(case):
         await until(lambda: case.drift_scan.rounds["finished"] == 1)
         assert len(case.records) == 1
@@ -433,7 +433,7 @@ async def test_reports_follow(case: ScannerCase) -> None:
     await case.drift_scan.look()
     assert ("demo", NAME) in case.server.held(POLICY_REPORTS)
     looked = DriftSettings(every_minutes=10, policy_reports=False)
-    case.settings = msgspec.structs.replace(case.settings, unenforced=looked)
+    case.settings = msgspec.structs.replace(case.settings, drift_scan=looked)
     case.server.remove(UNSTRUCTURED_PODS, "virt-launcher-web01-abcde", "demo")
     await case.drift_scan.look()
     assert ("demo", NAME) in case.server.held(POLICY_REPORTS), "switched off, they stay as they are"
@@ -458,7 +458,7 @@ async def test_the_first_round_waits_for_answers_that_can_be_trusted(case: Scann
 
 
 async def test_nothing_is_done_while_it_is_switched_off(case: ScannerCase) -> None:
-    case.settings = msgspec.structs.replace(case.settings, unenforced=DriftSettings())
+    case.settings = msgspec.structs.replace(case.settings, drift_scan=DriftSettings())
     async with looking(case):
         await until(lambda: len(case.clock.slept) > 1000)
 

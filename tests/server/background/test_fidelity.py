@@ -116,7 +116,7 @@ async def test_a_vmi_that_differs_gets_a_record_without_values(case: FidelityCas
             {"path": "spec.terminationGracePeriodSeconds", "origin": None},
         ],
         "count": 2,
-        "kind": "parity",
+        "kind": "fidelity",
     }
     assert record.time.endswith("Z")
     assert (case.watch.checked["different"], case.watch.differing) == (1, 2)

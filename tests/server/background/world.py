@@ -23,4 +23,4 @@ def stored(obj: Json, name: str = "web01", **more: Any) -> Json:
 
 def settings(**changes: Any) -> Settings:
     looked = DriftSettings(every_minutes=10)
-    return msgspec.structs.replace(builders.settings(), unenforced=looked, **changes)
+    return msgspec.structs.replace(builders.settings(), drift_scan=looked, **changes)

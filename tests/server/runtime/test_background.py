@@ -56,17 +56,17 @@ async def test_events_and_the_look_out_run_until_the_end(tmp_path: Path) -> None
             await until(lambda: ("EtcdRestored", "kubevirt-webhook") in events(server))
             # Counted once the answer has come, which is later than the server has the event.
             await until(lambda: 'events_total{result="written"} 2.0' in scraped(beside))
-            await until(lambda: 'unenforced_rounds_total{result="finished"} 1.0' in scraped(beside))
+            await until(lambda: 'drift_scans_total{result="finished"} 1.0' in scraped(beside))
             text = scraped(beside)
         await until(lambda: not server.connected())
         asked = len(server.asked)
     audit.close()
 
-    assert 'kubevirt_webhook_unenforced_objects{policy="scheduling",resource="pods"} 1.0' in text
+    assert 'kubevirt_webhook_drift_objects{policy="scheduling",resource="pods"} 1.0' in text
     assert 'kubevirt_webhook_events_total{result="written"} 2.0' in text
     (line,) = path.read_bytes().splitlines()
     STRICT.validate(json.loads(line))
-    assert json.loads(line)["kind"] == "unenforced"
+    assert json.loads(line)["kind"] == "drift"
     assert len(server.asked) == asked, "it has ended"
 
 
@@ -75,4 +75,4 @@ def test_files_have_nobody_to_announce_to() -> None:
     beside = Background()
 
     assert beside.announcing(kept, settings) is kept
-    assert "unenforced_objects{" not in scraped(beside)
+    assert "drift_objects{" not in scraped(beside)

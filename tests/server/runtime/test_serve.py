@@ -35,9 +35,9 @@ class Following:
 
     def __init__(self, sample: int) -> None:
         self.reloads = {"accepted": 0, "rejected": 0}
-        parity = FidelitySettings(sample=sample, every_minutes=0.0002)
+        fidelity = FidelitySettings(sample=sample, every_minutes=0.0002)
         self._current = msgspec.structs.replace(
-            builders.settings(schedulers={}), instancetypes=InstancetypeSettings(parity=parity)
+            builders.settings(schedulers={}), instancetypes=InstancetypeSettings(fidelity_check=fidelity)
         )
 
     def current(self) -> Settings:
@@ -53,7 +53,7 @@ def audit() -> Iterator[LineWriter]:
     os.close(sink)
 
 
-def scraped(audit: LineWriter, settings: Any, parity: Any) -> str:
+def scraped(audit: LineWriter, settings: Any, fidelity: Any) -> str:
     class Idle:
         in_flight = 0
         taken_bytes = 0
@@ -62,7 +62,7 @@ def scraped(audit: LineWriter, settings: Any, parity: Any) -> str:
     app: Any = Idle()
     certificates = Certificates(builders.settings().tls, "localhost", logging.getLogger())
     registry.register(
-        serve.metrics_state(app, audit, settings, CLUSTER, parity, Background(), certificates, CLUSTER.waiting_for)
+        serve.metrics_state(app, audit, settings, CLUSTER, fidelity, Background(), certificates, CLUSTER.waiting_for)
     )
     return generate_latest(registry).decode()
 
@@ -85,10 +85,10 @@ async def test_a_live_cluster_is_watched_until_the_end(
         await asyncio.sleep(0.05)
         assert len(server.asked) == ended
 
-    assert 'kubevirt_webhook_parity_checked_total{result="same"} 0.0' in metrics
-    assert 'kubevirt_webhook_parity_checked_total{result="skipped"}' in metrics
-    assert "kubevirt_webhook_parity_differences_total 0.0" in metrics
-    assert "kubevirt_webhook_parity_rounds_failed_total 0.0" in metrics
+    assert 'kubevirt_webhook_fidelity_checked_total{result="same"} 0.0' in metrics
+    assert 'kubevirt_webhook_fidelity_checked_total{result="skipped"}' in metrics
+    assert "kubevirt_webhook_fidelity_differences_total 0.0" in metrics
+    assert "kubevirt_webhook_fidelity_checks_failed_total 0.0" in metrics
 
 
 async def test_files_are_not_watched(tmp_path: Path, audit: LineWriter) -> None:
@@ -96,4 +96,4 @@ async def test_files_are_not_watched(tmp_path: Path, audit: LineWriter) -> None:
     async with sources.fidelity_check(Options(cluster_from=tmp_path), settings, CLUSTER, audit) as watch:
         assert watch is None
 
-    assert "kubevirt_webhook_parity_checked_total{" not in scraped(audit, settings, None)
+    assert "kubevirt_webhook_fidelity_checked_total{" not in scraped(audit, settings, None)

@@ -420,7 +420,7 @@ class DriftScanner:
         """Scan indefinitely, at first as soon as the cluster's answers can be trusted; ends when it is cancelled."""
         while True:
             await self._clock.sleep(_TICK_SECONDS)
-            every, now = self._settings().unenforced.every_seconds, self._clock.now()
+            every, now = self._settings().drift_scan.every_seconds, self._clock.now()
             if every and not self._cluster.waiting_for() and (self._began is None or now - self._began >= every):
                 self._began = now
                 await self._round()
@@ -471,7 +471,7 @@ class DriftScanner:
                     if hit:
                         findings.setdefault(namespace, []).extend(hit)
         self._told, self.found = frozenset(told), counts
-        if settings.unenforced.policy_reports:
+        if settings.drift_scan.policy_reports:
             await self._reports.write(findings)
 
     async def _all(self, resource: Resource[V], namespace: str, query: Mapping[str, str]) -> AsyncIterator[V]:

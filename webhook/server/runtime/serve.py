@@ -99,14 +99,14 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         page = _page_parts(at_start.page.listen, audit, cluster, settings.current, certificates)
         reviewer = Reviewer(cluster, settings.current, page.recorder if page else audit, observer)
         app = kind(reviewer, BY_PATH, metrics, server.max_in_flight, at_start.tls.client_names)
-        parity = await ends.enter_async_context(fidelity_check(options, settings, cluster, audit))
+        fidelity = await ends.enter_async_context(fidelity_check(options, settings, cluster, audit))
 
         def waiting_for() -> tuple[str, ...]:
             ending = ("the server: it is stopping",) if stop.event.is_set() else ()
             return (*ending, *cluster.waiting_for(), *certificates.waiting_for())
 
         metrics.registry.register(
-            metrics_state(app, audit, settings, cluster, parity, beside, certificates, waiting_for)
+            metrics_state(app, audit, settings, cluster, fidelity, beside, certificates, waiting_for)
         )
 
         rendering = Rendering(metrics.registry)
@@ -140,7 +140,7 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
             await ends.enter_async_context(_register(options, settings.current(), certificates.authority, log))
         await stop.event.wait()
         log.info("stopping")
-        await reviews.begin_shutdown(server.drain_seconds if live else 0)
+        await reviews.begin_shutdown(server.shutdown_seconds if live else 0)
 
 
 async def _serve_others(  # noqa: PLR0913 - one for each part of the server
@@ -329,7 +329,7 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
     audit: LineWriter,
     settings: SettingsFollower,
     cluster: Cluster,
-    parity: FidelityCheck | None,
+    fidelity: FidelityCheck | None,
     beside: Background,
     certificates: Certificates,
     waiting_for: Callable[[], tuple[str, ...]],
@@ -341,7 +341,7 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
         audit: writes the audit lines.
         settings: the settings in force.
         cluster: the source of facts.
-        parity: the fidelity check; None where facts come from files, which nothing is compared with.
+        fidelity: the fidelity check; None where facts come from files, which nothing is compared with.
         beside: the background tasks.
         certificates: the certificate of the listener.
         waiting_for: what keeps the server from being ready; empty: nothing.
@@ -404,17 +404,17 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
                 "Changes of the settings file by result.",
                 lambda: dict(settings.reloads),
             ),
-            "kubevirt_webhook_parity_checked_total": (
+            "kubevirt_webhook_fidelity_checked_total": (
                 "Running VMs compared by the fidelity check, by result.",
-                lambda: dict(parity.checked) if parity else {},
+                lambda: dict(fidelity.checked) if fidelity else {},
             ),
-            "kubevirt_webhook_parity_differences_total": (
+            "kubevirt_webhook_fidelity_differences_total": (
                 "Fields that differed in the fidelity check.",
-                lambda: {"": parity.differing} if parity else {},
+                lambda: {"": fidelity.differing} if fidelity else {},
             ),
-            "kubevirt_webhook_parity_rounds_failed_total": (
+            "kubevirt_webhook_fidelity_checks_failed_total": (
                 "Rounds of the fidelity check that failed.",
-                lambda: {"": parity.failed} if parity else {},
+                lambda: {"": fidelity.failed} if fidelity else {},
             ),
         },
         label={
@@ -424,7 +424,7 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
             "kubevirt_webhook_scheduler_available": "scheduler",
             "kubevirt_webhook_staleness_seconds": "watch",
             "kubevirt_webhook_settings_reloads_total": "result",
-            "kubevirt_webhook_parity_checked_total": "result",
+            "kubevirt_webhook_fidelity_checked_total": "result",
         },
     )
 

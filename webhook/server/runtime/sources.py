@@ -99,8 +99,10 @@ async def fidelity_check(
         return known if known is None or isinstance(known, Unavailable) else known.configuration
 
     transport = await connect(options.kubeconfig)
-    watch = FidelityCheck(transport, configuration, lambda: settings.current().instancetypes.parity, audit.write)
-    task = asyncio.create_task(watch.run(), name="parity")
+    watch = FidelityCheck(
+        transport, configuration, lambda: settings.current().instancetypes.fidelity_check, audit.write
+    )
+    task = asyncio.create_task(watch.run(), name="fidelity")
     try:
         yield watch
     finally:
@@ -110,8 +112,8 @@ async def fidelity_check(
 
 LABELS: Final[Mapping[str, str | tuple[str, ...]]] = {
     "kubevirt_webhook_events_total": "result",
-    "kubevirt_webhook_unenforced_objects": ("policy", "resource"),
-    "kubevirt_webhook_unenforced_rounds_total": "result",
+    "kubevirt_webhook_drift_objects": ("policy", "resource"),
+    "kubevirt_webhook_drift_scans_total": "result",
 }
 
 
@@ -129,7 +131,7 @@ class Background(msgspec.Struct, frozen=True):
         """The gauges of the background tasks: help text and a function that reads the values, by name."""
         drift_scan = self.drift_scan
         return {
-            "kubevirt_webhook_unenforced_objects": (
+            "kubevirt_webhook_drift_objects": (
                 "Objects that are not as enforce would make them, at the last scan.",
                 lambda: drift_scan.found if drift_scan else {},
             ),
@@ -143,7 +145,7 @@ class Background(msgspec.Struct, frozen=True):
                 "Kubernetes Events by result.",
                 lambda: dict(events.results) if events else {},
             ),
-            "kubevirt_webhook_unenforced_rounds_total": (
+            "kubevirt_webhook_drift_scans_total": (
                 "Scans for objects that are not as enforce would make them, by result.",
                 lambda: dict(drift_scan.rounds) if drift_scan else {},
             ),

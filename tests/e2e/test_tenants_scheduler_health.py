@@ -19,7 +19,7 @@ from .support.webhook_server import WebhookServer
 from .support.workloads import PODS, VMIS, launcher_of, vm, vmi_of
 
 LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler", seconds=6)
-GUARD = f"lease {LEASE.namespace}/{LEASE.name}"
+HEALTH_CHECK = f"lease {LEASE.namespace}/{LEASE.name}"
 # Longer than a pod waits before the server may take its wait for evidence.
 LONG_SECONDS = 36.0
 UNKNOWN_CLAIM = [{"name": "gpu", "resourceClaimName": "does-not-exist"}]
@@ -186,7 +186,10 @@ def cluster(module_plane: OwnPlane, kube_scheduler: Path) -> ControlPlane:
 
 def test_no_pod_of_a_tenant_switches_scheduling_off(cluster: ControlPlane, new_webhook: NewWebhook) -> None:
     """By no kind of health check: a server for each, attacked together, so that the long wait is one."""
-    servers = [new_webhook({"schedulers": {"kubevirt": {"guard": guard}}}, access=cluster) for guard in (GUARD, "pods")]
+    servers = [
+        new_webhook({"schedulers": {"kubevirt": {"healthCheck": health_check}}}, access=cluster)
+        for health_check in (HEALTH_CHECK, "pods")
+    ]
     neighbours, attackers = [Tenant.new(server) for server in servers], [Mallory(server) for server in servers]
     for neighbour in neighbours:
         eventually(lambda: neighbour.choice() == "kubevirt", what="the server to know that the scheduler is available")  # noqa: B023

@@ -18,7 +18,7 @@ from webhook.settings.model import FidelitySettings
 from .support.access import Access
 from .support.workloads import CLUSTER_INSTANCETYPES, REVISIONS, VMIS, VMS, instancetype, vm
 
-WATCHER = "parity-watcher"
+WATCHER = "fidelity-checker"
 RIGHTS = [
     {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": ["list", "get"]},
     {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachineinstances"], "verbs": ["get"]},

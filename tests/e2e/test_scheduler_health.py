@@ -20,7 +20,7 @@ from .support.workloads import PODS, VMIS, vm
 
 SCHEDULER_NAME = "kubevirt-webhook.github.io/scheduler-name"
 LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler", seconds=6)
-GUARD = f"lease {LEASE.namespace}/{LEASE.name}"
+HEALTH_CHECK = f"lease {LEASE.namespace}/{LEASE.name}"
 UNNOTICED_SECONDS = 30.0
 
 
@@ -62,7 +62,7 @@ def test_a_scheduler_is_killed_and_comes_back(
     plane_with_short_lease: ControlPlane, new_webhook: NewWebhook, record_property: Callable[[str, object], None]
 ) -> None:
     plane = plane_with_short_lease
-    tenant = Tenant.new(new_webhook({"schedulers": {"kubevirt": {"guard": GUARD}}}, access=plane))
+    tenant = Tenant.new(new_webhook({"schedulers": {"kubevirt": {"healthCheck": HEALTH_CHECK}}}, access=plane))
     promised = tenant.start(tenant.create(vm()))
     assert promised["spec"]["schedulerName"] == "kubevirt"
     assert tenant.bound_by(tenant.launch(promised)) == "kubevirt"
@@ -87,7 +87,7 @@ def test_a_scheduler_that_ends_gracefully_is_noticed_at_once(
     plane_with_short_lease: ControlPlane, new_webhook: NewWebhook, record_property: Callable[[str, object], None]
 ) -> None:
     plane = plane_with_short_lease
-    tenant = Tenant.new(new_webhook({"schedulers": {"kubevirt": {"guard": GUARD}}}, access=plane))
+    tenant = Tenant.new(new_webhook({"schedulers": {"kubevirt": {"healthCheck": HEALTH_CHECK}}}, access=plane))
     assert injects(tenant)
 
     plane.stop_scheduler("kubevirt")
@@ -112,14 +112,17 @@ def test_a_name_that_nobody_serves_is_noticed_by_its_pods(
 ) -> None:
     """And a namespace gives up by itself what its own VMs wait for: both take the same half minute."""
     # The process renews its Lease, but its only profile has another name.
-    guards = {"behind-a-lease": GUARD, "by-pods-alone": "pods", "unguarded": "off"}
-    schedulers = {name: {"guard": guard} for name, guard in guards.items()}
-    server = new_webhook({"schedulers": schedulers, "scheduling": {"schedulerName": "unguarded"}})
+    health_checks = {"behind-a-lease": HEALTH_CHECK, "by-pods-alone": "pods", "unchecked": "off"}
+    schedulers = {name: {"healthCheck": health_check} for name, health_check in health_checks.items()}
+    server = new_webhook({"schedulers": schedulers, "scheduling": {"schedulerName": "unchecked"}})
     # Two namespaces each: what one says counts for itself alone.
     tenants = {
-        name: [new_tenant(annotations={SCHEDULER_NAME: name}, server=server) for _ in range(2)] for name in guards
+        name: [new_tenant(annotations={SCHEDULER_NAME: name}, server=server) for _ in range(2)]
+        for name in health_checks
     }
-    strict = new_webhook({"schedulers": {"nobody": {"guard": GUARD}}, "scheduling": {"schedulerName": "nobody"}})
+    strict = new_webhook(
+        {"schedulers": {"nobody": {"healthCheck": HEALTH_CHECK}}, "scheduling": {"schedulerName": "nobody"}}
+    )
     waits, other = new_tenant(server=strict), new_tenant(server=strict)
     began = time.monotonic()
     waiting = {name: [launch_known(tenant, "web") for tenant in both] for name, both in tenants.items()}
@@ -127,7 +130,7 @@ def test_a_name_that_nobody_serves_is_noticed_by_its_pods(
         assert launch_known(waits, name)["spec"]["schedulerName"] == "nobody"
     for name, pods in waiting.items():
         assert [pod["spec"]["schedulerName"] for pod in pods] == [name, name]
-    bystanders = {name: new_tenant(annotations={SCHEDULER_NAME: name}, server=server) for name in guards}
+    bystanders = {name: new_tenant(annotations={SCHEDULER_NAME: name}, server=server) for name in health_checks}
 
     for name in ("behind-a-lease", "by-pods-alone"):
         tenant = bystanders[name]
@@ -139,7 +142,7 @@ def test_a_name_that_nobody_serves_is_noticed_by_its_pods(
         # Other tenants must not learn whose pods wait.
         assert not [both for both in tenants[name] if both.namespace in warning]
         assert tenant.bound_by(tenant.launch(tenant.start(vm("next")))) == "default-scheduler"
-    assert injects(bystanders["unguarded"])
+    assert injects(bystanders["unchecked"])
 
     for name in ("behind-a-lease", "by-pods-alone"):
         tenant, pod = tenants[name][0], waiting[name][0]
