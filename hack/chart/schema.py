@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from webhook.install.plan import DIGEST_ANNOTATION
-from webhook.settings.file import schema as settings_schema
+from webhook.settings.validation import schema as settings_schema
 
 # Kubernetes' own rules: what the API server would deny is an error before anything is installed.
 _NAME: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"

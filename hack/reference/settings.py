@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from hack.reference.markdown import as_json, cell, code, table
-from webhook.settings.file import schema
+from webhook.settings.validation import schema
 
 _HEADER: Final = """\
 # Settings

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from webhook.settings.file import read_settings
 from webhook.settings.model import Settings
-from webhook.settings.validation import OWN_ERROR, model_of
+from webhook.settings.validation import OWN_ERROR, model_of, read_settings
 
 
 def snapshot(value: dict[str, Any]) -> Settings:

@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.errors import InputErrors
-from webhook.settings import file
-from webhook.settings.file import default_settings, effective, load, parse, schema
+from webhook.settings import validation
+from webhook.settings.file import MAX_BYTES, default_settings, effective, load, parse
+from webhook.settings.validation import schema
 
 
 def rejection(text: str) -> list[str]:
@@ -160,7 +161,7 @@ webhooks:
         golden(told)
 
     def test_in_words_of_pydantic_where_we_have_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(file, "_WANTED", {})
+        monkeypatch.setattr(validation, "_WANTED", {})
 
         sentence = "server: Input should be a valid dictionary or instance of ServerSettings"
         assert rejection("server: []") == [f"s.yaml:1: {sentence}"]
@@ -175,7 +176,7 @@ webhooks:
 
     def test_a_large_file(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         path = tmp_path / "s.yaml"
-        path.write_bytes(b"#" * (file.MAX_BYTES + 1))
+        path.write_bytes(b"#" * (MAX_BYTES + 1))
 
         with pytest.raises(InputErrors) as refused:
             load(path)
@@ -189,15 +190,15 @@ webhooks:
         self, line: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Each costs a look through the file, so that a megabyte of them took minutes of the server's processor."""
-        described = Mock(side_effect=file._mistake)
-        monkeypatch.setattr(file, "_mistake", described)
+        described = Mock(side_effect=validation._mistake)
+        monkeypatch.setattr(validation, "_mistake", described)
         text = "".join(line.format(number) for number in range(20_000))
 
         with pytest.raises(InputErrors) as refused:
             parse(text.encode(), "s.yaml")
 
         *first, last = refused.value.mistakes
-        assert described.call_count == len(first) == file.MAX_MISTAKES
+        assert described.call_count == len(first) == validation.MAX_MISTAKES
         assert str(last) == "s.yaml: 19900 more mistakes; correct these first"
 
     @given(

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from webhook.errors import InputError, InputErrors
-from webhook.settings.file import MAX_BYTES, MAX_MISTAKES, SettingsFile, parse
+from webhook.settings.file import MAX_BYTES, SettingsFile, ValidationFailed, parse, parse_apart
 from webhook.settings.model import Settings
+from webhook.settings.validation import MAX_MISTAKES
+
+CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus" / "settings"
 
 
 class RunningFileWatcher:
@@ -210,3 +215,46 @@ class TestFollowing:
 
         with pytest.raises(InputErrors):
             SettingsFile(tmp_path / "s.yaml")
+
+
+class TestApart:
+    """Validation in a process of its own, as the server has it."""
+
+    @pytest.mark.parametrize("name", ["example.yaml", "full.yaml"])
+    def test_the_settings_are_those_of_this_process(self, name: str) -> None:
+        data = (CORPUS / name).read_bytes()
+
+        assert parse_apart(data, name) == parse(data, name)
+
+    def test_mistakes_come_with_their_lines(self) -> None:
+        data = b"scheduling: {clusterWide: 3}\nunknown: 1\n"
+        with pytest.raises(InputErrors) as here:
+            parse(data, "s.yaml")
+        with pytest.raises(InputErrors) as apart:
+            parse_apart(data, "s.yaml")
+
+        assert str(apart.value) == str(here.value)
+        assert apart.value.mistakes[0].where == "s.yaml:1"
+
+    async def test_a_process_that_ends_without_an_answer_is_tried_again(
+        self, watcher: RunningFileWatcher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        watcher.file._parse = parse_apart
+        broken = tmp_path / "python"
+        broken.write_text("#!/bin/sh\necho no memory >&2\nexit 3\n")
+        broken.chmod(0o755)
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "executable", str(broken))
+            with pytest.raises(ValidationFailed, match="exit status 3; no memory"):
+                await watcher.settle(GOOD)
+        assert not watcher.reloaded
+
+        await watcher.settle()
+
+        assert watcher.file.current.scheduling.cluster_wide
+
+    def test_the_server_does_not_load_what_validates(self) -> None:
+        loaded = "import sys, webhook.server.runtime.serve; print('pydantic' in sys.modules)"
+        done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+
+        assert done.stdout == "False\n"

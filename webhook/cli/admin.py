@@ -86,7 +86,7 @@ def schema() -> None:
     """Print the JSON Schema of the settings file, for editors and linters."""
     import json
 
-    from webhook.settings.file import schema as settings_schema
+    from webhook.settings.validation import schema as settings_schema
 
     write.data(json.dumps(settings_schema(), indent=2))
 

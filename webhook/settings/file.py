@@ -6,46 +6,33 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from pydantic import ValidationError
-from pydantic.alias_generators import to_camel
-from pydantic_core import ErrorDetails
 
-from webhook.errors import InputError, InputErrors, quote
-from webhook.k8s.yaml_documents import Document, KeyPath, format_path, mistakes_of, parse_documents, read_file
+import webhook
+from webhook.errors import InputError, InputErrors
+from webhook.k8s.yaml_documents import read_file
 from webhook.settings.model import Settings
-from webhook.settings.validation import OWN_ERROR, Section, model_of, read
-from webhook.text import pluralize
+from webhook.text import shorten
 
 # The size limit of a ConfigMap.
 MAX_BYTES: Final = 1024 * 1024
-# Each takes a look through the file for its line, and a search for what was meant.
-MAX_MISTAKES: Final = 100
 POLL_SECONDS: Final = 2.0
+# Some 2 s are needed for a file as large as a ConfigMap that is full of mistakes.
+_VALIDATION_SECONDS: Final = 60.0
 
 # The sections whose changes take effect at the next start: those of several keys are reported by key.
 _AT_START: Final = ("server", "tls", "explain", "metrics", "page")
 _WHOLE_AT_START: Final = ("audit", "layers", "traces")
-
-_WANTED: Final = {
-    "string_type": "a string",
-    "bool_type": "true or false",
-    "int_type": "an integer",
-    "model_type": "a mapping",
-    "dict_type": "a mapping",
-    "tuple_type": "a list",
-}
-_BOOLEANS: Final = {
-    **dict.fromkeys(("true", "yes", "on", "y"), "true"),
-    **dict.fromkeys(("false", "no", "off", "n"), "false"),
-}
 
 
 def load(path: str | os.PathLike[str]) -> Settings:
@@ -67,12 +54,45 @@ def parse(data: bytes, where: str) -> Settings:
     Raises:
         InputErrors: all errors in the content.
     """
-    return read_settings(_validate(data, where), hashlib.sha256(data).hexdigest())
+    from webhook.settings.validation import read_settings, validate  # noqa: PLC0415 - a server does without it
+
+    return read_settings(validate(data, where), hashlib.sha256(data).hexdigest())
 
 
-def default_settings() -> Settings:
+def parse_apart(data: bytes, where: str) -> Settings:
+    """As `parse`, in a process of its own, which is this program.
+
+    What validates stays in the memory of a process that has imported it, a tenth of a server's.
+
+    Raises:
+        InputErrors: all errors in the content.
+        ValidationFailed: the process ended without an answer.
+    """
+    # The same program, whatever is in the directory from which the server was started.
+    environment = {**os.environ, "PYTHONPATH": str(Path(webhook.__file__).parents[1]), "PYTHONSAFEPATH": "1"}
+    try:
+        done = subprocess.run(  # noqa: S603 - this program
+            [sys.executable, "-m", "webhook.settings", where],
+            input=data,
+            capture_output=True,
+            check=False,
+            env=environment,
+            timeout=_VALIDATION_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ValidationFailed(f"{where} was not validated: {error}") from error
+    if done.returncode:
+        last = (done.stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
+        raise ValidationFailed(f"{where} was not validated: exit status {done.returncode}; {shorten(last, 200)}")
+    answer = pickle.loads(done.stdout)  # noqa: S301 - from a process of this program
+    if isinstance(answer, Settings):
+        return answer
+    raise InputErrors(InputError(*mistake) for mistake in answer)
+
+
+def default_settings(parse: Callable[[bytes, str], Settings] = parse) -> Settings:
     """The settings without a file."""
-    return read_settings(model_of(Settings).model_validate({}), "default")
+    return msgspec.structs.replace(parse(b"{}", "the defaults"), digest="default")
 
 
 def effective(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
@@ -81,20 +101,14 @@ def effective(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     Raises:
         InputErrors: all errors in the file, or that it cannot be read.
     """
-    model = model_of(Settings).model_validate({}) if path is None else _validate(_read(path), os.fspath(path))
+    from webhook.settings.validation import validate  # noqa: PLC0415 - a server does without it
+
+    model = validate(b"{}" if path is None else _read(path), os.fspath(path or ""))
     return model.model_dump(mode="json", by_alias=True)
 
 
-def read_settings(model: Section, digest: str) -> Settings:
-    """The settings of a validated file."""
-    settings = read(model)
-    assert isinstance(settings, Settings)
-    return settings.completed(digest)
-
-
-def schema() -> dict[str, Any]:
-    """The JSON Schema of the file, with descriptions and defaults."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_without_titles(_schema())}
+class ValidationFailed(Exception):  # noqa: N818 - an event
+    """The process that validates settings ended without an answer; the message says how."""
 
 
 class SettingsFile:
@@ -108,10 +122,12 @@ class SettingsFile:
         on_rejected: receives the errors, once for each content; the previous state is kept.
         on_reloaded: receives the old and the new state.
         on_restart_needed: receives the keys (``server.listen``) that changed since the start, once for each set.
+        parse: makes settings of a content; in a thread of its own, except for the first time.
         interval: between polls, in seconds.
 
     Raises:
         InputErrors: all errors in the file, or that it cannot be read.
+        ValidationFailed: the process that validates ended without an answer.
     """
 
     def __init__(
@@ -121,6 +137,7 @@ class SettingsFile:
         on_rejected: Callable[[InputError], None] = lambda _: None,
         on_reloaded: Callable[[Settings, Settings], None] = lambda _old, _new: None,
         on_restart_needed: Callable[[list[str]], None] = lambda _: None,
+        parse: Callable[[bytes, str], Settings] = parse,
         interval: float = POLL_SECONDS,
     ) -> None:
         self._path = os.fspath(path)
@@ -128,7 +145,8 @@ class SettingsFile:
         self._on_reloaded = on_reloaded
         self._on_restart_needed = on_restart_needed
         self._interval = interval
-        self._current = load(path)
+        self._parse = parse
+        self._current = parse(_read(path), self._path)
         self._at_start = self._current
         self._refused: InputError | None = None
         self._restart_needed: list[str] = []
@@ -151,7 +169,11 @@ class SettingsFile:
             await self.poll()
 
     async def poll(self) -> None:
-        """Read the file once; valid content takes effect once two reads in a row have found it."""
+        """Read the file once; valid content takes effect once two reads in a row have found it.
+
+        Raises:
+            ValidationFailed: the process that validates ended without an answer; the next poll tries again.
+        """
         read = await asyncio.to_thread(self._try_read)
         seen = str(read) if isinstance(read, InputError) else hashlib.sha256(read).hexdigest()
         settled = seen == self._seen
@@ -164,10 +186,13 @@ class SettingsFile:
             if isinstance(read, InputError):
                 raise read
             if seen != self._current.digest:
-                self._swap(await asyncio.to_thread(parse, read, self._path))
+                self._swap(await asyncio.to_thread(self._parse, read, self._path))
         except InputError as mistake:
             self._refused = mistake
             self._on_rejected(mistake)
+        except ValidationFailed:
+            self._evaluated = ""
+            raise
 
     def _try_read(self) -> bytes | InputError:
         try:
@@ -192,7 +217,7 @@ def _changes_at_start(old: Settings, new: Settings) -> Iterator[str]:
         before, after = getattr(old, section), getattr(new, section)
         for field in before.__struct_fields__:
             if getattr(before, field) != getattr(after, field):
-                yield f"{section}.{to_camel(field)}"
+                yield f"{section}.{re.sub('_(.)', lambda match: match[1].upper(), field)}"
     yield from (name for name in _WHOLE_AT_START if getattr(old, name) != getattr(new, name))
 
 
@@ -202,143 +227,3 @@ def _read(path: str | os.PathLike[str]) -> bytes:
         return read_file(path, MAX_BYTES, "a settings file is not larger")
     except InputError as error:
         raise InputErrors([InputError(error.what, where, error.fix)]) from error.__cause__
-
-
-def _validate(data: bytes, where: str) -> Section:
-    try:
-        documents = list(parse_documents(data, where))
-    except InputError as error:
-        raise InputErrors(mistakes_of(error)) from error
-    if len(documents) > 1:
-        raise InputErrors(
-            [InputError("the file has more than one document", documents[1].where(), "keep one document")]
-        )
-    if not documents:
-        # Editors and failed writes leave empty files behind; the defaults would end what the admin enforces.
-        raise InputErrors([InputError("the file is empty", where, "write {} for the defaults")])
-    document = documents[0]
-    try:
-        return model_of(Settings).model_validate(document.value)
-    except ValidationError as error:
-        listed = error.errors(include_url=False)
-        ordered = sorted((_mistake(details, document) for details in listed[:MAX_MISTAKES]), key=lambda each: each[0])
-        mistakes = [mistake for _, mistake in ordered]
-        if more := len(listed) - len(mistakes):
-            mistakes.append(InputError(f"{pluralize(more, 'more mistake')}", where, "correct these first"))
-        raise InputErrors(mistakes) from error
-
-
-def _mistake(details: ErrorDetails, document: Document) -> tuple[int, InputError]:
-    """The line and the sentence of one of pydantic's errors."""
-    context = details.get("ctx") or {}
-    path: tuple[str | int, ...] = ()
-    for part in details["loc"]:
-        # pydantic uses a defaulted field's Python name, and marks a mapping's key to distinguish it from the value.
-        alias = to_camel(part) if details["type"] == OWN_ERROR and isinstance(part, str) else part
-        if part != "[key]":
-            path = (*path, alias if alias in _node(path).get("properties", ()) else part)
-    if context.get("key"):
-        path = (*path, context["key"])
-    clause, fix = _sentence(details, context, path)
-    line = document.line_of(path)
-    what = f"{format_path(path)}: {clause}" if path else clause
-    return line, InputError(what, f"{document.file}:{line}", fix)
-
-
-def _sentence(details: ErrorDetails, context: Mapping[str, Any], path: KeyPath) -> tuple[str, str]:
-    kind, given, node = details["type"], details["input"], _node(path)
-    if kind == OWN_ERROR:
-        return context["what"], context["fix"]
-    if kind == "extra_forbidden":
-        return "unknown setting", _suggest(path)
-    if kind == "missing":
-        return "required setting is missing", f"use for example {path[-1]}: {node['examples'][0]}"
-    if kind == "literal_error":
-        near = _nearest_choice(str(given), node["enum"])
-        return (
-            f"must be {_join_alternatives(node['enum'])}, not {_describe(given)}",
-            f"did you mean {near}?" if near else "",
-        )
-    if "minimum" in node and isinstance(given, int) and not isinstance(given, bool):
-        return f"must be from {node['minimum']} to {node['maximum']}, not {given}", ""
-    wanted = _WANTED.get(kind)
-    if wanted is None:
-        return details["msg"], ""
-    plain = not isinstance(given, dict | list | None)
-    fix = "write it in quotes" if kind == "string_type" and plain else ""
-    if kind == "bool_type" and isinstance(given, str) and given.casefold() in _BOOLEANS:
-        fix = f"write {_BOOLEANS[given.casefold()]} without quotes"
-    elif kind == "int_type" and isinstance(given, str) and given.isdecimal():
-        fix = "write it without quotes"
-    return f"must be {wanted}, not {_describe(given)}", fix
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, str):
-        return quote(value)
-    if isinstance(value, dict | list):
-        return "a mapping" if isinstance(value, dict) else "a list"
-    return msgspec.json.encode(value).decode()
-
-
-def _join_alternatives(choices: Iterable[str]) -> str:
-    *others, last = choices
-    return f"{', '.join(others)} or {last}" if others else last
-
-
-def _nearest_choice(text: str, choices: Iterable[str]) -> str | None:
-    folded = {_fold(choice): choice for choice in choices}
-    near = difflib.get_close_matches(_fold(text), folded, n=1)
-    return folded[near[0]] if near else None
-
-
-def _fold(name: str) -> str:
-    """One spelling of ``certFile``, ``cert_file`` and ``cert-file``."""
-    return name.replace("_", "").replace("-", "").casefold()
-
-
-def _suggest(path: KeyPath) -> str:
-    """Settings for an unknown key: with the same name in another spelling or section, or with a similar name."""
-    *parent, key = path
-    siblings = list(_node(parent).get("properties", ()))
-    likely: list[KeyPath] = [place for place in _places() if _fold(place[-1]) == _fold(str(key))]
-    if not likely and (near := _nearest_choice(str(key), siblings)):
-        likely = [(*parent, near)]
-    return (
-        f"did you mean {_join_alternatives(map(format_path, likely))}?"
-        if likely
-        else f"valid settings are {', '.join(siblings)}"
-    )
-
-
-def _places(path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The paths of all settings below one."""
-    for name in _node(path).get("properties", ()):
-        yield (*path, name)
-        yield from _places((*path, name))
-
-
-def _node(path: KeyPath) -> Mapping[str, Any]:
-    """The schema of the value at a path; empty if the path is not valid."""
-    node: Mapping[str, Any] = _schema()
-    for part in path:
-        if isinstance(part, int):
-            node = node.get("items", {})
-        else:
-            others: Iterable[Mapping[str, Any]] = node.get("patternProperties", {}).values()
-            node = node.get("properties", {}).get(part, next(iter(others), {}))
-        if reference := node.get("$ref"):
-            node = _schema()["$defs"][reference.rpartition("/")[2]]
-    return node
-
-
-def _without_titles(node: Any) -> Any:
-    if isinstance(node, dict):
-        return {key: _without_titles(part) for key, part in node.items() if key != "title"}
-    return [_without_titles(part) for part in node] if isinstance(node, list) else node
-
-
-@cache
-def _schema() -> dict[str, Any]:
-    """The schema of the model: made when it is needed, since that takes longer than reading a file of settings."""
-    return model_of(Settings).model_json_schema(by_alias=True)

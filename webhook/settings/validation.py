@@ -1,14 +1,15 @@
 """Validates the settings file's content, with all its mistakes at once. Only here is pydantic.
 
 The models are made from the classes of `webhook.settings.model`: keys are camelCase, null means absent, unknown keys
-are denied, values are not converted.
+are denied, values are not converted. A server leaves this to a process of its own, `webhook.settings.file.parse_apart`.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from inspect import cleandoc
 from itertools import chain
@@ -23,18 +24,37 @@ from pydantic import (
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
+    ValidationError,
     WithJsonSchema,
     create_model,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import PydanticCustomError, core_schema
+from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
 
+from webhook.errors import InputError, InputErrors, quote
+from webhook.k8s.yaml_documents import Document, KeyPath, format_path, mistakes_of, parse_documents
+from webhook.settings.model import Settings
 from webhook.settings.syntax import DERIVED, AsText, Check, CheckBeside, Range, Setting, SettingError
+from webhook.text import pluralize
 
 # The type of errors made from a `SettingError`; their context has `code`, `what`, `fix` and `key`.
 OWN_ERROR: Final = "settings"
+# Each takes a look through the file for its line, and a search for what was meant.
+MAX_MISTAKES: Final = 100
+_WANTED: Final = {
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "int_type": "an integer",
+    "model_type": "a mapping",
+    "dict_type": "a mapping",
+    "tuple_type": "a list",
+}
+_BOOLEANS: Final = {
+    **dict.fromkeys(("true", "yes", "on", "y"), "true"),
+    **dict.fromkeys(("false", "no", "off", "n"), "false"),
+}
 # Keys that settings files of before the first release have, and their names now.
 _PREVIOUS: Final = {
     "guard": "healthCheck",
@@ -176,3 +196,164 @@ class _Pattern:
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         return {**handler(schema), "pattern": f"^(?:{self._check.pattern})$", "maxLength": self._check.longest}
+
+
+def read_settings(model: Section, digest: str) -> Settings:
+    """The settings of a validated file."""
+    settings = read(model)
+    assert isinstance(settings, Settings)
+    return settings.completed(digest)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of the file, with descriptions and defaults."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_without_titles(_schema())}
+
+
+def validate(data: bytes, where: str) -> Section:
+    """The file's content as the model of `Settings`.
+
+    Args:
+        data: the content, UTF-8.
+        where: the file's name, for messages.
+
+    Raises:
+        InputErrors: all errors in the content.
+    """
+    try:
+        documents = list(parse_documents(data, where))
+    except InputError as error:
+        raise InputErrors(mistakes_of(error)) from error
+    if len(documents) > 1:
+        raise InputErrors(
+            [InputError("the file has more than one document", documents[1].where(), "keep one document")]
+        )
+    if not documents:
+        # Editors and failed writes leave empty files behind; the defaults would end what the admin enforces.
+        raise InputErrors([InputError("the file is empty", where, "write {} for the defaults")])
+    document = documents[0]
+    try:
+        return model_of(Settings).model_validate(document.value)
+    except ValidationError as error:
+        listed = error.errors(include_url=False)
+        ordered = sorted((_mistake(details, document) for details in listed[:MAX_MISTAKES]), key=lambda each: each[0])
+        mistakes = [mistake for _, mistake in ordered]
+        if more := len(listed) - len(mistakes):
+            mistakes.append(InputError(f"{pluralize(more, 'more mistake')}", where, "correct these first"))
+        raise InputErrors(mistakes) from error
+
+
+def _mistake(details: ErrorDetails, document: Document) -> tuple[int, InputError]:
+    """The line and the sentence of one of pydantic's errors."""
+    context = details.get("ctx") or {}
+    path: tuple[str | int, ...] = ()
+    for part in details["loc"]:
+        # pydantic uses a defaulted field's Python name, and marks a mapping's key to distinguish it from the value.
+        alias = to_camel(part) if details["type"] == OWN_ERROR and isinstance(part, str) else part
+        if part != "[key]":
+            path = (*path, alias if alias in _node(path).get("properties", ()) else part)
+    if context.get("key"):
+        path = (*path, context["key"])
+    clause, fix = _sentence(details, context, path)
+    line = document.line_of(path)
+    what = f"{format_path(path)}: {clause}" if path else clause
+    return line, InputError(what, f"{document.file}:{line}", fix)
+
+
+def _sentence(details: ErrorDetails, context: Mapping[str, Any], path: KeyPath) -> tuple[str, str]:
+    kind, given, node = details["type"], details["input"], _node(path)
+    if kind == OWN_ERROR:
+        return context["what"], context["fix"]
+    if kind == "extra_forbidden":
+        return "unknown setting", _suggest(path)
+    if kind == "missing":
+        return "required setting is missing", f"use for example {path[-1]}: {node['examples'][0]}"
+    if kind == "literal_error":
+        near = _nearest_choice(str(given), node["enum"])
+        return (
+            f"must be {_join_alternatives(node['enum'])}, not {_describe(given)}",
+            f"did you mean {near}?" if near else "",
+        )
+    if "minimum" in node and isinstance(given, int) and not isinstance(given, bool):
+        return f"must be from {node['minimum']} to {node['maximum']}, not {given}", ""
+    wanted = _WANTED.get(kind)
+    if wanted is None:
+        return details["msg"], ""
+    plain = not isinstance(given, dict | list | None)
+    fix = "write it in quotes" if kind == "string_type" and plain else ""
+    if kind == "bool_type" and isinstance(given, str) and given.casefold() in _BOOLEANS:
+        fix = f"write {_BOOLEANS[given.casefold()]} without quotes"
+    elif kind == "int_type" and isinstance(given, str) and given.isdecimal():
+        fix = "write it without quotes"
+    return f"must be {wanted}, not {_describe(given)}", fix
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, str):
+        return quote(value)
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    return msgspec.json.encode(value).decode()
+
+
+def _join_alternatives(choices: Iterable[str]) -> str:
+    *others, last = choices
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _nearest_choice(text: str, choices: Iterable[str]) -> str | None:
+    folded = {_fold(choice): choice for choice in choices}
+    near = difflib.get_close_matches(_fold(text), folded, n=1)
+    return folded[near[0]] if near else None
+
+
+def _fold(name: str) -> str:
+    """One spelling of ``certFile``, ``cert_file`` and ``cert-file``."""
+    return name.replace("_", "").replace("-", "").casefold()
+
+
+def _suggest(path: KeyPath) -> str:
+    """Settings for an unknown key: with the same name in another spelling or section, or with a similar name."""
+    *parent, key = path
+    siblings = list(_node(parent).get("properties", ()))
+    likely: list[KeyPath] = [place for place in _places() if _fold(place[-1]) == _fold(str(key))]
+    if not likely and (near := _nearest_choice(str(key), siblings)):
+        likely = [(*parent, near)]
+    return (
+        f"did you mean {_join_alternatives(map(format_path, likely))}?"
+        if likely
+        else f"valid settings are {', '.join(siblings)}"
+    )
+
+
+def _places(path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of all settings below one."""
+    for name in _node(path).get("properties", ()):
+        yield (*path, name)
+        yield from _places((*path, name))
+
+
+def _node(path: KeyPath) -> Mapping[str, Any]:
+    """The schema of the value at a path; empty if the path is not valid."""
+    node: Mapping[str, Any] = _schema()
+    for part in path:
+        if isinstance(part, int):
+            node = node.get("items", {})
+        else:
+            others: Iterable[Mapping[str, Any]] = node.get("patternProperties", {}).values()
+            node = node.get("properties", {}).get(part, next(iter(others), {}))
+        if reference := node.get("$ref"):
+            node = _schema()["$defs"][reference.rpartition("/")[2]]
+    return node
+
+
+def _without_titles(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _without_titles(part) for key, part in node.items() if key != "title"}
+    return [_without_titles(part) for part in node] if isinstance(node, list) else node
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    """The schema of the model: made when it is needed, since that takes longer than reading a file of settings."""
+    return model_of(Settings).model_json_schema(by_alias=True)

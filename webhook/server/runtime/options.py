@@ -16,7 +16,7 @@ from webhook.errors import InputError, quote
 from webhook.install.registration import check_url, configurations
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.server.runtime.logs import ServerEvent
-from webhook.settings.file import SettingsFile, default_settings
+from webhook.settings.file import SettingsFile, default_settings, parse_apart
 from webhook.settings.model import PageSettings, Settings, TlsMode
 from webhook.settings.syntax import is_address, is_loopback
 
@@ -125,13 +125,14 @@ class SettingsFollower:
 
     def __init__(self, path: Path | None, log: Any) -> None:
         self._log: Final = log
-        self._fixed: Final = None if path else default_settings()
+        self._fixed: Final = None if path else default_settings(parse_apart)
         self.file: Final = (
             SettingsFile(
                 path,
                 on_rejected=self._on_rejected,
                 on_reloaded=self._log_reload,
                 on_restart_needed=self._restart_needed,
+                parse=parse_apart,
             )
             if path
             else None
