@@ -321,9 +321,7 @@ class Rotation:
         life = (made.not_valid_after_utc - now) * RENEWED_AT
         self._leaf = _Leaf(pair, issuer.certificate, now + life * self._jitter(0.9, 1.0))
         self._log.info(
-            RotationEvent.LEAF_ISSUED,
-            expires=made.not_valid_after_utc.isoformat(),
-            ca=_common_name(issuer.certificate),
+            RotationEvent.LEAF_ISSUED, expires=made.not_valid_after_utc.isoformat(), ca=_common_name(issuer.certificate)
         )
         return True
 

@@ -50,14 +50,4 @@ def half_next(data: dict[str, bytes]) -> None:
     data[NEXT_KEY] = b"?"
 
 
-EDITS = [
-    garbage,
-    without_key,
-    mismatch,
-    expired_ca,
-    another_ca,
-    other_hosts,
-    no_authority,
-    emptied,
-    half_next,
-]
+EDITS = [garbage, without_key, mismatch, expired_ca, another_ca, other_hosts, no_authority, emptied, half_next]

@@ -13,10 +13,7 @@ from tests import builders
 from webhook import names
 from webhook.cluster.files import FilesCluster
 from webhook.errors import InputError
-from webhook.facts import (
-    SchedulerHealth,
-    SchedulerKey,
-)
+from webhook.facts import SchedulerHealth, SchedulerKey
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp()
 

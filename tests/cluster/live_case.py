@@ -14,11 +14,7 @@ from tests import builders
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, HeldClock, running
 from tests.waiting import until
 from webhook.cluster.live import LiveCluster
-from webhook.facts import (
-    Key,
-    ObjectKey,
-    VmiKey,
-)
+from webhook.facts import Key, ObjectKey, VmiKey
 from webhook.k8s.client.transport import connect
 from webhook.k8s.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
 from webhook.kubevirt.resources import INSTANCETYPES, KUBEVIRTS, VMIS

@@ -15,16 +15,7 @@ from webhook import names
 from webhook.cluster.directory import KINDS
 from webhook.cluster.files import FilesCluster
 from webhook.errors import Unavailable
-from webhook.facts import (
-    Key,
-    KubeVirtKey,
-    ListKey,
-    NamespaceKey,
-    ObjectKey,
-    SchedulerHealth,
-    SchedulerKey,
-    VmiKey,
-)
+from webhook.facts import Key, KubeVirtKey, ListKey, NamespaceKey, ObjectKey, SchedulerHealth, SchedulerKey, VmiKey
 from webhook.k8s.resources import PENDING_PODS, Resource
 from webhook.k8s.types.core import PendingPod, SchedulingPod
 from webhook.k8s.types.meta import Namespace, Object

@@ -12,16 +12,7 @@ from tests.cluster.fake_apiserver import FakeApiServer
 from tests.cluster.live_case import TYPE, TYPE_PATH, VMI, VMI_PATH, abort, declared, live
 from tests.waiting import until
 from webhook.errors import Unavailable
-from webhook.facts import (
-    NOT_READ,
-    AccessKey,
-    Key,
-    ListKey,
-    ObjectKey,
-    SchedulerHealth,
-    SchedulerKey,
-    VmiKey,
-)
+from webhook.facts import NOT_READ, AccessKey, Key, ListKey, ObjectKey, SchedulerHealth, SchedulerKey, VmiKey
 from webhook.k8s.client.api import Forbidden
 from webhook.k8s.resources import NAMESPACES, PENDING_PODS
 from webhook.kubevirt.resources import INSTANCETYPES, VMIS

@@ -18,15 +18,7 @@ from tests.waiting import until
 from webhook import names
 from webhook.cluster.live import ABSENT_NAMESPACES
 from webhook.errors import Unavailable
-from webhook.facts import (
-    NOT_READ,
-    KubeVirtKey,
-    NamespaceKey,
-    NodesKey,
-    SchedulerHealth,
-    SchedulerKey,
-    VmiKey,
-)
+from webhook.facts import NOT_READ, KubeVirtKey, NamespaceKey, NodesKey, SchedulerHealth, SchedulerKey, VmiKey
 from webhook.k8s.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
 from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.config import ClusterConfig

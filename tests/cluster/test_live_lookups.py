@@ -11,10 +11,7 @@ from aiohttp import web
 from tests.cluster.fake_apiserver import status
 from tests.cluster.live_case import TYPE, TYPE_PATH, live
 from webhook.errors import Unavailable
-from webhook.facts import (
-    NamespaceKey,
-    ObjectKey,
-)
+from webhook.facts import NamespaceKey, ObjectKey
 from webhook.k8s.resources import NAMESPACES
 from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.resources import INSTANCETYPES
@@ -42,11 +39,7 @@ class TestJoining:
             case.server.hang(path, release)
             readers = [
                 case.reading(key)
-                for key in (
-                    NamespaceKey("demo"),
-                    NamespaceKey("demo", fresh=True),
-                    ObjectKey(NAMESPACES, "", "demo"),
-                )
+                for key in (NamespaceKey("demo"), NamespaceKey("demo", fresh=True), ObjectKey(NAMESPACES, "", "demo"))
             ]
             await case.asked(path, 1)
             release.set()

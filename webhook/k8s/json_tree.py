@@ -113,8 +113,6 @@ _CONTAINERS: Final = frozenset((dict, list))
 
 
 ABSENT: Final = object()
-
-
 # For each class of views that a path has led through: how its attributes are called, by their JSON names.
 _ATTRIBUTES: Final[dict[type, dict[str, str]]] = {}
 
@@ -153,13 +151,7 @@ def lookup(root: object, path: Sequence[str]) -> object:
             value = _child(value, segment, path)
     return ABSENT if value is None else value
 
-
-def count_present(root: object, path: Sequence[str]) -> int:
     """How many leading segments of a path lead to a value; all of them if the whole path does.
-
-    Args:
-        root: a view or plain JSON.
-        path: JSON names, from the root.
 
     Raises:
         TypeError: the path leads through a value that is neither an object nor null.

@@ -1,7 +1,6 @@
 """Quantities such as ``4Gi`` or ``1500m``: read, compared and written as Kubernetes does (apimachinery, api/resource).
 
-The JSON objects of `webhook.kubevirt` carry quantities as strings in canonical form; this module is where they become
-numbers and back. Every value is held exactly, in billionths, the finest step that Kubernetes knows.
+Every value is held exactly, in billionths, the finest step that Kubernetes knows.
 """
 
 from __future__ import annotations
@@ -153,8 +152,7 @@ def int64(value: int) -> int:
 class Computed(str):
     """The text of a quantity that KubeVirt has computed and not sent yet, in a format that is lost when it is read.
 
-    1025Mi less 58 percent is 451412000 in BinarySI and is sent so; the reader takes that for DecimalSI and writes
-    451412k.
+    1025Mi less 58 percent is 451412000 in BinarySI and is sent so; the reader takes that for DecimalSI: 451412k.
     """
 
     __slots__ = ()
@@ -165,8 +163,7 @@ class Computed(str):
 def parse(text: str) -> Quantity:
     """The quantity that a text stands for.
 
-    Kubernetes keeps the text itself where it takes it for canonical at a glance, so that ``+4Gi`` and ``03Gi`` stay as
-    they are; so does this.
+    Kubernetes keeps a text that it takes for canonical at a glance, so that ``+4Gi`` and ``03Gi`` stay; so does this.
 
     Raises:
         InputError: the text is none, or absurdly long.
@@ -252,14 +249,10 @@ def _float32(value: float) -> float:
 
 
 def overcommit(guest: Quantity, percent: int) -> Quantity:
-    """The memory to request for a guest whose memory is overcommitted, in the guest's format.
+    """The memory to request for a guest whose memory is overcommitted by a percentage, in the guest's format.
 
     KubeVirt computes it in float32 and rounds each step (pkg/instancetype/apply/memory.go); the result here is equal to
-    the byte.
-
-    Args:
-        guest: the guest's memory.
-        percent: the share of it that is not requested, 0 to 100.
+    the byte. The percentage is the share that is not requested, 0 to 100.
     """
     share = _float32(1 - _float32(_float32(percent) / 100))
     asked = int(_float32(_float32(guest.value) * share))

@@ -33,8 +33,6 @@ MAX_RATIO: Final = 100
 # Small files may have any ratio.
 _ANY_RATIO_BYTES: Final = 4 * 1024 * 1024
 _PIECE_BYTES: Final = 1024 * 1024
-
-
 _SPLIT: Final = "split it into several files"
 
 
@@ -99,9 +97,8 @@ def _check(status: os.stat_result, where: str) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise InputError("cannot be read: Is a directory", where)
     if not stat.S_ISREG(status.st_mode):
-        raise InputError(
-            "is not a regular file", where, "use a regular file, or - for standard input where it is supported"
-        )
+        fix = "use a regular file, or - for standard input where it is supported"
+        raise InputError("is not a regular file", where, fix)
 
 
 MAX_DEPTH: Final = 200
@@ -144,10 +141,7 @@ class Document:
     lines: Lines = field(default_factory=dict, repr=False, compare=False)
 
     def line_of(self, path: KeyPath) -> int:
-        """The line, from 1, of the key or item at ``path``; where the path ends early, of its last part that is there.
-
-        In a JSON file every path has the document's line.
-        """
+        """The line, from 1, of the last part of a path that is there; for all of a JSON file that of the document."""
         value, line = self.value, self.line
         for segment in path:
             keys = list(value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ())
@@ -262,10 +256,8 @@ class DocumentBuilder:
             self._start(event, line, anchor)
         elif not isinstance(event, events.ScalarEvent):
             self._end()
-        elif self._open[-1].key is None:
-            self._key(self._open[-1], event, line)
         else:
-            self._add(self._scalar(event, line), line)
+            self._plain_node(event)
 
     def _plain_node(self, event: events.ScalarEvent) -> None:
         """What `_node` does with a scalar that no alias refers to."""
@@ -306,9 +298,8 @@ class DocumentBuilder:
         record, start, end = span
         self._aliased += end - start
         if self._aliased > MAX_ALIASED:
-            self.give_up(
-                f"the aliases unfold to more than {MAX_ALIASED:,} nodes", line, "replace the aliases by their values"
-            )
+            what = f"the aliases unfold to more than {MAX_ALIASED:,} nodes"
+            self.give_up(what, line, "replace the aliases by their values")
         for index in range(start, end):
             self._node(record[index], replayed=True)
 
@@ -353,9 +344,8 @@ class DocumentBuilder:
                     node.merged.add(key)
                 elif node.value[key] != item:
                     # To YAML the mapping's own key wins, to go-yaml v2, and so to kubectl, the later one.
-                    self._mistake(
-                        f"the key {quote(key)} is overridden by the << below it", node.lines[key], "put << first"
-                    )
+                    what = f"the key {quote(key)} is overridden by the << below it"
+                    self._mistake(what, node.lines[key], "put << first")
 
     def _scalar(self, event: events.ScalarEvent, line: int) -> Any:
         text = event.value
@@ -412,8 +402,7 @@ def read_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
     JSON is decoded some ten times faster than YAML, but a key written twice passes unseen and lines are the document's.
 
     Raises:
-        InputError: a document has mistakes; the file cannot be read, is not a regular or gzip file, or is larger than
-            `MAX_BYTES`.
+        InputError: a document has mistakes; the file cannot be read, is no regular or gzip file, or is too large.
     """
     file = os.fspath(path)
     data = read_file(file, MAX_BYTES)
@@ -426,14 +415,10 @@ def read_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
 
 
 def parse_documents(source: str | bytes, where: str) -> Iterator[Document]:
-    """Read all documents of a YAML text; empty ones are skipped.
+    """Read all documents of a YAML text, or of UTF-8 bytes, that come from ``where``; empty ones are skipped.
 
     A document with mistakes is left out. All mistakes are raised together once everything else has been read, so that a
     reader who consumes every document cannot miss them.
-
-    Args:
-        source: text, or UTF-8 bytes.
-        where: the name of the source, for messages and `Document.file`.
 
     Raises:
         InputError: bad syntax or encoding, a key that is not a string or a duplicate, a tag or number that JSON does

@@ -101,8 +101,7 @@ class TestNoEvidence:
         assert watched(*gated).unchecked_pods(1e6, MOST) == []
 
     @pytest.mark.parametrize(
-        "volume",
-        [{"persistentVolumeClaim": {"claimName": "root"}}, {"ephemeral": {"volumeClaimTemplate": {}}}],
+        "volume", [{"persistentVolumeClaim": {"claimName": "root"}}, {"ephemeral": {"volumeClaimTemplate": {}}}]
     )
     def test_pods_whose_volumes_a_scheduler_may_be_waiting_for(self, volume: Json) -> None:
         pods = [

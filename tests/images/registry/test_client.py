@@ -90,14 +90,7 @@ class TestManifests:
 
     @pytest.mark.parametrize(
         ("status", "cause"),
-        [
-            (404, "absent"),
-            (403, "denied"),
-            (401, "denied"),
-            (429, "limited"),
-            (503, "unavailable"),
-            (418, "invalid"),
-        ],
+        [(404, "absent"), (403, "denied"), (401, "denied"), (429, "limited"), (503, "unavailable"), (418, "invalid")],
     )
     async def test_other_answers_are_errors(self, registry: FakeRegistry, status: int, cause: str) -> None:
         async def refuse(_: web.BaseRequest) -> web.Response:

@@ -77,8 +77,7 @@ async def test_a_job_wakes_who_waits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scope", "expected"),
-    [(PullScope("shop"), NO_SCOPE), (PullScope("shop", ("s",)), PullScope("shop", ("s",)))],
+    ("scope", "expected"), [(PullScope("shop"), NO_SCOPE), (PullScope("shop", ("s",)), PullScope("shop", ("s",)))]
 )
 def test_without_secrets_all_namespaces_are_one(scope: PullScope, expected: PullScope) -> None:
     assert scope.credentials == expected

@@ -677,11 +677,7 @@ class Reflector(Generic[V]):
             self._on_change(old, None)
 
     def _put(
-        self,
-        store: ObjectStore[V],
-        view: V,
-        size: int,
-        report: Callable[[V | None, V | None], None] | None = None,
+        self, store: ObjectStore[V], view: V, size: int, report: Callable[[V | None, V | None], None] | None = None
     ) -> None:
         name = _name_of(view)
         old = store.get(name)

@@ -1,7 +1,7 @@
 """Kinds of core/v1: pods, nodes, namespaces.
 
-Each kind is there once, with all fields that a reader of it needs. Beside it stand views that leave fields out, for
-what is decoded by the thousand: msgspec builds an object for each field that a class declares and skips all others.
+Beside some kinds stand views that leave fields out, for what is decoded by the thousand: msgspec builds an object for
+each field that a class declares and skips all others.
 """
 
 from __future__ import annotations
@@ -23,10 +23,7 @@ class ResourceRequirements(View, frozen=True):
 
 
 class ContainerRequests(View, frozen=True):
-    """A container without its image and command line, of which a review of a migration reads neither.
-
-    The command line of virt-launcher's container alone is some thirty strings.
-    """
+    """A container without its image and its command line, which for virt-launcher alone is some thirty strings."""
 
     name: str | None = None
     restart_policy: str | None = None
@@ -111,7 +108,7 @@ class PodStatus(View, frozen=True):
 
 
 class Pod(Object, frozen=True):
-    """A Pod, as commands and checks read it; what reviews and watches read of pods is in `webhook.k8s.types.core`."""
+    """A Pod, as commands and checks read it; reviews and watches have the views below."""
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
@@ -163,8 +160,7 @@ class NodeStatus(NodeResources, frozen=True):
 class NodeWithoutImages(Object, frozen=True):
     """A Node, as far as eligibility depends on it; `webhook.placement.nodes` parses it.
 
-    The watch decodes every node at each of its heartbeats, and the fifty images that a node lists, each with several
-    names, are most of its status.
+    The watch decodes every node at each of its heartbeats; its fifty images, each with several names, are most of it.
     """
 
     spec: NodeSpec | None = None
@@ -329,17 +325,10 @@ class PendingPod(Object, frozen=True):
     @property
     def has_scheduled_condition(self) -> bool:
         """Whether a scheduler, or the API server for a gated pod, has written a ``PodScheduled`` condition."""
-        status = self.status
-        if status is None:
-            return False
-        return bool(status.nominated_node_name) or any(
-            condition.type == "PodScheduled" for condition in status.conditions or ()
-        )
+        status = self.status or PendingPodStatus()
+        return bool(status.nominated_node_name) or any(each.type == "PodScheduled" for each in status.conditions or ())
 
     @property
     def is_unnoticed(self) -> bool:
-        """Whether the pod waits for a scheduler that has not looked at it.
-
-        A scheduler passes over a pod that is being deleted; one with a node needs none.
-        """
+        """Whether the pod waits for a scheduler that has not looked at it; none looks at one that is being deleted."""
         return not (self.has_scheduled_condition or self.meta.deletion_timestamp or (self.spec and self.spec.node_name))

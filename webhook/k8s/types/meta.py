@@ -1,8 +1,8 @@
 """What all Kubernetes objects have (metav1), as views: only the fields that are read, decoded in one pass by msgspec.
 
-A view is not a model. Everything else in the object is skipped while decoding, which is what makes a 20 KB pod cost
-microseconds, and it never comes back out: patches name paths, views are never serialized into objects. Every field may
-be absent or null, as Kubernetes allows; a value of another type is a `msgspec.ValidationError` with its path.
+A view is not a model: everything else in the object is skipped while decoding, which is what makes a 20 KB pod cost
+microseconds, and patches name paths instead. Every field may be absent or null, as Kubernetes allows; a value of
+another type is a `msgspec.ValidationError` with its path.
 """
 
 from __future__ import annotations
@@ -106,17 +106,13 @@ class Unstructured(Object, frozen=True):
     data: dict[str, Any] | None = None
 
     def plain(self) -> dict[str, Any]:
-        """The object as plain JSON. Its ``metadata`` has only the fields of the view.
+        """The object as plain JSON, its ``metadata`` with the fields of the view alone.
 
         Its ``spec``, ``status`` and ``data`` are shared with the view, so they must not be changed.
         """
-        known = {"apiVersion": self.api_version, "kind": self.kind, "metadata": self._plain_metadata()}
+        known = {"apiVersion": self.api_version, "kind": self.kind, "metadata": msgspec.to_builtins(self.meta)}
         rest = {"spec": self.spec, "status": self.status, "data": self.data}
         return known | {name: value for name, value in rest.items() if value is not None}
-
-    def _plain_metadata(self) -> dict[str, Any]:
-        plain: dict[str, Any] = msgspec.to_builtins(self.meta)
-        return plain
 
 
 class StoredMeta(ObjectMeta, frozen=True):
@@ -195,15 +191,15 @@ class ApiStatus(View, frozen=True):
 
         Before Kubernetes 1.34 etcd's own error is passed on as a plain text.
         """
-        causes = (self.details and self.details.causes) or ()
-        too_large = any(cause.reason == "ResourceVersionTooLarge" for cause in causes)
-        return too_large or "required revision is a future revision" in self.text
+        return self._has_cause("ResourceVersionTooLarge") or "required revision is a future revision" in self.text
 
     @property
     def is_of_terminating_namespace(self) -> bool:
         """Whether nothing can be created because the namespace is being deleted."""
-        causes = (self.details and self.details.causes) or ()
-        return any(cause.reason == "NamespaceTerminating" for cause in causes)
+        return self._has_cause("NamespaceTerminating")
+
+    def _has_cause(self, reason: str) -> bool:
+        return any(cause.reason == reason for cause in (self.details and self.details.causes) or ())
 
 
 _decode: Final = msgspec.json.Decoder(ApiStatus).decode
@@ -220,17 +216,13 @@ def decode_status(body: bytes | msgspec.Raw) -> ApiStatus:
     try:
         return _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ApiStatus(message=_plain_line(bytes(body)))
-
-
-def _plain_line(body: bytes) -> str | None:
-    """The line that a body is; None where it is none."""
+        pass
     try:
-        text = body.decode().strip()
+        text = bytes(body).decode().strip()
     except UnicodeDecodeError:
-        return None
+        return ApiStatus()
     is_line = len(text) <= _MAX_LINE and text.isprintable() and not text.startswith(("<", "{", "["))
-    return text if is_line else None
+    return ApiStatus(message=text if is_line else None)
 
 
 def unix_time(timestamp: str | None) -> float | None:

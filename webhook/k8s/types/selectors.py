@@ -1,8 +1,7 @@
 """Labels, and the selectors over them: their syntax, and what they match.
 
-The syntax is that of k8s.io/apimachinery (pkg/api/validate/content). virt-api does not check it: with a value that is
-not a valid label value, virt-controller never succeeds in creating a migration's target pod, and while that migration
-is unfinished the VM cannot be drained.
+The syntax is that of k8s.io/apimachinery (pkg/api/validate/content). virt-api does not check it: with an invalid label
+value virt-controller never succeeds in creating a migration's target pod, and meanwhile the VM cannot be drained.
 
 Expressions are evaluated as kube-scheduler does (k8s.io/component-helpers, scheduling/corev1/nodeaffinity, and
 apimachinery's pkg/labels): terms are ORed, expressions within a term ANDed; a term without any matches nothing; one
@@ -235,15 +234,15 @@ class Term(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, expressions: tuple[Expression, ...], fields: tuple[Expression, ...], path: str) -> Term:
         """A term with its problems found; ``path`` is where it stands."""
+        found = (
+            ("matchExpressions", [expression.problems() for expression in expressions]),
+            ("matchFields", [field.field_problems() for field in fields]),
+        )
         problems = [
-            f"{path}.matchExpressions[{index}]: {problem}"
-            for index, expression in enumerate(expressions)
-            for problem in expression.problems()
-        ]
-        problems += [
-            f"{path}.matchFields[{index}]: {problem}"
-            for index, field in enumerate(fields)
-            for problem in field.field_problems()
+            f"{path}.{name}[{index}]: {problem}"
+            for name, lists in found
+            for index, clauses in enumerate(lists)
+            for problem in clauses
         ]
         return cls(expressions, fields, tuple(problems))
 
@@ -303,16 +302,12 @@ class NodeSelectorTerm(View, frozen=True):
         return len(views) + sum(len(view.values or ()) for view in views if view)
 
     def term(self, path: str) -> Term:
-        """The term in the form that is evaluated.
-
-        Args:
-            path: the place of the term in its list, for messages.
-        """
-        return Term.of(_expressions(self.match_expressions), _expressions(self.match_fields), path)
-
-
-def _expressions(views: list[SelectorRequirement | None] | None) -> tuple[Expression, ...]:
-    return tuple((view or SelectorRequirement()).expression() for view in views or ())
+        """The term in the form that is evaluated; ``path`` is its place in its list, for messages."""
+        views = (self.match_expressions, self.match_fields)
+        expressions, fields = (
+            tuple((each or SelectorRequirement()).expression() for each in listed or ()) for listed in views
+        )
+        return Term.of(expressions, fields, path)
 
 
 class NodeSelector(View, frozen=True):
