@@ -151,6 +151,8 @@ def lookup(root: object, path: Sequence[str]) -> object:
             value = _child(value, segment, path)
     return ABSENT if value is None else value
 
+
+def count_present(root: object, path: Sequence[str]) -> int:
     """How many leading segments of a path lead to a value; all of them if the whole path does.
 
     Raises:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.k8s.client.reflector import ByteLimitedStore, CountLimitedStore, ObjectName
+from webhook.k8s.client.reflector import ByteLimitedStore, ObjectName, ObjectStore
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 
 NAMES = st.tuples(st.sampled_from(["", "a", "b"]), st.sampled_from(["x", "y", "z"]))
@@ -14,7 +14,7 @@ def named(name: str) -> Namespace:
 
 
 def test_a_number_is_kept_and_what_is_there_may_change() -> None:
-    room: CountLimitedStore[Namespace] = CountLimitedStore(1)
+    room: ObjectStore[Namespace] = ObjectStore(1)
     assert room.put(("", "x"), named("1"))
     assert not room.put(("", "y"), named("1"))
     assert room.put(("", "x"), named("2"))

@@ -16,7 +16,7 @@ from tests.cluster.fake_apiserver import DEEP, FakeApiServer, HeldClock, status
 from tests.k8s.client.reflected import PATH, reflected
 from tests.waiting import until
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, TooLargeError, Transport
-from webhook.k8s.client.reflector import CountLimitedStore, LineBuffer, Reflector, Timing
+from webhook.k8s.client.reflector import LineBuffer, ObjectStore, Reflector, Timing
 from webhook.k8s.resources import NAMESPACES
 
 
@@ -235,7 +235,7 @@ class TestHostile:
             buffer.feed(b"x" * 11)
 
     async def test_no_more_is_kept_than_may_be(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a", "b", "c", store=partial(CountLimitedStore, 2), largest=1000) as copy:
+        async with reflected(tmp_path, "a", "b", "c", store=partial(ObjectStore, 2), largest=1000) as copy:
             await copy.watched()
             assert copy.names == ["a", "b"]
             copy.put("d")

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote
 
@@ -58,8 +58,7 @@ class ApiError(Exception):
 
     Args:
         status: the HTTP status, or the ``code`` of a Status object inside a watch.
-        body: the body of the answer, usually a Status object. It is never shown, since it may quote the object that was
-            denied.
+        body: usually a Status object; never shown, since it may quote the object that was denied.
     """
 
     def __init__(self, status: int, body: bytes) -> None:
@@ -73,20 +72,12 @@ class Forbidden(Unavailable, frozen=True):
 
 
 class Transport(Protocol):
-    """An authenticated connection to one API server. Paths start with a slash and are already escaped."""
+    """An authenticated connection to one API server. Paths start with a slash and are already percent-encoded."""
 
     async def get(
         self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = LARGEST_ANSWER_BYTES
     ) -> tuple[int, bytes]:
-        """The HTTP status and the whole body.
-
-        Args:
-            path: the absolute path of the URL, already percent-encoded.
-            query: parameters of the query, not yet encoded.
-            most: limit of the body, in bytes.
-
-        Returns:
-            The HTTP status, whatever it is, and the body.
+        """The HTTP status, whatever it is, and the whole body, of ``most`` bytes at most.
 
         Raises:
             ApiConnectionError: there was no answer.
@@ -158,27 +149,13 @@ def explain(verb: str, resource: Resource[Any], namespace: str, status: int, bod
 
 
 # What a read of the API server may raise, on the way or while its answer is decoded.
-READ_ERRORS: Final = (
-    ApiError,
-    ApiConnectionError,
-    TimeoutError,
-    msgspec.DecodeError,
-    UnicodeDecodeError,
-    RecursionError,
-)
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+READ_ERRORS: Final = (ApiError, ApiConnectionError, TimeoutError, *UNDECODABLE)
 
 
 def describe_timeout(seconds: float) -> Unavailable:
     """A request to the API server that was given up after some seconds."""
     return Unavailable(f"the request to the API server timed out after {duration(seconds)}")
-
-
-def undecodable(noun: str) -> Unavailable:
-    """An answer of the API server that is not what was requested, a noun phrase for it.
-
-    The decoder's own message would name the place, and with it keys that people wrote.
-    """
-    return Unavailable(f"the API server's {noun} cannot be decoded")
 
 
 def list_failure(error: Exception, resource: Resource[Any], namespace: str, seconds: float) -> Unavailable:
@@ -194,7 +171,7 @@ def list_failure(error: Exception, resource: Resource[Any], namespace: str, seco
         return explain("list", resource, namespace, error.status, error.body)
     if isinstance(error, ApiConnectionError):
         return Unavailable(error.why)
-    return describe_timeout(seconds) if isinstance(error, TimeoutError) else undecodable(f"list of {resource.plural}")
+    return describe_timeout(seconds) if isinstance(error, TimeoutError) else _undecodable(f"list of {resource.plural}")
 
 
 def is_segment(name: str) -> bool:
@@ -208,22 +185,9 @@ def is_segment(name: str) -> bool:
 async def fetch(
     transport: Transport, resource: Resource[V], namespace: str, name: str, seconds: float
 ) -> V | Unavailable | None:
-    """One object by GET.
-
-    Args:
-        transport: the way to the API server.
-        resource: its kind.
-        namespace: the object's namespace; not used for cluster-wide kinds.
-        name: the object's name; any text.
-        seconds: to wait at most.
-
-    Returns:
-        The view; None for 404 and for names that no object can have; `Forbidden` for 403; else `Unavailable`.
-    """
+    """One object by GET, decoded; see `fetch_body`."""
     body = await fetch_body(transport, resource, namespace, name, seconds)
-    if not isinstance(body, bytes):
-        return body
-    return decode(body, resource.view, resource.kind)
+    return decode(body, resource.view, resource.kind) if isinstance(body, bytes) else body
 
 
 async def fetch_body(
@@ -234,42 +198,31 @@ async def fetch_body(
     Args:
         transport: the connection to the API server.
         resource: the resource of the object.
-        namespace: the object's namespace; empty for cluster-scoped resources.
-        name: the object's name.
+        namespace: the object's namespace; not used for cluster-scoped resources.
+        name: the object's name, any text.
         seconds: timeout of the request.
 
     Returns:
-        The object as encoded JSON; None where it does not exist or its name is not a valid segment of a path;
-        `Unavailable` with the reason where it could not be read.
+        The object as encoded JSON; None for 404 and for names that no object can have; `Forbidden` for 403; else
+        `Unavailable`.
     """
     if not is_segment(name) or (resource.namespaced and not is_segment(namespace)):
         return None
     path = resource.path(quote(namespace, safe=""), quote(name, safe=""))
-    answer = await request_get(transport, path, NO_QUERY, seconds)
+    answer = await await_answer(transport.get(path), seconds)
     if isinstance(answer, Unavailable):
         return answer
     status, body = answer
     if status == 404:
         return None
-    if status != 200:
-        return explain("get", resource, namespace, status, body)
-    return body
+    return body if status == 200 else explain("get", resource, namespace, status, body)
 
 
-async def request_get(
-    transport: Transport, path: str, query: Mapping[str, str], seconds: float
-) -> tuple[int, bytes] | Unavailable:
-    """The status and body of the answer to a GET; `Unavailable` where there is none.
-
-    Args:
-        transport: the connection to the API server.
-        path: the absolute path of the URL, already percent-encoded.
-        query: parameters of the query, not yet encoded.
-        seconds: timeout of the request.
-    """
+async def await_answer(request: Awaitable[tuple[int, bytes]], seconds: float) -> tuple[int, bytes] | Unavailable:
+    """The status and body of the answer to a request to the API server; `Unavailable` where there is none in time."""
     try:
         async with asyncio.timeout(seconds):
-            return await transport.get(path, query)
+            return await request
     except ApiConnectionError as error:
         return Unavailable(error.why)
     except TimeoutError:
@@ -277,17 +230,13 @@ async def request_get(
 
 
 def decode(body: bytes, view: type[S], noun: str) -> S | Unavailable:
-    """An answer of the API server, decoded into a view.
-
-    Args:
-        body: encoded JSON.
-        view: the class to decode into.
-        noun: a noun phrase for the content, for the reason why it cannot be decoded.
-
-    Returns:
-        The view, or `Unavailable` where the body is not such an object.
-    """
+    """An answer of the API server, decoded into a view; `Unavailable`, which names the noun, where that fails."""
     try:
         return msgspec.json.decode(body, type=view)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return undecodable(noun)
+    except UNDECODABLE:
+        return _undecodable(noun)
+
+
+def _undecodable(noun: str) -> Unavailable:
+    # The decoder's own message would name the place, and with it keys that people wrote.
+    return Unavailable(f"the API server's {noun} cannot be decoded")

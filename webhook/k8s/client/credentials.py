@@ -6,6 +6,7 @@ Those of a pod's service account are sent from here, those of a kubeconfig's use
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import ssl
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,6 @@ from webhook.k8s.yaml_documents import read_file
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # A token is replaced long before it expires, and the CA may be replaced, too. client-go reads as often.
 _REREAD_SECONDS: Final = 60.0
-
 
 # A token is a few KiB; the CAs of a cluster are a few certificates.
 _MAX_FILE_BYTES: Final = 1024 * 1024
@@ -89,8 +89,7 @@ class Credentials(Protocol):
         """The head of the answer; the body is read, or the response released, by the caller.
 
         Raises:
-            aiohttp.ClientError: there was no answer.
-            OSError: there was no answer.
+            aiohttp.ClientError, OSError: there was no answer.
             ValueError: a header or the URL is invalid.
         """
 
@@ -142,11 +141,10 @@ class ServiceAccount(Credentials):
 
     async def renew(self, denied: str) -> bool:
         """Read the files before their time."""
-        try:
+        with contextlib.suppress(CredentialsError):
             self._reread()
-        except CredentialsError:
-            return False
-        return self._authorization != denied
+            return self._authorization != denied
+        return False
 
     def _reread(self) -> None:
         try:
@@ -185,7 +183,5 @@ class ServiceAccount(Credentials):
 
 
 def _unusable(why: str) -> InputError:
-    return InputError(
-        f"the pod's service account cannot be used: {why}",
-        fix="set automountServiceAccountToken, or use --kubeconfig FILE",
-    )
+    fix = "set automountServiceAccountToken, or use --kubeconfig FILE"
+    return InputError(f"the pod's service account cannot be used: {why}", fix=fix)

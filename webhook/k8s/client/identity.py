@@ -43,14 +43,14 @@ class Impersonation(msgspec.Struct, frozen=True):
         Raises:
             InputError: no user goes with the other fields, or a value does not fit into a header.
         """
-        extra = [
-            (f"Impersonate-Extra-{quote(key, safe=_HEADER_PUNCTUATION)}", value)
+        named = [("User", self.user), ("Uid", self.uid), *(("Group", group) for group in self.groups)]
+        named += [
+            (f"Extra-{quote(key, safe=_HEADER_PUNCTUATION)}", value)
             for key, values in self.extra.items()
             for value in values
         ]
-        named = [("Impersonate-User", self.user), ("Impersonate-Uid", self.uid)]
-        headers = [(name, value) for name, value in named if value]
-        headers += [*(("Impersonate-Group", group) for group in self.groups), *extra]
+        # No user and no UID are empty; an empty group is sent.
+        headers = [(f"Impersonate-{name}", value) for name, value in named if value or name not in ("User", "Uid")]
         if headers and not self.user:
             what = "a UID, groups or extra fields are impersonated without a user"
             raise InputError(what, "impersonation", "name the user with --as, or with as in the kubeconfig")

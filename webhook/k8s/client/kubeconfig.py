@@ -2,7 +2,7 @@
 
 What its loader would drop in silence is worked in here, or an error: impersonation, several files, paths relative to
 them, and plugins. docs/upstream.md has the list. The library imports a module for each of Kubernetes' types, half a
-second and 40 MB. So this module is imported only by who has a kubeconfig, which a server in a pod has not.
+second and 40 MB, so this module is imported only by who has a kubeconfig, which a server in a pod has not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -44,8 +44,6 @@ _KILL_SECONDS: Final = 5.0
 # Between two readings of a kubeconfig because its token was denied.
 _RENEW_SECONDS: Final = 10.0
 
-_CLUSTER_FILES: Final = ("certificate-authority",)
-_USER_FILES: Final = ("client-certificate", "client-key")
 # The extension of a cluster that plugins get as its configuration.
 _EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
 
@@ -154,13 +152,7 @@ async def load(path: str, impersonation: Impersonation) -> KubeconfigUser:
 
 
 class _Context(NamedTuple):
-    """The current context.
-
-    Attributes:
-        cluster: its cluster, with absolute paths.
-        user: its user, with absolute paths; empty for none.
-        file: the kubeconfig that the user is in.
-    """
+    """The current context: its cluster and user, with absolute paths, and the kubeconfig that the user is in."""
 
     name: str
     cluster: dict[str, Any]
@@ -171,11 +163,7 @@ class _Context(NamedTuple):
 def _read(path: str) -> _Context:
     """The current context of a kubeconfig, or of several, merged: the first that sets a value or holds a name wins.
 
-    Args:
-        path: as for kubectl, files that do not exist are passed over.
-
-    Raises:
-        InputError: a file cannot be read or is not a kubeconfig, or none says what the current context is.
+    As for kubectl, files that do not exist are passed over.
     """
     files = path.split(os.pathsep)
     files = [file for file in files if Path(file).expanduser().exists()] or files[:1]
@@ -187,15 +175,19 @@ def _read(path: str) -> _Context:
     cluster, cluster_file = _entry(documents, "cluster", _text(context, "cluster", file))
     if not _text(cluster, "server", cluster_file):
         raise InputError("the cluster of the current context has no server", path, "add it to the kubeconfig")
-    _refuse_proxies(_text(cluster, "proxy-url", cluster_file), cluster_file)
+    if url := _text(cluster, "proxy-url", cluster_file):
+        try:
+            is_supported = urlsplit(url).scheme in ("http", "https")
+        except ValueError:
+            is_supported = False
+        if not is_supported:
+            fix = "use a proxy whose URL begins with http:// or https://"
+            raise _unusable(f"the proxy-url {quote(url)} is not supported", cluster_file, fix)
     user_name = _text(context, "user", file)
     user, user_file = _entry(documents, "user", user_name) if user_name else ({}, file)
-    return _Context(
-        name,
-        _with_absolute_paths(cluster, _CLUSTER_FILES, cluster_file),
-        _with_absolute_paths(user, (*_USER_FILES, "tokenFile"), user_file),
-        user_file,
-    )
+    cluster = _with_absolute_paths(cluster, ("certificate-authority",), cluster_file)
+    user = _with_absolute_paths(user, ("client-certificate", "client-key", "tokenFile"), user_file)
+    return _Context(name, cluster, user, user_file)
 
 
 def _document(file: str) -> dict[str, Any]:
@@ -217,11 +209,7 @@ def _document(file: str) -> dict[str, Any]:
 
 
 def _entry(documents: list[tuple[str, dict[str, Any]]], kind: str, name: str) -> tuple[dict[str, Any], str]:
-    """The context, cluster or user of a name, and the file that it is in.
-
-    Raises:
-        InputError: none has the name, or it is not a mapping.
-    """
+    """The context, cluster or user of a name, and the file that it is in."""
     for file, document in documents:
         entries = document.get(f"{kind}s")
         for entry in entries if isinstance(entries, list) else ():
@@ -233,11 +221,7 @@ def _entry(documents: list[tuple[str, dict[str, Any]]], kind: str, name: str) ->
 
 
 def _with_absolute_paths(part: dict[str, Any], keys: tuple[str, ...], file: str) -> dict[str, Any]:
-    """A cluster or user with its paths made absolute, which are relative to the kubeconfig.
-
-    Raises:
-        InputError: a path is not text, or does not name a regular file of a size that a certificate may have.
-    """
+    """A cluster or user with its paths made absolute, which name regular files and are relative to the kubeconfig."""
     changed = {}
     for key in keys:
         if not part.get(f"{key}-data") and (text := _text(part, key, file)):
@@ -248,11 +232,7 @@ def _with_absolute_paths(part: dict[str, Any], keys: tuple[str, ...], file: str)
 
 
 def _credential(path: str, file: str) -> bytes:
-    """A file with a certificate, a key or a token.
-
-    Raises:
-        InputError: it cannot be read, is not a regular file, or is too large.
-    """
+    """A file with a certificate, a key or a token."""
     try:
         return read_file(path, _MAX_CREDENTIAL_BYTES, "")
     except InputError as error:
@@ -264,28 +244,17 @@ def _absolute(path: str, file: str) -> str:
     return str(Path(file).absolute().parent / path)
 
 
-def _refuse_proxies(url: str, file: str) -> None:
-    try:
-        scheme = urlsplit(url).scheme if url else "http"
-    except ValueError:
-        scheme = ""
-    if scheme not in ("http", "https"):
-        what = f"the proxy-url {quote(url)} is not supported"
-        raise _unusable(what, file, "use a proxy whose URL begins with http:// or https://")
-
-
 def _impersonation(context: _Context, override: Impersonation) -> Impersonation:
     user, file = context.user, context.file
     extra = user.get("as-user-extra") or {}
     if not isinstance(extra, dict):
         raise _unusable("as-user-extra is not a mapping", file)
-    stored = Impersonation(
+    return Impersonation(
         _text(user, "as", file),
         _text(user, "as-uid", file),
         _texts(user, "as-groups", file),
         {str(key): _texts(extra, key, file) for key in extra},
-    )
-    return stored.override(override)
+    ).override(override)
 
 
 async def _configure(context: _Context) -> Any:
@@ -319,9 +288,6 @@ def _id_token(provider: Any, file: str) -> str:
 
     The library would refresh it, too: without verifying the provider's certificate, and without storing the refresh
     token that replaces the used one, which ends the user's session in kubectl.
-
-    Raises:
-        InputError: it is not that of such a provider, or has expired.
     """
     fields = provider if isinstance(provider, dict) else {}
     if fields.get("name") != "oidc":
@@ -335,9 +301,8 @@ def _id_token(provider: Any, file: str) -> str:
     except (IndexError, ValueError, AttributeError, TypeError):
         raise _unusable("the id-token of its auth-provider cannot be decoded", file) from None
     if expires <= time.time():
-        raise _unusable(
-            "the id-token of its auth-provider has expired", file, "run any kubectl command, which renews it"
-        )
+        fix = "run any kubectl command, which renews it"
+        raise _unusable("the id-token of its auth-provider has expired", file, fix)
     return token
 
 
@@ -345,9 +310,6 @@ async def _run_plugin(section: Any, context: _Context) -> dict[str, str]:
     """The credentials that a plugin prints, as fields of a user.
 
     The library's own way has no limits, gives plugins no cluster and hides what they ask for at a terminal.
-
-    Raises:
-        InputError: it cannot be run, fails, or prints no credentials.
     """
     if not isinstance(section, dict):
         raise _unusable("exec is not a mapping", context.file)
@@ -376,15 +338,17 @@ async def _run_plugin(section: Any, context: _Context) -> dict[str, str]:
         hint = _text(section, "installHint", context.file) or "install it"
         raise _unusable(f"the plugin {quote(command)} cannot be run: {error.strerror}", context.file, hint) from error
     try:
-        with _plugin_mistakes(command, context.file):
-            output = await _output(process)
-            answer = msgspec.json.decode(output)
-            if answer["apiVersion"] != plugin.api_version:
-                raise ValueError
-            return _fields(answer["status"])
+        return _fields(msgspec.json.decode(await _output(process)), plugin.api_version)
+    except InputError as error:
+        why = error.what
+    except TimeoutError:
+        why = f"did not end within {_PLUGIN_SECONDS:.0f}s"
+    except (ValueError, KeyError, TypeError):
+        why = "does not print an ExecCredential of its apiVersion with a token, or with a certificate and its key"
     finally:
         if process.returncode is None:
             await _kill(process, group=not is_terminal)
+    raise _unusable(f"the plugin {quote(command)} {why}", context.file, "run its command to find out why")
 
 
 async def _kill(process: asyncio.subprocess.Process, *, group: bool) -> None:
@@ -422,29 +386,15 @@ async def _output(process: asyncio.subprocess.Process) -> bytes:
     return bytes(output)
 
 
-@contextlib.contextmanager
-def _plugin_mistakes(command: str, file: str) -> Iterator[None]:
-    try:
-        yield
-    except InputError as error:
-        why = error.what
-    except TimeoutError:
-        why = f"did not end within {_PLUGIN_SECONDS:.0f}s"
-    except (ValueError, KeyError, TypeError):
-        why = "does not print an ExecCredential of its apiVersion with a token, or with a certificate and its key"
-    else:
-        return
-    raise _unusable(f"the plugin {quote(command)} {why}", file, "run its command to find out why")
-
-
-def _fields(status: Mapping[str, Any]) -> dict[str, str]:
-    """The fields of a user for the status of an ExecCredential.
+def _fields(answer: Mapping[str, Any], version: Any) -> dict[str, str]:
+    """The fields of a user for an ExecCredential.
 
     Raises:
-        ValueError: it has neither a token nor a certificate with its key.
-        TypeError: one is not text.
+        KeyError, TypeError, ValueError: it is of another version, or has no token, and no certificate with its key.
     """
-    fields = {}
+    if answer["apiVersion"] != version:
+        raise ValueError
+    status, fields = answer["status"], {}
     if token := status.get("token"):
         fields["token"] = str(token)
     certificate, key = (status.get(name) for name in ("clientCertificateData", "clientKeyData"))
@@ -457,11 +407,7 @@ def _fields(status: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _cluster_info(context: _Context) -> dict[str, Any]:
-    """The cluster as plugins get it (``ExecCredentialSpec.cluster`` of client.authentication.k8s.io/v1).
-
-    Raises:
-        InputError: the file of its CA cannot be read.
-    """
+    """The cluster as plugins get it (``ExecCredentialSpec.cluster`` of client.authentication.k8s.io/v1)."""
     keys = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url")
     cluster = context.cluster
     info = {key: cluster[key] for key in keys if key in cluster}
@@ -474,11 +420,7 @@ def _cluster_info(context: _Context) -> dict[str, Any]:
 
 
 def _text(part: Mapping[str, Any], key: str, file: str) -> str:
-    """A value that is text; empty if it is absent.
-
-    Raises:
-        InputError: it is not text.
-    """
+    """A value that is text; empty if it is absent."""
     value = part.get(key) if isinstance(part, Mapping) else None
     if value is None or isinstance(value, str):
         return value or ""
@@ -486,11 +428,7 @@ def _text(part: Mapping[str, Any], key: str, file: str) -> str:
 
 
 def _texts(part: Mapping[str, Any], key: str, file: str) -> tuple[str, ...]:
-    """A value that is a list of texts; empty if it is absent.
-
-    Raises:
-        InputError: it is not.
-    """
+    """A value that is a list of texts; empty if it is absent."""
     value = part.get(key) or []
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return tuple(value)

@@ -1,9 +1,7 @@
 """Lists of any length, page by page, each page bounded in bytes.
 
-Users decide how large their objects are, so pages are cut to size: one that is too large is requested again with fewer
-objects.
-
-Lists that a review waits for are bounded as a whole, in what is read and kept; longer ones are unavailable.
+Users decide how large their objects are: a page that is too large is requested again with fewer of them. Lists that a
+review waits for are bounded as a whole, in what is read and kept; longer ones are unavailable.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -31,6 +29,7 @@ from webhook.k8s.json_tree import MAX_LEVELS, flatten
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object, View
 
+T = TypeVar("T")
 V = TypeVar("V", bound=Object)
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -41,8 +40,6 @@ _SHRINK: Final = 4
 _FILL: Final = 0.5
 # Of a list: one more in an object than are read, so that it still counts as too deep.
 _LEVELS: Final = MAX_LEVELS + 3
-# The list and its items are two levels.
-_ITEM_LEVELS: Final = _LEVELS - 2
 
 
 class ListMeta(View, frozen=True):
@@ -53,36 +50,28 @@ class ListMeta(View, frozen=True):
     continue_: str | None = msgspec.field(default=None, name="continue")
 
 
-class RawPage(View, frozen=True):
-    """A part of a list, its objects not yet decoded; the last one continues nowhere."""
+class _RawPage(View, frozen=True):
+    """A part of a list as it is sent, its objects not yet decoded."""
 
     metadata: ListMeta | None = None
     items: list[msgspec.Raw] | None = None
 
-    @property
-    def meta(self) -> ListMeta:
-        """The page's ``metadata``; an empty one where the API server sent none."""
-        return self.metadata or ListMeta()
 
-
-class Page(View, Generic[V], frozen=True):
+class Page(NamedTuple, Generic[T]):
     """A part of a list; the last one continues nowhere.
 
     Attributes:
+        meta: the list's ``metadata``; an empty one where the API server sent none.
+        items: the objects, decoded or not.
         size: bytes as they were sent.
     """
 
-    metadata: ListMeta | None = None
-    items: list[V] | None = None
-    size: int = 0
-
-    @property
-    def meta(self) -> ListMeta:
-        """The page's ``metadata``; an empty one where the API server sent none."""
-        return self.metadata or ListMeta()
+    meta: ListMeta
+    items: list[T]
+    size: int
 
 
-_decode_raw: Final = msgspec.json.Decoder(RawPage).decode
+_decode_page: Final = msgspec.json.Decoder(_RawPage).decode
 
 
 async def pages(
@@ -112,9 +101,9 @@ async def pages(
     """
     decode = msgspec.json.Decoder(resource.view).decode
     async with aclosing(raw_pages(transport, resource, namespace, query, limit=limit, seconds=seconds)) as listed:
-        async for size, page in listed:
-            items = await decode_items(page.items or [], decode)
-            yield Page(page.metadata, items, size)
+        async for page in listed:
+            items = await decode_items(page.items, decode)
+            yield Page(page.meta, items, page.size)
             # What is kept of a page is little of it, and the next one needs the memory.
             del page, items
 
@@ -127,8 +116,8 @@ async def raw_pages(
     *,
     limit: int,
     seconds: float,
-) -> AsyncGenerator[tuple[int, RawPage], None]:
-    """As `pages`, for who decodes the objects in slices: the bytes of each page, and the page."""
+) -> AsyncGenerator[Page[msgspec.Raw], None]:
+    """As `pages`, for who decodes the objects in slices."""
     path, asked, fits = resource.path(namespace), dict(query), limit
     while True:
         asked["limit"] = str(fits)
@@ -137,7 +126,7 @@ async def raw_pages(
                 status, body = await transport.get(path, asked, most=PAGE_BYTES if fits > 1 else LARGEST_ANSWER_BYTES)
             if status != 200:
                 raise ApiError(status, body)
-            page = _decode_raw(body)
+            raw = _decode_page(body)
         except TooLargeError:
             if fits == 1:
                 raise
@@ -145,10 +134,13 @@ async def raw_pages(
             continue
         except RecursionError:
             # One object that is nested too deeply must hide no other, and nothing that is read lies so deep.
-            page = _decode_raw(await asyncio.to_thread(flatten, body, _LEVELS))
-        token, fits, size = page.meta.continue_, _next(limit, fits, page, len(body)), len(body)
-        del body
-        yield size, page
+            raw = _decode_page(await asyncio.to_thread(flatten, body, _LEVELS))
+        page = Page(raw.metadata or ListMeta(), raw.items or [], len(body))
+        token, average = page.meta.continue_, max(1, page.size // (len(page.items) or 1))
+        # By the size of the objects before; objects are not all of the same size.
+        fits = max(1, min(limit, fits * 2, int(PAGE_BYTES * _FILL) // average))
+        del body, raw
+        yield page
         del page
         if not token:
             return
@@ -164,15 +156,9 @@ async def decode_items(items: Sequence[msgspec.Raw], decode: Callable[[bytes | m
     try:
         return [decode(item) for item in items]
     except RecursionError:
-        flat = await asyncio.to_thread(lambda: [flatten(bytes(item), _ITEM_LEVELS) for item in items])
+        # The list and its items are two levels.
+        flat = await asyncio.to_thread(lambda: [flatten(bytes(item), _LEVELS - 2) for item in items])
         return [decode(item) for item in flat]
-
-
-def _next(limit: int, fits: int, page: RawPage, size: int) -> int:
-    """How many objects the next page may have, by the size of those before."""
-    count = len(page.items or ()) or 1
-    average = max(1, size // count)
-    return max(1, min(limit, fits * 2, int(PAGE_BYTES * _FILL) // average))
 
 
 # What is read for one list, of a namespace and of all; and what is kept of it, as JSON. Honest lists are far below: a
@@ -201,41 +187,24 @@ async def fetch_list(
     """
     if namespace and not is_segment(namespace):
         return ()
+    room = LIST_BYTES if namespace else CLUSTER_LIST_BYTES
+    query = {"labelSelector": label} if label else NO_QUERY
+    kept: list[V] = []
+    read = held = 0
+    listed = pages(transport, resource, quote(namespace, safe=""), query, limit=_PAGE_LIMIT, seconds=seconds)
     try:
-        async with asyncio.timeout(seconds):
-            return await _list(transport, resource, namespace, label)
+        async with asyncio.timeout(seconds), aclosing(listed):
+            async for page in listed:
+                read += page.size
+                for item in page.items:
+                    view = resource.keep(item) if resource.keep else item
+                    if view is not None:
+                        held += len(msgspec.json.encode(view))
+                        kept.append(view)
+                if read > room or held > KEPT_BYTES:
+                    return Unavailable(f"the list of {resource.plural} is too large to be read")
+                await asyncio.sleep(0)
     except READ_ERRORS as error:
         missing = isinstance(error, ApiError) and error.status == 404
         return () if missing else list_failure(error, resource, namespace, seconds)
-
-
-async def _list(transport: Transport, resource: Resource[V], namespace: str, label: str) -> tuple[V, ...] | Unavailable:
-    query = {"labelSelector": label} if label else NO_QUERY
-    room = LIST_BYTES if namespace else CLUSTER_LIST_BYTES
-    kept: list[V] = []
-    read = held = 0
-    listed = pages(
-        transport,
-        resource,
-        quote(namespace, safe=""),
-        query,
-        limit=_PAGE_LIMIT,
-        # The whole list has a time of its own.
-        seconds=float(60),
-    )
-    async with aclosing(listed):
-        async for page in listed:
-            read += page.size
-            for item in page.items or ():
-                view = resource.keep(item) if resource.keep else item
-                if view is not None:
-                    held += len(msgspec.json.encode(view))
-                    kept.append(view)
-            if read > room or held > KEPT_BYTES:
-                return _too_large(resource)
-            await asyncio.sleep(0)
     return tuple(kept)
-
-
-def _too_large(resource: Resource[Any]) -> Unavailable:
-    return Unavailable(f"the list of {resource.plural} is too large to be read")

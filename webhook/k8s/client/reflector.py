@@ -34,20 +34,21 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import (
     LARGEST_ANSWER_BYTES,
+    UNDECODABLE,
     ApiConnectionError,
     ApiError,
     Forbidden,
     TooLargeError,
     Transport,
+    await_answer,
     explain,
-    request_get,
 )
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.list_pages import ListMeta, decode_items, raw_pages
@@ -60,31 +61,8 @@ V = TypeVar("V", bound=Object)
 ObjectName = tuple[str, str]  # namespace (empty for cluster-wide kinds), name
 
 
-class ObjectStore(Protocol[V]):
-    """Where a `Reflector` keeps its objects, by name; each list begins with a new one."""
-
-    def get(self, name: ObjectName) -> V | None:
-        """The object of a name; None where it is not kept."""
-
-    def put(self, name: ObjectName, view: V) -> bool:
-        """Keep an object in the place of another one of its name; False, and neither is kept, where it is too much."""
-
-    def drop(self, name: ObjectName) -> V | None:
-        """Forget an object that is gone; returns what was kept of it."""
-
-    def reject(self, name: ObjectName) -> None:
-        """Forget an object that is there and is not to be kept."""
-
-    def names(self) -> Iterable[ObjectName]:
-        """The names of what is kept."""
-
-    def __iter__(self) -> Iterator[V]: ...
-
-    def __len__(self) -> int: ...
-
-
-class CountLimitedStore(ObjectStore[V]):
-    """Keeps objects up to a number.
+class ObjectStore(Generic[V]):
+    """Where a `Reflector` keeps its objects, by name, up to a number; each list begins with a new one.
 
     Args:
         most: objects; what comes beyond is not kept.
@@ -95,30 +73,26 @@ class CountLimitedStore(ObjectStore[V]):
         self._kept: Final[dict[ObjectName, V]] = {}
 
     def get(self, name: ObjectName) -> V | None:
-        """What is kept of an object; None where nothing is."""
+        """The object of a name; None where it is not kept."""
         return self._kept.get(name)
 
     def put(self, name: ObjectName, view: V) -> bool:
-        """Keep an object under a name; False where the store is full and the name is not in it yet."""
+        """Keep an object in the place of another one of its name; False, and neither is kept, where it is too much."""
         if name not in self._kept and len(self._kept) >= self._most:
             return False
         self._kept[name] = view
         return True
 
     def drop(self, name: ObjectName) -> V | None:
-        """Remove an object, which the API server has deleted.
-
-        Returns:
-            What was kept of it; None where nothing was.
-        """
+        """Forget an object that the API server has deleted; returns what was kept of it."""
         return self._kept.pop(name, None)
 
     def reject(self, name: ObjectName) -> None:
-        """Remove an object that exists but cannot be kept, for example because it is too large."""
-        self._kept.pop(name, None)
+        """Forget an object that exists and is not to be kept, for example because it is too large."""
+        self.drop(name)
 
     def names(self) -> Iterable[ObjectName]:
-        """The names of all objects that are kept."""
+        """The names of what is kept."""
         return self._kept
 
     def __iter__(self) -> Iterator[V]:
@@ -128,8 +102,10 @@ class CountLimitedStore(ObjectStore[V]):
         return len(self._kept)
 
 
-class ByteLimitedStore(ObjectStore[V], Generic[V]):
+class ByteLimitedStore(ObjectStore[V]):
     """Keeps objects up to a number of bytes, in all and for each namespace: tenants write them.
+
+    A namespace of which an object was not kept counts as incomplete from then on.
 
     Args:
         cost: the bytes that an object takes.
@@ -141,50 +117,44 @@ class ByteLimitedStore(ObjectStore[V], Generic[V]):
     """
 
     def __init__(self, cost: Callable[[V], int], in_all: int, a_namespace: int) -> None:
+        super().__init__()
         self._cost: Final = cost
         self._in_all: Final = in_all
         self._a_namespace: Final = a_namespace
-        self._kept: Final[dict[str, dict[str, V]]] = {}
+        self._inside: Final[dict[str, dict[str, V]]] = {}
         self._sizes: Final[dict[str, int]] = {}
         self._incomplete: Final[set[str]] = set()
         self.size = 0
 
     def get(self, name: ObjectName) -> V | None:
         """What is kept of an object; None where nothing is."""
-        kept = self._kept.get(name[0])
+        kept = self._inside.get(name[0])
         return kept.get(name[1]) if kept else None
 
     def all_of(self, namespace: str) -> list[V] | None:
         """The objects of a namespace, by name; None where one of them was not kept."""
         if namespace in self._incomplete:
             return None
-        kept = self._kept.get(namespace) or {}
+        kept = self._inside.get(namespace) or {}
         return [kept[name] for name in sorted(kept)]
 
     def put(self, name: ObjectName, view: V) -> bool:
-        """Keep an object under a name; False where its namespace or the whole store has no bytes left.
-
-        The namespace then counts as incomplete.
-        """
+        """Keep an object; False where its namespace or the whole store has no bytes left."""
         self.drop(name)
         namespace, cost = name[0], self._cost(view)
         taken = self._sizes.get(namespace, 0) + cost
         if taken > self._a_namespace or self.size + cost > self._in_all:
             self._incomplete.add(namespace)
             return False
-        self._kept.setdefault(namespace, {})[name[1]] = view
+        self._inside.setdefault(namespace, {})[name[1]] = view
         self._sizes[namespace] = taken
         self.size += cost
         return True
 
     def drop(self, name: ObjectName) -> V | None:
-        """Remove an object, which the API server has deleted, and free its bytes.
-
-        Returns:
-            What was kept of it; None where nothing was.
-        """
+        """Forget an object that the API server has deleted, and free its bytes."""
         namespace = name[0]
-        kept = self._kept.get(namespace) or {}
+        kept = self._inside.get(namespace) or {}
         view = kept.pop(name[1], None)
         if view is None:
             return None
@@ -192,44 +162,32 @@ class ByteLimitedStore(ObjectStore[V], Generic[V]):
         self.size -= cost
         self._sizes[namespace] -= cost
         if not kept:
-            del self._kept[namespace], self._sizes[namespace]
+            del self._inside[namespace], self._sizes[namespace]
         return view
 
     def reject(self, name: ObjectName) -> None:
-        """Remove an object that exists but cannot be kept; its namespace counts as incomplete."""
+        """Forget an object that exists but cannot be kept."""
         self.drop(name)
         self._incomplete.add(name[0])
 
     def names(self) -> Iterable[ObjectName]:
-        """The names of all objects that are kept, namespace by namespace."""
-        return ((namespace, name) for namespace, kept in self._kept.items() for name in kept)
+        """The names of what is kept, namespace by namespace."""
+        return ((namespace, name) for namespace, kept in self._inside.items() for name in kept)
 
     def __iter__(self) -> Iterator[V]:
-        return (view for kept in self._kept.values() for view in kept.values())
+        return (view for kept in self._inside.values() for view in kept.values())
 
     def __len__(self) -> int:
-        return sum(map(len, self._kept.values()))
+        return sum(map(len, self._inside.values()))
 
 
-def report_changes(
-    former: ObjectStore[V], fresh: ObjectStore[V], report: Callable[[V | None, V | None], None]
-) -> Iterator[None]:
-    """Report the changes from one copy to another; each step is about one object.
-
-    Args:
-        former: the copy until now.
-        fresh: the copy from now on.
-        report: gets what there was of an object, and what there is; None for nothing.
-    """
+def _changes(former: ObjectStore[V], fresh: ObjectStore[V]) -> Iterator[tuple[V | None, V | None]]:
+    """What there was of an object, and what there is; a step for each object, also for those that are the same."""
     for name in former.names():
-        if fresh.get(name) is None:
-            report(former.get(name), None)
-        yield
+        yield former.get(name), fresh.get(name)
     for name in fresh.names():
-        old, view = former.get(name), fresh.get(name)
-        if old != view:
-            report(old, view)
-        yield
+        view = fresh.get(name)
+        yield (None if former.get(name) is None else view), view
 
 
 logger = logging.getLogger(__name__)
@@ -280,18 +238,13 @@ _SILENT_WATCHES: Final = 2
 
 # An informer that has heard nothing for so long is cut off. API servers send a bookmark every minute.
 CURRENT_SECONDS: Final = 150.0
-
-VERIFY_SECONDS: Final = 5.0
-# An object of this name need not exist: only the version counts.
-_ANY_NAME: Final = "kubevirt-webhook"
-_NAMESPACE_OF_ANY: Final = "default"
+_VERIFY_SECONDS: Final = 5.0
 
 # Said by servers that are starting or overloaded, and by load balancers: nothing about the resourceVersion.
 _TRANSIENT: Final = frozenset({429, 502, 503})
 
-
 # Of an event around its object: one more in the object than are read, so that it still counts as too deep.
-EVENT_LEVELS: Final = MAX_LEVELS + 2
+_EVENT_LEVELS: Final = MAX_LEVELS + 2
 
 
 class WatchEvent(View, frozen=True):
@@ -351,7 +304,7 @@ class Reflector(Generic[V]):
     """Keeps views of all objects of one resource.
 
     Args:
-        transport: the way to the API server.
+        transport: the connection to the API server.
         resource: what to keep; ``resource.view`` says which of its fields.
         namespace: only this one; empty for all.
         field_selector: a field selector of the API, for example ``status.phase=Pending``.
@@ -359,7 +312,7 @@ class Reflector(Generic[V]):
         largest: bytes of an object's JSON; a larger object is not kept.
         store: makes an empty store for the objects, which may deny some; these are not kept.
         transform: what to keep of a view; None: nothing.
-        on_change: called with the old and the new view, as kept (None: there was, or is, none), after the copy has
+        on_change: called with the old and the new view, as kept (None: there was, or is, none), after the store has
             changed; for the first list still before `has_synced`. Must neither block nor raise.
         on_restore: called when etcd turns out to have been restored from an older copy, with this reflector and a
             clause about it. Must neither block nor raise.
@@ -377,7 +330,7 @@ class Reflector(Generic[V]):
         field_selector: str = "",
         label_selector: str = "",
         largest: int = LARGEST_ANSWER_BYTES,
-        store: Callable[[], ObjectStore[V]] = CountLimitedStore,
+        store: Callable[[], ObjectStore[V]] = ObjectStore,
         transform: Callable[[V], V | None] | None = None,
         on_change: Callable[[V | None, V | None], None] | None = None,
         on_restore: Callable[[Reflector[V], str], None] | None = None,
@@ -390,11 +343,8 @@ class Reflector(Generic[V]):
         self._transport = transport
         self._namespace = namespace
         self._path = resource.path(namespace)
-        self._query: dict[str, str] = {}
-        if field_selector:
-            self._query["fieldSelector"] = field_selector
-        if label_selector:
-            self._query["labelSelector"] = label_selector
+        selectors = {"fieldSelector": field_selector, "labelSelector": label_selector}
+        self._query = {name: selector for name, selector in selectors.items() if selector}
         self._largest = largest
         self._make_store = store
         self._transform = transform
@@ -417,12 +367,12 @@ class Reflector(Generic[V]):
         self._failures = self._rejections = self._silences = self._absences = 0
 
     def get(self, name: str, namespace: str = "") -> V | None:
-        """The view of one object, None if there is no such object in the copy."""
+        """The view of one object, None if there is no such object in the store."""
         return self._store.get((namespace, name))
 
     @property
     def contents(self) -> ObjectStore[V]:
-        """What the copy holds now; another list brings another one."""
+        """What is kept now; another list brings another store."""
         return self._store
 
     def __iter__(self) -> Iterator[V]:
@@ -433,7 +383,7 @@ class Reflector(Generic[V]):
 
     @property
     def has_synced(self) -> bool:
-        """Whether the whole resource has been seen once. Stays true: an old copy is still a copy (see `staleness`)."""
+        """Whether the whole resource has been seen once. Stays true, however old that is (see `staleness`)."""
         return self._synced
 
     @property
@@ -447,31 +397,23 @@ class Reflector(Generic[V]):
         return isinstance(self._trouble, Forbidden)
 
     def is_current(self, now: float) -> bool:
-        """Whether the store is complete, no older than `CURRENT_SECONDS`, and of the etcd that there is now.
-
-        Args:
-            now: monotonic seconds on this reflector's clock.
-        """
+        """Whether the store is complete, no older than `CURRENT_SECONDS`, and of the etcd that there is now."""
         return self._synced and self._is_trusted and self.staleness(now) < CURRENT_SECONDS
 
     def staleness(self, now: float) -> float:
         """Seconds since the API server last said something of the objects: a page of a list, an event or a bookmark.
 
-        A watch that begins and brings nothing says nothing.
+        A watch that begins and brings nothing says nothing. Infinity if it never was.
 
         Args:
             now: monotonic seconds on this reflector's clock.
-
-        Returns:
-            Infinity if it never was.
         """
         return math.inf if self._heard_at is None else now - self._heard_at
 
     async def run(self) -> None:
-        """Keep the copy in step until cancelled; returns never, raises only for bugs."""
+        """Keep the store in step until cancelled; returns never, raises only for bugs."""
         while True:
-            pause = await self._attempt()
-            if pause:
+            if pause := await self._attempt():
                 await self._clock.sleep(pause)
 
     async def verify(self) -> Unavailable | None:
@@ -493,13 +435,14 @@ class Reflector(Generic[V]):
         return None
 
     async def _has_reached(self, version: str) -> bool | Unavailable:
-        namespace = self._namespace or (_NAMESPACE_OF_ANY if self.resource.namespaced else "")
+        namespace = self._namespace or ("default" if self.resource.namespaced else "")
+        # An object of this name need not exist: only the version counts.
         query = {
-            "fieldSelector": f"metadata.name={_ANY_NAME}",
+            "fieldSelector": "metadata.name=kubevirt-webhook",
             "resourceVersion": version,
             "resourceVersionMatch": "Exact",
         }
-        answer = await request_get(self._transport, self.resource.path(namespace), query, VERIFY_SECONDS)
+        answer = await await_answer(self._transport.get(self.resource.path(namespace), query), _VERIFY_SECONDS)
         if isinstance(answer, Unavailable):
             return answer
         status, body = answer
@@ -538,26 +481,25 @@ class Reflector(Generic[V]):
             return self._on_failure(Unavailable(error.why))
         except TimeoutError:
             return self._on_silence()
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError):
+        except (*UNDECODABLE, MemoryError):
             self._doubt()
             return self._on_failure(Unavailable(f"the API server's {self.resource.plural} cannot be decoded"))
         return 0.0
 
     async def _list(self) -> None:
-        fresh = self._make_store()
-        version = ""
+        fresh, version, timing = self._make_store(), "", self._timing
         listed = raw_pages(
             self._transport,
             self.resource,
             self._namespace,
             self._query,
-            limit=self._timing.page_limit,
-            seconds=self._timing.list_timeout,
+            limit=timing.page_limit,
+            seconds=timing.list_timeout,
         )
         async with aclosing(listed):
-            async for _, page in listed:
+            async for page in listed:
                 self._record_contact()
-                await self._take(fresh, page.items or [])
+                await self._take(fresh, page.items)
                 version = page.meta.resource_version or ""
                 # Before the next one is requested, which needs the memory.
                 del page
@@ -640,7 +582,7 @@ class Reflector(Generic[V]):
             self._apply_event(_decode_event(line))
         except RecursionError:
             # Nothing that is read lies so deep. A long line takes time that reviews must not wait for.
-            self._apply_event(_decode_event(await asyncio.to_thread(flatten, line, EVENT_LEVELS)))
+            self._apply_event(_decode_event(await asyncio.to_thread(flatten, line, _EVENT_LEVELS)))
 
     def _apply_event(self, event: WatchEvent) -> None:
         if event.type == "ERROR":
@@ -651,10 +593,10 @@ class Reflector(Generic[V]):
             view = self._decode_view(event.object)
             self._put(self._store, view, len(memoryview(event.object)), self._on_change)
         elif event.type == "DELETED":
-            self._drop(_name_of(self._decode_view(event.object)))
-        self._advance(_decode_versioned(event.object).metadata)
-
-    def _advance(self, meta: ListMeta | None) -> None:
+            old = self._store.drop(_name_of(self._decode_view(event.object)))
+            if old is not None and self._on_change:
+                self._on_change(old, None)
+        meta = _decode_versioned(event.object).metadata
         if meta and meta.resource_version:
             if is_behind(meta.resource_version, self._version):
                 self._version = None
@@ -671,17 +613,12 @@ class Reflector(Generic[V]):
                 self._put(fresh, view, len(memoryview(item)))
             await asyncio.sleep(0)
 
-    def _drop(self, name: ObjectName) -> None:
-        old = self._store.drop(name)
-        if old is not None and self._on_change:
-            self._on_change(old, None)
-
     def _put(
         self, store: ObjectStore[V], view: V, size: int, report: Callable[[V | None, V | None], None] | None = None
     ) -> None:
         name = _name_of(view)
         old = store.get(name)
-        kept = self._reduce(view, size)
+        kept = None if size > self._largest else self._transform(view) if self._transform else view
         if kept is None:
             store.reject(name)
         elif not store.put(name, kept):
@@ -689,27 +626,20 @@ class Reflector(Generic[V]):
         if report and old != kept:
             report(old, kept)
 
-    def _reduce(self, view: V, size: int) -> V | None:
-        if size > self._largest:
-            return None
-        return self._transform(view) if self._transform else view
-
     async def _replace(self, fresh: ObjectStore[V]) -> None:
-        """Swap the whole copy at once, so that no reader sees a part of a list, and report what has changed.
+        """Swap the whole store at once, so that no reader sees a part of a list, and report what has changed.
 
-        Other tasks get their turn in between: only this one changes the copy, so what is still to be reported stays
-        true.
+        Other tasks get their turn after each slice: only this one changes the store, so what is still to be reported
+        stays true.
         """
         former, self._store = self._store, fresh
         if self._on_change:
-            await self._pace(report_changes(former, fresh, self._on_change))
+            for count, (old, view) in enumerate(_changes(former, fresh), 1):
+                if old != view:
+                    self._on_change(old, view)
+                if count % self._timing.slice == 0:
+                    await asyncio.sleep(0)
         self._synced = True
-
-    async def _pace(self, steps: Iterable[None]) -> None:
-        """Take steps, with a turn for other tasks after each slice of them."""
-        for count, _ in enumerate(steps, 1):
-            if count % self._timing.slice == 0:
-                await asyncio.sleep(0)
 
     async def _on_denial(self, rejection: ApiError) -> float:
         listing = self._version is None

@@ -53,17 +53,11 @@ _CONNECTION_PROBLEMS: Final = {
 _CERTIFICATE_PROBLEMS: Final = {
     9: "certificate is not yet valid",
     10: "certificate has expired",
-    18: "certificate signed by unknown authority",
-    19: "certificate signed by unknown authority",
-    20: "certificate signed by unknown authority",
-    21: "certificate signed by unknown authority",
+    **dict.fromkeys((18, 19, 20, 21), "certificate signed by unknown authority"),
     62: "certificate is not valid for the name of the API server",
     64: "certificate is not valid for the address of the API server",
 }
-_HANDSHAKE_PROBLEMS: Final = {
-    "WRONG_VERSION_NUMBER": "it does not speak TLS at this port",
-    "RECORD_LAYER_FAILURE": "it does not speak TLS at this port",
-}
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 
 
 class KubernetesTransport(Transport):
@@ -92,33 +86,11 @@ class KubernetesTransport(Transport):
     async def get(
         self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = LARGEST_ANSWER_BYTES
     ) -> tuple[int, bytes]:
-        """The HTTP status and the whole body.
-
-        Args:
-            path: the absolute path of the URL, already percent-encoded.
-            query: parameters of the query, not yet encoded.
-            most: limit of the body, in bytes.
-
-        Returns:
-            The HTTP status, whatever it is, and the body.
-
-        Raises:
-            ApiConnectionError: there was no answer.
-            TooLargeError: the body is larger than ``most``.
-        """
+        """The HTTP status, whatever it is, and the whole body; see `Transport.get`."""
         return await self.request("GET", path, query, seconds=_GET_SECONDS, most=most)
 
     async def post(self, path: str, body: Any) -> tuple[int, bytes]:
-        """The HTTP status and the whole body of the answer to a POST of plain JSON.
-
-        Args:
-            path: the absolute path of the URL, already percent-encoded.
-            body: plain JSON, not yet encoded.
-
-        Raises:
-            ApiConnectionError: there was no answer.
-            TooLargeError: the body of the answer is too large.
-        """
+        """The HTTP status and the whole body of the answer to a POST of plain JSON; see `Transport.post`."""
         return await self.request("POST", path, body=body)
 
     async def request(  # noqa: PLR0913 - the parts of an HTTP request
@@ -162,12 +134,7 @@ class KubernetesTransport(Transport):
             raise (NoAnswerInTimeError if is_late else ApiConnectionError)(_clause(error)) from error
 
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """The body of a 200 answer in pieces of any size; the first, empty one says that it has begun.
-
-        Raises:
-            ApiError: the answer has another status.
-            ApiConnectionError: there was no answer, or the connection broke.
-        """
+        """The body of a 200 answer in pieces of any size; see `Transport.watch`."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
         try:
             async with asyncio.timeout(_WATCH_HEADERS_SECONDS):
@@ -182,11 +149,7 @@ class KubernetesTransport(Transport):
             raise ApiConnectionError(_clause(error)) from error
 
     async def _body(self, response: aiohttp.ClientResponse, most: int) -> bytes:
-        """A whole body. One that is too large is left unread, which ends its connection.
-
-        Raises:
-            TooLargeError: it has more bytes than it may.
-        """
+        """A whole body. One that is too large is left unread, which ends its connection."""
         chunks, size = [], 0
         async with self._readers:
             async for chunk in response.content.iter_any():
@@ -231,14 +194,8 @@ class KubernetesTransport(Transport):
     async def _call(self, request: ApiRequest, authorization: str) -> aiohttp.ClientResponse:
         if self._closed:
             raise ApiConnectionError("the connection to the API server has been closed")
-        headers = CIMultiDict(
-            [
-                ("User-Agent", USER_AGENT),
-                ("Accept", "application/json"),
-                ("Content-Type", request.content_type),
-                *self._credentials.impersonation,
-            ]
-        )
+        named = {"User-Agent": USER_AGENT, "Accept": "application/json", "Content-Type": request.content_type}
+        headers = CIMultiDict([*named.items(), *self._credentials.impersonation])
         if authorization:
             headers["Authorization"] = authorization
         try:
@@ -269,23 +226,30 @@ async def connect(kubeconfig: Kubeconfig | str | None = None) -> KubernetesTrans
         if error.name != "kubernetes_asyncio":
             raise
         what = "this installation cannot read a kubeconfig: the image does not have the package kubernetes-asyncio"
-        raise InputError(
-            what, fix="run the command in a pod, or where kubevirt-webhook is installed with pip"
-        ) from None
+        fix = "run the command in a pod, or where kubevirt-webhook is installed with pip"
+        raise InputError(what, fix=fix) from None
     path = options.path or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     return KubernetesTransport(await load(path, options.impersonation))
 
 
 def _clause(error: Exception) -> str:
     """Why there was no answer. Without the address of the API server: users may see this in a warning."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"no trusted TLS connection to the API server ({_certificate_problem(error.certificate_error)})"
-    if isinstance(error, aiohttp.ClientConnectorSSLError):
-        return f"no trusted TLS connection to the API server ({_handshake_problem(error.os_error)})"
-    if isinstance(error, TimeoutError):
-        return "the API server did not answer in time"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return f"no connection to the API server ({_connection_problem(error.os_error)})"
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            # By the code alone: OpenSSL's own text may name the API server's address.
+            code = getattr(error.certificate_error, "verify_code", 0)
+            cause = f"x509: {_CERTIFICATE_PROBLEMS.get(code, 'the certificate cannot be verified')}"
+            return f"no trusted TLS connection to the API server ({cause})"
+        case aiohttp.ClientConnectorSSLError():
+            # OpenSSL's name of the error, from a closed set: for example ``TLSV13_ALERT_CERTIFICATE_REQUIRED``.
+            reason = error.os_error.reason if isinstance(error.os_error, ssl.SSLError) else ""
+            cause = reason.lower().replace("_", " ") or "the handshake failed"
+            cause = "it does not speak TLS at this port" if reason in _NO_TLS else cause
+            return f"no trusted TLS connection to the API server ({cause})"
+        case TimeoutError():
+            return "the API server did not answer in time"
+        case aiohttp.ClientConnectorError():
+            return f"no connection to the API server ({_connection_problem(error.os_error)})"
     return f"the connection to the API server broke ({type(error).__name__})"
 
 
@@ -294,15 +258,3 @@ def _connection_problem(error: OSError) -> str:
     if isinstance(error, socket.gaierror):
         return "no such host" if error.errno in _NO_SUCH_HOST else "the name of its host cannot be resolved now"
     return _CONNECTION_PROBLEMS.get(error.errno or 0) or errno.errorcode.get(error.errno or 0, "unknown error")
-
-
-def _certificate_problem(error: Exception) -> str:
-    """The cause without OpenSSL's own text, which may name the API server's address."""
-    code = getattr(error, "verify_code", 0)
-    return f"x509: {_CERTIFICATE_PROBLEMS.get(code, 'the certificate cannot be verified')}"
-
-
-def _handshake_problem(error: OSError) -> str:
-    """OpenSSL's name of the error, from a closed set: for example ``TLSV13_ALERT_CERTIFICATE_REQUIRED``."""
-    reason = error.reason if isinstance(error, ssl.SSLError) else ""
-    return _HANDSHAKE_PROBLEMS.get(reason, reason.lower().replace("_", " ") or "the handshake failed")
