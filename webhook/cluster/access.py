@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -10,7 +9,7 @@ import msgspec
 from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, TokenKey
-from webhook.k8s.client.api import ApiConnectionError, Forbidden, Transport, decode, describe_timeout
+from webhook.k8s.client.api import Forbidden, Transport, await_answer, decode
 
 S = TypeVar("S")
 
@@ -36,16 +35,7 @@ class _TokenReview(msgspec.Struct):
 
 
 async def is_allowed(transport: Transport, key: AccessKey, seconds: float) -> bool | Unavailable:
-    """Whether RBAC lets a user do something, by a SubjectAccessReview.
-
-    Args:
-        transport: the connection to the API server.
-        key: the user and the access.
-        seconds: timeout of the request.
-
-    Returns:
-        The API server's answer; `Unavailable` where there was none in time.
-    """
+    """Whether RBAC lets a user do something, by a SubjectAccessReview; `Unavailable` without an answer in time."""
     answer = await _create_review(transport, _ACCESS, "SubjectAccessReview", _access(key), _AccessReview, seconds)
     return answer if isinstance(answer, Unavailable) else answer.status.allowed
 
@@ -54,11 +44,6 @@ async def authenticate(transport: Transport, key: TokenKey, seconds: float) -> U
     """The user of a bearer token, by a TokenReview.
 
     A token whose user has no name is not accepted either, since RBAC cannot evaluate it.
-
-    Args:
-        transport: the connection to the API server.
-        key: the token.
-        seconds: timeout of the request.
 
     Returns:
         The user; None where the API server does not accept the token; `Unavailable` where there was no answer in time.
@@ -74,15 +59,11 @@ async def _create_review(
 ) -> S | Unavailable:
     """A review that is created is answered at once, and kept nowhere."""
     plural, _, group = resource.partition(".")
-    try:
-        async with asyncio.timeout(seconds):
-            status, body = await transport.post(
-                f"/apis/{group}/v1/{plural}", {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
-            )
-    except ApiConnectionError as error:
-        return Unavailable(error.why)
-    except TimeoutError:
-        return describe_timeout(seconds)
+    review = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
+    answer = await await_answer(transport.post(f"/apis/{group}/v1/{plural}", review), seconds)
+    if isinstance(answer, Unavailable):
+        return answer
+    status, body = answer
     if status == 403:
         return Forbidden(f"the API server denied the request (403): grant create on {resource}")
     if status not in (200, 201):
@@ -91,14 +72,14 @@ async def _create_review(
 
 
 def _access(key: AccessKey) -> dict[str, Any]:
+    named = {"namespace": key.namespace, "name": key.name}
     attributes = {"verb": key.verb, "group": key.group, "resource": key.resource}
-    optional = {"namespace": key.namespace, "name": key.name}
-    of_resource = attributes | {name: value for name, value in optional.items() if value}
-    asked = {"nonResourceAttributes": {"verb": key.verb, "path": key.path}} if key.path else None
+    attributes |= {name: value for name, value in named.items() if value}
+    of_path = {"nonResourceAttributes": {"verb": key.verb, "path": key.path}}
     return {
         "user": key.user,
         "groups": list(key.groups),
         "uid": key.uid,
         "extra": {name: list(values) for name, values in key.extra},
-        **(asked or {"resourceAttributes": of_resource}),
+        **(of_path if key.path else {"resourceAttributes": attributes}),
     }

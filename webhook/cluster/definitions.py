@@ -26,13 +26,10 @@ Versions = tuple[str, str, str]
 async def read_definitions(transport: Transport, seconds: float) -> Definitions | Unavailable | None:
     """What the cluster's definitions say; None where there are none, or where they list no fields.
 
-    Args:
-        transport: the connection to the API server.
-        seconds: timeout of all requests together.
+    All requests together take so many seconds at most.
     """
-    reads = (fetch(transport, DEFINITIONS, "", name, seconds) for name in NAMES.values())
     definitions: list[Definition] = []
-    for read in await asyncio.gather(*reads):
+    for read in await asyncio.gather(*(fetch(transport, DEFINITIONS, "", name, seconds) for name in NAMES.values())):
         if isinstance(read, Unavailable):
             return read
         if read is not None:
@@ -84,10 +81,13 @@ class DefinitionReader:
         while True:
             if not self.is_current or self._problem:
                 await self._read()
-            if self._problem:
-                await self._wait_for_a_change_or(RETRY_SECONDS)
-            else:
-                await self._changed.wait()
+            waits = [self._changed.wait(), *([self._clock.sleep(RETRY_SECONDS)] if self._problem else ())]
+            tasks = [asyncio.ensure_future(wait) for wait in waits]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
             self._changed.clear()
 
     async def _read(self) -> None:
@@ -101,11 +101,3 @@ class DefinitionReader:
             logger.warning("KubeVirt's fields are taken from tables by version: %s", problem)
         self._read_at, self._problem = versions, problem
         self._learn(versions, None if isinstance(answer, Unavailable) else answer)
-
-    async def _wait_for_a_change_or(self, seconds: float) -> None:
-        waits = [asyncio.ensure_future(wait) for wait in (self._changed.wait(), self._clock.sleep(seconds))]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()

@@ -110,9 +110,7 @@ def read_objects(root: Path, mistakes: list[InputError]) -> Iterator[Document]:
 def find_files(root: Path, mistakes: list[InputError]) -> list[Path]:
     """The files of YAML or JSON below a directory, or the file itself; hidden ones and linked directories are skipped.
 
-    Args:
-        root: the directory or file.
-        mistakes: gets directories that cannot be read.
+    Directories that cannot be read become mistakes.
 
     Raises:
         InputError: there are no such files.
@@ -160,9 +158,8 @@ def add_object(index: Index, document: Document) -> None:
         raise InputError(f"{title} has a metadata.namespace", where, "objects of its kind are in none; remove it")
     if view.meta.creation_timestamp is not None and unix_time(view.meta.creation_timestamp) is None:
         path = ("metadata", "creationTimestamp")
-        raise InputError(
-            f"{format_path(path)} is not a valid time", document.where(path), "use for example 2026-01-31T12:00:00Z"
-        )
+        fix = "use for example 2026-01-31T12:00:00Z"
+        raise InputError(f"{format_path(path)} is not a valid time", document.where(path), fix)
     known = index[kind.name].setdefault((namespace, name), FileObject(value, view, document.where()))
     if known.value is not value:
         place = f"{title} of namespace {namespace}" if namespace else title
@@ -190,22 +187,13 @@ def _kind(document: Document) -> Kind:
 
 _TYPES: Final = {
     "str": "a string",
-    "int": "a number",
-    "float": "a number",
+    **dict.fromkeys(("int", "float"), "a number"),
     "bool": "a boolean",
     "object": "a mapping",
     "array": "a list",
-    "null": "null",
 }
-_NAMES: Final = {
-    str: "str",
-    int: "int",
-    float: "float",
-    bool: "bool",
-    dict: "object",
-    list: "array",
-    type(None): "null",
-}
+# The types of JSON by msgspec's names; each of the others has Python's own.
+_NAMES: Final = {dict: "object", list: "array", type(None): "null"}
 
 
 def describe_wrong_type(value: Any, error: msgspec.ValidationError) -> tuple[tuple[str | int, ...], str, str]:
@@ -217,17 +205,14 @@ def describe_wrong_type(value: Any, error: msgspec.ValidationError) -> tuple[tup
     steps = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", place or "")
     path = _find_path(value, [name or (step if step == "..." else int(step)) for name, step in steps], got) or ()
     fix = "put it in quotes" if wanted == "str" and got in ("int", "float", "bool") else ""
-    return (
-        path,
-        f"{format_path(path) or 'the object'} must be {_TYPES.get(wanted, wanted)}, not {_TYPES.get(got, got)}",
-        fix,
-    )
+    what = f"{format_path(path) or 'the object'} must be {_TYPES.get(wanted, wanted)}, not {_TYPES.get(got, got)}"
+    return path, what, fix
 
 
 def _find_path(value: Any, steps: list[str | int], got: str) -> tuple[str | int, ...] | None:
     """The first path of that form whose value has a type: msgspec names no keys of mappings, only ``...``."""
     if not steps:
-        return () if _NAMES.get(type(value)) == got else None
+        return () if _NAMES.get(type(value), type(value).__name__) == got else None
     step, *rest = steps
     below = ((key, _find_path(value[key], rest, got)) for key in (value if step == "..." else [step]))
     return next(((key, *path) for key, path in below if path is not None), None)

@@ -1,7 +1,7 @@
 """A cluster objects read from files: what ``kubectl get ... -o yaml`` has written into a directory.
 
-For the command line and for tests, which run policies without a cluster. Everything is read and checked at the start,
-so every answer is at hand; nothing in it ages, a Lease is never renewed.
+For the command line and for tests, which run policies without a cluster. Everything is read and checked at the start;
+nothing in it ages, a Lease is never renewed.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ from webhook.kubevirt.types.views import ActiveVmi, KubeVirt
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
 from webhook.settings.model import SchedulerSettings, Settings
+from webhook.text import pluralize
 
 T = TypeVar("T")
+V = TypeVar("V", bound=Object)
 
 # More would not be read.
 MAX_MISTAKES: Final = 100
@@ -67,15 +69,13 @@ class FilesCluster(Cluster):
         self._index: Final = index
         self._settings = settings
         self._clock = clock
-        self.kubevirts: Final = [entry.view for entry in self._entries("KubeVirt") if isinstance(entry.view, KubeVirt)]
-        definitions = (entry.view for entry in self._entries(DEFINITIONS.kind))
-        self.definitions: Final = fields_of(view for view in definitions if isinstance(view, Definition))
+        self.kubevirts: Final = self._views("KubeVirt", KubeVirt)
+        self.definitions: Final = fields_of(self._views(DEFINITIONS.kind, Definition))
         self._installs: Final = InstallReader(settings.kubevirt.version, self.definitions)
-        nodes = (entry.view for entry in self._entries("Node"))
-        self._nodes: Final = NodeIndex(Node.of(view) for view in nodes if isinstance(view, NodeWithoutImages))
+        self._nodes: Final = NodeIndex(map(Node.of, self._views("Node", NodeWithoutImages)))
         self._pods: Final[dict[str, list[PendingPod]]] = defaultdict(list)
-        for pod in (entry.view for entry in self._entries("Pod")):
-            if isinstance(pod, PendingPod) and pod.spec and pod.spec.scheduler_name:
+        for pod in self._views("Pod", PendingPod):
+            if pod.spec and pod.spec.scheduler_name:
                 self._pods[pod.spec.scheduler_name].append(pod)
 
     @classmethod
@@ -123,13 +123,8 @@ class FilesCluster(Cluster):
     def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """One object as plain JSON, not to be changed; None if there is none.
 
-        Args:
-            kind: one of `KINDS`.
-            namespace: empty for objects without.
-            name: the object's name.
-
         Raises:
-            KeyError: no file can hold this kind.
+            KeyError: no file can hold this kind; see `KINDS`.
         """
         entry = self._index[kind].get((namespace, name))
         return entry.value if entry else None
@@ -162,30 +157,20 @@ class FilesCluster(Cluster):
         """The answer of `peek`, without any wait."""
         return cast("T | Unavailable | None", self.peek(key))
 
-    def staleness(self) -> dict[str, float]:
-        """Always empty, since files are not watched."""
-        return {}
-
-    def waiting_for(self) -> tuple[str, ...]:
-        """Nothing: everything was read at the start."""
-        return ()
-
     def namespaces(self) -> tuple[Namespace, ...]:
         """All namespaces in the files."""
-        return tuple(entry.view for entry in self._entries("Namespace") if isinstance(entry.view, Namespace))
-
-    def summary(self) -> str:
+        return tuple(self._views("Namespace", Namespace))
         """What was read, in one line."""
         labels = [names.policy_label(policy) for policy in get_args(names.Policy)]
         modes = (names.ENFORCE, names.WARN, names.AUDIT)
-        namespaces = [entry.view.meta for entry in self._entries("Namespace")]
-        opted_in = sum(any(meta.label(label) in modes for label in labels) for meta in namespaces)
+        namespaces = self.namespaces()
+        opted_in = sum(any(each.meta.label(label) in modes for label in labels) for each in namespaces)
         installs = sorted({each.meta.namespace or "" for each in self.kubevirts})
         parts = [
-            _count(len(self._entries("Node")), "node"),
-            f"{_count(len(namespaces), 'namespace')} ({opted_in} opted in)",
-            _count(len(self._entries("VirtualMachine")), "VM"),
-            _count(len(self._entries("VirtualMachineInstance")), "VMI"),
+            pluralize(len(self._entries("Node")), "node"),
+            f"{pluralize(len(namespaces), 'namespace')} ({opted_in} opted in)",
+            pluralize(len(self._entries("VirtualMachine")), "VM"),
+            pluralize(len(self._entries("VirtualMachineInstance")), "VMI"),
             f"KubeVirt in {' and '.join(installs)}" if installs else "no KubeVirt",
         ]
         schedulers = self._settings.scheduling.schedulers.values()
@@ -194,6 +179,9 @@ class FilesCluster(Cluster):
 
     def _entries(self, kind: str) -> list[FileObject]:
         return list(self._index[kind].values())
+
+    def _views(self, kind: str, view: type[V]) -> list[V]:
+        return [entry.view for entry in self._index[kind].values() if isinstance(entry.view, view)]
 
     def _list(self, key: ListKey[Any]) -> tuple[Object, ...] | Unavailable:
         name, _, value = key.label.partition("=")
@@ -256,15 +244,10 @@ class FilesCluster(Cluster):
 
 
 def _index_objects(documents: Iterable[Document], mistakes: list[InputError], source: str) -> Index:
-    """The objects by kind, namespace and name.
-
-    Args:
-        documents: the objects.
-        mistakes: those of reading the documents, which may grow meanwhile.
-        source: where the documents come from.
+    """The objects of a source by kind, namespace and name.
 
     Raises:
-        InputErrors: every mistake.
+        InputErrors: every mistake, also those of reading the documents, which are added meanwhile.
     """
     index: Index = {name: {} for name in KINDS}
     for document in documents:
@@ -285,7 +268,3 @@ def _label(entry: FileObject, name: str) -> str | None:
     if name == names.VMI_NAME_LABEL and isinstance(spec, dict):
         return spec.get("vmiName")
     return entry.view.meta.label(name)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -8,9 +8,7 @@ was sent, and only up to a number of bytes; the others are read by GET or list, 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +16,7 @@ import msgspec
 from webhook.facts import NOT_READ, ListKey, ObjectKey
 from webhook.k8s.client.api import Transport, decode
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.k8s.client.reflector import DEFAULT_TIMING, ByteLimitedStore, Reflector, Timing
+from webhook.k8s.client.reflector import ByteLimitedStore, OnRestore, Reflector
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
 from webhook.kubevirt.resources import PRESETS, REVISIONS, UNSTRUCTURED
@@ -33,7 +31,6 @@ CLUSTER_BYTES: Final = 32 * MIB
 # What an object takes beside its JSON: its name twice, and places in two dictionaries.
 _OVERHEAD_BYTES: Final = 512
 
-OnRestore = Callable[[Reflector[Any], str], None]
 Start = Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]]
 
 
@@ -72,35 +69,25 @@ _RESOURCES: Final[Mapping[str, Resource[Any]]] = {
 
 
 class InstancetypeCache:
-    """The copies, each from the first look-up of its kind on.
+    """The informers, each from the first look-up of its kind on.
 
     Args:
         transport: the connection to the API server.
         start: runs a coroutine in a task of the present loop.
         on_restore: as that of `Reflector`.
         clock: the source of monotonic time, and of sleep.
-        timing: pauses, timeouts and page sizes of all watches.
-        jitter: picks a random number between two bounds.
 
     Attributes:
         copies: those that are watched, by the path of the kind.
     """
 
     def __init__(
-        self,
-        transport: Transport,
-        start: Start,
-        *,
-        on_restore: OnRestore | None = None,
-        clock: Clock = REAL_TIME,
-        timing: Timing = DEFAULT_TIMING,
-        jitter: Callable[[float, float], float] = random.uniform,
+        self, transport: Transport, start: Start, *, on_restore: OnRestore | None = None, clock: Clock = REAL_TIME
     ) -> None:
+        self._transport: Final = transport
         self._start: Final = start
+        self._on_restore: Final = on_restore
         self._clock: Final = clock
-        self._make: Final = partial(
-            _reflector, transport, on_restore=on_restore, clock=clock, timing=timing, jitter=jitter
-        )
         self._tasks: Final[list[asyncio.Task[None]]] = []
         self.copies: Final[dict[str, Reflector[Any]]] = {}
 
@@ -114,10 +101,10 @@ class InstancetypeCache:
             return NOT_READ
         # An empty copy is one, too.
         copy = self.copies[path] if path in self.copies else self._watch(path)
-        if not self._is_current(copy):
+        if copy.problem is not None or not copy.is_current(self._clock.now()):
             return NOT_READ
         if isinstance(key, ListKey):
-            return self._list(copy, key)
+            return _list(copy, key)
         stored = copy.get(key.name, key.namespace)
         # One that the copy lacks may have been created a moment ago.
         return NOT_READ if stored is None else _read(stored, key.resource)
@@ -134,48 +121,29 @@ class InstancetypeCache:
         self.copies.clear()
 
     def _watch(self, path: str) -> Reflector[Any]:
-        copy = self.copies[path] = self._make(_RESOURCES[path])
-        self._tasks.append(self._start(copy.resource.plural, copy.run))
+        resource = _RESOURCES[path]
+        parts = (NAMESPACED_BYTES, NAMESPACE_BYTES) if resource.namespaced else (CLUSTER_BYTES, CLUSTER_BYTES)
+        copy = self.copies[path] = Reflector(
+            self._transport,
+            resource,
+            store=lambda: ByteLimitedStore(lambda entry: len(entry.body) + _OVERHEAD_BYTES, *parts),
+            transform=_entry,
+            on_restore=self._on_restore,
+            clock=self._clock,
+        )
+        self._tasks.append(self._start(resource.plural, copy.run))
         return copy
 
-    def _is_current(self, copy: Reflector[Any]) -> bool:
-        """Whether the copy is complete, and in step with the API server as far as is known."""
-        return copy.problem is None and copy.is_current(self._clock.now())
 
-    def _list(self, copy: Reflector[Any], key: ListKey[Any]) -> object:
-        """All objects of a namespace, in the order in which the API server lists them."""
-        kept = copy.contents
-        entries = (
-            kept.all_of(key.namespace)
-            if key.namespace and not key.label and isinstance(kept, ByteLimitedStore)
-            else None
-        )
-        if entries is None:
-            return NOT_READ
-        objects = [_read(entry, key.resource) for entry in entries]
-        return tuple(objects) if all(isinstance(obj, Object) for obj in objects) else NOT_READ
-
-
-def _reflector(
-    transport: Transport,
-    resource: Resource[Any],
-    *,
-    on_restore: OnRestore | None,
-    clock: Clock,
-    timing: Timing,
-    jitter: Callable[[float, float], float],
-) -> Reflector[Any]:
-    parts = (NAMESPACED_BYTES, NAMESPACE_BYTES) if resource.namespaced else (CLUSTER_BYTES, CLUSTER_BYTES)
-    return Reflector(
-        transport,
-        resource,
-        store=lambda: ByteLimitedStore(_cost, *parts),
-        transform=_entry,
-        on_restore=on_restore,
-        clock=clock,
-        timing=timing,
-        jitter=jitter,
-    )
+def _list(copy: Reflector[Any], key: ListKey[Any]) -> object:
+    """All objects of a namespace, in the order in which the API server lists them."""
+    kept = copy.contents
+    if not key.namespace or key.label or not isinstance(kept, ByteLimitedStore):
+        return NOT_READ
+    if (entries := kept.all_of(key.namespace)) is None:
+        return NOT_READ
+    objects = [_read(entry, key.resource) for entry in entries]
+    return tuple(objects) if all(isinstance(obj, Object) for obj in objects) else NOT_READ
 
 
 def _entry(sent: _Sent) -> Entry | None:
@@ -185,12 +153,7 @@ def _entry(sent: _Sent) -> Entry | None:
         return None
     meta = sent.meta
     named = {key: value for key, value in (("name", meta.name), ("namespace", meta.namespace)) if value}
-    body = msgspec.json.encode(_EncodedEntry(named, sent.api_version, sent.kind, spec))
-    return Entry(body=body)
-
-
-def _cost(entry: Entry) -> int:
-    return len(entry.body) + _OVERHEAD_BYTES
+    return Entry(body=msgspec.json.encode(_EncodedEntry(named, sent.api_version, sent.kind, spec)))
 
 
 def _read(entry: Entry, resource: Resource[Any]) -> object:

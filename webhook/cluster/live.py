@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
@@ -25,7 +24,7 @@ from webhook.cluster.access import authenticate, is_allowed
 from webhook.cluster.definitions import DefinitionReader
 from webhook.cluster.instancetype_cache import InstancetypeCache
 from webhook.cluster.nodes import NodeReports, WatchedNodes
-from webhook.cluster.scheduler_health import POLL_SECONDS, HealthChange, SchedulerMonitor
+from webhook.cluster.scheduler_health import HealthChange, SchedulerMonitor
 from webhook.cluster.single_flight import NegativeCache, RecentAnswers, SingleFlight
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
@@ -44,7 +43,7 @@ from webhook.facts import (
 )
 from webhook.k8s.client.api import Transport, decode
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.k8s.client.reflector import CURRENT_SECONDS, DEFAULT_TIMING, Reflector, Timing
+from webhook.k8s.client.reflector import CURRENT_SECONDS, Reflector
 from webhook.k8s.resources import NAMESPACES
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.kubevirt.config import InstallReader, find_in_use, versions_of
@@ -92,9 +91,6 @@ class LiveCluster(Cluster):
         clock: the source of time, and of sleep.
         get_seconds: timeout of one GET, however long the reviews wait.
         cached_vmis: how many VMIs are kept at most.
-        poll_seconds: pause between two reads of a scheduler's Lease.
-        timing: pauses, timeouts and page sizes of all watches.
-        jitter: picks a random number between two bounds.
     """
 
     def __init__(  # noqa: PLR0913 - what it works with, each with a default
@@ -107,26 +103,14 @@ class LiveCluster(Cluster):
         clock: Clock = REAL_TIME,
         get_seconds: float = GET_SECONDS,
         cached_vmis: int = CACHED_VMIS,
-        poll_seconds: float = POLL_SECONDS,
-        timing: Timing = DEFAULT_TIMING,
-        jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._transport = transport
         self._on_health = on_health
         self._clock = clock
         self._cached_vmis = cached_vmis
-        self._poll_seconds = poll_seconds
-        self._timing = timing
-        self._jitter = jitter
 
         self._namespaces = Reflector(
-            transport,
-            NAMESPACES,
-            transform=_reduce_namespace,
-            on_restore=self._start_over,
-            clock=clock,
-            timing=timing,
-            jitter=jitter,
+            transport, NAMESPACES, transform=_reduce_namespace, on_restore=self._start_over, clock=clock
         )
         self._installs = InstallReader(settings.kubevirt.version, learns=True)
         self._definitions = DefinitionReader(transport, self._kubevirt_versions, self._learn, clock)
@@ -136,19 +120,13 @@ class LiveCluster(Cluster):
             on_change=lambda _old, _new: self._definitions.notice(),
             on_restore=self._start_over,
             clock=clock,
-            timing=timing,
-            jitter=jitter,
         )
-        self._nodes = WatchedNodes(
-            transport, reports=reports, on_restore=self._start_over, clock=clock, timing=timing, jitter=jitter
-        )
+        self._nodes = WatchedNodes(transport, reports=reports, on_restore=self._start_over, clock=clock)
         self._copies: tuple[Reflector[Any], ...] = (self._namespaces, self._kubevirts, self._nodes.copy)
         self._monitors: dict[str, SchedulerMonitor] = {}
         self._vmis: OrderedDict[str, VirtualMachineInstance] = OrderedDict()
         self._requests = SingleFlight(transport, get_seconds, clock)
-        self._instancetypes = InstancetypeCache(
-            transport, self._run, on_restore=self._start_over, clock=clock, timing=timing, jitter=jitter
-        )
+        self._instancetypes = InstancetypeCache(transport, self._run, on_restore=self._start_over, clock=clock)
         self._read_namespaces = RecentAnswers()
         self._outdated: set[str] = set()
         self._unreachable: Unavailable | None = None
@@ -164,10 +142,9 @@ class LiveCluster(Cluster):
     def start(self) -> None:
         """Begin to watch, in tasks of the running loop. Returns at once: `waiting_for` says what is missing."""
         self._started = True
-        self._run("namespaces", self._namespaces.run)
-        self._run("kubevirts", self._kubevirts.run)
+        for copy in self._copies:
+            self._run(copy.resource.plural, copy.run)
         self._run("definitions", self._definitions.run)
-        self._run("nodes", self._nodes.copy.run)
         self._run("verification", self._verify)
         for monitor in self._monitors.values():
             self._run_monitor(monitor)
@@ -191,8 +168,7 @@ class LiveCluster(Cluster):
         for name, monitor in list(self._monitors.items()):
             if name not in wanted or wanted[name].health_check != monitor.settings:
                 del self._monitors[name]
-                task = self._monitor_tasks.pop(name, None)
-                if task:
+                if task := self._monitor_tasks.pop(name, None):
                     task.cancel()
         for name, scheduler in wanted.items():
             if name not in self._monitors:
@@ -205,9 +181,6 @@ class LiveCluster(Cluster):
                     on_restore=self._start_over,
                     on_doubt=self._doubt,
                     clock=self._clock,
-                    poll_seconds=self._poll_seconds,
-                    timing=self._timing,
-                    jitter=self._jitter,
                 )
                 if self._started:
                     self._run_monitor(monitor)
@@ -230,8 +203,7 @@ class LiveCluster(Cluster):
         if not missing and not self._definitions.is_current:
             missing.append("customresourcedefinitions: not read yet")
         for name, monitor in self._monitors.items():
-            lack = monitor.waiting_for()
-            if lack:
+            if lack := monitor.waiting_for():
                 missing.append(f"scheduler {name}: {lack}")
         self._ready = not missing
         return tuple(missing)
@@ -261,12 +233,13 @@ class LiveCluster(Cluster):
                     self._unreachable = trouble
                 self._log_currency(name, copy)
 
-    async def _verify_all(self) -> None:
-        """The same at once, all together: an answer that was read elsewhere is older than one before."""
-        await asyncio.gather(*(copy.verify() for copy in self._watches().values()))
-
     def _doubt(self) -> None:
-        self._run("verification at once", self._verify_all)
+        """Have etcd asked for all stores at once: an answer that was read elsewhere is older than one before."""
+
+        async def verify_all() -> None:
+            await asyncio.gather(*(copy.verify() for copy in self._watches().values()))
+
+        self._run("verification at once", verify_all)
 
     def _log_currency(self, name: str, copy: Reflector[Any]) -> None:
         """Log once that a store has become too old to decide, and once that it is not any more."""
@@ -300,8 +273,7 @@ class LiveCluster(Cluster):
         now = self._clock.now()
         watches = {}
         for key in keys:
-            copy = self._copy(key)
-            if copy is not None:
+            if (copy := self._copy(key)) is not None:
                 name = _pods_of(key.name) if isinstance(key, SchedulerKey) else copy.resource.plural
                 watches[name] = copy.staleness(now)
         return watches
@@ -348,7 +320,8 @@ class LiveCluster(Cluster):
         if isinstance(key, NodesKey):
             return _not_listed(self._nodes.copy) or self._nodes.index
         if isinstance(key, ObjectKey | ListKey):
-            return self._object(key)
+            copied = self._instancetypes.peek(key) if self._started else NOT_READ
+            return self._requests.peek(key) if copied is NOT_READ and isinstance(key, ObjectKey) else copied
         return NOT_READ
 
     def _peek_namespace(self, key: NamespaceKey) -> object:
@@ -366,19 +339,10 @@ class LiveCluster(Cluster):
         """Whether a namespace is in the store, however old that is: its name is not made up."""
         return self._namespaces.get(name) is not None
 
-    def _object(self, key: ObjectKey[Any] | ListKey[Any]) -> object:
-        """An object or a list from memory."""
-        copied = self._instancetypes.peek(key) if self._started else NOT_READ
-        return self._requests.peek(key) if copied is NOT_READ and isinstance(key, ObjectKey) else copied
-
     async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:
         """The answer, read if need be. Never raises for what goes wrong on the way.
 
         A VMI of a `VmiKey` has only what cannot change: its identity and its ``spec``.
-
-        Args:
-            key: what to read.
-            deadline: on the running loop's clock, in seconds; past it the answer is `Unavailable`.
         """
         known = self.peek(key)
         if known is NOT_READ:
@@ -486,9 +450,8 @@ def _reduce_namespace(namespace: Namespace) -> Namespace | None:
     )
     if sum(len(key) + len(value) for key, value in annotations.items()) > _NAMESPACE_BYTES:
         return None
-    return Namespace(
-        metadata=ObjectMeta(name=namespace.meta.name, labels=labels or None, annotations=annotations or None)
-    )
+    meta = ObjectMeta(name=namespace.meta.name, labels=labels or None, annotations=annotations or None)
+    return Namespace(metadata=meta)
 
 
 def _pods_of(scheduler: str) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 from webhook.k8s.client.api import Transport
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing
+from webhook.k8s.client.reflector import OnRestore, Reflector
 from webhook.k8s.resources import NODES, Resource
 from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.meta import ObjectMeta
@@ -21,7 +19,7 @@ class NodeReports(Protocol):
 
     @property
     def resource(self) -> Resource[NodeWithoutImages]:
-        """Nodes, with a view that has what is needed beyond `webhook.k8s.nodes.NodeView`."""
+        """Nodes, with a view that has what is needed beyond `webhook.k8s.types.core.NodeWithoutImages`."""
 
     def reduce(self, view: NodeWithoutImages) -> object:
         """What is to be kept of a node; the view is that of `resource`."""
@@ -48,8 +46,6 @@ class WatchedNodes:
         reports: gets more of each node; None: no more is read.
         on_restore: as that of `Reflector`.
         clock: the source of monotonic time, and of sleep.
-        timing: pauses, timeouts and page sizes of the watch.
-        jitter: picks a random number between two bounds.
 
     Attributes:
         copy: the watch.
@@ -61,10 +57,8 @@ class WatchedNodes:
         transport: Transport,
         *,
         reports: NodeReports | None = None,
-        on_restore: Callable[[Reflector[Any], str], None] | None = None,
+        on_restore: OnRestore | None = None,
         clock: Clock = REAL_TIME,
-        timing: Timing = DEFAULT_TIMING,
-        jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._reports: Final = reports
         self.index: Final = NodeIndex()
@@ -75,8 +69,6 @@ class WatchedNodes:
             on_change=self._on_change,
             on_restore=on_restore,
             clock=clock,
-            timing=timing,
-            jitter=jitter,
         )
 
     def _trim(self, view: NodeWithoutImages) -> NodeWithoutImages:

@@ -23,6 +23,7 @@ from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, Nod
 from webhook.k8s.client.api import (
     NO_QUERY,
     READ_ERRORS,
+    UNDECODABLE,
     ApiConnectionError,
     ApiError,
     Requests,
@@ -55,7 +56,6 @@ SECONDS: Final = 30.0
 GET_SECONDS: Final = 10.0
 _COMMAND_SECONDS: Final = 60.0
 _PAGE: Final = 500
-_CDI: Final = "cdi.kubevirt.io"
 
 
 async def listed(
@@ -85,13 +85,7 @@ async def listed(
 
 
 async def list_all(api: Transport, resource: Resource[V], seconds: float) -> list[V] | Unavailable:
-    """All objects of a resource in all namespaces; none where the cluster does not have the resource.
-
-    Args:
-        api: the connection to the API server.
-        resource: the resource to list.
-        seconds: timeout of the whole list.
-    """
+    """All objects of a resource in all namespaces, within so many seconds; none where the cluster does not have it."""
     try:
         async with asyncio.timeout(seconds):
             return [one async for one in listed(api, resource, seconds=seconds)]
@@ -155,13 +149,7 @@ class Reader:
     async def all(
         self, resource: Resource[V], namespace: str = "", query: Mapping[str, str] = NO_QUERY
     ) -> tuple[V, ...] | Unavailable:
-        """All objects of a kind; none if the cluster does not serve it.
-
-        Args:
-            resource: the resource to list.
-            namespace: only the objects of this namespace; empty: all namespaces.
-            query: parameters of the query, for example selectors.
-        """
+        """All objects of a kind, or of a namespace, that the query selects; none if the cluster does not serve it."""
         key = (resource, namespace, tuple(query.items()))
         if key not in self._reads:
             self._reads[key] = asyncio.create_task(self._list(resource, namespace, query))
@@ -174,16 +162,13 @@ class Reader:
         objects: list[V] = []
         try:
             async for item in listed(self.api, raw, namespace, query, seconds=SECONDS):
-                self._take(resource, cast("msgspec.Raw", item), objects)
+                try:
+                    objects.append(msgspec.json.decode(cast("msgspec.Raw", item), type=resource.view))
+                except UNDECODABLE:
+                    self.malformed[resource.kind] += 1
         except READ_ERRORS as error:
             return list_failure(error, resource, namespace, SECONDS)
         return tuple(objects)
-
-    def _take(self, resource: Resource[V], item: msgspec.Raw, objects: list[V]) -> None:
-        try:
-            objects.append(msgspec.json.decode(item, type=resource.view))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            self.malformed[resource.kind] += 1
 
 
 class OnceCluster(Cluster):
@@ -215,43 +200,27 @@ class OnceCluster(Cluster):
                 return await fetch_list(self._transport, key.resource, key.namespace, key.label, left)
             case NodesKey():
                 nodes = await list_all(self._transport, NODES, left)
-                return (
-                    nodes
-                    if isinstance(nodes, Unavailable)
-                    else NodeIndex(Node.of(node) for node in nodes if node.meta.name)
-                )
+                if isinstance(nodes, Unavailable):
+                    return nodes
+                return NodeIndex(Node.of(node) for node in nodes if node.meta.name)
             case KubeVirtKey():
                 kubevirts = await list_all(self._transport, KUBEVIRTS, left)
                 return kubevirts if isinstance(kubevirts, Unavailable) else KubeVirtInstall.of(kubevirts)
         return Unavailable(f"{type(key).__name__} cannot be read from a cluster without watches")
 
-    def staleness(self) -> Mapping[str, float]:
-        """Always empty, since nothing is watched."""
-        return {}
-
-    def waiting_for(self) -> tuple[str, ...]:
-        """Always empty: every answer is read when it is needed."""
-        return ()
-
-
-def _instancetypes(kind: str, namespaced: bool) -> Resource[Object]:
-    return Resource(names.INSTANCETYPE_GROUP, "v1beta1", f"{kind.lower()}s", kind, namespaced, Object)
-
 
 # Everything that an instancetype, a preference or their inference can lead to.
 RESOURCES: Final[Mapping[str, Resource[Object]]] = {
-    resource.kind: resource
-    for resource in (
-        _instancetypes("VirtualMachineInstancetype", True),
-        _instancetypes("VirtualMachineClusterInstancetype", False),
-        _instancetypes("VirtualMachinePreference", True),
-        _instancetypes("VirtualMachineClusterPreference", False),
-        Resource("apps", "v1", "controllerrevisions", "ControllerRevision", True, Object),
-        Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, Object),
-        Resource(_CDI, "v1beta1", "datavolumes", "DataVolume", True, Object),
-        Resource(_CDI, "v1beta1", "datasources", "DataSource", True, Object),
-        Resource("snapshot.storage.k8s.io", "v1", "volumesnapshots", "VolumeSnapshot", True, Object),
+    kind: Resource(group, version, f"{kind.lower()}s", kind, "Cluster" not in kind, Object)
+    for group, version, kinds in (
+        (names.INSTANCETYPE_GROUP, "v1beta1", ("VirtualMachineInstancetype", "VirtualMachineClusterInstancetype")),
+        (names.INSTANCETYPE_GROUP, "v1beta1", ("VirtualMachinePreference", "VirtualMachineClusterPreference")),
+        ("apps", "v1", ("ControllerRevision",)),
+        ("", "v1", ("PersistentVolumeClaim",)),
+        ("cdi.kubevirt.io", "v1beta1", ("DataVolume", "DataSource")),
+        ("snapshot.storage.k8s.io", "v1", ("VolumeSnapshot",)),
     )
+    for kind in kinds
 }
 
 

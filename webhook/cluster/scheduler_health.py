@@ -1,10 +1,8 @@
 """Whether a declared scheduler is available. A pod that names one that does not run waits without condition or event.
 
 The evidence is the scheduler's leader election Lease, which shows that a process runs, and its pods, which show whether
-that process serves the scheduler's name.
-
-The Lease is that of leader election (client-go's ``tools/leaderelection``): renewed every few seconds, taken over once
-``leaseDurationSeconds`` have passed without a renewal, emptied on a graceful end. Times come in with the observations.
+that process serves the scheduler's name. The Lease (client-go's ``tools/leaderelection``) is renewed every few seconds,
+taken over once ``leaseDurationSeconds`` have passed without a renewal, and emptied on a graceful end.
 
 A scheduler that runs writes a ``PodScheduled`` condition into every pod that it tries. A pod without one shows that no
 process serves the scheduler's name, even where a Lease is renewed. But any user who may create pods can name any
@@ -28,7 +26,6 @@ import asyncio
 import heapq
 import logging
 import math
-import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -39,10 +36,10 @@ from webhook.errors import Unavailable
 from webhook.facts import SchedulerHealth
 from webhook.k8s.client.api import Forbidden, Transport, fetch
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.k8s.client.reflector import DEFAULT_TIMING, CountLimitedStore, Reflector, Timing, is_behind
+from webhook.k8s.client.reflector import ObjectStore, OnRestore, Reflector, is_behind
 from webhook.k8s.resources import LEASES, PENDING_PODS
 from webhook.k8s.types.core import PendingPod
-from webhook.k8s.types.meta import Lease, Object, ObjectMeta, unix_time
+from webhook.k8s.types.meta import Lease, LeaseSpec, Object, ObjectMeta, unix_time
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.kubevirt.types.views import ActiveVmi
@@ -55,9 +52,7 @@ _CLOCK_SKEW: Final = 60.0
 
 
 class LeaseState:
-    """The health of a scheduler by its Lease.
-
-    Its age is counted on the monotonic clock since ``renewTime`` last changed.
+    """The health of a scheduler by its Lease, whose age counts on the monotonic clock since ``renewTime`` last changed.
 
     The writer's clock decides only at the first read, when there is no change yet to count from.
 
@@ -100,18 +95,13 @@ class LeaseState:
         self._present = lease is not None
         if lease is None:
             return
-        spec = lease.spec
-        seconds = (spec.lease_duration_seconds if spec else None) or 0
-        renewed = spec.renew_time if spec else None
-        self._held = bool(spec and spec.holder_identity)
-        self._duration = float(seconds if seconds > 0 else DEFAULT_LEASE_SECONDS)
-        if first_sight:
-            self._proven = self._is_plausible(renewed, wall)
+        spec = lease.spec or LeaseSpec()
+        self._held = bool(spec.holder_identity)
+        self._duration = float(max(spec.lease_duration_seconds or 0, 0) or DEFAULT_LEASE_SECONDS)
+        if first_sight or spec.renew_time != self._renewed:
+            self._proven = not first_sight or self._is_plausible(spec.renew_time, wall)
             self._changed_at = now
-        elif renewed != self._renewed:
-            self._proven = True
-            self._changed_at = now
-        self._renewed = renewed
+        self._renewed = spec.renew_time
 
     def start_over(self) -> None:
         """Count from the next read as from the first: etcd has been restored, so that change proves nothing."""
@@ -262,12 +252,7 @@ class WaitingPods:
                 del self._owners[pod.namespace]
 
     def unchecked_pods(self, now: float, most: int) -> list[Waiting]:
-        """Pods that have waited too long and whose VMIs have not been read yet, the namespaces in turn.
-
-        Args:
-            now: monotonic seconds.
-            most: how many pods at most.
-        """
+        """Some pods that have waited too long and whose VMIs have not been read yet, the namespaces in turn."""
         self._take_due(now)
         by_namespace: dict[str, list[Waiting]] = {}
         for pod in self._unchecked.values():
@@ -335,11 +320,9 @@ HealthChange = Callable[[str, SchedulerHealth, SchedulerHealth], None]
 
 POLL_SECONDS: Final = 2.0
 _GET_SECONDS: Final = 5.0
-
 # VMIs that are read for their pods between two polls.
 _CHECKS: Final = 16
 _WITNESSES_LOGGED: Final = 10
-
 # How long a copy of the pods that is no longer kept in step may still testify.
 _BLIND_SECONDS: Final = 60.0
 
@@ -354,12 +337,13 @@ class HealthEvidence:
         opted_in: whether a namespace has opted in to scheduling.
 
     Attributes:
+        lease: what was read of the Lease.
         pods: those that wait for the scheduler.
     """
 
     def __init__(self, settings: SchedulerHealthSettings, opted_in: Callable[[str], bool]) -> None:
         self._kind = settings.kind
-        self._lease = LeaseState(f"{settings.namespace}/{settings.name}")
+        self.lease: Final = LeaseState(f"{settings.namespace}/{settings.name}")
         self.pods: Final = WaitingPods(opted_in)
         self._pods_answered = False
         self._pods_watched = False
@@ -368,15 +352,7 @@ class HealthEvidence:
     @property
     def has_answered(self) -> bool:
         """Whether everything that is watched has answered once; a 403 is an answer."""
-        return self._kind == "off" or (self._pods_answered and (self._kind == "pods" or self._lease.has_answered))
-
-    def observe_lease(self, lease: Lease | Unavailable | None, now: float, wall: float) -> None:
-        """One read of the Lease; see `LeaseState.observe`."""
-        self._lease.observe(lease, now, wall)
-
-    def start_over(self) -> None:
-        """Count the Lease from its next read; see `LeaseState.start_over`."""
-        self._lease.start_over()
+        return self._kind == "off" or (self._pods_answered and (self._kind == "pods" or self.lease.has_answered))
 
     def observe_watch(self, *, synced: bool, problem: str | None, forbidden: bool, staleness: float) -> None:
         """How the watch of pods is doing; see the attributes of `Reflector`."""
@@ -385,26 +361,22 @@ class HealthEvidence:
         self._pods_trouble = problem
 
     def health(self, now: float, namespace: str = "") -> SchedulerHealth:
-        """The scheduler's health; cheap, since every review reads it.
+        """The scheduler's health at ``now``, in monotonic seconds; cheap, since every review reads it.
 
-        Args:
-            now: monotonic seconds.
-            namespace: the namespace of the pods to be placed; its own waiting pods count more there. Empty: the cluster
-                as a whole.
+        A namespace's own waiting pods count more for pods to be placed there; without one it is that of the cluster.
         """
         if self._kind == "off":
             return SchedulerHealth("available", "its health is not checked")
         if self._pods_watched:
-            evidence = self.pods.evidence(now, namespace)
-            if evidence:
+            if evidence := self.pods.evidence(now, namespace):
                 return SchedulerHealth("unavailable", evidence)
             if self._kind == "pods":
                 return SchedulerHealth("available", "no pod waits unnoticed")
-            return self._lease.health(now)
+            return self.lease.health(now)
         blindness = f"its pods are not watched: {self._pods_trouble or 'not listed yet'}"
         if self._kind == "pods":
             return SchedulerHealth("unknown", blindness)
-        health = self._lease.health(now)
+        health = self.lease.health(now)
         return SchedulerHealth(health.state, f"{health.why}; {blindness}")
 
 
@@ -420,9 +392,6 @@ class SchedulerMonitor:
         on_restore: as that of `Reflector`.
         on_doubt: runs when the Lease is older than it was: etcd may have been restored from an older copy.
         clock: the source of time, and of sleep.
-        poll_seconds: pause between two reads of the Lease.
-        timing: pauses, timeouts and page sizes of the watch of pods.
-        jitter: picks a random number between two bounds.
     """
 
     def __init__(  # noqa: PLR0913 - what it works with, each with a default
@@ -433,19 +402,15 @@ class SchedulerMonitor:
         *,
         opted_in: Callable[[str], bool],
         on_change: HealthChange | None = None,
-        on_restore: Callable[[Reflector[Any], str], None] | None = None,
+        on_restore: OnRestore | None = None,
         on_doubt: Callable[[], None] = lambda: None,
         clock: Clock = REAL_TIME,
-        poll_seconds: float = POLL_SECONDS,
-        timing: Timing = DEFAULT_TIMING,
-        jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self.scheduler: Final = scheduler
         self.settings: Final = settings
         self._transport = transport
         self._on_change = on_change
         self._clock = clock
-        self._poll_seconds = poll_seconds
         self._state = HealthEvidence(settings, opted_in)
         self.pods: Final[Reflector[Any]] = Reflector(
             transport,
@@ -453,12 +418,10 @@ class SchedulerMonitor:
             field_selector=f"spec.schedulerName={scheduler},status.phase=Pending",
             largest=LARGEST_POD_BYTES,
             transform=self._reduce_pod,
-            store=partial(CountLimitedStore, MOST),
+            store=partial(ObjectStore, MOST),
             on_change=self._pod_changed,
             on_restore=on_restore,
             clock=clock,
-            timing=timing,
-            jitter=jitter,
         )
         self._on_doubt = on_doubt
         self._lease_version: str | None = None
@@ -475,13 +438,11 @@ class SchedulerMonitor:
     def waiting_for(self) -> str | None:
         """What has not answered yet, as a clause; None after the first answer."""
         health = self.health()
-        if self._state.has_answered:
-            return None
-        return f"no answer from its health check yet: {health.why}"
+        return None if self._state.has_answered else f"no answer from its health check yet: {health.why}"
 
     def start_over(self) -> None:
         """Remember nothing of the Lease: etcd has been restored from an older copy."""
-        self._state.start_over()
+        self._state.lease.start_over()
 
     async def run(self) -> None:
         """Keep watching until cancelled; returns only where there is nothing to watch."""
@@ -493,9 +454,11 @@ class SchedulerMonitor:
 
     async def _poll(self) -> None:
         while True:
-            await asyncio.gather(self._read_lease(), self._check_pods())
+            # Beside the Lease, the VMIs of the pods that have waited too long: do they list them?
+            unchecked = self._state.pods.unchecked_pods(self._clock.now(), _CHECKS)
+            await asyncio.gather(self._read_lease(), *(self._check_pod(pod) for pod in unchecked))
             self._report()
-            await self._clock.sleep(self._poll_seconds)
+            await self._clock.sleep(POLL_SECONDS)
 
     async def _read_lease(self) -> None:
         settings = self.settings
@@ -505,15 +468,10 @@ class SchedulerMonitor:
                 version = lease.metadata.resource_version if lease.metadata else None
                 # A GET is consistent, so it is older than one before it only after a restore.
                 if is_behind(version, self._lease_version):
-                    self._state.start_over()
+                    self._state.lease.start_over()
                     self._on_doubt()
                 self._lease_version = version
-            self._state.observe_lease(lease, self._clock.now(), self._clock.wall())
-
-    async def _check_pods(self) -> None:
-        """Check whether the VMIs of the pods that have waited too long list them."""
-        unchecked = self._state.pods.unchecked_pods(self._clock.now(), _CHECKS)
-        await asyncio.gather(*(self._check_pod(pod) for pod in unchecked))
+            self._state.lease.observe(lease, self._clock.now(), self._clock.wall())
 
     async def _check_pod(self, pod: Waiting) -> None:
         vmi = await fetch(self._transport, ACTIVE_VMIS, pod.namespace, pod.vmi, _GET_SECONDS)

@@ -11,6 +11,7 @@ from typing import Final
 from webhook.cluster.reader import FileObjects, LiveObjects, Objects
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
+from webhook.k8s.client.api import Transport
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.settings.file import default_settings
 from webhook.settings.model import Settings
@@ -71,14 +72,9 @@ async def once(cluster_from: Path | None, kubeconfig: Kubeconfig | None) -> Asyn
         yield FilesCluster.load(cluster_from, default_settings())
         return
     from webhook.cluster.reader import OnceCluster
-    from webhook.k8s.client.transport import connect
 
-    with _suggest_files(kubeconfig):
-        transport = await connect(kubeconfig)
-    try:
+    async with _connected(kubeconfig) as transport:
         yield OnceCluster(transport)
-    finally:
-        await transport.close()
 
 
 @asynccontextmanager
@@ -94,15 +90,22 @@ async def objects(cluster_from: Path | None, kubeconfig: Kubeconfig | None) -> A
 
         yield FileObjects(FilesCluster.load(cluster_from, default_settings()))
     elif kubeconfig:
-        from webhook.k8s.client.transport import connect
-
-        transport = await connect(kubeconfig)
-        try:
+        async with _connected(kubeconfig) as transport:
             yield LiveObjects(transport)
-        finally:
-            await transport.close()
     else:
         yield None
+
+
+@asynccontextmanager
+async def _connected(kubeconfig: Kubeconfig | None) -> AsyncIterator[Transport]:
+    from webhook.k8s.client.transport import connect
+
+    with _suggest_files(kubeconfig):
+        transport = await connect(kubeconfig)
+    try:
+        yield transport
+    finally:
+        await transport.close()
 
 
 async def _ready(cluster: Cluster) -> None:

@@ -146,18 +146,10 @@ class SingleFlight:
         return NOT_READ if body is None else decode(body, key.resource.view, key.resource.kind)
 
     async def get(self, key: ObjectKey[Any], deadline: float, uid: str | None = None) -> Found:
-        """One object, by GET.
+        """One object, by GET, before a deadline on the running loop's clock; past it the answer is `Unavailable`.
 
-        A GET that began before this call may have missed what was created since. So its 404, its failure and, where a
-        UID is given, another UID do not count as an answer.
-
-        Args:
-            key: the object.
-            deadline: on the running loop's clock, in seconds; past it the answer is `Unavailable`.
-            uid: the UID of the expected object; None: any.
-
-        Returns:
-            The object; None where the API server answers 404; `Unavailable` where there is no answer in time.
+        A GET that began before this call may have missed what was created since. So its 404, its failure and, where the
+        UID of the expected object is given, another UID do not count as an answer.
         """
 
         def is_positive(answer: Found) -> bool:
@@ -166,20 +158,11 @@ class SingleFlight:
         return cast("Found", await self._join(key, deadline, is_positive))
 
     async def list(self, key: ListKey[Any], deadline: float) -> Listed:
-        """All objects of a list, from a request that began after this call.
-
-        An earlier request may lack what was created since.
-
-        Args:
-            key: the list.
-            deadline: on the running loop's clock, in seconds; past it the answer is `Unavailable`.
-        """
+        """All objects of a list, from a request that began after this call: an earlier one may lack what is new."""
         return cast("Listed", await self._join(key, deadline, lambda _: False))
 
     async def _join(self, key: ObjectKey[Any] | ListKey[Any], deadline: float, counts: Callable[[Any], bool]) -> object:
-        """Join the request for ``key`` that is on its way, or start one.
-
-        The next one began after this call: two suffice.
+        """Join the request for ``key`` that is on its way, or start one; two suffice, since the next begins after this.
 
         Args:
             key: the object or the list.
@@ -218,16 +201,13 @@ class SingleFlight:
         return flight
 
     async def _send(self, key: ObjectKey[Any] | ListKey[Any]) -> object:
-        if isinstance(key, ObjectKey):
-            return await self._fetch(key)
-        async with self._listing:
-            return await fetch_list(self._transport, key.resource, key.namespace, key.label, self._seconds)
-
-    async def _fetch(self, key: ObjectKey[Any]) -> Found:
         resource = key.resource
+        if isinstance(key, ListKey):
+            async with self._listing:
+                return await fetch_list(self._transport, resource, key.namespace, key.label, self._seconds)
         body = await fetch_body(self._transport, resource, key.namespace, key.name, self._seconds)
         if not isinstance(body, bytes):
             return body
         if resource.kind == REVISIONS.kind:
             self._recent.put((key.namespace, key.name), body, self._clock.now())
-        return cast("Found", decode(body, resource.view, resource.kind))
+        return decode(body, resource.view, resource.kind)

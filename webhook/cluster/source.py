@@ -38,13 +38,10 @@ class Cluster(Protocol):
 
     def staleness(self) -> Mapping[str, float]:
         """Seconds since each watch last heard from the API server, by name; empty where nothing is watched."""
+        return {}
 
     def ages(self, keys: Iterable[Key[Any]]) -> Mapping[str, float]:
-        """Seconds since each watch was last known to be current, for those that answer these keys from memory.
-
-        Returns:
-            Seconds by the name of the watch; empty where nothing is watched.
-        """
+        """Seconds since each watch was last known to be current, by name, for those that answer these keys."""
         return {}
 
     def has_namespace(self, name: str) -> bool:
@@ -53,6 +50,7 @@ class Cluster(Protocol):
 
     def waiting_for(self) -> tuple[str, ...]:
         """What is missing before answers can be trusted, in words; empty once ready."""
+        return ()
 
 
 class BrowsableCluster(Cluster, Protocol):

@@ -144,7 +144,7 @@ async def _evaluate_health(
     state.observe_watch(synced=not failures, problem=None, forbidden=False, staleness=0.0)
     while health_check.kind == "lease":
         lease = await fetch(installation.reader.api, LEASES, health_check.namespace, health_check.name, SECONDS)
-        state.observe_lease(lease, clock.now(), clock.wall())
+        state.lease.observe(lease, clock.now(), clock.wall())
         if isinstance(lease, Unavailable):
             failures.append(lease)
         if failures or state.health(clock.now()).state != "unknown" or clock.now() - begin > _PATIENCE:

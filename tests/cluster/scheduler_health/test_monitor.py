@@ -27,7 +27,7 @@ FORBIDDEN = "403: list pods"
 class TestPodsAsEvidence:
     def test_pods_that_nobody_tries_outweigh_a_fresh_lease(self, golden: Callable[[str], None]) -> None:
         state = guarded()
-        state.observe_lease(lease(WALL + 30), 30.0, WALL + 30)
+        state.lease.observe(lease(WALL + 30), 30.0, WALL + 30)
         assert state.health(31.0).state == "available"
         abandon(state)
         assert state.health(31.0).state == "unavailable"
@@ -64,7 +64,7 @@ class TestPodsAsEvidence:
 
     def test_the_lease_decides_alone_while_pods_are_unseen(self, golden: Callable[[str], None]) -> None:
         state = guarded(synced=False)
-        state.observe_lease(lease(WALL), 0.0, WALL)
+        state.lease.observe(lease(WALL), 0.0, WALL)
         assert not state.has_answered
         assert state.health(0.0).state == "available"
         golden(state.health(0.0).why)
@@ -74,8 +74,8 @@ class TestPodsAsEvidence:
 
     def test_what_was_seen_before_a_refusal_is_no_evidence(self) -> None:
         state = guarded()
-        state.observe_lease(lease(WALL), 0.0, WALL)
-        state.observe_lease(lease(WALL + 30), 30.0, WALL + 30)
+        state.lease.observe(lease(WALL), 0.0, WALL)
+        state.lease.observe(lease(WALL + 30), 30.0, WALL + 30)
         abandon(state)
         assert state.health(31.0).state == "unavailable"
         state.observe_watch(synced=True, problem="403: grant watch on pods", forbidden=True, staleness=0.0)

@@ -34,7 +34,7 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -698,6 +698,9 @@ class Reflector(Generic[V]):
         if self._trouble:
             logger.info("%s: the watch is up to date again", self._title)
             self._trouble = None
+
+
+OnRestore = Callable[[Reflector[Any], str], None]
 
 
 def _name_of(view: Object) -> ObjectName:
