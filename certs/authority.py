@@ -17,10 +17,18 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from certs.source import BACKDATED, CertificateError, Pair, general_name, public_bytes
+from certs.source import (
+    CertificateError,
+    Pair,
+    certificate_builder,
+    common_name,
+    general_name,
+    private_pem,
+    public_bytes,
+    server_builder,
+)
 
 _PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _EVERY_IP: Final = ("0.0.0.0/0", "::/0")
@@ -49,7 +57,7 @@ class Authority:
         # A name of its own: with the same name on two CAs a verifier has to try both.
         name = _name(serial)
         certificate = (
-            _builder(name, name, key, serial, now, now + life)
+            certificate_builder(name, name, key, now, now + life, serial)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(signs_certificates=True), critical=True)
             .add_extension(_constraints(hosts), critical=True)
@@ -82,25 +90,19 @@ class Authority:
     def issue(self, hosts: Sequence[str], now: datetime, life: timedelta) -> Pair:
         """A serving certificate with a key of its own, not valid beyond the CA itself."""
         key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubevirt-webhook")])
         end = min(now + life, self.certificate.not_valid_after_utc)
         certificate = (
-            _builder(name, self.certificate.subject, key, x509.random_serial_number(), now, end)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            server_builder(hosts, self.certificate.subject, key, now, end)
             .add_extension(_usage(signs_certificates=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-            .add_extension(x509.SubjectAlternativeName([general_name(host) for host in hosts]), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
             .sign(self.key, hashes.SHA256())
         )
-        return Pair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key), self.pem)
+        return Pair(bundle([certificate]), private_pem(key), self.pem)
 
     def unusable(self, hosts: Sequence[str], now: datetime) -> str:
-        """Why nothing can be issued at this time, as a clause; empty if it can.
+        """Why nothing can be issued for hosts at this time, as a clause; empty if it can.
 
-        Args:
-            hosts: the hosts to issue for; none: the CA's name constraints are not checked.
-            now: the time of the issue.
+        Without hosts, the CA's name constraints are not checked.
         """
         certificate = self.certificate
         if now >= certificate.not_valid_after_utc:
@@ -123,7 +125,7 @@ class Authority:
     @property
     def key_pem(self) -> bytes:
         """The key of the CA in PEM, not encrypted."""
-        return _key_pem(self.key)
+        return private_pem(self.key)
 
 
 def is_bound(certificate: x509.Certificate, hosts: Sequence[str]) -> bool:
@@ -178,23 +180,8 @@ def verifies(trusted: bytes, leaf: x509.Certificate, host: str, now: datetime) -
     return True
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, serial: int, now: datetime, end: datetime
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(serial)
-        .not_valid_before(now - BACKDATED)
-        .not_valid_after(end)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-
-
 def _name(serial: int) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"kubevirt-webhook CA {serial & 0xFFFFFFFF:08x}")])
+    return common_name(f"kubevirt-webhook CA {serial & 0xFFFFFFFF:08x}")
 
 
 def _constraints(hosts: Sequence[str]) -> x509.NameConstraints:
@@ -207,16 +194,14 @@ def _constraints(hosts: Sequence[str]) -> x509.NameConstraints:
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    unused = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
         key_cert_sign=signs_certificates,
         crl_sign=signs_certificates,
         encipher_only=False,
         decipher_only=False,
+        **dict.fromkeys(unused, False),
     )
 
 
@@ -225,9 +210,3 @@ def _is_authority(certificate: x509.Certificate) -> bool:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except (x509.ExtensionNotFound, ValueError):
         return False
-
-
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from certs.authority import parse_bundle
-from certs.source import CertificateError, read_file
+from certs.source import CertificateError, read_file, read_pem
 
 POLL_SECONDS: Final = 5.0
 
@@ -34,16 +34,14 @@ class FileWatcher:
         return True
 
     def _digests(self) -> tuple[str, ...]:
-        return tuple(_digest(path) for path in self._paths)
+        return tuple(map(_digest, self._paths))
 
 
 def _digest(path: Path) -> str:
     try:
         return hashlib.sha256(read_file(path)).hexdigest()
-    except OSError as error:
-        return f"unreadable: {error.strerror}"
-    except CertificateError as error:
-        return f"unreadable: {error}"
+    except (OSError, CertificateError) as error:
+        return f"unreadable: {error.strerror if isinstance(error, OSError) else error}"
 
 
 def client_authorities(path: Path) -> bytes:
@@ -52,12 +50,8 @@ def client_authorities(path: Path) -> bytes:
     Raises:
         CertificateError: it cannot be read or holds none.
     """
-    try:
-        pem = read_file(path)
-    except OSError as error:
-        raise CertificateError(f"{path} cannot be read: {error.strerror}; use a readable PEM file") from None
+    pem = read_pem(path)
     if not parse_bundle(pem):
-        raise CertificateError(
-            f"{path} contains no certificate in PEM; use the CA of the API server's client certificate"
-        )
+        fix = "use the CA of the API server's client certificate"
+        raise CertificateError(f"{path} contains no certificate in PEM; {fix}")
     return pem

@@ -86,6 +86,10 @@ class WebhookConfiguration:
     bundles: Mapping[str, bytes]
 
 
+# By name; None where a configuration does not exist.
+Configurations = Mapping[str, WebhookConfiguration | None]
+
+
 class SecretStore(Protocol):
     """The Secret. Every method raises `NotNow` if the API server does not execute the request."""
 
@@ -112,8 +116,8 @@ class SecretStore(Protocol):
 class Bundles(Protocol):
     """The webhook configurations. Every method raises `NotNow` if the API server does not execute the request."""
 
-    async def read(self) -> Mapping[str, WebhookConfiguration | None]:
-        """The newest state of every expected configuration by name; None if it does not exist."""
+    async def read(self) -> Configurations:
+        """The newest state of every expected configuration."""
 
     async def write(self, name: str, version: str, bundles: Mapping[str, bytes]) -> bool:
         """Change caBundles by name of the entry; False if the configuration has changed or does not exist."""
@@ -140,17 +144,6 @@ class Log(Protocol):
 
     def warning(self, event: str, **fields: Any) -> Any:
         """Log an event that an admin should examine."""
-
-
-@dataclass(frozen=True)
-class _Leaf:
-    pair: Pair
-    authority: x509.Certificate
-    renew: datetime
-
-    def valid(self, now: datetime) -> bool:
-        leaf = self.pair.leaf
-        return leaf.not_valid_before_utc <= now < leaf.not_valid_after_utc
 
 
 class Rotation:
@@ -185,7 +178,9 @@ class Rotation:
         self._log: Final = log
         self._jitter: Final = jitter
         self._grace: Final = min(GRACE_SECONDS, terms.leaf.total_seconds() / 2)
-        self._leaf: _Leaf | None = None
+        self._pair: Pair | None = None
+        self._signer: x509.Certificate | None = None
+        self._renew = datetime.min.replace(tzinfo=UTC)
         self._known: dict[x509.Certificate, float] = {}
         self._made: float | None = None
         self._published: tuple[x509.Certificate, float] | None = None
@@ -196,7 +191,7 @@ class Rotation:
         self.failures = 0
         self.authority_end: datetime | None = None
         self.rotated: datetime | None = None
-        self.found: Mapping[str, WebhookConfiguration | None] = {}
+        self.found: Configurations = {}
 
     def waiting_for(self) -> tuple[str, ...]:
         """Clauses about what is missing before the API server can call the server; empty once it could.
@@ -205,7 +200,7 @@ class Rotation:
         """
         if self._ready:
             return ()
-        if self._leaf is None:
+        if self._pair is None:
             return (f"the serving certificate: {self._problem}",)
         if self.found and len(self._missing) == len(self.found):
             return tuple(f"{name} does not exist yet" for name in self._missing)
@@ -219,16 +214,12 @@ class Rotation:
             await self._clock.sleep(seconds * self._jitter(0.8, 1.2))
 
     async def step(self) -> float:
-        """Read the state and do the next step.
-
-        Returns:
-            The seconds until the next step.
-        """
+        """Read the state and do the next step; returns the seconds until the next one."""
         try:
             return await self._step()
         except (NotNow, CertificateError) as error:
             self.failures += 1
-            self._problem = error.why if isinstance(error, NotNow) else str(error)
+            self._problem = str(error)
             self._log_once(RotationEvent.RETRYING, why=self._problem)
             return RETRY_SECONDS
 
@@ -241,12 +232,13 @@ class Rotation:
         self.found = configurations
         self._missing = tuple(name for name, configuration in configurations.items() if configuration is None)
         state, problems = CaState.decode(stored.data if stored else {}, now + self._terms.overlap)
-        self._log_problems(stored, problems)
-        self._remember(state, configurations)
-        if await self._advance_secret(state, stored, configurations, now, repair=bool(problems and stored)):
+        self._log_once(RotationEvent.MISSING, gone=stored is None and self._pair is not None)
+        self._log_once(RotationEvent.INVALID, why=problems if stored and stored.data else ())
+        self._remember(state)
+        if await self._advance_secret(state, stored, now, repair=bool(problems and stored)):
             return BUSY_SECONDS
-        issued = self._issue_leaf(state, configurations, now)
-        written = await self._write_ca_bundles(state, configurations)
+        issued = self._issue_leaf(state, now)
+        written = await self._write_ca_bundles(state)
         self.authority_end = state.issuer.certificate.not_valid_after_utc if state.issuer else None
         self.rotated = state.rotated
         if issued or written:
@@ -255,22 +247,24 @@ class Rotation:
         self._logged.pop(RotationEvent.RETRYING, None)
         return min(QUIET_SECONDS, self._terms.leaf.total_seconds() / 20)
 
+    def _is_serving(self, now: datetime) -> bool:
+        """Whether there is a leaf certificate that is valid."""
+        leaf = self._pair.leaf if self._pair else None
+        return leaf is not None and leaf.not_valid_before_utc <= now < leaf.not_valid_after_utc
+
+    def _published_bundles(self) -> set[bytes]:
+        return {pem for each in self.found.values() if each for pem in each.bundles.values()}
+
     async def _advance_secret(
-        self,
-        state: CaState,
-        stored: StoredSecret | None,
-        configurations: Mapping[str, WebhookConfiguration | None],
-        now: datetime,
-        *,
-        repair: bool,
+        self, state: CaState, stored: StoredSecret | None, now: datetime, *, repair: bool
     ) -> bool:
         """Write the next state of the Secret; whether there was one to write."""
-        leaf = self._leaf
+        serving = self._is_serving(now)
         observed = Observation(
             now,
-            _all(configurations),
-            serving_ca=leaf.authority if leaf and leaf.valid(now) else None,
-            has_leaf=leaf is not None and leaf.valid(now) and now < leaf.renew,
+            self._published_bundles(),
+            serving_ca=self._signer if serving else None,
+            has_leaf=serving and now < self._renew,
             is_rotation_requested=bool(stored and stored.is_rotation_requested),
             may_create=self._made is None or self._clock.now() - self._made >= self._grace,
             may_promote=self._published is not None and self._clock.now() - self._published[1] >= SPREAD_SECONDS,
@@ -293,25 +287,22 @@ class Rotation:
             self._log_change(state, planned_state)
         return True
 
-    def _issue_leaf(
-        self, state: CaState, configurations: Mapping[str, WebhookConfiguration | None], now: datetime
-    ) -> bool:
+    def _issue_leaf(self, state: CaState, now: datetime) -> bool:
         """Serve with a new leaf certificate, if one is due and every caBundle verifies it."""
-        issuer, leaf = state.issuer, self._leaf
+        issuer = state.issuer
         if issuer is None or (why := issuer.unusable(self._terms.hosts, now)):
             self._problem = why if issuer else "the new CA is not in every caBundle yet"
             return False
-        same = leaf is not None and leaf.authority == issuer.certificate
-        if leaf and same and leaf.valid(now) and now < leaf.renew:
+        same = self._signer == issuer.certificate
+        if same and self._is_serving(now) and now < self._renew:
             return False
-        bundles = _all(configurations)
-        lacking = [name for name, each in configurations.items() if each and not _has(each, issuer)]
+        lacking = [name for name, each in self.found.items() if each and not _has(each, issuer)]
         if lacking and not same:
             self._problem = f"the caBundles of {', '.join(lacking)} lack the CA"
             return False
         pair = issuer.issue(self._terms.hosts, now, self._terms.leaf)
         made = pair.leaf
-        checked = {pair.authority} if same else {pair.authority, *bundles}
+        checked = {pair.authority} if same else {pair.authority, *self._published_bundles()}
         if not all(verifies(each, made, host, self._now()) for each in checked for host in self._terms.hosts):
             self._problem = "the caBundles do not verify the new certificate; the previous one is kept"
             self._log_once(RotationEvent.RETRYING, why=self._problem)
@@ -319,15 +310,13 @@ class Rotation:
         self._serve(pair)
         # The lifetime may be limited by that of the CA.
         life = (made.not_valid_after_utc - now) * RENEWED_AT
-        self._leaf = _Leaf(pair, issuer.certificate, now + life * self._jitter(0.9, 1.0))
-        self._log.info(
-            RotationEvent.LEAF_ISSUED, expires=made.not_valid_after_utc.isoformat(), ca=_common_name(issuer.certificate)
-        )
+        self._pair, self._signer = pair, issuer.certificate
+        self._renew = now + life * self._jitter(0.9, 1.0)
+        expires, ca = made.not_valid_after_utc.isoformat(), _common_name(issuer.certificate)
+        self._log.info(RotationEvent.LEAF_ISSUED, expires=expires, ca=ca)
         return True
 
-    async def _write_ca_bundles(
-        self, state: CaState, configurations: Mapping[str, WebhookConfiguration | None]
-    ) -> bool:
+    async def _write_ca_bundles(self, state: CaState) -> bool:
         """Write the Secret's CAs into every caBundle that does not contain the same CAs."""
         wanted = state.trust_bundle()
         certificates = set(parse_bundle(wanted))
@@ -335,13 +324,10 @@ class Rotation:
             return False
         failures: list[str] = []
         changed = False
-        for name, configuration in configurations.items():
-            if configuration is None:
-                continue
-            entries = {
-                entry: wanted for entry, pem in configuration.bundles.items() if set(parse_bundle(pem)) != certificates
-            }
-            if not entries:
+        for name, configuration in self.found.items():
+            bundles = configuration.bundles if configuration else {}
+            entries = {entry: wanted for entry, pem in bundles.items() if set(parse_bundle(pem)) != certificates}
+            if configuration is None or not entries:
                 continue
             try:
                 if await self._bundles.write(name, configuration.version, entries):
@@ -358,21 +344,15 @@ class Rotation:
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock.wall(), UTC)
 
-    def _remember(self, state: CaState, configurations: Mapping[str, WebhookConfiguration | None]) -> None:
+    def _remember(self, state: CaState) -> None:
         """Record when each retired CA was first read, and when the incoming one was first in every caBundle."""
         now = self._clock.now()
         incoming = state.incoming.certificate if state.incoming else None
-        if incoming is None or any(incoming not in parse_bundle(each) for each in _all(configurations)):
+        if incoming is None or any(incoming not in parse_bundle(each) for each in self._published_bundles()):
             self._published = None
         elif self._published is None or self._published[0] != incoming:
             self._published = (incoming, now)
         self._known = {each.certificate: self._known.get(each.certificate, now) for each in state.retired}
-
-    def _log_problems(self, stored: StoredSecret | None, problems: tuple[str, ...]) -> None:
-        gone = stored is None and self._leaf is not None
-        self._log_once(RotationEvent.MISSING, gone=gone)
-        broken = problems if stored and stored.data else ()
-        self._log_once(RotationEvent.INVALID, why=broken)
 
     def _log_change(self, old: CaState, new: CaState) -> None:
         if new.incoming and new.incoming != old.incoming:
@@ -384,21 +364,12 @@ class Rotation:
             self._log.info(RotationEvent.CAS_REMOVED, cas=sorted(map(_common_name, before - after)))
 
     def _log_once(self, event: str, **fields: object) -> None:
-        """Log a lasting condition once, and again when it changes.
-
-        Args:
-            event: one of `RotationEvent`.
-            fields: empty values mean that the condition has ended.
-        """
+        """Log a lasting condition once, and again when it changes; it has ended where all fields are empty."""
         if not any(fields.values()):
             self._logged.pop(event, None)
         elif self._logged.get(event) != fields:
             self._logged[event] = fields
             self._log.warning(event, **fields)
-
-
-def _all(configurations: Mapping[str, WebhookConfiguration | None]) -> set[bytes]:
-    return {pem for each in configurations.values() if each for pem in each.bundles.values()}
 
 
 def _has(configuration: WebhookConfiguration, authority: Authority) -> bool:

@@ -50,10 +50,52 @@ class Pair:
         return x509.load_pem_x509_certificate(self.certificate)
 
 
+def common_name(text: str) -> x509.Name:
+    """A distinguished name of a common name alone."""
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def certificate_builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    now: datetime,
+    end: datetime,
+    serial: int = 0,
+) -> x509.CertificateBuilder:
+    """What all certificates have that are made here; without a serial number, a random one."""
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(serial or x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+_SERVER: Final = common_name("kubevirt-webhook")
+
+
+def server_builder(
+    hosts: Sequence[str], issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, end: datetime
+) -> x509.CertificateBuilder:
+    """A certificate for a server of these hosts, which signs no other."""
+    return (
+        certificate_builder(_SERVER, issuer, key, now, end)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([general_name(host) for host in hosts]), critical=False)
+    )
+
+
 def self_signed(hosts: Sequence[str], now: datetime | None = None, life: timedelta = timedelta(days=365)) -> Pair:
     """A new self-signed ECDSA P-256 pair, valid for host names and IP addresses.
 
-    P-256 because its handshake costs the server half of what RSA-2048 does.
+    P-256 because its handshake costs the server half of what RSA-2048 does. Go's verifier takes a self-signed leaf as
+    its own root; a CA flag would let it sign for others.
 
     Args:
         hosts: at least one.
@@ -62,54 +104,38 @@ def self_signed(hosts: Sequence[str], now: datetime | None = None, life: timedel
     """
     start = now or datetime.now(UTC)
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubevirt-webhook")])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start - BACKDATED)
-        .not_valid_after(start + life)
-        .add_extension(x509.SubjectAlternativeName([general_name(host) for host in hosts]), critical=False)
-        # Go's verifier takes a self-signed leaf as its own root; a CA flag would let it sign for others.
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
+    certificate = server_builder(hosts, _SERVER, key, start, start + life).sign(key, hashes.SHA256())
     pem = certificate.public_bytes(serialization.Encoding.PEM)
-    secret = key.private_bytes(
+    return Pair(pem, private_pem(key), pem)
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A private key in PEM, not encrypted."""
+    return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return Pair(pem, secret, pem)
 
 
 def from_files(certificate: Path, key: Path, now: datetime | None = None) -> Pair:
-    """The pair in two PEM files.
+    """The pair in two PEM files: a certificate with its chain, and its key, which is not encrypted.
 
-    Args:
-        certificate: path of the PEM file of the certificate, with its chain.
-        key: path of the PEM file of its key, not encrypted.
-        now: the time at which it must be valid; default: the present.
+    It must be valid at the given time, by default the present.
 
     Raises:
         CertificateError: a file cannot be read or holds something else, the key is not the certificate's or of a kind
             that the API server cannot use, or the certificate has expired.
     """
-    pair = Pair(_read(certificate), _read(key))
+    pair = Pair(read_pem(certificate), read_pem(key))
     try:
         leaf = pair.leaf
     except ValueError:
-        raise CertificateError(
-            f"{certificate} contains no certificate in PEM; use the file that begins with the certificate"
-        ) from None
+        fix = "use the file that begins with the certificate"
+        raise CertificateError(f"{certificate} contains no certificate in PEM; {fix}") from None
     try:
         secret = serialization.load_pem_private_key(pair.key, password=None)
     except TypeError:
-        raise CertificateError(
-            f"the key in {key} is encrypted; use an unencrypted key that only the server can read"
-        ) from None
+        fix = "use an unencrypted key that only the server can read"
+        raise CertificateError(f"the key in {key} is encrypted; {fix}") from None
     except (ValueError, UnsupportedAlgorithm):
         raise CertificateError(f"{key} contains no private key in PEM; use the key of the certificate") from None
     if not _usable(secret):
@@ -139,7 +165,12 @@ def read_file(path: Path) -> bytes:
     return data
 
 
-def _read(path: Path) -> bytes:
+def read_pem(path: Path) -> bytes:
+    """The content of a PEM file; see `read_file`.
+
+    Raises:
+        CertificateError: it cannot be read.
+    """
     try:
         return read_file(path)
     except OSError as error:

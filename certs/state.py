@@ -82,13 +82,15 @@ class CaState:
 
     def trust_bundle(self) -> bytes:
         """The caBundle for every webhook configuration: PEM, newest CA first."""
-        signing = [each.certificate for each in (self.incoming, self.issuer) if each]
-        return bundle(dict.fromkeys([*signing, *(each.certificate for each in self.retired if not each.leaving)]))
+        retired = (each.certificate for each in self.retired if not each.leaving)
+        return bundle(dict.fromkeys([*self._signing(), *retired]))
 
     def all_certificates(self) -> set[x509.Certificate]:
         """The certificates of every CA in the Secret."""
-        signing = {each.certificate for each in (self.incoming, self.issuer) if each}
-        return signing | {each.certificate for each in self.retired}
+        return {*self._signing(), *(each.certificate for each in self.retired)}
+
+    def _signing(self) -> list[x509.Certificate]:
+        return [each.certificate for each in (self.incoming, self.issuer) if each]
 
     def encode(self) -> dict[str, bytes]:
         """The Secret's data; other keys must be absent."""
@@ -97,7 +99,15 @@ class CaState:
             if authority:
                 data |= {crt: authority.pem, key: authority.key_pem}
         if self.retired:
-            data[RETIRED] = json.dumps([_plain(each) for each in self.retired]).encode()
+            plain = [
+                {
+                    "certificate": bundle([each.certificate]).decode(),
+                    "until": each.until.isoformat(),
+                    "leaving": each.leaving,
+                }
+                for each in self.retired
+            ]
+            data[RETIRED] = json.dumps(plain).encode()
         if self.rotated:
             data[ROTATED] = self.rotated.isoformat().encode()
         return data
@@ -176,7 +186,8 @@ def plan_next_state(state: CaState, terms: Terms, observed: Observation) -> CaSt
     if state.incoming and state.incoming.unusable((), observed.now):
         state = replace(_retire(state, state.incoming, observed.now + terms.overlap), incoming=None)
     elif state.incoming and _can_promote(state, state.incoming, trusted, observed):
-        return _promote(state, state.incoming, terms, observed.now)
+        promoted = replace(state, issuer=state.incoming, incoming=None, rotated=observed.now)
+        return _retire(promoted, state.issuer, observed.now + terms.overlap) if state.issuer else promoted
     if state.incoming is None and _needs_new_ca(state, terms, observed):
         state = replace(state, incoming=Authority.new(terms.hosts, observed.now, terms.authority))
     return replace(state, retired=tuple(_age(state.retired, trusted, observed)))
@@ -190,24 +201,14 @@ def _can_promote(
     return is_published and (observed.may_promote or is_first)
 
 
-def _promote(state: CaState, incoming: Authority, terms: Terms, now: datetime) -> CaState:
-    promoted = replace(state, issuer=incoming, incoming=None, rotated=now)
-    return _retire(promoted, state.issuer, now + terms.overlap) if state.issuer else promoted
-
-
 def _needs_new_ca(state: CaState, terms: Terms, observed: Observation) -> bool:
-    if observed.is_rotation_requested:
+    if observed.is_rotation_requested or not observed.may_create:
+        return observed.is_rotation_requested
+    issuer, hosts = state.issuer, () if observed.has_leaf else terms.hosts
+    if issuer is None or issuer.unusable(hosts, observed.now):
         return True
-    hosts = () if observed.has_leaf else terms.hosts
-    return observed.may_create and _is_due(state.issuer, hosts, observed.now)
-
-
-def _is_due(issuer: Authority | None, hosts: Sequence[str], now: datetime) -> bool:
-    if issuer is None or issuer.unusable(hosts, now):
-        return True
-    certificate = issuer.certificate
-    start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    return now >= start + (end - start) * RENEWED_AT
+    start, end = issuer.certificate.not_valid_before_utc, issuer.certificate.not_valid_after_utc
+    return observed.now >= start + (end - start) * RENEWED_AT
 
 
 def _adopt_unknown(state: CaState, terms: Terms, observed: Observation, trusted: Iterable[x509.Certificate]) -> CaState:
@@ -234,12 +235,8 @@ def _adopt_unknown(state: CaState, terms: Terms, observed: Observation, trusted:
 
 
 def _retire(state: CaState, authority: Authority, until: datetime) -> CaState:
-    return replace(state, retired=_cap((*state.retired, Retired(authority.certificate, until))))
-
-
-def _cap(retired: Sequence[Retired]) -> tuple[Retired, ...]:
-    by_certificate = {each.certificate: each for each in retired}
-    return tuple(by_certificate.values())[-MOST_RETIRED:]
+    retired = (*state.retired, Retired(authority.certificate, until))
+    return replace(state, retired=tuple({each.certificate: each for each in retired}.values())[-MOST_RETIRED:])
 
 
 def _age(
@@ -250,11 +247,6 @@ def _age(
             yield replace(each, leaving=observed.now >= each.until and observed.may_retire(each))
         elif any(each.certificate in certificates for certificates in trusted):
             yield each
-
-
-def _plain(retired: Retired) -> dict[str, object]:
-    pem = bundle([retired.certificate]).decode()
-    return {"certificate": pem, "until": retired.until.isoformat(), "leaving": retired.leaving}
 
 
 def _parse_retired(plain: Mapping[str, object]) -> Retired:
