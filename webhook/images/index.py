@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import compress
+from operator import or_
 from typing import Final, Protocol
 
 import msgspec
@@ -34,6 +36,8 @@ _BLOCK: Final = 64
 _MOST: Final = 2
 # The bits of a set as text, translated into a byte with the score for each node.
 _MARKS: Final = tuple(bytes.maketrans(b"01", bytes((0, score))) for score in range(MAX_SCORE + 1))
+# The text of an entry after its head, by score.
+_TAILS: Final = tuple(b"%d}" % score for score in range(MAX_SCORE + 1))
 
 Wanted = Mapping[str, Mapping[str, int]]
 _Groups = tuple[tuple[int, int], ...]  # bytes, nodes that have them
@@ -137,8 +141,11 @@ class LayerIndex:
         if node is None or node.platform != platform:
             if node is not None:
                 self.remove(name)
-            node = self._nodes[name] = _Node(self._add(name), platform, frozenset())
-            self._platforms[platform] = self._platforms.get(platform, 0) | 1 << node.position
+            position = self._free.pop() if self._free else len(self._heads)
+            self._heads[position : position + 1] = [b',{"Host":%s,"Score":' % msgspec.json.encode(name)]
+            self._version += 1
+            node = self._nodes[name] = _Node(position, platform, frozenset())
+            self._platforms[platform] = self._platforms.get(platform, 0) | 1 << position
         bit = 1 << node.position
         images = frozenset(PlatformImage(digest, platform) for digest in digests)
         for image in node.images - images:
@@ -219,16 +226,13 @@ class LayerIndex:
         known = self._tables.get(key)
         if known is None or known.version != self._version:
             known = self._tables[key] = _KnownTable(self._version, scores, _above_zero(scores), [])
-            self._tables.move_to_end(key)
-            if len(self._tables) > _CACHED_TABLES:
-                self._tables.popitem(last=False)
-            return known
         self._tables.move_to_end(key)
+        if len(self._tables) > _CACHED_TABLES:
+            self._tables.popitem(last=False)
         if known.scores != scores:
             if known.blocks:
                 # From one pod to the next, a few nodes have pulled an image.
-                changed = {position // _BLOCK for position in _differing(known.scores, scores)}
-                for number in changed:
+                for number in {position // _BLOCK for position in _differing(known.scores, scores)}:
                     known.blocks[number] = self._block(scores, number * _BLOCK)
             known.scores, known.nodes = scores, _above_zero(scores)
         return known
@@ -238,9 +242,8 @@ class LayerIndex:
 
     def _chosen(self, scores: bytes, names: Iterable[str]) -> bytes:
         """The entries of some nodes; names of others are passed over."""
-        found = filter(None, map(self._nodes.get, names))
-        positions = [node.position for node in found]
-        return _entries([self._heads[one] for one in positions], bytes([scores[one] for one in positions]))
+        positions = [node.position for node in filter(None, map(self._nodes.get, names))]
+        return _entries([self._heads[each] for each in positions], bytes([scores[each] for each in positions]))
 
     def _scores(self, wanted: Wanted) -> bytes:
         """The scores of all nodes, a byte for each position."""
@@ -265,26 +268,10 @@ class LayerIndex:
     def _holders_of(self, digest: str) -> int:
         """The nodes that have a layer."""
         holders = self._holders.get(digest)
-        if holders is None:
-            images = self._images.get(digest)
-            if images is None:
-                # Pods name layers, too: only those of nodes are kept.
-                return 0
-            holders = 0
-            for image in images:
-                holders |= self._on[image]
-            self._holders[digest] = holders
-        return holders
-
-    def _add(self, name: str) -> int:
-        head = b',{"Host":%s,"Score":' % msgspec.json.encode(name)
-        self._version += 1
-        if self._free:
-            position = self._free.pop()
-            self._heads[position] = head
-            return position
-        self._heads.append(head)
-        return len(self._heads) - 1
+        # Pods name layers, too: only those of nodes are kept.
+        if holders is None and (images := self._images.get(digest)) is not None:
+            holders = self._holders[digest] = reduce(or_, map(self._on.__getitem__, images), 0)
+        return holders or 0
 
     def _take(self, image: PlatformImage, bit: int) -> None:
         """Take an image from a node; the last node takes its layers along."""
@@ -305,10 +292,6 @@ class LayerIndex:
     def _forget_holders(self, image: PlatformImage) -> None:
         for digest in self._layers.get(image, ()):
             self._holders.pop(digest, None)
-
-
-# The text of an entry after its head, by score.
-_TAILS: Final = tuple(b"%d}" % score for score in range(MAX_SCORE + 1))
 
 
 def _entries(heads: Sequence[bytes], scores: bytes) -> bytes:
@@ -358,9 +341,8 @@ def _scores(nodes: int, total: int, groups: _Groups) -> Iterator[tuple[int, int]
         sums = split if len(split) <= _MAX_SUMS else _round_sizes(split, total)
     by_score: dict[int, int] = {}
     for have, members in sums.items():
-        score = MAX_SCORE * have // total if total else 0
-        by_score[score] = by_score.get(score, 0) | members
-    by_score.pop(0, None)
+        if score := MAX_SCORE * have // total if total else 0:
+            by_score[score] = by_score.get(score, 0) | members
     yield from by_score.items()
 
 

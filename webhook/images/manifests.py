@@ -75,9 +75,7 @@ def parse_reference(text: str) -> ImageReference | None:
     registry, path = _split(name)
     if len(name) > _MAX_NAME or not _is_domain(registry) or not _is_path(path):
         return None
-    if digest:
-        return ImageReference(registry.lower(), path, "", digest)
-    return ImageReference(registry.lower(), path, tag or "latest")
+    return ImageReference(registry.lower(), path, "" if digest else tag or "latest", digest)
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -51,24 +51,17 @@ def references_of(node: Node, registries: Collection[str]) -> Iterator[ImageRefe
     found = 0
     for name in _names(node):
         # Most names are of other registries, or tags.
-        if name.startswith(prefixes) and "@" in name and len(name) <= MAX_CHARACTERS:
-            reference = _parse(name)
-            if reference:
-                found += 1
-                yield reference
+        if name.startswith(prefixes) and "@" in name and len(name) <= MAX_CHARACTERS and (reference := _parse(name)):
+            found += 1
+            yield reference
         if found >= MAX_NODE_IMAGES:
             return
 
 
 def images_of(node: Node, references: Collection[ImageReference]) -> NodeImages:
-    """What is kept of a node.
-
-    Args:
-        node: the node.
-        references: its images, as `references_of` returned them.
-    """
-    status = node.status or _NO_STATUS
-    info = status.node_info or _NO_INFO
+    """What is kept of a node and its images, which `references_of` returned."""
+    status = node.status or NodeStatus()
+    info = status.node_info or NodeSystemInfo()
     platform = f"{info.operating_system or 'linux'}/{info.architecture or 'amd64'}"
     addresses = [address.address for address in status.addresses or () if address.address]
     ranges = (node.spec.pod_cidrs if node.spec else None) or ()
@@ -87,10 +80,6 @@ def _names(node: Node) -> Iterator[str]:
 def _parse(name: str) -> ImageReference | None:
     reference = parse_reference(name)
     return reference if reference and reference.digest else None
-
-
-_NO_STATUS: Final = NodeStatus()
-_NO_INFO: Final = NodeSystemInfo()
 
 
 # A launcher pod has a container for each containerDisk, and a few of its own.
@@ -172,7 +161,7 @@ class ScoredPod(Object, frozen=True):
         return list(found)[:MAX_POD_IMAGES]
 
     def _references(self) -> Iterator[str | None]:
-        spec = self.spec or _NO_SPEC
+        spec = self.spec or ScoredPodSpec()
         for container in (*(spec.containers or ()), *(spec.init_containers or ())):
             yield container.image
         for volume in spec.volumes or ():
@@ -183,9 +172,6 @@ class ScoredPod(Object, frozen=True):
             return None
         containers = (self.spec.containers if self.spec else None) or []
         return next((container.image for container in containers if container.name == _LAUNCHER_CONTAINER), None)
-
-
-_NO_SPEC: Final = ScoredPodSpec()
 
 
 class NodeNames:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -55,19 +55,15 @@ class OwnAddresses(Addresses):
         self._by_node: Final[dict[str, tuple[Network, ...]]] = {}
 
     def put(self, node: str, texts: Iterable[str]) -> None:
-        """Add a node, or replace what is known of it.
+        """Add a node with its addresses and the ranges of its pods, or replace what is known of it.
 
-        Args:
-            node: the node's name.
-            texts: its addresses and the ranges of its pods; what is neither, for example a host name, is ignored.
+        What is neither, for example a host name, is ignored.
         """
         networks = (_network(text) for text in texts)
         # The others are denied anyway.
-        public = tuple(network for network in networks if network and is_allowed(network[0], ()))
-        if public:
-            self._by_node[node] = public
-        else:
-            self._by_node.pop(node, None)
+        self._by_node[node] = tuple(each for each in networks if each and is_allowed(each[0], ()))
+        if not self._by_node[node]:
+            self.remove(node)
 
     def remove(self, node: str) -> None:
         """Remove a node."""
@@ -112,15 +108,10 @@ def _embedded(address: Address) -> Address:
     """The IPv4 address that an IPv6 address stands for; else the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
-    if address.ipv4_mapped:
-        return address.ipv4_mapped
-    if address.sixtofour:
-        return address.sixtofour
-    if address.teredo:
-        return address.teredo[1]
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address
+    teredo = address.teredo[1] if address.teredo else None
+    return address.ipv4_mapped or address.sixtofour or teredo or address
 
 
 def is_literal_denied(host: str, networks: Collection[Network], own: Addresses = ()) -> bool:
@@ -158,7 +149,6 @@ class CheckedResolver(AbstractResolver):
             OSError: it has none.
         """
         look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, family=family)
-        infos = await in_thread(look_up)
         results = [
             ResolveResult(
                 hostname=host,
@@ -168,16 +158,16 @@ class CheckedResolver(AbstractResolver):
                 proto=protocol,
                 flags=socket.AI_NUMERICHOST,
             )
-            for found, _, protocol, _, sockaddr in infos
-            if self._passes(sockaddr)
+            for found, _, protocol, _, sockaddr in await in_thread(look_up)
+            if self._passes(str(sockaddr[0]))
         ]
         if not results:
             raise AddressDenied(f"{host} has only addresses that are not public and not in its list of addresses")
         return results
 
-    def _passes(self, sockaddr: Sequence[object]) -> bool:
+    def _passes(self, text: str) -> bool:
         try:
-            address = ipaddress.ip_address(str(sockaddr[0]).partition("%")[0])
+            address = ipaddress.ip_address(text.partition("%")[0])
         except ValueError:
             return False
         return is_allowed(address, self._networks, self._own)

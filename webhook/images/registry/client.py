@@ -183,11 +183,7 @@ class RegistryClient:
         await self._session.close()
 
     async def manifest(self, reference: ImageReference, credentials: RegistryCredentials | None = None) -> bytes:
-        """The bytes of a manifest or an index; those of a reference with a digest have that digest.
-
-        Args:
-            reference: an image of this registry.
-            credentials: those to authenticate with, if the registry asks for any.
+        """The bytes of a manifest or an index of this registry; those of a reference with a digest have that digest.
 
         Raises:
             RegistryError: there is none, or it cannot be read.
@@ -202,16 +198,12 @@ class RegistryClient:
 
         Registries that limit the number of pulls, Docker Hub among them, do not count this request.
 
-        Args:
-            reference: an image of this registry.
-            credentials: those to authenticate with, if the registry asks for any.
-
         Raises:
             RegistryError: there is no such tag, or it cannot be read.
         """
         headers, _ = await self._ask("HEAD", reference, credentials)
-        said = headers.get(_DIGEST_HEADER, "")
-        return said if is_digest(said) else ""
+        digest = headers.get(_DIGEST_HEADER, "")
+        return digest if is_digest(digest) else ""
 
     async def _ask(
         self, method: str, reference: ImageReference, credentials: RegistryCredentials | None
@@ -282,9 +274,9 @@ class RegistryClient:
             raise _error_of(status)
         try:
             answer = _decode_token(body)
+            token = answer.token or answer.access_token
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise RegistryError("invalid", "the token server's answer is not a token") from None
-        token = answer.token or answer.access_token
+            token = ""
         if not 0 < len(token) <= _MAX_TOKEN or not token.isascii() or not token.isprintable():
             raise RegistryError("invalid", "the token server's answer is not a token")
         authorization = f"Bearer {token}"
@@ -333,12 +325,11 @@ async def _body(response: aiohttp.ClientResponse, most: int) -> bytes:
 
 
 def _error_of(status: int) -> RegistryError:
-    if status == 404:
-        return RegistryError("absent", "the registry does not have the image (404)")
-    if status in (401, 403):
-        return RegistryError("denied", f"the registry does not accept the credentials, or requires some ({status})")
-    if status == 429:
-        return RegistryError("limited", "the registry limits the number of requests (429)")
-    if status >= 500:
-        return RegistryError("unavailable", f"the registry answered {status}")
-    return RegistryError("invalid", f"the registry answered {status}")
+    match status:
+        case 404:
+            return RegistryError("absent", "the registry does not have the image (404)")
+        case 401 | 403:
+            return RegistryError("denied", f"the registry does not accept the credentials, or requires some ({status})")
+        case 429:
+            return RegistryError("limited", "the registry limits the number of requests (429)")
+    return RegistryError("unavailable" if status >= 500 else "invalid", f"the registry answered {status}")

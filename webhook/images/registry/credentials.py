@@ -80,12 +80,7 @@ class Keyring:
 
 
 def entries_of(kind: str, data: Mapping[str, str]) -> list[tuple[str, RegistryCredentials]]:
-    """The entries of a pull secret; whatever is not valid in it is left out.
-
-    Args:
-        kind: the ``type`` of the Secret; other types than those of pull secrets have no entries.
-        data: the ``data`` of the Secret, encoded in base64.
-    """
+    """The entries of a pull secret of a type, by its ``data`` in base64; whatever is not valid in it is left out."""
     key = KEYS.get(kind)
     if key is None:
         return []
@@ -111,9 +106,8 @@ def _credentials(entry: Any) -> RegistryCredentials | None:
             return None
     if not (isinstance(username, str) and isinstance(password, str) and username and password):
         return None
-    if max(len(username), len(password)) > _MAX_CREDENTIAL:
-        return None
-    return RegistryCredentials(username, password)
+    is_sane = max(len(username), len(password)) <= _MAX_CREDENTIAL
+    return RegistryCredentials(username, password) if is_sane else None
 
 
 def _split(key: str) -> tuple[str, str]:

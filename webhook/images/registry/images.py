@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -35,8 +35,8 @@ from webhook.images.manifests import (
     parse_manifest,
 )
 from webhook.images.registry.addresses import in_thread
-from webhook.images.registry.client import RETRY_SECONDS, RegistryError
-from webhook.images.registry.credentials import Keyring, RegistryCredentials
+from webhook.images.registry.client import RETRY_SECONDS, RegistryClient, RegistryError
+from webhook.images.registry.credentials import PullSecrets, RegistryCredentials
 
 MAX_JOBS: Final = 2000
 MAX_JOBS_OF_A_NAMESPACE: Final = 100
@@ -63,12 +63,7 @@ NO_SCOPE: Final = PullScope()
 
 
 class FetchJob(msgspec.Struct, frozen=True):
-    """One fetch.
-
-    Attributes:
-        reference: the image.
-        scope: whose credentials are used; see `PullScope.credentials`.
-    """
+    """One fetch of an image, with the credentials of a scope (see `PullScope.credentials`)."""
 
     reference: ImageReference
     scope: PullScope
@@ -98,11 +93,9 @@ class FetchQueue:
         return len(self._waiting)
 
     def add(self, job: FetchJob, namespace: str) -> None:
-        """Queue a job, unless it waits already.
+        """Queue a job on behalf of a namespace, unless it waits already.
 
-        Args:
-            job: the job.
-            namespace: on whose behalf; empty: the nodes', whose images are bounded by what they can store.
+        Without a namespace it is the nodes', whose images are bounded by what they can store.
         """
         if job in self._waiting:
             return
@@ -119,7 +112,10 @@ class FetchQueue:
         while True:
             for job in self._waiting:
                 if _target(job) not in self._running:
-                    self._leave(job)
+                    namespace = self._waiting.pop(job)
+                    self._counts[namespace] -= 1
+                    if not self._counts[namespace]:
+                        del self._counts[namespace]
                     self._running.add(_target(job))
                     return job
             self._changed.clear()
@@ -129,12 +125,6 @@ class FetchQueue:
         """A job has ended."""
         self._running.discard(_target(job))
         self._changed.set()
-
-    def _leave(self, job: FetchJob) -> None:
-        namespace = self._waiting.pop(job)
-        self._counts[namespace] -= 1
-        if not self._counts[namespace]:
-            del self._counts[namespace]
 
 
 def _target(job: FetchJob) -> str:
@@ -252,31 +242,6 @@ JOB_SECONDS: Final = 30.0
 _RESTART_SECONDS: Final = 5.0
 
 
-class Fetcher(Protocol):
-    """A client of one registry, as `webhook.images.registry.client.RegistryClient` is one."""
-
-    async def manifest(self, reference: ImageReference, credentials: RegistryCredentials | None = None) -> bytes:
-        """The bytes of a manifest or an index.
-
-        Raises:
-            RegistryError: there is none, or it cannot be read.
-        """
-
-    async def digest(self, reference: ImageReference, credentials: RegistryCredentials | None = None) -> str:
-        """The digest to which a tag points; empty where the registry does not say it.
-
-        Raises:
-            RegistryError: there is no such tag, or it cannot be read.
-        """
-
-
-class Keyrings(Protocol):
-    """Where the credentials of pods come from."""
-
-    async def keyring(self, namespace: str, names: tuple[str, ...]) -> Keyring:
-        """The credentials in Secrets of a namespace."""
-
-
 class _Recent(Generic[K, V]):
     """A mapping of the most recently used keys.
 
@@ -309,11 +274,6 @@ class _Recent(Generic[K, V]):
             self.weight -= self._weigh(oldest)
 
 
-def _weight_of(found: Manifest | Index) -> int:
-    """What a manifest takes, in layers."""
-    return _MANIFEST_ITSELF + (len(found.layers) if isinstance(found, Manifest) else len(found.images))
-
-
 class Images:
     """The layers of images; make it inside the running loop.
 
@@ -331,10 +291,10 @@ class Images:
 
     def __init__(
         self,
-        clients: Mapping[str, Fetcher],
+        clients: Mapping[str, RegistryClient],
         *,
         files: ManifestFiles | None = None,
-        keyrings: Keyrings | None = None,
+        keyrings: PullSecrets | None = None,
         on_manifest: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -343,7 +303,10 @@ class Images:
         self._keyrings: Final = keyrings
         self._on_manifest: Final = on_manifest
         self._clock: Final = clock
-        self._manifests: Final[_Recent[str, Manifest | Index]] = _Recent(MAX_LAYERS, _weight_of)
+        # The weight of a manifest is what it takes, in layers.
+        self._manifests: Final[_Recent[str, Manifest | Index]] = _Recent(
+            MAX_LAYERS, lambda each: _MANIFEST_ITSELF + len(each.layers if isinstance(each, Manifest) else each.images)
+        )
         self._tags: Final[_Recent[FetchJob, tuple[str, float]]] = _Recent(MAX_TAGS)
         self._retries: Final[_Recent[FetchJob, float]] = _Recent(MAX_FAILURES)
         self.queues: Final = {registry: FetchQueue() for registry in clients}
@@ -364,12 +327,9 @@ class Images:
         return reference.registry in self._clients
 
     def layers(self, reference: ImageReference, platform: str, scope: PullScope = NO_SCOPE) -> tuple[Layer, ...] | None:
-        """The layers of an image on a platform; None: they are not known, and are fetched unless that failed lately.
+        """The layers of an image on a platform (``OS/ARCHITECTURE``), read on behalf of a scope.
 
-        Args:
-            reference: the image.
-            platform: ``OS/ARCHITECTURE``.
-            scope: on whose behalf it is read.
+        None: they are not known, and are fetched unless that failed lately.
         """
         if not self.is_listed(reference):
             return None
@@ -442,7 +402,10 @@ class Images:
         if reference.digest and self._manifests.get(reference.digest) is not None:
             # Another scope has brought it meanwhile.
             return
-        credentials = await self._credentials(job)
+        credentials = None
+        if self._keyrings and job.scope.secrets:
+            keyring = await self._keyrings.keyring(job.scope.namespace, job.scope.secrets)
+            credentials = keyring.find(reference.registry, reference.repository)
         digest = "" if reference.digest else await registry.digest(reference, credentials)
         if digest:
             # A job of its own, so that each digest is fetched once.
@@ -455,7 +418,10 @@ class Images:
 
     async def _read(self, reference: ImageReference, credentials: RegistryCredentials | None) -> str:
         """Read a manifest from its file or the registry; returns its digest."""
-        body = await self._from_file(reference)
+        body = None
+        if self._files is not None and reference.digest:
+            body = await in_thread(partial(self._files.read, reference.digest))
+        self.results["file"] += body is not None
         if body is None:
             body = await self._clients[reference.registry].manifest(reference, credentials)
             self.results["fetched"] += 1
@@ -467,20 +433,6 @@ class Images:
         except ManifestError as error:
             raise RegistryError("invalid", error.why) from None
         return digest
-
-    async def _from_file(self, reference: ImageReference) -> bytes | None:
-        if self._files is None or not reference.digest:
-            return None
-        body = await in_thread(partial(self._files.read, reference.digest))
-        self.results["file"] += body is not None
-        return body
-
-    async def _credentials(self, job: FetchJob) -> RegistryCredentials | None:
-        reference, scope = job.reference, job.scope
-        if not self._keyrings or not scope.secrets:
-            return None
-        keyring = await self._keyrings.keyring(scope.namespace, scope.secrets)
-        return keyring.find(reference.registry, reference.repository)
 
 
 def _pin(reference: ImageReference, digest: str) -> ImageReference:

@@ -95,11 +95,9 @@ class NodeLayers:
             if number % _TURN == 0:
                 # Reviews want their turn, too.
                 await asyncio.sleep(0)
-        for digest in [digest for digest in self._references if not self._is_on_nodes(digest)]:
-            del self._references[digest]
-
-    def _is_on_nodes(self, digest: str) -> bool:
-        return any(self.index.is_on_nodes(PlatformImage(digest, platform)) for platform in self.index.platforms)
+        for digest in list(self._references):
+            if not any(self.index.is_on_nodes(PlatformImage(digest, each)) for each in self.index.platforms):
+                del self._references[digest]
 
     def _learn(self, image: PlatformImage) -> None:
         reference = self._references.get(image.digest)
