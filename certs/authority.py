@@ -45,12 +45,9 @@ class Authority:
 
     @classmethod
     def new(cls, hosts: Sequence[str], now: datetime, life: timedelta) -> Authority:
-        """A new ECDSA P-256 CA, which may sign for these hosts and no CA beneath it.
+        """A new ECDSA P-256 CA, which may sign for these hosts, at least one, and no CA beneath it.
 
-        Args:
-            hosts: DNS names and IP addresses, at least one.
-            now: the time from which it is valid, but for five minutes' grace.
-            life: how long it is valid.
+        It is valid from now, but for five minutes' grace, for its life.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         serial = x509.random_serial_number()
@@ -100,10 +97,7 @@ class Authority:
         return Pair(bundle([certificate]), private_pem(key), self.pem)
 
     def unusable(self, hosts: Sequence[str], now: datetime) -> str:
-        """Why nothing can be issued for hosts at this time, as a clause; empty if it can.
-
-        Without hosts, the CA's name constraints are not checked.
-        """
+        """Why nothing can be issued at this time, as a clause; empty if it can. Without hosts, any will do."""
         certificate = self.certificate
         if now >= certificate.not_valid_after_utc:
             return f"the CA expired at {certificate.not_valid_after_utc}"

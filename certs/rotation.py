@@ -47,10 +47,10 @@ SPREAD_SECONDS: Final = 10.0
 
 
 class NotNow(Exception):  # noqa: N818 - a state of affairs
-    """The API server did not execute a request.
+    """The API server did not execute a request; ``why`` is a clause about the request and the answer.
 
     Args:
-        why: a clause about the request and the answer.
+        why: that clause.
     """
 
     def __init__(self, why: str) -> None:
@@ -75,12 +75,7 @@ class StoredSecret:
 
 @dataclass(frozen=True)
 class WebhookConfiguration:
-    """A webhook configuration as read.
-
-    Attributes:
-        version: its resourceVersion.
-        bundles: caBundle (PEM, maybe empty) by name of the entry.
-    """
+    """A webhook configuration as read: its resourceVersion, and caBundles (PEM, maybe empty) by name of the entry."""
 
     version: str
     bundles: Mapping[str, bytes]
@@ -97,19 +92,12 @@ class SecretStore(Protocol):
         """Its newest state; None if it does not exist."""
 
     async def create(self, data: Mapping[str, bytes]) -> bool:
-        """Create it; False if it exists already.
-
-        Args:
-            data: values by key, not encoded.
-        """
+        """Create it with values by key, not encoded; False if it exists already."""
 
     async def replace(self, data: Mapping[str, bytes], version: str, *, answered: bool) -> bool:
-        """Change it; False if its version has changed or it does not exist.
+        """Change it; False if it has another version or does not exist.
 
-        Args:
-            data: values by key, not encoded.
-            version: the resourceVersion that it must still have.
-            answered: remove the annotation that requests a new CA.
+        If the request for a new CA is ``answered``, the annotation is removed.
         """
 
 

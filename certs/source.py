@@ -42,11 +42,7 @@ class Pair:
 
     @property
     def leaf(self) -> x509.Certificate:
-        """The serving certificate, the first one in the file.
-
-        Raises:
-            ValueError: the file holds no certificate in PEM.
-        """
+        """The serving certificate, the first one in the file; a `ValueError` where that holds none in PEM."""
         return x509.load_pem_x509_certificate(self.certificate)
 
 
@@ -92,14 +88,14 @@ def server_builder(
 
 
 def self_signed(hosts: Sequence[str], now: datetime | None = None, life: timedelta = timedelta(days=365)) -> Pair:
-    """A new self-signed ECDSA P-256 pair, valid for host names and IP addresses.
+    """A new self-signed ECDSA P-256 pair, valid for its life from now, but for five minutes' grace.
 
     P-256 because its handshake costs the server half of what RSA-2048 does. Go's verifier takes a self-signed leaf as
     its own root; a CA flag would let it sign for others.
 
     Args:
-        hosts: at least one.
-        now: the time that it is valid from, but for five minutes' grace; default: the present.
+        hosts: names and IP addresses, at least one.
+        now: default: the present.
         life: how long it is valid.
     """
     start = now or datetime.now(UTC)
@@ -166,11 +162,7 @@ def read_file(path: Path) -> bytes:
 
 
 def read_pem(path: Path) -> bytes:
-    """The content of a PEM file; see `read_file`.
-
-    Raises:
-        CertificateError: it cannot be read.
-    """
+    """As `read_file`, with every failure as a `CertificateError`."""
     try:
         return read_file(path)
     except OSError as error:

@@ -37,12 +37,7 @@ RENEWED_AT: Final = 2 / 3
 
 @dataclass(frozen=True)
 class Retired:
-    """A CA that no longer signs.
-
-    Attributes:
-        until: when its last leaf certificate expires.
-        leaving: whether it is being removed from the caBundles.
-    """
+    """A CA that no longer signs, until its last leaf certificate expires; then it leaves the caBundles."""
 
     certificate: x509.Certificate
     until: datetime
@@ -116,9 +111,7 @@ class CaState:
     def decode(cls, data: Mapping[str, bytes], end: datetime) -> tuple[CaState, tuple[str, ...]]:
         """The valid parts of a Secret, and a clause about each invalid part.
 
-        Args:
-            data: the values of the Secret by key, decoded from base64.
-            end: how long to trust a CA whose certificate is valid but whose key is not.
+        A CA whose certificate is valid but whose key is not is trusted until the end.
         """
         problems: list[str] = []
         authorities: list[Authority | None] = []

@@ -41,12 +41,9 @@ async def is_allowed(transport: Transport, key: AccessKey, seconds: float) -> bo
 
 
 async def authenticate(transport: Transport, key: TokenKey, seconds: float) -> UserInfo | Unavailable | None:
-    """The user of a bearer token, by a TokenReview.
+    """The user of a bearer token, by a TokenReview; None where the API server does not accept the token.
 
     A token whose user has no name is not accepted either, since RBAC cannot evaluate it.
-
-    Returns:
-        The user; None where the API server does not accept the token; `Unavailable` where there was no answer in time.
     """
     answer = await _create_review(transport, _TOKENS, "TokenReview", {"token": key.token}, _TokenReview, seconds)
     if isinstance(answer, Unavailable):

@@ -24,10 +24,7 @@ Versions = tuple[str, str, str]
 
 
 async def read_definitions(transport: Transport, seconds: float) -> Definitions | Unavailable | None:
-    """What the cluster's definitions say; None where there are none, or where they list no fields.
-
-    All requests together take so many seconds at most.
-    """
+    """What the cluster's definitions say, read in so many seconds; None where they are not there or list no fields."""
     definitions: list[Definition] = []
     for read in await asyncio.gather(*(fetch(transport, DEFINITIONS, "", name, seconds) for name in NAMES.values())):
         if isinstance(read, Unavailable):

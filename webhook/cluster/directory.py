@@ -27,12 +27,7 @@ from webhook.kubevirt.types.views import (
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind that files may hold.
-
-    Attributes:
-        versions: those accepted, as a pattern.
-        view: what objects of it are checked against.
-    """
+    """A kind that files may hold, in versions that match a pattern; its objects are checked against a view."""
 
     group: str
     name: str

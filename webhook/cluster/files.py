@@ -84,8 +84,6 @@ class FilesCluster(Cluster):
     ) -> FilesCluster:
         """Read every YAML and JSON file below a directory, compressed ones (``.gz``) too, or one file.
 
-        Hidden files and directories are passed over, and so are linked directories.
-
         Raises:
             InputError: there is nothing to read.
             InputErrors: every mistake in what was read.
@@ -121,11 +119,7 @@ class FilesCluster(Cluster):
         return [entry.value for entry in self._entries(kind)]
 
     def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """One object as plain JSON, not to be changed; None if there is none.
-
-        Raises:
-            KeyError: no file can hold this kind; see `KINDS`.
-        """
+        """One object as plain JSON, not to be changed; None if there is none. See `objects`."""
         entry = self._index[kind].get((namespace, name))
         return entry.value if entry else None
 

@@ -52,11 +52,7 @@ class _EncodedEntry(msgspec.Struct, omit_defaults=True, rename="camel"):
 
 
 class Entry(Object, frozen=True):
-    """An object as it is kept.
-
-    Attributes:
-        body: its name, kind and spec as JSON.
-    """
+    """An object as it is kept: its name, kind and spec as JSON."""
 
     body: bytes = b""
 
@@ -92,10 +88,7 @@ class InstancetypeCache:
         self.copies: Final[dict[str, Reflector[Any]]] = {}
 
     def peek(self, key: ObjectKey[Any] | ListKey[Any]) -> object:
-        """What the copy has; `webhook.facts.NOT_READ` where the copy cannot answer.
-
-        The first call for a kind starts its watch.
-        """
+        """What the store has, else `webhook.facts.NOT_READ`; the first call for a kind starts its watch."""
         path = key.resource.path()
         if key.fresh or path not in _RESOURCES:
             return NOT_READ

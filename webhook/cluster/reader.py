@@ -1,7 +1,7 @@
 """The objects of a running cluster, read a few times: no watches, no health checks, no permissions but those of reads.
 
 For commands, which have their user's permissions; `webhook.cluster.live` is for servers. What goes wrong on the way is
-a value: `Unavailable`, of which `webhook.k8s.client.api.Forbidden` is one, and None for an object that does not exist.
+a value: `Unavailable`, also `webhook.k8s.client.api.Forbidden`, and None for an object that does not exist.
 """
 
 from __future__ import annotations
@@ -63,12 +63,7 @@ async def listed(
 ) -> AsyncGenerator[V, None]:
     """All objects of a resource, in the API server's order; none where the cluster does not have the resource.
 
-    Args:
-        api: the connection to the API server.
-        resource: the resource to list.
-        namespace: the only namespace to look in; empty: all.
-        query: selectors.
-        seconds: timeout of one page.
+    Without a namespace, of all; a page takes so many seconds at most.
 
     Raises:
         READ_ERRORS: the objects cannot be listed.
@@ -134,11 +129,7 @@ class Reader:
         self._reads: Final[dict[Any, asyncio.Task[Any]]] = {}
 
     async def get(self, resource: Resource[V], namespace: str, name: str) -> V | Unavailable | None:
-        """One object; None if it does not exist.
-
-        Raises:
-            ValueError: a namespaced resource without a namespace, of which no object would ever exist.
-        """
+        """One object; None if it does not exist. A `ValueError` where its kind needs a namespace: none would exist."""
         if resource.namespaced and not namespace:
             raise ValueError(f"{resource.kind} {name} is namespaced, and no namespace is given")
         key = (resource, namespace, name)
@@ -228,13 +219,7 @@ class Objects(Protocol):
     """Where objects are read. Nothing is raised for what goes wrong on the way."""
 
     async def get(self, kind: str, namespace: str, name: str) -> Json | Unavailable | None:
-        """One object, not to be changed; None where the API server would say 404.
-
-        Args:
-            kind: one of `RESOURCES`.
-            namespace: empty for cluster-wide kinds.
-            name: however wild.
-        """
+        """One object of `RESOURCES`, not to be changed; None where the API server would say 404."""
 
     async def kubevirts(self) -> Sequence[KubeVirt] | Unavailable:
         """All KubeVirt objects, of which a cluster has one."""

@@ -77,13 +77,7 @@ class LeaseState:
         return self._checked_at is not None or isinstance(self._trouble, Forbidden)
 
     def observe(self, lease: Lease | Unavailable | None, now: float, wall: float) -> None:
-        """Record one read of the Lease.
-
-        Args:
-            lease: the Lease; None: it does not exist; `Unavailable`: it could not be read.
-            now: monotonic seconds after the read.
-            wall: Unix time in seconds at the same moment.
-        """
+        """Record one read of the Lease, None if it does not exist, at monotonic seconds and at a Unix time."""
         if isinstance(lease, Unavailable):
             self._trouble = lease
             return
@@ -276,9 +270,7 @@ class WaitingPods:
     def evidence(self, now: float, namespace: str = "") -> str | None:
         """Why no process can be serving the scheduler's name, a clause without names; None if nothing says so.
 
-        Args:
-            now: monotonic seconds.
-            namespace: whose own pods count too; empty: none.
+        At monotonic seconds; the own pods of a namespace, if it is given, count too.
         """
         self._take_due(now)
         if now - self._tried_at <= UNNOTICED_SECONDS:

@@ -20,11 +20,7 @@ _READY_SECONDS: Final = 15.0
 
 
 def require_single_source(cluster_from: Path | None, kubeconfig: Kubeconfig | None) -> None:
-    """Check that at most one source is selected.
-
-    Raises:
-        InputError: both are.
-    """
+    """Check that at most one source is selected, or raise an `InputError`."""
     if cluster_from and kubeconfig:
         raise InputError("the options exclude each other", "--cluster-from, --kubeconfig", "remove one of them")
 

@@ -164,10 +164,7 @@ class SingleFlight:
     async def _join(self, key: ObjectKey[Any] | ListKey[Any], deadline: float, counts: Callable[[Any], bool]) -> object:
         """Join the request for ``key`` that is on its way, or start one; two suffice, since the next begins after this.
 
-        Args:
-            key: the object or the list.
-            deadline: on the running loop's clock, in seconds; past it the answer is `Unavailable`.
-            counts: whether an answer may be used whose request began before this call.
+        An answer whose request began before this call is used if it ``counts``.
         """
         # Every request is as fresh as can be.
         key = msgspec.structs.replace(key, fresh=True)

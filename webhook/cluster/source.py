@@ -31,9 +31,7 @@ class Cluster(Protocol):
     async def read(self, key: Key[T], deadline: float) -> T | None | Unavailable:
         """The answer, read if need be. Never raises for what goes wrong on the way.
 
-        Args:
-            key: the fact to read.
-            deadline: on the running loop's clock, in seconds; past it the answer is `Unavailable`.
+        Past the deadline, in seconds of the running loop's clock, it is `Unavailable`.
         """
 
     def staleness(self) -> Mapping[str, float]:

@@ -44,11 +44,9 @@ _Groups = tuple[tuple[int, int], ...]  # bytes, nodes that have them
 
 
 class PlatformImage(msgspec.Struct, frozen=True, gc=False):
-    """An image on nodes of one platform; an index has other layers on each.
+    """An image, by the digest of its manifest or index, on nodes of one platform, ``OS/ARCHITECTURE``.
 
-    Attributes:
-        digest: of the manifest or the index.
-        platform: ``OS/ARCHITECTURE``.
+    An index has other layers on each.
     """
 
     digest: str
@@ -127,12 +125,7 @@ class LayerIndex:
         return len(self._on) - len(self._layers)
 
     def put(self, name: str, platform: str, digests: Collection[str]) -> list[PlatformImage]:
-        """Add a node, or replace what is known of it.
-
-        Args:
-            name: the node's name.
-            platform: its platform, ``OS/ARCHITECTURE``.
-            digests: the digests of its images.
+        """Add a node with the digests of its images, or replace what is known of it.
 
         Returns:
             Those of its new images whose layers are not known.
@@ -198,7 +191,7 @@ class LayerIndex:
             self._holders.pop(digest, None)
 
     def answer(self, wanted: Wanted, names: SentNames | None = None) -> bytes:
-        """The scores of nodes, as kube-scheduler expects them.
+        """The scores of nodes, as kube-scheduler expects them: a HostPriorityList as JSON.
 
         It takes a node that is left out for one with score 0, and passes over nodes that it did not send. So where it
         has sent most nodes, the answer has all of them: most of that text is known already.
@@ -206,9 +199,6 @@ class LayerIndex:
         Args:
             wanted: the sizes of a pod's layers, by digest, for each platform.
             names: the nodes to score; None: all.
-
-        Returns:
-            A HostPriorityList as JSON.
         """
         known = self._known(wanted)
         if not known.nodes:
@@ -323,13 +313,7 @@ def _differing(old: bytes, new: bytes) -> Iterator[int]:
 
 
 def _scores(nodes: int, total: int, groups: _Groups) -> Iterator[tuple[int, int]]:
-    """The nodes of each score above 0.
-
-    Args:
-        nodes: the nodes that are scored.
-        total: bytes of all layers, those included that no node has.
-        groups: the bytes of layers, and the nodes that have these.
-    """
+    """The nodes of each score above 0, by the bytes of groups of layers that the same nodes have, and of all layers."""
     sums = {0: nodes}
     for size, holders in groups:
         split: dict[int, int] = {}

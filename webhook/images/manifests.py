@@ -1,12 +1,11 @@
 """References to container images, and the manifests of images.
 
 The grammar of references is that of the module ``github.com/distribution/reference``, with the defaults that Docker,
-containerd and CRI-O share: a name without a registry is one of ``docker.io``, and a reference without tag and digest
-has the tag ``latest``.
+containerd and CRI-O share: a name without a registry is one of ``docker.io``, and one without tag and digest has the
+tag ``latest``.
 
 A manifest says what layers an image has, or what images an index has, in the formats of the OCI image specification and
-of Docker's schema 2. It is written by the user who pushed the image, so everything in it is bounded, and its bytes are
-checked against their digest before they are parsed.
+of Docker's schema 2. The user who pushed the image wrote it, so everything in it is bounded.
 """
 
 from __future__ import annotations
@@ -119,12 +118,7 @@ class ManifestError(Exception):
 
 
 class Layer(msgspec.Struct, frozen=True, gc=False):
-    """One layer of an image.
-
-    Attributes:
-        digest: the digest of the compressed layer.
-        size: its compressed size in bytes, which is what a node pulls.
-    """
+    """One layer of an image: its digest, and its compressed size in bytes, which is what a node pulls."""
 
     digest: str
     size: int

@@ -189,20 +189,12 @@ class NodeNames:
         return self._text.count(b",") + 1
 
     def __iter__(self) -> Iterator[str]:
-        """The names.
-
-        Raises:
-            msgspec.DecodeError: it is another list.
-        """
+        """The names; a `msgspec.DecodeError` where it is another list."""
         return iter(_decode_names(self._text))
 
 
 class ExtenderArguments(msgspec.Struct, rename={"pod": "Pod", "sent": "NodeNames"}, gc=False):
-    """A request to prioritize nodes.
-
-    Attributes:
-        sent: ``NodeNames`` as it was sent.
-    """
+    """A request to prioritize nodes; ``sent`` is ``NodeNames`` as it was sent."""
 
     pod: ScoredPod
     sent: msgspec.Raw = msgspec.Raw(b"null")

@@ -74,10 +74,7 @@ _PARTS: Final = ("item_type", "key_type", "value_type")
 
 
 def is_too_deep(value: object) -> bool:
-    """Whether a view, or plain JSON, has more levels of containers than `MAX_LEVELS`.
-
-    It runs for every object, so it takes a level at a time and visits no scalar twice.
-    """
+    """Whether a view, or plain JSON, has more than `MAX_LEVELS` of containers, a level at a time: it runs for each."""
     level: list[Any] = [value]
     for _ in range(MAX_LEVELS):
         level = [

@@ -223,11 +223,7 @@ def _looks_canonical(digits: str, scale: int, format_: Format) -> bool:
 
 
 def canonical(value: Any) -> str:
-    """A quantity in JSON, a string or a number, in the form in which Kubernetes writes it.
-
-    Raises:
-        InputError: it is none.
-    """
+    """A quantity in JSON, a string or a number, as Kubernetes writes it; an `InputError` where it is none."""
     if not isinstance(value, str) and (type(value) not in (int, float) or not abs(value) < 10**_MAX_LENGTH):
         raise InputError("is not a valid quantity; use for example 4Gi, 1500m or 2e9")
     return _canonical(text(value))

@@ -16,11 +16,7 @@ W = TypeVar("W", bound=Object)
 
 
 class Resource(msgspec.Struct, Generic[V], frozen=True):
-    """Where a kind lives in the API, and the view to decode it with.
-
-    Attributes:
-        keep: what lists keep of an object, None for nothing; without it the whole view.
-    """
+    """Where a kind lives in the API, and the view to decode it with; lists keep what ``keep`` returns, if anything."""
 
     group: str
     version: str

@@ -60,11 +60,7 @@ def read_file(path: str | os.PathLike[str], most: int, fix: str = _SPLIT) -> byt
 
 
 def read_limited(stream: BinaryIO, most: int, where: str, fix: str = _SPLIT) -> bytes:
-    """All that a stream holds.
-
-    Raises:
-        InputError: it holds more than ``most`` bytes.
-    """
+    """All that a stream holds; an `InputError` where that is more than ``most`` bytes."""
     data = stream.read(most + 1)
     if len(data) > most:
         raise InputError(f"is larger than {most >> 20} MiB", where, fix)
@@ -445,11 +441,7 @@ def parse_documents(source: str | bytes, where: str) -> Iterator[Document]:
 
 
 def is_deep(source: str | bytes) -> bool:
-    """Whether YAML has more than `MAX_DEPTH` levels of collections: PyYAML's own parser takes the square of them.
-
-    Raises:
-        yaml.YAMLError: it is no YAML.
-    """
+    """Whether YAML has more than `MAX_DEPTH` levels of collections: PyYAML's own parser takes the square of them."""
     levels = 0
     for event in yaml.parse(source, Loader=_LOADER):
         if isinstance(event, yaml.CollectionStartEvent):

@@ -87,14 +87,8 @@ def _network(text: str) -> Network | None:
 def is_allowed(address: Address, networks: Collection[Network], own: Addresses = ()) -> bool:
     """Whether the client may connect to an address.
 
-    Args:
-        address: the address.
-        networks: networks that are allowed though their addresses are not public, or the cluster's own.
-        own: the cluster's own addresses.
-
-    Returns:
-        True for public unicast addresses that are not the cluster's, and for those in the networks. An IPv6 address
-        that stands for an IPv4 address counts as that one.
+    It may to public unicast addresses that are not the cluster's own, and to those in networks that an admin allows.
+    An IPv6 address that stands for an IPv4 address counts as that one.
     """
     found = _embedded(address)
     if any(found in network for network in networks if network.version == found.version):

@@ -43,11 +43,9 @@ MAX_JOBS_OF_A_NAMESPACE: Final = 100
 
 
 class PullScope(msgspec.Struct, frozen=True):
-    """On whose behalf an image is read.
+    """On whose behalf an image is read: a namespace, and the names of a pod's pull secrets.
 
-    Attributes:
-        namespace: the namespace of the pod; empty for images that nodes list, which are read without credentials.
-        secrets: the names of the pod's pull secrets.
+    Images that nodes list are read for no namespace, and without credentials.
     """
 
     namespace: str = ""
@@ -327,7 +325,7 @@ class Images:
         return reference.registry in self._clients
 
     def layers(self, reference: ImageReference, platform: str, scope: PullScope = NO_SCOPE) -> tuple[Layer, ...] | None:
-        """The layers of an image on a platform (``OS/ARCHITECTURE``), read on behalf of a scope.
+        """The layers of an image on a platform, ``OS/ARCHITECTURE``.
 
         None: they are not known, and are fetched unless that failed lately.
         """

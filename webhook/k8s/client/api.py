@@ -124,14 +124,7 @@ class Requests(Protocol):
 
 
 def explain(verb: str, resource: Resource[Any], namespace: str, status: int, body: bytes) -> Unavailable:
-    """Why an answer is not the expected one, without a quotation of anything that a person wrote.
-
-    Args:
-        verb: the verb as RBAC names it: ``get``, ``list`` or ``watch``.
-        resource: the resource of the request.
-        namespace: the namespace of the request; empty for all namespaces.
-        status: the HTTP status of the answer.
-        body: the body of the answer, usually a Status object.
+    """Why an answer to an RBAC verb is not the expected one, without a quotation of anything that a person wrote.
 
     Returns:
         `Forbidden` for 403, which names the missing permission; `Unavailable` for all others.
@@ -159,14 +152,7 @@ def describe_timeout(seconds: float) -> Unavailable:
 
 
 def list_failure(error: Exception, resource: Resource[Any], namespace: str, seconds: float) -> Unavailable:
-    """Why objects could not be listed.
-
-    Args:
-        error: one of `READ_ERRORS`.
-        resource: the resource of the list.
-        namespace: the namespace of the list; empty for all namespaces.
-        seconds: timeout of the request.
-    """
+    """Why objects of a namespace, or of all, could not be listed: one of `READ_ERRORS`, in words."""
     if isinstance(error, ApiError):
         return explain("list", resource, namespace, error.status, error.body)
     if isinstance(error, ApiConnectionError):
@@ -195,12 +181,7 @@ async def fetch_body(
 ) -> bytes | Unavailable | None:
     """One object by GET, as the bytes that the API server sent. Never raises for what fails on the way.
 
-    Args:
-        transport: the connection to the API server.
-        resource: the resource of the object.
-        namespace: the object's namespace; not used for cluster-scoped resources.
-        name: the object's name, any text.
-        seconds: timeout of the request.
+    The name may be any text; of cluster-scoped resources the namespace is not used.
 
     Returns:
         The object as encoded JSON; None for 404 and for names that no object can have; `Forbidden` for 403; else

@@ -39,16 +39,7 @@ class CredentialsError(Exception):
 
 
 class ApiRequest(NamedTuple):
-    """One request.
-
-    Attributes:
-        method: the HTTP method.
-        path: starts with a slash, already escaped.
-        query: the parameters, not yet escaped.
-        timeout: limits of its times.
-        body: plain JSON or a Struct; None: no body.
-        content_type: the type of the body.
-    """
+    """One request: its path escaped, its query not; its body is plain JSON or a Struct, None for none."""
 
     method: str
     path: str
@@ -72,18 +63,10 @@ class Credentials(Protocol):
     impersonation: Sequence[tuple[str, str]]
 
     async def authorization(self) -> str:
-        """The value of the header ``Authorization``; empty for none.
-
-        Raises:
-            CredentialsError: it cannot be read.
-        """
+        """The value of the header ``Authorization``; empty for none, a `CredentialsError` where it cannot be read."""
 
     async def renew(self, denied: str) -> bool:
-        """Read the credentials again, because the API server answered 401.
-
-        Returns:
-            Whether there are others than those.
-        """
+        """Read the credentials again, because the API server denied some with 401; whether there are others now."""
 
     async def send(self, request: ApiRequest, headers: CIMultiDict[str]) -> aiohttp.ClientResponse:
         """The head of the answer; the body is read, or the response released, by the caller.

@@ -64,11 +64,9 @@ NOT_IMPERSONATED: Final = Impersonation()
 
 
 class Kubeconfig(msgspec.Struct, frozen=True):
-    """How a command reaches its cluster where its options say so.
+    """How a command reaches its cluster where its options say so: the path of a kubeconfig, and what replaces its user.
 
-    Attributes:
-        path: path of a kubeconfig; empty: as without the option.
-        impersonation: fields that replace those of the kubeconfig.
+    Without a path, as without the option.
     """
 
     path: str = ""

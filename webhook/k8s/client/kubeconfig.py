@@ -134,11 +134,7 @@ class KubeconfigUser(Credentials):
 
 
 async def load(path: str, impersonation: Impersonation) -> KubeconfigUser:
-    """The user of a kubeconfig, or of several, merged.
-
-    Args:
-        path: the path of the kubeconfig; several are separated as in ``$KUBECONFIG``.
-        impersonation: fields that replace those of the kubeconfig.
+    """The user of a kubeconfig, or of several, separated as in ``$KUBECONFIG`` and merged.
 
     Raises:
         InputError: it cannot be used.
@@ -258,12 +254,7 @@ def _impersonation(context: _Context, override: Impersonation) -> Impersonation:
 
 
 async def _configure(context: _Context) -> Any:
-    """The library's configuration of a context.
-
-    Raises:
-        InputError: a plugin fails, or the library does not have the way in which the user logs in.
-        ValueError: the values cannot be used, as other of the errors that the library raises over them.
-    """
+    """The library's configuration of a context; raises `InputError`, or one of `_CONFIG_ERRORS`."""
     user = dict(context.user)
     if "auth-provider" in user:
         user["token"] = _id_token(user.pop("auth-provider"), context.file)
@@ -368,12 +359,7 @@ async def _kill(process: asyncio.subprocess.Process, *, group: bool) -> None:
 
 
 async def _output(process: asyncio.subprocess.Process) -> bytes:
-    """All that a process prints, once it has ended well.
-
-    Raises:
-        TimeoutError: it takes too long.
-        InputError: it prints too much, or fails.
-    """
+    """All that a process prints, once it has ended well; raises `TimeoutError`, or `InputError`."""
     output = bytearray()
     assert process.stdout is not None
     async with asyncio.timeout(_PLUGIN_SECONDS):
@@ -387,11 +373,7 @@ async def _output(process: asyncio.subprocess.Process) -> bytes:
 
 
 def _fields(answer: Mapping[str, Any], version: Any) -> dict[str, str]:
-    """The fields of a user for an ExecCredential.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is of another version, or has no token, and no certificate with its key.
-    """
+    """The fields of a user for an ExecCredential; raises `KeyError`, `TypeError` or `ValueError` where it is none."""
     if answer["apiVersion"] != version:
         raise ValueError
     status, fields = answer["status"], {}

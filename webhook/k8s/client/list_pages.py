@@ -58,13 +58,7 @@ class _RawPage(View, frozen=True):
 
 
 class Page(NamedTuple, Generic[T]):
-    """A part of a list; the last one continues nowhere.
-
-    Attributes:
-        meta: the list's ``metadata``; an empty one where the API server sent none.
-        items: the objects, decoded or not.
-        size: bytes as they were sent.
-    """
+    """A part of a list with its ``metadata``, its objects, decoded or not, and the bytes of it as they were sent."""
 
     meta: ListMeta
     items: list[T]
@@ -148,11 +142,7 @@ async def raw_pages(
 
 
 async def decode_items(items: Sequence[msgspec.Raw], decode: Callable[[bytes | msgspec.Raw], V]) -> list[V]:
-    """Decode objects of a page.
-
-    Raises:
-        msgspec.DecodeError, UnicodeDecodeError: one of them cannot be decoded.
-    """
+    """Decode objects of a page; raises `msgspec.DecodeError` or `UnicodeDecodeError`."""
     try:
         return [decode(item) for item in items]
     except RecursionError:
@@ -173,17 +163,11 @@ _PAGE_LIMIT: Final = 100
 async def fetch_list(
     transport: Transport, resource: Resource[V], namespace: str, label: str, seconds: float
 ) -> tuple[V, ...] | Unavailable:
-    """The objects of one namespace that carry a label. Never raises for what goes wrong on the way.
-
-    Args:
-        transport: the connection to the API server.
-        resource: the resource to list.
-        namespace: only the objects of this namespace; empty: all namespaces.
-        label: a label as ``KEY=VALUE``; empty: objects with any labels.
-        seconds: timeout of the whole list, all pages together.
+    """The objects of a namespace, or of all, with a label ``KEY=VALUE``, or with any. Never raises for what goes wrong.
 
     Returns:
-        What ``resource.keep`` keeps of them; `Unavailable` also where they are too many or too large.
+        What ``resource.keep`` keeps of them; `Unavailable` also where they are too many or too large, or where all
+        pages together take more than so many seconds.
     """
     if namespace and not is_segment(namespace):
         return ()

@@ -2,24 +2,23 @@
 
 The rules are client-go's (``tools/cache/reflector.go``) and the API concepts' ("Efficient detection of changes"): the
 resourceVersion of every event and bookmark is where the next watch continues; 410 Gone means that it is too old and
-everything must be listed again. Reviews share the event loop, so pages are small, decoded straight into views, and
-other tasks get their turn in between.
+everything must be listed again. Reviews share the event loop, so pages are small, and other tasks get their turn.
 
 client-go has no rule for etcd that is restored from an older copy: it asks operators to restart every component
 ("Operating etcd clusters for Kubernetes"). Until etcd has reached the resourceVersion of a watch again, such a watch
 brings neither an event nor an error (k8s.io/apiserver, ``cacheWatcher.process``). The rules here:
 
-* A resourceVersion is a revision of etcd, the same counter for all resources of one etcd (API concepts, "Resource
-  versions"; KEP-5504 lets clients compare them). Only those of one resource are compared, because
-  ``--etcd-servers-overrides`` may put others into another etcd. What is not a number is not compared.
-* Reads differ in what they prove. A LIST without a resourceVersion, and a GET, are consistent: they are never older
-  than an answer that was received before they were sent, whichever replica of the API server answers. So a LIST that
-  is behind what was seen of its resource means that etcd has been restored. An event or a bookmark comes from the
-  watch cache of one API server, which may lag behind another's; one that is behind proves nothing and leads to a LIST.
+* A resourceVersion is a revision of etcd (API concepts, "Resource versions"; KEP-5504 lets clients compare them). Only
+  those of one resource are compared, because ``--etcd-servers-overrides`` may put others into another etcd. What is not
+  a number is not compared.
+* A LIST without a resourceVersion, and a GET, are consistent: they are never older than an answer that was received
+  before they were sent, whichever replica of the API server answers. So a LIST that is behind what was seen of its
+  resource means that etcd has been restored. An event or a bookmark comes from the watch cache of one API server, which
+  may lag behind another's; one that is behind proves nothing and leads to a LIST.
 * `Reflector.verify` asks etcd itself whether it has reached the store's resourceVersion, by a list of one name at
-  exactly this version. The API server answers such a list from etcd and never from a watch cache
-  (``Cacher.ShouldDelegateExactRV``, "Not Recursive"): 200 or 410 means that etcd has reached it; etcd's "future
-  revision" (504 with the cause ResourceVersionTooLarge, a plain 500 before Kubernetes 1.34) that it has not.
+  exactly this version, which is never answered from a watch cache (``Cacher.ShouldDelegateExactRV``, "Not Recursive"):
+  200 or 410 means that etcd has reached it; etcd's "future revision" (504 with the cause ResourceVersionTooLarge, a
+  plain 500 before Kubernetes 1.34) that it has not.
 * After that nothing in the store counts, until a list has replaced it that is older than what was seen. An API server
   that was not restarted with its etcd lists from its own watch cache, which is in the lost future, too: its list is
   kept, and is not trusted either.
@@ -403,10 +402,7 @@ class Reflector(Generic[V]):
     def staleness(self, now: float) -> float:
         """Seconds since the API server last said something of the objects: a page of a list, an event or a bookmark.
 
-        A watch that begins and brings nothing says nothing. Infinity if it never was.
-
-        Args:
-            now: monotonic seconds on this reflector's clock.
+        A watch that begins and brings nothing says nothing. Infinity if it never was. In monotonic seconds.
         """
         return math.inf if self._heard_at is None else now - self._heard_at
 
@@ -417,10 +413,9 @@ class Reflector(Generic[V]):
                 await self._clock.sleep(pause)
 
     async def verify(self) -> Unavailable | None:
-        """Ask etcd whether it has reached the store's resourceVersion; if not, everything is listed again.
+        """Ask etcd whether it has reached the store's resourceVersion, and list everything again if not.
 
-        Returns:
-            None for an answer, whatever it is; `Unavailable` where there is none.
+        `Unavailable` where there is no answer; None for any answer.
         """
         version = self._version
         if version is None or not version.isdecimal():
@@ -511,8 +506,7 @@ class Reflector(Generic[V]):
     async def _compare(self, version: str) -> None:
         """Compare the version of a list, which is now the store's, with what was seen before.
 
-        Raises:
-            ApiConnectionError: it could not be found out whether the list is of etcd's present.
+        An `ApiConnectionError` where it could not be found out whether the list is of etcd's present.
         """
         was_trusted, seen, self._seen = self._is_trusted, self._seen, version
         if is_behind(version, seen):

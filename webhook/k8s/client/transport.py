@@ -104,22 +104,13 @@ class KubernetesTransport(Transport):
         seconds: float = REQUEST_SECONDS,
         most: int = LARGEST_ANSWER_BYTES,
     ) -> tuple[int, bytes]:
-        """Any request.
-
-        Args:
-            method: the HTTP method.
-            path: starts with a slash, already escaped.
-            query: the parameters, not yet escaped.
-            body: plain JSON, or bytes that hold JSON.
-            content_type: the type of the body: one of the JSON or apply types of Kubernetes.
-            seconds: to wait at most.
-            most: bytes that the answer's body may have.
+        """Any request: its path is escaped, its query is not; its body is plain JSON, or bytes that hold JSON.
 
         Returns:
-            The HTTP status, whatever it is, and the whole body.
+            The HTTP status, whatever it is, and the whole body, of ``most`` bytes at most.
 
         Raises:
-            ApiConnectionError: there was no answer.
+            ApiConnectionError: there was no answer within so many seconds.
             TooLargeError: its body is larger than it may be.
             msgspec.DecodeError: the bytes hold no JSON.
         """

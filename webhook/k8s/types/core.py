@@ -199,11 +199,7 @@ class ReviewedPodSpec(SchedulingPodSpec, frozen=True):
     tolerations: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
     def placed(self) -> Placed:
-        """What it requires of nodes.
-
-        Raises:
-            msgspec.ValidationError: a field has a type that the API server does not allow.
-        """
+        """What it requires of nodes; a `msgspec.ValidationError` where the API server does not allow a field's type."""
         fields = {"nodeSelector": self.node_selector, "affinity": self.affinity, "tolerations": self.tolerations}
         written = {name: value for name, value in fields.items() if value is not msgspec.UNSET}
         return msgspec.json.decode(msgspec.json.encode(written), type=Placed)

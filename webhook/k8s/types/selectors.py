@@ -85,12 +85,7 @@ def parse_selector(texts: Iterable[str], where: str) -> dict[str, str]:
 
 
 def find_malformed(selector: Mapping[str, str], where: str) -> tuple[InputError, ...]:
-    """What is wrong with the keys and values of a node selector; empty if all can be labels.
-
-    Args:
-        selector: values by key, as a user wrote them.
-        where: the path of the selector, for example ``spec.addedNodeSelector``.
-    """
+    """What is wrong with the keys and values of a node selector at a path; empty if all can be labels."""
     mistakes = []
     for key, value in sorted(selector.items()):
         if problem := key_problem(key):
@@ -128,11 +123,7 @@ def integer(text: str) -> int | None:
 
 
 class Expression(msgspec.Struct, frozen=True):
-    """A condition on one label, or on one field of a node.
-
-    Attributes:
-        values: of In and NotIn those allowed or forbidden, of Gt and Lt one number; else empty.
-    """
+    """A condition on one label, or on one field of a node; Gt and Lt have one value, Exists and DoesNotExist none."""
 
     key: str
     operator: str
@@ -219,13 +210,7 @@ def field_value(field: str, name: str) -> str:
 
 
 class Term(msgspec.Struct, frozen=True):
-    """One of several alternatives.
-
-    Attributes:
-        expressions: over labels.
-        fields: over fields of the node.
-        problems: why it cannot be evaluated, each with its path; then it matches nothing.
-    """
+    """An alternative over labels and fields of a node; with problems, each with its path, it matches no node."""
 
     expressions: tuple[Expression, ...] = ()
     fields: tuple[Expression, ...] = ()
