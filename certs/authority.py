@@ -97,7 +97,7 @@ class Authority:
         return Pair(bundle([certificate]), private_pem(key), self.pem)
 
     def unusable(self, hosts: Sequence[str], now: datetime) -> str:
-        """Why nothing can be issued at this time, as a clause; empty if it can. Without hosts, any will do."""
+        """Why nothing can be issued at this time, as a clause; empty if it can. Without hosts, no constraint counts."""
         certificate = self.certificate
         if now >= certificate.not_valid_after_utc:
             return f"the CA expired at {certificate.not_valid_after_utc}"

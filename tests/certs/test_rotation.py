@@ -62,12 +62,7 @@ async def test_order_of_a_rotation() -> None:
     assert old
     assert steps[2:4] == [("waits", 6, 1)] * 2, "API servers need a moment to learn of it"
     assert [*steps[:2], *steps[4:]] == [
-        ("waits", 0, 1),
-        ("waits", 6, 1),
-        ("signs", 6, 1),
-        ("signs", 6, 2),
-        ("signs", 6, 2),
-        ("signs", 6, 2),
+        *(("waits", 0, 1), ("waits", 6, 1), ("signs", 6, 1), ("signs", 6, 2), ("signs", 6, 2), ("signs", 6, 2))
     ]
     assert [retired.certificate for retired in state(world).retired] == [old.certificate]
     assert all(old.pem in each for each in trusted(world)), "others may still serve with it"

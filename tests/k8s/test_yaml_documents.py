@@ -292,23 +292,11 @@ class TestLines:
     @pytest.mark.parametrize(
         ("path", "line"),
         [
-            ([], 2),
-            (["server"], 2),
-            (["server", "listen"], 3),
-            (["server", "items"], 4),
-            (["server", "items", 0], 5),
-            (["server", "items", 0, "b"], 6),
-            (["server", "items", 1], 7),
-            (["server", "items", 1, "c"], 7),
-            (["last", "k"], 9),
-            (["also"], 10),
-            (["also", "k"], 9),
-            (["nowhere"], 2),
-            (["server", "nowhere", "at", "all"], 2),
-            (["server", "items", 2], 4),
-            (["server", "items", -1], 4),
-            (["server", "items", "a"], 4),
-            (["server", "listen", "x"], 3),
+            *(([], 2), (["server"], 2), (["server", "listen"], 3), (["server", "items"], 4)),
+            *((["server", "items", 0], 5), (["server", "items", 0, "b"], 6), (["server", "items", 1], 7)),
+            *((["server", "items", 1, "c"], 7), (["last", "k"], 9), (["also"], 10), (["also", "k"], 9)),
+            *((["nowhere"], 2), (["server", "nowhere", "at", "all"], 2), (["server", "items", 2], 4)),
+            *((["server", "items", -1], 4), (["server", "items", "a"], 4), (["server", "listen", "x"], 3)),
         ],
     )
     def test_of_any_path(self, path: list[str | int], line: int) -> None:

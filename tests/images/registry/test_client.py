@@ -294,14 +294,8 @@ class TestRedirects:
     @pytest.mark.parametrize(
         "location",
         [
-            "http://169.254.169.254/latest/meta-data",
-            "http://127.0.0.1:1/",
-            "//evil.example/x",
-            "https://evil.example/x",
-            "file:///etc/passwd",
-            "http://[",
-            "http://user:pass@{own}/x",
-            "",
+            *("http://169.254.169.254/latest/meta-data", "http://127.0.0.1:1/", "//evil.example/x"),
+            *("https://evil.example/x", "file:///etc/passwd", "http://[", "http://user:pass@{own}/x", ""),
         ],
     )
     async def test_to_hosts_that_are_not_listed(self, registry: FakeRegistry, location: str) -> None:

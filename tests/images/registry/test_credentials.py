@@ -89,21 +89,14 @@ def test_the_number_of_entries_is_bounded() -> None:
 @pytest.mark.parametrize(
     ("key", "registry", "repository", "matches"),
     [
-        ("quay.io", "quay.io", "a/b", True),
-        ("https://quay.io", "quay.io", "a/b", True),
+        *(("quay.io", "quay.io", "a/b", True), ("https://quay.io", "quay.io", "a/b", True)),
         ("https://quay.io/v2/", "quay.io", "a/b", True),
-        ("https://index.docker.io/v1/", "docker.io", "library/fedora", True),
-        ("quay.io/a", "quay.io", "a/b", True),
-        ("quay.io/a", "quay.io", "ab", False),
-        ("quay.io/a/b", "quay.io", "a", False),
-        ("*.example.com", "registry.example.com", "a", True),
-        ("*.example.com", "a.b.example.com", "a", False),
-        ("*", "quay.io", "a", False),
-        ("quay.io", "quay.io:5000", "a", False),
-        ("quay.io:5000", "quay.io:5000", "a", True),
-        ("quay.io", "evil-quay.io", "a", False),
-        ("quay.io", "quay.io.evil.example", "a", False),
-        ("", "quay.io", "a", False),
+        *(("https://index.docker.io/v1/", "docker.io", "library/fedora", True), ("quay.io/a", "quay.io", "a/b", True)),
+        *(("quay.io/a", "quay.io", "ab", False), ("quay.io/a/b", "quay.io", "a", False)),
+        *(("*.example.com", "registry.example.com", "a", True), ("*.example.com", "a.b.example.com", "a", False)),
+        *(("*", "quay.io", "a", False), ("quay.io", "quay.io:5000", "a", False)),
+        *(("quay.io:5000", "quay.io:5000", "a", True), ("quay.io", "evil-quay.io", "a", False)),
+        *(("quay.io", "quay.io.evil.example", "a", False), ("", "quay.io", "a", False)),
     ],
 )
 def test_credentials_are_for_the_registry_that_they_name(

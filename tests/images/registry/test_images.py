@@ -12,6 +12,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -221,8 +222,9 @@ async def running(
     on_manifest: Callable[[str], None] = lambda _: None,
     other: ImageSource | None = None,
 ) -> AsyncIterator[Images]:
-    clients = {"quay.io": source} | ({"other.example": other} if other else {})
-    images = Images(clients, files=files, keyrings=FakeKeyrings(), on_manifest=on_manifest, clock=source.clock)
+    clients: Any = {"quay.io": source} | ({"other.example": other} if other else {})
+    keyrings: Any = FakeKeyrings()
+    images = Images(clients, files=files, keyrings=keyrings, on_manifest=on_manifest, clock=source.clock)
     task = asyncio.create_task(images.run())
     try:
         yield images

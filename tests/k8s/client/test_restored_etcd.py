@@ -39,14 +39,8 @@ def is_current(copy: ReflectedCopy) -> bool:
 @pytest.mark.parametrize(
     ("version", "seen", "behind"),
     [
-        ("9", "10", True),
-        ("10", "10", False),
-        ("11", "10", False),
-        (None, "10", False),
-        ("9", None, False),
-        ("a9", "10", False),
-        ("9", "", False),
-        ("-9", "10", False),
+        *(("9", "10", True), ("10", "10", False), ("11", "10", False), (None, "10", False), ("9", None, False)),
+        *(("a9", "10", False), ("9", "", False), ("-9", "10", False)),
     ],
 )
 def test_only_numbers_are_compared(version: str | None, seen: str | None, behind: bool) -> None:
