@@ -5,16 +5,8 @@ import pytest
 
 from webhook.k8s.resources import NAMESPACES
 from webhook.k8s.types.core import PendingPod, SchedulingPod
-from webhook.k8s.types.meta import OwnerReference
 from webhook.kubevirt.resources import INSTANCETYPES, VMIS
 from webhook.kubevirt.types.views import VirtualMachine, VirtualMachineInstance
-
-
-@pytest.mark.parametrize(
-    ("api_version", "group"), [("kubevirt.io/v1", "kubevirt.io"), ("v1", ""), (None, ""), ("a/b/c", "a")]
-)
-def test_group_of_an_owner(api_version: str | None, group: str) -> None:
-    assert OwnerReference(api_version=api_version).group == group
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"metadata": null, "spec": null}', b'{"spec": {"schedulerName": null}}'])

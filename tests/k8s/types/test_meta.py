@@ -4,7 +4,25 @@ import json
 
 import pytest
 
-from webhook.k8s.types.meta import decode_status
+from webhook.k8s.types.meta import OwnerReference, decode_status, unix_time
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "unix"),
+    [
+        *(("2026-11-21T12:00:00Z", 1795262400.0), ("2026-11-21T12:00:00.250000Z", 1795262400.25)),
+        *(("2026-11-21T13:00:00+01:00", 1795262400.0), ("2026-11-21T12:00:00", None), ("now", None), (None, None)),
+    ],
+)
+def test_timestamps(timestamp: str | None, unix: float | None) -> None:
+    assert unix_time(timestamp) == unix
+
+
+@pytest.mark.parametrize(
+    ("api_version", "group"), [("kubevirt.io/v1", "kubevirt.io"), ("v1", ""), (None, ""), ("a/b/c", "a")]
+)
+def test_group_of_an_owner(api_version: str | None, group: str) -> None:
+    assert OwnerReference(api_version=api_version).group == group
 
 
 @pytest.mark.parametrize(
