@@ -20,6 +20,7 @@ from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from tests.waiting import break_off
+from webhook.errors import Unavailable
 from webhook.k8s.client.clock import Clock
 from webhook.k8s.resources import Resource
 
@@ -62,6 +63,12 @@ def selected(item: Json, selector: str) -> bool:
         if (value or "") != wanted:
             return False
     return True
+
+
+def why(answer: object) -> str:
+    """Why something could not be read."""
+    assert isinstance(answer, Unavailable)
+    return answer.why
 
 
 class Asked(NamedTuple):

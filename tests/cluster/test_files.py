@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests import builders
+from tests.cluster.fake_apiserver import why
 from tests.cluster.files_case import LEASE, cluster, health, made, pod, stuck
 from webhook import names
 from webhook.cluster.directory import KINDS
@@ -148,8 +149,7 @@ class TestAnswers:
         assert seen.spec.scheduler_name == "kubevirt"
         assert type(found.peek(ObjectKey(PENDING_PODS, "vms", "p"))) is PendingPod
         refused = found.peek(ObjectKey(Resource("", "v1", "pods", "Pod", True, Strict), "vms", "p"))
-        assert isinstance(refused, Unavailable)
-        golden(refused.why)
+        golden(why(refused))
 
     @pytest.mark.parametrize(("group", "kind"), [("storage.k8s.io", "StorageClass"), ("example.com", "Pod")])
     def test_what_files_can_t_hold_is_not_known(
@@ -157,9 +157,7 @@ class TestAnswers:
     ) -> None:
         key = ObjectKey(Resource(group, "v1", "things", kind, True, Object), "a", "b")
 
-        found = cluster(tmp_path).peek(key)
-        assert isinstance(found, Unavailable)
-        golden(found.why)
+        golden(why(cluster(tmp_path).peek(key)))
 
     def test_kubevirt(self, tmp_path: Path) -> None:
         assert cluster(tmp_path).peek(KubeVirtKey()) is None

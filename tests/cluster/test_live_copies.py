@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.builders import settings
-from tests.cluster.fake_apiserver import FakeApiServer, HeldClock
+from tests.cluster.fake_apiserver import FakeApiServer, HeldClock, why
 from tests.cluster.live_case import VMI, declared, live
 from tests.waiting import until
 from webhook import names
@@ -144,9 +144,7 @@ class TestCopies:
     async def test_of_kubevirts(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with live(tmp_path) as case:
             key = KubeVirtKey()
-            found = case.cluster.peek(key)
-            assert isinstance(found, Unavailable)
-            golden(found.why)
+            golden(why(case.cluster.peek(key)))
             case.cluster.start()
             await case.ready()
             assert case.cluster.peek(key) is None
@@ -157,10 +155,9 @@ class TestCopies:
             await until(lambda: getattr(case.cluster.peek(key), "namespaces", ()) == both)
 
     async def test_of_kubevirts_that_may_not_be_listed(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
-        def prepare(server: FakeApiServer) -> None:
-            server.fail(KUBEVIRTS.path(), 403, times=100)
-
-        async with live(tmp_path, start=True, prepare=prepare) as case:
+        async with live(
+            tmp_path, start=True, prepare=lambda server: server.fail(KUBEVIRTS.path(), 403, times=100)
+        ) as case:
             await until(lambda: len(case.cluster.waiting_for()) == 1 and "403" in case.cluster.waiting_for()[0])
             found = case.cluster.peek(KubeVirtKey())
             assert isinstance(found, Unavailable)
@@ -170,9 +167,7 @@ class TestCopies:
     async def test_of_nodes(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with live(tmp_path) as case:
             case.server.put(NODES, "n1", metadata={"labels": {"zone": "a"}})
-            found = case.cluster.peek(NodesKey())
-            assert isinstance(found, Unavailable)
-            golden(found.why)
+            golden(why(case.cluster.peek(NodesKey())))
             case.cluster.start()
             await case.ready()
             index = case.cluster.peek(NodesKey())

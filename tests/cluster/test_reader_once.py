@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.cluster.fake_apiserver import FakeApiServer, running
+from tests.cluster.fake_apiserver import FakeApiServer, running, why
 from webhook.cluster import reader
 from webhook.cluster.reader import OnceCluster
-from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, SchedulerKey
 from webhook.k8s.client.transport import connect
 from webhook.k8s.resources import NODES
@@ -78,8 +77,7 @@ async def test_lists_that_can_not_be_read(case: OnceCase, answer: web.Response, 
     case.server.answer(LIST, lambda _: answer)
     found = await case.read(NodesKey())
 
-    assert isinstance(found, Unavailable)
-    golden(found.why)
+    golden(why(found))
 
 
 async def test_late_and_broken(case: OnceCase, golden: Callable[[str], None]) -> None:

@@ -44,10 +44,9 @@ class TestList:
             assert copy.names == []
 
     async def test_null_items_are_none(self, tmp_path: Path) -> None:
-        def prepare(server: FakeApiServer) -> None:
-            server.answer(PATH, lambda _: web.json_response({"items": None}))
-
-        async with reflected(tmp_path, prepare=prepare) as copy:
+        async with reflected(
+            tmp_path, prepare=lambda server: server.answer(PATH, lambda _: web.json_response({"items": None}))
+        ) as copy:
             await copy.watched()
             assert copy.reflector.has_synced
             assert copy.server.requests(PATH, "watch")[0].query["resourceVersion"] == ""
@@ -250,10 +249,9 @@ class TestGone:
             await copy.becomes("b", "c", "d", "e")
 
     async def test_in_a_circle_is_slowed_down(self, tmp_path: Path) -> None:
-        def prepare(server: FakeApiServer) -> None:
-            server.fail(PATH, 410, "Expired", times=5, verb="watch")
-
-        async with reflected(tmp_path, prepare=prepare) as copy:
+        async with reflected(
+            tmp_path, prepare=lambda server: server.fail(PATH, 410, "Expired", times=5, verb="watch")
+        ) as copy:
             await copy.watched(6)
             assert copy.clock.slept == [0.5, 1.0, 2.0, 4.0]
 

@@ -26,10 +26,9 @@ class TestTrouble:
     ) -> None:
         caplog.set_level(logging.INFO)
 
-        def prepare(server: FakeApiServer) -> None:
-            server.fail(PATH, 403, "Forbidden", times=3)
-
-        async with reflected(tmp_path, "a", prepare=prepare, clock=HeldClock()) as copy:
+        async with reflected(
+            tmp_path, "a", prepare=lambda server: server.fail(PATH, 403, "Forbidden", times=3), clock=HeldClock()
+        ) as copy:
             await until(lambda: copy.reflector.problem)
             golden(copy.reflector.problem or "")
             assert copy.reflector.is_forbidden
@@ -47,10 +46,9 @@ class TestTrouble:
             golden("\n".join(record.getMessage() for record in said))
 
     async def test_a_refused_watch_is_made_up_for_by_lists(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
-        def prepare(server: FakeApiServer) -> None:
-            server.fail(PATH, 403, "Forbidden", times=1000, verb="watch")
-
-        async with reflected(tmp_path, "a", prepare=prepare) as copy:
+        async with reflected(
+            tmp_path, "a", prepare=lambda server: server.fail(PATH, 403, "Forbidden", times=1000, verb="watch")
+        ) as copy:
             await until(lambda: copy.reflector.problem)
             golden(copy.reflector.problem or "")
             assert copy.reflector.has_synced
@@ -62,10 +60,9 @@ class TestTrouble:
         [(500, "InternalError"), (429, "TooManyRequests"), (502, ""), (400, "a SECRET text"), (401, "Unauthorized")],
     )
     async def test_other_answers(self, tmp_path: Path, code: int, reason: str, golden: Callable[[str], None]) -> None:
-        def prepare(server: FakeApiServer) -> None:
-            server.fail(PATH, code, reason, times=100)
-
-        async with reflected(tmp_path, "a", prepare=prepare, clock=HeldClock()) as copy:
+        async with reflected(
+            tmp_path, "a", prepare=lambda server: server.fail(PATH, code, reason, times=100), clock=HeldClock()
+        ) as copy:
             await until(lambda: copy.reflector.problem)
             assert copy.reflector.problem
             assert "SECRET" not in copy.reflector.problem
@@ -84,10 +81,7 @@ class TestTrouble:
             assert copy.clock.slept == [0.25, 0.5, 1.0]
 
     async def test_starts_slowly_and_doubles(self, tmp_path: Path) -> None:
-        def prepare(server: FakeApiServer) -> None:
-            server.fail(PATH, 500, times=7)
-
-        async with reflected(tmp_path, "a", prepare=prepare) as copy:
+        async with reflected(tmp_path, "a", prepare=lambda server: server.fail(PATH, 500, times=7)) as copy:
             await copy.watched()
             assert copy.clock.slept == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
 
@@ -164,11 +158,14 @@ class TestTrouble:
             assert copy.clock.slept
 
     async def test_a_silent_list_is_cut(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
-        def prepare(server: FakeApiServer) -> None:
-            server.hang(PATH, asyncio.Event(), times=1)
-
         clock = HeldClock()
-        async with reflected(tmp_path, "a", prepare=prepare, clock=clock, timing=Timing(list_timeout=0.05)) as copy:
+        async with reflected(
+            tmp_path,
+            "a",
+            prepare=lambda server: server.hang(PATH, asyncio.Event(), times=1),
+            clock=clock,
+            timing=Timing(list_timeout=0.05),
+        ) as copy:
             await until(lambda: copy.reflector.problem)
             golden(copy.reflector.problem or "")
             while not copy.names:  # on a slow machine the next one may be cut, too

@@ -15,7 +15,6 @@ from tests.k8s.client.reflected import PATH, ReflectedCopy, reflected
 from tests.waiting import until
 from webhook.errors import Unavailable
 from webhook.k8s.client.reflector import CURRENT_SECONDS, Timing, is_behind
-from webhook.k8s.resources import NAMESPACES
 
 pytestmark = pytest.mark.repeats
 
@@ -169,14 +168,6 @@ async def test_one_of_several_api_servers_that_does_not_serve_a_kind_empties_no_
         await copy.watched(2)
         assert copy.names == ["a"]
         assert copy.changes == [(None, "a")]
-
-
-async def test_a_kind_that_is_served_nowhere_any_more_has_no_objects(tmp_path: Path) -> None:
-    async with reflected(tmp_path, "a") as copy:
-        await copy.watched()
-        copy.server.unserve(NAMESPACES)
-        copy.server.end_watches()
-        await copy.becomes()
 
 
 @pytest.mark.parametrize(
