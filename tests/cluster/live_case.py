@@ -94,6 +94,14 @@ async def live(
             await cluster.close()
 
 
+@asynccontextmanager
+async def ready(tmp_path: Path, settings: Settings | None = None, **options: Any) -> AsyncIterator[LiveCase]:
+    """As `live`, once it is ready to answer."""
+    async with live(tmp_path, settings, start=True, **options) as case:
+        await case.ready()
+        yield case
+
+
 VMI = VmiKey("demo", "web01", "uid-1")
 VMI_PATH = VMIS.path("demo", "web01")
 TYPE = ObjectKey(INSTANCETYPES, "demo", "small")

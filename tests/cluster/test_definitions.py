@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.fake_apiserver import FakeApiServer
-from tests.cluster.live_case import LiveCase, live
+from tests.cluster.live_case import LiveCase, ready
 from tests.definitions import definitions
 from tests.waiting import until
 from webhook.cluster.definitions import RETRY_SECONDS
@@ -55,9 +55,7 @@ def reads(case: LiveCase) -> list[int]:
 
 
 async def test_they_are_read_before_the_server_is_ready_and_not_again(tmp_path: Path) -> None:
-    async with live(tmp_path, start=True, prepare=installed) as case:
-        await case.ready()
-
+    async with ready(tmp_path, prepare=installed) as case:
         assert not knows_video(case)
         put_kubevirt(case.server, configuration={"cpuModel": "a"})
         before = case.cluster.peek(KubeVirtKey())
@@ -67,9 +65,7 @@ async def test_they_are_read_before_the_server_is_ready_and_not_again(tmp_path: 
 
 
 async def test_an_update_brings_the_fields_of_the_new_definitions(tmp_path: Path) -> None:
-    async with live(tmp_path, start=True, prepare=installed) as case:
-        await case.ready()
-
+    async with ready(tmp_path, prepare=installed) as case:
         put_definitions(case.server)
         put_kubevirt(case.server, "v1.9.1")
         await until(lambda: str(release(case)) == "1.9.1")
@@ -79,9 +75,7 @@ async def test_an_update_brings_the_fields_of_the_new_definitions(tmp_path: Path
 
 
 async def test_while_they_are_read_reviews_go_by_the_former_release(tmp_path: Path) -> None:
-    async with live(tmp_path, start=True, prepare=installed) as case:
-        await case.ready()
-
+    async with ready(tmp_path, prepare=installed) as case:
         released = asyncio.Event()
         case.server.hang(PATHS[0], released)
         put_kubevirt(case.server, "v1.9.1")
@@ -97,9 +91,7 @@ async def test_without_the_permission_the_tables_count_until_it_is_granted(tmp_p
         installed(server)
         server.fail(PATHS[0], 403, "Forbidden", times=2)
 
-    async with live(tmp_path, start=True, prepare=forbidden) as case:
-        await case.ready()
-
+    async with ready(tmp_path, prepare=forbidden) as case:
         assert knows_video(case)
         assert release(case).definitions is None
         await until(lambda: case.clock.slept.count(RETRY_SECONDS) == 1)
@@ -115,8 +107,7 @@ async def test_an_update_is_not_kept_waiting_by_an_earlier_failure(tmp_path: Pat
         installed(server)
         server.fail(PATHS[0], 403, "Forbidden", times=1)
 
-    async with live(tmp_path, start=True, prepare=forbidden) as case:
-        await case.ready()
+    async with ready(tmp_path, prepare=forbidden) as case:
         put_kubevirt(case.server, "v1.9.1")
 
         await until(lambda: str(release(case)) == "1.9.1")
@@ -128,15 +119,12 @@ async def test_what_is_no_definition_counts_as_unreadable(tmp_path: Path) -> Non
         installed(server)
         server.put(DEFINITIONS, NAMES[fields.MACHINE], spec={"versions": 7})
 
-    async with live(tmp_path, start=True, prepare=broken) as case:
-        await case.ready()
-
+    async with ready(tmp_path, prepare=broken) as case:
         assert release(case).definitions is None
 
 
 async def test_without_kubevirt_nothing_is_read(tmp_path: Path) -> None:
-    async with live(tmp_path, start=True) as case:
-        await case.ready()
+    async with ready(tmp_path) as case:
         assert reads(case) == [0] * len(PATHS)
 
         installed(case.server)
@@ -145,8 +133,6 @@ async def test_without_kubevirt_nothing_is_read(tmp_path: Path) -> None:
 
 
 async def test_a_cluster_without_definitions_goes_by_the_tables(tmp_path: Path) -> None:
-    async with live(tmp_path, start=True, prepare=put_kubevirt) as case:
-        await case.ready()
-
+    async with ready(tmp_path, prepare=put_kubevirt) as case:
         assert reads(case) == [1] * len(PATHS)
         assert release(case).definitions is None

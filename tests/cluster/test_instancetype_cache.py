@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from tests import builders
 from tests.cluster.fake_apiserver import DEEP, FakeApiServer
-from tests.cluster.live_case import LiveCase, live
+from tests.cluster.live_case import LiveCase, live, ready
 from tests.waiting import until
 from webhook.cluster.instancetype_cache import LARGEST_BYTES, NAMESPACE_BYTES, InstancetypeCache
 from webhook.errors import Unavailable
@@ -59,6 +60,14 @@ async def copied(case: LiveCase, key: ObjectKey[Any] | ListKey[Any] = SMALL) -> 
     await until(lambda: case.cluster.peek(key) is not NOT_READ)
 
 
+@asynccontextmanager
+async def copying(tmp_path: Path) -> AsyncIterator[LiveCase]:
+    """A cluster that answers for one instancetype from a copy."""
+    async with live(tmp_path, start=True, prepare=serving(put)) as case:
+        await copied(case)
+        yield case
+
+
 def guest(found: Any) -> Any:
     return found.spec["cpu"]["guest"]
 
@@ -70,8 +79,7 @@ async def test_a_kind_is_watched_from_its_first_look_up_on_and_then_costs_no_get
     prepare = serving(lambda server: put(server, resource=resource))
     key = ObjectKey(resource, "demo" if resource.namespaced else "", "small")
     path = resource.path(key.namespace, "small")
-    async with live(tmp_path, start=True, prepare=prepare) as case:
-        await case.ready()
+    async with ready(tmp_path, prepare=prepare) as case:
         assert not any(case.server.requests(one.path()) for one in (*KINDS, PRESETS))
         assert [case.cluster.peek(key) for _ in range(20)] == [NOT_READ] * 20
         first = await case.read(key)
@@ -97,8 +105,7 @@ async def test_both_views_of_a_kind_share_its_copy_and_see_what_a_get_shows(tmp_
 
 
 async def test_what_has_just_been_created_is_found_by_a_get(tmp_path: Path) -> None:
-    async with live(tmp_path, start=True, prepare=serving(put)) as case:
-        await copied(case)
+    async with copying(tmp_path) as case:
         case.server.end_watches()
         for number in range(5):
             new = ObjectKey(SMALL.resource, "demo", f"new-{number}")
@@ -107,16 +114,14 @@ async def test_what_has_just_been_created_is_found_by_a_get(tmp_path: Path) -> N
 
 
 async def test_what_does_not_exist_is_asked_for_each_time(tmp_path: Path) -> None:
-    async with live(tmp_path, start=True, prepare=serving(put)) as case:
-        await copied(case)
+    async with copying(tmp_path) as case:
         missing = ObjectKey(SMALL.resource, "demo", "missing")
         assert [await case.read(missing), await case.read(missing)] == [None, None]
         assert len(case.server.requests(INSTANCETYPES.path("demo", "missing"))) == 2
 
 
 async def test_changes_and_deletions_arrive(tmp_path: Path) -> None:
-    async with live(tmp_path, start=True, prepare=serving(put)) as case:
-        await copied(case)
+    async with copying(tmp_path) as case:
         case.server.put(INSTANCETYPES, "small", "demo", spec={"cpu": {"guest": 8}})
         await until(lambda: guest(case.cluster.peek(SMALL)) == 8)
         case.server.remove(INSTANCETYPES, "small", "demo")
@@ -125,8 +130,7 @@ async def test_changes_and_deletions_arrive(tmp_path: Path) -> None:
 
 
 async def test_until_a_change_arrives_the_copy_is_old_and_a_fresh_look_up_is_not(tmp_path: Path) -> None:
-    async with live(tmp_path, start=True, prepare=serving(put)) as case:
-        await copied(case)
+    async with copying(tmp_path) as case:
         held = case.server.held(INSTANCETYPES)
         # In the API server, and not yet in any watch.
         held["demo", "small"]["spec"] = {"cpu": {"guest": 8}}
@@ -137,8 +141,7 @@ async def test_until_a_change_arrives_the_copy_is_old_and_a_fresh_look_up_is_not
 
 
 async def test_a_copy_that_is_not_kept_in_step_is_not_asked(tmp_path: Path) -> None:
-    async with live(tmp_path, start=True, prepare=serving(put)) as case:
-        await copied(case)
+    async with copying(tmp_path) as case:
         case.held.advance(CURRENT_SECONDS)
         assert case.cluster.peek(SMALL) is NOT_READ
         assert guest(await case.read(SMALL)) == 2
@@ -153,8 +156,7 @@ async def test_a_copy_that_is_not_kept_in_step_is_not_asked(tmp_path: Path) -> N
 @pytest.mark.parametrize("code", [403, 404, 500])
 async def test_what_can_not_be_watched_is_read_by_get(tmp_path: Path, code: int) -> None:
     prepare = serving(put, lambda server: server.fail(INSTANCETYPES.path(), code, times=1000))
-    async with live(tmp_path, start=True, prepare=prepare) as case:
-        await case.ready()
+    async with ready(tmp_path, prepare=prepare) as case:
         for _ in range(2):
             assert guest(await case.read(SMALL)) == 2
         await until(lambda: case.server.requests(INSTANCETYPES.path()))
@@ -170,15 +172,13 @@ async def test_readiness_does_not_wait_for_it(tmp_path: Path) -> None:
 
 
 async def test_audit_lines_say_how_old_a_copy_was(tmp_path: Path) -> None:
-    async with live(tmp_path, start=True, prepare=serving(put)) as case:
-        await copied(case)
+    async with copying(tmp_path) as case:
         case.held.advance(3.0)
         assert case.cluster.ages([SMALL]) == {"virtualmachineinstancetypes": 3.0}
 
 
 async def test_other_settings_begin_anew(tmp_path: Path) -> None:
-    async with live(tmp_path, start=True, prepare=serving(put)) as case:
-        await case.ready()
+    async with ready(tmp_path, prepare=serving(put)) as case:
         await until(lambda: case.server.watching == 3)
         await copied(case)
         await until(lambda: case.server.watching == 4)
@@ -237,8 +237,7 @@ class TestTenants:
             await copied(case, keys[-1])
 
     async def test_one_that_grows_beyond_measure_leaves_the_copy(self, tmp_path: Path) -> None:
-        async with live(tmp_path, start=True, prepare=serving(put)) as case:
-            await copied(case)
+        async with copying(tmp_path) as case:
             case.server.put(INSTANCETYPES, "small", "demo", spec=SPEC | {"fat": "x" * LARGEST_BYTES})
             await until(lambda: case.cluster.peek(SMALL) is NOT_READ)
             assert guest(await case.read(SMALL)) == 2

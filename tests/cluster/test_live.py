@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from tests.cluster.fake_apiserver import why
-from tests.cluster.live_case import TYPE, TYPE_PATH, VMI, VMI_PATH, abort, declared, live
+from tests.cluster.live_case import TYPE, TYPE_PATH, VMI, VMI_PATH, abort, declared, live, ready
 from tests.waiting import until
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, AccessKey, Key, ListKey, ObjectKey, SchedulerHealth, SchedulerKey, VmiKey
@@ -181,8 +181,7 @@ class TestReadiness:
             await until(is_ready_later)
 
     async def test_once_ready_stays_ready(self, tmp_path: Path) -> None:
-        async with live(tmp_path, start=True) as case:
-            await case.ready()
+        async with ready(tmp_path) as case:
             case.server.fail(PENDING_PODS.path(), 500, times=100)
             case.cluster.use(declared(kubevirt=SchedulerHealthSettings("pods")))
             await asyncio.sleep(0)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.builders import settings
 from tests.cluster.fake_apiserver import FakeApiServer, HeldClock, why
-from tests.cluster.live_case import VMI, declared, live
+from tests.cluster.live_case import VMI, declared, live, ready
 from tests.waiting import until
 from webhook import names
 from webhook.cluster.live import ABSENT_NAMESPACES
@@ -62,8 +62,7 @@ class TestCopiesInMemory:
 
         lease = SchedulerHealthSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")
         # As after each restart: the first thing is to list it all.
-        async with live(tmp_path, declared(kubevirt=lease), start=True, prepare=prepare) as case:
-            await case.ready()
+        async with ready(tmp_path, declared(kubevirt=lease), prepare=prepare) as case:
             for number in range(50):
                 await case.read(VmiKey("demo", f"vm-{number}", f"uid-{number}"))
             kept = [*case.cluster._namespaces, *case.cluster._vmis.values(), *case.cluster._monitors["kubevirt"].pods]
@@ -223,8 +222,7 @@ class TestCopies:
             await until(lambda: release() == "1.9.0?")
 
     async def test_of_a_configuration_that_is_none(self, tmp_path: Path) -> None:
-        async with live(tmp_path, start=True) as case:
-            await case.ready()
+        async with ready(tmp_path) as case:
             odd = {"configuration": {"developerConfiguration": {"nodeSelectors": 1}, "cpuModel": 1}}
             case.server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec=odd, status={"phase": "Deployed"})
             await until(lambda: isinstance(configuration(case), Unavailable))
@@ -232,23 +230,17 @@ class TestCopies:
             assert install.namespaces == {"kubevirt"}
 
     async def test_their_staleness(self, tmp_path: Path) -> None:
-        async with live(
-            tmp_path,
-            declared(kubevirt=SchedulerHealthSettings("pods"), other=SchedulerHealthSettings("off")),
-            start=True,
+        async with ready(
+            tmp_path, declared(kubevirt=SchedulerHealthSettings("pods"), other=SchedulerHealthSettings("off"))
         ) as case:
-            await case.ready()
             await until(lambda: case.server.watching == 4)
             watches = ("namespaces", "kubevirts", "nodes", "pods of kubevirt")
             assert case.cluster.staleness() == dict.fromkeys(watches, 0.0)
 
     async def test_the_ages_of_what_was_used(self, tmp_path: Path) -> None:
-        async with live(
-            tmp_path,
-            declared(kubevirt=SchedulerHealthSettings("pods"), other=SchedulerHealthSettings("off")),
-            start=True,
+        async with ready(
+            tmp_path, declared(kubevirt=SchedulerHealthSettings("pods"), other=SchedulerHealthSettings("off"))
         ) as case:
-            await case.ready()
             await until(lambda: case.server.watching == 4)
             case.clock.time += 7.0
             used: list[Any] = [NamespaceKey("demo"), KubeVirtKey(), SchedulerKey("kubevirt")]
@@ -259,12 +251,9 @@ class TestCopies:
 
 class TestHealthChecks:
     async def test_judge_declared_schedulers_only(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
-        async with live(
-            tmp_path,
-            declared(kubevirt=SchedulerHealthSettings("pods"), other=SchedulerHealthSettings("off")),
-            start=True,
+        async with ready(
+            tmp_path, declared(kubevirt=SchedulerHealthSettings("pods"), other=SchedulerHealthSettings("off"))
         ) as case:
-            await case.ready()
             for name in ("kubevirt", "other"):
                 health = case.cluster.peek(SchedulerKey(name))
                 assert isinstance(health, SchedulerHealth)
@@ -289,8 +278,7 @@ class TestHealthChecks:
             changes=SchedulerHealthSettings("lease", "a", "b"),
             comes=SchedulerHealthSettings("pods"),
         )
-        async with live(tmp_path, before, start=True) as case:
-            await case.ready()
+        async with ready(tmp_path, before) as case:
             await until(lambda: case.server.watching == 6)
             asked = len(case.server.requests(PENDING_PODS.path()))
             case.cluster.use(after)

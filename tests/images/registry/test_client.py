@@ -1,8 +1,4 @@
-"""WWW-Authenticate headers.
-
-Manifests from registries that are right, slow, wrong and hostile.
-
-Registries that require a user and a password, or a token."""
+"""Registries that are right, slow, wrong and hostile, and those that require a user and a password, or a token."""
 
 from __future__ import annotations
 
@@ -11,7 +7,8 @@ import gzip
 import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Any
 
 import pytest
 import trustme
@@ -25,6 +22,13 @@ from webhook.images.manifests import MAX_BYTES, ImageReference, digest_of
 from webhook.images.registry.client import MAX_REDIRECTS, Challenge, RegistryClient, parse_challenges
 from webhook.images.registry.credentials import RegistryCredentials
 from webhook.settings.model import RegistrySettings
+
+
+async def cause(opened: AbstractAsyncContextManager[RegistryClient], *asked: Any) -> str:
+    """Why a registry has no manifest."""
+    async with opened as client:
+        return await cause_of(client, *asked)
+
 
 REALM = "https://auth.example/token"
 
@@ -117,8 +121,7 @@ class TestManifests:
     async def test_a_registry_that_is_away(self, registry: FakeRegistry) -> None:
         away = FakeRegistry()
         away.address = "127.0.0.1:1"
-        async with client_of(away) as client:
-            assert await cause_of(client, away.reference("40")) == "unavailable"
+        assert await cause(client_of(away), away.reference("40")) == "unavailable"
 
 
 class TestHostileRegistries:
@@ -135,8 +138,7 @@ class TestHostileRegistries:
     async def test_wrong_digest(self, registry: FakeRegistry) -> None:
         digest = digest_of(b"something else")
         registry.contents[digest] = manifest()
-        async with client_of(registry) as client:
-            assert await cause_of(client, registry.reference(digest)) == "invalid"
+        assert await cause(client_of(registry), registry.reference(digest)) == "invalid"
 
     async def test_a_header_does_not_replace_the_check(self, registry: FakeRegistry) -> None:
         digest = digest_of(b"something else")
@@ -145,8 +147,7 @@ class TestHostileRegistries:
             return web.Response(body=manifest(), headers={"Docker-Content-Digest": digest})
 
         registry.handler = lie
-        async with client_of(registry) as client:
-            assert await cause_of(client, registry.reference(digest)) == "invalid"
+        assert await cause(client_of(registry), registry.reference(digest)) == "invalid"
 
     async def test_slow(self, registry: FakeRegistry) -> None:
         end = asyncio.Event()
@@ -156,8 +157,7 @@ class TestHostileRegistries:
             return web.Response()
 
         registry.handler = dawdle
-        async with client_of(registry, seconds=0.1) as client:
-            assert await cause_of(client, registry.reference("40")) == "unavailable"
+        assert await cause(client_of(registry, seconds=0.1), registry.reference("40")) == "unavailable"
         end.set()
 
     async def test_endless(self, registry: FakeRegistry) -> None:
@@ -172,8 +172,7 @@ class TestHostileRegistries:
                 await response.write(b" " * 65_536)
 
         registry.handler = pour
-        async with client_of(registry) as client:
-            assert await cause_of(client, registry.reference("40")) == "invalid"
+        assert await cause(client_of(registry), registry.reference("40")) == "invalid"
         # The buffers of both ends bound the bytes that were on their way.
         assert sent < MAX_BYTES + 32 * 1024 * 1024
 
@@ -186,13 +185,11 @@ class TestHostileRegistries:
                 await asyncio.sleep(0.02)
 
         registry.handler = drip
-        async with client_of(registry, seconds=0.2) as client:
-            assert await cause_of(client, registry.reference("40")) == "unavailable"
+        assert await cause(client_of(registry, seconds=0.2), registry.reference("40")) == "unavailable"
 
     async def test_huge(self, registry: FakeRegistry) -> None:
         registry.contents["40"] = b" " * (MAX_BYTES + 1)
-        async with client_of(registry) as client:
-            assert await cause_of(client, registry.reference("40")) == "invalid"
+        assert await cause(client_of(registry), registry.reference("40")) == "invalid"
 
     async def test_a_small_body_stays_small(self, registry: FakeRegistry) -> None:
         bomb = gzip.compress(b" " * 50_000_000)
@@ -267,8 +264,7 @@ class TestTls:
         registry.add(manifest(), "40")
         async with client_of(registry, plain_http=False, tls=trusted) as client:
             assert await client.manifest(registry.reference("40")) == manifest()
-        async with client_of(registry, plain_http=False) as client:
-            assert await cause_of(client, registry.reference("40"), ANN) == "unavailable"
+        assert await cause(client_of(registry, plain_http=False), registry.reference("40"), ANN) == "unavailable"
         assert len(registry.requests) == 1
 
     async def test_a_redirect_to_plain_http_is_not_followed(
@@ -278,8 +274,9 @@ class TestTls:
             return web.Response(status=307, headers={"Location": f"http://{registry.address}/v2/x/manifests/40"})
 
         registry.handler = away
-        async with client_of(registry, plain_http=False, tls=trusted) as client:
-            assert await cause_of(client, registry.reference("40"), ANN) == "denied"
+        assert (
+            await cause(client_of(registry, plain_http=False, tls=trusted), registry.reference("40"), ANN) == "denied"
+        )
 
 
 class TestRedirects:
@@ -325,8 +322,7 @@ class TestRedirects:
 
     async def test_in_a_circle(self, registry: FakeRegistry) -> None:
         await self.redirect(registry, "/v2/disks/fedora/manifests/40")
-        async with client_of(registry) as client:
-            assert await cause_of(client, registry.reference("40")) == "invalid"
+        assert await cause(client_of(registry), registry.reference("40")) == "invalid"
         assert len(registry.requests) == MAX_REDIRECTS + 1
 
 
@@ -397,8 +393,7 @@ class TestBearer:
         self, registry: FakeRegistry, other: FakeRegistry
     ) -> None:
         guarded(registry, f"http://{other.address}/token")
-        async with client_of(registry) as client:
-            assert await cause_of(client, registry.reference("40"), ANN) == "denied"
+        assert await cause(client_of(registry), registry.reference("40"), ANN) == "denied"
         assert other.requests == []
         assert registry.authorizations() == [None]
 
@@ -415,8 +410,7 @@ class TestBearer:
     )
     async def test_realms_that_are_none(self, registry: FakeRegistry, realm: str) -> None:
         guarded(registry, realm.replace("{own}", registry.address))
-        async with client_of(registry) as client:
-            assert await cause_of(client, registry.reference("40"), ANN) == "denied"
+        assert await cause(client_of(registry), registry.reference("40"), ANN) == "denied"
 
     @pytest.mark.parametrize(
         "token",
@@ -425,8 +419,7 @@ class TestBearer:
     )
     async def test_tokens_that_are_none(self, registry: FakeRegistry, token: str) -> None:
         guarded(registry, f"http://{registry.address}/token", token)
-        async with client_of(registry) as client:
-            assert await cause_of(client, registry.reference("40"), ANN) == "invalid"
+        assert await cause(client_of(registry), registry.reference("40"), ANN) == "invalid"
 
     @pytest.mark.parametrize("body", [b"", b"[]", b"[" * 60_000, b'{"token": 1}', b" " * 70_000])
     async def test_answers_of_token_servers_that_are_none(self, registry: FakeRegistry, body: bytes) -> None:
@@ -438,8 +431,7 @@ class TestBearer:
             return web.Response(body=body) if request.path == "/token" else await usual(request)
 
         registry.handler = answer
-        async with client_of(registry) as client:
-            assert await cause_of(client, registry.reference("40"), ANN) == "invalid"
+        assert await cause(client_of(registry), registry.reference("40"), ANN) == "invalid"
 
     async def test_a_token_that_is_not_accepted_is_asked_for_once(self, registry: FakeRegistry) -> None:
         async def never(request: web.BaseRequest) -> web.Response:
@@ -449,8 +441,7 @@ class TestBearer:
             return web.Response(status=401, headers={"WWW-Authenticate": challenge})
 
         registry.handler = never
-        async with client_of(registry) as client:
-            assert await cause_of(client, registry.reference("40"), ANN) == "denied"
+        assert await cause(client_of(registry), registry.reference("40"), ANN) == "denied"
         assert len(registry.requests) == 3
 
 

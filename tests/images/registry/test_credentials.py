@@ -1,6 +1,4 @@
-"""Pull secrets, found as the kubelet finds them.
-
-Pull secrets from the API server."""
+"""Pull secrets from the API server, found as the kubelet finds them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The queue of manifests that wait for a fetch.
-
-Manifests in a directory.
-
-Layers at once from memory, and in the background from registries."""
+"""Layers at once from memory, and in the background from registries: the queue, and manifests in a directory."""
 
 from __future__ import annotations
 
@@ -242,13 +238,19 @@ async def settle(images: Images) -> None:
     raise AssertionError("the queues do not empty")
 
 
+async def fetched(images: Images, *image: Any) -> tuple[Layer, ...] | None:
+    """What is known of an image's layers, before all that was queued has been fetched."""
+    found = images.layers(*image)
+    await settle(images)
+    return found
+
+
 class TestLayers:
     async def test_what_is_unknown_is_none_and_known_the_next_time(self) -> None:
         source = ImageSource()
         source.add(manifest(), "40")
         async with running(source) as images:
-            assert images.layers(tagged(), AMD) is None
-            await settle(images)
+            assert await fetched(images, tagged(), AMD) is None
             assert images.layers(tagged(), AMD) == L1
             assert images.layers(pinned(manifest()), AMD) == L1
             assert source.asked == [("40", None)]
@@ -259,12 +261,10 @@ class TestLayers:
         whole = source.add(index(amd64=one, arm64=two), "40")
         async with running(source) as images:
             for _ in range(3):
-                images.layers(tagged(), AMD)
-                await settle(images)
+                await fetched(images, tagged(), AMD)
             assert images.layers(tagged(), AMD) == L1
             assert images.lacking(digest_of(whole), ARM) == digest_of(two)
-            assert images.layers(tagged(), ARM) is None
-            await settle(images)
+            assert await fetched(images, tagged(), ARM) is None
             assert images.layers(tagged(), ARM) == (Layer(digest_of(b"L2"), 7),)
             assert images.layers(tagged(), "linux/s390x") == ()
 
@@ -274,8 +274,7 @@ class TestLayers:
         source.add(index(amd64=inner), "40")
         async with running(source) as images:
             for _ in range(4):
-                assert images.layers(tagged(), AMD) is None
-                await settle(images)
+                assert await fetched(images, tagged(), AMD) is None
         assert len(source.asked) == 2
 
     async def test_a_registry_that_is_not_listed_is_not_contacted(self) -> None:
@@ -316,14 +315,12 @@ class TestLayers:
         source = ImageSource()
         source.add(manifest(), "40")
         async with running(source) as images:
-            images.layers(tagged(), AMD)
-            await settle(images)
+            await fetched(images, tagged(), AMD)
             source.add(manifest({"L2": 7}), "40")
             assert images.layers(tagged(), AMD) == L1
             assert images.waiting == 0
             source.now += TAG_SECONDS
-            assert images.layers(tagged(), AMD) == L1
-            await settle(images)
+            assert await fetched(images, tagged(), AMD) == L1
             assert images.layers(tagged(), AMD) == (Layer(digest_of(b"L2"), 7),)
 
     async def test_a_tag_that_has_not_moved_costs_no_pull(self) -> None:
@@ -332,8 +329,7 @@ class TestLayers:
         body = source.add(manifest(), "40")
         async with running(source) as images:
             for _ in range(3):
-                images.layers(tagged(), AMD)
-                await settle(images)
+                await fetched(images, tagged(), AMD)
                 assert images.layers(tagged(), AMD) == L1
                 source.now += TAG_SECONDS
         # The first time the manifest follows; then it is there.
@@ -345,8 +341,7 @@ class TestLayers:
         heard: list[str] = []
         source.add(manifest(), "40")
         async with running(source, on_manifest=heard.append) as images:
-            images.layers(tagged(), AMD)
-            await settle(images)
+            await fetched(images, tagged(), AMD)
         assert heard == [digest_of(manifest())]
 
 
@@ -358,12 +353,10 @@ class TestFailures:
                 source.error = RegistryError(cause, "because")
                 source.asked.clear()
                 for _ in range(5):
-                    assert images.layers(tagged(cause), AMD) is None
-                    await settle(images)
+                    assert await fetched(images, tagged(cause), AMD) is None
                 assert len(source.asked) == 1
                 source.now += seconds
-                images.layers(tagged(cause), AMD)
-                await settle(images)
+                await fetched(images, tagged(cause), AMD)
                 assert len(source.asked) == 2
             assert images.results == {"fetched": 0, "file": 0} | {str(cause): 2 for cause in RETRY_SECONDS}
 
@@ -372,8 +365,7 @@ class TestFailures:
         source.contents["40"] = b"{}"
         async with running(source) as images:
             for _ in range(3):
-                assert images.layers(tagged(), AMD) is None
-                await settle(images)
+                assert await fetched(images, tagged(), AMD) is None
         assert len(source.asked) == 1
         assert images.results["invalid"] == 1
 
@@ -387,8 +379,7 @@ class TestFailures:
                 images.layers(tagged(f"x{number}"), AMD)
             await settle(images)
             source.error = None
-            images.layers(tagged("41"), AMD)
-            await settle(images)
+            await fetched(images, tagged("41"), AMD)
             assert images.layers(tagged("41"), AMD) == L1
 
     async def test_a_registry_that_never_answers_holds_up_its_own_alone(self) -> None:
@@ -415,13 +406,11 @@ class TestFailures:
         bodies = [manifest({f"{image}-{layer}": 1 for layer in range(300)}) for image in range(10)]
         async with running(source) as images:
             for body in bodies:
-                images.layers(pinned(source.add(body)), AMD)
-                await settle(images)
+                await fetched(images, pinned(source.add(body)), AMD)
             known = [body for body in bodies if images._manifests.get(digest_of(body))]
             assert known == bodies[-3:]
             # An index counts by its images.
-            images.layers(pinned(source.add(index(**{f"a{number}": manifest() for number in range(200)}))), AMD)
-            await settle(images)
+            await fetched(images, pinned(source.add(index(**{f"a{number}": manifest() for number in range(200)}))), AMD)
             assert images._manifests.weight <= 1000
 
     async def test_a_registry_that_answers_too_late_is_unavailable(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,10 +429,8 @@ class TestCredentials:
         source = ImageSource()
         source.add(manifest(), "40")
         async with running(source) as images:
-            images.layers(tagged(), AMD, PullScope("other", ("secret",)))
-            await settle(images)
-            images.layers(tagged(), AMD, PullScope("shop", ("secret",)))
-            await settle(images)
+            await fetched(images, tagged(), AMD, PullScope("other", ("secret",)))
+            await fetched(images, tagged(), AMD, PullScope("shop", ("secret",)))
         assert source.asked == [("40", None), ("40", ANN)]
 
     async def test_the_failure_of_one_namespace_is_not_that_of_another(self) -> None:
@@ -451,12 +438,10 @@ class TestCredentials:
         body = manifest()
         async with running(source) as images:
             source.error = RegistryError("denied", "no")
-            images.layers(pinned(body), AMD, PullScope("mallory"))
-            await settle(images)
+            await fetched(images, pinned(body), AMD, PullScope("mallory"))
             source.error = None
             source.add(body)
-            assert images.layers(pinned(body), AMD, PullScope("shop", ("secret",))) is None
-            await settle(images)
+            assert await fetched(images, pinned(body), AMD, PullScope("shop", ("secret",))) is None
             assert images.layers(pinned(body), AMD, PullScope("shop", ("secret",))) == L1
         assert source.asked == [(digest_of(body), None), (digest_of(body), ANN)]
 
@@ -464,8 +449,7 @@ class TestCredentials:
         source = ImageSource()
         source.add(manifest(), "40")
         async with running(source) as images:
-            images.layers(tagged(), AMD, PullScope("shop", ("secret",)))
-            await settle(images)
+            await fetched(images, tagged(), AMD, PullScope("shop", ("secret",)))
             source.error = RegistryError("denied", "no")
             assert images.layers(tagged(), AMD, PullScope("mallory")) is None
             assert images.layers(tagged(), AMD, PullScope("mallory", ("secret",))) is None
@@ -477,8 +461,7 @@ class TestLayerFiles:
         body = source.add(manifest())
         for result in ("fetched", "file"):
             async with running(source, files=ManifestFiles(tmp_path, 1_000_000)) as images:
-                assert images.layers(pinned(body), AMD) is None
-                await settle(images)
+                assert await fetched(images, pinned(body), AMD) is None
                 assert images.layers(pinned(body), AMD) == L1
                 assert images.results[result] == 1
         assert len(source.asked) == 1

@@ -92,3 +92,11 @@ async def reflected(
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             await transport.close()
+
+
+@asynccontextmanager
+async def watched(tmp_path: Path, *names: str, **options: Any) -> AsyncIterator[ReflectedCopy]:
+    """As `reflected`, once it watches."""
+    async with reflected(tmp_path, *names, **options) as copy:
+        await copy.watched()
+        yield copy

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cluster.fake_apiserver import FakeApiServer, HeldClock, running, status
-from tests.k8s.client.reflected import PATH, reflected
+from tests.k8s.client.reflected import PATH, reflected, watched
 from tests.waiting import until
 from webhook.k8s.client.clock import REAL_TIME
 from webhook.k8s.client.reflector import LineBuffer, Reflector
@@ -38,16 +38,14 @@ class TestList:
             assert {asked.query["limit"] for asked in copy.server.requests(PATH, "get")} == {"2"}
 
     async def test_of_nothing(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path) as copy:
-            await copy.watched()
+        async with watched(tmp_path) as copy:
             assert copy.reflector.has_synced
             assert copy.names == []
 
     async def test_null_items_are_none(self, tmp_path: Path) -> None:
-        async with reflected(
+        async with watched(
             tmp_path, prepare=lambda server: server.answer(PATH, lambda _: web.json_response({"items": None}))
         ) as copy:
-            await copy.watched()
             assert copy.reflector.has_synced
             assert copy.server.requests(PATH, "watch")[0].query["resourceVersion"] == ""
 
@@ -59,8 +57,7 @@ class TestList:
 
             server.page_hook = hook
 
-        async with reflected(tmp_path, "a", "b", "c", prepare=compact_once) as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a", "b", "c", prepare=compact_once) as copy:
             assert copy.names == ["a", "b", "c"]
             assert copy.clock.slept == []
             assert copy.lists == 4
@@ -106,8 +103,7 @@ class TestList:
 
 class TestWatch:
     async def test_follows_every_change(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a") as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a") as copy:
             copy.put("b", "audit")
             await copy.becomes("a", "b")
             assert copy.mode("b") == "audit"
@@ -120,8 +116,7 @@ class TestWatch:
             assert copy.changes == [(None, "a"), (None, "b"), ("b", "b"), ("a", None)]
 
     async def test_reports_only_what_the_view_shows(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a") as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a") as copy:
             copy.server.put(NAMESPACES, "a", metadata={"labels": {"mode": "enforce"}}, status={"phase": "Terminating"})
             copy.server.send({"type": "DELETED", "object": {"metadata": {"name": "never-seen"}}})
             copy.put("b")
@@ -129,24 +124,21 @@ class TestWatch:
             assert copy.changes == [(None, "a"), (None, "b")]
 
     async def test_needs_no_listener(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a", on_change=None) as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a", on_change=None) as copy:
             copy.put("b")
             await copy.becomes("a", "b")
             copy.server.remove(NAMESPACES, "b")
             await copy.becomes("a")
 
     async def test_asks_for_bookmarks_and_an_end(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path) as copy:
-            await copy.watched()
+        async with watched(tmp_path) as copy:
             query = copy.server.requests(PATH, "watch")[0].query
             assert query["allowWatchBookmarks"] == "true"
             assert query["timeoutSeconds"] == "240"
             assert query["resourceVersion"] == str(copy.server.version)
 
     async def test_goes_on_where_events_and_bookmarks_left_off(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a") as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a") as copy:
             copy.put("b")
             await copy.becomes("a", "b")
             after_event = str(copy.server.version)
@@ -162,8 +154,7 @@ class TestWatch:
             assert copy.clock.slept == []
 
     async def test_survives_a_cut_in_the_middle_of_a_line(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a") as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a") as copy:
             copy.server.cut()
             await copy.watched(2)
             copy.put("b")
@@ -173,15 +164,13 @@ class TestWatch:
             assert copy.reflector.problem is None
 
     async def test_lines_of_many_megabytes(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a") as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a") as copy:
             copy.server.put(NAMESPACES, "big", metadata={"managedFields": ["x" * (5 << 20)]})
             copy.put("small")
             await copy.becomes("a", "big", "small")
 
     async def test_a_flood_lets_others_run(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path) as copy:
-            await copy.watched()
+        async with watched(tmp_path) as copy:
             lines = [
                 msgspec.json.encode({"type": "ADDED", "object": {"metadata": {"name": f"ns{i}"}}}) for i in range(500)
             ]
@@ -189,8 +178,7 @@ class TestWatch:
             await until(lambda: len(copy.reflector) == 500)
 
     async def test_unknown_events_and_empty_lines_are_passed_over(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path) as copy:
-            await copy.watched()
+        async with watched(tmp_path) as copy:
             copy.server.send(b'\r\n\n{"type":"NOVELTY","object":{}}\n')
             copy.put("a")
             await copy.becomes("a")
@@ -199,29 +187,25 @@ class TestWatch:
 
 class TestGone:
     async def test_as_an_event_relists_at_once(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a", "b") as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a", "b") as copy:
             copy.server.send({"type": "ERROR", "object": status(410, "Expired")})
             await until(lambda: copy.lists == 2)
             assert copy.clock.slept == []
             assert copy.reflector.problem is None
 
     async def test_by_its_reason_alone(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a", "b") as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a", "b") as copy:
             copy.server.send({"type": "ERROR", "object": {"reason": "Gone"}})
             await until(lambda: copy.lists == 2)
 
     async def test_as_an_answer(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a", "b") as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a", "b") as copy:
             copy.server.fail(PATH, 410, "Expired", verb="watch")
             copy.server.end_watches()
             await until(lambda: copy.lists == 2)
 
     async def test_what_was_removed_meanwhile_disappears(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a", "b", "c") as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a", "b", "c") as copy:
             copy.server.end_watches()
             copy.server.fail(PATH, 503, verb="watch")
             copy.server.remove(NAMESPACES, "b")
@@ -233,8 +217,7 @@ class TestGone:
             assert copy.changes[3:] == [("b", None), ("c", "c"), (None, "d")]
 
     async def test_nobody_sees_half_a_list(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a", "b", "c") as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a", "b", "c") as copy:
             release = asyncio.Event()
             copy.server.page_hook = lambda: copy.server.hang(PATH, release)
             copy.server.remove(NAMESPACES, "a")
@@ -277,8 +260,7 @@ class TestAbsent:
             await transport.close()
 
     async def test_a_type_that_is_removed_becomes_empty(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a", "b") as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a", "b") as copy:
             copy.server.unserve(NAMESPACES)
             copy.server.end_watches()
             await copy.becomes()
@@ -288,8 +270,7 @@ class TestAbsent:
 
 class TestStaleness:
     async def test_every_sign_of_life_counts(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a") as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a") as copy:
             await until(lambda: copy.reflector.staleness(copy.clock.now()) == 0.0)
             copy.clock.time += 60.0
             assert copy.reflector.staleness(copy.clock.now()) == 60.0

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from tests.cluster.fake_apiserver import DEEP, FakeApiServer, HeldClock, status
-from tests.k8s.client.reflected import PATH, reflected
+from tests.k8s.client.reflected import PATH, reflected, watched
 from tests.waiting import until
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, TooLargeError, Transport
 from webhook.k8s.client.reflector import LineBuffer, ObjectStore, Reflector, Timing
@@ -75,19 +75,16 @@ class TestTrouble:
             server.answer(PATH, lambda _: web.Response(text="<html>"))
             server.answer(PATH, lambda _: web.json_response({"items": [{"metadata": {"name": 7}}]}))
 
-        async with reflected(tmp_path, "a", prepare=prepare) as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a", prepare=prepare) as copy:
             assert copy.names == ["a"]
             assert copy.clock.slept == [0.25, 0.5, 1.0]
 
     async def test_starts_slowly_and_doubles(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a", prepare=lambda server: server.fail(PATH, 500, times=7)) as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a", prepare=lambda server: server.fail(PATH, 500, times=7)) as copy:
             assert copy.clock.slept == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
 
     async def test_server_errors_in_a_watch_need_no_list_at_first(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a") as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a") as copy:
             copy.server.send({"type": "ERROR", "object": status(500, "InternalError")})
             await copy.watched(2)
             assert copy.lists == 1
@@ -96,8 +93,7 @@ class TestTrouble:
             assert copy.lists == 1
 
     async def test_but_a_version_that_is_refused_three_times_is_doubted(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a") as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a") as copy:
             copy.server.fail(PATH, 504, "Timeout", times=3, verb="watch")  # "Too large resource version"
             copy.server.end_watches()
             await until(lambda: copy.lists == 2)
@@ -116,24 +112,21 @@ class TestTrouble:
             assert copy.clock.slept == [0.25] * 5
 
     async def test_a_server_that_is_starting_raises_no_doubt(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a") as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a") as copy:
             copy.server.fail(PATH, 503, times=8, verb="watch")
             copy.server.end_watches()
             await copy.watched(10)
             assert copy.lists == 1
 
     async def test_a_poisoned_event_ends_in_a_list(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a") as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a") as copy:
             while copy.lists < 2:
                 copy.server.send({"type": "MODIFIED", "object": {"metadata": {"name": 7}}})
                 await asyncio.sleep(0.005)
             await until(lambda: copy.reflector.problem is None)
 
     async def test_watches_that_end_at_once_are_slowed_down(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a") as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a") as copy:
             copy.server.answer(PATH, lambda _: web.Response(), times=3, verb="watch")
             copy.server.end_watches()
             await until(lambda: len(copy.server.requests(PATH, "watch")) >= 5)
@@ -201,8 +194,7 @@ class TestHostile:
     LINE = b'{"metadata":{"name":"deep","resourceVersion":"%d"},"spec":' + b"[" * 5000 + b"]" * 5000 + b"}"
 
     async def test_an_object_that_is_too_deep_ends_no_watch(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a") as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a") as copy:
             for _ in range(3):
                 copy.server.version += 1
                 copy.server.send(b'{"type":"MODIFIED","object":' + self.LINE % copy.server.version + b"}\n")
@@ -220,8 +212,7 @@ class TestHostile:
         def prepare(server: FakeApiServer) -> None:
             server.put(NAMESPACES, "c-deep", spec=DEEP)
 
-        async with reflected(tmp_path, "a", "b", "d", prepare=prepare) as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a", "b", "d", prepare=prepare) as copy:
             assert copy.names == ["a", "b", "c-deep", "d"]
             assert copy.reflector.problem is None
 
@@ -232,8 +223,7 @@ class TestHostile:
             buffer.feed(b"x" * 11)
 
     async def test_no_more_is_kept_than_may_be(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a", "b", "c", store=partial(ObjectStore, 2), largest=1000) as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a", "b", "c", store=partial(ObjectStore, 2), largest=1000) as copy:
             assert copy.names == ["a", "b"]
             copy.put("d")
             copy.server.remove(NAMESPACES, "a")

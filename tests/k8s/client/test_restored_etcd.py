@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from tests.cluster.fake_apiserver import FakeApiServer, status
-from tests.k8s.client.reflected import PATH, ReflectedCopy, reflected
+from tests.k8s.client.reflected import PATH, ReflectedCopy, reflected, watched
 from tests.waiting import until
 from webhook.errors import Unavailable
 from webhook.k8s.client.reflector import CURRENT_SECONDS, Timing, is_behind
@@ -48,8 +48,7 @@ def test_only_numbers_are_compared(version: str | None, seen: str | None, behind
 
 async def test_a_watch_from_a_lost_future_brings_nothing_and_is_noticed_when_etcd_is_asked(tmp_path: Path) -> None:
     noticed: list[str] = []
-    async with reflected(tmp_path, "a", "b", on_restore=lambda _, why: noticed.append(why)) as copy:
-        await copy.watched()
+    async with watched(tmp_path, "a", "b", on_restore=lambda _, why: noticed.append(why)) as copy:
         saved = bring_future(copy)
         await copy.becomes("a", "b", "new")
         copy.server.restore(saved)
@@ -71,8 +70,7 @@ async def test_a_watch_from_a_lost_future_brings_nothing_and_is_noticed_when_etc
 
 
 async def test_nothing_in_the_store_counts_until_it_has_been_listed(tmp_path: Path) -> None:
-    async with reflected(tmp_path, "a") as copy:
-        await copy.watched()
+    async with watched(tmp_path, "a") as copy:
         saved = bring_future(copy)
         await copy.becomes("a", "new")
         copy.server.restore(saved)
@@ -87,8 +85,7 @@ async def test_nothing_in_the_store_counts_until_it_has_been_listed(tmp_path: Pa
 
 async def test_a_list_that_is_older_than_what_was_seen_says_it_too(tmp_path: Path) -> None:
     noticed: list[str] = []
-    async with reflected(tmp_path, "a", on_restore=lambda _, why: noticed.append(why)) as copy:
-        await copy.watched()
+    async with watched(tmp_path, "a", on_restore=lambda _, why: noticed.append(why)) as copy:
         saved = bring_future(copy)
         await copy.becomes("a", "new")
         copy.server.restore(saved)
@@ -102,8 +99,7 @@ async def test_a_list_that_is_older_than_what_was_seen_says_it_too(tmp_path: Pat
 async def test_after_a_lost_connection_etcd_is_asked_before_the_watch_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with reflected(tmp_path, "a") as copy:
-        await copy.watched()
+    async with watched(tmp_path, "a") as copy:
         saved = bring_future(copy)
         await copy.becomes("a", "new")
         copy.server.restore(saved)
@@ -118,8 +114,7 @@ async def test_an_api_server_that_was_not_restarted_is_not_believed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It lists from its watch cache, which is in the lost future as well, until it is restarted."""
-    async with reflected(tmp_path, "a") as copy:
-        await copy.watched()
+    async with watched(tmp_path, "a") as copy:
         saved = bring_future(copy)
         await copy.becomes("a", "new")
         copy.server.restore(saved, cached=True)
@@ -146,8 +141,7 @@ async def test_an_api_server_that_was_not_restarted_is_not_believed(
 async def test_an_api_server_that_lags_behind_costs_one_list_and_no_alarm(tmp_path: Path) -> None:
     """Behind one address there may be several; a watch cache may be older than what another one has said."""
     noticed: list[str] = []
-    async with reflected(tmp_path, "a", on_restore=lambda _, why: noticed.append(why)) as copy:
-        await copy.watched()
+    async with watched(tmp_path, "a", on_restore=lambda _, why: noticed.append(why)) as copy:
         copy.put("b")
         await copy.becomes("a", "b")
         copy.server.send({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "1"}}})
@@ -160,8 +154,7 @@ async def test_an_api_server_that_lags_behind_costs_one_list_and_no_alarm(tmp_pa
 
 async def test_one_of_several_api_servers_that_does_not_serve_a_kind_empties_no_store(tmp_path: Path) -> None:
     """Behind one address one may be older, or have just been started: 404 from it, 200 from the other."""
-    async with reflected(tmp_path, "a") as copy:
-        await copy.watched()
+    async with watched(tmp_path, "a") as copy:
         copy.server.fail(PATH, 404, times=2, verb="get")
         copy.server.send({"type": "ERROR", "object": status(410, "Expired")})
         await until(lambda: copy.lists >= 4)
@@ -184,8 +177,7 @@ async def test_what_an_api_server_says_of_a_version(
     tmp_path: Path, code: int, message: str, is_future: bool | None
 ) -> None:
     noticed: list[str] = []
-    async with reflected(tmp_path, "a", on_restore=lambda _, why: noticed.append(why)) as copy:
-        await copy.watched()
+    async with watched(tmp_path, "a", on_restore=lambda _, why: noticed.append(why)) as copy:
         body = status(code, "", message)
         copy.server.answer(PATH, lambda _: web.json_response(body, status=code), verb="verify")
         trouble = await copy.reflector.verify()
@@ -210,8 +202,7 @@ async def test_no_answer_is_no_verdict(tmp_path: Path) -> None:
 
 class TestFrozenWatches:
     async def test_a_watch_that_begins_and_brings_nothing_is_no_sign_of_life(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a") as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a") as copy:
             copy.clock.time += CURRENT_SECONDS - 1.0
             copy.server.end_watches()
             await copy.watched(2)
@@ -228,8 +219,7 @@ class TestFrozenWatches:
             assert copy.names == ["a"]
 
     async def test_bookmarks_keep_it_open(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a", timing=Timing(page_limit=2, silence=0.5)) as copy:
-            await copy.watched()
+        async with watched(tmp_path, "a", timing=Timing(page_limit=2, silence=0.5)) as copy:
             for _ in range(15):
                 copy.server.bookmark()
                 await asyncio.sleep(0.05)

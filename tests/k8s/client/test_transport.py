@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,13 @@ async def connected(tmp_path: Path, **user: Any) -> AsyncIterator[tuple[FakeApiS
             yield server, transport
         finally:
             await transport.close()
+
+
+async def failure(request: Awaitable[object]) -> str:
+    """Why there is no answer to a request."""
+    with pytest.raises(ApiConnectionError) as caught:
+        await request
+    return caught.value.why
 
 
 class TestRequests:
@@ -100,17 +107,13 @@ class TestRequests:
     async def test_in_time_or_never(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with connected(tmp_path) as (server, transport):
             server.hang(PATH, asyncio.Event())
-            with pytest.raises(ApiConnectionError) as caught:
-                await transport.request("GET", PATH, seconds=0.05)
-            golden(caught.value.why)
+            golden(await failure(transport.request("GET", PATH, seconds=0.05)))
 
     async def test_without_a_server(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with connected(tmp_path) as (server, _):
             kubeconfig = server.kubeconfig(tmp_path / "config")
         transport = await connect(kubeconfig)
-        with pytest.raises(ApiConnectionError) as caught:
-            await transport.get(PATH)
-        golden(caught.value.why)
+        golden(await failure(transport.get(PATH)))
         with pytest.raises(ApiConnectionError):
             await anext(transport.watch(PATH, {}))
         await transport.close()
@@ -118,9 +121,7 @@ class TestRequests:
     async def test_after_the_end(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with connected(tmp_path) as (_, transport):
             await transport.close()
-            with pytest.raises(ApiConnectionError) as caught:
-                await transport.get(PATH)
-            golden(caught.value.why)
+            golden(await failure(transport.get(PATH)))
 
 
 class TestWatchOverTheWire:
@@ -160,9 +161,7 @@ class TestWatchOverTheWire:
         monkeypatch.setattr(module, "_WATCH_HEADERS_SECONDS", 0.05)
         async with connected(tmp_path) as (server, transport):
             server.hang(PATH, asyncio.Event())
-            with pytest.raises(ApiConnectionError) as caught:
-                await anext(transport.watch(PATH, {"watch": "true"}))
-            golden(caught.value.why)
+            golden(await failure(anext(transport.watch(PATH, {"watch": "true"}))))
 
 
 class TestClock:
@@ -245,25 +244,19 @@ class TestInAPod:
             assert (await transport.get("/version"))[0] == 401
             trustme.CA().cert_pem.write_to_path(account / "ca.crt")
             foreign = await connect()
-            with pytest.raises(ApiConnectionError) as caught:
-                await foreign.get("/version")
-            golden(caught.value.why)
+            golden(await failure(foreign.get("/version")))
             await foreign.close()
             authority.cert_pem.write_to_path(account / "ca.crt")
             monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
             renamed = await connect()
             assert "of this pod, https://127.0.0.1:" in renamed.cluster
-            with pytest.raises(ApiConnectionError) as caught:
-                await renamed.get("/version")
-            golden(caught.value.why)
+            golden(await failure(renamed.get("/version")))
             await renamed.close()
             monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "localhost")
             (account / "token").write_text("t0\nt1")
             authority.cert_pem.write_to_path(account / "ca.crt")
             confused = await connect()
-            with pytest.raises(ApiConnectionError) as caught:
-                await confused.get("/version")
-            golden(caught.value.why)
+            golden(await failure(confused.get("/version")))
             await confused.close()
             await transport.close()
 
