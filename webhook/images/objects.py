@@ -19,7 +19,7 @@ import msgspec
 
 from webhook import names
 from webhook.images.manifests import MAX_CHARACTERS, ImageReference, parse_reference
-from webhook.k8s.types.core import Node, NodeStatus, NodeSystemInfo
+from webhook.k8s.types.core import LocalObjectReference, Node, NodeStatus, NodeSystemInfo
 from webhook.k8s.types.meta import Object, View
 
 # nodeStatusMaxImages of a kubelet that does not say anything else.
@@ -111,12 +111,6 @@ class ImageVolume(View, frozen=True):
     image: ImageVolumeSource | None = None
 
 
-class PullSecret(View, frozen=True):
-    """One of the ``imagePullSecrets`` of a pod."""
-
-    name: str | None = None
-
-
 class ScoredPodSpec(View, frozen=True):
     """``spec`` of a pod that is to be placed."""
 
@@ -124,7 +118,7 @@ class ScoredPodSpec(View, frozen=True):
     containers: list[ContainerWithImage] | None = None
     init_containers: list[ContainerWithImage] | None = None
     volumes: list[ImageVolume] | None = None
-    image_pull_secrets: list[PullSecret] | None = None
+    image_pull_secrets: list[LocalObjectReference] | None = None
     node_selector: dict[str, str] | None = None
 
 

@@ -88,19 +88,13 @@ class TestKubeconfig:
         file = tmp_path / "config"
         file.write_text(text)
         monkeypatch.setattr("webhook.k8s.client.kubeconfig.yaml.safe_load", None)
-        with pytest.raises(InputError) as caught:
-            await connect(str(file))
-        golden(caught.value.what)
+        golden((await refusal(str(file))).what)
 
     async def test_that_is_not_there(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
-        with pytest.raises(InputError) as caught:
-            await connect(str(tmp_path / "missing"))
-        golden(caught.value.what)
+        golden((await refusal(str(tmp_path / "missing"))).what)
 
     async def test_that_is_a_directory(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError) as caught:
-            await connect(str(tmp_path))
-        assert "Is a directory" in str(caught.value)
+        assert "Is a directory" in str(await refusal(str(tmp_path)))
 
     async def test_by_environment(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)

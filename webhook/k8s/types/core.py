@@ -42,16 +42,18 @@ class Container(ContainerRequests, frozen=True):
     args: list[str] | None = None
 
 
-class ConfigMapVolumeSource(View, frozen=True):
-    """``configMap`` of a volume: the ConfigMap by name."""
+class LocalObjectReference(View, frozen=True):
+    """An object in the namespace of a Pod, by name: its ConfigMap, or its pull secret."""
 
     name: str | None = None
 
 
 class Volume(View, frozen=True):
-    """One of the ``spec.volumes`` of a Pod."""
+    """One of the ``spec.volumes`` of a Pod; only whether it is a claim is read, so those sources stay plain JSON."""
 
-    config_map: ConfigMapVolumeSource | None = None
+    config_map: LocalObjectReference | None = None
+    persistent_volume_claim: Any = None
+    ephemeral: Any = None
 
 
 class PodSpec(View, frozen=True):
@@ -280,13 +282,6 @@ class PendingPodStatus(View, frozen=True):
     nominated_node_name: str | None = None
 
 
-class PodVolume(View, frozen=True):
-    """One of the ``spec.volumes`` of a Pod; only whether it is a claim is read, so its source stays plain JSON."""
-
-    persistent_volume_claim: Any = None
-    ephemeral: Any = None
-
-
 class PendingPodSpec(SchedulingPodSpec, frozen=True):
     """With all that keeps a live scheduler from writing a condition into a pod (kube-scheduler 1.34 to 1.36).
 
@@ -298,7 +293,7 @@ class PendingPodSpec(SchedulingPodSpec, frozen=True):
     resource_claims: list[Any] | None = None
     scheduling_group: Any = None
     workload_ref: Any = None
-    volumes: list[PodVolume] | None = None
+    volumes: list[Volume] | None = None
 
     @property
     def is_gated(self) -> bool:
