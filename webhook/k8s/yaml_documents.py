@@ -398,7 +398,7 @@ def read_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
     JSON is decoded some ten times faster than YAML, but a key written twice passes unseen and lines are the document's.
 
     Raises:
-        InputError: a document has mistakes; the file cannot be read, is no regular or gzip file, or is too large.
+        InputError: a document has mistakes; the file cannot be read, is not a regular or gzip file, or is too large.
     """
     file = os.fspath(path)
     data = read_file(file, MAX_BYTES)
@@ -441,7 +441,11 @@ def parse_documents(source: str | bytes, where: str) -> Iterator[Document]:
 
 
 def is_deep(source: str | bytes) -> bool:
-    """Whether YAML has more than `MAX_DEPTH` levels of collections: PyYAML's own parser takes the square of them."""
+    """Whether YAML has more than `MAX_DEPTH` levels of collections: PyYAML's own parser takes the square of them.
+
+    Raises:
+        yaml.YAMLError: it is not YAML.
+    """
     levels = 0
     for event in yaml.parse(source, Loader=_LOADER):
         if isinstance(event, yaml.CollectionStartEvent):

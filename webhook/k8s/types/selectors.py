@@ -219,15 +219,15 @@ class Term(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, expressions: tuple[Expression, ...], fields: tuple[Expression, ...], path: str) -> Term:
         """A term with its problems found; ``path`` is where it stands."""
-        found = (
-            ("matchExpressions", [expression.problems() for expression in expressions]),
-            ("matchFields", [field.field_problems() for field in fields]),
-        )
         problems = [
-            f"{path}.{name}[{index}]: {problem}"
-            for name, lists in found
-            for index, clauses in enumerate(lists)
-            for problem in clauses
+            f"{path}.matchExpressions[{index}]: {problem}"
+            for index, expression in enumerate(expressions)
+            for problem in expression.problems()
+        ]
+        problems += [
+            f"{path}.matchFields[{index}]: {problem}"
+            for index, field in enumerate(fields)
+            for problem in field.field_problems()
         ]
         return cls(expressions, fields, tuple(problems))
 
@@ -288,11 +288,9 @@ class NodeSelectorTerm(View, frozen=True):
 
     def term(self, path: str) -> Term:
         """The term in the form that is evaluated; ``path`` is its place in its list, for messages."""
-        views = (self.match_expressions, self.match_fields)
-        expressions, fields = (
-            tuple((each or SelectorRequirement()).expression() for each in listed or ()) for listed in views
-        )
-        return Term.of(expressions, fields, path)
+        expressions = [(each or SelectorRequirement()).expression() for each in self.match_expressions or ()]
+        fields = [(each or SelectorRequirement()).expression() for each in self.match_fields or ()]
+        return Term.of(tuple(expressions), tuple(fields), path)
 
 
 class NodeSelector(View, frozen=True):
