@@ -106,15 +106,7 @@ MANIFEST_TYPES: Final = (
 
 
 class ManifestError(Exception):
-    """Bytes that are not a manifest.
-
-    Args:
-        why: the cause as a clause, without a quotation of the manifest.
-    """
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why: Final = why
+    """Bytes that are not a manifest; the text is the cause as a clause, without a quotation of the manifest."""
 
 
 class Layer(msgspec.Struct, frozen=True, gc=False):

@@ -429,7 +429,7 @@ class Images:
         try:
             self._manifests.put(digest, parse_manifest(body))
         except ManifestError as error:
-            raise RegistryError("invalid", error.why) from None
+            raise RegistryError("invalid", str(error)) from None
         return digest
 
 
