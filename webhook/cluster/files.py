@@ -154,6 +154,8 @@ class FilesCluster(Cluster):
     def namespaces(self) -> tuple[Namespace, ...]:
         """All namespaces in the files."""
         return tuple(self._views("Namespace", Namespace))
+
+    def summary(self) -> str:
         """What was read, in one line."""
         labels = [names.policy_label(policy) for policy in get_args(names.Policy)]
         modes = (names.ENFORCE, names.WARN, names.AUDIT)
