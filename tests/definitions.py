@@ -8,7 +8,7 @@ from typing import Any
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES
 from webhook.kubevirt.go_json.structs import List, Map, OrNull, Shape, Struct, Value
 from webhook.kubevirt.releases import fields
-from webhook.kubevirt.types import core, instancetypes
+from webhook.kubevirt.types import core
 
 Json = dict[str, Any]
 
@@ -16,10 +16,10 @@ ANYTHING: Json = {"x-kubernetes-preserve-unknown-fields": True}
 SHAPES: Mapping[str, Struct] = {
     fields.VIRTUAL_MACHINE: core.VM,
     fields.MACHINE: core.VMI,
-    fields.INSTANCETYPE: instancetypes.INSTANCETYPE,
-    fields.CLUSTER_INSTANCETYPE: instancetypes.INSTANCETYPE,
-    fields.PREFERENCE: instancetypes.PREFERENCE,
-    fields.CLUSTER_PREFERENCE: instancetypes.PREFERENCE,
+    fields.INSTANCETYPE: core.INSTANCETYPE,
+    fields.CLUSTER_INSTANCETYPE: core.INSTANCETYPE,
+    fields.PREFERENCE: core.PREFERENCE,
+    fields.CLUSTER_PREFERENCE: core.PREFERENCE,
 }
 
 

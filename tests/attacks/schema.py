@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import inspect
 
 from webhook.k8s.types.meta import Unstructured
-from webhook.kubevirt.go_json import scalars, structs
+from webhook.kubevirt.go_json import structs
 from webhook.kubevirt.types import core
 
 
@@ -122,9 +122,9 @@ def of_view(view: Any, where: str = "", whole: Node | None = None) -> Node:
 
 def of_shape(given: Any) -> Node:
     """The fields that a shape reads."""
-    if isinstance(given, scalars.Amount):
+    if isinstance(given, structs.Amount):
         return SchemaScalar("amount")
-    if isinstance(given, scalars.Scalar):
+    if isinstance(given, structs.Scalar):
         return SchemaScalar({str: "text", bool: "truth", int: "number"}[type(given.zero)])
     if isinstance(given, structs.Struct):
         return Fields({name: of_shape(each) for name, each in given.fields.items()})

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.kubevirt.plain import create, run_round
 from webhook.admission.audit import FidelityRecord
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.config import DEFAULTS
-from webhook.kubevirt.vm.controller import run_round
-from webhook.kubevirt.webhooks import create
 from webhook.server.background.fidelity import FidelityCheck
 from webhook.settings.model import FidelitySettings
 

@@ -36,10 +36,7 @@ from webhook.settings.validation import model_of
 
 # So many reviews of an endpoint are counted step by step: it takes ten times as long.
 COUNTED = 0.05
-MODES: Mapping[str, tuple[str, ...]] = {
-    names.ENFORCE: (names.ENFORCE,),
-    names.OBSERVE: (names.WARN, names.AUDIT),
-}
+MODES: Mapping[str, tuple[str, ...]] = {names.ENFORCE: (names.ENFORCE,), names.OBSERVE: (names.WARN, names.AUDIT)}
 _NOW = 1_795_262_400.0
 
 

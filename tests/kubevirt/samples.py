@@ -8,8 +8,7 @@ from typing import Any
 from webhook.kubevirt.go_json.structs import Json, decode, encode
 from webhook.kubevirt.instancetype.apply import apply_instancetype
 from webhook.kubevirt.rejection import TEMPLATE_BASE, Conflict
-from webhook.kubevirt.types.core import VMI_SPEC
-from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
+from webhook.kubevirt.types.core import INSTANCETYPE, PREFERENCE, VMI_SPEC
 
 GROUP = "instancetype.kubevirt.io/v1beta1"
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -7,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.errors import InputError
-from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.errors import InputError, Unavailable
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig, InstallReader, KubeVirtInstall, find_in_use
 from webhook.kubevirt.go_json.origins import Origin
-from webhook.kubevirt.releases.capabilities import parse_version
-from webhook.kubevirt.releases.release import release_of
+from webhook.kubevirt.releases.capabilities import Version, parse_version
+from webhook.kubevirt.releases.fields import FIELDS, MACHINE, DefinedFields, Definitions, unknown_fields
+from webhook.kubevirt.releases.release import Release, release_of
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.types.views import KubeVirt
 
@@ -104,3 +106,159 @@ def test_a_newer_release_may_have_other_members_and_types(
 def test_malformed() -> None:
     with pytest.raises(InputError, match=r"^spec\.configuration\.cpuModel: is a number"):
         ClusterConfig.of({"cpuModel": 1})
+
+
+def kubevirt(namespace: str = "kubevirt", phase: str | None = "Deployed", **configuration: Any) -> KubeVirt:
+    plain = {
+        "metadata": {"name": "kubevirt", "namespace": namespace},
+        "spec": {"configuration": configuration},
+        "status": {"phase": phase, "observedKubeVirtVersion": "v1.8.1"},
+    }
+    return msgspec.convert(plain, KubeVirt)
+
+
+def test_no_object_and_no_version() -> None:
+    assert KubeVirtInstall.of([]) is None
+    assert find_in_use([]) is None
+    assert InstallReader().read([]) is None
+
+
+def test_a_declared_version_counts_without_an_object() -> None:
+    install = InstallReader("1.7").read([])
+
+    assert install
+    assert install.namespaces == frozenset()
+    assert isinstance(install.configuration, ClusterConfig)
+    assert str(install.configuration.release) == "1.7.4"
+
+
+def test_of_several_objects_the_one_in_use_counts() -> None:
+    install = KubeVirtInstall.of([kubevirt("other", None, cpuModel="a"), kubevirt("here", cpuModel="b")])
+
+    assert install
+    assert install.namespaces == {"other", "here"}
+    assert isinstance(install.configuration, ClusterConfig)
+    assert install.configuration.cpu_model == "b"
+
+
+def test_an_invalid_configuration_hides_no_namespace() -> None:
+    install = KubeVirtInstall.of([kubevirt(cpuModel=7)])
+
+    assert install
+    assert install.namespaces == {"kubevirt"}
+    assert isinstance(install.configuration, Unavailable)
+    assert install.configuration.why.startswith("spec.configuration.cpuModel: ")
+
+
+def test_it_is_read_once_for_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[object] = []
+    real = ClusterConfig.of_kubevirt
+
+    def counted(*given: Any) -> ClusterConfig:
+        reads.append(given)
+        return real(*given)
+
+    monkeypatch.setattr(ClusterConfig, "of_kubevirt", counted)
+    reader, first, second = InstallReader(), kubevirt(cpuModel="a"), kubevirt(cpuModel="b")
+
+    assert reader.read([first]) is reader.read(iter([first]))
+    assert len(reads) == 1
+    assert reader.read([second]) is not reader.read([first])
+    assert len(reads) == 3
+    reader.use("1.7")
+    assert len(reads) == 4
+
+
+@pytest.mark.parametrize(
+    "ignored", [{"imagePullPolicy": "Sometimes"}, {"developerConfiguration": {"cpuAllocationRatio": -1}}]
+)
+def test_what_kubevirt_ignores_places_no_pods_either(ignored: dict[str, Any]) -> None:
+    """KubeVirt ignores an invalid configuration, or that of an object that is not in use, as a whole."""
+    chosen: Any = {"defaultRuntimeClass": "kata", "migrations": {"parallelMigrationsPerCluster": 2}}
+
+    read = ClusterConfig.of_kubevirt(kubevirt(**chosen))
+    assert (read.default_runtime_class, read.parallel_migrations) == ("kata", 2)
+    for other in (kubevirt(**chosen, **ignored), kubevirt("kubevirt", None, **chosen)):
+        read = ClusterConfig.of_kubevirt(other)
+        assert (read.default_runtime_class, read.parallel_migrations) == (
+            DEFAULTS.default_runtime_class,
+            DEFAULTS.parallel_migrations,
+        )
+
+
+def test_what_is_required_of_nodes() -> None:
+    developer = {"nodeSelectors": {"pool": "vms"}, "cpuAllocationRatio": 3, "memoryOvercommit": 150}
+    read = ClusterConfig.of_kubevirt(kubevirt(developerConfiguration=developer))
+
+    assert (read.node_selectors, read.cpu_allocation_ratio, read.memory_overcommit) == ({"pool": "vms"}, 3, 150)
+    assert (DEFAULTS.node_selectors, DEFAULTS.cpu_allocation_ratio, DEFAULTS.parallel_migrations) == ({}, 10, 5)
+
+
+class TestDefinitions:
+    """What the cluster's definitions say counts from when they were read for the version that the object names."""
+
+    SAID = Definitions(((MACHINE, DefinedFields(frozenset(), frozenset({"utilityVolumes"}))),))
+
+    @staticmethod
+    def release(install: KubeVirtInstall | None) -> Release:
+        assert install
+        assert isinstance(install.configuration, ClusterConfig)
+        return install.configuration.release
+
+    @staticmethod
+    def at(version: str, target: str = "") -> KubeVirt:
+        status = {"phase": "Deployed", "observedKubeVirtVersion": version, "targetKubeVirtVersion": target or version}
+        return msgspec.convert({"metadata": {"name": "kubevirt", "namespace": "kubevirt"}, "status": status}, KubeVirt)
+
+    def test_until_they_have_been_read_the_former_installation_counts(self) -> None:
+        reader, former, new = InstallReader(learns=True), self.at("v1.8.4"), self.at("v1.9.0")
+        assert self.release(reader.read([former])).definitions is None
+        reader.learn(("v1.8.4", "v1.8.4", ""), self.SAID)
+        before = reader.read([former])
+
+        assert self.release(before).definitions == self.SAID
+        assert reader.read([new]) is before
+        reader.learn(("v1.9.0", "v1.9.0", ""), None)
+        assert (str(self.release(reader.read([new]))), self.release(reader.read([new])).definitions) == ("1.9.0", None)
+
+    def test_a_change_that_concerns_no_version_counts_at_once(self) -> None:
+        reader = InstallReader(learns=True)
+        reader.read([kubevirt()])
+        reader.learn(("v1.8.1", "", ""), self.SAID)
+        install = reader.read([kubevirt(cpuModel="a")])
+
+        assert self.release(install).definitions == self.SAID
+        assert install
+        assert isinstance(install.configuration, ClusterConfig)
+        assert install.configuration.cpu_model == "a"
+
+    @pytest.mark.parametrize(
+        ("observed", "target", "declared", "is_settled"),
+        [
+            ("v1.8.4", "v1.8.4", "", True),
+            ("v1.8.4", "v1.9.0", "", False),
+            ("v1.9.0", "v1.8.4", "", False),
+            ("v1.8.4", "v1.8.4", "1.8", True),
+            ("v1.8.4", "v1.8.4", "1.7", False),
+            ("v1.8.4", "v1.9.0", "1.8", False),
+            ("devel", "devel", "1.7", True),
+        ],
+    )
+    def test_whose_they_are(self, observed: str, target: str, declared: str, is_settled: bool) -> None:
+        """Those of another release than the one whose rules count make no field known."""
+        reader = InstallReader(declared, self.SAID)
+
+        definitions = self.release(reader.read([self.at(observed, target)])).definitions
+
+        assert definitions == replace(self.SAID, is_settled=is_settled)
+
+    def test_where_nothing_names_a_version_they_show_the_release(self) -> None:
+        table = unknown_fields(Version(1, 7, 4), MACHINE)
+        all_of_them = frozenset(field.path for field in FIELDS if field.kind == MACHINE)
+        said = Definitions(((MACHINE, DefinedFields(all_of_them - table, table)),))
+
+        assert str(self.release(InstallReader("", said).read([self.at("devel")]))) == "1.7.4"
+        assert str(self.release(InstallReader("", self.SAID).read([self.at("devel")]))) == "1.9.0"
+
+    def test_without_an_object_they_count_for_the_declared_version(self) -> None:
+        assert self.release(InstallReader("1.8", self.SAID).read([])).definitions == self.SAID

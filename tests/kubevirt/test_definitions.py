@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from tests.definitions import SHAPES, definition, definitions
 from webhook.errors import InputError
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.definitions import Definition, fields_of
-from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct, Value, is_required
+from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct, Value
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.releases.capabilities import KNOWN, Version
 from webhook.kubevirt.releases.fields import Definitions, unknown_fields
@@ -46,7 +47,7 @@ def paths(shape: Shape, path: str = "") -> list[str]:
     found = []
     for name, field in shape.fields.items():
         below = f"{path}.{name}" if path else name
-        found += [*([] if is_required(field) else [below]), *paths(field, below)]
+        found += [*([] if field.always else [below]), *paths(field, below)]
     return found
 
 
@@ -80,7 +81,7 @@ def test_a_field_that_the_definitions_have_is_known_though_the_release_lacks_it(
 def test_during_an_update_a_field_must_be_known_to_both() -> None:
     said, older = without(fields.MACHINE, "utilityVolumes"), Version(1, 8, 4)
 
-    assert release_of(older, said.settled(False)).unknown_fields(fields.MACHINE) == {
+    assert release_of(older, replace(said, is_settled=False)).unknown_fields(fields.MACHINE) == {
         *unknown_fields(older, fields.MACHINE),
         "utilityVolumes",
     }

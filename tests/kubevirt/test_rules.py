@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.kubevirt import plain
 from tests.lookups import among
 from webhook.errors import InputError
 from webhook.kubevirt import defaults, webhooks
@@ -50,7 +51,7 @@ def vm(domain: Json | None = None, architecture: str = "", **spec: Any) -> Json:
 
 
 def mutated(machine: Json, version: str, *objects: Json) -> Json:
-    answer = webhooks.mutate_vm(machine, among(objects), lambda: "uuid", configuration(version))
+    answer = plain.mutate_vm(machine, among(objects), lambda: "uuid", configuration(version))
     assert answer.vm
     return answer.vm
 
@@ -80,7 +81,7 @@ def test_the_pci_topology_by_patch_release(version: str, annotated: tuple[str, .
 
     for name, machine in machines.items():
         of_vm = mutated(machine, version)["spec"]["template"].get("metadata", {})
-        of_vmi = webhooks.create({"spec": machine["spec"]["template"]["spec"]}, configuration(version), str)["metadata"]
+        of_vmi = plain.create({"spec": machine["spec"]["template"]["spec"]}, configuration(version), str)["metadata"]
         assert (PCI in of_vm.get("annotations", {})) is (name in annotated), name
         assert (PCI in of_vmi.get("annotations", {})) is (name in annotated), name
 
@@ -140,7 +141,7 @@ def test_requested_memory(version: str, domain: Json, given: Json, requested: st
 
 @pytest.mark.parametrize(("version", "secure"), [("1.8.2", None), ("1.8.3", False)])
 def test_secure_boot_of_arm64_by_patch_release(version: str, secure: bool | None) -> None:
-    made = webhooks.create(
+    made = plain.create(
         {"spec": {"architecture": "arm64", "domain": {"firmware": {"bootloader": {"efi": {}}}}}},
         configuration(version),
         str,
@@ -162,10 +163,7 @@ def test_what_is_refused_is_not_warned_of() -> None:
     spec = {"cpu": {"guest": 1}, "memory": {"guest": "1Gi", "overcommitPercent": 101}, "launchSecurity": {"sev": {}}}
     across = {"preferredCPUTopology": "preferSpread", "spreadOptions": {"across": "CoresThreads", "ratio": 3}}
 
-    for answer in (
-        webhooks.admit_instancetype({"spec": spec}),
-        webhooks.admit_preference({"spec": {"cpu": across}}),
-    ):
+    for answer in (webhooks.admit_instancetype({"spec": spec}), webhooks.admit_preference({"spec": {"cpu": across}})):
         assert (answer.is_allowed, answer.warnings) == (False, ())
 
 

@@ -43,7 +43,7 @@ def test_the_runner_tells_who_noticed(monkeypatch: pytest.MonkeyPatch, capsys: p
         Mutant("nothing", hotplug, "uint32 in Go, which", "uint32 in Go, that"),
     ]
     monkeypatch.setattr(runner, "MUTANTS", mutants)
-    monkeypatch.setattr(runner, "STAGES", {"vectors": ["tests/kubevirt/webhooks/test_vmi_mutator.py"]})
+    monkeypatch.setattr(runner, "STAGES", {"vectors": ["tests/kubevirt/test_webhooks.py"]})
 
     assert main([]) == 1
     shown = capsys.readouterr().out.splitlines()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 
+from tests.kubevirt import plain
 from tests.vectors.cases import Json, VectorCase
 from webhook.errors import InputError
 from webhook.kubevirt import webhooks
@@ -37,24 +38,24 @@ def answers(case: VectorCase) -> Iterator[tuple[str, Json]]:
         yield stage, answer
 
 
-def _plain(answer: VmAdmission) -> Json:
-    plain: Json = {"allowed": answer.is_allowed}
+def _written(answer: VmAdmission) -> Json:
+    written: Json = {"allowed": answer.is_allowed}
     if not answer.is_allowed:
-        plain |= {"code": answer.code, "message": answer.message, "error": answer.message}
+        written |= {"code": answer.code, "message": answer.message, "error": answer.message}
     if answer.causes:
-        plain["causes"] = [cause.as_json() for cause in answer.causes]
-    if answer.vm is not None:
-        plain["vm"] = answer.vm
-    return plain
+        written["causes"] = [plain.as_json(cause) for cause in answer.causes]
+    if isinstance(answer, plain.PlainAdmission) and answer.vm is not None:
+        written["vm"] = answer.vm
+    return written
 
 
 def _mutate(case: VectorCase, given: Json) -> Json:
     old = given.get("oldVM") if given.get("operation") == "UPDATE" else None
-    return _plain(webhooks.mutate_vm(given["vm"], case.get, uuids(), case.configuration, old))
+    return _written(plain.mutate_vm(given["vm"], case.get, uuids(), case.configuration, old))
 
 
 def _admit(case: VectorCase, given: Json) -> Json:
-    return _plain(webhooks.validate_vm(given["vm"], case.get, case.configuration))
+    return _written(plain.validate_vm(given["vm"], case.get, case.configuration))
 
 
 def _controller(case: VectorCase, given: Json) -> Json:
@@ -72,7 +73,7 @@ def _controller(case: VectorCase, given: Json) -> Json:
     try:
         built = whole.build()
         answer["vmi"] = built.to_json()
-        answer["admittedVMI"] = webhooks.create(answer["vmi"], case.configuration, uuids())
+        answer["admittedVMI"] = plain.create(answer["vmi"], case.configuration, uuids())
     except Rejection as rejection:
         answer["error"] = rejection.what
     return answer
@@ -84,21 +85,21 @@ def _expand(case: VectorCase, given: Json) -> Json:
     except Conflicts as rejection:
         return {
             "conflicts": ", ".join(rejection.paths),
-            "causes": [conflict.as_json() for conflict in rejection.conflicts],
+            "causes": [plain.as_json(conflict) for conflict in rejection.conflicts],
             "error": rejection.what,
         }
 
 
 def _vmi(case: VectorCase, given: Json) -> Json:
-    return {"admittedVMI": webhooks.create(given["vmi"], case.configuration, uuids())}
+    return {"admittedVMI": plain.create(given["vmi"], case.configuration, uuids())}
 
 
 def _instancetype_spec(case: VectorCase, given: Json) -> Json:
-    return _plain(webhooks.admit_instancetype(given["instancetype"], case.rules))
+    return _written(webhooks.admit_instancetype(given["instancetype"], case.rules))
 
 
 def _preference_spec(case: VectorCase, given: Json) -> Json:
-    return _plain(webhooks.admit_preference(given["preference"], case.rules))
+    return _written(webhooks.admit_preference(given["preference"], case.rules))
 
 
 # In the order in which KubeVirt comes to them.

@@ -24,8 +24,18 @@ from webhook.k8s.client.api import ApiConnectionError, Requests
 from webhook.k8s.types.meta import ApiStatus, decode_status
 from webhook.k8s.types.selectors import is_name, key_problem, value_problem
 from webhook.k8s.yaml_documents import format_path
-from webhook.kubevirt.go_json.scalars import Amount, Scalar, WholeNumber
-from webhook.kubevirt.go_json.structs import INT_OR_STRING_ALWAYS, List, Map, OrNull, Shape, Struct, Value
+from webhook.kubevirt.go_json.structs import (
+    INT_OR_STRING_ALWAYS,
+    Amount,
+    List,
+    Map,
+    OrNull,
+    Scalar,
+    Shape,
+    Struct,
+    Value,
+    WholeNumber,
+)
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.releases.release import NEWEST, Release
 from webhook.kubevirt.rules import Types

@@ -27,6 +27,7 @@ from webhook.kubevirt.go_json.structs import (
     List,
     Struct,
     encode,
+    members,
 )
 from webhook.kubevirt.releases import release
 from webhook.kubevirt.releases.capabilities import CONFIGURES_S390X_MACHINE_TYPE, KNOWS_PPC64LE, Version, parse_version
@@ -36,37 +37,27 @@ from webhook.kubevirt.rules import NEWEST, Rules, rules_of
 from webhook.kubevirt.types.core import STRING_MAP, STRINGS
 from webhook.kubevirt.types.views import KubeVirt, KubeVirtStatus
 
-_MACHINE: Final = Struct(machineType=STRING)
 _CONFIGURATION: Final = Struct(
+    **members(STRING_POINTER, "evictionStrategy vmRolloutStrategy"),
+    **members(STRING, "machineType cpuModel defaultRuntimeClass imagePullPolicy"),
+    cpuRequest=QUANTITY,
     instancetype=Struct(referencePolicy=STRING_POINTER),
     network=Struct(defaultNetworkInterface=STRING, permitBridgeInterfaceOnPodNetwork=BOOL_POINTER),
-    machineType=STRING,
-    architectureConfiguration=Struct(amd64=_MACHINE, arm64=_MACHINE, s390x=_MACHINE, ppc64le=_MACHINE),
-    cpuRequest=QUANTITY,
-    cpuModel=STRING,
-    evictionStrategy=STRING_POINTER,
-    vmRolloutStrategy=STRING_POINTER,
+    architectureConfiguration=Struct(**members(Struct(machineType=STRING), "amd64 arm64 s390x ppc64le")),
     liveUpdateConfiguration=Struct(maxCpuSockets=UINT32_POINTER, maxGuest=QUANTITY, maxHotplugRatio=UINT32),
     migrations=Struct(
-        parallelMigrationsPerCluster=UINT32_POINTER,
-        parallelOutboundMigrationsPerNode=UINT32_POINTER,
+        **members(UINT32_POINTER, "parallelMigrationsPerCluster parallelOutboundMigrationsPerNode"),
         bandwidthPerMigration=QUANTITY,
         completionTimeoutPerGiB=INT64_POINTER,
-        allowPostCopy=BOOL_POINTER,
-        allowWorkloadDisruption=BOOL_POINTER,
+        **members(BOOL_POINTER, "allowPostCopy allowWorkloadDisruption"),
     ),
-    defaultRuntimeClass=STRING,
     hypervisors=List(Struct(name=STRING)),
     developerConfiguration=Struct(
         nodeSelectors=STRING_MAP,
         useEmulation=BOOL,
-        featureGates=STRINGS,
-        disabledFeatureGates=STRINGS,
-        memoryOvercommit=INT64,
-        cpuAllocationRatio=INT64,
-        pvcTolerateLessSpaceUpToPercent=INT64,
+        **members(STRINGS, "featureGates disabledFeatureGates"),
+        **members(INT64, "memoryOvercommit cpuAllocationRatio pvcTolerateLessSpaceUpToPercent"),
     ),
-    imagePullPolicy=STRING,
     confidentialCompute=Struct(tdx=Struct(attestation=Struct(qgsSocketPath=STRING_POINTER))),
 )
 _PATH: Final = "spec.configuration"
@@ -84,6 +75,31 @@ _CPU_REQUEST: Final = quantity.parse("100m")
 # In percent: the guest gets as much memory as is requested for it.
 MEMORY_OVERCOMMIT: Final = 100
 _HYPERV_DIRECT: Final = "hyperv-direct"
+# The attributes of `ClusterConfig` that a member of the configuration sets, and its path.
+_MEMBERS: Final = {
+    "reference_policy": "instancetype.referencePolicy",
+    "network_interface": "network.defaultNetworkInterface",
+    "permit_bridge": "network.permitBridgeInterfaceOnPodNetwork",
+    "cpu_request": "cpuRequest",
+    "cpu_model": "cpuModel",
+    "eviction_strategy": "evictionStrategy",
+    "max_cpu_sockets": "liveUpdateConfiguration.maxCpuSockets",
+    "max_guest": "liveUpdateConfiguration.maxGuest",
+    "max_hotplug_ratio": "liveUpdateConfiguration.maxHotplugRatio",
+    "qgs_socket_path": "confidentialCompute.tdx.attestation.qgsSocketPath",
+    "default_runtime_class": "defaultRuntimeClass",
+    "parallel_migrations": "migrations.parallelMigrationsPerCluster",
+    "outbound_migrations": "migrations.parallelOutboundMigrationsPerNode",
+    "migration_bandwidth": "migrations.bandwidthPerMigration",
+    "migration_timeout_seconds_per_gib": "migrations.completionTimeoutPerGiB",
+    "allow_post_copy": "migrations.allowPostCopy",
+    "allow_workload_disruption": "migrations.allowWorkloadDisruption",
+    "node_selectors": "developerConfiguration.nodeSelectors",
+    "use_emulation": "developerConfiguration.useEmulation",
+    "cpu_allocation_ratio": "developerConfiguration.cpuAllocationRatio",
+    "memory_overcommit": "developerConfiguration.memoryOvercommit",
+}
+_AMOUNTS: Final = ("cpu_request", "max_guest", "migration_bandwidth")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +171,7 @@ class ClusterConfig:
 
     @classmethod
     def of(cls, configuration: Any, default_architecture: str = AMD64, rules: Rules = NEWEST) -> ClusterConfig:
-        """The settings of a KubeVirt object's ``spec.configuration``; None: the built-in ones.
+        """The settings of a KubeVirt object's ``spec.configuration``, plain JSON; None: the built-in ones.
 
         Args:
             configuration: plain JSON; None: there is no KubeVirt object, so the built-in settings count.
@@ -168,49 +184,27 @@ class ClusterConfig:
         """
         is_newer, read = rules.release.is_newer, {} if configuration is None else configuration
         given = encode(_CONFIGURATION, _readable(read) if is_newer else read, _PATH)
-        if not _has_valid_numbers(given) or not (is_newer or _has_known_names(given)):
+        if not _is_valid(given, is_newer=is_newer):
             given = {}
-        network, update = given.get("network", {}), given.get("liveUpdateConfiguration", {})
-        developer, migrations = given.get("developerConfiguration", {}), given.get("migrations", {})
-        values = {
-            "reference_policy": given.get("instancetype", {}).get("referencePolicy"),
-            "network_interface": network.get("defaultNetworkInterface"),
-            "permit_bridge": network.get("permitBridgeInterfaceOnPodNetwork"),
-            "cpu_request": _parse(given.get("cpuRequest")),
-            "cpu_model": given.get("cpuModel"),
-            "eviction_strategy": given.get("evictionStrategy"),
+        values = {name: _member(given, path) for name, path in _MEMBERS.items()}
+        for name in _AMOUNTS:
+            values[name] = None if values[name] is None else quantity.parse(values[name])
+        hypervisors, stall_detector = given.get("hypervisors"), "migrations.experimental.stallDetector"
+        values |= {
             "live_update": given.get("vmRolloutStrategy", "LiveUpdate") == "LiveUpdate",
-            "max_cpu_sockets": update.get("maxCpuSockets"),
-            "max_guest": _parse(update.get("maxGuest")),
-            "max_hotplug_ratio": update.get("maxHotplugRatio"),
-            "qgs_socket_path": given.get("confidentialCompute", {})
-            .get("tdx", {})
-            .get("attestation", {})
-            .get("qgsSocketPath"),
-            "default_runtime_class": given.get("defaultRuntimeClass"),
-            "hypervisor": given["hypervisors"][0].get("name") if given.get("hypervisors") else None,
-            "parallel_migrations": migrations.get("parallelMigrationsPerCluster"),
-            "outbound_migrations": migrations.get("parallelOutboundMigrationsPerNode"),
-            "migration_bandwidth": _parse(migrations.get("bandwidthPerMigration")),
-            "migration_timeout_seconds_per_gib": migrations.get("completionTimeoutPerGiB"),
-            "allow_post_copy": migrations.get("allowPostCopy"),
-            "allow_workload_disruption": migrations.get("allowWorkloadDisruption"),
-            "detects_stalls": _detects_stalls(configuration) or None,
-            "node_selectors": developer.get("nodeSelectors"),
-            "use_emulation": developer.get("useEmulation"),
-            "cpu_allocation_ratio": developer.get("cpuAllocationRatio"),
-            "memory_overcommit": developer.get("memoryOvercommit"),
-            "feature_gates": frozenset(developer.get("featureGates", ())),
-            "disabled_gates": frozenset(developer.get("disabledFeatureGates", ())),
+            "hypervisor": hypervisors[0].get("name") if hypervisors else None,
+            # An empty one counts, and no type here knows it.
+            "detects_stalls": _member(configuration, stall_detector) is not None or None,
+            "feature_gates": frozenset(_member(given, "developerConfiguration.featureGates") or ()),
+            "disabled_gates": frozenset(_member(given, "developerConfiguration.disabledFeatureGates") or ()),
         }
         chosen = {name: value for name, value in values.items() if value is not None}
         machine_types = _chosen_machine_types(given, rules)
-        set_by_admin = frozenset([*chosen, "machine_types"] if machine_types else chosen)
         return cls(
             **chosen,
             machine_types=_machine_types(rules) | machine_types,
             default_architecture=default_architecture,
-            set_by_admin=set_by_admin,
+            set_by_admin=frozenset([*chosen, "machine_types"] if machine_types else chosen),
             rules=rules,
         )
 
@@ -269,12 +263,11 @@ class ClusterConfig:
         return Origin.CLUSTER if attribute in self.set_by_admin else Origin.KUBEVIRT
 
 
-def _detects_stalls(configuration: Any) -> bool:
-    """Whether ``migrations.experimental.stallDetector`` is there, which may be empty."""
-    found = configuration
-    for name in ("migrations", "experimental", "stallDetector"):
-        found = found.get(name) if isinstance(found, dict) else None
-    return found is not None
+def _member(value: Any, path: str) -> Any:
+    """What plain JSON holds at a path; None where there is nothing."""
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def _machine_types(rules: Rules) -> dict[str, str]:
@@ -295,21 +288,15 @@ def _chosen_machine_types(given: Json, rules: Rules) -> dict[str, str]:
 DEFAULTS: Final = ClusterConfig()
 
 
-def _parse(text: str | None) -> Quantity | None:
-    return None if text is None else quantity.parse(text)
-
-
-def _has_valid_numbers(given: Json) -> bool:
+def _is_valid(given: Json, *, is_newer: bool) -> bool:
+    """Whether KubeVirt accepts a configuration, of which a newer release may know other names."""
     developer = given.get("developerConfiguration", {})
     overcommit: int = developer.get("memoryOvercommit", 100)
     ratio: int = developer.get("cpuAllocationRatio", 10)
-    percent: int = developer.get("pvcTolerateLessSpaceUpToPercent", 10)
-    return overcommit > 0 and ratio > 0 and 0 <= percent <= 100
-
-
-def _has_known_names(given: Json) -> bool:
-    interface = given.get("network", {}).get("defaultNetworkInterface", "")
-    return given.get("imagePullPolicy", "") in _PULL_POLICIES and interface in _INTERFACES
+    if overcommit <= 0 or ratio <= 0 or not 0 <= developer.get("pvcTolerateLessSpaceUpToPercent", 10) <= 100:
+        return False
+    interface = _member(given, "network.defaultNetworkInterface") or ""
+    return is_newer or (given.get("imagePullPolicy", "") in _PULL_POLICIES and interface in _INTERFACES)
 
 
 def _readable(configuration: Any) -> Json:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from webhook.errors import InputError
 from webhook.k8s import quantity
 from webhook.k8s.quantity import Computed, Format, Quantity, int64
-from webhook.kubevirt.config import AMD64, ClusterConfig
+from webhook.kubevirt.config import AMD64, MEMORY_OVERCOMMIT, ClusterConfig
 from webhook.kubevirt.go_json.origins import Note, Origin, ignore
 from webhook.kubevirt.go_json.structs import Json, copy_json
 from webhook.kubevirt.rejection import Rejection
@@ -112,7 +113,6 @@ def _pluggable(domain: Json, guest: Quantity, most: Quantity) -> bool:
 
 _NETWORK: Final = "default"
 _INPUT: Final = "default-0"
-_NO_OVERCOMMIT: Final = 100
 # What a VMI's ``spec.domain`` says about its size.
 _SIZES: Final = ("cpu", "memory", "resources")
 
@@ -148,11 +148,7 @@ def network_interface(spec: Json, configuration: ClusterConfig) -> None:
 
 
 def input_device(spec: Json) -> None:
-    """An input device, still without bus and type, where ``autoattachInputDevice`` is true and no device is there.
-
-    Args:
-        spec: the spec of a VMI, decoded; changed.
-    """
+    """An input device, still without bus and type, where ``autoattachInputDevice`` is true and no device is there."""
     devices = spec["domain"]["devices"]
     if devices.get("autoattachInputDevice") and not devices.get("inputs"):
         devices["inputs"] = [{"name": _INPUT}]
@@ -182,12 +178,7 @@ def spec_defaults(spec: Json, configuration: ClusterConfig, note: Note = ignore)
 
 
 def size_defaults(spec: Json, configuration: ClusterConfig) -> Json:
-    """Architecture, CPU, memory and resources of a spec as `spec_defaults` leaves them; the spec itself stays as it is.
-
-    Args:
-        spec: the spec of a VMI, decoded.
-        configuration: the cluster's settings.
-    """
+    """Architecture, CPU, memory and resources of a decoded spec as `spec_defaults` leaves them; it stays as it is."""
     domain = {name: copy_json(spec["domain"][name]) for name in _SIZES if name in spec["domain"]}
     _resources(domain, configuration, ignore)
     _memory(domain)
@@ -224,9 +215,7 @@ def _resources(domain: Json, configuration: ClusterConfig, note: Note) -> None:
 def _request_memory(domain: Json, overcommit: int) -> None:
     """Request what the limit is, or else the guest's memory, which may be one huge page.
 
-    Args:
-        domain: ``spec.domain`` of a VMI, decoded; changed.
-        overcommit: the guest's memory as a percentage of its request.
+    The guest gets ``overcommit`` percent of what is requested for it.
     """
     resources, memory = domain["resources"], domain.get("memory", {})
     if _amount(resources, "limits", "memory") and not _amount(resources, "requests", "memory"):
@@ -239,7 +228,7 @@ def _request_memory(domain: Json, overcommit: int) -> None:
     except InputError:
         return
     if guest.value > 0:
-        share = guest if overcommit == _NO_OVERCOMMIT else Quantity.of(_share(guest.value, overcommit), guest.format)
+        share = guest if overcommit == MEMORY_OVERCOMMIT else Quantity.of(_share(guest.value, overcommit), guest.format)
         resources.setdefault("requests", {})["memory"] = Computed(share)
 
 
@@ -258,10 +247,8 @@ def _memory(domain: Json) -> None:
         if _amount(domain["resources"], kind, "memory"):
             memory["guest"] = domain["resources"][kind]["memory"]
             return
-    try:
+    with suppress(InputError):
         memory["guest"] = str(quantity.parse(memory.get("hugepages", {}).get("pageSize", "")))
-    except InputError:
-        return
 
 
 def _cpu_topology(domain: Json) -> None:

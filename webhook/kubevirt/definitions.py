@@ -10,18 +10,18 @@ import msgspec
 from webhook import names
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
-from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct, Value, is_required
+from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct, Value
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.releases.fields import DefinedFields, Definitions, table_paths
-from webhook.kubevirt.types import core, instancetypes
+from webhook.kubevirt.types import core
 
 _SHAPES: Final = {
     fields.VIRTUAL_MACHINE: core.VM,
     fields.MACHINE: core.VMI,
-    fields.INSTANCETYPE: instancetypes.INSTANCETYPE,
-    fields.CLUSTER_INSTANCETYPE: instancetypes.INSTANCETYPE,
-    fields.PREFERENCE: instancetypes.PREFERENCE,
-    fields.CLUSTER_PREFERENCE: instancetypes.PREFERENCE,
+    fields.INSTANCETYPE: core.INSTANCETYPE,
+    fields.CLUSTER_INSTANCETYPE: core.INSTANCETYPE,
+    fields.PREFERENCE: core.PREFERENCE,
+    fields.CLUSTER_PREFERENCE: core.PREFERENCE,
 }
 _GROUPS: Final = {
     kind: names.KUBEVIRT_GROUP if kind in (fields.VIRTUAL_MACHINE, fields.MACHINE) else names.INSTANCETYPE_GROUP
@@ -129,5 +129,5 @@ def _absent(shape: Shape, schema: DefinitionSchema, path: str) -> Iterator[str]:
             below = f"{path}.{name}" if path else name
             if name in properties:
                 yield from _absent(field, properties[name], below)
-            elif not schema.is_open and not is_required(field):
+            elif not schema.is_open and not field.always:
                 yield below

@@ -1,7 +1,4 @@
-"""What stands in the way of a virtual machine, in KubeVirt's own words where it has some.
-
-The commonest is an object that is not there, so the look-up that KubeVirt's rules need from outside stands here too.
-"""
+"""What stands in the way of a virtual machine, in KubeVirt's own words where it has some, and looking objects up."""
 
 from __future__ import annotations
 
@@ -25,12 +22,12 @@ class NotFound(Rejection):
     """An object that is needed does not exist; the text is the API server's.
 
     Args:
-        plural: the resource with its group, for example ``datasources.cdi.kubevirt.io``.
+        kind: one that KubeVirt's rules look up.
         name: the object's name.
     """
 
-    def __init__(self, plural: str, name: str) -> None:
-        super().__init__(f'{plural} "{name}" not found')
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f'{_PLURALS[kind]} "{name}" not found')
 
 
 class Crash(Rejection):
@@ -50,11 +47,6 @@ class Cause(Rejection):
         super().__init__(message)
         self.reason: Final = reason
         self.field: Final = field
-
-    def as_json(self) -> dict[str, str]:
-        """The cause on the wire, where no field is none at all."""
-        said = {"reason": self.reason, "message": self.what, "field": self.field}
-        return {key: value for key, value in said.items() if value}
 
 
 class Conflict(Cause):
@@ -95,13 +87,6 @@ def conflict_sentence(paths: Sequence[str]) -> str:
     return f"VM field(s) {', '.join(paths)} conflicts with selected instance type"
 
 
-def top_message(causes: Sequence[Cause]) -> str:
-    """The message over several causes: the first ten, and how many more there are."""
-    text = ", ".join(cause.what for cause in causes[:CAUSES_SHOWN])
-    more = len(causes) - CAUSES_SHOWN
-    return f"{text}, and {more} more validation errors" if more > 0 else text
-
-
 # Kind, namespace (empty for cluster-wide kinds) and name; None where the API server would say 404.
 Get = Callable[[str, str, str], Json | None]
 
@@ -126,15 +111,5 @@ def get_required(get: Get, kind: str, namespace: str, name: str) -> Json:
     """
     stored = get(kind, namespace, name)
     if stored is None:
-        raise not_found(kind, name)
+        raise NotFound(kind, name)
     return stored
-
-
-def not_found(kind: str, name: str) -> NotFound:
-    """That an object of a kind is not there, in the API server's words."""
-    return NotFound(_PLURALS[kind], name)
-
-
-def already_exists(kind: str, name: str) -> Rejection:
-    """That an object of a kind is there already, in the API server's words."""
-    return Rejection(f'{_PLURALS[kind]} "{name}" already exists')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from webhook.kubevirt.go_json.structs import (
     Struct,
     check_size,
     decode,
+    members,
     replace_fields,
     share,
 )
@@ -21,13 +23,9 @@ from webhook.kubevirt.releases import fields
 from webhook.kubevirt.releases import release as releases
 from webhook.kubevirt.releases.capabilities import OMITS_EMPTY_CLAIMS, OMITS_ZERO_BLOCK_SIZES, Capability
 from webhook.kubevirt.releases.release import Release
-from webhook.kubevirt.types import core, instancetypes
+from webhook.kubevirt.types import core
 
-_DEVICES: Final = ("gpus", "hostDevices")
-_CLAIM: Final = ("claimName", "requestName")
 _BLOCK_SIZE: Final = Struct(logical=UINT64_ALWAYS, physical=UINT64_ALWAYS)
-
-_Changes = dict[str, Shape | None]
 
 
 class Types:
@@ -47,59 +45,34 @@ class Types:
     __slots__ = ("by_kind", "instancetype", "preference", "vm", "vmi")
 
     def __init__(self, release: Release) -> None:
-        formats = _formats(release, fields.MACHINE)
-        template = {f"template.spec.{path}": change for path, change in formats.items()}
-        self.vmi: Final = _change_fields(core.VMI, formats | _unknown(release, fields.MACHINE))
-        self.vm: Final = _change_fields(core.VM, template | _unknown(release, fields.VIRTUAL_MACHINE))
-        self.instancetype: Final = _change_fields(
-            instancetypes.INSTANCETYPE,
-            _formats(release, fields.INSTANCETYPE)
-            | _unknown(release, fields.INSTANCETYPE)
-            | _unknown(release, fields.CLUSTER_INSTANCETYPE),
+        formats = _formats(release)
+        of_template = {f"template.spec.{path}": shape for path, shape in formats.items()}
+        self.vmi: Final = _type_in(release, core.VMI, formats, fields.MACHINE)
+        self.vm: Final = _type_in(release, core.VM, of_template, fields.VIRTUAL_MACHINE)
+        instancetypes = (fields.INSTANCETYPE, fields.CLUSTER_INSTANCETYPE)
+        preferences = (fields.PREFERENCE, fields.CLUSTER_PREFERENCE)
+        self.instancetype: Final = _type_in(release, core.INSTANCETYPE, formats, *instancetypes)
+        self.preference: Final = _type_in(release, core.PREFERENCE, formats, *preferences)
+        self.by_kind: Final = dict.fromkeys(instancetypes, self.instancetype) | dict.fromkeys(
+            preferences, self.preference
         )
-        self.preference: Final = _change_fields(
-            instancetypes.PREFERENCE,
-            _formats(release, fields.PREFERENCE)
-            | _unknown(release, fields.PREFERENCE)
-            | _unknown(release, fields.CLUSTER_PREFERENCE),
-        )
-        self.by_kind: Final = {
-            fields.INSTANCETYPE: self.instancetype,
-            fields.CLUSTER_INSTANCETYPE: self.instancetype,
-            fields.PREFERENCE: self.preference,
-            fields.CLUSTER_PREFERENCE: self.preference,
-        }
 
 
-def _change_fields(shape: Struct, changes: _Changes) -> Struct:
-    return replace_fields(shape, {f"spec.{path}": change for path, change in changes.items()})
+def _type_in(release: Release, shape: Struct, formats: Mapping[str, Shape], *kinds: str) -> Struct:
+    """A type with the formats of a release, and without the fields that some kinds do not have in it."""
+    unknown = dict.fromkeys(path for kind in kinds for path in release.unknown_fields(kind))
+    return replace_fields(shape, {f"spec.{path}": change for path, change in {**formats, **unknown}.items()})
 
 
-def _unknown(release: Release, kind: str) -> _Changes:
-    return dict.fromkeys(release.unknown_fields(kind))
-
-
-def _formats(release: Release, kind: str) -> _Changes:
-    return _block_sizes(release).get(kind, {}) | _claims(release).get(kind, {})
-
-
-def _block_sizes(release: Release) -> dict[str, _Changes]:
-    if release.has(OMITS_ZERO_BLOCK_SIZES):
-        return {}
-    return {
-        fields.MACHINE: {"domain.devices.disks.blockSize.custom": _BLOCK_SIZE},
-        fields.PREFERENCE: {"devices.preferredDiskBlockSize.custom": _BLOCK_SIZE},
-    }
-
-
-def _claims(release: Release) -> dict[str, _Changes]:
-    if release.has(OMITS_EMPTY_CLAIMS):
-        return {}
-    paths = [f"{device}.{name}" for device in _DEVICES for name in _CLAIM]
-    return {
-        fields.MACHINE: {f"domain.devices.{path}": STRING_POINTER for path in paths},
-        fields.INSTANCETYPE: dict.fromkeys(paths, STRING_POINTER),
-    }
+def _formats(release: Release) -> dict[str, Shape]:
+    """What a release writes otherwise, by paths below ``spec``, each of which is of one kind alone."""
+    formats: dict[str, Shape] = {}
+    if not release.has(OMITS_ZERO_BLOCK_SIZES):
+        formats |= members(_BLOCK_SIZE, "domain.devices.disks.blockSize.custom devices.preferredDiskBlockSize.custom")
+    if not release.has(OMITS_EMPTY_CLAIMS):
+        for devices in ("gpus", "hostDevices", "domain.devices.gpus", "domain.devices.hostDevices"):
+            formats |= members(STRING_POINTER, f"{devices}.claimName {devices}.requestName")
+    return formats
 
 
 class Rules:
@@ -141,9 +114,7 @@ def read_vm(vm: Any, rules: Rules = NEWEST) -> Json:
 
 
 def share_vm(vm: Any, rules: Rules) -> Json:
-    """A VM as KubeVirt writes what it has read, which shares with the given one whatever stays as it is.
-
-    For those who change nothing of it.
+    """A VM as KubeVirt writes what it has read, sharing with the given one what stays; it is not to be changed.
 
     Raises:
         InputError: it is malformed.

@@ -11,7 +11,7 @@ import msgspec
 
 from webhook import names
 from webhook.errors import InputError, quote
-from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.go_json.structs import Json, copy_json
 
 POOL_GROUP: Final = "pool.kubevirt.io"
 POOL: Final = "VirtualMachinePool"
@@ -27,9 +27,7 @@ _CLOUD_INIT: Final = ("secretRef", "networkDataSecretRef")
 
 
 def vm_of_pool(pool: Json, index: int = 0) -> Json:
-    """The VM that virt-controller creates for a pool.
-
-    All VMs of a pool are equal but for the index in their names.
+    """The VM that virt-controller creates for a pool, all of whose VMs are equal but for the index in their names.
 
     Args:
         pool: a VirtualMachinePool; it is not changed.
@@ -40,10 +38,10 @@ def vm_of_pool(pool: Json, index: int = 0) -> Json:
     """
     metadata = mapping(pool, "metadata")
     name = _base_name(pool)
-    template = mapping(pool, "spec", "virtualMachineTemplate", required=True)
-    mapping(template, "spec", required=True, where="spec.virtualMachineTemplate")
-    template = copy_json(template)
-    revision = f"{name}-{_generation(metadata)}"
+    template = copy_json(mapping(pool, "spec", "virtualMachineTemplate", required=True))
+    spec = mapping(template, "spec", required=True, where="spec.virtualMachineTemplate")
+    generation = metadata.get("generation")
+    revision = f"{name}-{generation if isinstance(generation, int) else 1}"
     made: Json = {"name": f"{name}-{index}", **_namespace_field(metadata)}
     own = mapping(template, "metadata", where="spec.virtualMachineTemplate")
     made["labels"] = {**mapping(own, "labels"), _REVISION_LABEL: revision}
@@ -51,7 +49,6 @@ def vm_of_pool(pool: Json, index: int = 0) -> Json:
         made["annotations"] = annotations
     made["finalizers"] = [_FINALIZER]
     made["ownerReferences"] = [_owner(pool, name)]
-    spec = template["spec"]
     inner = mapping(spec, "template", where="spec.virtualMachineTemplate.spec")
     if inner:
         _number_volumes(spec, mapping(pool, "spec", "nameGeneration"), f"-{index}")
@@ -61,24 +58,20 @@ def vm_of_pool(pool: Json, index: int = 0) -> Json:
 
 
 def vmi_of_replica_set(replica_set: Json) -> Json:
-    """The VMI that virt-controller creates for a replica set.
-
-    Args:
-        replica_set: a VirtualMachineInstanceReplicaSet; it is not changed.
+    """The VMI that virt-controller creates for a VirtualMachineInstanceReplicaSet, which is not changed.
 
     Raises:
         InputError: the replica set has no name, or no template with a spec.
     """
-    template = mapping(replica_set, "spec", "template", required=True)
-    mapping(template, "spec", required=True, where="spec.template")
-    template = copy_json(template)
+    template = copy_json(mapping(replica_set, "spec", "template", required=True))
+    spec = mapping(template, "spec", required=True, where="spec.template")
     name = _base_name(replica_set)
     made = dict(mapping(template, "metadata", where="spec.template"))
     base = made.pop("name", None) or made.get("generateName") or name
     made |= {"generateName": base, **_namespace_field(mapping(replica_set, "metadata"))}
     made["ownerReferences"] = [_owner(replica_set, name)]
     kind = "VirtualMachineInstance"
-    return {"apiVersion": f"{names.KUBEVIRT_GROUP}/v1", "kind": kind, "metadata": made, "spec": template["spec"]}
+    return {"apiVersion": f"{names.KUBEVIRT_GROUP}/v1", "kind": kind, "metadata": made, "spec": spec}
 
 
 def mapping(value: Json, *path: str, required: bool = False, where: str = "") -> Json:
@@ -105,13 +98,6 @@ def mapping(value: Json, *path: str, required: bool = False, where: str = "") ->
     return result
 
 
-def copy_json(value: Any) -> Any:
-    """A copy of plain JSON that shares no mapping and no list with it."""
-    if isinstance(value, dict):
-        return {key: copy_json(item) for key, item in value.items()}
-    return [copy_json(item) for item in value] if isinstance(value, list) else value
-
-
 def _base_name(obj: Json) -> str:
     metadata = mapping(obj, "metadata")
     name = metadata.get("name") or metadata.get("generateName")
@@ -123,11 +109,6 @@ def _base_name(obj: Json) -> str:
 def _namespace_field(metadata: Json) -> Json:
     namespace = metadata.get("namespace")
     return {"namespace": namespace} if namespace else {}
-
-
-def _generation(metadata: Json) -> int:
-    generation = metadata.get("generation")
-    return generation if isinstance(generation, int) else 1
 
 
 def _owner(owner: Json, name: str) -> Json:

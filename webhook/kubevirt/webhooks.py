@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from webhook.kubevirt import defaults
-from webhook.kubevirt.config import AMD64, ARCHITECTURES, ARM64, DEFAULTS, EVEN_PARITY_ANNOTATION, S390X, ClusterConfig
+from webhook.kubevirt.config import AMD64, ARCHITECTURES, ARM64, EVEN_PARITY_ANNOTATION, S390X, ClusterConfig
 from webhook.kubevirt.go_json.origins import Note, Origin, ignore
-from webhook.kubevirt.go_json.structs import Json, copy_written, decode, encode
+from webhook.kubevirt.go_json.structs import Json, copy_written, decode
 from webhook.kubevirt.instancetype import infer, preferences
 from webhook.kubevirt.instancetype.apply import apply_instancetype
-from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.instancetype.find import MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.instancetype.preferences import CORES_THREADS, DEPRECATED, Topology
-from webhook.kubevirt.rejection import CAUSES_SHOWN, TEMPLATE_BASE, Cause, Crash, Get, Rejection, top_message
+from webhook.kubevirt.rejection import CAUSES_SHOWN, TEMPLATE_BASE, Cause, Crash, Get, Rejection
 from webhook.kubevirt.releases.capabilities import (
     ARCHITECTURE_FROM_DATA_SOURCE,
     DISABLES_SECURE_BOOT_ON_ARM64,
@@ -26,7 +26,7 @@ from webhook.kubevirt.releases.capabilities import (
     WRITES_PCI_TOPOLOGY,
     WRITES_QGS_SOCKET_PATH,
 )
-from webhook.kubevirt.rules import NEWEST, Rules, read_vm
+from webhook.kubevirt.rules import NEWEST, Rules
 
 PCI_TOPOLOGY_ANNOTATION: Final = "kubevirt.io/pci-topology-version"
 _PCI_TOPOLOGY: Final = "v3"
@@ -36,29 +36,8 @@ _PROBE: Final = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1
 _TIMERS: Final = ("hpet", "kvm", "pit", "rtc", "hyperv")
 
 
-def create(vmi: Any, configuration: ClusterConfig, new_uuid: Callable[[], str]) -> Json:
-    """A VMI as it is stored, from the VMI as it was posted.
-
-    Args:
-        vmi: plain JSON.
-        configuration: the cluster's settings.
-        new_uuid: makes the firmware's UUID, where the VMI has none.
-
-    Returns:
-        A new object that shares nothing with ``vmi``.
-
-    Raises:
-        InputError: the VMI is malformed.
-        Rejection: KubeVirt would deny it, or its architecture is not one that KubeVirt supports.
-    """
-    shape = configuration.rules.types.vmi
-    created = decode(shape, vmi)
-    mutate_vmi(created, configuration, new_uuid)
-    return encode(shape, created)
-
-
 def mutate_vmi(vmi: Json, configuration: ClusterConfig, new_uuid: Callable[[], str], note: Note = ignore) -> None:
-    """What KubeVirt's webhook makes of a decoded VMI, which is changed.
+    """What KubeVirt's webhook makes of a VMI.
 
     Args:
         vmi: decoded; changed.
@@ -200,14 +179,12 @@ class VmAdmission:
         message: why not; empty where allowed.
         causes: one by one, at most ten; none where the denial has no field.
         warnings: texts for the user, whatever the answer.
-        vm: the VM as KubeVirt would change it (`mutate`) or has looked at it (`validate`); None if not allowed.
     """
 
     code: int = 200
     message: str = ""
     causes: Sequence[Cause] = ()
     warnings: Sequence[str] = ()
-    vm: Json | None = None
 
     @property
     def is_allowed(self) -> bool:
@@ -216,36 +193,11 @@ class VmAdmission:
 
 
 def deny(causes: Sequence[Cause], warnings: Sequence[str] = ()) -> VmAdmission:
-    """A denial with its causes, as KubeVirt answers it."""
-    return VmAdmission(422, top_message(causes), tuple(causes[:CAUSES_SHOWN]), warnings)
-
-
-def mutate_vm(
-    vm: Any,
-    get: Get,
-    new_uuid: Callable[[], str],
-    configuration: ClusterConfig = DEFAULTS,
-    old: Any = None,
-) -> VmAdmission:
-    """What KubeVirt's mutating webhook makes of a VM.
-
-    Args:
-        vm: plain JSON.
-        get: looks up objects: preferences, revisions, and whatever inference needs.
-        new_uuid: makes the UUID and the serial number of a new machine's firmware.
-        configuration: the cluster's settings.
-        old: the VM before an update, plain JSON; None for a creation.
-
-    Returns:
-        The answer; its VM shares nothing with the arguments.
-
-    Raises:
-        InputError: an object is malformed.
-    """
-    rules = configuration.rules
-    changed = read_vm(vm, rules)
-    answer = amend_vm(changed, get, new_uuid, configuration, None if old is None else read_vm(old, rules))
-    return replace(answer, vm=encode(rules.types.vm, changed)) if answer.is_allowed else answer
+    """A denial with its causes, as KubeVirt answers it: the first ten, and how many more there are."""
+    message = ", ".join(cause.what for cause in causes[:CAUSES_SHOWN])
+    more = len(causes) - CAUSES_SHOWN
+    text = f"{message}, and {more} more validation errors" if more > 0 else message
+    return VmAdmission(422, text, tuple(causes[:CAUSES_SHOWN]), warnings)
 
 
 def amend_vm(  # noqa: PLR0913 - the arguments of KubeVirt's own function
@@ -257,7 +209,7 @@ def amend_vm(  # noqa: PLR0913 - the arguments of KubeVirt's own function
     note: Note = ignore,
     find: Find | None = None,
 ) -> VmAdmission:
-    """What KubeVirt's mutating webhook makes of a decoded VM, which is changed.
+    """What KubeVirt's mutating webhook makes of a VM.
 
     Args:
         vm: decoded; changed.
@@ -267,9 +219,6 @@ def amend_vm(  # noqa: PLR0913 - the arguments of KubeVirt's own function
         old: the VM before an update, decoded; None for a creation.
         note: runs after each step, with the origin of what has changed.
         find: looks up what a matcher names, and remembers it; None: a new look-up for each.
-
-    Returns:
-        The answer, without the VM.
 
     Raises:
         InputError: an object is malformed.
@@ -374,38 +323,14 @@ def _source_label(reference: Json, namespace: str, get: Get) -> str | None:
     return label
 
 
-def validate_vm(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> VmAdmission:
+def evaluate_vm(vm: Json, get: Get, configuration: ClusterConfig, find: Find | None = None) -> VmAdmission:
     """What KubeVirt's validating webhook says of a VM's instancetype and preference.
 
     Args:
-        vm: plain JSON.
-        get: looks up instancetypes, preferences and revisions.
-        configuration: the cluster's settings.
-
-    Returns:
-        The answer; its VM is the expanded copy that KubeVirt goes on to validate.
-
-    Raises:
-        Crash: KubeVirt would crash.
-        InputError: an object is malformed.
-    """
-    rules = configuration.rules
-    scratch = read_vm(vm, rules)
-    answer = evaluate_vm(scratch, get, configuration)
-    return replace(answer, vm=encode(rules.types.vm, scratch)) if answer.is_allowed else answer
-
-
-def evaluate_vm(vm: Json, get: Get, configuration: ClusterConfig, find: Find | None = None) -> VmAdmission:
-    """What KubeVirt's validating webhook answers to a decoded VM, which is changed.
-
-    Args:
-        vm: decoded; on success it is the expanded copy that KubeVirt goes on to validate.
+        vm: decoded; changed: on success it is the expanded copy that KubeVirt goes on to validate.
         get: looks up instancetypes, preferences and revisions.
         configuration: the cluster's settings.
         find: looks up what a matcher names, and remembers it; None: a new look-up for each.
-
-    Returns:
-        The answer, without the VM.
 
     Raises:
         Crash: KubeVirt would crash.
@@ -413,26 +338,26 @@ def evaluate_vm(vm: Json, get: Get, configuration: ClusterConfig, find: Find | N
     """
     rules = configuration.rules
     find = find or remember_specs(get, rules)
-    specs = [find(matcher, vm) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
+    instancetype, preference = (find(matcher, vm) for matcher in MATCHERS)
     template = vm["spec"]["template"]
     annotations = template["metadata"].setdefault("annotations", {})
-    if specs[0] is not None:
-        cause = preferences.check_divisible(specs[0]["cpu"]["guest"], specs[1])
+    if instancetype is not None:
+        cause = preferences.check_divisible(instancetype["cpu"]["guest"], preference)
         if cause is not None:
             return deny([cause])
-    conflicts = apply_instancetype(specs[0], specs[1], template["spec"], annotations, TEMPLATE_BASE, rules=rules)
+    conflicts = apply_instancetype(instancetype, preference, template["spec"], annotations, TEMPLATE_BASE, rules=rules)
     if conflicts:
         return deny(conflicts)
     try:
         defaults.spec_defaults(template["spec"], configuration)
     except Rejection as rejection:
         return VmAdmission(400, rejection.what)
-    cause = preferences.check(specs[0], specs[1], template["spec"])
+    cause = preferences.check(instancetype, preference, template["spec"])
     return VmAdmission() if cause is None else deny([cause])
 
 
 def find_denial(vm: Json, get: Get, configuration: ClusterConfig, find: Find) -> Rejection | None:
-    """What KubeVirt's two webhooks, one after the other, have against the creation of a VM.
+    """What KubeVirt's two webhooks, one after the other, have against the creation of a VM; None for nothing.
 
     Args:
         vm: the VM as `share_vm` returns it; it stays as it is.
@@ -441,14 +366,15 @@ def find_denial(vm: Json, get: Get, configuration: ClusterConfig, find: Find) ->
         find: looks up what a matcher names, and remembers it.
 
     Returns:
-        The denial, a `Crash` where KubeVirt would crash; None for none.
+        The denial, a `Crash` where KubeVirt would crash.
 
     Raises:
         InputError: an object is malformed.
     """
     changed = _copy(vm)
     try:
-        answer = amend_vm(changed, get, _new_uuid, configuration, find=find)
+        # Neither webhook looks at the UUID.
+        answer = amend_vm(changed, get, lambda: "new", configuration, find=find)
         if answer.is_allowed:
             # The second webhook reads what the first has written. Neither it nor the owner leaves anything empty in
             # this VM, which would be gone by then; so there is no need to write and read it.
@@ -456,11 +382,6 @@ def find_denial(vm: Json, get: Get, configuration: ClusterConfig, find: Find) ->
     except Crash as crash:
         return crash
     return None if answer.is_allowed else Rejection(answer.message)
-
-
-def _new_uuid() -> str:
-    """A stand-in: neither webhook looks at it."""
-    return "new"
 
 
 def _copy(vm: Json) -> Json:

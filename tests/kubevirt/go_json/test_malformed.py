@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.kubevirt.malformed_objects import WHOLE, anything, deep, replaced
+from tests.kubevirt.plain import build_vmi, create, mutate_vm, run_round, validate_vm
 from tests.kubevirt.samples import instancetype, preference, vm
 from tests.lookups import among
 from webhook.errors import InputError
@@ -17,9 +18,7 @@ from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.apply import expand
-from webhook.kubevirt.vm import controller, creation
-from webhook.kubevirt.vm.controller import run_round
-from webhook.kubevirt.webhooks import mutate_vm, validate_vm
+from webhook.kubevirt.vm import creation
 
 PREFERRED = preference(cpu={"preferredCPUTopology": "spread"}, devices={"preferredDiskBus": "b"}, requirements={})
 
@@ -34,12 +33,12 @@ def everything(machine: Any, wanted: Any, preferred: Any) -> None:
         lambda: mutate_vm(machine, get, lambda: "u"),
         lambda: validate_vm(machine, get),
         lambda: expand(machine, get),
-        lambda: controller.explain(machine, wanted, preferred),
+        lambda: build_vmi(machine, get),
         lambda: run_round(machine, get),
         lambda: creation.from_vm(machine, get, lambda: "u"),
         lambda: creation.from_vmi(machine, lambda: "u"),
         lambda: creation.expand_vm(machine, get),
-        lambda: webhooks.create(machine, DEFAULTS, lambda: "u"),
+        lambda: create(machine, DEFAULTS, lambda: "u"),
         lambda: webhooks.admit_instancetype(wanted),
         lambda: webhooks.admit_preference(preferred),
         lambda: ClusterConfig.of(machine),
@@ -71,20 +70,14 @@ def test_anything_at_all(value: Any) -> None:
 @pytest.mark.parametrize(
     ("template", "sentence"),
     [
-        (
-            {"domain": {"devices": {"disks": [{"name": str(n)} for n in range(10_000)]}}},
-            "disks: has 10000 items",
-        ),
+        ({"domain": {"devices": {"disks": [{"name": str(n)} for n in range(10_000)]}}}, "disks: has 10000 items"),
         ({"volumes": [{"name": str(n)} for n in range(10_000)]}, "volumes: has 10000 items"),
         ({"domain": {"cpu": {"cores": 10**30}}}, "cores: is not between 0 and 4294967295"),
         ({"domain": {"memory": {"guest": -(10**300)}}}, "guest: is not a valid"),
         ({"domain": deep()}, "domain: is a list"),
         ({"nodeSelector": {str(n): "" for n in range(10_000)}}, "nodeSelector: has 10000 keys, more than 5000"),
         ({"affinity": {"x": [[0] * 1000] * 1000}}, "holds more than 25000 values"),
-        (
-            {"domain": {"resources": {"requests": {"cpu": "1e99999"}}}},
-            "exponent is too large",
-        ),
+        ({"domain": {"resources": {"requests": {"cpu": "1e99999"}}}}, "exponent is too large"),
     ],
     ids=["disks", "volumes", "huge", "negative", "deep", "keys", "wide", "exponent"],
 )

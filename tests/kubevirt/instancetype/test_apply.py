@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from tests.kubevirt.plain import as_json
 from tests.kubevirt.samples import applied
-from webhook.kubevirt.rejection import Conflicts, top_message
+from webhook.kubevirt.rejection import Conflicts
+from webhook.kubevirt.webhooks import deny
 
 EVERYTHING: dict[str, Any] = {
     "cpu": {
@@ -52,10 +54,7 @@ def test_everything_is_copied() -> None:
             "ioThreads": {"supplementalPoolThreadCount": 2},
             "ioThreadsPolicy": "auto",
             "launchSecurity": {"snp": {}},
-            "devices": {
-                "gpus": [{"name": "g", "deviceName": "d"}],
-                "hostDevices": [{"name": "h", "deviceName": "d"}],
-            },
+            "devices": {"gpus": [{"name": "g", "deviceName": "d"}], "hostDevices": [{"name": "h", "deviceName": "d"}]},
         },
     }
 
@@ -105,10 +104,7 @@ CONFLICTS = [
         ["domain.resources.requests.memory"],
     ),
     ({"domain": {"resources": {"limits": {"memory": "1"}}}}, ["domain.resources.limits.memory"]),
-    (
-        {"domain": {"ioThreads": {"supplementalPoolThreadCount": 0}}},
-        ["domain.ioThreads.supplementalPoolThreadCount"],
-    ),
+    ({"domain": {"ioThreads": {"supplementalPoolThreadCount": 0}}}, ["domain.ioThreads.supplementalPoolThreadCount"]),
     ({"domain": {"ioThreads": {}}}, []),
     ({"domain": {"ioThreadsPolicy": "auto"}}, ["domain.ioThreadsPolicy"]),
     ({"domain": {"launchSecurity": {}}}, ["domain.launchSecurity"]),
@@ -167,14 +163,14 @@ def test_sentences() -> None:
         "VMI conflicts with instancetype spec in fields: "
         "[spec.template.spec.schedulerName, spec.template.spec.domain.cpu.cores]"
     )
-    assert conflicts[0].as_json() == {
+    assert as_json(conflicts[0]) == {
         "reason": "FieldValueInvalid",
         "message": "VM field(s) spec.template.spec.schedulerName conflicts with selected instance type",
         "field": "spec.template.spec.schedulerName",
     }
-    assert top_message(conflicts * 6).endswith(", and 2 more validation errors")
-    assert "more" not in top_message(conflicts * 5)
-    assert top_message([*(conflicts * 5), conflicts[0]]).endswith(", and 1 more validation errors")
+    assert deny(conflicts * 6).message.endswith(", and 2 more validation errors")
+    assert "more" not in deny(conflicts * 5).message
+    assert deny([*(conflicts * 5), conflicts[0]]).message.endswith(", and 1 more validation errors")
 
 
 def test_an_overcommit_of_one_percent_counts() -> None:

@@ -4,9 +4,105 @@ from typing import Any
 
 import pytest
 
+from tests.kubevirt.plain import as_json
 from tests.kubevirt.samples import applied
-from webhook.kubevirt.instancetype.preferences import storage_class
+from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.instancetype.preferences import check, check_divisible, divide, storage_class
 from webhook.kubevirt.rejection import Crash
+
+
+def preferring(name: str | None, across: str | None = None, ratio: int | None = None, old: int = 0) -> dict[str, Any]:
+    options = {key: value for key, value in (("across", across), ("ratio", ratio)) if value is not None}
+    cpu = {"preferredCPUTopology": name, "spreadOptions": options} if name is not None else {"spreadOptions": options}
+    return {"cpu": cpu, "preferSpreadSocketToCoreRatio": old}
+
+
+@pytest.mark.parametrize(
+    ("guest", "preference", "parts"),
+    [
+        (4, None, (4, 1, 1)),
+        (4, preferring(None), (4, 1, 1)),
+        (4, preferring("sockets"), (4, 1, 1)),
+        (4, preferring("preferSockets"), (4, 1, 1)),
+        (4, preferring("any"), (4, 1, 1)),
+        (4, preferring("preferAny"), (4, 1, 1)),
+        (4, preferring("cores"), (1, 4, 1)),
+        (4, preferring("preferCores"), (1, 4, 1)),
+        (4, preferring("threads"), (1, 1, 4)),
+        (4, preferring("preferThreads"), (1, 1, 4)),
+        (1, preferring("cores"), (1, 1, 1)),
+        (0, None, (0, 1, 1)),
+        (1, preferring("spread", ratio=0), (1, 1, 1)),
+        (3, preferring("spread"), (1, 2, 1)),
+        (8, preferring("preferSpread"), (4, 2, 1)),
+        (9, preferring("spread", old=3), (3, 3, 1)),
+        (8, preferring("spread", ratio=4, old=3), (2, 4, 1)),
+        (8, preferring("spread", "CoresThreads"), (1, 4, 2)),
+        (9, preferring("spread", "CoresThreads", 3), (1, 3, 3)),
+        (36, preferring("spread", "SocketsCoresThreads", 4), (4, 4, 2)),
+        (8, preferring("spread", "Everything"), (1, 1, 1)),
+        (8, preferring("round"), (1, 1, 1)),
+        (8, preferring(""), (1, 1, 1)),
+    ],
+)
+def test_dividing(guest: int, preference: dict[str, Any] | None, parts: tuple[int, int, int]) -> None:
+    assert divide(guest, preference) == parts
+
+
+@pytest.mark.parametrize("across", ["SocketsCores", "CoresThreads", "SocketsCoresThreads"])
+def test_kubevirt_would_divide_by_zero(across: str) -> None:
+    with pytest.raises(Crash, match="ratio of 0"):
+        divide(2, preferring("spread", across, 0))
+    with pytest.raises(Crash):
+        check_divisible(2, preferring("spread", across, 0))
+
+
+RATIOS = "Spec.PreferSpreadSocketToCoreRatio or Spec.CPU.PreferSpreadOptions.Ratio of"
+THREADS = "not divisible by the number of threads per core"
+
+
+@pytest.mark.parametrize(
+    ("guest", "preference", "text"),
+    [
+        (3, None, ""),
+        (3, preferring("cores"), ""),
+        (4, preferring("spread"), ""),
+        (
+            1,
+            preferring("spread"),
+            f"1 vCPUs provided by the instance type are not divisible by the {RATIOS} 2 provided by the preference",
+        ),
+        (
+            4,
+            preferring("spread", old=3),
+            f"4 vCPUs provided by the instance type are not divisible by the {RATIOS} 3 provided by the preference",
+        ),
+        (3, preferring("spread", "CoresThreads"), f"3 vCPUs provided by the instance type are {THREADS} 2"),
+        (4, preferring("spread", "CoresThreads"), ""),
+        (
+            5,
+            preferring("spread", "SocketsCoresThreads"),
+            f"5 vCPUs provided by the instance type are {THREADS} 2 and {RATIOS} 2",
+        ),
+        (
+            6,
+            preferring("spread", "SocketsCoresThreads", 4),
+            f"6 vCPUs provided by the instance type are {THREADS} 2 and {RATIOS} 4",
+        ),
+        (8, preferring("spread", "SocketsCoresThreads", 4), ""),
+        (
+            3,
+            preferring("spread", "SocketsCoresThreads", 0),
+            f"3 vCPUs provided by the instance type are {THREADS} 2 and {RATIOS} 0",
+        ),
+        (3, preferring("spread", "Everything"), ""),
+    ],
+)
+def test_divisibility(guest: int, preference: dict[str, Any] | None, text: str) -> None:
+    cause = check_divisible(guest, preference)
+
+    assert (cause.what if cause else "") == text
+    assert cause is None or (cause.reason, cause.field) == ("FieldValueInvalid", "instancetype.spec.cpu.guest")
 
 
 def domain(given: dict[str, Any], **preferred: Any) -> dict[str, Any]:
@@ -276,3 +372,137 @@ def test_a_preferred_grace_period_of_zero_is_one() -> None:
     spec, _ = applied({"domain": {}}, preferred={"preferredTerminationGracePeriodSeconds": 0})
 
     assert spec["terminationGracePeriodSeconds"] == 0
+
+
+INSTANCETYPE = {"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}}
+CPU = {"sockets": 2, "cores": 2, "threads": 2}
+BASE = "spec.template.spec.domain."
+
+
+def short(provided: int, required: int, parts: str) -> str:
+    return (
+        f"insufficient CPU resources of {provided} vCPU provided by VirtualMachine, "
+        f"preference requires {required} vCPU provided as {parts}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("cpu", "instancetype", "required", "text", "field"),
+    [
+        ({}, INSTANCETYPE, 2, "", ""),
+        (
+            {},
+            INSTANCETYPE,
+            3,
+            "insufficient CPU resources of 2 vCPU provided by instance type, preference requires 3 vCPU",
+            "spec.instancetype",
+        ),
+        ({}, None, 2, "", ""),
+        ({}, None, 3, short(2, 3, "sockets"), f"{BASE}cpu.sockets"),
+        ({"preferredCPUTopology": "preferCores"}, None, 3, short(2, 3, "cores"), f"{BASE}cpu.cores"),
+        ({"preferredCPUTopology": "threads"}, None, 3, short(2, 3, "threads"), f"{BASE}cpu.threads"),
+        ({"preferredCPUTopology": "spread"}, None, 4, "", ""),
+        (
+            {"preferredCPUTopology": "spread"},
+            None,
+            5,
+            short(4, 5, "SocketsCores"),
+            f"{BASE}cpu.sockets, {BASE}cpu.cores",
+        ),
+        (
+            {"preferredCPUTopology": "spread", "spreadOptions": {"across": "CoresThreads"}},
+            None,
+            5,
+            short(4, 5, "CoresThreads"),
+            f"{BASE}cpu.cores, {BASE}cpu.threads",
+        ),
+        (
+            {"preferredCPUTopology": "spread", "spreadOptions": {"across": "SocketsCoresThreads"}},
+            None,
+            9,
+            short(8, 9, "SocketsCoresThreads"),
+            f"{BASE}cpu.sockets, {BASE}cpu.cores, {BASE}cpu.threads",
+        ),
+        ({"preferredCPUTopology": "spread", "spreadOptions": {"across": "x"}}, None, 1, short(0, 1, "x"), ""),
+        (
+            {"preferredCPUTopology": "any"},
+            None,
+            9,
+            short(8, 9, "cores, sockets and threads"),
+            f"{BASE}cpu.cores, {BASE}cpu.sockets, {BASE}cpu.threads",
+        ),
+        ({"preferredCPUTopology": "x"}, None, 9, "", ""),
+    ],
+)
+def test_cpu(cpu: Json, instancetype: Json | None, required: int, text: str, field: str) -> None:
+    cause = check(instancetype, {"cpu": cpu, "requirements": {"cpu": {"guest": required}}}, {"domain": {"cpu": CPU}})
+
+    assert (cause.what if cause else "") == (f"failure checking preference requirements: {text}" if text else "")
+    assert (cause.field if cause else "") == field
+
+
+def test_no_cpu_at_all() -> None:
+    cause = check(None, {"requirements": {"cpu": {"guest": 1}}}, {"domain": {}})
+
+    assert cause is not None
+    assert "no CPU resources provided by VirtualMachine, preference requires 1 vCPU" in cause.what
+
+
+@pytest.mark.parametrize(
+    ("guest", "instancetype", "required", "text"),
+    [
+        ("1Gi", None, "1024Mi", ""),
+        (
+            "1Gi",
+            None,
+            "1025Mi",
+            "insufficient Memory resources of 1Gi provided by VirtualMachine, preference requires 1025Mi",
+        ),
+        (None, None, "1", "insufficient Memory resources of 0 provided by VirtualMachine, preference requires 1"),
+        (
+            "1Gi",
+            INSTANCETYPE,
+            "2Gi",
+            "insufficient Memory resources of 1Gi provided by instance type, preference requires 2Gi",
+        ),
+    ],
+)
+def test_memory(guest: str | None, instancetype: Json | None, required: str, text: str) -> None:
+    memory = {} if guest is None else {"guest": guest}
+    cause = check(instancetype, {"requirements": {"memory": {"guest": required}}}, {"domain": {"memory": memory}})
+
+    assert (cause.what if cause else "") == (f"failure checking preference requirements: {text}" if text else "")
+    assert cause is None or cause.field == ("spec.instancetype" if instancetype else f"{BASE}memory")
+
+
+def test_architecture_comes_last() -> None:
+    wanted = {"requirements": {"architecture": "arm64", "cpu": {"guest": 1}}}
+    spec = {"architecture": "amd64", "domain": {"cpu": CPU}}
+    cause = check(None, wanted, spec)
+
+    assert cause is not None
+    assert as_json(cause) == {
+        "reason": "FieldValueNotFound",
+        "message": "failure checking preference requirements: "
+        "preference requires architecture arm64 but amd64 is being requested",
+        "field": "spec.template.spec.architecture",
+    }
+    assert check(None, wanted, {**spec, "architecture": "arm64"}) is None
+    assert check(None, None, {"domain": {}}) is None
+    assert check(None, {"requirements": {"architecture": ""}}, {"domain": {}}) is None
+
+
+def test_an_empty_architecture_can_be_required() -> None:
+    wanted = {"requirements": {"architecture": ""}}
+
+    assert check(None, wanted, {"architecture": "amd64", "domain": {}}) is not None
+
+
+def test_vcpus_wrap_around_at_32_bits() -> None:
+    cpu = {"sockets": 2**16, "cores": 2**16, "threads": 1}
+    cause = check(
+        None, {"cpu": {"preferredCPUTopology": "any"}, "requirements": {"cpu": {"guest": 1}}}, {"domain": {"cpu": cpu}}
+    )
+
+    assert cause is not None
+    assert short(0, 1, "cores, sockets and threads") in cause.what

@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 
 from tests.kubevirt.samples import instancetype, preference, revision, vm
+from tests.lookups import among
+from webhook.k8s.types.meta import ObjectMeta, OwnerReference
 from webhook.kubevirt.go_json.structs import decode
-from webhook.kubevirt.instancetype.revisions import capture, holds, label, latest, payload
-from webhook.kubevirt.rejection import Rejection
-from webhook.kubevirt.types.core import VM
-from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
+from webhook.kubevirt.instancetype.revisions import KINDS, Store, capture, holds, is_captured, label, latest, payload
+from webhook.kubevirt.rejection import NotFound, Rejection
+from webhook.kubevirt.rules import NEWEST
+from webhook.kubevirt.types.core import INSTANCETYPE, PREFERENCE, VM
 
 
 def test_what_was_captured_can_be_read_again() -> None:
@@ -81,3 +83,85 @@ def test_what_is_there_is_compared_by_value(data: Any, same: bool) -> None:
 def test_what_holds_nothing_cannot_be_compared() -> None:
     with pytest.raises(Rejection, match=r"^unexpected type: <nil>$"):
         holds(revision("r", None), {})
+
+
+def test_what_is_created_is_found() -> None:
+    store = Store(among([instancetype()]))
+    made = revision("new", instancetype())
+    store.create(made)
+
+    assert store.created == [made]
+    assert store.get("ControllerRevision", "demo", "new") is made
+    assert store.get("ControllerRevision", "demo", "other") is None
+    assert store.get("VirtualMachineClusterInstancetype", "", "u1") == instancetype()
+    with pytest.raises(Rejection, match=r'^controllerrevisions.apps "new" already exists$'):
+        store.create(made)
+
+
+def test_what_is_deleted_is_gone() -> None:
+    store = Store(among([revision("old", instancetype())]))
+    store.delete("demo", "old")
+
+    assert store.deleted == ["old"]
+    assert store.get("ControllerRevision", "demo", "old") is None
+    with pytest.raises(NotFound, match=r'^controllerrevisions.apps "old" not found$'):
+        store.delete("demo", "old")
+
+
+KIND = "VirtualMachineInstancetype"
+VERSION = "instancetype.kubevirt.io/v1beta1"
+LABELS = {"instancetype.kubevirt.io/object-name": "u1", "instancetype.kubevirt.io/object-kind": KIND}
+OWNER = OwnerReference("kubevirt.io/v1", "VirtualMachine", "vm", "u", True)
+SNAPSHOT = OwnerReference("snapshot.kubevirt.io/v1beta1", "VirtualMachineSnapshot", "s", "u", True)
+DAEMONSET = OwnerReference("apps/v1", "DaemonSet", "d", "u", True)
+
+
+def meta(labels: dict[str, str] | None, owner: OwnerReference | None) -> ObjectMeta:
+    return ObjectMeta(labels=labels, owner_references=[owner] if owner else None)
+
+
+@pytest.mark.parametrize(
+    ("labels", "owner", "ours"),
+    [
+        (LABELS, OWNER, True),
+        (LABELS, SNAPSHOT, True),
+        # A revision of a restore whose OWNER does not exist yet, or of a backup tool.
+        (LABELS, None, True),
+        # KubeVirt 1.0.
+        (None, OWNER, True),
+        (None, SNAPSHOT, True),
+        (None, None, False),
+        ({"instancetype.kubevirt.io/object-name": "u1"}, None, False),
+        (LABELS | {"instancetype.kubevirt.io/object-name": ""}, None, False),
+        (LABELS | {"instancetype.kubevirt.io/object-kind": "VirtualMachinePreference"}, None, False),
+        (LABELS, DAEMONSET, False),
+        (LABELS, OwnerReference("example.com/v1", "VirtualMachine", "vm", "u", True), False),
+        (None, OwnerReference("kubevirt.io/v1", "VirtualMachine", "vm", "u", False), False),
+    ],
+)
+def test_labels_or_owner_vouch_for_it(labels: dict[str, str] | None, owner: OwnerReference | None, ours: bool) -> None:
+    assert is_captured(meta(labels, owner), KIND, VERSION) is ours
+
+
+@pytest.mark.parametrize(
+    ("kind", "version"),
+    [
+        (None, None),
+        # A revision that KubeVirt keeps of a running OWNER, under the same owner.
+        ("VirtualMachine", "kubevirt.io/v1"),
+        (KIND, "v1beta1"),
+        (KIND, "instancetype.kubevirt.io.example.com/v1"),
+        ({"a": 1}, VERSION),
+        (KIND, 1),
+    ],
+)
+def test_the_data_says_what_it_is(kind: Any, version: Any) -> None:
+    assert not is_captured(meta(LABELS, OWNER), kind, version)
+
+
+def test_older_versions_are_captured_too() -> None:
+    assert is_captured(meta(LABELS, OWNER), KIND, "instancetype.kubevirt.io/v1alpha2")
+
+
+def test_kinds_are_those_that_can_be_decoded() -> None:
+    assert set(NEWEST.types.by_kind) == KINDS

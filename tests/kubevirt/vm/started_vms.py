@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.kubevirt import plain
 from tests.kubevirt.samples import instancetype, preference, revision, vm
 from tests.lookups import among
-from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.vm import controller
@@ -34,4 +34,4 @@ def running(template: Json | None = None, **spec: Any) -> Json:
 def started(given: Json, configuration: ClusterConfig = DEFAULTS) -> Json:
     """The VMI that KubeVirt has made of a VM."""
     built = controller.Round(given, among(CAPTURED), configuration).build()
-    return webhooks.create(built.to_json(), configuration, str)
+    return plain.create(built.to_json(), configuration, str)

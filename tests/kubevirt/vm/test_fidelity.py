@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from tests.kubevirt import plain
 from tests.kubevirt.samples import vm
 from tests.kubevirt.vm.started_vms import CAPTURED, VOLUMES, running, started
 from tests.lookups import among
 from tests.vectors.cases import read
 from webhook import names
 from webhook.errors import InputError
-from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin
 from webhook.kubevirt.go_json.structs import Json
@@ -239,7 +239,7 @@ def test_a_vmi_from_before_an_update_of_kubevirt(started: str, running_now: str,
     captured["data"]["spec"].setdefault("devices", {})["preferredPanicDeviceModel"] = "isa"
     machine = running()
     then = settings(started)
-    vmi = webhooks.create(Round(machine, among(panicking), then).build().to_json(), then, str)
+    vmi = plain.create(Round(machine, among(panicking), then).build().to_json(), then, str)
     vmi["metadata"]["annotations"]["kubevirt.io/vm-generation"] = str(machine["metadata"].get("generation", 0))
 
     found = differences(machine, vmi, among(panicking), settings(running_now))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.kubevirt.vm.size import size_field
+from webhook.kubevirt.vm.size import size_field, sizing_preset
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,80 @@ ANYTHING = st.recursive(
 @given(ANYTHING)
 def test_any_json_has_a_size_or_none(domain: Any) -> None:
     assert size_field(domain) is None or "." in str(size_field(domain))
+
+
+Json = dict[str, Any]
+LARGE = {"matchLabels": {"size": "large"}}
+
+
+def preset(selector: Any, **domain: Any) -> Json:
+    return {"metadata": {"name": "p"}, "spec": {"selector": selector, "domain": domain or {"cpu": {"cores": 4}}}}
+
+
+def expression(operator: str, *values: str, key: str = "size") -> Json:
+    return {"matchExpressions": [{"key": key, "operator": operator, **({"values": [*values]} if values else {})}]}
+
+
+@pytest.mark.parametrize(
+    ("selector", "matches"),
+    [
+        (LARGE, True),
+        ({"matchLabels": {"size": "small"}}, False),
+        ({"matchLabels": {"size": "large", "other": "yes"}}, False),
+        ({}, True),
+        (None, False),
+        (expression("In", "small", "large"), True),
+        (expression("In", "small"), False),
+        (expression("NotIn", "small"), True),
+        (expression("NotIn", "large"), False),
+        (expression("NotIn", "large", key="other"), True),
+        (expression("Exists"), True),
+        (expression("Exists", key="other"), False),
+        (expression("DoesNotExist"), False),
+        (expression("DoesNotExist", key="other"), True),
+        ({**LARGE, **expression("DoesNotExist")}, False),
+        (expression("Gt", "1"), False),
+        ({"matchExpressions": ["odd"]}, False),
+        ({"matchExpressions": [{"key": "size", "operator": "In", "values": "large"}]}, False),
+        ({"matchExpressions": [{"operator": "Exists"}]}, False),
+        ({"matchExpressions": 1}, False),
+    ],
+)
+def test_selectors(selector: Any, matches: bool) -> None:
+    found = sizing_preset([preset(selector)], {"labels": {"size": "large"}})
+
+    assert found == (("p", "cpu.cores") if matches else None)
+
+
+def test_the_first_one_that_says_a_size_counts() -> None:
+    presets = [preset({}, machine={"type": "q35"}), preset(LARGE, memory={"guest": "1Gi"}), preset({})]
+
+    assert sizing_preset(presets, {"labels": {"size": "large"}}) == ("p", "memory.guest")
+    assert sizing_preset(presets[:1], {}) is None
+
+
+def test_a_vmi_that_wants_no_presets_gets_none() -> None:
+    metadata = {"annotations": {"virtualmachineinstancepresets.admission.kubevirt.io/exclude": "true"}}
+
+    assert sizing_preset([preset({})], metadata) is None
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.sampled_from(["large", "In", "size"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(
+                ["spec", "selector", "matchLabels", "matchExpressions", "key", "operator", "values", "labels", "size"]
+            ),
+            inner,
+        )
+    ),
+    max_leaves=10,
+)
+
+
+@given(presets=st.lists(_JSON, max_size=3), metadata=_JSON)
+def test_whatever_stands_there_is_an_answer(presets: list[Any], metadata: Any) -> None:
+    assert sizing_preset(presets, metadata) is None
+    assert sizing_preset([preset(found) for found in presets], metadata) in (None, ("p", "cpu.cores"))

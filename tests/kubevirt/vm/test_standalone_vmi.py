@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.kubevirt import plain
 from tests.vectors.cases import Json, VectorCase, read
 from tests.vectors.stages import uuids
 from webhook.errors import InputError
-from webhook.kubevirt import webhooks
 from webhook.kubevirt.go_json.structs import decode, encode
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, Matcher, SpecReference, of_matcher
 from webhook.kubevirt.rejection import Cause, Crash, Rejection
@@ -41,9 +41,7 @@ def comparisons() -> Iterator[Comparison]:
         if vm is None or "vmi" not in expected or vm.get("status"):
             continue
         try:
-            changed = (
-                webhooks.mutate_vm(vm, case.get, uuids(), case.configuration).vm if "mutate" in case.expected else vm
-            )
+            changed = plain.mutate_vm(vm, case.get, uuids(), case.configuration).vm if "mutate" in case.expected else vm
             decoded = read_vm(changed)
             found = {matcher: matcher.find(decoded, case.get) for matcher in MATCHERS}
         except InputError:

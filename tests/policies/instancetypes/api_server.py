@@ -15,12 +15,12 @@ import msgspec
 
 from tests import builders
 from tests.builders import AVAILABLE, Json, known, review
+from tests.kubevirt import plain
 from tests.lookups import among
 from tests.owners import merge_patch
 from tests.policies.instancetypes.world import instancetype, preference
 from webhook.admission.patch import operations
 from webhook.facts import Facts, Key, ListKey, ObjectKey, SchedulerKey
-from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import DEFAULTS
 from webhook.policies.common.ownership import LAST_APPLIED
 from webhook.review.endpoints import BY_PATH
@@ -115,10 +115,10 @@ class ApiServer:
         if old is None or old["spec"] != vm["spec"]:
             for policy in ("instancetypes", "scheduling"):
                 vm = self._mutated(policy, vm, old)
-        answer = webhooks.mutate_vm(vm, self._get, lambda: "u", DEFAULTS, old)
+        answer = plain.mutate_vm(vm, self._get, lambda: "u", DEFAULTS, old)
         if not answer.is_allowed:
             raise Refused(answer.message)
-        answer = webhooks.validate_vm(vm, self._get, DEFAULTS)
+        answer = plain.validate_vm(vm, self._get, DEFAULTS)
         if not answer.is_allowed:
             raise Refused(answer.message)
         return vm

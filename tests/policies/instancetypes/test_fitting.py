@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Json
+from tests.kubevirt import plain
 from tests.lookups import among
 from tests.policies.instancetypes.world import (
     applied,
@@ -17,7 +18,6 @@ from tests.policies.instancetypes.world import (
     preference,
     vm,
 )
-from webhook.kubevirt import webhooks
 
 _NAMES = st.sampled_from(["u1.small", "u1.large", "odd"])
 _ITS = [
@@ -67,7 +67,7 @@ def test_nothing_is_injected_that_kubevirt_would_refuse(
     assert not decision.denial
     if decision.changes:
         get = among([*_ITS, *_PREFS])
-        after = webhooks.mutate_vm(applied(obj, decision), get, lambda: "u").vm
-        assert webhooks.validate_vm(after, get).is_allowed
+        after = plain.mutate_vm(applied(obj, decision), get, lambda: "u").vm
+        assert plain.validate_vm(after, get).is_allowed
         again = decide(applied(obj, decision), world, default_instancetype=default, default_preference=preferred)
         assert not again.changes

@@ -25,7 +25,7 @@ Note = Callable[[Origin], None]
 
 
 def ignore(origin: Origin) -> None:
-    """The `Note` of those who do not want to know."""
+    """The `Note` of a caller that does not need origins."""
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -75,12 +75,7 @@ class Origins:
             self._states.append((origin, copy_json(self._watched)))
 
     def inherit(self, earlier: Origins, prefix: str = "") -> None:
-        """What came from the VM came from wherever the VM had it.
-
-        Args:
-            earlier: the origins of the VM's fields.
-            prefix: the path, with its dot, at which the VM holds what is watched here.
-        """
+        """What came from the VM came from wherever the VM had it, at a path that begins with ``prefix``."""
         self._earlier = earlier, prefix
 
     def by_path(self, value: Any = None) -> dict[str, Origin]:

@@ -1,74 +1,270 @@
-"""Types whose values one call of msgspec recognizes, where KubeVirt would write them as they stand."""
+"""Go's types as JSON sees them: what KubeVirt's structs read of an object, and what they write.
+
+Nearly every part of an object that people write is as KubeVirt would write it. To look at it field by field takes most
+of a review, and so does copying it. So a shape says by a type of msgspec's what is left as it is (``exact``), which
+checks a whole part in one call. What does not pass is looked at field by field, so that a type may be too narrow, but
+never too wide.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from typing import Annotated, Any, Final, Protocol, cast
+from functools import cached_property, partial
+from types import GenericAlias
+from typing import Annotated, Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Meta, ValidationError, to_builtins
 
 from webhook.admission.step_budget import StepBudget, spend
 from webhook.errors import InputError
-from webhook.kubevirt.go_json.scalars import (
-    LISTED,
-    MAX_ITEMS,
-    MAX_KEYS,
-    MAX_VALUES,
-    NEVER,
-    OMITTED,
-    Amount,
-    Check,
-    Scalar,
-    WholeNumber,
-    WrongValue,
-    check_boolean,
-    check_int_or_string,
-    check_of,
-    check_string,
-    copy_bounded,
-    is_too_large,
-    kind_of,
-    list_type,
-    map_type,
-    struct_type,
+from webhook.k8s import quantity
+
+Json = dict[str, Any]
+
+# Where a struct, list or map has no value that is written.
+OMITTED: Final = object()
+# Instead of a type: no value is left as it is without a closer look. Where such a member is there, the struct around it
+# is looked at field by field.
+NEVER: Final = object()
+
+MAX_DEPTH: Final = 50
+# Longer lists than any VM needs; where KubeVirt's CRDs say `maxItems`, theirs counts.
+MAX_ITEMS: Final = 1000
+MAX_KEYS: Final = 5000
+# Of a whole object: no limit on each of its lists bounds what lists within lists come to. A VM with all the disks,
+# volumes, interfaces, networks and data volumes that KubeVirt's CRDs admit, 256 of each, holds half as many.
+MAX_VALUES: Final = 25_000
+
+# What uses up a review's work, for the message.
+LISTED: Final = "lists and maps, read again for each step of KubeVirt's,"
+_NUMBER_STEPS: Final = 20
+# msgspec compares with no larger bound.
+_MOST_EXACT: Final = 2**63 - 1
+# Amounts that are canonical at a glance: too short to be written with a larger suffix.
+CANONICAL_QUANTITY: Final = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,2}([mkMGT]|[KMGT]i)?\Z")]
+_KINDS: Final = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"} | dict.fromkeys(
+    (int, float), "a number"
 )
+_NESTED: Final = frozenset({dict, list})
 
 
-class Recognized(ABC):
-    """A type whose values one call of msgspec recognizes, where they are written as they stand."""
+class WrongValue(Exception):  # noqa: N818 - never leaves this package
+    """A value of the wrong kind; the path is put together on the way out, so that success costs nothing.
+
+    Args:
+        what: what is wrong with it, as a clause without a subject.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.path: list[str] = []
+
+
+def _kind_of(value: Any) -> str:
+    """What JSON calls a value's type, with its article."""
+    return _KINDS.get(type(value), "null")
+
+
+def _check_string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise WrongValue(f"is {_kind_of(value)}, not a string")
+    return value
+
+
+def _check_boolean(value: Any) -> bool:
+    if type(value) is not bool:
+        raise WrongValue(f"is {_kind_of(value)}, not true or false")
+    return value
+
+
+def _check_integer(least: int, most: int, value: Any) -> int:
+    if type(value) is not int:
+        raise WrongValue("is not a whole number" if type(value) is float else f"is {_kind_of(value)}, not a number")
+    if not least <= value <= most:
+        raise WrongValue(f"is not between {least} and {most}")
+    return value
+
+
+def _check_quantity(value: Any) -> str:
+    """The value in Kubernetes' canonical form of a quantity."""
+    if type(value) is quantity.Computed:
+        return str(value)
+    try:
+        return quantity.canonical(value)
+    except InputError as error:
+        raise WrongValue(error.what) from None
+
+
+def _check_int_or_string(value: Any) -> int | str:
+    return value if type(value) is str else _check_integer(*_INT32, value)
+
+
+def check_of(exact: Any) -> Callable[[Any], object] | None:
+    """What raises `msgspec.ValidationError` for each value that is not left as it is; None: no value is."""
+    if exact is NEVER:
+        return None
+    if isinstance(exact, type) and issubclass(exact, msgspec.Struct):
+        return partial(msgspec.convert, type=exact)
+    # Of structs msgspec remembers how they are checked; of other types it finds that out each time.
+    holder = msgspec.defstruct("Holder", [("value", exact)], gc=False)
+    return lambda value: msgspec.convert({"value": value}, holder)
+
+
+class Shape(ABC):
+    """A Go type as JSON sees it.
+
+    Attributes:
+        always: something is written even where there is no value.
+        left_out: people leave out what is always written.
+    """
+
+    __slots__ = ()
+    always: bool = False
+    left_out: bool = False
 
     @property
     @abstractmethod
     def exact(self) -> Any:
-        """The type of the values that are written as they stand (`webhook.kubevirt.go_json.scalars`)."""
+        """The type of msgspec's of the values that are written as they stand, or `NEVER`."""
+
+    @abstractmethod
+    def take(self, value: Any, live: bool) -> Any:
+        """A copy of a value that is not null, or ``OMITTED``.
+
+        Args:
+            value: plain JSON.
+            live: the value is read, not written.
+
+        Raises:
+            WrongValue: the value, or one in it, is of another kind, too large or too deep; the error holds its path.
+            TooComplex: the review has no steps left for it.
+        """
+
+    def share(self, value: Any, live: bool) -> Any:
+        """The same as `take`, which may share with the value whatever is written as it stands."""
+        return self.take(value, live)
+
+    def absent(self, live: bool) -> Any:
+        """What is written where there is no value, or ``OMITTED``, for Go drops what is nil."""
+        return OMITTED
+
+
+class Scalar(Shape):
+    """A string, boolean, number or quantity.
+
+    Args:
+        check: the value as it is to be kept; raises `WrongValue`.
+        zero: what Go takes for absent; falsy.
+        omitted: the zero is not written.
+        always: the zero is written even when there is no value.
+        kept: the type whose values ``check`` keeps as they are, so that it need not be called.
+        exact: the type of the values that are written as they stand; None: ``kept``, but for an omitted zero.
+    """
+
+    __slots__ = ("_check", "_omitted", "always", "exact", "kept", "zero")
+
+    def __init__(
+        self,
+        check: Callable[[Any], Any],
+        zero: Any,
+        *,
+        omitted: bool = False,
+        always: bool = False,
+        kept: type | None = None,
+        exact: Any = None,
+    ) -> None:
+        if exact is None:
+            exact = kept or NEVER
+            if omitted:
+                exact = Annotated[str, Meta(min_length=1)] if kept is str else NEVER
+        self.exact = exact
+        self._check = check
+        self.zero: Final = zero
+        self._omitted = omitted
+        self.always = always
+        self.kept: Final = kept
+
+    def take(self, value: Any, live: bool) -> Any:
+        """A copy of a value that is not null; ``OMITTED`` for a zero that Go's ``omitempty`` drops."""
+        checked = value if type(value) is self.kept else self._check(value)
+        return checked if checked or not self._omitted else OMITTED
+
+    def absent(self, live: bool) -> Any:
+        """The zero where Go writes it without a value, else ``OMITTED``."""
+        return self.zero if self.always else OMITTED
+
+
+class WholeNumber(Scalar):
+    """A whole number between two bounds, both included.
+
+    Args:
+        least: the lower bound.
+        most: the upper bound.
+        omitted: zero is not written.
+        always: zero is written even when there is no value.
+    """
+
+    __slots__ = ("_least", "_most")
+
+    def __init__(self, least: int, most: int, *, omitted: bool = False, always: bool = False) -> None:
+        exact = Annotated[int, Meta(ge=max(least, int(omitted)), le=min(most, _MOST_EXACT))]
+        super().__init__(partial(_check_integer, least, most), 0, omitted=omitted, always=always, exact=exact)
+        self._least: Final = least
+        self._most: Final = most
+
+    def take(self, value: Any, live: bool) -> Any:
+        """The number; ``OMITTED`` for a zero that Go's ``omitempty`` drops."""
+        if type(value) is int and value and self._least <= value <= self._most:
+            return value
+        return super().take(value, live)
+
+
+class Amount(Scalar):
+    """A quantity. Read, it stays as it was written, which can decide over its value; written, it is canonical.
+
+    Args:
+        always: the zero is written even when there is no value.
+        computed: KubeVirt's steps compute it; such a value is always looked at, since it is no plain text yet.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, *, always: bool = False, computed: bool = False) -> None:
+        super().__init__(_check_quantity, "0", always=always, exact=NEVER if computed else CANONICAL_QUANTITY)
+
+    def take(self, value: Any, live: bool) -> Any:
+        """The quantity, as it was written where ``live`` is set, else in its canonical form."""
+        # A long one, with a large exponent, takes a hundred microseconds.
+        spend(1 + len(value) if isinstance(value, str) else _NUMBER_STEPS, LISTED)
+        written = super().take(value, live)
+        return quantity.text(value) if live else written
+
+
+class Recognized(Shape):
+    """A type whose values one call of msgspec recognizes, where they are written as they stand."""
 
     @abstractmethod
     def take(self, value: Any, live: bool, *, shared: bool = False) -> Any:
-        """A copy of a value that is not null, or ``OMITTED``; if ``shared``, with parts of the value itself."""
+        """As of `Shape`; if ``shared``, the copy may share with the value what is written as it stands."""
 
     @cached_property
-    def completed(self) -> Sequence[tuple[str, Any]]:
+    def completed(self) -> Sequence[tuple[str, Struct]]:
         """The members that people leave out, and those in which there are such."""
         return ()
 
     def complete(self, value: Any) -> Any:
-        """A value of the type `exact` with what was left out."""
+        """A value of the type `exact` with what was left out: itself where that is nothing."""
         return value
 
     @cached_property
-    def _check(self) -> Check | None:
+    def _check(self) -> Callable[[Any], object] | None:
         return check_of(self.exact)
 
     def share(self, value: Any, live: bool) -> Any:
-        """A value as it is written, as `take` makes it, which shares with the given one whatever stays as it is.
-
-        Raises:
-            WrongValue: as of `take`.
-            TooComplex: as of `take`.
-        """
+        """A value as it is written, as `take` makes it, which shares with the given one whatever stays as it is."""
         if self._check is not None:
             try:
                 self._check(value)
@@ -77,31 +273,6 @@ class Recognized(ABC):
             else:
                 return self.complete(value) if self.completed else value
         return self.take(value, live, shared=True)
-
-
-Json = dict[str, Any]
-
-_NESTED: Final = frozenset({dict, list})
-
-
-_Take = Callable[[Any, bool], Any]
-
-
-class Shape(Protocol):
-    """A Go type as JSON sees it."""
-
-    @property
-    def exact(self) -> Any:
-        """The type of the values that are written as they stand (`webhook.kubevirt.go_json.scalars`)."""
-
-    def take(self, value: Any, live: bool) -> Any:
-        """A copy of a value that is not null, or ``OMITTED``."""
-
-    def share(self, value: Any, live: bool) -> Any:
-        """The same as `take`, which shares with the value whatever is written as it stands."""
-
-    def absent(self, live: bool) -> Any:
-        """What is written where there is no value, or ``OMITTED``."""
 
 
 class Struct(Recognized):
@@ -114,46 +285,33 @@ class Struct(Recognized):
     def __init__(self, **fields: Shape) -> None:
         self.fields: Final = fields
         # Every object passes here field by field: what can be known of a shape is looked up once.
-        inner = {name: shape.shape if isinstance(shape, Value) else shape for name, shape in fields.items()}
+        self._inner: Final = {
+            name: shape.shape if isinstance(shape, Value) else shape for name, shape in fields.items()
+        }
         kept = {name: shape.kept if isinstance(shape, Scalar) else None for name, shape in fields.items()}
-        self._known: Final = {name: (shape.take, kept[name]) for name, shape in inner.items()}
-        self._shared: Final = {name: (shape.share, kept[name]) for name, shape in inner.items()}
-        self._required: Final = [(name, shape) for name, shape in fields.items() if is_required(shape)]
+        self._known: Final = {name: (shape.take, kept[name]) for name, shape in self._inner.items()}
+        self._shared: Final = {name: (shape.share, kept[name]) for name, shape in self._inner.items()}
+        self._required: Final = [(name, shape) for name, shape in fields.items() if shape.always]
 
     @cached_property
     def exact(self) -> Any:
         """The type of the objects that are written as they stand."""
-        return struct_type(
-            {name: (shape.exact, is_required(shape) and not is_left_out(shape)) for name, shape in self.fields.items()}
-        )
-
-    def share_changes(self, value: Json, before: Json) -> Json:
-        """What `share` returns of an object that was made of one which it returned before.
-
-        Args:
-            value: the object, with every member that is always written.
-            before: what it was made of; a member that is the same object was written then.
-
-        Raises:
-            WrongValue: as of `take`.
-            TooComplex: as of `take`.
-        """
-        changed = {name: item for name, item in value.items() if before.get(name) is not item}
-        written = self.take(changed, False, shared=True)
-        return {
-            name: written[name] if name in changed else item
-            for name, item in value.items()
-            if name not in changed or name in written
-        }
+        fields: list[Any] = []
+        for name, shape in self.fields.items():
+            exact, required = shape.exact, shape.always and not shape.left_out
+            if exact is not NEVER:
+                fields.append((name, exact) if required else (name, exact | msgspec.UnsetType, msgspec.UNSET))
+            elif required:
+                return NEVER
+        return msgspec.defstruct("Exact", fields, kw_only=True, forbid_unknown_fields=True, gc=False)
 
     @cached_property
     def completed(self) -> Sequence[tuple[str, Struct]]:
         """The members that people leave out, and those in which there are such."""
-        inner = ((name, shape.shape if isinstance(shape, Value) else shape) for name, shape in self.fields.items())
         return [
             (name, shape)
-            for name, shape in inner
-            if isinstance(shape, Struct) and (is_left_out(self.fields[name]) or shape.completed)
+            for name, shape in self._inner.items()
+            if isinstance(shape, Struct) and (self.fields[name].left_out or shape.completed)
         ]
 
     def complete(self, value: Json) -> Json:
@@ -165,24 +323,14 @@ class Struct(Recognized):
                 whole = shape.complete(item)
                 if whole is not item:
                     made[name] = whole
-            elif is_left_out(self.fields[name]):
+            elif self.fields[name].left_out:
                 made[name] = shape.take({}, False)
         return {**value, **made} if made else value
 
     def take(self, value: Any, live: bool, *, shared: bool = False) -> Json:
-        """A copy of an object with the known fields, and with those that Go writes without a value.
-
-        Args:
-            value: plain JSON.
-            live: the object is read, not written.
-            shared: its members may share with the object what is written as it stands.
-
-        Raises:
-            WrongValue: the value, or one in it, is of another kind; the error holds its path.
-            TooComplex: the review has no steps left for it.
-        """
+        """A copy of an object with the known fields, and with those that Go writes without a value."""
         if type(value) is not dict:
-            raise WrongValue(f"is {kind_of(value)}, not an object")
+            raise WrongValue(f"is {_kind_of(value)}, not an object")
         known, taken = self._shared if shared else self._known, {}
         for name, item in value.items():
             if item is None or (field := known.get(name)) is None:
@@ -203,12 +351,8 @@ class Struct(Recognized):
                 taken[name] = zero
         return taken
 
-    def absent(self, live: bool) -> Any:
-        """``OMITTED``: a pointer to a struct is dropped where it is nil."""
-        return OMITTED
 
-
-class Value:
+class Value(Shape):
     """A struct that is not a pointer, so that it is always there.
 
     Args:
@@ -216,9 +360,11 @@ class Value:
         left_out: people leave it out, so that a struct without it is written as it stands but for that.
     """
 
+    always = True
+
     def __init__(self, shape: Struct, *, left_out: bool = False) -> None:
         self.shape: Final = shape
-        self.left_out: Final = left_out
+        self.left_out = left_out
 
     @property
     def exact(self) -> Any:
@@ -226,12 +372,7 @@ class Value:
         return self.shape.exact
 
     def take(self, value: Any, live: bool) -> Json:
-        """A copy of the struct, as `Struct.take` makes it.
-
-        Raises:
-            WrongValue: the value, or one in it, is of another kind.
-            TooComplex: the review has no steps left for it.
-        """
+        """A copy of the struct, as `Struct.take` makes it."""
         return self.shape.take(value, live)
 
     def share(self, value: Any, live: bool) -> Json:
@@ -244,12 +385,14 @@ class Value:
         return self.shape.take({}, live)
 
 
-class OrNull:
+class OrNull(Shape):
     """A pointer, list or time without ``omitempty``: written as null where there is none, and as ``[]`` where empty.
 
     Args:
         shape: the type of a value that is there.
     """
+
+    always = True
 
     def __init__(self, shape: Shape) -> None:
         self.shape: Final = shape
@@ -261,12 +404,7 @@ class OrNull:
         return exact if exact is NEVER else exact | None
 
     def take(self, value: Any, live: bool) -> Any:
-        """A copy of the value; an empty list instead of ``OMITTED``.
-
-        Raises:
-            WrongValue: the value, or one in it, is of another kind.
-            TooComplex: the review has no steps left for it.
-        """
+        """A copy of the value; an empty list instead of ``OMITTED``."""
         taken = self.shape.take(value, live)
         return [] if taken is OMITTED else taken
 
@@ -277,43 +415,143 @@ class OrNull:
         return None  # noqa: RET501 - a value, not the lack of one
 
 
-def is_left_out(shape: Shape) -> bool:
-    """Whether people leave out what is always written."""
-    return isinstance(shape, Value) and shape.left_out
+class List(Recognized):
+    """A list; an empty one equals an absent one.
+
+    Args:
+        item: the type of the items; a null among structs is an empty struct.
+        limit: the number of items that a list may have.
+    """
+
+    def __init__(self, item: Shape, limit: int = MAX_ITEMS) -> None:
+        self.item: Final = item
+        self.limit: Final = limit
+        self._has_structs: Final = isinstance(item, Struct)
+
+    @cached_property
+    def exact(self) -> Any:
+        """The type of the lists that are written as they stand."""
+        # What is left out of an item is not written by those who look at whole lists.
+        is_complete = not (isinstance(self.item, Struct) and self.item.completed)
+        return _collection(list, (self.item.exact if is_complete else NEVER,), self.limit)
+
+    def take(self, value: Any, live: bool, *, shared: bool = False) -> Any:
+        """A copy of a list; ``OMITTED`` for an empty one."""
+        if type(value) is not list:
+            raise WrongValue(f"is {_kind_of(value)}, not a list")
+        if len(value) > self.limit:
+            raise WrongValue(f"has {len(value)} items, more than {self.limit}")
+        spend(len(value), LISTED)
+        take, taken = self.item.share if shared else self.item.take, []
+        for index, item in enumerate(value):
+            try:
+                taken.append(take({} if item is None and self._has_structs else item, live))
+            except WrongValue as wrong:
+                wrong.path.append(f"[{index}]")
+                raise
+        return taken or OMITTED
 
 
-def is_required(shape: Shape) -> bool:
-    """Whether something is written even where there is no value."""
-    return shape.always if isinstance(shape, Scalar) else isinstance(shape, Value | OrNull)
+class Map(Recognized):
+    """An object with free keys. Read, an empty one differs from none; written, it is dropped.
+
+    Args:
+        item: the type of the values, which need no copy; a null is its zero.
+    """
+
+    def __init__(self, item: Scalar) -> None:
+        self._item = item
+
+    @cached_property
+    def exact(self) -> Any:
+        """The type of the objects that are written as they stand."""
+        return _collection(dict, (str, self._item.exact), MAX_KEYS)
+
+    def take(self, value: Any, live: bool, *, shared: bool = False) -> Any:
+        """A copy of an object with free keys; ``OMITTED`` for an empty one that is written."""
+        if type(value) is not dict:
+            raise WrongValue(f"is {_kind_of(value)}, not an object")
+        if len(value) > MAX_KEYS:
+            raise WrongValue(f"has {len(value)} keys, more than {MAX_KEYS}")
+        spend(len(value), LISTED)
+        taken = {}
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise WrongValue("has a key that is not a string")
+            try:
+                taken[key] = self._item.take(self._item.zero if item is None else item, live)
+            except WrongValue as wrong:
+                wrong.path.append(f"[{key[:100]!r}]")
+                raise
+        return taken if taken or live else OMITTED
 
 
-STRING: Final = Scalar(check_string, "", omitted=True, kept=str)
-STRING_POINTER: Final = Scalar(check_string, "", kept=str)
-STRING_ALWAYS: Final = Scalar(check_string, "", always=True, kept=str)
-BOOL: Final = Scalar(check_boolean, False, omitted=True, kept=bool)
-BOOL_POINTER: Final = Scalar(check_boolean, False, kept=bool)
-BOOL_ALWAYS: Final = Scalar(check_boolean, False, always=True, kept=bool)
-_uint32, _int32 = (0, 2**32 - 1), (-(2**31), 2**31 - 1)
-_uint64, _int64 = (0, 2**64 - 1), (-(2**63), 2**63 - 1)
-UINT32: Final = WholeNumber(*_uint32, omitted=True)
-UINT32_POINTER: Final = WholeNumber(*_uint32)
-UINT32_ALWAYS: Final = WholeNumber(*_uint32, always=True)
-INT32: Final = WholeNumber(*_int32, omitted=True)
-INT32_POINTER: Final = WholeNumber(*_int32)
-INT32_ALWAYS: Final = WholeNumber(*_int32, always=True)
-INT64: Final = WholeNumber(*_int64, omitted=True)
-INT64_POINTER: Final = WholeNumber(*_int64)
-INT64_ALWAYS: Final = WholeNumber(*_int64, always=True)
-UINT64: Final = WholeNumber(*_uint64, omitted=True)
-UINT64_POINTER: Final = WholeNumber(*_uint64)
-UINT64_ALWAYS: Final = WholeNumber(*_uint64, always=True)
+def _collection(kind: type, arguments: tuple[Any, ...], limit: int) -> Any:
+    """The type of the lists or objects that are left as they are, or `NEVER`; what is empty is not written."""
+    if NEVER in arguments:
+        return NEVER
+    return Annotated[cast("Any", GenericAlias(kind, arguments)), Meta(min_length=1, max_length=limit)]
+
+
+class Free(Shape):
+    """A value that no rule here reads: copied, without nulls."""
+
+    exact: Any = NEVER
+
+    def take(self, value: Any, live: bool) -> Any:
+        """A copy of the value."""
+        return _copy_bounded(value)
+
+    share = take
+
+
+def _copy_bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
+    """A copy, without nulls in objects, of plain JSON of any type that has at most so many levels."""
+    if not depth:
+        raise WrongValue(f"is nested more than {MAX_DEPTH} levels deep")
+    if type(value) in _NESTED and len(value) > MAX_KEYS:
+        raise WrongValue(f"has {len(value)} items, more than {MAX_KEYS}")
+    if type(value) is dict:
+        return {key: _copy_bounded(item, depth - 1) for key, item in value.items() if item is not None}
+    return [_copy_bounded(item, depth - 1) for item in value] if type(value) is list else value
+
+
+_ShapeT = TypeVar("_ShapeT", bound=Shape | None)
+_INT32: Final = (-(2**31), 2**31 - 1)
+_INT64: Final = (-(2**63), 2**63 - 1)
+_UINT32: Final = (0, 2**32 - 1)
+_UINT64: Final = (0, 2**64 - 1)
+STRING: Final = Scalar(_check_string, "", omitted=True, kept=str)
+STRING_POINTER: Final = Scalar(_check_string, "", kept=str)
+STRING_ALWAYS: Final = Scalar(_check_string, "", always=True, kept=str)
+BOOL: Final = Scalar(_check_boolean, False, omitted=True, kept=bool)
+BOOL_POINTER: Final = Scalar(_check_boolean, False, kept=bool)
+BOOL_ALWAYS: Final = Scalar(_check_boolean, False, always=True, kept=bool)
+UINT32: Final = WholeNumber(*_UINT32, omitted=True)
+UINT32_POINTER: Final = WholeNumber(*_UINT32)
+UINT32_ALWAYS: Final = WholeNumber(*_UINT32, always=True)
+INT32: Final = WholeNumber(*_INT32, omitted=True)
+INT32_POINTER: Final = WholeNumber(*_INT32)
+INT32_ALWAYS: Final = WholeNumber(*_INT32, always=True)
+INT64: Final = WholeNumber(*_INT64, omitted=True)
+INT64_POINTER: Final = WholeNumber(*_INT64)
+INT64_ALWAYS: Final = WholeNumber(*_INT64, always=True)
+UINT64: Final = WholeNumber(*_UINT64, omitted=True)
+UINT64_POINTER: Final = WholeNumber(*_UINT64)
+UINT64_ALWAYS: Final = WholeNumber(*_UINT64, always=True)
 QUANTITY: Final = Amount()
 QUANTITY_ALWAYS: Final = Amount(always=True)
 QUANTITY_COMPUTED: Final = Amount(computed=True)
 INT_OR_STRING_ALWAYS: Final = Scalar(
-    check_int_or_string, 0, always=True, exact=Annotated[int, Meta(ge=_int32[0], le=_int32[1])] | str
+    _check_int_or_string, 0, always=True, exact=Annotated[int, Meta(ge=_INT32[0], le=_INT32[1])] | str
 )
 EMPTY: Final = Struct()
+FREE: Final = Free()
+
+
+def members(shape: _ShapeT, names: str) -> dict[str, _ShapeT]:
+    """Members of one shape by their JSON names, which are written in a row; None: there are no such members."""
+    return dict.fromkeys(names.split(), shape)
 
 
 def decode(shape: Struct, value: Any, where: str = "", *, quoting: bool = True) -> Json:
@@ -334,12 +572,7 @@ def decode(shape: Struct, value: Any, where: str = "", *, quoting: bool = True) 
 
 
 def encode(shape: Struct, value: Any, where: str = "") -> Json:
-    """A JSON object as KubeVirt writes it.
-
-    Args:
-        shape: the object's type.
-        value: an object that `decode` returned, or plain JSON.
-        where: the object's place, for messages.
+    """A JSON object, or one that `decode` returned, as KubeVirt writes it.
 
     Raises:
         InputError: a value is of the wrong kind or absurdly large.
@@ -373,35 +606,60 @@ def share_changes(shape: Struct, value: Json, before: Json, where: str = "") -> 
     Raises:
         InputError: a value is of the wrong kind or absurdly large.
     """
-    return _take(lambda changed, _: shape.share_changes(changed, before), value, where, live=False)
+    changed = {name: item for name, item in value.items() if before.get(name) is not item}
+    written = _take(partial(shape.take, shared=True), changed, where, live=False)
+    return {
+        name: written[name] if name in changed else item
+        for name, item in value.items()
+        if name not in changed or name in written
+    }
+
+
+def _take(take: Callable[[Any, bool], Any], value: Any, where: str, *, live: bool, quoting: bool = True) -> Json:
+    try:
+        taken: Json = take(value, live)
+    except WrongValue as wrong:
+        # The key of a `Map` is in quotes, which a field or an index is not.
+        path = [part if quoting or not part.startswith(("['", '["')) else "[...]" for part in reversed(wrong.path)]
+        raise InputError(wrong.what, f"{where}{''.join(path)}".removeprefix(".")) from None
+    return taken
+
+
+_to_json: Final = msgspec.json.Encoder().encode
+# The same in fewer bytes, at least one for each value; it tells a number from its text where that is a key.
+_to_msgpack: Final = msgspec.msgpack.Encoder().encode
+
+
+def is_too_large(value: Any) -> bool:
+    """Whether plain JSON has more than `MAX_VALUES` values; counts no further."""
+    try:
+        if len(_to_msgpack(value)) <= MAX_VALUES:
+            return False
+        text = _to_json(value)
+        # Each value but the first of a list or object follows a comma; texts may hold such characters too.
+        if text.count(b",") + text.count(b"[") + text.count(b"{") <= MAX_VALUES:
+            return False
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        # What is no JSON, or is nested too deeply to be written at once, is counted all the same.
+        pass
+    count, pending = 0, [value]
+    while pending and count <= MAX_VALUES:
+        item = pending.pop()
+        if type(item) in _NESTED:
+            count += len(item)
+            if count <= MAX_VALUES:
+                pending.extend(item.values() if type(item) is dict else item)
+    return count > MAX_VALUES
 
 
 def check_size(value: Any, where: str = "") -> None:
-    """Make sure that an object is not too large to be looked at.
-
-    Args:
-        value: plain JSON.
-        where: the object's place, for messages.
+    """Make sure that plain JSON is not too large to be looked at.
 
     Raises:
         InputError: it is.
     """
     if is_too_large(value):
         raise InputError(f"holds more than {MAX_VALUES} values", where)
-
-
-def _take(take: _Take, value: Any, where: str, *, live: bool, quoting: bool = True) -> Json:
-    try:
-        taken: Json = take(value, live)
-    except WrongValue as wrong:
-        path = "".join(part if quoting or not _is_key(part) else "[...]" for part in reversed(wrong.path))
-        raise InputError(wrong.what, f"{where}{path}".removeprefix(".")) from None
-    return taken
-
-
-def _is_key(part: str) -> bool:
-    """Whether a part of a path is the key of a `Map`, in quotes, and not a field or an index."""
-    return part.startswith(("['", '["'))
 
 
 def copy_written(value: Any) -> Any:
@@ -423,132 +681,6 @@ def copy_json(value: Any) -> Any:
     return value
 
 
-class List(Recognized):
-    """A list; an empty one equals an absent one.
-
-    Args:
-        item: the type of the items; a null among structs is an empty struct.
-        limit: the number of items that a list may have.
-    """
-
-    def __init__(self, item: Shape, limit: int = MAX_ITEMS) -> None:
-        self.item: Final = item
-        self.limit: Final = limit
-        self._has_structs: Final = isinstance(item, Struct)
-
-    @cached_property
-    def exact(self) -> Any:
-        """The type of the lists that are written as they stand."""
-        # What is left out of an item is not written by those who look at whole lists.
-        is_complete = not (isinstance(self.item, Struct) and self.item.completed)
-        return list_type(self.item.exact if is_complete else NEVER, self.limit)
-
-    def take(self, value: Any, live: bool, *, shared: bool = False) -> Any:
-        """A copy of a list; ``OMITTED`` for an empty one.
-
-        Args:
-            value: plain JSON.
-            live: the list is read, not written.
-            shared: its items may share with the list what is written as it stands.
-
-        Raises:
-            WrongValue: the value is not a list or has too many items, or an item is of another kind.
-            TooComplex: the review has no steps left for it.
-        """
-        if type(value) is not list:
-            raise WrongValue(f"is {kind_of(value)}, not a list")
-        if len(value) > self.limit:
-            raise WrongValue(f"has {len(value)} items, more than {self.limit}")
-        spend(len(value), LISTED)
-        take, taken = self.item.share if shared else self.item.take, []
-        for index, item in enumerate(value):
-            try:
-                taken.append(take({} if item is None and self._has_structs else item, live))
-            except WrongValue as wrong:
-                wrong.path.append(f"[{index}]")
-                raise
-        return taken or OMITTED
-
-    def absent(self, live: bool) -> Any:
-        """``OMITTED``: Go drops a list that is nil."""
-        return OMITTED
-
-
-class Map(Recognized):
-    """An object with free keys. Read, an empty one differs from none; written, it is dropped.
-
-    Args:
-        item: the type of the values; a null is its zero.
-    """
-
-    def __init__(self, item: Scalar) -> None:
-        self._item = item
-
-    @cached_property
-    def exact(self) -> Any:
-        """The type of the objects that are written as they stand."""
-        return map_type(self._item.exact, MAX_KEYS)
-
-    def take(self, value: Any, live: bool, *, shared: bool = False) -> Any:
-        """A copy of an object with free keys; ``OMITTED`` for an empty one that is written.
-
-        Args:
-            value: plain JSON.
-            live: the object is read, not written.
-            shared: its values are scalars, which need no copy either way.
-
-        Raises:
-            WrongValue: the value is not an object or has too many keys, or an item is of another kind.
-            TooComplex: the review has no steps left for it.
-        """
-        if type(value) is not dict:
-            raise WrongValue(f"is {kind_of(value)}, not an object")
-        if len(value) > MAX_KEYS:
-            raise WrongValue(f"has {len(value)} keys, more than {MAX_KEYS}")
-        spend(len(value), LISTED)
-        taken = {}
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise WrongValue("has a key that is not a string")
-            try:
-                taken[key] = self._item.take(self._item.zero if item is None else item, live)
-            except WrongValue as wrong:
-                wrong.path.append(f"[{key[:100]!r}]")
-                raise
-        return taken if taken or live else OMITTED
-
-    def absent(self, live: bool) -> Any:
-        """``OMITTED``: Go drops a map that is nil."""
-        return OMITTED
-
-
-class Free:
-    """A value that no rule here reads: copied, without nulls."""
-
-    exact: Any = NEVER
-
-    def take(self, value: Any, live: bool) -> Any:
-        """A copy of the value.
-
-        Raises:
-            WrongValue: as of `copy_bounded`.
-        """
-        return copy_bounded(value)
-
-    share = take
-
-    def absent(self, live: bool) -> Any:
-        """``OMITTED``: an absent value is dropped."""
-        return OMITTED
-
-
-FREE: Final = Free()
-
-
-# By field, what becomes of it or of fields below it: None removes it.
-_Tree = dict[str, Any]
-
-
 def replace_fields(shape: Struct, changes: Mapping[str, Shape | None]) -> Struct:
     """A shape with some fields replaced or removed; the given one stays as it is.
 
@@ -557,7 +689,7 @@ def replace_fields(shape: Struct, changes: Mapping[str, Shape | None]) -> Struct
         changes: the new shape by the field's path, with dots and through lists; None removes the field. A path that
             leads nowhere changes nothing, nor does one below a field that is replaced or removed.
     """
-    tree: _Tree = {}
+    tree: Json = {}
     for path in sorted(changes):  # a field before those below it
         *parents, name = path.split(".")
         below = tree
@@ -570,7 +702,8 @@ def replace_fields(shape: Struct, changes: Mapping[str, Shape | None]) -> Struct
     return cast("Struct", _replace_field(shape, tree)) if tree else shape
 
 
-def _replace_field(shape: Shape, tree: _Tree) -> Shape:
+def _replace_field(shape: Shape, tree: Json) -> Shape:
+    """A shape after changes: by field, its new shape, None, or the changes below it."""
     if isinstance(shape, Value):
         return Value(cast("Struct", _replace_field(shape.shape, tree)), left_out=shape.left_out)
     if isinstance(shape, OrNull):
@@ -603,9 +736,6 @@ def is_known(shape: Shape, value: Any) -> bool:
 # Larger ones are rare, and decoded each time: tenants write instancetypes too, and all that is kept stays below 10 MB.
 MAX_BYTES: Final = 4 * 1024
 MAX_OBJECTS: Final = 128
-
-# MessagePack, and not JSON, tells a number from its text where it is a key.
-_encode: Final = msgspec.msgpack.Encoder().encode
 _kept: Final[dict[tuple[Struct, bytes], Json]] = {}
 
 
@@ -614,19 +744,14 @@ def decode_remembered(shape: Struct, value: Any, where: str) -> Json:
 
     Messages show no keys that people chose: the object was read on behalf of someone who may not be allowed to read it.
 
-    Args:
-        shape: the object's type.
-        value: plain JSON.
-        where: the object's place, for messages.
-
     Raises:
         InputError: a value is of the wrong kind or absurdly large.
     """
     try:
-        content = _encode(value)
+        content = _to_msgpack(value)
     except (TypeError, ValueError, OverflowError, RecursionError):
-        return decode(shape, value, where, quoting=False)
-    if len(content) > MAX_BYTES:
+        content = None
+    if content is None or len(content) > MAX_BYTES:
         return decode(shape, value, where, quoting=False)
     key = shape, content
     known = _kept.get(key)

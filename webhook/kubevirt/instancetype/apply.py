@@ -21,7 +21,7 @@ from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.origins import Note, Origin, Origins, ignore
 from webhook.kubevirt.go_json.structs import Json, copy_json, encode
 from webhook.kubevirt.instancetype import preferences
-from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER
+from webhook.kubevirt.instancetype.find import MATCHERS
 from webhook.kubevirt.rejection import TEMPLATE_BASE, Conflict, Conflicts, Get
 from webhook.kubevirt.releases.capabilities import MEMORY_CONFLICT_PER_MEMBER
 from webhook.kubevirt.rules import NEWEST, Rules, read_vm
@@ -179,19 +179,10 @@ def expand(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Json:
 
 
 def explain_expansion(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple[Json, dict[str, Origin]]:
-    """The VM with what its matchers name written out, and where every field came from.
-
-    Args:
-        vm: plain JSON.
-        get: looks up instancetypes, preferences and revisions.
-        configuration: the cluster's settings.
-
-    Returns:
-        A new object that shares nothing with ``vm``, and the origin of each of its leaves by the leaf's path.
+    """What `expand` returns, and the origin of each of its leaves by the leaf's path.
 
     Raises:
-        Conflicts: the VM and the instancetype set the same fields.
-        Rejection: an object is missing, the default interface is forbidden, or KubeVirt would crash.
+        Rejection: as of `expand`, and `Conflicts` too.
         InputError: an object is malformed.
     """
     decoded, origins = _expand(vm, get, configuration, traced=True)
@@ -204,29 +195,23 @@ def _expand(vm: Any, get: Get, configuration: ClusterConfig, *, traced: bool) ->
     decoded = read_vm(vm, rules)
     # Watching copies the whole VM at every change.
     before = Origins(decoded, given=vm) if traced else Origins({})
-    if any(matcher.field in decoded["spec"] for matcher in MATCHERS):
-        instancetype = INSTANCETYPE_MATCHER.find_spec(decoded, get, rules)
-        preference = PREFERENCE_MATCHER.find_spec(decoded, get, rules)
-        decoded, origins = resolve_matchers(decoded, instancetype, preference, configuration, traced=traced)
-        origins.inherit(before)
-        return decoded, origins
-    return decoded, before
+    if not any(matcher.field in decoded["spec"] for matcher in MATCHERS):
+        return decoded, before
+    instancetype, preference = (matcher.find_spec(decoded, get, rules) for matcher in MATCHERS)
+    decoded, origins = resolve_matchers(decoded, instancetype, preference, configuration, traced=traced)
+    origins.inherit(before)
+    return decoded, origins
 
 
 def resolve_matchers(
-    vm: Json,
-    found_instancetype: Json | None,
-    found_preference: Json | None,
-    configuration: ClusterConfig,
-    *,
-    traced: bool = True,
+    vm: Json, instancetype: Json | None, preference: Json | None, configuration: ClusterConfig, *, traced: bool = True
 ) -> tuple[Json, Origins]:
     """The expansion of a decoded VM from the specs of what it names, and who set its fields.
 
     Args:
         vm: decoded; it stays as it is.
-        found_instancetype: the spec of the instancetype that the VM names, decoded; None: it names none.
-        found_preference: the spec of the preference that the VM names, decoded; None: it names none.
+        instancetype: its spec, decoded; None for none.
+        preference: its spec, decoded; None for none.
         configuration: the cluster's settings.
         traced: remember the origins, which takes time; False: they are empty.
 
@@ -248,7 +233,7 @@ def resolve_matchers(
     defaults.network_interface(spec, configuration)
     note(configuration.origin("network_interface"))
     conflicts = apply_instancetype(
-        found_instancetype, found_preference, spec, annotations, TEMPLATE_BASE, note, configuration.rules
+        instancetype, preference, spec, annotations, TEMPLATE_BASE, note, configuration.rules
     )
     if conflicts:
         raise Conflicts(conflicts)

@@ -37,6 +37,8 @@ class Matcher:
         reference: the field of its reference in the VM's status.
         title: KubeVirt's name of the type.
         annotation: the end of the VMI's annotation with the name.
+        namespaced: the kind in a namespace that it can name.
+        cluster: the cluster-wide kind that it can name.
     """
 
     field: str
@@ -74,6 +76,10 @@ class Matcher:
             return self.namespaced
         raise Rejection(f"got unexpected kind in {self.title}: {given}")
 
+    def captured_name(self, vm: Json) -> str:
+        """The name of the revision that a VM's status refers to; empty for none."""
+        return str(vm["status"].get(self.reference, {}).get("controllerRevisionRef", {}).get("name", ""))
+
     def live(self, vm: Json, get: Get, rules: Rules = NEWEST) -> Json:
         """The live object that a VM names, decoded, with its kind; not to be changed.
 
@@ -84,16 +90,10 @@ class Matcher:
         kind, name = self.kind(vm), vm["spec"][self.field].get("name", "")
         namespace = vm["metadata"].get("namespace", "") if kind == self.namespaced else ""
         stored = get_required(get, kind, namespace, name)
-        decoded = decode_remembered(self.shape(rules), stored, f"{kind} {name}")
-        return {**decoded, "kind": kind}
+        return {**decode_remembered(self.shape(rules), stored, f"{kind} {name}"), "kind": kind}
 
     def find(self, vm: Json, get: Get, rules: Rules = NEWEST) -> Json | None:
-        """The object that counts for a VM, captured or live, not to be changed; None where the VM names none.
-
-        Args:
-            vm: decoded.
-            get: looks up instancetypes, preferences and revisions.
-            rules: the rules of the cluster's release of KubeVirt.
+        """The object that counts for a decoded VM, captured or live, not to be changed; None where it names none.
 
         Raises:
             Rejection: it cannot be found.
@@ -106,6 +106,7 @@ class Matcher:
         if "revisionName" in given:
             stored = get_required(get, "ControllerRevision", namespace, given["revisionName"])
             return revisions.payload(stored, self.shape(rules), rules)
+        # Most look-ups pass here: no call for this.
         reference = vm["status"].get(self.reference, {}).get("controllerRevisionRef", {}).get("name")
         if reference:
             stored = get_required(get, "ControllerRevision", namespace, reference)
@@ -154,12 +155,7 @@ class Matcher:
             raise Rejection(f"got unexpected kind in {self.title}: ")
 
     def stale_revision(self, vm: Json, old: Json) -> list[Cause]:
-        """Why KubeVirt's admission denies an update that keeps the revision of the former name; empty if it does not.
-
-        Args:
-            vm: the VM as it is to be, decoded.
-            old: the VM as it is stored, decoded.
-        """
+        """Why KubeVirt's admission denies an update to a new name that keeps the revision; empty if it does not."""
         given, before = vm["spec"].get(self.field), old["spec"].get(self.field)
         if given is None or before is None or "revisionName" not in given:
             return []
@@ -169,22 +165,14 @@ class Matcher:
         return [Cause("FieldValueInvalid", text, f"spec.{self.field}.revisionName")]
 
 
-INSTANCETYPE_MATCHER: Final = Matcher(
-    "instancetype",
-    "instancetypeRef",
-    "InstancetypeMatcher",
-    "instancetype-name",
-    "VirtualMachineInstancetype",
-    "VirtualMachineClusterInstancetype",
-)
-PREFERENCE_MATCHER: Final = Matcher(
-    "preference",
-    "preferenceRef",
-    "PreferenceMatcher",
-    "preference-name",
-    "VirtualMachinePreference",
-    "VirtualMachineClusterPreference",
-)
+def _matcher(field: str, name: str) -> Matcher:
+    """The matcher of a field, by the name in its types."""
+    kinds = (f"VirtualMachine{name}", f"VirtualMachineCluster{name}")
+    return Matcher(field, f"{field}Ref", f"{name}Matcher", f"{field}-name", *kinds)
+
+
+INSTANCETYPE_MATCHER: Final = _matcher("instancetype", "Instancetype")
+PREFERENCE_MATCHER: Final = _matcher("preference", "Preference")
 MATCHERS: Final = (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)
 
 
@@ -308,7 +296,11 @@ def parse(matcher: Matcher, text: str, where: str) -> SpecReference:
     kind, slash, name = text.rpartition("/")
     if not name or max(len(kind), len(name)) > _LONGEST or (slash and not kind) or text.split() != [text]:
         raise InputError(f'"{text[:60]}" is neither NAME nor KIND/NAME', where, f"name a {matcher.namespaced} so")
-    return SpecReference(_kind(matcher, kind, where), name)
+    try:
+        return SpecReference(matcher.kind_of(kind), name)
+    except Rejection as rejection:
+        fix = f"write {matcher.cluster} or {matcher.namespaced}"
+        raise InputError(rejection.what, where, fix) from None
 
 
 def of_matcher(matcher: Matcher, given: Json) -> SpecReference:
@@ -321,22 +313,19 @@ def of_matcher(matcher: Matcher, given: Json) -> SpecReference:
 
 
 def is_allowed(patterns: Sequence[str], matcher: Matcher, reference: SpecReference) -> bool:
-    """Whether a reference is on a list of patterns: references in whose names ``*`` stands for any characters.
-
-    A pattern of an unknown kind allows nothing.
-    """
+    """Whether a reference is on a list of patterns: references in whose names ``*`` stands for any characters."""
     spend(len(patterns), "patterns of the namespace's allow-list")
     # Nothing has a longer name, and each pattern would be looked for in all of it.
     return len(reference.name) <= _LONGEST and any(_matches(pattern, matcher, reference) for pattern in patterns)
 
 
 def _matches(pattern: str, matcher: Matcher, reference: SpecReference) -> bool:
+    """Whether a pattern allows a reference; one of an unknown kind allows none."""
     kind, _, name = pattern.rpartition("/")
     try:
-        wanted = matcher.kind_of(kind)
+        return matcher.kind_of(kind) == reference.kind and _fits(name, reference.name)
     except Rejection:
         return False
-    return wanted == reference.kind and _fits(name, reference.name)
 
 
 def _fits(pattern: str, name: str) -> bool:
@@ -355,11 +344,3 @@ def _fits(pattern: str, name: str) -> bool:
             return False
         at += len(part)
     return at + len(last) <= len(name) and name.endswith(last)
-
-
-def _kind(matcher: Matcher, kind: str, where: str) -> str:
-    try:
-        return matcher.kind_of(kind)
-    except Rejection as rejection:
-        fix = f"write {matcher.cluster} or {matcher.namespaced}"
-        raise InputError(rejection.what, where, fix) from None

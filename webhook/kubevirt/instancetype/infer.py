@@ -34,13 +34,10 @@ class Ignorable(Rejection):
 
 
 def infer(vm: Json, get: Get, rules: Rules = NEWEST) -> None:
-    """Replace the matchers of a VM that are to be inferred from volumes.
+    """Replace the matchers of a decoded VM that are to be inferred from volumes.
 
-    Args:
-        vm: decoded; changed. After success the matcher names an object and nothing else; after a forgiven failure it is
-            gone. An instancetype that was found with policy ``Ignore`` takes the guest's memory with it.
-        get: looks objects up.
-        rules: the rules of the release that infers.
+    After success the matcher names an object and nothing else; after a forgiven failure it is gone. An instancetype
+    that was found with policy ``Ignore`` takes the guest's memory with it.
 
     Raises:
         Rejection: a volume, an object or a label is missing. Missing objects are never forgiven.
@@ -63,12 +60,7 @@ def infer(vm: Json, get: Get, rules: Rules = NEWEST) -> None:
 
 
 class _Chain:
-    """The way from a volume to the labels.
-
-    Args:
-        vm: decoded.
-        matcher: whose labels are looked for.
-    """
+    """The way from a volume of a decoded VM to the labels for one of its matchers."""
 
     def __init__(self, vm: Json, matcher: Matcher, get: Get, rules: Rules) -> None:
         self._spec: Final = vm["spec"]

@@ -31,19 +31,19 @@ class Topology(Enum):
     ANY = "any"
 
 
-DEPRECATED: Final = {
-    "preferSockets": Topology.SOCKETS,
-    "preferCores": Topology.CORES,
-    "preferThreads": Topology.THREADS,
-    "preferSpread": Topology.SPREAD,
-    "preferAny": Topology.ANY,
-}
+# ``preferSockets`` and so on.
+DEPRECATED: Final = {f"prefer{topology.value.capitalize()}": topology for topology in Topology}
 _NAMES: Final = {topology.value: topology for topology in Topology} | DEPRECATED
 
 SOCKETS_CORES: Final = "SocketsCores"
 CORES_THREADS: Final = "CoresThreads"
 SOCKETS_CORES_THREADS: Final = "SocketsCoresThreads"
-ACROSS: Final = (SOCKETS_CORES, CORES_THREADS, SOCKETS_CORES_THREADS)
+# Over which parts of the topology vCPUs can be spread.
+ACROSS: Final = {
+    SOCKETS_CORES: ("sockets", "cores"),
+    CORES_THREADS: ("cores", "threads"),
+    SOCKETS_CORES_THREADS: ("sockets", "cores", "threads"),
+}
 
 
 class VcpuSpread(NamedTuple):
@@ -146,17 +146,8 @@ _DEVICES: Final = {
     "preferredRng": "rng",
     "preferredTPM": "tpm",
 }
-_FEATURES: Final = {
-    "preferredApic": "apic",
-    "preferredKvm": "kvm",
-    "preferredPvspinlock": "pvspinlock",
-    "preferredSmm": "smm",
-}
-_DISK_FIELDS: Final = {
-    "preferredDiskCache": "cache",
-    "preferredDiskIO": "io",
-    "preferredDiskBlockSize": "blockSize",
-}
+_FEATURES: Final = {f"preferred{name.capitalize()}": name for name in ("apic", "kvm", "pvspinlock", "smm")}
+_DISK_FIELDS: Final = {"preferredDiskCache": "cache", "preferredDiskIO": "io", "preferredDiskBlockSize": "blockSize"}
 
 
 def apply(preference: Json, spec: Json, annotations: dict[str, str], rules: Rules = NEWEST) -> None:
@@ -345,11 +336,6 @@ def _clock(preferred: Json, domain: Json) -> None:
 
 
 _INSTANCETYPE: Final = "spec.instancetype"
-_SPREAD: Final = {
-    SOCKETS_CORES: ("sockets", "cores"),
-    CORES_THREADS: ("cores", "threads"),
-    SOCKETS_CORES_THREADS: ("sockets", "cores", "threads"),
-}
 
 
 def check(instancetype: Json | None, preference: Json | None, spec: Json) -> Cause | None:
@@ -406,7 +392,7 @@ def _parts(preference: Json | None) -> tuple[tuple[str, ...] | None, str]:
         return None, ""
     if wanted is Topology.SPREAD:
         across = preferred_spread(preference).across
-        return _SPREAD.get(across, ()), across
+        return ACROSS.get(across, ()), across
     if wanted is Topology.ANY:
         return ("cores", "sockets", "threads"), "cores, sockets and threads"
     return (wanted.value,), wanted.value

@@ -1,8 +1,8 @@
-"""Instancetypes and preferences of the API versions v1alpha1 and v1alpha2, converted to v1beta1.
+"""ControllerRevisions, in which virt-controller captures instancetypes and preferences (KubeVirt, pkg/instancetype).
 
-No API server has served them since KubeVirt 1.0, but ControllerRevisions from before still hold them. Conversion copies
-what has the same name, so that a shape with the fields of the older type is enough; it writes the zeros of the three
-fields of the CPU that v1beta1 has made pointers.
+No API server has served the API versions v1alpha1 and v1alpha2 since KubeVirt 1.0, but older revisions still hold their
+objects. Conversion to v1beta1 copies what has the same name, so that a shape with the fields of the older type is
+enough; it writes the zeros of the three fields of the CPU that v1beta1 has made pointers.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -32,9 +33,10 @@ from webhook.kubevirt.go_json.structs import (
     decode,
     encode,
     is_known,
+    members,
     replace_fields,
 )
-from webhook.kubevirt.rejection import Get, Rejection, already_exists, get_required
+from webhook.kubevirt.rejection import Get, Rejection, get_required
 from webhook.kubevirt.releases.capabilities import READS_ALPHA_REVISIONS
 from webhook.kubevirt.rules import NEWEST, Rules, Types
 from webhook.kubevirt.types.core import METADATA
@@ -47,49 +49,33 @@ _NAMES: Final = {
 }
 _SPEC_REVISION: Final = frozenset({"apiVersion", "spec"})
 
-_INSTANCETYPE: Final[dict[str, Shape | None]] = {
-    "annotations": None,
-    "nodeSelector": None,
-    "schedulerName": None,
-    "cpu.maxSockets": None,
-    "memory.maxGuest": None,
-    "memory.overcommitPercent": None,
+# How the types of the older versions differ from v1beta1's, by the path below ``spec``; None: they lack the field.
+_INSTANCETYPE: Final[Mapping[str, Shape | None]] = {
+    **members(None, "annotations nodeSelector schedulerName cpu.maxSockets memory.maxGuest memory.overcommitPercent"),
     "cpu.model": STRING_ALWAYS,
-    "cpu.dedicatedCPUPlacement": BOOL_ALWAYS,
-    "cpu.isolateEmulatorThread": BOOL_ALWAYS,
+    **members(BOOL_ALWAYS, "cpu.dedicatedCPUPlacement cpu.isolateEmulatorThread"),
 }
-_PREFERENCE: Final[dict[str, Shape | None]] = {
-    **dict.fromkeys(
-        (
-            "annotations",
-            "preferSpreadSocketToCoreRatio",
-            "preferredSubdomain",
-            "preferredTerminationGracePeriodSeconds",
-            "requirements",
-            "cpu.preferredCPUFeatures",
-            "cpu.spreadOptions",
-            "devices.preferredInterfaceMasquerade",
-            "devices.preferredPanicDeviceModel",
-            "firmware.preferredEfi",
-        )
+_PREFERENCE: Final[Mapping[str, Shape | None]] = {
+    **members(
+        None,
+        "annotations preferSpreadSocketToCoreRatio preferredSubdomain preferredTerminationGracePeriodSeconds "
+        "requirements cpu.preferredCPUFeatures cpu.spreadOptions devices.preferredInterfaceMasquerade "
+        "devices.preferredPanicDeviceModel firmware.preferredEfi",
     ),
     "cpu.preferredCPUTopology": STRING,
 }
 
 
+@lru_cache(maxsize=64)
 def shape_of(kind: str, version: str, types: Types) -> Struct:
-    """The type of an older version, of objects of a kind of either scope.
+    """The type of an older version.
 
     Args:
         kind: the kind of the object, of either scope.
         version: one of `VERSIONS`.
         types: the types of the release that reads it.
     """
-    return _shape("Preference" in kind, version, types)
-
-
-@lru_cache(maxsize=64)
-def _shape(is_preference: bool, version: str, types: Types) -> Struct:
+    is_preference = "Preference" in kind
     changes = dict(_PREFERENCE if is_preference else _INSTANCETYPE)
     if is_preference and version == VERSIONS[0]:
         changes["volumes"] = None
@@ -97,17 +83,10 @@ def _shape(is_preference: bool, version: str, types: Types) -> Struct:
     return replace_fields(current, {f"spec.{path}": change for path, change in changes.items()})
 
 
-def read_spec_revision(data: Json, types: Types) -> Json | None:
-    """What the oldest revisions hold, the bare spec of a v1alpha1 object; None where this is not one.
+def _read_spec_revision(data: Json, types: Types) -> Json | None:
+    """The whole object of which the oldest revisions hold the spec alone, of v1alpha1; None where this is not one.
 
     KubeVirt tries a preference first, and takes neither if a member is unknown.
-
-    Args:
-        data: ``data`` of the ControllerRevision, plain JSON.
-        types: of the release that reads it.
-
-    Returns:
-        The whole object, decoded.
     """
     if not data.keys() <= _SPEC_REVISION or not isinstance(data.get("spec"), str):
         return None
@@ -128,10 +107,8 @@ def read_spec_revision(data: Json, types: Types) -> Json | None:
 
 
 PREFIX: Final = "instancetype.kubevirt.io/"
-OBJECT_NAME_LABEL: Final = f"{PREFIX}object-name"
 API_VERSION: Final = "instancetype.kubevirt.io/v1beta1"
 _VERSION: Final = "v1beta1"
-_VERSION_LABEL: Final = f"{PREFIX}object-version"
 _UNREADABLE: Final = "failed to decode object in ControllerRevision: "
 # Where KubeVirt's client makes its scheme, which is the name that users see.
 _SCHEME: Final = '"pkg/runtime/scheme.go:110"'
@@ -155,13 +132,6 @@ def owner_reference(vm: Json) -> Json:
     }
 
 
-def name(vm: Json, captured: Json) -> str:
-    """The name of the revision that captures an instancetype or preference for a VM."""
-    metadata = captured["metadata"]
-    parts = (vm["metadata"].get("name"), metadata.get("name"), _VERSION, metadata.get("uid"))
-    return "-".join([*(part or "" for part in parts), str(metadata.get("generation", 0))])
-
-
 def capture(vm: Json, captured: Json, rules: Rules = NEWEST) -> Json:
     """The revision that virt-controller stores.
 
@@ -171,6 +141,7 @@ def capture(vm: Json, captured: Json, rules: Rules = NEWEST) -> Json:
         rules: the rules of the release that stores it.
     """
     metadata, kind = captured["metadata"], captured["kind"]
+    parts = (vm["metadata"].get("name"), metadata.get("name"), _VERSION, metadata.get("uid"))
     labels = {
         "object-generation": str(metadata.get("generation", 0)),
         "object-kind": kind,
@@ -181,7 +152,7 @@ def capture(vm: Json, captured: Json, rules: Rules = NEWEST) -> Json:
     kept = {key: value for key, value in metadata.items() if key not in _DROPPED}
     return {
         "metadata": {
-            "name": name(vm, captured),
+            "name": "-".join([*(part or "" for part in parts), str(metadata.get("generation", 0))]),
             "namespace": vm["metadata"].get("namespace", ""),
             "labels": {f"{PREFIX}{key}": value for key, value in labels.items()},
             "ownerReferences": [owner_reference(vm)],
@@ -192,35 +163,30 @@ def capture(vm: Json, captured: Json, rules: Rules = NEWEST) -> Json:
 
 
 def label(revision: Any) -> str | None:
-    """The name of the object that a revision says it captured; None where it does not say.
+    """The name of the object that a revision, plain JSON, says it captured; None where it does not say.
 
     Raises:
         InputError: the revision is malformed.
     """
-    labels: dict[str, str] = decode(_REVISION, revision)["metadata"].get("labels", {})
-    return labels.get(OBJECT_NAME_LABEL)
+    return _labels(revision).get(f"{PREFIX}object-name")
 
 
 def latest(revision: Any) -> bool:
-    """Whether a revision is labeled with the API version v1beta1, the newest one.
-
-    Args:
-        revision: plain JSON.
+    """Whether a revision, plain JSON, is labeled with the API version v1beta1, the newest one.
 
     Raises:
         InputError: the revision is malformed.
     """
-    labels = decode(_REVISION, revision)["metadata"].get("labels", {})
-    return bool(labels.get(_VERSION_LABEL) == _VERSION)
+    return _labels(revision).get(f"{PREFIX}object-version") == _VERSION
+
+
+def _labels(revision: Any) -> dict[str, str]:
+    labels: dict[str, str] = decode(_REVISION, revision)["metadata"].get("labels", {})
+    return labels
 
 
 def payload(revision: Any, shape: Struct, rules: Rules = NEWEST) -> Json:
-    """The instancetype or preference in a revision, decoded.
-
-    Args:
-        revision: plain JSON.
-        shape: the expected type, one of the rules'.
-        rules: the rules of the release that reads the revision.
+    """The instancetype or preference in a revision, plain JSON, decoded: that of the expected type of the rules'.
 
     Raises:
         Rejection: it holds something else.
@@ -270,18 +236,13 @@ def _older(data: Any, where: str, rules: Rules) -> Json | None:
     kind, version = data.get("kind"), data.get("apiVersion")
     if version in VERSIONS and isinstance(kind, str) and kind in rules.types.by_kind:
         return decode(shape_of(kind, version, rules.types), data, where, quoting=False)
-    return read_spec_revision(data, rules.types)
+    return _read_spec_revision(data, rules.types)
 
 
 def holds(revision: Any, made: Json, rules: Rules = NEWEST) -> bool:
-    """Whether a stored revision holds the same spec as one that would be created.
+    """Whether a stored revision, plain JSON, holds the same spec as one that `capture` has made.
 
     Quantities are compared by value, as in KubeVirt.
-
-    Args:
-        revision: the stored revision, plain JSON.
-        made: the revision that `capture` returned.
-        rules: the rules of the release that reads the revision.
 
     Raises:
         Rejection: it holds nothing, or something that KubeVirt cannot decode.
@@ -342,7 +303,7 @@ class Store:
         """
         metadata = revision["metadata"]
         if self.get(_KIND, metadata["namespace"], metadata["name"]) is not None:
-            raise already_exists(_KIND, metadata["name"])
+            raise Rejection(f'controllerrevisions.apps "{metadata["name"]}" already exists')
         self.created.append(revision)
 
     def delete(self, namespace: str, name: str) -> None:
@@ -356,12 +317,7 @@ class Store:
 
 
 KINDS: Final = frozenset(
-    {
-        "VirtualMachineInstancetype",
-        "VirtualMachineClusterInstancetype",
-        "VirtualMachinePreference",
-        "VirtualMachineClusterPreference",
-    }
+    f"VirtualMachine{scope}{name}" for scope in ("", "Cluster") for name in ("Instancetype", "Preference")
 )
 _CONTROLLERS: Final = frozenset(
     {(names.KUBEVIRT_GROUP, "VirtualMachine"), (names.SNAPSHOT_GROUP, "VirtualMachineSnapshot")}

@@ -100,7 +100,7 @@ def is_reached(firsts: tuple[Version, ...], version: Version) -> bool:
 
 
 def capability(what: str, source: str, *, since: str, until: str = "", never: str = "") -> Capability:
-    """A capability whose releases are written ``1.6.4 1.7.2 1.8.0``."""
+    """A capability whose releases are written as `releases` reads them."""
     return Capability(what, source, releases(since), releases(until), frozenset(releases(never)))
 
 
@@ -111,20 +111,13 @@ def releases(text: str) -> tuple[Version, ...]:
 
 # What KubeVirt's webhook for VMs does.
 FILLS_MATCHER_KIND: Final = capability(
-    "writes the cluster-wide kind, in lower case, into matchers without a kind",
-    "#15009",
-    since="1.6.0",
-    until="1.7.0",
+    "writes the cluster-wide kind, in lower case, into matchers without a kind", "#15009", since="1.6.0", until="1.7.0"
 )
 CLEARS_NAMES_BEFORE_INFERENCE: Final = capability(
-    "calls a name beside inferFromVolume not supported, and not as before not found",
-    "#15396",
-    since="1.7.0",
+    "calls a name beside inferFromVolume not supported, and not as before not found", "#15396", since="1.7.0"
 )
 INFERS_FROM_SNAPSHOTS: Final = capability(
-    "infers from the labels of a VolumeSnapshot that a DataVolume or DataSource is made of",
-    "#18337",
-    since="1.9.0",
+    "infers from the labels of a VolumeSnapshot that a DataVolume or DataSource is made of", "#18337", since="1.9.0"
 )
 ARCHITECTURE_FROM_DATA_SOURCE: Final = capability(
     "takes a VM's architecture from the label of its DataVolume templates' DataSource",
@@ -132,50 +125,32 @@ ARCHITECTURE_FROM_DATA_SOURCE: Final = capability(
     since="1.6.4 1.7.0",
 )
 WRITES_FIRMWARE_SERIAL: Final = capability(
-    "gives the firmware of a new VM a serial number",
-    "pkg/virt-api/webhooks",
-    since="1.6.1 1.7.0",
+    "gives the firmware of a new VM a serial number", "pkg/virt-api/webhooks", since="1.6.1 1.7.0"
 )
 WARNS_OF_LAUNCH_SECURITY: Final = capability(
-    "warns that launchSecurity of an instancetype is deprecated",
-    "#17551",
-    since="1.9.0",
+    "warns that launchSecurity of an instancetype is deprecated", "#17551", since="1.9.0"
 )
 
 # Instancetypes and preferences.
 STORES_MATCHERS_WITHOUT_KIND: Final = capability(
-    "captures what a matcher without a kind names",
-    "#15009",
-    since="1.7.0",
+    "captures what a matcher without a kind names", "#15009", since="1.7.0"
 )
 READS_ALPHA_REVISIONS: Final = capability(
-    "reads ControllerRevisions that hold v1alpha1 or v1alpha2 objects",
-    "#15400",
-    since="1.6.0",
-    until="1.7.0",
+    "reads ControllerRevisions that hold v1alpha1 or v1alpha2 objects", "#15400", since="1.6.0", until="1.7.0"
 )
 MEMORY_CONFLICT_PER_MEMBER: Final = capability(
-    "finds a conflict only in the members of memory that both sides set, and keeps the others",
-    "#14685",
-    since="1.7.0",
+    "finds a conflict only in the members of memory that both sides set, and keeps the others", "#14685", since="1.7.0"
 )
 ADDS_PREFERRED_PANIC_DEVICE: Final = capability(
-    "adds a panic device of the preferred model to VMs without any",
-    "#18314",
-    since="1.9.0",
+    "adds a panic device of the preferred model to VMs without any", "#18314", since="1.9.0"
 )
 
 # What KubeVirt sets by default.
 KNOWS_PPC64LE: Final = capability(
-    "knows the architecture ppc64le, with the machine type pseries",
-    "e1315deaf8",
-    since="1.6.0",
-    until="1.7.0",
+    "knows the architecture ppc64le, with the machine type pseries", "e1315deaf8", since="1.6.0", until="1.7.0"
 )
 CONFIGURES_S390X_MACHINE_TYPE: Final = capability(
-    "takes the machine type of s390x from architectureConfiguration",
-    "pkg/virt-config",
-    since="1.7.0",
+    "takes the machine type of s390x from architectureConfiguration", "pkg/virt-config", since="1.7.0"
 )
 REQUESTS_GUEST_MEMORY: Final = capability(
     "writes the guest's memory, less the overcommitment, into requests.memory",
@@ -185,29 +160,19 @@ REQUESTS_GUEST_MEMORY: Final = capability(
     never="1.6.2",
 )
 DISABLES_SECURE_BOOT_ON_ARM64: Final = capability(
-    "sets secureBoot to false in any EFI bootloader of arm64 that says nothing",
-    "#16915",
-    since="1.8.3",
+    "sets secureBoot to false in any EFI bootloader of arm64 that says nothing", "#16915", since="1.8.3"
 )
 WRITES_QGS_SOCKET_PATH: Final = capability(
-    "annotates VMIs with TDX with the path of the quote generation service",
-    "#15958",
-    since="1.9.0",
+    "annotates VMIs with TDX with the path of the quote generation service", "#15958", since="1.9.0"
 )
 WRITES_PCI_TOPOLOGY: Final = capability(
-    "annotates VMs and VMIs with the version of their PCIe topology",
-    "pkg/virt-api/webhooks",
-    since="1.6.4 1.7.2 1.8.0",
+    "annotates VMs and VMIs with the version of their PCIe topology", "pkg/virt-api/webhooks", since="1.6.4 1.7.2 1.8.0"
 )
 PCI_TOPOLOGY_BY_ARCHITECTURE: Final = capability(
-    "does so only for amd64 and arm64",
-    "pkg/virt-api/webhooks",
-    since="1.6.5 1.7.3 1.8.2",
+    "does so only for amd64 and arm64", "pkg/virt-api/webhooks", since="1.6.5 1.7.3 1.8.2"
 )
 PCI_TOPOLOGY_BY_MACHINE_TYPE: Final = capability(
-    "does so only for machine types with PCIe",
-    "pkg/virt-api/webhooks",
-    since="1.6.6 1.7.4 1.8.3",
+    "does so only for machine types with PCIe", "pkg/virt-api/webhooks", since="1.6.6 1.7.4 1.8.3"
 )
 
 # Feature gates.
@@ -218,52 +183,35 @@ OPENS_BETA_GATES: Final = capability(
 )
 # How objects are written.
 OMITS_ZERO_BLOCK_SIZES: Final = capability(
-    "leaves a custom block size of zero out of disks",
-    "kubevirt.io/api",
-    since="1.7.0",
+    "leaves a custom block size of zero out of disks", "kubevirt.io/api", since="1.7.0"
 )
 OMITS_EMPTY_CLAIMS: Final = capability(
-    "leaves empty names of claims and requests out of devices",
-    "kubevirt.io/api",
-    since="1.9.0",
+    "leaves empty names of claims and requests out of devices", "kubevirt.io/api", since="1.9.0"
 )
 
 # What target pods ask of nodes, and what migrations wait for.
 REQUIRES_CPU_VENDOR: Final = capability(
-    "keeps a VM on nodes of the CPU vendor that it runs on",
-    "pkg/virt-controller/watch/migration",
-    since="1.6.4 1.7.1",
+    "keeps a VM on nodes of the CPU vendor that it runs on", "pkg/virt-controller/watch/migration", since="1.6.4 1.7.1"
 )
 SELECTS_SNP_AND_TDX_NODES: Final = capability(
-    "requires node labels for SEV-SNP and TDX",
-    "#14845, #14575",
-    since="1.7.0",
+    "requires node labels for SEV-SNP and TDX", "#14845, #14575", since="1.7.0"
 )
 REQUESTS_TDX_DEVICE: Final = capability(
-    "requests the device devices.kubevirt.io/tdx for VMs with TDX",
-    "pkg/virt-controller/services",
-    since="1.9.0",
+    "requests the device devices.kubevirt.io/tdx for VMs with TDX", "pkg/virt-controller/services", since="1.9.0"
 )
 REQUESTS_RESERVED_OVERHEAD: Final = capability(
-    "adds memory.reservedOverhead.addedOverhead to what a launcher pod requests",
-    "pkg/hypervisor",
-    since="1.8.0",
+    "adds memory.reservedOverhead.addedOverhead to what a launcher pod requests", "pkg/hypervisor", since="1.8.0"
 )
 SEPARATES_PERSISTENT_RESERVATIONS: Final = capability(
-    "keeps VMs with the same persistent reservation on different nodes",
-    "pkg/storage/reservation",
-    since="1.9.0",
+    "keeps VMs with the same persistent reservation on different nodes", "pkg/storage/reservation", since="1.9.0"
 )
 HOLDS_MIGRATIONS_BACK: Final = capability(
     "holds migrations back while a backup runs or a utility volume is attached",
     "pkg/virt-controller/watch/migration",
     since="1.8.0",
 )
-
 CANCELS_EVACUATIONS: Final = capability(
-    "takes the request to evacuate a VM back (evacuate/cancel)",
-    "#15957",
-    since="1.7.0",
+    "takes the request to evacuate a VM back (evacuate/cancel)", "#15957", since="1.7.0"
 )
 
 CAPABILITIES: Final[dict[str, Capability]] = {

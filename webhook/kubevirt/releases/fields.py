@@ -7,7 +7,7 @@ definitions of a cluster have been read, they count, and not the table here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from webhook.kubevirt.releases.capabilities import KNOWN, Version, is_reached, releases
@@ -39,49 +39,41 @@ class ReleaseField:
         return is_reached((self.since,), version)
 
 
-def _fields(kind: str, since: str, *paths: str) -> tuple[ReleaseField, ...]:
+def _fields(kind: str, since: str, paths: str) -> tuple[ReleaseField, ...]:
+    """Fields that one release has brought, by their paths in a row."""
     (first,) = releases(since)
-    return tuple(ReleaseField(kind, path, first) for path in paths)
+    return tuple(ReleaseField(kind, path, first) for path in paths.split())
 
 
 FIELDS: Final = (
-    *_fields(INSTANCETYPE, "1.7.0", "ioThreads", "launchSecurity.snp", "launchSecurity.tdx"),
+    *_fields(INSTANCETYPE, "1.7.0", "ioThreads launchSecurity.snp launchSecurity.tdx"),
     *_fields(
         PREFERENCE,
         "1.7.0",
-        "preferredArchitecture",
-        "requirements.architecture",
-        "devices.preferredDiskBlockSize.custom.discardGranularity",
+        "preferredArchitecture requirements.architecture devices.preferredDiskBlockSize.custom.discardGranularity",
     ),
     *_fields(
-        PREFERENCE, "1.8.0", "features.preferredHyperv.tlbflush.direct", "features.preferredHyperv.tlbflush.extended"
+        PREFERENCE, "1.8.0", "features.preferredHyperv.tlbflush.direct features.preferredHyperv.tlbflush.extended"
     ),
-    *_fields(PREFERENCE, "1.9.0", "devices.preferredVideoType", "preferredLaunchSecurity"),
+    *_fields(PREFERENCE, "1.9.0", "devices.preferredVideoType preferredLaunchSecurity"),
     *_fields(
         MACHINE,
         "1.7.0",
-        "domain.launchSecurity.snp",
-        "domain.launchSecurity.tdx",
-        "domain.devices.disks.changedBlockTracking",
+        "domain.launchSecurity.snp domain.launchSecurity.tdx domain.devices.disks.changedBlockTracking "
         "domain.devices.disks.blockSize.custom.discardGranularity",
     ),
     *_fields(
         MACHINE,
         "1.8.0",
-        "domain.rebootPolicy",
-        "domain.memory.reservedOverhead",
-        "domain.features.hyperv.tlbflush.direct",
-        "domain.features.hyperv.tlbflush.extended",
-        "domain.devices.interfaces.passtBinding",
-        "utilityVolumes",
+        "domain.rebootPolicy domain.memory.reservedOverhead domain.features.hyperv.tlbflush.direct "
+        "domain.features.hyperv.tlbflush.extended domain.devices.interfaces.passtBinding utilityVolumes "
         "volumes.containerPath",
     ),
-    *_fields(MACHINE, "1.9.0", "serviceAccountName", "networks.resourceClaim", "domain.devices.interfaces.portRanges"),
+    *_fields(MACHINE, "1.9.0", "serviceAccountName networks.resourceClaim domain.devices.interfaces.portRanges"),
     *_fields(
         VIRTUAL_MACHINE,
         "1.7.0",
-        "dataVolumeTemplates.spec.source.registry.platform",
-        "dataVolumeTemplates.spec.source.vddk.extraArgs",
+        "dataVolumeTemplates.spec.source.registry.platform dataVolumeTemplates.spec.source.vddk.extraArgs",
     ),
     *_fields(VIRTUAL_MACHINE, "1.8.0", "dataVolumeTemplates.spec.source.imageio.insecureSkipVerify"),
 )
@@ -98,14 +90,20 @@ HOLDERS: Final = {
 }
 
 
+def _table(kind: str) -> Iterator[tuple[str, ReleaseField]]:
+    """The fields of a kind that not every release knows, by their paths below ``spec``; none of a foreign kind."""
+    for holder, prefix in HOLDERS.get(kind, ()):
+        yield from ((f"{prefix}{field.path}", field) for field in FIELDS if field.kind == holder)
+
+
+def table_paths(kind: str) -> list[str]:
+    """The paths below ``spec`` of a kind that not every release knows."""
+    return [path for path, _ in _table(kind)]
+
+
 def unknown_fields(version: Version, kind: str) -> frozenset[str]:
     """The paths below ``spec`` of a kind that a release does not know and newer ones do; none of a foreign kind."""
-    return frozenset(
-        f"{prefix}{field.path}"
-        for holder, prefix in HOLDERS.get(kind, ())
-        for field in FIELDS
-        if field.kind == holder and not field.is_in(version)
-    )
+    return frozenset(path for path, field in _table(kind) if not field.is_in(version))
 
 
 def ineffective_fields(unknown: Iterable[str], spec: Any) -> list[str]:
@@ -154,21 +152,12 @@ class Definitions:
     kinds: tuple[tuple[str, DefinedFields], ...]
     is_settled: bool = True
 
-    def settled(self, is_settled: bool) -> Definitions:
-        """The same, of the release whose rules count, or not."""
-        return replace(self, is_settled=is_settled)
-
     def of(self, kind: str) -> DefinedFields | None:
         """What is said of a kind; None where its definition has not been read."""
         return dict(self.kinds).get(kind)
 
     def unknown_fields(self, kind: str, table: frozenset[str]) -> frozenset[str]:
-        """The fields of a kind that the cluster does not know.
-
-        Args:
-            kind: the name of the kind.
-            table: those that the release does not know by the tables.
-        """
+        """The fields of a kind that the cluster does not know, given those that the release lacks by the tables."""
         defined = self.of(kind)
         if defined is None:
             return table
@@ -177,34 +166,16 @@ class Definitions:
     @property
     def version(self) -> Version | None:
         """The release that the definitions come from, by the newest fields that they have; None where none shows."""
-        for version, following in zip(reversed(KNOWN), (None, *reversed(KNOWN)), strict=False):
-            if self._have_all(version) and (following is None or self._lack_one(following)):
+        following = None
+        for version in reversed(KNOWN):
+            has_all = all(path in defined.present for defined, path in self._fields_of(version))
+            lacks = following and any(path in defined.absent for defined, path in self._fields_of(following))
+            if has_all and (following is None or lacks):
                 return version
+            following = version
         return None
-
-    def _have_all(self, version: Version) -> bool:
-        return all(path in defined.present for defined, path in self._fields_of(version))
-
-    def _lack_one(self, version: Version) -> bool:
-        return any(path in defined.absent for defined, path in self._fields_of(version))
 
     def _fields_of(self, version: Version) -> Iterator[tuple[DefinedFields, str]]:
         """What the tables say that a release knows."""
         for kind, defined in self.kinds:
-            for path, field in _table(kind):
-                if field.is_in(version):
-                    yield defined, path
-
-
-def _table(kind: str) -> list[tuple[str, ReleaseField]]:
-    return [
-        (f"{prefix}{field.path}", field)
-        for holder, prefix in HOLDERS.get(kind, ())
-        for field in FIELDS
-        if field.kind == holder
-    ]
-
-
-def table_paths(kind: str) -> list[str]:
-    """The paths below ``spec`` of a kind that not every release knows."""
-    return [path for path, _ in _table(kind)]
+            yield from ((defined, path) for path, field in _table(kind) if field.is_in(version))

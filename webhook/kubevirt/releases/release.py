@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -104,7 +104,7 @@ def detect(observed: str, target: str, operator: str, definitions: Definitions |
         version = definitions.version
     if version is None:
         return None
-    return release_of(version, definitions and definitions.settled(not is_updating(observed, target)))
+    return release_of(version, definitions and replace(definitions, is_settled=not is_updating(observed, target)))
 
 
 def declare(version: Version, named: Release | None, definitions: Definitions | None) -> Release:
@@ -119,7 +119,8 @@ def declare(version: Version, named: Release | None, definitions: Definitions | 
         return release_of(version)
     shown = named.version if named else definitions.version
     is_updated = named is None or named.definitions is None or named.definitions.is_settled
-    return release_of(version, definitions.settled(is_updated and (shown is None or shown.line == version.line)))
+    is_settled = is_updated and (shown is None or shown.line == version.line)
+    return release_of(version, replace(definitions, is_settled=is_settled))
 
 
 def is_updating(observed: str, target: str) -> bool:
@@ -130,20 +131,24 @@ def is_updating(observed: str, target: str) -> bool:
 # The gate of the queue in which migrations wait by their priority.
 MIGRATION_QUEUE: Final = "MigrationPriorityQueue"
 
+
+def _firsts(written: Mapping[str, str]) -> Mapping[str, tuple[Version, ...]]:
+    """The first releases of a change, by the gate that it is about."""
+    return {gate: releases(first) for gate, first in written.items()}
+
+
 # The first releases that know a gate which not all of them know.
-_KNOWN: Final[Mapping[str, tuple[Version, ...]]] = {
-    name: releases(first)
-    for name, first in {
+_KNOWN: Final = _firsts(
+    {
         "ConfigurableHypervisor": "1.8.0",
         "CrossArchitectureVirtualization": "1.9.0",
         "IOMMUFD": "1.9.0",
         MIGRATION_QUEUE: "1.7.0",
-    }.items()
-}
+    }
+)
 # The first releases in which a gate is in beta, and in which it has become generally available; any other is in alpha.
-_BETA: Final[Mapping[str, tuple[Version, ...]]] = {
-    name: releases(first)
-    for name, first in {
+_BETA: Final = _firsts(
+    {
         "DecentralizedLiveMigration": "1.10.0",
         "DeclarativeHotplugVolumes": "1.9.0",
         "GPUsWithDRA": "1.9.0",
@@ -152,24 +157,23 @@ _BETA: Final[Mapping[str, tuple[Version, ...]]] = {
         MIGRATION_QUEUE: "1.8.0",
         "VmiMemoryOverheadReport": "1.9.0",
         "WorkloadEncryptionSEV": "1.9.0",
-    }.items()
-}
-_GENERALLY_AVAILABLE: Final[Mapping[str, tuple[Version, ...]]] = {
-    name: releases(first)
-    for name, first in {
+    }
+)
+_GENERALLY_AVAILABLE: Final = _firsts(
+    {
         MIGRATION_QUEUE: "1.9.0",
         "PanicDevices": "1.9.0",
         "LibvirtHooksServerAndClient": "1.10.0",
         "VideoConfig": "1.9.0",
         "VmiMemoryOverheadReport": "1.10.0",
-    }.items()
-}
+    }
+)
 
 
 # Every review of a migration asks for the same few.
 @lru_cache(maxsize=256)
 def is_open(release: Release, gate: str, enabled: AbstractSet[str], disabled: AbstractSet[str]) -> bool:
-    """Whether a feature gate is open.
+    """Whether a feature gate is open (pkg/virt-config/featuregate).
 
     Args:
         release: the release of KubeVirt.

@@ -1,10 +1,12 @@
-"""VirtualMachine and VirtualMachineInstance with all that they hold (kubevirt.io/api/core/v1)."""
+"""VirtualMachine and VirtualMachineInstance with all that they hold, instancetypes and preferences.
+
+The types of kubevirt.io/api/core/v1, kubevirt.io/api/instancetype/v1beta1 and k8s.io/api, as far as JSON shows them.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from webhook.kubevirt.go_json.scalars import NEVER
 from webhook.kubevirt.go_json.structs import (
     BOOL,
     BOOL_POINTER,
@@ -17,6 +19,7 @@ from webhook.kubevirt.go_json.structs import (
     INT64_ALWAYS,
     INT64_POINTER,
     INT_OR_STRING_ALWAYS,
+    NEVER,
     QUANTITY,
     QUANTITY_ALWAYS,
     QUANTITY_COMPUTED,
@@ -24,6 +27,7 @@ from webhook.kubevirt.go_json.structs import (
     STRING_ALWAYS,
     STRING_POINTER,
     UINT32,
+    UINT32_ALWAYS,
     UINT32_POINTER,
     UINT64,
     UINT64_ALWAYS,
@@ -34,48 +38,36 @@ from webhook.kubevirt.go_json.structs import (
     Shape,
     Struct,
     Value,
+    members,
 )
 
 STRINGS: Final = List(STRING_POINTER)
 STRING_MAP: Final = Map(STRING_POINTER)
+TYPE: Final = members(STRING, "apiVersion kind")
 
 METADATA: Final = Struct(
-    name=STRING,
-    generateName=STRING,
-    namespace=STRING,
-    selfLink=STRING,
-    uid=STRING,
-    resourceVersion=STRING,
+    **members(STRING, "name generateName namespace selfLink uid resourceVersion creationTimestamp deletionTimestamp"),
     generation=INT64,
-    creationTimestamp=STRING,
-    deletionTimestamp=STRING,
     deletionGracePeriodSeconds=INT64_POINTER,
     labels=STRING_MAP,
     annotations=STRING_MAP,
     ownerReferences=List(
         Struct(
-            apiVersion=STRING_ALWAYS,
-            kind=STRING_ALWAYS,
-            name=STRING_ALWAYS,
-            uid=STRING_ALWAYS,
-            controller=BOOL_POINTER,
-            blockOwnerDeletion=BOOL_POINTER,
+            **members(STRING_ALWAYS, "apiVersion kind name uid"),
+            **members(BOOL_POINTER, "controller blockOwnerDeletion"),
         )
     ),
     finalizers=STRINGS,
     managedFields=List(FREE),
 )
 
-_EXPRESSIONS: Final = List(Struct(key=STRING_ALWAYS, operator=STRING_ALWAYS, values=STRINGS))
+_EXPRESSIONS: Final = List(Struct(**members(STRING_ALWAYS, "key operator"), values=STRINGS))
 LABEL_SELECTOR: Final = Struct(matchLabels=STRING_MAP, matchExpressions=_EXPRESSIONS)
 _NODE_TERM: Final = Struct(matchExpressions=_EXPRESSIONS, matchFields=_EXPRESSIONS)
 _POD_TERM: Final = Struct(
-    labelSelector=LABEL_SELECTOR,
-    namespaces=STRINGS,
     topologyKey=STRING_ALWAYS,
-    namespaceSelector=LABEL_SELECTOR,
-    matchLabelKeys=STRINGS,
-    mismatchLabelKeys=STRINGS,
+    **members(LABEL_SELECTOR, "labelSelector namespaceSelector"),
+    **members(STRINGS, "namespaces matchLabelKeys mismatchLabelKeys"),
 )
 _POD_AFFINITY: Final = Struct(
     requiredDuringSchedulingIgnoredDuringExecution=List(_POD_TERM),
@@ -86,39 +78,30 @@ AFFINITY: Final = Struct(
         requiredDuringSchedulingIgnoredDuringExecution=Struct(nodeSelectorTerms=OrNull(List(_NODE_TERM))),
         preferredDuringSchedulingIgnoredDuringExecution=List(Struct(weight=INT32_ALWAYS, preference=Value(_NODE_TERM))),
     ),
-    podAffinity=_POD_AFFINITY,
-    podAntiAffinity=_POD_AFFINITY,
+    **members(_POD_AFFINITY, "podAffinity podAntiAffinity"),
 )
-TOLERATION: Final = Struct(key=STRING, operator=STRING, value=STRING, effect=STRING, tolerationSeconds=INT64_POINTER)
+TOLERATION: Final = Struct(**members(STRING, "key operator value effect"), tolerationSeconds=INT64_POINTER)
 TOPOLOGY_SPREAD: Final = Struct(
     maxSkew=INT32_ALWAYS,
-    topologyKey=STRING_ALWAYS,
-    whenUnsatisfiable=STRING_ALWAYS,
+    **members(STRING_ALWAYS, "topologyKey whenUnsatisfiable"),
     labelSelector=LABEL_SELECTOR,
     minDomains=INT32_POINTER,
-    nodeAffinityPolicy=STRING_POINTER,
-    nodeTaintsPolicy=STRING_POINTER,
+    **members(STRING_POINTER, "nodeAffinityPolicy nodeTaintsPolicy"),
     matchLabelKeys=STRINGS,
 )
 DNS_CONFIG: Final = Struct(
-    nameservers=STRINGS, searches=STRINGS, options=List(Struct(name=STRING, value=STRING_POINTER))
+    **members(STRINGS, "nameservers searches"), options=List(Struct(name=STRING, value=STRING_POINTER))
 )
 PROBE: Final = Struct(
     exec=Struct(command=STRINGS),
     guestAgentPing=EMPTY,
     httpGet=Struct(
-        path=STRING,
+        **members(STRING, "path host scheme"),
         port=INT_OR_STRING_ALWAYS,
-        host=STRING,
-        scheme=STRING,
-        httpHeaders=List(Struct(name=STRING_ALWAYS, value=STRING_ALWAYS)),
+        httpHeaders=List(Struct(**members(STRING_ALWAYS, "name value"))),
     ),
     tcpSocket=Struct(port=INT_OR_STRING_ALWAYS, host=STRING),
-    initialDelaySeconds=INT32,
-    timeoutSeconds=INT32,
-    periodSeconds=INT32,
-    successThreshold=INT32,
-    failureThreshold=INT32,
+    **members(INT32, "initialDelaySeconds timeoutSeconds periodSeconds successThreshold failureThreshold"),
 )
 
 
@@ -126,88 +109,58 @@ PROBE: Final = Struct(
 MAX_DEVICES: Final = 256
 
 FEATURE_STATE: Final = Struct(enabled=BOOL_POINTER)
-
 BLOCK_SIZE: Final = Struct(
-    custom=Struct(logical=UINT64, physical=UINT64, discardGranularity=UINT64_POINTER), matchVolume=FEATURE_STATE
+    custom=Struct(**members(UINT64, "logical physical"), discardGranularity=UINT64_POINTER), matchVolume=FEATURE_STATE
 )
 _DISK: Final = Struct(
     name=STRING_ALWAYS,
-    disk=Struct(bus=STRING, readonly=BOOL, pciAddress=STRING),
-    lun=Struct(bus=STRING, readonly=BOOL, reservation=BOOL),
-    cdrom=Struct(bus=STRING, readonly=BOOL_POINTER, tray=STRING),
+    disk=Struct(**members(STRING, "bus pciAddress"), readonly=BOOL),
+    lun=Struct(bus=STRING, **members(BOOL, "readonly reservation")),
+    cdrom=Struct(**members(STRING, "bus tray"), readonly=BOOL_POINTER),
     bootOrder=UINT64_POINTER,
-    serial=STRING,
-    dedicatedIOThread=BOOL_POINTER,
-    cache=STRING,
-    io=STRING,
-    tag=STRING,
     blockSize=BLOCK_SIZE,
-    shareable=BOOL_POINTER,
+    **members(STRING, "serial cache io tag"),
+    **members(BOOL_POINTER, "dedicatedIOThread shareable changedBlockTracking"),
     errorPolicy=STRING_POINTER,
-    changedBlockTracking=BOOL_POINTER,
 )
 _INTERFACE: Final = Struct(
     name=STRING_ALWAYS,
-    model=STRING,
-    bridge=EMPTY,
-    slirp=EMPTY,
-    masquerade=EMPTY,
-    sriov=EMPTY,
-    macvtap=EMPTY,
-    passt=EMPTY,
-    passtBinding=EMPTY,
+    **members(STRING, "model macAddress pciAddress tag state"),
+    **members(EMPTY, "bridge slirp masquerade sriov macvtap passt passtBinding"),
     binding=Struct(name=STRING_ALWAYS),
-    ports=List(Struct(name=STRING, protocol=STRING, port=INT32_ALWAYS)),
-    portRanges=List(Struct(protocol=STRING_ALWAYS, start=INT32_ALWAYS, end=INT32_ALWAYS)),
-    macAddress=STRING,
+    ports=List(Struct(**members(STRING, "name protocol"), port=INT32_ALWAYS)),
+    portRanges=List(Struct(protocol=STRING_ALWAYS, **members(INT32_ALWAYS, "start end"))),
     bootOrder=UINT64_POINTER,
-    pciAddress=STRING,
     dhcpOptions=Struct(
-        bootFileName=STRING,
-        tftpServerName=STRING,
+        **members(STRING, "bootFileName tftpServerName"),
         ntpServers=STRINGS,
         privateOptions=List(Struct(option=INT64_ALWAYS, value=STRING_ALWAYS)),
     ),
-    tag=STRING,
     acpiIndex=INT64,
-    state=STRING,
 )
 VIRTUAL_GPU_OPTIONS: Final = Struct(display=Struct(enabled=BOOL_POINTER, ramFB=FEATURE_STATE))
-GPU: Final = Struct(
-    name=STRING_ALWAYS,
-    deviceName=STRING,
-    claimName=STRING,
-    requestName=STRING,
-    virtualGPUOptions=VIRTUAL_GPU_OPTIONS,
-    tag=STRING,
-)
-HOST_DEVICE: Final = Struct(name=STRING_ALWAYS, deviceName=STRING, claimName=STRING, requestName=STRING, tag=STRING)
-TPM: Final = Struct(enabled=BOOL_POINTER, persistent=BOOL_POINTER)
+_HOST_DEVICE: Final = {"name": STRING_ALWAYS, **members(STRING, "deviceName claimName requestName tag")}
+HOST_DEVICE: Final = Struct(**_HOST_DEVICE)
+GPU: Final = Struct(**_HOST_DEVICE, virtualGPUOptions=VIRTUAL_GPU_OPTIONS)
+TPM: Final = Struct(**members(BOOL_POINTER, "enabled persistent"))
 _ACTION: Final = Struct(action=STRING)
 
 DEVICES: Final = Struct(
-    useVirtioTransitional=BOOL_POINTER,
     disableHotplug=BOOL,
+    **members(
+        BOOL_POINTER,
+        "useVirtioTransitional autoattachPodInterface autoattachGraphicsDevice autoattachSerialConsole autoattachVSOCK "
+        "autoattachMemBalloon autoattachInputDevice logSerialConsole blockMultiQueue networkInterfaceMultiqueue",
+    ),
     disks=List(_DISK, MAX_DEVICES),
-    watchdog=Struct(name=STRING_ALWAYS, i6300esb=_ACTION, diag288=_ACTION),
+    watchdog=Struct(name=STRING_ALWAYS, **members(_ACTION, "i6300esb diag288")),
     interfaces=List(_INTERFACE, MAX_DEVICES),
-    inputs=List(Struct(bus=STRING, type=STRING_ALWAYS, name=STRING_ALWAYS)),
-    autoattachPodInterface=BOOL_POINTER,
-    autoattachGraphicsDevice=BOOL_POINTER,
-    autoattachSerialConsole=BOOL_POINTER,
-    logSerialConsole=BOOL_POINTER,
-    autoattachMemBalloon=BOOL_POINTER,
-    autoattachInputDevice=BOOL_POINTER,
-    autoattachVSOCK=BOOL_POINTER,
-    rng=EMPTY,
-    blockMultiQueue=BOOL_POINTER,
-    networkInterfaceMultiqueue=BOOL_POINTER,
+    inputs=List(Struct(bus=STRING, **members(STRING_ALWAYS, "type name"))),
+    **members(EMPTY, "rng downwardMetrics clientPassthrough"),
     gpus=List(GPU),
-    downwardMetrics=EMPTY,
     panicDevices=List(Struct(model=STRING_POINTER)),
     filesystems=List(Struct(name=STRING_ALWAYS, virtiofs=OrNull(EMPTY))),
     hostDevices=List(HOST_DEVICE),
-    clientPassthrough=EMPTY,
     sound=Struct(name=STRING_ALWAYS, model=STRING),
     tpm=TPM,
     video=Struct(type=STRING),
@@ -216,28 +169,22 @@ DEVICES: Final = Struct(
 
 _LOCAL_REFERENCE: Final = Struct(name=STRING)
 _CLOUD_INIT: Final = Struct(
-    secretRef=_LOCAL_REFERENCE,
-    userDataBase64=STRING,
-    userData=STRING,
-    networkDataSecretRef=_LOCAL_REFERENCE,
-    networkDataBase64=STRING,
-    networkData=STRING,
+    **members(_LOCAL_REFERENCE, "secretRef networkDataSecretRef"),
+    **members(STRING, "userDataBase64 userData networkDataBase64 networkData"),
 )
-_CLAIM: Final = Struct(claimName=STRING_ALWAYS, readOnly=BOOL, hotpluggable=BOOL)
-
+_CLAIM: Final = Struct(claimName=STRING_ALWAYS, **members(BOOL, "readOnly hotpluggable"))
 VOLUME: Final = Struct(
     name=STRING_ALWAYS,
-    hostDisk=Struct(path=STRING_ALWAYS, type=STRING_ALWAYS, capacity=QUANTITY_ALWAYS, shared=BOOL_POINTER),
-    persistentVolumeClaim=_CLAIM,
-    cloudInitNoCloud=_CLOUD_INIT,
-    cloudInitConfigDrive=_CLOUD_INIT,
-    sysprep=Struct(secret=_LOCAL_REFERENCE, configMap=_LOCAL_REFERENCE),
-    containerDisk=Struct(image=STRING_ALWAYS, imagePullSecret=STRING, path=STRING, imagePullPolicy=STRING),
+    hostDisk=Struct(**members(STRING_ALWAYS, "path type"), capacity=QUANTITY_ALWAYS, shared=BOOL_POINTER),
+    **members(_CLAIM, "persistentVolumeClaim memoryDump"),
+    **members(_CLOUD_INIT, "cloudInitNoCloud cloudInitConfigDrive"),
+    sysprep=Struct(**members(_LOCAL_REFERENCE, "secret configMap")),
+    containerDisk=Struct(image=STRING_ALWAYS, **members(STRING, "imagePullSecret path imagePullPolicy")),
     ephemeral=Struct(persistentVolumeClaim=Struct(claimName=STRING_ALWAYS, readOnly=BOOL)),
     emptyDisk=Struct(capacity=QUANTITY_ALWAYS),
     dataVolume=Struct(name=STRING_ALWAYS, hotpluggable=BOOL),
-    configMap=Struct(name=STRING, optional=BOOL_POINTER, volumeLabel=STRING),
-    secret=Struct(secretName=STRING, optional=BOOL_POINTER, volumeLabel=STRING),
+    configMap=Struct(**members(STRING, "name volumeLabel"), optional=BOOL_POINTER),
+    secret=Struct(**members(STRING, "secretName volumeLabel"), optional=BOOL_POINTER),
     downwardAPI=Struct(
         fields=List(
             Struct(
@@ -251,15 +198,14 @@ VOLUME: Final = Struct(
     ),
     serviceAccount=Struct(serviceAccountName=STRING),
     downwardMetrics=EMPTY,
-    memoryDump=_CLAIM,
     containerPath=Struct(path=STRING_ALWAYS, readOnly=BOOL_POINTER),
 )
-UTILITY_VOLUME: Final = Struct(name=STRING_ALWAYS, claimName=STRING_ALWAYS, readOnly=BOOL, type=STRING_POINTER)
+UTILITY_VOLUME: Final = Struct(**members(STRING_ALWAYS, "name claimName"), readOnly=BOOL, type=STRING_POINTER)
 NETWORK: Final = Struct(
     name=STRING_ALWAYS,
-    pod=Struct(vmNetworkCIDR=STRING, vmIPv6NetworkCIDR=STRING),
+    pod=Struct(**members(STRING, "vmNetworkCIDR vmIPv6NetworkCIDR")),
     multus=Struct(networkName=STRING_ALWAYS, default=BOOL),
-    resourceClaim=Struct(claimName=STRING, requestName=STRING),
+    resourceClaim=Struct(**members(STRING, "claimName requestName")),
 )
 
 
@@ -268,89 +214,61 @@ REALTIME: Final = Struct(mask=STRING)
 HUGEPAGES: Final = Struct(pageSize=STRING)
 IO_THREADS: Final = Struct(supplementalPoolThreadCount=UINT32_POINTER)
 LAUNCH_SECURITY: Final = Struct(
-    sev=Struct(policy=Struct(encryptedState=BOOL_POINTER), attestation=EMPTY, session=STRING, dhCert=STRING),
-    snp=EMPTY,
-    tdx=EMPTY,
+    sev=Struct(policy=Struct(encryptedState=BOOL_POINTER), attestation=EMPTY, **members(STRING, "session dhCert")),
+    **members(EMPTY, "snp tdx"),
 )
 CPU_FEATURES: Final = List(Struct(name=STRING_ALWAYS, policy=STRING))
 CPU: Final = Struct(
-    cores=UINT32,
-    sockets=UINT32,
-    maxSockets=UINT32,
-    threads=UINT32,
+    **members(UINT32, "cores sockets maxSockets threads"),
     model=STRING,
     features=CPU_FEATURES,
-    dedicatedCpuPlacement=BOOL,
+    **members(BOOL, "dedicatedCpuPlacement isolateEmulatorThread"),
     numa=NUMA,
-    isolateEmulatorThread=BOOL,
     realtime=REALTIME,
 )
 MEMORY: Final = Struct(
     hugepages=HUGEPAGES,
-    guest=QUANTITY_COMPUTED,
-    maxGuest=QUANTITY_COMPUTED,
+    **members(QUANTITY_COMPUTED, "guest maxGuest"),
     reservedOverhead=Struct(addedOverhead=QUANTITY, memLock=STRING_POINTER),
 )
-EFI: Final = Struct(secureBoot=BOOL_POINTER, persistent=BOOL_POINTER)
+EFI: Final = Struct(**members(BOOL_POINTER, "secureBoot persistent"))
 _FIRMWARE: Final = Struct(
-    uuid=STRING,
+    **members(STRING, "uuid serial"),
     bootloader=Struct(bios=Struct(useSerial=BOOL_POINTER), efi=EFI),
-    serial=STRING,
     kernelBoot=Struct(
         kernelArgs=STRING,
         container=Struct(
-            image=STRING_ALWAYS,
-            imagePullSecret=STRING,
-            imagePullPolicy=STRING,
-            kernelPath=STRING,
-            initrdPath=STRING,
+            image=STRING_ALWAYS, **members(STRING, "imagePullSecret imagePullPolicy kernelPath initrdPath")
         ),
     ),
-    acpi=Struct(slicNameRef=STRING, msdmNameRef=STRING),
+    acpi=Struct(**members(STRING, "slicNameRef msdmNameRef")),
 )
 CLOCK_OFFSET: Final[dict[str, Shape]] = {"utc": Struct(offsetSeconds=INT64_POINTER), "timezone": STRING_POINTER}
-_PRESENT: Final = Struct(present=BOOL_POINTER)
-_TICKING: Final = Struct(tickPolicy=STRING, present=BOOL_POINTER)
 TIMER: Final = Struct(
-    hpet=_TICKING,
-    kvm=_PRESENT,
-    pit=_TICKING,
-    rtc=Struct(tickPolicy=STRING, present=BOOL_POINTER, track=STRING),
-    hyperv=_PRESENT,
+    **members(Struct(tickPolicy=STRING, present=BOOL_POINTER), "hpet pit"),
+    **members(Struct(present=BOOL_POINTER), "kvm hyperv"),
+    rtc=Struct(**members(STRING, "tickPolicy track"), present=BOOL_POINTER),
 )
 APIC: Final = Struct(enabled=BOOL_POINTER, endOfInterrupt=BOOL)
 KVM: Final = Struct(hidden=BOOL)
 HYPERV: Final = Struct(
-    relaxed=FEATURE_STATE,
-    vapic=FEATURE_STATE,
+    **members(FEATURE_STATE, "relaxed vapic vpindex runtime synic reset frequencies reenlightenment ipi evmcs"),
     spinlocks=Struct(enabled=BOOL_POINTER, spinlocks=UINT32_POINTER),
-    vpindex=FEATURE_STATE,
-    runtime=FEATURE_STATE,
-    synic=FEATURE_STATE,
     synictimer=Struct(enabled=BOOL_POINTER, direct=FEATURE_STATE),
-    reset=FEATURE_STATE,
     vendorid=Struct(enabled=BOOL_POINTER, vendorid=STRING),
-    frequencies=FEATURE_STATE,
-    reenlightenment=FEATURE_STATE,
-    tlbflush=Struct(enabled=BOOL_POINTER, direct=FEATURE_STATE, extended=FEATURE_STATE),
-    ipi=FEATURE_STATE,
-    evmcs=FEATURE_STATE,
+    tlbflush=Struct(enabled=BOOL_POINTER, **members(FEATURE_STATE, "direct extended")),
 )
 _FEATURES: Final = Struct(
     acpi=Value(FEATURE_STATE, left_out=True),
     apic=APIC,
-    hypervPassthrough=FEATURE_STATE,
     hyperv=HYPERV,
-    smm=FEATURE_STATE,
     kvm=KVM,
-    pvspinlock=FEATURE_STATE,
+    **members(FEATURE_STATE, "hypervPassthrough smm pvspinlock"),
 )
-_RESOURCE_LIST: Final = Map(QUANTITY_COMPUTED)
+_RESOURCES: Final = Struct(**members(Map(QUANTITY_COMPUTED), "requests limits"), overcommitGuestOverhead=BOOL)
 
 DOMAIN: Final = Struct(
-    resources=Value(
-        Struct(requests=_RESOURCE_LIST, limits=_RESOURCE_LIST, overcommitGuestOverhead=BOOL), left_out=True
-    ),
+    resources=Value(_RESOURCES, left_out=True),
     cpu=CPU,
     memory=MEMORY,
     machine=Struct(type=STRING_ALWAYS),
@@ -358,50 +276,40 @@ DOMAIN: Final = Struct(
     clock=Struct(**CLOCK_OFFSET, timer=TIMER),
     features=_FEATURES,
     devices=Value(DEVICES),
-    ioThreadsPolicy=STRING_POINTER,
     ioThreads=IO_THREADS,
-    chassis=Struct(manufacturer=STRING, version=STRING, serial=STRING, asset=STRING, sku=STRING),
+    chassis=Struct(**members(STRING, "manufacturer version serial asset sku")),
     launchSecurity=LAUNCH_SECURITY,
-    rebootPolicy=STRING_POINTER,
+    **members(STRING_POINTER, "ioThreadsPolicy rebootPolicy"),
 )
 
-
-TYPE: Final[dict[str, Shape]] = {"apiVersion": STRING, "kind": STRING}
 
 _SECRET: Final = Value(Struct(secret=Struct(secretName=STRING_ALWAYS)))
 _AGENT_USERS: Final = Struct(users=OrNull(STRINGS))
 _ACCESS_CREDENTIAL: Final = Struct(
     sshPublicKey=Struct(
-        source=_SECRET, propagationMethod=Value(Struct(configDrive=EMPTY, noCloud=EMPTY, qemuGuestAgent=_AGENT_USERS))
+        source=_SECRET,
+        propagationMethod=Value(Struct(**members(EMPTY, "configDrive noCloud"), qemuGuestAgent=_AGENT_USERS)),
     ),
     userPassword=Struct(source=_SECRET, propagationMethod=Value(Struct(qemuGuestAgent=EMPTY))),
 )
 VMI_SPEC: Final = Struct(
-    priorityClassName=STRING,
+    **members(STRING, "priorityClassName schedulerName hostname subdomain dnsPolicy architecture serviceAccountName"),
     domain=Value(DOMAIN),
     nodeSelector=STRING_MAP,
     affinity=AFFINITY,
-    schedulerName=STRING,
     tolerations=List(TOLERATION),
     topologySpreadConstraints=List(TOPOLOGY_SPREAD),
-    evictionStrategy=STRING_POINTER,
-    startStrategy=STRING_POINTER,
+    **members(STRING_POINTER, "evictionStrategy startStrategy"),
     terminationGracePeriodSeconds=INT64_POINTER,
     volumes=List(VOLUME, MAX_DEVICES),
-    livenessProbe=PROBE,
-    readinessProbe=PROBE,
-    hostname=STRING,
-    subdomain=STRING,
+    **members(PROBE, "livenessProbe readinessProbe"),
     networks=List(NETWORK, MAX_DEVICES),
-    dnsPolicy=STRING,
     dnsConfig=DNS_CONFIG,
     accessCredentials=List(_ACCESS_CREDENTIAL, MAX_DEVICES),
-    architecture=STRING,
     resourceClaims=List(
-        Struct(name=STRING_ALWAYS, resourceClaimName=STRING_POINTER, resourceClaimTemplateName=STRING_POINTER)
+        Struct(name=STRING_ALWAYS, **members(STRING_POINTER, "resourceClaimName resourceClaimTemplateName"))
     ),
     utilityVolumes=List(UTILITY_VOLUME, MAX_DEVICES),
-    serviceAccountName=STRING,
 )
 
 
@@ -424,12 +332,9 @@ class _StatusShape(Struct):
 
 _CONDITIONS: Final = List(
     Struct(
-        type=STRING_ALWAYS,
-        status=STRING_ALWAYS,
-        lastProbeTime=OrNull(STRING_POINTER),
-        lastTransitionTime=OrNull(STRING_POINTER),
-        reason=STRING,
-        message=STRING,
+        **members(STRING_ALWAYS, "type status"),
+        **members(OrNull(STRING_POINTER), "lastProbeTime lastTransitionTime"),
+        **members(STRING, "reason message"),
     )
 )
 VMI: Final = Struct(
@@ -440,90 +345,134 @@ VMI: Final = Struct(
         _StatusShape(
             conditions=_CONDITIONS,
             guestOSInfo=Value(_StatusShape()),
-            memory=Struct(
-                guestAtBoot=QUANTITY, guestCurrent=QUANTITY, guestRequested=QUANTITY, memoryOverhead=QUANTITY
-            ),
+            memory=Struct(**members(QUANTITY, "guestAtBoot guestCurrent guestRequested memoryOverhead")),
             runtimeUser=UINT64_ALWAYS,
         )
     ),
 )
 
-_REFERENCE: Final[dict[str, Shape]] = {
-    "name": STRING,
-    "kind": STRING,
-    "inferFromVolume": STRING,
-    "inferFromVolumeFailurePolicy": STRING_POINTER,
-}
+_REFERENCE: Final = {**members(STRING, "name kind inferFromVolume"), "inferFromVolumeFailurePolicy": STRING_POINTER}
 MATCHER: Final = Struct(**_REFERENCE, revisionName=STRING)
 STATUS_REF: Final = Struct(**_REFERENCE, controllerRevisionRef=Struct(name=STRING))
-_CLAIM_RESOURCES: Final = Value(Struct(requests=Map(QUANTITY), limits=Map(QUANTITY)))
-_OBJECT: Final[dict[str, Shape]] = {"apiGroup": OrNull(STRING_POINTER), "kind": STRING_ALWAYS, "name": STRING_ALWAYS}
+_OBJECT: Final[dict[str, Shape]] = {"apiGroup": OrNull(STRING_POINTER), **members(STRING_ALWAYS, "kind name")}
 _CLAIM_SPEC: Final[dict[str, Shape]] = {
     "accessModes": STRINGS,
     "selector": LABEL_SELECTOR,
-    "resources": _CLAIM_RESOURCES,
+    "resources": Value(Struct(**members(Map(QUANTITY), "requests limits"))),
     "volumeName": STRING,
-    "storageClassName": STRING_POINTER,
-    "volumeMode": STRING_POINTER,
+    **members(STRING_POINTER, "storageClassName volumeMode"),
     "dataSource": Struct(**_OBJECT),
     "dataSourceRef": Struct(**_OBJECT, namespace=STRING_POINTER),
 }
-_NAMED: Final = Struct(namespace=STRING_ALWAYS, name=STRING_ALWAYS)
-_FETCHED: Final[dict[str, Shape]] = {"url": STRING_ALWAYS, "secretRef": STRING}
-_CERTIFIED: Final[dict[str, Shape]] = {**_FETCHED, "certConfigMap": STRING}
+_FETCHED: Final = {"url": STRING_ALWAYS, "secretRef": STRING}
+_CERTIFIED: Final = {**_FETCHED, "certConfigMap": STRING}
 _SOURCE: Final = Struct(
-    http=Struct(**_CERTIFIED, extraHeaders=STRINGS, secretExtraHeaders=STRINGS),
+    http=Struct(**_CERTIFIED, **members(STRINGS, "extraHeaders secretExtraHeaders")),
     s3=Struct(**_CERTIFIED),
     gcs=Struct(**_FETCHED),
     registry=Struct(
-        url=STRING_POINTER,
-        imageStream=STRING_POINTER,
-        pullMethod=STRING_POINTER,
-        secretRef=STRING_POINTER,
-        certConfigMap=STRING_POINTER,
+        **members(STRING_POINTER, "url imageStream pullMethod secretRef certConfigMap"),
         platform=Struct(architecture=STRING),
     ),
-    pvc=_NAMED,
-    upload=EMPTY,
-    blank=EMPTY,
     imageio=Struct(**_CERTIFIED, diskId=STRING_ALWAYS, insecureSkipVerify=BOOL_POINTER),
-    vddk=Struct(
-        url=STRING,
-        uuid=STRING,
-        backingFile=STRING,
-        thumbprint=STRING,
-        secretRef=STRING,
-        initImageURL=STRING,
-        extraArgs=STRING,
-    ),
-    snapshot=_NAMED,
+    vddk=Struct(**members(STRING, "url uuid backingFile thumbprint secretRef initImageURL extraArgs")),
+    **members(Struct(**members(STRING_ALWAYS, "namespace name")), "pvc snapshot"),
+    **members(EMPTY, "upload blank"),
 )
 DATA_VOLUME_SPEC: Final = Struct(
     source=_SOURCE,
-    sourceRef=Struct(kind=STRING_ALWAYS, namespace=STRING_POINTER, name=STRING_ALWAYS),
+    sourceRef=Struct(**members(STRING_ALWAYS, "kind name"), namespace=STRING_POINTER),
     pvc=Struct(**_CLAIM_SPEC, volumeAttributesClassName=STRING_POINTER),
     storage=Struct(**_CLAIM_SPEC),
-    priorityClassName=STRING,
-    contentType=STRING,
-    checkpoints=List(Struct(previous=STRING_ALWAYS, current=STRING_ALWAYS)),
+    **members(STRING, "priorityClassName contentType"),
+    checkpoints=List(Struct(**members(STRING_ALWAYS, "previous current"))),
     finalCheckpoint=BOOL,
     preallocation=BOOL_POINTER,
 )
+_DATA_VOLUME_TEMPLATE: Final = Struct(**TYPE, metadata=Value(METADATA), spec=Value(DATA_VOLUME_SPEC), status=EMPTY)
 VM: Final = Struct(
     **TYPE,
     metadata=Value(METADATA),
     spec=Value(
         Struct(
             running=BOOL_POINTER,
-            runStrategy=STRING_POINTER,
-            instancetype=MATCHER,
-            preference=MATCHER,
+            **members(MATCHER, "instancetype preference"),
             template=Struct(metadata=Value(METADATA), spec=Value(VMI_SPEC)),
-            dataVolumeTemplates=List(
-                Struct(**TYPE, metadata=Value(METADATA), spec=Value(DATA_VOLUME_SPEC), status=EMPTY), MAX_DEVICES
-            ),
-            updateVolumesStrategy=STRING_POINTER,
+            dataVolumeTemplates=List(_DATA_VOLUME_TEMPLATE, MAX_DEVICES),
+            **members(STRING_POINTER, "runStrategy updateVolumesStrategy"),
         )
     ),
-    status=Value(_StatusShape(conditions=_CONDITIONS, instancetypeRef=STATUS_REF, preferenceRef=STATUS_REF)),
+    status=Value(_StatusShape(conditions=_CONDITIONS, **members(STATUS_REF, "instancetypeRef preferenceRef"))),
 )
+
+_INSTANCETYPE_SPEC: Final = Struct(
+    nodeSelector=STRING_MAP,
+    schedulerName=STRING,
+    cpu=Value(
+        Struct(
+            guest=UINT32_ALWAYS,
+            model=STRING_POINTER,
+            **members(BOOL_POINTER, "dedicatedCPUPlacement isolateEmulatorThread"),
+            numa=NUMA,
+            realtime=REALTIME,
+            maxSockets=UINT32_POINTER,
+        )
+    ),
+    memory=Value(Struct(guest=QUANTITY_ALWAYS, hugepages=HUGEPAGES, overcommitPercent=INT64, maxGuest=QUANTITY)),
+    gpus=List(GPU),
+    hostDevices=List(HOST_DEVICE),
+    ioThreadsPolicy=STRING_POINTER,
+    ioThreads=IO_THREADS,
+    launchSecurity=LAUNCH_SECURITY,
+    annotations=STRING_MAP,
+)
+_PREFERRED_DEVICES: Final = Struct(
+    **members(
+        BOOL_POINTER,
+        "preferredAutoattachGraphicsDevice preferredAutoattachMemBalloon preferredAutoattachPodInterface "
+        "preferredAutoattachSerialConsole preferredAutoattachInputDevice preferredDisableHotplug "
+        "preferredUseVirtioTransitional preferredDiskDedicatedIoThread preferredBlockMultiQueue "
+        "preferredNetworkInterfaceMultiQueue",
+    ),
+    **members(
+        STRING,
+        "preferredSoundModel preferredInputBus preferredInputType preferredDiskBus preferredLunBus preferredCdromBus "
+        "preferredDiskCache preferredDiskIO preferredInterfaceModel",
+    ),
+    preferredVirtualGPUOptions=VIRTUAL_GPU_OPTIONS,
+    preferredDiskBlockSize=BLOCK_SIZE,
+    **members(EMPTY, "preferredInterfaceMasquerade preferredRng"),
+    preferredTPM=TPM,
+    **members(STRING_POINTER, "preferredPanicDeviceModel preferredVideoType"),
+)
+_PREFERENCE_SPEC: Final = Struct(
+    clock=Struct(preferredClockOffset=Struct(**CLOCK_OFFSET), preferredTimer=TIMER),
+    cpu=Struct(
+        preferredCPUTopology=STRING_POINTER,
+        spreadOptions=Struct(across=STRING_POINTER, ratio=UINT32_POINTER),
+        preferredCPUFeatures=CPU_FEATURES,
+    ),
+    devices=_PREFERRED_DEVICES,
+    features=Struct(
+        **members(FEATURE_STATE, "preferredAcpi preferredPvspinlock preferredSmm"),
+        preferredApic=APIC,
+        preferredHyperv=HYPERV,
+        preferredKvm=KVM,
+    ),
+    firmware=Struct(
+        **members(BOOL_POINTER, "preferredUseBios preferredUseBiosSerial preferredUseEfi preferredUseSecureBoot"),
+        preferredEfi=EFI,
+    ),
+    machine=Struct(preferredMachineType=STRING),
+    volumes=Struct(preferredStorageClassName=STRING),
+    **members(STRING_POINTER, "preferredSubdomain preferredArchitecture"),
+    preferredTerminationGracePeriodSeconds=INT64_POINTER,
+    requirements=Struct(
+        cpu=Struct(guest=UINT32_ALWAYS), memory=Struct(guest=QUANTITY_ALWAYS), architecture=STRING_POINTER
+    ),
+    annotations=STRING_MAP,
+    preferSpreadSocketToCoreRatio=UINT32,
+    preferredLaunchSecurity=LAUNCH_SECURITY,
+)
+INSTANCETYPE: Final = Struct(**TYPE, metadata=Value(METADATA), spec=Value(_INSTANCETYPE_SPEC))
+PREFERENCE: Final = Struct(**TYPE, metadata=Value(METADATA), spec=Value(_PREFERENCE_SPEC))

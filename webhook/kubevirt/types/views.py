@@ -168,11 +168,7 @@ class KubeVirtStatus(View, frozen=True):
     @property
     def versions(self) -> tuple[str, str, str]:
         """The versions by which `webhook.kubevirt.releases.release.detect` finds the release, in its order."""
-        return (
-            self.observed_kube_virt_version or "",
-            self.target_kube_virt_version or "",
-            self.operator_version or "",
-        )
+        return (self.observed_kube_virt_version or "", self.target_kube_virt_version or "", self.operator_version or "")
 
 
 class KubeVirt(Object, frozen=True):

@@ -8,16 +8,16 @@ VM's own revision, changed block tracking, receivers of decentralized migrations
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID, uuid5
 
-from webhook.kubevirt import defaults, webhooks
+from webhook.kubevirt import defaults
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin, Origins
-from webhook.kubevirt.go_json.structs import Json, copy_json, decode, encode
+from webhook.kubevirt.go_json.structs import Json, copy_json, encode
 from webhook.kubevirt.instancetype import preferences, revisions
 from webhook.kubevirt.instancetype.apply import apply_instancetype, resolve_matchers
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
@@ -29,196 +29,52 @@ _UUIDS: Final = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
 _FINALIZER: Final = "kubevirt.io/virtualMachineControllerFinalize"
 
 
+@dataclass(frozen=True, slots=True)
 class Built:
-    """A VMI under construction, decoded.
-
-    Args:
-        vmi: the decoded VMI to start from; changed.
-        rules: the rules of the release that constructs it.
-        traced: remember the origin of every field, which takes time.
+    """A VMI that virt-controller creates.
 
     Attributes:
-        vmi: its content so far.
+        vmi: decoded, for KubeVirt's own webhook to change (`webhook.kubevirt.webhooks`).
         origins: the origin of each of its fields; empty where they are not traced.
-        rules: the rules of the release that constructs it.
+        rules: the rules of the release that creates it.
     """
 
-    def __init__(self, vmi: Json, rules: Rules, *, traced: bool = True) -> None:
-        self.vmi: Final = vmi
-        self.rules: Final = rules
-        self.origins: Final = Origins(vmi if traced else {})
+    vmi: Json
+    origins: Origins
+    rules: Rules
 
     def to_json(self) -> Json:
         """The VMI as KubeVirt writes it, plain JSON."""
         return encode(self.rules.types.vmi, self.vmi)
 
 
-def build_vmi(
-    vm: Any,
-    found_instancetype: Any = None,
-    found_preference: Any = None,
-    configuration: ClusterConfig = DEFAULTS,
-) -> Json:
-    """The VMI that virt-controller creates for a VM.
-
-    Args:
-        vm: plain JSON.
-        found_instancetype: the whole object, live or from its revision, plain JSON; None for none.
-        found_preference: the whole object, live or from its revision, plain JSON; None for none.
-        configuration: the cluster's settings.
-
-    Returns:
-        A new object that shares nothing with the arguments. `webhook.kubevirt.webhooks` says what
-        KubeVirt's own webhook then makes of it.
-
-    Raises:
-        Conflicts: the VM and the instancetype set the same fields.
-        Rejection: the default network interface is forbidden, or KubeVirt would crash.
-        InputError: an object is malformed.
-    """
-    return trace_vmi(vm, found_instancetype, found_preference, configuration).to_json()
-
-
-def trace_vmi(
-    vm: Any,
-    found_instancetype: Any = None,
-    found_preference: Any = None,
-    configuration: ClusterConfig = DEFAULTS,
-) -> Built:
-    """The VMI that virt-controller creates for a VM, still decoded, with the origin of every field.
-
-    Args:
-        vm: plain JSON.
-        found_instancetype: the whole object, live or from its revision, plain JSON; None for none.
-        found_preference: the whole object, live or from its revision, plain JSON; None for none.
-        configuration: the cluster's settings.
-
-    Raises:
-        Conflicts: the VM and the instancetype set the same fields.
-        Rejection: the default network interface is forbidden, or KubeVirt would crash.
-        InputError: an object is malformed.
-    """
-    rules = configuration.rules
-    decoded = read_vm(vm, rules)
-    wanted = [
-        None if whole is None else decode(matcher.shape(rules), whole, matcher.field)
-        for matcher, whole in zip(MATCHERS, (found_instancetype, found_preference), strict=True)
-    ]
-    built = start_vmi(decoded, wanted[1], configuration)
-    apply_matchers(built, decoded, wanted[0], wanted[1])
-    return built
-
-
-def explain(
-    vm: Any,
-    found_instancetype: Any = None,
-    found_preference: Any = None,
-    configuration: ClusterConfig = DEFAULTS,
-    new_uuid: Callable[[], str] = str,
-) -> tuple[Json, dict[str, Origin]]:
-    """The VMI as it is stored, after KubeVirt's own webhook, and where each of its fields came from.
-
-    Args:
-        vm: plain JSON.
-        found_instancetype: the whole object, live or from its revision, plain JSON; None for none.
-        found_preference: the whole object, live or from its revision, plain JSON; None for none.
-        configuration: the cluster's settings.
-        new_uuid: makes the firmware's UUID; it is not needed, since virt-controller derives the UUID from the name.
-
-    Returns:
-        The VMI and, for every leaf's path, its origin.
-
-    Raises:
-        Conflicts: the VM and the instancetype set the same fields.
-        Rejection: the default network interface is forbidden, the architecture is not known, or KubeVirt would deny the
-            VMI or crash.
-        InputError: an object is malformed.
-    """
-    built = trace_vmi(vm, found_instancetype, found_preference, configuration)
-    webhooks.mutate_vmi(built.vmi, configuration, new_uuid, built.origins.note)
-    stored = built.to_json()
-    return stored, built.origins.by_path(stored)
-
-
-def start_vmi(vm: Json, found_preference: Json | None, configuration: ClusterConfig, *, traced: bool = True) -> Built:
-    """All steps before the instancetype.
-
-    Args:
-        vm: decoded.
-        found_preference: the whole object, decoded; None for none.
-        configuration: the cluster's settings.
-        traced: remember the origin of every field.
-
-    Raises:
-        Rejection: the default network interface is forbidden.
-    """
+def _copy_template(vm: Json) -> Json:
+    """The VMI with what it takes from its VM."""
     template, metadata = vm["spec"]["template"], vm["metadata"]
     own = {key: metadata[key] for key in ("name", "namespace") if key in metadata}
     inherited = {key: value for key, value in template["metadata"].items() if key not in ("namespace", "generateName")}
-    built = Built(
-        {
-            "apiVersion": "kubevirt.io/v1",
-            "kind": "VirtualMachineInstance",
-            "metadata": {**copy_json(inherited), **own},
-            "spec": copy_json(template["spec"]),
-            "status": {},
-        },
-        configuration.rules,
-        traced=traced,
-    )
-    spec, note = built.vmi["spec"], built.origins.note
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {**copy_json(inherited), **own},
+        "spec": copy_json(template["spec"]),
+        "status": {},
+    }
+
+
+def _complete(vmi: Json, vm: Json) -> None:
+    """What virt-controller adds before preferences: firmware UUID, owner, disks, annotations and finalizer."""
+    spec, metadata = vmi["spec"], vm["metadata"]
     _requests(vm, spec)
     firmware = spec["domain"].setdefault("firmware", {})
     firmware["uuid"] = firmware.get("uuid") or str(uuid5(_UUIDS, metadata.get("name", "")))
-    built.vmi["metadata"]["ownerReferences"] = [revisions.owner_reference(vm)]
+    vmi["metadata"]["ownerReferences"] = [revisions.owner_reference(vm)]
     defaults.disks(spec)
-    annotations = built.vmi["metadata"].setdefault("annotations", {})
+    annotations = vmi["metadata"].setdefault("annotations", {})
     annotations["kubevirt.io/vm-generation"] = str(metadata.get("generation", 0))
     if vm["spec"].get("runStrategy") == "WaitAsReceiver":
         annotations["kubevirt.io/create-migration-target"] = "true"
-    built.vmi["metadata"]["finalizers"] = [*built.vmi["metadata"].get("finalizers", []), _FINALIZER]
-    note(Origin.KUBEVIRT)
-    preferences.autoattach(None if found_preference is None else found_preference["spec"], spec)
-    note(Origin.PREFERENCE)
-    defaults.input_device(spec)
-    note(Origin.KUBEVIRT)
-    defaults.network_interface(spec, configuration)
-    note(configuration.origin("network_interface"))
-    return built
-
-
-def apply_matchers(built: Built, vm: Json, found_instancetype: Json | None, found_preference: Json | None) -> None:
-    """The instancetype, the preference, and their names.
-
-    Args:
-        built: after `start`; changed.
-        vm: decoded.
-        found_instancetype: the whole object, decoded; None for none.
-        found_preference: the whole object, decoded; None for none.
-
-    Raises:
-        Conflicts: the VM and the instancetype set the same fields.
-        Crash: KubeVirt would crash.
-    """
-    annotations = built.vmi["metadata"]["annotations"]
-    for matcher, whole in ((INSTANCETYPE_MATCHER, found_instancetype), (PREFERENCE_MATCHER, found_preference)):
-        given = vm["spec"].get(matcher.field)
-        if whole is not None and given is not None:
-            # An unknown kind, which a revision's name makes up for, has no annotation.
-            with suppress(Rejection):
-                annotations[matcher.name_annotation(matcher.kind(vm))] = given.get("name", "")
-    built.origins.note(Origin.KUBEVIRT)
-    conflicts = apply_instancetype(
-        None if found_instancetype is None else found_instancetype["spec"],
-        None if found_preference is None else found_preference["spec"],
-        built.vmi["spec"],
-        annotations,
-        VMI_BASE,
-        built.origins.note,
-        built.rules,
-    )
-    if conflicts:
-        raise Conflicts(conflicts).in_vmi()
+    vmi["metadata"]["finalizers"] = [*vmi["metadata"].get("finalizers", []), _FINALIZER]
 
 
 def _requests(vm: Json, spec: Json) -> None:
@@ -236,9 +92,22 @@ def _requests(vm: Json, spec: Json) -> None:
         spec["volumes"] = [volume for volume in spec.get("volumes", []) if volume["name"] != claim]
 
 
-STORING: Final = "error encountered while storing instancetype.kubevirt.io controllerRevisions: "
-EXPANDING: Final = "error encountered while expanding into VirtualMachine: "
-UPGRADING: Final = "error encountered while upgrading instancetype.kubevirt.io controllerRevisions: "
+_STORING: Final = "error encountered while storing instancetype.kubevirt.io controllerRevisions: "
+_EXPANDING: Final = "error encountered while expanding into VirtualMachine: "
+_UPGRADING: Final = "error encountered while upgrading instancetype.kubevirt.io controllerRevisions: "
+
+
+@contextmanager
+def _named(step: str) -> Iterator[None]:
+    """Name the step that fails, as KubeVirt does."""
+    try:
+        yield
+    except Conflicts as conflicts:
+        raise Conflicts(conflicts.conflicts, f"{step}{conflicts.what}") from None
+    except Crash:
+        raise
+    except Rejection as rejection:
+        raise Rejection(f"{step}{rejection.what}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +160,7 @@ class Round:
         vm, policy = self._vm, self._configuration.reference_policy
         if any(matcher.field in vm["spec"] for matcher in MATCHERS):
             specs = [matcher.find_spec(vm, self._store.get, self._rules) for matcher in MATCHERS]
-            captured = [name for matcher in MATCHERS if (name := self._captured_name(matcher))]
+            captured = [name for matcher in MATCHERS if (name := matcher.captured_name(vm))]
             if policy == "expandAll" or (policy == "expand" and not captured):
                 self._expand(specs, captured)
             elif policy != "expand":
@@ -310,31 +179,40 @@ class Round:
             Rejection: the default network interface is forbidden, or KubeVirt would crash.
             InputError: an object is malformed.
         """
-        preference = PREFERENCE_MATCHER.find(self._vm, self._store.get, self._rules)
-        built = start_vmi(self._vm, preference, self._configuration, traced=traced)
-        instancetype = INSTANCETYPE_MATCHER.find(self._vm, self._store.get, self._rules)
-        apply_matchers(built, self._vm, instancetype, preference)
-        built.origins.inherit(self._origins, "spec.template.")
-        return built
+        vm, rules, configuration = self._vm, self._rules, self._configuration
+        preference = PREFERENCE_MATCHER.find_spec(vm, self._store.get, rules)
+        vmi = _copy_template(vm)
+        spec, origins = vmi["spec"], Origins(vmi if traced else {})
+        _complete(vmi, vm)
+        origins.note(Origin.KUBEVIRT)
+        preferences.autoattach(preference, spec)
+        origins.note(Origin.PREFERENCE)
+        defaults.input_device(spec)
+        origins.note(Origin.KUBEVIRT)
+        defaults.network_interface(spec, configuration)
+        origins.note(configuration.origin("network_interface"))
+        instancetype = INSTANCETYPE_MATCHER.find_spec(vm, self._store.get, rules)
+        annotations = vmi["metadata"]["annotations"]
+        for matcher in MATCHERS:
+            if matcher.field in vm["spec"]:
+                # An unknown kind, which a revision's name makes up for, has no annotation.
+                with suppress(Rejection):
+                    name = vm["spec"][matcher.field].get("name", "")
+                    annotations[matcher.name_annotation(matcher.kind(vm))] = name
+        origins.note(Origin.KUBEVIRT)
+        conflicts = apply_instancetype(instancetype, preference, spec, annotations, VMI_BASE, origins.note, rules)
+        if conflicts:
+            raise Conflicts(conflicts).in_vmi()
+        origins.inherit(self._origins, "spec.template.")
+        return Built(vmi, origins, rules)
 
     @property
     def _namespace(self) -> str:
         return str(self._vm["metadata"].get("namespace", ""))
 
-    def _captured_name(self, matcher: Matcher) -> str:
-        """The name of the revision that the VM's status refers to; empty for none."""
-        reference = self._vm["status"].get(matcher.reference, {}).get("controllerRevisionRef", {})
-        return str(reference.get("name", ""))
-
     def _expand(self, specs: Sequence[Json | None], captured: Sequence[str]) -> None:
-        try:
+        with _named(_EXPANDING):
             self._vm, origins = resolve_matchers(self._vm, specs[0], specs[1], self._configuration)
-        except Conflicts as conflicts:
-            raise Conflicts(conflicts.conflicts, f"{EXPANDING}{conflicts.what}") from None
-        except Crash:
-            raise
-        except Rejection as rejection:
-            raise Rejection(f"{EXPANDING}{rejection.what}") from None
         origins.inherit(self._origins)
         self._origins = origins
         for name in captured:
@@ -351,20 +229,16 @@ class Round:
 
         The name in a matcher stays as it is: KubeVirt then does not find the revision any more.
         """
-        try:
+        with _named(_UPGRADING):
             upgraded = [(matcher, name) for matcher in MATCHERS if (name := self._upgrade_revision(matcher))]
-        except Crash:
-            raise
-        except Rejection as rejection:
-            raise Rejection(f"{UPGRADING}{rejection.what}") from None
         for matcher, name in upgraded:
             with suppress(NotFound):
-                self._store.delete(self._namespace, self._captured_name(matcher))
+                self._store.delete(self._namespace, matcher.captured_name(self._vm))
             self._vm["status"][matcher.reference]["controllerRevisionRef"]["name"] = name
 
     def _upgrade_revision(self, matcher: Matcher) -> str:
         """Make the new revision of an old one; its name, or empty where nothing is to be done."""
-        name = self._captured_name(matcher)
+        name = matcher.captured_name(self._vm)
         if not name or matcher.field not in self._vm["spec"]:
             return ""
         before = get_required(self._store.get, "ControllerRevision", self._namespace, name)
@@ -378,12 +252,8 @@ class Round:
         return str(made["metadata"]["name"])
 
     def _capture(self) -> None:
-        try:
+        with _named(_STORING):
             references = {matcher.reference: self._reference(matcher) for matcher in MATCHERS}
-        except Conflicts as conflicts:
-            raise Conflicts(conflicts.conflicts, f"{STORING}{conflicts.what}") from None
-        except Rejection as rejection:
-            raise Rejection(f"{STORING}{rejection.what}") from None
         self._vm["status"].update({key: reference for key, reference in references.items() if reference is not None})
 
     def _reference(self, matcher: Matcher) -> Json | None:
@@ -431,21 +301,3 @@ class Round:
         self._origins.note(Origin.INSTANCETYPE)
         if conflicts:
             raise Conflicts(conflicts)
-
-
-def run_round(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple[Synced, Built]:
-    """One round over a VM, and the VMI that the controller then creates.
-
-    Args:
-        vm: plain JSON.
-        get: looks up instancetypes, preferences and revisions.
-        configuration: the cluster's settings.
-
-    Raises:
-        Conflicts: the VM and the instancetype set the same fields.
-        Rejection: an object is missing or is not an instancetype, the default network interface is forbidden, or
-            KubeVirt would crash.
-        InputError: an object is malformed.
-    """
-    whole = Round(vm, get, configuration)
-    return whole.sync(), whole.build()

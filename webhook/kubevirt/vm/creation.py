@@ -5,7 +5,8 @@ Nothing here decides; the stages stand in KubeVirt's order, each on what the one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -89,40 +90,33 @@ def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: Clust
         configuration: the cluster's settings.
 
     Raises:
-        Rejection: KubeVirt would not create it.
-        InputError: an object is malformed.
         CreationDenied: KubeVirt would not create it.
+        InputError: an object is malformed.
     """
-    types = configuration.rules.types
-    given = read_vm(vm, configuration.rules)
+    rules = configuration.rules
+    given = read_vm(vm, rules)
     volumes = {matcher.field: given["spec"].get(matcher.field, {}).get("inferFromVolume", "") for matcher in MATCHERS}
     seen = _Seen(get)
     origins = Origins(given, given=vm)
-    old = read_vm(vm, configuration.rules) if "uid" in given["metadata"] else None
+    old = read_vm(vm, rules) if "uid" in given["metadata"] else None
     if old is None:
         # The API server's first one, whatever an exported manifest says.
         given["metadata"]["generation"] = 1
-    _admit(lambda: webhooks.amend_vm(given, seen.get, new_uuid, configuration, old, origins.note))
-    amended = encode(types.vm, given)
-    _admit(lambda: webhooks.validate_vm(amended, seen.get, configuration))
-    named = _find_named(read_vm(amended, configuration.rules), volumes, seen)
-    try:
+    with _denying(Stage.VM_WEBHOOK):
+        _check(webhooks.amend_vm(given, seen.get, new_uuid, configuration, old, origins.note))
+        amended = encode(rules.types.vm, given)
+        _check(webhooks.evaluate_vm(read_vm(amended, rules), seen.get, configuration))
+    named = _find_named(read_vm(amended, rules), volumes, seen)
+    with _denying(Stage.CONTROLLER):
         whole = Round(amended, seen.get, configuration, origins)
         whole.sync()
         built = whole.build()
-    except Rejection as rejection:
-        raise _deny(Stage.CONTROLLER, rejection) from None
     stored, by_path = _store(built.vmi, built.origins, configuration, new_uuid)
     return Created(stored, by_path, named)
 
 
 def from_vmi(vmi: Any, new_uuid: Callable[[], str], configuration: ClusterConfig = DEFAULTS) -> Created:
     """A VMI that no VM stands behind, as it is stored: instancetypes do not apply to it, whatever its annotations say.
-
-    Args:
-        vmi: plain JSON.
-        new_uuid: makes the UUID and the serial number of a new machine's firmware.
-        configuration: the cluster's settings.
 
     Raises:
         CreationDenied: KubeVirt would not create it.
@@ -136,20 +130,13 @@ def from_vmi(vmi: Any, new_uuid: Callable[[], str], configuration: ClusterConfig
 def expand_vm(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Created:
     """A VM with its instancetype and preference written out, as ``virtctl expand`` answers.
 
-    Args:
-        vm: plain JSON.
-        get: looks up instancetypes, preferences and revisions.
-        configuration: the cluster's settings.
-
     Raises:
         CreationDenied: KubeVirt would not expand it.
         InputError: an object is malformed.
     """
     seen = _Seen(get)
-    try:
+    with _denying(Stage.EXPANSION):
         obj, origins = explain_expansion(vm, seen.get, configuration)
-    except Rejection as rejection:
-        raise _deny(Stage.EXPANSION, rejection) from None
     return Created(obj, origins, _find_named(read_vm(vm, configuration.rules), {}, seen))
 
 
@@ -167,17 +154,21 @@ class _Seen:
         return stored
 
 
-def _admit(ask: Callable[[], VmAdmission]) -> None:
+@contextmanager
+def _denying(stage: Stage) -> Iterator[None]:
+    """Name the stage that denies the creation."""
     try:
-        answer = ask()
+        yield
+    except CreationDenied:
+        raise
     except Rejection as rejection:
-        raise _deny(Stage.VM_WEBHOOK, rejection) from None
+        causes = rejection.conflicts if isinstance(rejection, Conflicts) else ()
+        raise CreationDenied(stage, rejection.what, causes) from None
+
+
+def _check(answer: VmAdmission) -> None:
     if not answer.is_allowed:
         raise CreationDenied(Stage.VM_WEBHOOK, answer.message, answer.causes)
-
-
-def _deny(stage: Stage, rejection: Rejection) -> CreationDenied:
-    return CreationDenied(stage, rejection.what, rejection.conflicts if isinstance(rejection, Conflicts) else ())
 
 
 def _find_named(vm: Json, volumes: Mapping[str, str], seen: _Seen) -> dict[Origin, Named]:
@@ -186,8 +177,7 @@ def _find_named(vm: Json, volumes: Mapping[str, str], seen: _Seen) -> dict[Origi
         given = vm["spec"].get(matcher.field)
         if given is None:
             continue
-        reference = vm["status"].get(matcher.reference, {}).get("controllerRevisionRef", {}).get("name", "")
-        revision, name = given.get("revisionName") or reference, given.get("name", "")
+        revision, name = given.get("revisionName") or matcher.captured_name(vm), given.get("name", "")
         try:
             kind = matcher.kind(vm)
         except Rejection:
@@ -202,10 +192,8 @@ def _find_named(vm: Json, volumes: Mapping[str, str], seen: _Seen) -> dict[Origi
 def _store(
     vmi: Json, origins: Origins, configuration: ClusterConfig, new_uuid: Callable[[], str]
 ) -> tuple[Json, dict[str, Origin]]:
-    try:
+    with _denying(Stage.VMI_WEBHOOK):
         webhooks.mutate_vmi(vmi, configuration, new_uuid, origins.note)
-    except Rejection as rejection:
-        raise _deny(Stage.VMI_WEBHOOK, rejection) from None
     # The VMI that virt-controller sends is read again by the webhook: what was computed loses its format there.
     shape = configuration.rules.types.vmi
     stored = encode(shape, encode(shape, vmi))

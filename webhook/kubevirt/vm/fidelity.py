@@ -69,8 +69,7 @@ def revisions(vm: Any) -> list[str]:
         given = read["spec"].get(matcher.field)
         if given is None:
             continue
-        reference = read["status"].get(matcher.reference, {}).get("controllerRevisionRef", {})
-        name = given.get("revisionName") or reference.get("name")
+        name = given.get("revisionName") or matcher.captured_name(read)
         if not name:
             raise Incomparable(f"the VM's {matcher.field} was not captured")
         named.append(name)

@@ -100,9 +100,6 @@ def _holds(expression: Any, labels: Mapping[str, Any]) -> bool:
     if not isinstance(key, str) or not isinstance(values or [], list):
         return False
     is_listed = key in labels and labels[key] in (values or [])
-    return {
-        "In": is_listed,
-        "NotIn": not is_listed,
-        "Exists": key in labels,
-        "DoesNotExist": key not in labels,
-    }.get(str(operator), False)
+    return {"In": is_listed, "NotIn": not is_listed, "Exists": key in labels, "DoesNotExist": key not in labels}.get(
+        str(operator), False
+    )

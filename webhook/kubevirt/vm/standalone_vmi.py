@@ -15,7 +15,6 @@ from webhook.kubevirt import defaults
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.structs import (
     Json,
-    Struct,
     Value,
     check_size,
     copy_written,
@@ -25,7 +24,7 @@ from webhook.kubevirt.go_json.structs import (
 )
 from webhook.kubevirt.instancetype import preferences
 from webhook.kubevirt.instancetype.apply import apply_instancetype
-from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher, SpecReference
+from webhook.kubevirt.instancetype.find import MATCHERS, Matcher, SpecReference
 from webhook.kubevirt.rejection import TEMPLATE_BASE, VMI_BASE, Cause, Conflicts
 from webhook.kubevirt.rules import Rules
 
@@ -61,27 +60,33 @@ def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configu
     # As of a VM's template, virt-controller sees what the API stores: empty maps, which would conflict, are gone.
     before = share(shape, vmi)
     changed = _copy(before)
-    wanted = [_spec(matcher, objects, rules) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
+    instancetype, preference = (_spec(matcher, objects, rules) for matcher in MATCHERS)
     spec, annotations = changed["spec"], changed["metadata"]["annotations"]
-    if wanted[0] is not None:
-        cause = preferences.check_divisible(wanted[0]["cpu"]["guest"], wanted[1])
+    if instancetype is not None:
+        cause = preferences.check_divisible(instancetype["cpu"]["guest"], preference)
         if cause is not None:
             raise cause
         # What virt-controller applies it has captured before, in canonical form: the share of it that is requested
         # depends on that.
-        memory = wanted[0]["memory"]
-        wanted[0] = {**wanted[0], "memory": {**memory, "guest": quantity.canonical(memory["guest"])}}
+        memory = instancetype["memory"]
+        instancetype = {**instancetype, "memory": {**memory, "guest": quantity.canonical(memory["guest"])}}
     defaults.disks(spec)
-    preferences.autoattach(wanted[1], spec)
+    preferences.autoattach(preference, spec)
     defaults.input_device(spec)
     defaults.network_interface(spec, configuration)
     for matcher, (reference, _) in objects.items():
         annotations[matcher.name_annotation(reference.kind)] = reference.name
-    conflicts = apply_instancetype(wanted[0], wanted[1], spec, annotations, VMI_BASE, rules=rules)
+    conflicts = apply_instancetype(instancetype, preference, spec, annotations, VMI_BASE, rules=rules)
     if conflicts:
         raise Conflicts(conflicts).in_vmi()
-    _check(wanted[0], wanted[1], spec, configuration)
-    return Filled(before, _write(shape, changed, before))
+    if "requirements" in (preference or {}):
+        cause = preferences.check(instancetype, preference, defaults.size_defaults(spec, configuration))
+        if cause is not None:
+            raise Cause(cause.reason, cause.what, cause.field.replace(TEMPLATE_BASE, VMI_BASE))
+    # Only the annotations and the spec can be others than before.
+    parts = {name: cast("Value", shape.fields[name]).shape for name in ("metadata", "spec")}
+    written = {name: share_changes(part, changed[name], before[name], name) for name, part in parts.items()}
+    return Filled(before, {**before, **written})
 
 
 def _copy(vmi: Json) -> Json:
@@ -94,25 +99,9 @@ def _copy(vmi: Json) -> Json:
     }
 
 
-def _write(shape: Struct, changed: Json, before: Json) -> Json:
-    """The VMI as KubeVirt writes it, of which only annotations and spec can be others than before."""
-    parts = {name: cast("Value", shape.fields[name]).shape for name in ("metadata", "spec")}
-    written = {name: share_changes(part, changed[name], before[name], name) for name, part in parts.items()}
-    return {**before, **written}
-
-
 def _spec(matcher: Matcher, objects: Mapping[Matcher, tuple[SpecReference, Any]], rules: Rules) -> Json | None:
     if matcher not in objects:
         return None
     reference, whole = objects[matcher]
     spec: Json = decode_remembered(matcher.shape(rules), whole, str(reference))["spec"]
     return spec
-
-
-def _check(wanted: Json | None, preferred: Json | None, spec: Json, configuration: ClusterConfig) -> None:
-    """What the preference requires, of the spec with KubeVirt's defaults."""
-    if "requirements" not in (preferred or {}):
-        return
-    cause = preferences.check(wanted, preferred, defaults.size_defaults(spec, configuration))
-    if cause is not None:
-        raise Cause(cause.reason, cause.what, cause.field.replace(TEMPLATE_BASE, VMI_BASE))

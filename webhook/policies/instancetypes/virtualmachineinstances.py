@@ -147,7 +147,7 @@ def _fill(
         if whole is not None:
             existing[matcher] = named, whole
         else:
-            missing = rejection.not_found(named.kind, named.name)
+            missing = rejection.NotFound(named.kind, named.name)
             _give_up(wish, instancetypes.MISSING, Denial(422, f"{_place(wish)}: {missing.what}"), warnings)
     filled, fitting = _fit(vmi, namespace, existing, references, lookups, warnings)
     if filled is None:

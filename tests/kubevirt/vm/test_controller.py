@@ -1,15 +1,152 @@
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
 
+from tests.kubevirt.plain import build_vmi, run_round
 from tests.kubevirt.samples import instancetype, preference, revision, vm
 from tests.lookups import among
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.instancetype.apply import expand
 from webhook.kubevirt.rejection import Conflicts, Crash, Rejection
-from webhook.kubevirt.vm.controller import Built, Synced, run_round
+from webhook.kubevirt.vm.controller import Built, Synced
+
+GIVEN = vm(
+    {"volumes": [{"name": "root", "containerDisk": {"image": "x:1"}}], "hostname": "h"},
+    instancetype={"name": "u1"},
+    preference={"name": "linux", "kind": "VirtualMachinePreference"},
+)
+WANTED = instancetype(annotations={"i": "1"}, gpus=[{"name": "g"}])
+DEVICES = {"preferredDiskBus": "virtio", "preferredAutoattachInputDevice": True, "preferredInputBus": "virtio"}
+PREFERRED = preference("VirtualMachinePreference", devices=DEVICES)
+
+
+def built_vmi(given: Json, *objects: Json) -> Json:
+    return build_vmi(given, among(objects))
+
+
+def test_building() -> None:
+    assert built_vmi(GIVEN, WANTED, PREFERRED) == {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {
+            "name": "vm",
+            "namespace": "demo",
+            "annotations": {
+                "i": "1",
+                "kubevirt.io/vm-generation": "0",
+                "kubevirt.io/cluster-instancetype-name": "u1",
+                "kubevirt.io/preference-name": "linux",
+            },
+            "finalizers": ["kubevirt.io/virtualMachineControllerFinalize"],
+            "ownerReferences": [
+                {
+                    "apiVersion": "kubevirt.io/v1",
+                    "kind": "VirtualMachine",
+                    "name": "vm",
+                    "uid": "vm-uid",
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {
+            "hostname": "h",
+            "domain": {
+                "cpu": {"sockets": 2, "cores": 1, "threads": 1},
+                "memory": {"guest": "4Gi"},
+                "firmware": _uuid(),
+                "resources": {},
+                "devices": {
+                    "autoattachInputDevice": True,
+                    "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
+                    "gpus": [{"name": "g"}],
+                    "inputs": [{"name": "default-0", "bus": "virtio", "type": ""}],
+                    "interfaces": [{"name": "default", "bridge": {}}],
+                },
+            },
+            "networks": [{"name": "default", "pod": {}}],
+            "volumes": [{"name": "root", "containerDisk": {"image": "x:1"}}],
+        },
+        "status": {"guestOSInfo": {}, "runtimeUser": 0},
+    }
+
+
+def _uuid(name: str = "vm") -> Json:
+    """The firmware of a VM, whose UUID follows from the VM's name."""
+    firmware: Json = built_vmi({**vm(), "metadata": {"name": name}})["spec"]["domain"]["firmware"]
+    return firmware
+
+
+def test_the_uuid_follows_from_the_name() -> None:
+    assert _uuid() == _uuid() != _uuid("other")
+
+
+def test_nothing_is_shared_and_nothing_is_changed() -> None:
+    inputs = (deepcopy(GIVEN), deepcopy(WANTED), deepcopy(PREFERRED))
+    built = built_vmi(*inputs)
+    built["spec"]["volumes"][0]["containerDisk"]["image"] = "changed"
+    built["spec"]["domain"]["devices"]["gpus"][0]["name"] = "changed"
+    built["metadata"]["annotations"]["i"] = "changed"
+
+    assert inputs == (GIVEN, WANTED, PREFERRED)
+
+
+def test_conflicts_are_told_of_the_vmi() -> None:
+    with pytest.raises(Conflicts, match=r"^VMI conflicts with instancetype spec in fields: \[spec.domain.cpu.cores\]$"):
+        built_vmi(vm({"domain": {"cpu": {"cores": 1}}}, instancetype={"name": "u1"}), WANTED)
+
+
+def test_requests_at_run_time() -> None:
+    volumes = [{"name": name, "memoryDump": {"claimName": "dump"}} for name in ("dump", "b")]
+    given = vm({"volumes": volumes})
+    assert "startStrategy" not in built_vmi(given)["spec"]
+    given["status"] = {
+        "stateChangeRequests": [{"action": "Start", "data": {"paused": "true"}}],
+        "memoryDumpRequest": {"phase": "Completed", "claimName": "dump"},
+    }
+    spec = built_vmi(given)["spec"]
+
+    assert spec["startStrategy"] == "Paused"
+    assert [volume["name"] for volume in spec["volumes"]] == ["b"]
+    given["status"]["memoryDumpRequest"]["phase"] = "InProgress"
+    assert [volume["name"] for volume in built_vmi(given)["spec"]["volumes"]] == ["dump", "b"]
+    for odd in (
+        {"action": "Stop"},
+        {"action": "Start", "data": []},
+        {"action": "Start", "data": {"paused": "no"}},
+        "x",
+    ):
+        given["status"] = {"stateChangeRequests": [odd]}
+        assert "startStrategy" not in built_vmi(given)["spec"]
+
+
+def test_expansion_is_not_what_a_vmi_gets() -> None:
+    declined = preference(devices={"preferredAutoattachPodInterface": False})
+    given = vm(instancetype={"name": "u1"}, preference={"name": "linux"})
+    expanded = expand(given, among([WANTED, declined]))["spec"]["template"]["spec"]
+    built = built_vmi(given, WANTED, declined)["spec"]
+
+    assert expanded["domain"]["devices"]["interfaces"] == [{"name": "default", "bridge": {}}]
+    assert "interfaces" not in built["domain"]["devices"]
+    assert expanded["evictionStrategy"] == "None"
+    assert "evictionStrategy" not in built
+
+
+def test_a_vm_without_matchers_is_not_expanded() -> None:
+    assert expand(vm(), among([]))["spec"]["template"]["spec"] == {"domain": {"devices": {}, "resources": {}}}
+
+
+@pytest.mark.parametrize("strategy", ["Always", "WaitAsReceiver"])
+def test_a_vm_that_waits_for_one_from_elsewhere_is_a_migration_target(strategy: str) -> None:
+    annotations = built_vmi(vm(runStrategy=strategy))["metadata"]["annotations"]
+
+    assert ("kubevirt.io/create-migration-target" in annotations) == (strategy == "WaitAsReceiver")
+    assert set(annotations.values()) <= {"0", "true"}
+
 
 BOTH = {"instancetype": {"name": "u1"}, "preference": {"name": "linux"}}
 OBJECTS = [instancetype(annotations={"i": "1"}), preference(preferredSubdomain="x")]
