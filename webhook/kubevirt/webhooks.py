@@ -265,10 +265,6 @@ def remember_specs(get: Get, rules: Rules) -> Find:
     """Finds the specs of what a VM names, each once: nothing in a webhook changes matchers that are there.
 
     KubeVirt only logs what is missing, and goes on without it.
-
-    Args:
-        get: looks up instancetypes, preferences and revisions.
-        rules: the rules of the cluster's release of KubeVirt.
     """
     specs: dict[Matcher, Json | None] = {}
 
@@ -409,11 +405,7 @@ _LAUNCH_SECURITY: Final = (
 
 
 def admit_instancetype(given: Any, rules: Rules = NEWEST) -> VmAdmission:
-    """The answer to an instancetype of either scope.
-
-    Args:
-        given: plain JSON.
-        rules: the rules of the release that answers.
+    """The answer to an instancetype of either scope, plain JSON.
 
     Raises:
         InputError: it is malformed.
@@ -431,11 +423,7 @@ def admit_instancetype(given: Any, rules: Rules = NEWEST) -> VmAdmission:
 
 
 def admit_preference(given: Any, rules: Rules = NEWEST) -> VmAdmission:
-    """The answer to a preference of either scope.
-
-    Args:
-        given: plain JSON.
-        rules: the rules of the release that answers.
+    """The answer to a preference of either scope, plain JSON.
 
     Raises:
         InputError: it is malformed.

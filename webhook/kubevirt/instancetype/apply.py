@@ -161,13 +161,8 @@ def _annotations(instancetype: Json, annotations: dict[str, Any]) -> list[str]:
 def expand(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Json:
     """The VM with what its matchers name written out, and without the matchers; unchanged where it has none.
 
-    Args:
-        vm: plain JSON.
-        get: looks up instancetypes, preferences and revisions.
-        configuration: the cluster's settings.
-
     Returns:
-        A new object that shares nothing with ``vm``.
+        A new object that shares nothing with ``vm``, which is plain JSON.
 
     Raises:
         Conflicts: the VM and the instancetype set the same fields.

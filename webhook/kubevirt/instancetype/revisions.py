@@ -68,13 +68,7 @@ _PREFERENCE: Final[Mapping[str, Shape | None]] = {
 
 @lru_cache(maxsize=64)
 def shape_of(kind: str, version: str, types: Types) -> Struct:
-    """The type of an older version.
-
-    Args:
-        kind: the kind of the object, of either scope.
-        version: one of `VERSIONS`.
-        types: the types of the release that reads it.
-    """
+    """The type of an object of a kind of either scope in an older version, one of `VERSIONS`."""
     is_preference = "Preference" in kind
     changes = dict(_PREFERENCE if is_preference else _INSTANCETYPE)
     if is_preference and version == VERSIONS[0]:
@@ -133,13 +127,7 @@ def owner_reference(vm: Json) -> Json:
 
 
 def capture(vm: Json, captured: Json, rules: Rules = NEWEST) -> Json:
-    """The revision that virt-controller stores.
-
-    Args:
-        vm: the VM that owns the revision, decoded.
-        captured: the live instancetype or preference, decoded, with its kind.
-        rules: the rules of the release that stores it.
-    """
+    """The revision that virt-controller stores for a VM: the live instancetype or preference with its kind, decoded."""
     metadata, kind = captured["metadata"], captured["kind"]
     parts = (vm["metadata"].get("name"), metadata.get("name"), _VERSION, metadata.get("uid"))
     labels = {

@@ -107,12 +107,7 @@ def unknown_fields(version: Version, kind: str) -> frozenset[str]:
 
 
 def ineffective_fields(unknown: Iterable[str], spec: Any) -> list[str]:
-    """The fields of an object that a release does not know, so that they have no effect.
-
-    Args:
-        unknown: the paths below ``spec`` that it does not know.
-        spec: ``spec`` of the object, plain JSON of any type.
-    """
+    """Those of the unknown paths below ``spec`` that an object's ``spec``, any JSON, has without any effect."""
     return [path for path in sorted(unknown) if _holds(spec, path.split("."))]
 
 

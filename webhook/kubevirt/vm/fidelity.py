@@ -54,10 +54,7 @@ class Difference:
 
 
 def revisions(vm: Any) -> list[str]:
-    """The ControllerRevisions that a VM was started with, by name.
-
-    Args:
-        vm: plain JSON.
+    """The ControllerRevisions that a VM, plain JSON, was started with, by name.
 
     Raises:
         Incomparable: what the VM names was not captured.

@@ -19,10 +19,7 @@ def size_field(domain: Any) -> str | None:
     """The field of a VMI's ``spec.domain`` that says a size, as a path below it; None if none does.
 
     Any CPU topology or model, CPU or memory request or limit, guest memory or hugepages. Zeros and empty texts say
-    nothing (they are what Go's types take for absent), but any amount does, even 0.
-
-    Args:
-        domain: plain JSON of whatever types.
+    nothing (they are what Go's types take for absent), but any amount does, even 0. The domain may be any JSON.
     """
     # Most of those that are asked about say nothing at all.
     if not isinstance(domain, dict) or not any(map(domain.get, _SIZES)):
@@ -42,11 +39,7 @@ def size_field(domain: Any) -> str | None:
 
 
 def has_memory(domain: Any) -> bool:
-    """Whether a VMI's ``spec.domain`` says how much memory the guest gets, without which KubeVirt starts none.
-
-    Args:
-        domain: plain JSON of whatever types.
-    """
+    """Whether a VMI's ``spec.domain``, any JSON, says how much memory the guest gets; KubeVirt starts none without."""
     memory, resources = _member(domain, "memory"), _member(domain, "resources")
     if any(memory.get(name) is not None for name in ("guest", "hugepages")):
         return True
