@@ -6,6 +6,7 @@ KubeVirt ignores an invalid configuration as a whole (pkg/virt-config).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -173,11 +174,6 @@ class ClusterConfig:
     def of(cls, configuration: Any, default_architecture: str = AMD64, rules: Rules = NEWEST) -> ClusterConfig:
         """The settings of a KubeVirt object's ``spec.configuration``, plain JSON; None: the built-in ones.
 
-        Args:
-            configuration: plain JSON; None: there is no KubeVirt object, so the built-in settings count.
-            default_architecture: the architecture of VMs that name none, as Go names it.
-            rules: the rules of the release of KubeVirt that reads the settings.
-
         Raises:
             InputError: a value has the wrong type, which the API server would not have accepted; not of a newer release
                 than the known ones, which may have changed it.
@@ -214,11 +210,8 @@ class ClusterConfig:
     ) -> ClusterConfig:
         """The settings of a cluster's KubeVirt object, which does not count until KubeVirt's operator has taken it up.
 
-        Args:
-            kubevirt: the KubeVirt object.
-            release: the release that runs, whatever the object says; None: the one that the object names, or else the
-                newest.
-            definitions: what the cluster's CustomResourceDefinitions know, for the release that the object names.
+        The release runs, whatever the object says; None: the one that the object names, with what the cluster's
+        definitions know, or else the newest.
 
         Raises:
             InputError: its configuration is malformed.
@@ -304,20 +297,10 @@ def _readable(configuration: Any) -> Json:
     kept: Json = {}
     for section, value in configuration.items() if isinstance(configuration, dict) else ():
         for part in [{}, *({name: each} for name, each in value.items())] if isinstance(value, dict) else [value]:
-            if _is_readable({section: part}):
+            with suppress(InputError):
+                encode(_CONFIGURATION, {section: part}, _PATH)
                 kept[section] = kept.get(section, {}) | part if isinstance(part, dict) else part
     return kept
-
-
-def _is_readable(configuration: Json) -> bool:
-    try:
-        encode(_CONFIGURATION, configuration, _PATH)
-    except InputError:
-        return False
-    return True
-
-
-_NOWHERE: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +334,7 @@ class KubeVirtInstall:
         kubevirt = find_in_use(objects)
         if kubevirt is None:
             release = declared and declare(declared, None, definitions)
-            return cls(_NOWHERE, ClusterConfig.of(None, rules=rules_of(release))) if release else None
+            return cls(frozenset(), ClusterConfig.of(None, rules=rules_of(release))) if release else None
         namespaces = frozenset(each.meta.namespace or "" for each in objects)
         release = declared and declare(declared, detect(*versions_of(kubevirt), definitions), definitions)
         try:

@@ -69,10 +69,8 @@ def match_policy(
 ) -> MigrationPolicy | None:
     """The policy that applies to a VMI: the one with most labels, then with most of the VMI's, then the first by name.
 
-    Args:
-        policies: all policies.
-        labels: the VMI's. Without any, KubeVirt looks at no selector, and every policy that has selectors matches.
-        namespace: those of its namespace.
+    The labels are the VMI's and those of its namespace. Without any of the VMI's, KubeVirt looks at no selector, and
+    every policy that has selectors matches.
     """
     best: tuple[tuple[int, int], MigrationPolicy] | None = None
     for policy in sorted(policies, key=lambda each: each.meta.name or ""):

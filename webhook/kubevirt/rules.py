@@ -29,16 +29,12 @@ _BLOCK_SIZE: Final = Struct(logical=UINT64_ALWAYS, physical=UINT64_ALWAYS)
 
 
 class Types:
-    """The types of one release.
+    """The types of one release: whole objects, instancetypes and preferences of both scopes.
 
     Args:
         release: the release, by whose capabilities the fields differ.
 
     Attributes:
-        vm: the type of a whole VirtualMachine.
-        vmi: the type of a whole VirtualMachineInstance.
-        instancetype: the type of whole instancetypes of both scopes.
-        preference: the type of whole preferences of both scopes.
         by_kind: the types of the four kinds of instancetypes and preferences.
     """
 

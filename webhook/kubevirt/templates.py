@@ -27,11 +27,7 @@ _CLOUD_INIT: Final = ("secretRef", "networkDataSecretRef")
 
 
 def vm_of_pool(pool: Json, index: int = 0) -> Json:
-    """The VM that virt-controller creates for a pool, all of whose VMs are equal but for the index in their names.
-
-    Args:
-        pool: a VirtualMachinePool; it is not changed.
-        index: the number of the VM in the pool.
+    """The VM of an index that virt-controller creates for a VirtualMachinePool; the others differ in names alone.
 
     Raises:
         InputError: the pool has no name, or no template with a spec.

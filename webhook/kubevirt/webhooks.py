@@ -322,11 +322,8 @@ def _source_label(reference: Json, namespace: str, get: Get) -> str | None:
 def evaluate_vm(vm: Json, get: Get, configuration: ClusterConfig, find: Find | None = None) -> VmAdmission:
     """What KubeVirt's validating webhook says of a VM's instancetype and preference.
 
-    Args:
-        vm: decoded; changed: on success it is the expanded copy that KubeVirt goes on to validate.
-        get: looks up instancetypes, preferences and revisions.
-        configuration: the cluster's settings.
-        find: looks up what a matcher names, and remembers it; None: a new look-up for each.
+    The decoded VM is changed: on success it is the expanded copy that KubeVirt goes on to validate. ``find`` looks up
+    what a matcher names, and remembers it; None: a new look-up for each.
 
     Raises:
         Crash: KubeVirt would crash.
@@ -355,11 +352,7 @@ def evaluate_vm(vm: Json, get: Get, configuration: ClusterConfig, find: Find | N
 def find_denial(vm: Json, get: Get, configuration: ClusterConfig, find: Find) -> Rejection | None:
     """What KubeVirt's two webhooks, one after the other, have against the creation of a VM; None for nothing.
 
-    Args:
-        vm: the VM as `share_vm` returns it; it stays as it is.
-        get: looks up objects: preferences, revisions, and whatever inference needs.
-        configuration: the cluster's.
-        find: looks up what a matcher names, and remembers it.
+    The VM is as `share_vm` returns it, and stays so.
 
     Returns:
         The denial, a `Crash` where KubeVirt would crash.

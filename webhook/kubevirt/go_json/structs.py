@@ -583,10 +583,7 @@ def encode(shape: Struct, value: Any, where: str = "") -> Json:
 def share(shape: Struct, value: Any, where: str = "") -> Json:
     """What `encode` returns, which shares with the given object whatever stays as it is: neither is to be changed.
 
-    Args:
-        shape: the object's type.
-        value: plain JSON; `check_size` bounds what tenants send.
-        where: the object's place, for messages.
+    `check_size` bounds what tenants send.
 
     Raises:
         InputError: a value is of the wrong kind or absurdly large.

@@ -45,13 +45,13 @@ def apply_instancetype(  # noqa: PLR0913 - the arguments of KubeVirt's own funct
     note: Note = ignore,
     rules: Rules = NEWEST,
 ) -> list[Conflict]:
-    """Apply an instancetype and a preference to a VMI's spec, in KubeVirt's order.
+    """Apply the specs of an instancetype and a preference to a VMI's spec and annotations, in KubeVirt's order.
 
     Args:
-        instancetype: its spec, decoded; None for none.
-        preference: its spec, decoded; None for none.
-        spec: the spec of a VMI or template, decoded; changed.
-        annotations: the annotations of the VMI or template; changed.
+        instancetype: decoded; None for none.
+        preference: decoded; None for none.
+        spec: decoded; changed.
+        annotations: changed.
         base: the path of ``spec`` in the object that the user knows.
         note: runs after each of the two, with the origin of what has changed.
         rules: the rules of the release that applies them.
@@ -203,15 +203,8 @@ def resolve_matchers(
 ) -> tuple[Json, Origins]:
     """The expansion of a decoded VM from the specs of what it names, and who set its fields.
 
-    Args:
-        vm: decoded; it stays as it is.
-        instancetype: its spec, decoded; None for none.
-        preference: its spec, decoded; None for none.
-        configuration: the cluster's settings.
-        traced: remember the origins, which takes time; False: they are empty.
-
     Returns:
-        A new decoded VM, and the origins of its fields.
+        A new decoded VM, and the origins of its fields; they are empty unless ``traced``, which takes time.
 
     Raises:
         Conflicts: the VM and the instancetype set the same fields.

@@ -208,10 +208,7 @@ _RESOURCES: Final = {each.kind: each for each in (CLUSTER_INSTANCETYPES, INSTANC
 def find_pinned(matcher: MatcherView, namespace: str, status: VmStatus | None = None) -> Revision | None:
     """The revision that pins a VM's instancetype, or None.
 
-    Args:
-        matcher: ``spec.instancetype`` of the VM.
-        namespace: the VM's namespace.
-        status: the VM's stored status; None at CREATE, where a status is only what the client claims.
+    The status is the stored one: None at CREATE, where it is only what the client claims.
     """
     if matcher.revision_name:
         return Revision(namespace, matcher.revision_name)
@@ -283,12 +280,7 @@ class SpecReference:
 
 
 def parse(matcher: Matcher, text: str, where: str) -> SpecReference:
-    """What a text refers to.
-
-    Args:
-        matcher: which of the two is meant.
-        text: ``NAME`` or ``KIND/NAME``; kinds as KubeVirt accepts them: in any case, singular or plural.
-        where: the text's place, for messages.
+    """What a text refers to: ``NAME`` or ``KIND/NAME``, with a kind as KubeVirt accepts it (`Matcher.kind_of`).
 
     Raises:
         InputError: it is neither, or the kind is none of the matcher's.

@@ -151,13 +151,7 @@ _DISK_FIELDS: Final = {"preferredDiskCache": "cache", "preferredDiskIO": "io", "
 
 
 def apply(preference: Json, spec: Json, annotations: dict[str, str], rules: Rules = NEWEST) -> None:
-    """Apply a preference's spec to a VMI's, in KubeVirt's order.
-
-    Args:
-        preference: the preference's spec, decoded.
-        spec: the spec of a VMI or template, decoded; changed.
-        annotations: the annotations of the VMI or template; changed.
-        rules: the rules of the release that applies it.
+    """Apply a preference's spec to the spec and annotations of a VMI or template, decoded, in KubeVirt's order.
 
     Raises:
         Crash: it prefers CPU features, and neither the VM nor its instancetype has a ``cpu`` to hold them.
@@ -341,10 +335,7 @@ _INSTANCETYPE: Final = "spec.instancetype"
 def check(instancetype: Json | None, preference: Json | None, spec: Json) -> Cause | None:
     """The first requirement that is not met, in the order CPU, memory, architecture; None if all are.
 
-    Args:
-        instancetype: its spec, decoded; None for none.
-        preference: its spec, decoded; None for none.
-        spec: the spec of the VM's template, after both and KubeVirt's defaults were applied.
+    The spec is the VM's template's, after both and KubeVirt's defaults were applied.
     """
     required = (preference or {}).get("requirements", {})
     failure = None

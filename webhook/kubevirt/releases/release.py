@@ -110,10 +110,7 @@ def detect(observed: str, target: str, operator: str, definitions: Definitions |
 def declare(version: Version, named: Release | None, definitions: Definitions | None) -> Release:
     """The release that the settings declare, whatever the KubeVirt object says.
 
-    Args:
-        version: the version that they declare.
-        named: the release that the object names; None where it names none.
-        definitions: what the cluster's definitions know.
+    ``named`` is the release that the object names, None where it names none.
     """
     if definitions is None:
         return release_of(version)
@@ -175,11 +172,7 @@ _GENERALLY_AVAILABLE: Final = _firsts(
 def is_open(release: Release, gate: str, enabled: AbstractSet[str], disabled: AbstractSet[str]) -> bool:
     """Whether a feature gate is open (pkg/virt-config/featuregate).
 
-    Args:
-        release: the release of KubeVirt.
-        gate: the name of the feature gate.
-        enabled: what ``developerConfiguration.featureGates`` names, which counts more.
-        disabled: what ``disabledFeatureGates`` names.
+    What ``developerConfiguration.featureGates`` enables counts more than what ``disabledFeatureGates`` disables.
     """
     version = release.rules_version
     if gate in _KNOWN and not is_reached(_KNOWN[gate], version):

@@ -83,11 +83,7 @@ class Created:
 def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: ClusterConfig = DEFAULTS) -> Created:
     """The VMI that KubeVirt creates and stores for a VM, running or not.
 
-    Args:
-        vm: plain JSON. With a UID it is one that KubeVirt has admitted already, without it is new.
-        get: looks up the objects that the rules need.
-        new_uuid: makes the UUID and the serial number of a new machine's firmware.
-        configuration: the cluster's settings.
+    A VM with a UID is one that KubeVirt has admitted already, without it is new, and ``new_uuid`` makes its firmware's.
 
     Raises:
         CreationDenied: KubeVirt would not create it.

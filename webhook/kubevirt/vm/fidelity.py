@@ -8,6 +8,7 @@ updates of CPUs, memory, node selector and affinity, plugged interfaces, moved v
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from webhook.kubevirt.go_json.structs import Json, decode, encode
 from webhook.kubevirt.instancetype.find import MATCHERS
 from webhook.kubevirt.rejection import Get, Rejection
 from webhook.kubevirt.releases.capabilities import KNOWN
-from webhook.kubevirt.releases.release import Release, release_of
+from webhook.kubevirt.releases.release import release_of
 from webhook.kubevirt.rules import read_vm, rules_of
 from webhook.kubevirt.vm.controller import Built, Round
 
@@ -76,11 +77,7 @@ def revisions(vm: Any) -> list[str]:
 def differences(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tuple[Difference, ...]:
     """Where a VMI differs from what its VM makes of it.
 
-    Args:
-        vm: plain JSON.
-        vmi: plain JSON; read before the VM, so that a change between the two shows in the VM's generation.
-        get: looks the VM's `revisions` up.
-        configuration: the cluster's.
+    Both are plain JSON. The VMI is read before the VM, so that a change between the two shows in the VM's generation.
 
     Returns:
         By path, sorted; none for leaves that the cluster's settings decide, which may have been others at the time, and
@@ -92,24 +89,13 @@ def differences(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tu
         InputError: an object is malformed.
     """
     differing = _compare(vm, vmi, get, configuration)
-    if not differing:
-        return differing
-    explained = any(_is_explained_by(release, vm, vmi, get, configuration) for release in _older(configuration))
-    return () if explained else differing
-
-
-def _older(configuration: ClusterConfig) -> Iterator[Release]:
-    """The known releases before the cluster's: a VMI may have been started before KubeVirt was updated."""
     running = configuration.rules.release.rules_version
-    return (release_of(version) for version in reversed(KNOWN) if version.line < running.line)
-
-
-def _is_explained_by(release: Release, vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> bool:
-    """Whether a VMI is what its VM made of it under another release."""
-    try:
-        return not _compare(vm, vmi, get, replace(configuration, rules=rules_of(release)))
-    except Rejection:
-        return False
+    # A VMI may have been started before KubeVirt was updated.
+    for version in (each for each in reversed(KNOWN) if differing and each.line < running.line):
+        with suppress(Rejection):
+            if not _compare(vm, vmi, get, replace(configuration, rules=rules_of(release_of(version)))):
+                return ()
+    return differing
 
 
 def _compare(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tuple[Difference, ...]:

@@ -40,10 +40,7 @@ class Filled:
 def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configuration: ClusterConfig) -> Filled:
     """The VMI that virt-controller would have made of a VM with this spec, instancetype and preference.
 
-    Args:
-        vmi: plain JSON.
-        objects: the references of the VMI, each with the whole object of that name, plain JSON.
-        configuration: the cluster's settings.
+    The objects are those that the references of the VMI name, whole, plain JSON.
 
     Returns:
         Objects that share with the VMI, and with each other, whatever stays as it is.
