@@ -165,6 +165,7 @@ class Scalar(Shape):
     """
 
     __slots__ = ("_check", "_omitted", "always", "exact", "kept", "zero")
+    exact: Any
 
     def __init__(
         self,

@@ -31,7 +31,6 @@ class Topology(Enum):
     ANY = "any"
 
 
-# ``preferSockets`` and so on.
 DEPRECATED: Final = {f"prefer{topology.value.capitalize()}": topology for topology in Topology}
 _NAMES: Final = {topology.value: topology for topology in Topology} | DEPRECATED
 
