@@ -15,11 +15,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.attacks import counting, schema, worlds
+from tests.attacks import counting, schema
 from tests.attacks.counting import Cost, nonlinear, watched
 from tests.attacks.schema import Path
-from tests.attacks.world import OBJECT, AttackWorld, view
-from tests.attacks.worlds import WORLDS
+from tests.attacks.world import OBJECT, WORLDS, AttackWorld, nodes, view
 from webhook.admission import credentials, decision, redaction, wire
 from webhook.admission.step_budget import StepBudget, TooComplex
 from webhook.facts import Facts, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, VmiKey
@@ -96,7 +95,6 @@ def test_each_list_and_map_by_itself(world: AttackWorld, alike: bool) -> None:
 def test_all_of_them_together(world: AttackWorld, alike: bool, cost: Any) -> None:
     places = world.everything()
     world.review(world.objects())()
-
     # The counts start at one item: the first one may lead to another path, such as a denial.
     assert nonlinear(*(cost(world, places, 1 + count, alike=alike) for count in (0, FEW, 2 * FEW))) == {}
 
@@ -114,7 +112,7 @@ def test_an_object_and_the_cluster_together(world: AttackWorld) -> None:
     places = world.everything()
 
     def cost(count: int) -> Cost:
-        grown = dataclasses.replace(world, facts={**world.facts, NodesKey(): worlds.nodes(count * NODES)})
+        grown = dataclasses.replace(world, facts={**world.facts, NodesKey(): nodes(count * NODES)})
         return lines(grown, places, count, alike=False)
 
     cost(0)

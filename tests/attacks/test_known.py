@@ -13,7 +13,7 @@ from tests import builders
 from tests.attacks.counting import lines
 from tests.builders import Json
 from tests.policies.migration import world
-from tests.policies.migration.target_pods import pod as target_pod
+from tests.policies.migration.world import target_pod
 from tests.review.memory import MemoryCluster
 from webhook import names
 from webhook.admission.audit import NoAudit
@@ -41,21 +41,7 @@ def ask(path: str, obj: Json, known: dict[Key[Any], object], user: str = world.U
     Raises:
         EndlessError: it takes more than `BOUND`.
     """
-    endpoint, group = BY_PATH[path], "" if obj["kind"] == "Pod" else "kubevirt.io"
-    body = msgspec.json.encode(
-        {
-            "apiVersion": "admission.k8s.io/v1",
-            "kind": "AdmissionReview",
-            "request": {
-                "uid": "u",
-                "kind": {"group": group, "version": "v1", "kind": obj["kind"]},
-                "namespace": "demo",
-                "operation": "CREATE",
-                "userInfo": {"username": user, "groups": ["devs"]},
-                "object": obj,
-            },
-        }
-    )
+    endpoint, body = BY_PATH[path], msgspec.json.encode(world.asking(obj, user))
     there = Namespace(ObjectMeta(name="demo", labels={names.policy_label(endpoint.policy): "enforce"}))
     cluster = MemoryCluster({**known, NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there})
     reviewer = Reviewer(cluster, builders.settings, NoAudit(), NullObserver())
@@ -74,10 +60,7 @@ def ask(path: str, obj: Json, known: dict[Key[Any], object], user: str = world.U
 def test_eight_thousand_times_the_same_cpu_feature() -> None:
     features = [{"name": "vmx", "policy": "forbid"}] * 8000
     found = world.vmi(domain={"cpu": {"model": "host-passthrough", "features": features}})
-
-    answer = ask(VALIDATE, world.migration({"zone": "b"}), world.facts(found))
-
-    assert json.loads(answer)["response"]["allowed"] is True
+    assert json.loads(ask(VALIDATE, world.migration({"zone": "b"}), world.facts(found)))["response"]["allowed"] is True
 
 
 @pytest.mark.parametrize("operator", ["Gt", "Lt"])

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.costs import calls, table
-from tests.costs.modules import imported
+from tests.costs.table import imported
 from webhook.cluster.files import FilesCluster
 from webhook.facts import NodesKey
 from webhook.placement.index import NodeIndex
@@ -67,7 +67,6 @@ def test_a_migration_takes_no_longer_with_more_nodes(now: dict[str, dict[str, in
 
 def test_serve_imports_no_more_than_it_did() -> None:
     now = imported()
-
     assert not table.is_more(sum(now.values()), table.committed()["modules"]), now
 
 

@@ -7,13 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import Json, installed
+from tests.builders import Json, config_of, installed
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey
-from webhook.kubevirt.config import ClusterConfig
-from webhook.kubevirt.releases.capabilities import parse_version
-from webhook.kubevirt.releases.release import release_of
-from webhook.kubevirt.rules import rules_of
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, MOST_RESERVATIONS, LauncherPod, Vmi
 from webhook.placement.nodes import HOSTNAME, Node
@@ -42,8 +38,6 @@ def pod(on: str, uid: str = "web", phase: str = "Running", labels: Json | None =
 
 def target(others: object, own: LauncherPod | None = None, version: str = "1.9", *, reserves: bool = True) -> Target:
     """The target of a VM on node a, with pods that have the label of its claim."""
-    parsed = parse_version(version)
-    assert parsed
     vmi = {
         "metadata": {"name": "web", "namespace": "demo", "uid": "web"},
         "spec": {"domain": {"devices": {"disks": [{"lun": {"reservation": reserves}}]}}},
@@ -51,7 +45,7 @@ def target(others: object, own: LauncherPod | None = None, version: str = "1.9",
     }
     known: dict[Key[Any], object] = {
         NodesKey(): NodeIndex([node("a"), node("b"), node("c")]),
-        KubeVirtKey(): installed(ClusterConfig(rules=rules_of(release_of(parsed)))),
+        KubeVirtKey(): installed(config_of(version)),
         OWN: (own or pod("a"),),
         SHARED: others,
     }
@@ -65,39 +59,26 @@ def excluded(found: Target) -> list[str]:
     return [each.name for each in index if any(asked.reasons(each) for asked in mine)]
 
 
-def gaps(found: Target) -> list[str]:
-    return [each for each in found.gaps if "persistent reservation" in each]
-
-
-@pytest.mark.parametrize(("version", "nodes"), [("1.8", []), ("1.9", ["b"])])
-def test_the_nodes_of_other_vms_with_the_claim(version: str, nodes: list[str]) -> None:
-    found = target((pod("a"), pod("b", "other")), version=version)
-
-    assert (excluded(found), gaps(found)) == (nodes, [])
-
-
-def test_a_vm_that_reserves_nothing_shares_its_nodes() -> None:
-    assert excluded(target((pod("b", "other"),), reserves=False)) == []
-
-
-def test_neither_pods_without_a_node_nor_those_that_have_ended_count() -> None:
-    assert excluded(target((pod("", "waiting"), pod("b", "ended", "Succeeded"), pod("gone", "lost")))) == []
-
-
-def test_a_pod_of_an_older_release_shows_no_reservation() -> None:
-    found = target((pod("b", "other"),), pod("a", labels={"app": "x"}))
-
-    assert (excluded(found), len(gaps(found))) == ([], 1)
-
-
-def test_pods_that_cannot_be_read_are_a_gap() -> None:
-    found = target(Unavailable("too many"))
-
-    assert (excluded(found), len(gaps(found))) == ([], 1)
+@pytest.mark.parametrize(
+    ("found", "nodes", "gap_count"),
+    [
+        (target((pod("a"), pod("b", "other")), version="1.8"), [], 0),
+        (target((pod("a"), pod("b", "other"))), ["b"], 0),
+        (target((pod("b", "other"),), reserves=False), [], 0),
+        # Neither pods without a node nor those that have ended count.
+        (target((pod("", "waiting"), pod("b", "ended", "Succeeded"), pod("gone", "lost"))), [], 0),
+        # A pod of an older release shows no reservation.
+        (target((pod("b", "other"),), pod("a", labels={"app": "x"})), [], 1),
+        (target(Unavailable("too many")), [], 1),
+    ],
+    ids=["1.8", "1.9", "nothing reserved", "no nodes", "older pod", "unreadable"],
+)
+def test_the_nodes_of_other_vms_with_the_claim(found: Target, nodes: list[str], gap_count: int) -> None:
+    gaps = [each for each in found.gaps if "persistent reservation" in each]
+    assert (excluded(found), len(gaps)) == (nodes, gap_count)
 
 
 def test_many_labels_are_not_all_looked_up() -> None:
     """Any user who may create pods in the namespace can write them, and each is a request to the API server."""
     found = pod("a", labels={f"pr.kubevirt.io/{number:03}": "" for number in range(500)})
-
     assert len(found.reservations) == len(found.meta.labels or {}) == MOST_RESERVATIONS

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.builders import CONTROLLER, Json, installed
+from tests.builders import CONTROLLER, Json, config_of, installed
 from tests.policies.eviction.world import (
     CAPTURE,
     MINE,
@@ -21,81 +26,89 @@ from tests.policies.eviction.world import (
     pod,
     read,
     review,
+    stamp,
     vmi,
 )
 from tests.policies.migration.world import FOO, NODES, ONE_DEVICE, node, requesting
+from webhook.admission.decision import Decision, Reason
 from webhook.admission.reasons import common
 from webhook.admission.reasons import eviction as reasons
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
-from webhook.kubevirt.config import ClusterConfig
-from webhook.kubevirt.releases.capabilities import parse_version
-from webhook.kubevirt.releases.release import release_of
-from webhook.kubevirt.rules import rules_of
-from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, UNFINISHED, VMIS, Evacuee, Vmi
+from webhook.placement.machines import (
+    EVACUEES,
+    LAUNCHER_PODS,
+    UNFINISHED,
+    VMIS,
+    Evacuee,
+    Migration,
+    MigrationState,
+    MigrationStatus,
+    Vmi,
+)
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS, QuotaStatus, ResourceQuota
 from webhook.placement.requirements import Allocatable, Origin, Staying, Uncordoned
 from webhook.policies.common import migration_targets
 from webhook.policies.eviction import pods
-from webhook.settings.model import Blackout
+from webhook.policies.eviction.pods import blackout, cool_down, too_many
+from webhook.settings.model import DAYS, Blackout, Day, EvictionSettings
 
 ALWAYS = (Blackout(),)
 THE_POD, THE_VMI = ObjectKey(LAUNCHER_PODS, "demo", POD), ObjectKey(VMIS, "demo", "web01")
 CORDONED = [node(f"node-{name}", "a", cordoned=True) for name in ("a1", "a2", "a3")]
 # Everything that could lead to a denial does.
+DELETED = "2026-11-21T12:00:00Z"
 HOPELESS: dict[str, Any] = {"nodes": CORDONED, "migrations": [migration()]}
+
+
+def edited(obj: Json, **metadata: str) -> Json:
+    return obj | {"metadata": obj["metadata"] | metadata}
 
 
 class TestQuotas:
     FULL = msgspec.convert(
         {"metadata": {"name": "vms"}, "status": {"hard": {"pods": "1"}, "used": {"pods": "1"}}}, ResourceQuota
     )
+    ROOMY = msgspec.structs.replace(FULL, status=QuotaStatus({"pods": "2"}, {"pods": "1"}))
 
-    def test_a_target_pod_that_no_quota_admits(self) -> None:
-        known = facts() | {ListKey(QUOTAS, "demo"): (self.FULL,), ListKey(LIMIT_RANGES, "demo"): ()}
+    @pytest.mark.parametrize(
+        ("quotas", "ranges", "codes"),
+        [
+            ((FULL,), (), [reasons.QUOTA]),
+            ((ROOMY,), (), [common.ELIGIBLE]),
+            ((ROOMY,), Unavailable("may not list limitranges"), [common.ELIGIBLE]),
+            # What is not known denies nothing.
+            (Unavailable("may not list resourcequotas"), (), [common.ELIGIBLE, common.LOOKUP_FAILED]),
+        ],
+    )
+    def test_target_pods_that_quotas_admit_or_not(self, quotas: object, ranges: object, codes: list[str]) -> None:
+        known = facts() | {ListKey(QUOTAS, "demo"): quotas, ListKey(LIMIT_RANGES, "demo"): ranges}
+        decision = decide(known)
 
-        assert decide(known).code == reasons.QUOTA
-
-    @pytest.mark.parametrize("ranges", [(), Unavailable("may not list limitranges")])
-    def test_one_that_leaves_room(self, ranges: object) -> None:
-        roomy = msgspec.structs.replace(self.FULL, status=QuotaStatus({"pods": "2"}, {"pods": "1"}))
-        known = facts() | {ListKey(QUOTAS, "demo"): (roomy,), ListKey(LIMIT_RANGES, "demo"): ranges}
-
-        assert (decide(known).code, decide(known).denial) == (common.ELIGIBLE, None)
-
-    def test_what_is_not_known_denies_nothing(self) -> None:
-        decision = decide(facts() | {ListKey(QUOTAS, "demo"): Unavailable("may not list resourcequotas")})
-
-        assert [reason.code for reason in decision.reasons] == [common.ELIGIBLE, common.LOOKUP_FAILED]
-        assert decision.denial is None
-        assert decision.warnings[0].text.endswith("is not known, because may not list resourcequotas")
+        assert [reason.code for reason in decision.reasons] == codes
+        assert (decision.denial is not None) is (codes == [reasons.QUOTA])
+        assert len(decision.warnings) == len(codes) - 1
+        if decision.warnings:
+            assert decision.warnings[0].text.endswith("is not known, because may not list resourcequotas")
 
     def test_quotas_are_read_only_where_they_decide(self) -> None:
         """One list more for an eviction that is allowed, two where there is a quota; none for the others."""
-        known = Facts.of(
-            {key: value for key, value in facts(**HOPELESS).items() if key != ListKey(QUOTAS, "demo")}, NOW
-        )
-
-        assert decide_with(known, cool_down_seconds=0).denial
+        known = {key: value for key, value in facts(**HOPELESS).items() if key != ListKey(QUOTAS, "demo")}
+        assert decide(known, cool_down_seconds=0).denial
 
 
 class TestAllowed:
     def test_where_the_vm_can_go(self) -> None:
         decision = decide(facts())
 
-        assert (decision.code, decision.denial, decision.warnings) == (common.ELIGIBLE, None, ())
+        assert (decision.denial, decision.warnings, decision.reasons) == (None, (), (common.eligible(2, 4),))
         assert decision.notes == {"eligible-nodes": "2"}
-        assert decision.reasons == (common.eligible(2, 4),)
-        assert decision.details == {
-            "vmi": "web01",
-            "requester": "sigs.k8s.io/descheduler",
-            "why": "triggered by a profile",
-        }
+        why = {"vmi": "web01", "requester": "sigs.k8s.io/descheduler", "why": "triggered by a profile"}
+        assert decision.details == why
 
     def test_drains_are_not_looked_at(self) -> None:
-        assert decide({}, json.loads(CAPTURE.read_bytes())).code == reasons.OTHER_REQUESTER
-        assert decide({}, review(by=None)).code == reasons.OTHER_REQUESTER
-        assert decide({}, review(by="somebody")).code == reasons.OTHER_REQUESTER
+        for body in (json.loads(CAPTURE.read_bytes()), review(by=None), review(by="somebody")):
+            assert decide({}, body).code == reasons.OTHER_REQUESTER
         assert decide({}, review(), requesters=()).code == reasons.OTHER_REQUESTER
         assert decide({}, review(operation="UPDATE")).code == common.OTHER_OPERATION
 
@@ -114,7 +127,7 @@ class TestAllowed:
             (pod(phase="Failed"), reasons.POD_OVER),
             (pod(app="hotplug-disk"), common.NOT_LAUNCHER),
             (pod(ownerReferences=[]), common.NO_VMI_OWNER),
-            (pod(deletionTimestamp="2026-11-21T12:00:00Z"), common.BEING_DELETED),
+            (pod(deletionTimestamp=DELETED), common.BEING_DELETED),
             # A target pod, or the source pod that a migration has left behind.
             (pod(node="node-b1"), reasons.NOT_THE_CURRENT_POD),
             (pod(node=""), reasons.NOT_THE_CURRENT_POD),
@@ -128,48 +141,32 @@ class TestAllowed:
     @pytest.mark.parametrize(("key", "code"), [(THE_POD, reasons.POD_NOT_FOUND), (THE_VMI, common.VMI_NOT_FOUND)])
     def test_what_is_gone_is_left_to_kubevirt(self, key: Any, code: str) -> None:
         decision = decide(facts(**HOPELESS) | {key: None})
-
         assert (decision.code, decision.denial) == (code, None)
 
-    def test_a_vmi_of_the_same_name_is_another(self) -> None:
-        other = vmi()
-        other["metadata"]["uid"] = "another"
-
-        assert decide(facts(other, **HOPELESS)).code == common.VMI_REPLACED
-
-    def test_a_vmi_that_runs_nowhere_yet(self) -> None:
-        waiting = vmi()
-        del waiting["status"]
-
-        for its_status in ({}, {"status": {"nodeName": ""}}, {"status": {"nodeName": None}}):
-            assert decide(facts(waiting | its_status, pod(node=""), **HOPELESS)).code == reasons.NOT_THE_CURRENT_POD
-
-    def test_a_vmi_that_is_being_deleted(self) -> None:
-        ending = vmi()
-        ending["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
-
-        assert decide(facts(ending, **HOPELESS)).code == common.BEING_DELETED
+    @pytest.mark.parametrize("status", [None, {"nodeName": ""}, {"nodeName": None}])
+    def test_a_vmi_that_runs_nowhere_yet(self, status: Json | None) -> None:
+        waiting = vmi() | {"status": status}
+        assert decide(facts(waiting, pod(node=""), **HOPELESS)).code == reasons.NOT_THE_CURRENT_POD
 
     @pytest.mark.parametrize(
         ("found", "code"),
         [
             (vmi("External"), reasons.EXTERNAL),
             (vmi("LiveMigrateTomorrow"), reasons.UNKNOWN_STRATEGY),
-            (vmi("LiveMigrate", "False"), reasons.NOT_MIGRATABLE),
-            (vmi("LiveMigrate", None), reasons.NOT_MIGRATABLE),
-            (vmi("LiveMigrate", "Unknown"), reasons.NOT_MIGRATABLE),
+            *((vmi("LiveMigrate", state), reasons.NOT_MIGRATABLE) for state in ("False", None, "Unknown")),
             (vmi(evacuationNodeName="node-a1"), reasons.EVACUATING),
+            # Another one of the same name.
+            (edited(vmi(), uid="another"), common.VMI_REPLACED),
+            (edited(vmi(), deletionTimestamp=DELETED), common.BEING_DELETED),
         ],
     )
     def test_what_kubevirt_or_others_answer_better(self, found: Json, code: str) -> None:
         decision = decide(facts(found, **HOPELESS), blackouts=ALWAYS)
-
         assert (decision.code, decision.denial, decision.warnings) == (code, None, ())
 
     @pytest.mark.parametrize("phase", ["", "Pending", "Running"])
     def test_a_vm_that_is_being_migrated(self, phase: str) -> None:
         running = facts(nodes=CORDONED, migrations=[migration(), migration(phase, None)])
-
         assert decide(running, blackouts=ALWAYS).code == reasons.EVACUATING
 
     def test_a_cluster_without_kubevirt(self) -> None:
@@ -180,15 +177,14 @@ class TestGoesDown:
     @pytest.mark.parametrize(
         ("found", "why"),
         [
-            (vmi("None"), reasons.strategy_none()),
-            (vmi(None), reasons.strategy_none()),
-            (vmi("LiveMigrateIfPossible", "False"), reasons.strategy_if_possible()),
-            (vmi("LiveMigrateIfPossible", None), reasons.strategy_if_possible()),
+            (vmi("None"), reasons.strategy_none),
+            (vmi(None), reasons.strategy_none),
+            (vmi("LiveMigrateIfPossible", "False"), reasons.strategy_if_possible),
+            (vmi("LiveMigrateIfPossible", None), reasons.strategy_if_possible),
         ],
     )
     def test_is_warned_about_and_never_refused(self, found: Json, why: str) -> None:
         decision = decide(facts(found, **HOPELESS), blackouts=ALWAYS)
-
         assert (decision.code, decision.denial) == (reasons.WILL_STOP, None)
         assert decision.warnings == (reasons.will_stop("demo/web01", why),)
 
@@ -198,103 +194,74 @@ class TestGoesDown:
         assert decide(facts(vmi("None"), strategy="LiveMigrate")).code == reasons.WILL_STOP
 
 
+def denial(decision: Decision, code: str = common.NO_ELIGIBLE_NODE) -> str:
+    """The message of a denial."""
+    assert decision.code == code
+    assert decision.denial
+    return decision.denial.message
+
+
 class TestDenied:
     def test_a_device_that_only_the_present_node_has(self) -> None:
-        known = facts(nodes=ONE_DEVICE)
-        devices = {"devices": {"gpus": [{"name": "gpu", "deviceName": FOO}]}}
         found = vmi()
-        found["spec"]["domain"] |= devices
-        decision = decide(known | requesting() | {THE_VMI: msgspec.convert(found, Vmi)})
-
-        assert decision.code == common.NO_ELIGIBLE_NODE
-        assert decision.denial
-        assert f"2 node(s) {Allocatable(Origin.RESOURCES, FOO, 1).lacking}" in decision.denial.message
+        found["spec"]["domain"] |= {"devices": {"gpus": [{"name": "gpu", "deviceName": FOO}]}}
+        decision = decide(facts(nodes=ONE_DEVICE) | requesting() | {THE_VMI: msgspec.convert(found, Vmi)})
+        assert f"2 node(s) {Allocatable(Origin.RESOURCES, FOO, 1).lacking}" in denial(decision)
 
     def test_nodes_that_vms_leave_are_not_worth_a_migration(self) -> None:
         emptied, planned = (
             [NODES[0], *(one | {"status": {"conditions": [{"type": kind, "status": "True"}]}} for one in NODES[1:])]
             for kind in ("MaintenanceInProgress", "MaintenancePlanned")
         )
-        decision = decide(facts(nodes=emptied))
 
-        assert decision.code == common.NO_ELIGIBLE_NODE
-        assert decision.denial
-        assert Staying(Origin.DEPARTURE).lacking in decision.denial.message
+        assert Staying(Origin.DEPARTURE).lacking in denial(decide(facts(nodes=emptied)))
         assert decide(facts(nodes=planned)).code == common.ELIGIBLE
 
     def test_no_eligible_node(self) -> None:
         decision = decide(facts(nodes=CORDONED))
 
-        assert decision.code == common.NO_ELIGIBLE_NODE
-        assert decision.denial
         # The present node is out for its own reason, too.
         cordoned = Uncordoned(Origin.CORDONED, ()).lacking
-        classes, _, advice = decision.denial.message.rpartition(";")
+        classes, _, advice = denial(decision).rpartition(";")
         assert classes.startswith(common.eligible(0, 3).text)
         assert f"3 node(s) {cordoned}" in classes
         assert "2 node(s)" in advice
         assert cordoned in advice
-        assert "node-a2" not in decision.denial.message
-        assert {name for group in decision.details["nodes"] for name in group["nodes"]} == {
-            "node-a1",
-            "node-a2",
-            "node-a3",
-        }
-        assert decision.details["vmi"] == "web01"
+        assert "node-a2" not in denial(decision)
+        names = {name for group in decision.details["nodes"] for name in group["nodes"]}
+        assert (names, decision.details["vmi"]) == ({"node-a1", "node-a2", "node-a3"}, "web01")
 
     def test_a_vm_whose_name_is_longer_than_a_label(self) -> None:
         long = "v" * 64
-        found = vmi()
-        found["metadata"]["name"] = long
         owned = pod()
         owned["metadata"]["ownerReferences"][0]["name"] = long
-        known = facts(its_pod=owned) | {ObjectKey(VMIS, "demo", long): msgspec.convert(found, Vmi)}
+        found = msgspec.convert(edited(vmi(), name=long), Vmi)
+        known = facts(its_pod=owned) | {ObjectKey(VMIS, "demo", long): found}
         # The API server rejects such a label in a list, too.
         del known[MINE]
 
-        decision = decide(known)
-
-        assert decision.code == reasons.NAME_TOO_LONG
-        assert decision.denial
-        assert decision.denial.message == migration_targets.name_problem(long)
+        assert denial(decide(known), reasons.NAME_TOO_LONG) == migration_targets.name_problem(long)
 
     def test_blackout(self) -> None:
         decision = decide(facts(), blackouts=ALWAYS)
-
-        assert decision.code == reasons.BLACKOUT
-        assert decision.denial
-        assert decision.denial.message == reasons.blackout(ALWAYS[0].text).text
+        assert denial(decision, reasons.BLACKOUT) == reasons.blackout(ALWAYS[0].text).text
 
     def test_cooling_down(self) -> None:
         decision = decide(facts(migrations=[migration("Failed", 60)]))
+        assert denial(decision, reasons.COOL_DOWN) == reasons.cool_down(300, 1, 60, 240).text
 
-        assert decision.code == reasons.COOL_DOWN
-        assert decision.denial
-        assert decision.denial.message == reasons.cool_down(300, 1, 60, 240).text
-
-    @pytest.mark.parametrize(
-        ("cap", "key"),
-        [("max_per_namespace", ListKey(UNFINISHED, "demo")), ("max_per_cluster", ListKey(UNFINISHED, ""))],
-    )
-    def test_too_many(self, cap: str, key: ListKey[Any]) -> None:
-        busy = facts() | evacuating("demo", "other", key=key)
-
-        def code(allowed: int) -> str:
-            settings: dict[str, Any] = {cap: allowed}
-            return decide(busy, **settings).code
-
-        assert code(1) == reasons.TOO_MANY_EVACUATIONS
-        assert code(2) == common.ELIGIBLE
+    @pytest.mark.parametrize(("cap", "namespace"), [("max_per_namespace", "demo"), ("max_per_cluster", "")])
+    @pytest.mark.parametrize(("allowed", "code"), [(1, reasons.TOO_MANY_EVACUATIONS), (2, common.ELIGIBLE)])
+    def test_too_many(self, cap: str, namespace: str, allowed: int, code: str) -> None:
+        busy = facts() | evacuating("demo", "other", key=ListKey(UNFINISHED, namespace))
+        settings: dict[str, Any] = {cap: allowed}
+        assert decide(busy, **settings).code == code
 
     def test_other_vms_migrations_neither_cool_nor_hold(self) -> None:
-        others = [
-            migration(vm="other"),
-            migration("Running", None, vm="other"),
-            migration(namespace="elsewhere"),
-            migration("Running", None, namespace="elsewhere"),
-        ]
-
-        assert decide(facts(migrations=others)).code == common.ELIGIBLE
+        others: list[Json] = [{"vm": "other"}, {"namespace": "elsewhere"}]
+        states: list[Any] = [("Succeeded", 0), ("Running", None)]
+        migrations = [migration(*state, **other) for other in others for state in states]
+        assert decide(facts(migrations=migrations)).code == common.ELIGIBLE
 
     def test_the_one_node_that_is_left_suffices(self) -> None:
         assert decide(facts(nodes=[*CORDONED, NODES[2]])).code == common.ELIGIBLE
@@ -323,28 +290,23 @@ class TestForged:
         [
             None,
             Unavailable("nested too deeply"),
-            evacuee("x", mark=None),
-            evacuee("x", mark=""),
+            *(evacuee("x", mark=mark) for mark in (None, "")),
             # Its maker can write a status; but the phase is KubeVirt's.
-            evacuee("x", phase="Pending"),
-            evacuee("x", phase="Scheduling"),
+            *(evacuee("x", phase=phase) for phase in ("Pending", "Scheduling")),
             Evacuee(),
         ],
     )
     def test_an_annotation_alone_counts_for_nothing(self, vmi: object) -> None:
         key = ObjectKey(EVACUEES, "mallory", "x")
         world = facts() | evacuating("mallory", "x") | {key: vmi}
-
         assert decide(world, max_per_cluster=1).code == common.ELIGIBLE
 
     def test_what_kubevirt_says_counts(self) -> None:
         world = facts() | evacuating("drained", "x")
-
         assert decide(world, max_per_cluster=1).code == reasons.TOO_MANY_EVACUATIONS
 
     def test_a_vm_counts_once_however_many_migrations_it_has(self) -> None:
         world = facts() | evacuating("mallory", "x", "x", "x")
-
         assert decide(world, max_per_cluster=2).code == common.ELIGIBLE
 
     @pytest.mark.parametrize(
@@ -352,12 +314,8 @@ class TestForged:
         [
             ("1.9", {}, common.ELIGIBLE),
             ("1.8", {}, reasons.TOO_MANY_EVACUATIONS),
-            ("1.8", {"developerConfiguration": {"featureGates": ["MigrationPriorityQueue"]}}, common.ELIGIBLE),
-            (
-                "1.6",
-                {"developerConfiguration": {"featureGates": ["MigrationPriorityQueue"]}},
-                reasons.TOO_MANY_EVACUATIONS,
-            ),
+            ("1.8", {"developerConfiguration": QUEUE}, common.ELIGIBLE),
+            ("1.6", {"developerConfiguration": QUEUE}, reasons.TOO_MANY_EVACUATIONS),
             ("1.8", {"migrations": {"parallelMigrationsPerCluster": 6}}, common.ELIGIBLE),
         ],
     )
@@ -365,17 +323,14 @@ class TestForged:
         self, version: str, configuration: Json, code: str
     ) -> None:
         """KubeVirt up to 1.8 creates the migrations of further evacuations only when others have ended."""
-        parsed = parse_version(version)
-        assert parsed
         world = facts() | evacuating("drained", "a", "b", "c", "d", "e")
-        world |= {KubeVirtKey(): installed(ClusterConfig.of(configuration, rules=rules_of(release_of(parsed))))}
+        world |= {KubeVirtKey(): installed(config_of(version, configuration))}
 
         assert decide(world, max_per_cluster=10).code == code
 
     def test_no_vmi_is_read_where_caps_are_far(self) -> None:
         world = {key: value for key, value in (facts() | evacuating("a", "x")).items() if key != XS}
         assert XS not in world
-
         assert decide(world, max_per_cluster=2, max_per_namespace=2).code == common.ELIGIBLE
 
     def test_reads_are_bounded_and_forged_migrations_leave_others_their_place(self) -> None:
@@ -392,18 +347,14 @@ class TestForged:
 
         known = Facts.of(world | none_evacuated, NOW)
         known._known = CountingFacts(known._known)
-        code = decide_with(known, max_per_cluster=5).code
-
-        assert code == reasons.TOO_MANY_EVACUATIONS
+        assert decide_with(known, max_per_cluster=5).code == reasons.TOO_MANY_EVACUATIONS
         assert len({key for key in asked if isinstance(key, ObjectKey) and key.resource is EVACUEES}) <= 42
 
     def test_those_that_only_kubevirt_can_have_made_come_first(self) -> None:
         forged = read(*(migration("Running", None, vm="x", namespace=f"m-{number}") for number in range(1000)))
         made = migration("Running", None, vm="x", namespace="z-drained")
         made["spec"]["priority"] = "system-critical"
-        first = pods.claimed_evacuations((*forged, *read(made)))[0]
-
-        assert first == ("z-drained", "x")
+        assert pods.claimed_evacuations((*forged, *read(made)))[0] == ("z-drained", "x")
 
     def test_a_list_that_a_tenant_made_too_large_takes_away_the_clusters_cap_alone(self) -> None:
         large = facts() | {CLUSTER: Unavailable("too large")}
@@ -415,8 +366,7 @@ class TestForged:
         assert warning.code == common.LOOKUP_FAILED
         assert "maxPerCluster" in warning.text
         own = evacuating("demo", "other", key=ListKey(UNFINISHED, "demo"))
-        capped = decide(large | own, max_per_cluster=1, max_per_namespace=1)
-        assert capped.code == reasons.TOO_MANY_EVACUATIONS
+        assert decide(large | own, max_per_cluster=1, max_per_namespace=1).code == reasons.TOO_MANY_EVACUATIONS
         assert decide(large | {NodesKey(): facts(nodes=CORDONED)[NodesKey()]}, max_per_cluster=1).denial
 
 
@@ -437,3 +387,198 @@ def test_what_can_not_be_read_allows_the_eviction(key: Any) -> None:
     assert (decision.code, decision.denial) == (common.LOOKUP_FAILED, None)
     assert decision.warnings == decision.reasons
     assert decision.warnings[0].text.endswith("no answer")
+
+
+SETTINGS = EvictionSettings(cool_down_seconds=300, max_cool_down_seconds=3600)
+MINUTES = st.integers(0, 24 * 60 - 1)
+
+
+def clock(minutes: int) -> str:
+    return f"{minutes // 60:02}:{minutes % 60:02}"
+
+
+@given(
+    days=st.sets(st.sampled_from(DAYS), min_size=1),
+    begin=MINUTES,
+    end=st.integers(0, 24 * 60),
+    offset=st.integers(-14 * 60, 14 * 60),
+    now=st.integers(1_700_000_000, 1_900_000_000),
+)
+def test_blackouts_are_those_of_a_calendar(days: set[Day], begin: int, end: int, offset: int, now: int) -> None:
+    if begin == end:
+        return
+    zone = f"{'-' if offset < 0 else '+'}{clock(abs(offset))}"
+    made = Blackout(days=tuple(days), begin=clock(begin), end=clock(end), time_zone=zone)
+
+    local = datetime.fromtimestamp(now, timezone(timedelta(minutes=offset)))
+    lasts = timedelta(minutes=end - begin if end > begin else end - begin + 24 * 60)
+    expected = False
+    for ago in (0, 1):
+        day = local.replace(hour=0, minute=0, second=0) - timedelta(days=ago)
+        start = day + timedelta(minutes=begin)
+        expected |= DAYS[day.weekday()] in days and start <= local < start + lasts
+    assert (blackout([made], now) is not None) == expected
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"begin": "08:00", "end": "18:00"},
+        {"begin": "22:00", "end": "12:01", "days": ("Sat", "Fri")},
+        {"begin": "00:00", "end": "24:00", "time_zone": "-11:00", "days": ("Sat",)},
+    ],
+    ids=["every day", "two days", "time zone"],
+)
+def test_a_blackout_is_told_as_it_was_written(fields: dict[str, Any], golden: Callable[[str], None]) -> None:
+    other = Blackout(begin="00:00", end="00:01")
+
+    found = blackout([other, Blackout(**fields)], NOW)
+
+    assert found
+    golden(found.text)
+    assert blackout([other], NOW) is None
+
+
+def test_a_blackout_holds_from_its_first_minute_to_before_its_last() -> None:
+    ends, begins = (Blackout(begin=at, end=to) for at, to in (("11:00", "12:00"), ("12:00", "13:00")))
+
+    assert blackout([ends], NOW) is None
+    assert blackout([ends], NOW - 0.1)
+    assert blackout([begins], NOW)
+    assert blackout([begins], NOW - 0.1) is None
+
+
+def ended(*seconds_ago: float) -> tuple[Migration, ...]:
+    """Finished migrations of one VM."""
+    times = [datetime.fromtimestamp(NOW - ago, UTC).isoformat().replace("+00:00", "Z") for ago in seconds_ago]
+    return tuple(
+        Migration(status=MigrationStatus(phase="Succeeded", migration_state=MigrationState(end_timestamp=time)))
+        for time in times
+    )
+
+
+def held(ends: list[float] | tuple[Migration, ...], now: float = NOW) -> tuple[int, int]:
+    """How long a VM is held in all, and from now on, after migrations that ended so many seconds ago."""
+    migrations = ended(*ends) if isinstance(ends, list) else ends
+    if (reason := cool_down(migrations, now, SETTINGS)) is None:
+        return 0, 0
+    assert reason.code == reasons.COOL_DOWN
+    seconds, *_, rest = map(int, re.findall(r"\d+", reason.text))
+    return seconds, rest
+
+
+class TestCoolDown:
+    @pytest.mark.parametrize(
+        ("ends", "lasts", "rest"),
+        [
+            ([0], 300, 300),
+            ([299.5], 300, 1),
+            ([300], 0, 0),
+            ([60, 500], 600, 540),
+            ([60, 500, 1500], 1200, 1140),
+            ([60, 500, 1500, 2500, 3500], 3600, 3540),
+            # Migrations that ended before two of the longest pauses are forgotten, with all before them.
+            ([60, 7260], 600, 540),
+            ([60, 7261, 7262], 300, 240),
+            # KubeVirt's clock is ahead of the webhook's.
+            ([-5], 300, 305),
+        ],
+    )
+    def test_doubles_with_each_that_follows_soon(self, ends: list[float], lasts: int, rest: int) -> None:
+        assert held(ends) == held(ends[::-1]) == (lasts, rest)
+
+    def test_says_how_many_there_were(self) -> None:
+        assert cool_down(ended(60, 500), NOW, SETTINGS) == reasons.cool_down(600, 2, 60, 540)
+
+    def test_no_migration_ended_in_the_future(self) -> None:
+        assert cool_down(ended(-5), NOW, SETTINGS) == reasons.cool_down(300, 1, 0, 305)
+
+    def test_none_where_there_is_nothing_to_wait_for(self) -> None:
+        assert cool_down((), NOW, SETTINGS) is None
+        assert cool_down(ended(1), NOW, EvictionSettings(cool_down_seconds=0)) is None
+        assert cool_down(read(migration("Running", 60), migration("Failed", None)), NOW, SETTINGS) is None
+
+    @given(st.lists(st.integers(0, 20_000), min_size=1, max_size=6), st.integers(0, 20_000))
+    def test_more_history_never_makes_it_shorter_nor_longer_than_the_longest(self, ends: list[int], more: int) -> None:
+        fewer, all_of_them = held([*ends])[1], held([*ends, more])[1]
+
+        assert max(fewer, all_of_them) <= 3600
+        # A younger migration restarts the time; an older one can only lengthen it.
+        if more >= min(ends):
+            assert all_of_them >= fewer
+
+    @given(st.lists(st.integers(0, 20_000), min_size=1, max_size=6))
+    def test_it_ends(self, ends: list[int]) -> None:
+        assert held([*ends], NOW + held([*ends])[1]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "transitions", "left"),
+    [
+        # It never began.
+        ({}, [None, ("Pending", 600), ("Failed", 120)], 180),
+        # It ended when it was created, at least.
+        ({"creationTimestamp": stamp(60)}, [], 240),
+    ],
+)
+def test_the_end_of_a_migration_that_does_not_say_it(metadata: Json, transitions: list[Any], left: int) -> None:
+    obj = edited(migration("Failed", None), **metadata)
+    obj["status"]["phaseTransitionTimestamps"] = [
+        each and {"phase": each[0], "phaseTransitionTimestamp": stamp(each[1])} for each in transitions
+    ]
+    assert held(read(obj))[1] == left
+
+
+def test_the_end_of_a_migration_without_status_is_not_known() -> None:
+    assert Migration().ended_at is None
+
+
+class TestTooMany:
+    BUSY: Mapping[str, int] = {"demo": 2, "elsewhere": 1}
+
+    @pytest.mark.parametrize(
+        ("namespace", "cluster", "said"),
+        [
+            (0, 0, None),
+            (3, 4, None),
+            (2, 0, reasons.too_many(2, 2, "namespace demo")),
+            (1, 3, reasons.too_many(2, 1, "namespace demo")),
+            (0, 3, reasons.too_many(3, 3, "the cluster")),
+        ],
+    )
+    def test_counts_unfinished_evacuations(self, namespace: int, cluster: int, said: Reason | None) -> None:
+        settings = EvictionSettings(max_per_namespace=namespace, max_per_cluster=cluster)
+        assert too_many(self.BUSY, "demo", settings) == said
+
+    def test_a_namespace_beyond_its_own_cap_does_not_fill_that_of_all(self) -> None:
+        settings = EvictionSettings(max_per_namespace=2, max_per_cluster=4)
+        assert too_many({"greedy": 50, "elsewhere": 1}, "demo", settings) is None
+        assert too_many({"greedy": 50, "elsewhere": 2}, "demo", settings)
+
+    def test_one(self) -> None:
+        settings = EvictionSettings(max_per_namespace=1)
+        assert too_many(self.BUSY, "elsewhere", settings) == reasons.too_many(1, 1, "namespace elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [("1.7", common.ELIGIBLE), ("1.8", reasons.HELD_BACK), ("1.9", reasons.HELD_BACK)]
+)
+@pytest.mark.parametrize(
+    ("spec", "status"),
+    [
+        ({"utilityVolumes": [{"name": "scratch"}]}, {}),
+        ({}, {"changedBlockTracking": {"backupStatus": {"backupName": "nightly"}}}),
+    ],
+)
+def test_a_vm_whose_migrations_kubevirt_holds_back(version: str, code: str, spec: Json, status: Json) -> None:
+    """Since 1.8 its migration would wait, and take a place of the descheduler's meanwhile."""
+    found = vmi(**status)
+    found["spec"] |= spec
+    known = facts(found) | {KubeVirtKey(): installed(config_of(version))}
+
+    assert decide(known).code == code
+
+
+def test_a_completed_backup_holds_nothing_back() -> None:
+    backup = {"backupName": "nightly", "completed": True}
+    assert decide(facts(vmi(changedBlockTracking={"backupStatus": backup}))).code == common.ELIGIBLE

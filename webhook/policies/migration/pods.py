@@ -20,12 +20,11 @@ from webhook.facts import Facts, ObjectKey
 from webhook.k8s.types.core import TargetPod
 from webhook.k8s.types.selectors import find_malformed
 from webhook.kubevirt.launcher import vmi_owner
-from webhook.placement.machines import MIGRATIONS, Migration
+from webhook.placement.machines import JOB_NAME, JOB_UID, MIGRATIONS, Migration
 from webhook.placement.nodes import CPU_VENDOR, reserved_keys
 from webhook.placement.requirements import Label, Origin, Requirements
 from webhook.placement.target_pods import is_sticky_label
 from webhook.policies.common import migration_targets
-from webhook.policies.common.migration_targets import JOB_NAME, JOB_UID
 from webhook.policies.common.required_facts import Unreadable, is_kubevirts, read
 from webhook.settings.model import MigrationSettings
 
@@ -51,7 +50,7 @@ def constrain_pod(pod: TargetPod, request: Request[TargetPod], facts: Facts, set
         return skip(owner)
     uid, name = pod.meta.label(JOB_UID), pod.meta.annotation(JOB_NAME)
     if not uid or not name:
-        return skip(reasons.not_a_target())
+        return skip(reasons.not_a_target)
     namespace = request.namespace or ""
     try:
         if not is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
@@ -100,7 +99,7 @@ def _constrain(
     said = ", ".join(f"{key}={value}" for key, value in wanted.items())
     if not changes:
         return Decision((reasons.already_constrained(said), *unsure), warnings=unsure)
-    reason = reasons.constrained(migration.meta.name or "", said)
+    reason = reasons.constrained(said, migration.meta.name or "")
     return Decision((reason, *unsure), tuple(changes), warnings=unsure, notes={"added-node-selector": said})
 
 

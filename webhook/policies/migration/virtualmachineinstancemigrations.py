@@ -19,7 +19,7 @@ from webhook.placement.machines import UNFINISHED, WORKLOAD_UPDATE, Migration
 from webhook.placement.nodes import reserved_keys
 from webhook.placement.requirements import Contradiction, Origin, contradictions, without_dropped
 from webhook.policies.common import migration_targets
-from webhook.policies.common.migration_targets import Lacking, Target, availability, details, no_node
+from webhook.policies.common.migration_targets import Lacking, availability, details, no_node
 from webhook.policies.common.required_facts import Unreadable, access, is_kubevirts, read
 from webhook.settings.model import MigrationSettings
 
@@ -45,7 +45,7 @@ def validate_migration(
         return skip(common.immutable_after_create("a migration's spec", request.operation))
     added = migration.added_selector
     if not added:
-        return skip(messages.no_added_selector())
+        return skip(messages.no_added_selector)
     rejection = _selector(migration, added, settings)
     if rejection:
         return rejection
@@ -74,16 +74,16 @@ def warn_of_migration(
     if request.operation != "CREATE":
         return skip(common.other_operation(request.operation))
     if migration.added_selector:
-        return skip(messages.validated_elsewhere())
+        return skip(messages.validated_elsewhere)
     if migration.sends:
-        return skip(messages.on_sending_side())
+        return skip(messages.on_sending_side)
     if _is_kubevirts_own(migration):
-        return skip(messages.by_kubevirt())
+        return skip(messages.by_kubevirt)
     namespace = request.namespace or ""
     try:
         target = migration_targets.find(namespace, migration.vmi_name, facts, migration)
         if target is None:
-            return _allow_missing_vmi(namespace, migration)
+            return skip(common.vmi_not_found(namespace, migration.vmi_name))
         eligibility = target.review(facts)
     except Unreadable as error:
         return skip(messages.lookup_failed(error.why))
@@ -93,10 +93,6 @@ def warn_of_migration(
     if not eligibility.count:
         return skip(no_node(eligibility), warn=True)
     return _eligible(eligibility)
-
-
-def _allow_missing_vmi(namespace: str, migration: Migration) -> Decision:
-    return skip(common.vmi_not_found(namespace, migration.vmi_name))
 
 
 def _selector(migration: Migration, added: dict[str, str], settings: MigrationSettings) -> Decision | None:
@@ -117,7 +113,7 @@ def _selector(migration: Migration, added: dict[str, str], settings: MigrationSe
         reason, causes = messages.reserved_keys(reserved)
         return _deny(reason, 403, causes)
     if migration.sends:
-        return _deny(messages.ignored_on_sending_side(), 422)
+        return _deny(messages.ignored_on_sending_side, 422)
     return None
 
 
@@ -134,7 +130,7 @@ def _evaluate_permission(user: UserInfo, namespace: str, facts: Facts, settings:
     if is_kubevirts(user, names.API_ACCOUNT, facts, place):
         if settings.via_virtctl == "allow":
             return None
-        reason = messages.via_virtctl()
+        reason = messages.via_virtctl
         return Decision((reason,), denial=Denial(403, reason.text))
     key = access(user, PIN_VERB, names.DOMAIN, PIN_RESOURCE, namespace)
     if read(facts, key, "the user's permission to choose nodes"):
@@ -169,12 +165,15 @@ def _evaluate_placement(
 ) -> Decision:
     target = migration_targets.find(namespace, migration.vmi_name, facts, migration)
     if target is None:
-        return _allow_missing_vmi(namespace, migration)
-    colliding = _added_conflicts(target) if settings.collision != "ignore" else []
+        return skip(common.vmi_not_found(namespace, migration.vmi_name))
+    colliding: list[Contradiction] = []
     if settings.collision == "ignore":
         # KubeVirt drops it, and the target pod is not held to it either: the rest is what is evaluated.
-        kept = without_dropped(target.requirements)
-        target = msgspec.structs.replace(target, requirements=kept)
+        target = msgspec.structs.replace(target, requirements=without_dropped(target.requirements))
+    else:
+        # What contradicts itself without the migration is not its fault.
+        conflicts = contradictions(target.requirements)
+        colliding = [each for each in conflicts if any(one.origin == Origin.ADDED for one in each.requirements)]
     eligibility = target.review(facts)
     if colliding:
         reason = messages.selector_conflict(colliding, availability(eligibility))
@@ -187,18 +186,6 @@ def _evaluate_placement(
             return _deny_by_nodes(reason, eligibility, user, facts)
         return _eligible(eligibility, reason, reason.text)
     return _eligible(eligibility)
-
-
-def _added_conflicts(target: Target) -> list[Contradiction]:
-    """The contradictions that the migration brings; what contradicts itself without it is not its fault."""
-    conflicts = contradictions(target.requirements)
-    if not conflicts:
-        return []
-    return [
-        conflict
-        for conflict in conflicts
-        if any(requirement.origin == Origin.ADDED for requirement in conflict.requirements)
-    ]
 
 
 def _deny_by_nodes(reason: Reason, eligibility: Eligibility, user: UserInfo, facts: Facts) -> Decision:
