@@ -25,13 +25,12 @@ from webhook.k8s.types.meta import ApiStatus, decode_status
 from webhook.k8s.types.selectors import is_name, key_problem, value_problem
 from webhook.k8s.yaml_documents import format_path
 from webhook.kubevirt.go_json.scalars import Amount, Scalar, WholeNumber
-from webhook.kubevirt.go_json.structs import INT_OR_STRING_ALWAYS, List, Map, OrNull, Shape, Struct, Value
+from webhook.kubevirt.go_json.structs import INT_OR_STRING_ALWAYS, Json, List, Map, OrNull, Shape, Struct, Value
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.releases.release import NEWEST, Release
 from webhook.kubevirt.rules import Types
 from webhook.kubevirt.types.core import METADATA
 
-Json: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[str | int, ...]
 
 _PRESERVES: Final = "x-kubernetes-preserve-unknown-fields"
@@ -83,13 +82,7 @@ _NEAR_GROUP: Final = 0.8
 
 
 class Finding(NamedTuple):
-    """What the API server denies in an object.
-
-    Attributes:
-        path: where in the object.
-        text: what is wrong there, a sentence without its end.
-        code: the reason code.
-    """
+    """What the API server denies in an object: where, what is wrong (a sentence without its end), and the code."""
 
     path: Path
     text: str
@@ -97,12 +90,7 @@ class Finding(NamedTuple):
 
 
 class KindSchema(msgspec.Struct, frozen=True):
-    """A kind as the API server serves it.
-
-    Attributes:
-        versions: the schemas by the served versions; None: the fields are not known.
-        namespaced: whether its objects are in namespaces.
-    """
+    """A kind as the API server serves it: the schema of each version, None where the fields are not known."""
 
     versions: Mapping[str, Json | None]
     namespaced: bool = True
@@ -129,12 +117,7 @@ class Schemas:
 
     @classmethod
     def of_definitions(cls, definitions: Iterable[Json], origin: str) -> Schemas | None:
-        """The schemas of CustomResourceDefinitions; None where none of them is of KubeVirt.
-
-        Args:
-            definitions: plain JSON; those of other projects are passed over.
-            origin: where they were read, a clause.
-        """
+        """The schemas of those CustomResourceDefinitions that are of KubeVirt, if any; ``origin`` is a clause."""
         kinds = _without_fields()
         found = False
         for definition in definitions:
@@ -245,13 +228,7 @@ def _check_name(name: str, path: Path, *, shown: str = "") -> Iterator[Finding]:
 
 
 def check(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
-    """What a structural schema denies in a value, with strict field validation.
-
-    Args:
-        schema: plain JSON.
-        value: plain JSON.
-        path: where the value stands.
-    """
+    """What a structural schema denies in a value, with strict field validation."""
     if value is None:
         if not schema.get("nullable"):
             yield Finding(path, f"{_name(path)} must be {_expected(schema)}, not null")
@@ -529,11 +506,7 @@ class DryRun:
             raise InputError(f"the API server does not answer: {error.why}", _OPTION) from error
 
     def _denials(self, status: int, answer: ApiStatus) -> list[Finding]:
-        """What an answer other than success says of the object.
-
-        Raises:
-            InputError: it says nothing of the object.
-        """
+        """What an answer other than success says of the object."""
         text = scrub_prose(answer.text)
         if status == 403 and answer.reason == "Forbidden" and not answer.is_of_admission and "cannot" in text:
             what = f"your user may not do what the dry run does, so nothing is known of the object: {text}"
