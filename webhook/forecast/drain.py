@@ -12,38 +12,16 @@ import msgspec
 from webhook import names
 from webhook.admission.step_budget import StepBudget, TooComplex
 from webhook.errors import InputError, quote
-from webhook.forecast import report
-from webhook.forecast.packing import (
-    PODS,
-    Amounts,
-    Candidates,
-    Mover,
-    Packer,
-    Room,
-    after_migration,
-    mover_of,
-    occupy,
-    offers_of,
-    pod_info_of,
-    requests_of,
-    target_pod,
-)
+from webhook.forecast import packing, report
 from webhook.forecast.pods import MOST_RULES, Neighbors, PodInfo, PodSelector, expressions_of
 from webhook.forecast.report import BlockedPod, DrainPlan, Limits, Remedy, Step, VmPlan
-from webhook.forecast.snapshot import (
-    CREATED_BY,
-    ClusterObjects,
-    ClusterSnapshot,
-    Place,
-    PodDisruptionBudget,
-    place_of,
-)
+from webhook.forecast.snapshot import CREATED_BY, ClusterObjects, ClusterSnapshot, Place, PodDisruptionBudget, place_of
 from webhook.k8s.quantity import nanos
 from webhook.k8s.types.selectors import key_problem, value_problem
 from webhook.kubevirt.migrationpolicy import MigrationRules, match_policy, migration_rules
 from webhook.kubevirt.releases.capabilities import CANCELS_EVACUATIONS
 from webhook.placement.eligibility import Eligibility, Group
-from webhook.placement.machines import LauncherPod, Migration, Vmi
+from webhook.placement.machines import LauncherPod, Vmi
 from webhook.placement.nodes import MEMORY, Departure, bitset_positions, format_request
 from webhook.placement.quota import QuotaReview, review_quotas
 from webhook.placement.requirements import Elsewhere, Origin, Uncordoned
@@ -57,7 +35,6 @@ MAX_STEPS: Final = 20_000_000
 
 # Of the nodes that could take a VM, in the report.
 _MOST_CANDIDATES: Final = 20
-_DAEMON: Final = "DaemonSet"
 _PACKED: Final = (
     "there is room only if VMs are packed tightly; kube-scheduler spreads them, and may leave this one without a node"
 )
@@ -69,8 +46,11 @@ _ASSUMPTIONS: Final = (
     "Each migration copies the VM's memory once; a guest that writes faster than that takes longer.",
 )
 _KUBELET: Final = "the kubelet of the node decides by NUMA node whether there is room"
-# The VMs that KubeVirt is to evacuate, and that stay where they are.
-_MARKED: Final = (*report.PENDING, report.QUOTA, report.MIGRATION_STUCK, report.NAME_TOO_LONG, report.NO_MIGRATIONS)
+# The VMs that KubeVirt is to evacuate, and that stay where they are, or are handed over.
+_MARKED: Final = (
+    *(*report.PENDING, report.QUOTA, report.MIGRATION_STUCK, report.NAME_TOO_LONG, report.NO_MIGRATIONS),
+    report.EXTERNAL_STRATEGY,
+)
 _CANCEL: Final = (
     "VMs that do not move keep status.evacuationNodeName after the drain, and KubeVirt tries to migrate them, until"
     " `virtctl evacuate-cancel vm NAME -n NAMESPACE` removes it. That takes update on virtualmachines/evacuate/cancel,"
@@ -89,15 +69,19 @@ _BY_REASON: Final = {
     "SecureExecutionNotLiveMigratable": "shut down the VMs with secure execution yourself",
     "SEVNotLiveMigratable": "shut down the VMs with SEV yourself",
 }
-_SHUT_DOWN: Final = "set evictionStrategy LiveMigrateIfPossible on VMs that cannot be migrated; they then shut down"
-_RAISE_QUOTA: Final = (
-    "raise the ResourceQuotas, or count VMs with the Application Aware Quota operator, which does not count the target"
-    " pods of migrations"
-)
-_NONE: Final = "None"
-_MIGRATE: Final = "LiveMigrate"
-_MIGRATE_IF_POSSIBLE: Final = "LiveMigrateIfPossible"
-_EXTERNAL: Final = "External"
+_BY_CODE: Final = {
+    report.NOT_MIGRATABLE: "set evictionStrategy LiveMigrateIfPossible on VMs that cannot be migrated; they then shut"
+    " down",
+    report.MIGRATION_STUCK: "delete the migrations that never end",
+    report.QUOTA: "raise the ResourceQuotas, or count VMs with the Application Aware Quota operator, which does not"
+    " count the target pods of migrations",
+    report.NO_MIGRATIONS: "raise the limits of migrations in KubeVirt's configuration",
+    report.DISRUPTION_BUDGET: "have PodDisruptionBudgets allow disruptions of VMs that shut down",
+    report.NAME_TOO_LONG: "shut down the VMs with names that are too long for a migration yourself",
+    report.UNKNOWN_STRATEGY: "set an evictionStrategy that KubeVirt knows",
+    report.PODS_APART: "relax the rules between pods (affinity, anti-affinity, topology spread) of the VMs that they"
+    " block",
+}
 # Labels that Cluster API's KubeVirt provider writes into the templates of VMs (its pkg/kubevirt/machine.go, utils.go).
 _CLUSTER_NAME: Final = "cluster.x-k8s.io/cluster-name"
 _MACHINE_NAME: Final = "capk.cluster.x-k8s.io/kubevirt-machine-name"
@@ -138,35 +122,25 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], rolling: bool, bandwidt
     planner = _Planner(snapshot, limits)
     steps = tuple(planner.step([name]) for name in named) if rolling else (planner.step(named),)
     vms = [vm for step in steps for vm in step.vms]
+    outcomes = Counter(vm.outcome for vm in vms)
+    longest = [step.at_most_seconds for step in steps if step.at_most_seconds is not None]
+    stays = any(vm.code in _MARKED for vm in vms)
     return DrainPlan(
         schema=report.SCHEMA,
         rolling=rolling,
-        moves=sum(vm.outcome == report.MOVES for vm in vms),
-        shuts_down=sum(vm.outcome == report.SHUTS_DOWN for vm in vms),
-        blocks=sum(vm.outcome == report.BLOCKS for vm in vms) + sum(len(step.blocked_pods) for step in steps),
-        handed_over=(handed_over := sum(vm.outcome == report.HANDED_OVER for vm in vms)),
+        moves=outcomes[report.MOVES],
+        shuts_down=outcomes[report.SHUTS_DOWN],
+        blocks=outcomes[report.BLOCKS] + sum(len(step.blocked_pods) for step in steps),
+        handed_over=outcomes[report.HANDED_OVER],
         seconds=sum(step.seconds for step in steps),
-        at_most_seconds=_total(step.at_most_seconds for step in steps),
+        at_most_seconds=None if len(longest) < len(steps) else sum(longest),
         limits=limits,
         steps=steps,
         changes=rank(planner.blocked, frozenset(named) if not rolling else frozenset()),
-        notes=(*planner.notes(), *_cancellation(vms, snapshot)),
-        assumptions=(*_ASSUMPTIONS, *([_ELSEWHERE] if handed_over else [])),
+        notes=(*planner.notes(), *([_CANCEL] if stays and objects.kubevirt.release.has(CANCELS_EVACUATIONS) else [])),
+        assumptions=(*_ASSUMPTIONS, *([_ELSEWHERE] if outcomes[report.HANDED_OVER] else [])),
         gaps=(*objects.gaps, *planner.gaps()),
     )
-
-
-def _cancellation(vms: Sequence[VmPlan], snapshot: ClusterSnapshot) -> Iterator[str]:
-    """How to take an evacuation back, where a VM would need it and the release of KubeVirt can."""
-    stays = any(vm.code in (*_MARKED, report.EXTERNAL_STRATEGY) for vm in vms)
-    if stays and snapshot.objects.kubevirt.release.has(CANCELS_EVACUATIONS):
-        yield _CANCEL
-
-
-def _total(seconds: Iterable[int | None]) -> int | None:
-    """How long all take together; None if one of them may take any time."""
-    each = list(seconds)
-    return None if None in each else sum(one for one in each if one is not None)
 
 
 class _Planner:
@@ -195,11 +169,13 @@ class _Planner:
         # The quotas that leave room for fewer target pods at a time than KubeVirt would create, with how many.
         self._narrow: Final[dict[tuple[str, str], int]] = {}
         # What is counted on the nodes of the VMs that the plan has moved.
-        self._settled: Final[dict[Place, tuple[Amounts, PodInfo]]] = {}
-        self._offers: Final = {name: offers_of(view) for name, view in snapshot.views.items()}
-        self._room: Final = Room(index, self._offers)
+        self._settled: Final[dict[Place, tuple[packing.Amounts, PodInfo]]] = {}
+        self._offers: Final = {name: packing.offers_of(view) for name, view in snapshot.views.items()}
+        self._room: Final = packing.Room(index, self._offers)
         running = [pod for pod in snapshot.objects.pods if pod.node_name and not pod.is_over]
-        occupy(self._room, index, running)
+        for pod in running:
+            if (position := index.position(pod.node_name)) is not None:
+                self._room.take(position, packing.requests_of(pod))
         self._neighbors: Final = Neighbors(index)
         for pod in running:
             self._on.setdefault(pod.node_name, {})[place_of(pod)] = pod
@@ -207,16 +183,16 @@ class _Planner:
             if vmi.node_name and not vmi.has_ended:
                 self._vms.setdefault(vmi.node_name, {})[place_of(vmi)] = vmi
         self._count(running)
-        self._packer: Final = Packer(index, self._room, self._neighbors)
+        self._packer: Final = packing.Packer(index, self._room, self._neighbors)
 
     def _count(self, running: Sequence[LauncherPod]) -> None:
         """Have the neighbors know all rules first, and then all pods."""
-        infos = [(pod_info_of(pod, self._snapshot.labels), pod) for pod in running]
+        infos = [(packing.pod_info_of(pod, self._snapshot.labels), pod) for pod in running]
         for info, _ in infos:
             self._neighbors.track(info.rules)
         for vms in self._vms.values():
             for vmi in vms.values():
-                self._neighbors.track(target_pod(vmi, self._snapshot).rules)
+                self._neighbors.track(packing.target_pod(vmi, self._snapshot).rules)
         for info, pod in infos:
             position = self._snapshot.index.position(pod.node_name)
             if position is not None:
@@ -238,41 +214,25 @@ class _Planner:
         for node in before:
             index.put(node)
         other, blocked = self._others(nodes)
-        return Step(
-            tuple(nodes),
-            tuple(vms),
-            other,
-            tuple(blocked),
-            report.about(jobs, self._limits),
-            report.at_most(jobs, self._limits),
-        )
+        seconds, at_most = report.about(jobs, self._limits), report.at_most(jobs, self._limits)
+        return Step(tuple(nodes), tuple(vms), other, tuple(blocked), seconds, at_most)
 
     def _drain(self, nodes: Sequence[str]) -> tuple[list[VmPlan], list[report.QueuedMigration]]:
         plans: dict[Place, VmPlan] = {}
         movers = []
         leaving = [(name, vmi) for name in nodes for _, vmi in sorted(self._vms.get(name, {}).items())]
         for node, vmi in leaving:
-            place, eviction = place_of(vmi), outcome_of(vmi, self._snapshot)
-            plans[place] = VmPlan(
-                *place,
-                node,
-                eviction.outcome,
-                eviction.code,
-                eviction.reason,
-                controller=eviction.controller,
-                notes=eviction.notes,
-            )
+            place = place_of(vmi)
+            plans[place] = eviction = _evict(vmi, self._snapshot)
             if eviction.outcome == report.MOVES:
-                mover = mover_of(vmi, self._snapshot, self._info(vmi))
+                mover = packing.mover_of(vmi, self._snapshot, self._info(vmi))
                 if problem := self._quota_problem(mover):
-                    plans[place] = msgspec.structs.replace(
-                        plans[place], outcome=report.BLOCKS, code=report.QUOTA, reason=problem
-                    )
-                    self.blocked.append(Blocked(place, report.QUOTA, vmi))
+                    plans[place] = _plan_of(vmi, report.BLOCKS, report.QUOTA, problem, notes=eviction.notes)
+                    self.blocked.append(Blocked(report.QUOTA, vmi))
                 else:
                     movers.append(mover)
             elif eviction.outcome == report.BLOCKS:
-                self.blocked.append(Blocked(place, eviction.code, vmi))
+                self.blocked.append(Blocked(eviction.code, vmi))
             elif eviction.outcome == report.SHUTS_DOWN:
                 self._leave(vmi, node, moves=False)
         plans.update(self._find_nodes(movers, plans))
@@ -282,7 +242,7 @@ class _Planner:
                 each.memory,
                 each.outcome == report.BLOCKS,
                 each.namespace,
-                self._at_once(each),
+                found.at_once if (found := self._reviews.get((each.namespace, each.name))) else None,
                 *self._time_of(self._snapshot.vmis[each.namespace, each.name]),
             )
             for each in plans.values()
@@ -301,20 +261,15 @@ class _Planner:
         copies = (vmi.status.migration_method if vmi.status else None) == "BlockMigration"
         return None if copies or amount is None else -(-amount // 10**9), rules
 
-    def _at_once(self, about: VmPlan) -> int | None:
-        found = self._reviews.get((about.namespace, about.name))
-        return found.at_once if found else None
-
     def notes(self) -> Iterator[str]:
         """What else decides over the whole plan, sentences."""
         for name, number in sorted(Counter(each.policy for each in self._rules.values() if each.policy).items()):
             yield f"MigrationPolicy {name} applies to {pluralize(number, 'VM')}."
-        paused = sum(each.allows_disruption and not each.allows_post_copy for each in self._rules.values())
-        copied = sum(each.allows_disruption and each.allows_post_copy for each in self._rules.values())
-        if paused:
+        by_copy = Counter(each.allows_post_copy for each in self._rules.values() if each.allows_disruption)
+        if paused := by_copy[False]:
             yield f"Past its time KubeVirt pauses the guest ({pluralize(paused, 'VM')}), for at most as long again."
-        if copied:
-            vms = pluralize(copied, "VM")
+        if by_copy[True]:
+            vms = pluralize(by_copy[True], "VM")
             yield f"Past its time KubeVirt switches a migration to post-copy ({vms}), which it never cancels."
         if any(each.detects_stalls for each in self._rules.values()):
             yield "Stall detection (experimental) is configured; when it ends a migration is not known."
@@ -322,7 +277,7 @@ class _Planner:
             pods = pluralize(number, "target pod")
             yield f"ResourceQuota {namespace}/{name} leaves room for {pods} concurrently; other migrations wait."
 
-    def _quota_problem(self, mover: Mover) -> str:
+    def _quota_problem(self, mover: packing.Mover) -> str:
         """Why the namespace's quotas deny the target pod of a VM, a clause.
 
         What earlier migrations needed is free again, except for the pods that they leave.
@@ -339,7 +294,7 @@ class _Planner:
         self._moved[namespace] += not found.problem
         return f"the target pod of its migration would be denied: {found.problem}" if found.problem else ""
 
-    def _find_nodes(self, movers: Sequence[Mover], plans: Mapping[Place, VmPlan]) -> dict[Place, VmPlan]:
+    def _find_nodes(self, movers: Sequence[packing.Mover], plans: Mapping[Place, VmPlan]) -> dict[Place, VmPlan]:
         """The plans of the VMs that migrate if there is a node, and have them migrate."""
         review = [(mover, self._snapshot.index.review(mover.requirements)) for mover in movers]
         alone = {mover.place: self._packer.candidates(mover, eligibility) for mover, eligibility in review}
@@ -348,11 +303,18 @@ class _Planner:
         found = {}
         for mover, eligibility in review:
             place = mover.place
-            plan = self._with_candidates(plans[place], mover, alone[place])
+            nodes = alone[place].nodes
+            plan = msgspec.structs.replace(
+                plans[place],
+                memory=mover.memory,
+                eligible=eligibility.count,
+                with_room=nodes.bit_count(),
+                candidates=tuple(self._names[at] for at in islice(bitset_positions(nodes), _MOST_CANDIDATES)),
+                gaps=mover.gaps,
+            )
             if place not in placed:
-                found[place] = self._blocked_plan(
-                    plan, mover, alone[place], self._packer.candidates(mover, eligibility)
-                )
+                left = self._packer.candidates(mover, eligibility)
+                found[place] = self._blocked_plan(plan, mover, alone[place], left)
                 continue
             node = self._names[placed[place]]
             notes = plan.notes
@@ -370,7 +332,7 @@ class _Planner:
                 self._settle(mover, found[mover.place].to)
         return found
 
-    def _pack(self, review: Sequence[tuple[Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
+    def _pack(self, review: Sequence[tuple[packing.Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
         """Nodes for all, and the VMs that only a tight packing leaves room for."""
         by_score = self._packer.pack(review, tightly=False)
         if len(by_score) == len(review):
@@ -382,33 +344,17 @@ class _Planner:
         self._packer.undo(review, tight)
         return self._packer.pack(review, tightly=False), set()
 
-    def _with_candidates(self, about: VmPlan, mover: Mover, alone: Candidates) -> VmPlan:
-        nodes = islice(bitset_positions(alone.nodes), _MOST_CANDIDATES)
-        return msgspec.structs.replace(
-            about,
-            memory=mover.memory,
-            eligible=alone.eligibility.count,
-            with_room=alone.nodes.bit_count(),
-            candidates=tuple(self._names[position] for position in nodes),
-            gaps=mover.gaps,
-        )
-
-    def _blocked_plan(self, about: VmPlan, mover: Mover, alone: Candidates, left: Candidates) -> VmPlan:
-        """The plan of a VM that has found no node.
-
-        Args:
-            about: what is known of it.
-            mover: the VM.
-            alone: the nodes for it before any other VM has moved.
-            left: the nodes for it after all others have.
-        """
+    def _blocked_plan(
+        self, about: VmPlan, mover: packing.Mover, alone: packing.Candidates, left: packing.Candidates
+    ) -> VmPlan:
+        """The plan of a VM that has found no node, of those before any other VM has moved and those that are left."""
         if not alone.eligibility.count:
             code, reason = report.NO_ELIGIBLE_NODE, no_node(alone.eligibility).text
         else:
-            code, reason = no_node_left(mover, alone, left, self._room)
+            code, reason = _no_node_left(mover, alone, left, self._room)
         offers = self._offers[about.node] if code == report.NO_ROOM else None
         position = self._snapshot.index.position(about.node) or 0
-        self.blocked.append(Blocked(mover.place, code, mover.vmi, mover, alone, offers, about.node, position))
+        self.blocked.append(Blocked(code, mover.vmi, mover, alone, offers, position))
         return msgspec.structs.replace(about, outcome=report.BLOCKS, code=code, reason=reason)
 
     def _info(self, vmi: Vmi) -> PodInfo | None:
@@ -416,7 +362,7 @@ class _Planner:
         if settled := self._settled.get(place_of(vmi)):
             return settled[1]
         pod = self._snapshot.pod_of(vmi)
-        return pod_info_of(pod, self._snapshot.labels) if pod else None
+        return packing.pod_info_of(pod, self._snapshot.labels) if pod else None
 
     def _leave(self, vmi: Vmi, node: str, *, moves: bool) -> None:
         """Free what a VM has taken of its node. The rules between pods know of it already if it moves."""
@@ -425,14 +371,14 @@ class _Planner:
         info, settled = self._info(vmi), self._settled.get(place_of(vmi))
         if pod is None or position is None:
             return
-        self._room.give_back(position, settled[0] if settled else requests_of(pod))
+        self._room.take(position, settled[0] if settled else packing.requests_of(pod), -1)
         self._on[node].pop(place_of(pod), None)
         if not moves and info is not None:
             self._neighbors.add(info, position, -1)
 
-    def _settle(self, mover: Mover, node: str) -> None:
+    def _settle(self, mover: packing.Mover, node: str) -> None:
         """Have a VM run where it has moved to."""
-        vmi, pod = after_migration(mover, node, self._snapshot)
+        vmi, pod = packing.after_migration(mover, node, self._snapshot)
         self._settled[mover.place] = (mover.requests, mover.pod)
         self._vms.setdefault(node, {})[mover.place] = vmi
         self._snapshot.vmis[mover.place] = vmi
@@ -446,10 +392,10 @@ class _Planner:
         for node in nodes:
             for (namespace, name), pod in sorted(self._on.get(node, {}).items()):
                 owner = pod.meta.controller_owner()
-                if pod.meta.label(CREATED_BY) or (owner and owner.kind in (_DAEMON, "Node")):
+                if pod.meta.label(CREATED_BY) or (owner and owner.kind in ("DaemonSet", "Node")):
                     continue
                 number += 1
-                if reason := budget_problem(pod, self._snapshot.budgets.get(namespace, ())):
+                if reason := _budget_problem(pod, self._snapshot.budgets.get(namespace, ())):
                     blocked.append(BlockedPod(namespace, name, reason))
         return number, blocked
 
@@ -458,21 +404,15 @@ class Blocked(msgspec.Struct, frozen=True):
     """A VM that blocks a drain.
 
     Attributes:
-        code: one of `report.CODES`.
         mover: what it requires; None: its eviction already leads to no migration.
         alone: the nodes for it before any other VM moved; None like ``mover``.
-        offers: what the node that is drained could give; None: more room would not help.
-        node: the node that is drained.
-        position: that node's, in `bits`.
     """
 
-    place: Place
     code: str
     vmi: Vmi
-    mover: Mover | None = None
-    alone: Candidates | None = None
-    offers: Amounts | None = None
-    node: str = ""
+    mover: packing.Mover | None = None
+    alone: packing.Candidates | None = None
+    offers: packing.Amounts | None = None
     position: int = 0
 
 
@@ -486,41 +426,23 @@ def rank(blocked: Sequence[Blocked], drained: frozenset[str]) -> tuple[Remedy, .
     freed: dict[str, set[Place]] = {}
     for each in blocked:
         for change in _changes(each, drained):
-            freed.setdefault(change, set()).add(each.place)
+            freed.setdefault(change, set()).add(place_of(each.vmi))
     for change, places in _another_node(blocked):
         freed.setdefault(change, set()).update(places)
     ranked = sorted(freed.items(), key=lambda item: (-len(item[1]), item[0]))
-    return tuple(
-        Remedy(change, tuple(f"{namespace}/{name}" for namespace, name in sorted(places)))
-        for change, places in ranked[:_MOST_CHANGES]
-    )
+    return tuple(Remedy(change, tuple(map("/".join, sorted(places)))) for change, places in ranked[:_MOST_CHANGES])
 
 
 def _changes(blocked: Blocked, drained: frozenset[str]) -> Iterator[str]:
     """The single changes after which this VM would not block."""
-    match blocked.code:
-        case report.NO_ELIGIBLE_NODE:
-            yield from _openings(blocked, drained)
-        case report.NOT_MIGRATABLE:
-            condition = blocked.vmi.condition(_MIGRATABLE)
-            known = _BY_REASON.get((condition.reason if condition else None) or "")
-            if known:
-                yield known
-            yield _SHUT_DOWN
-        case report.MIGRATION_STUCK:
-            yield "delete the migrations that never end"
-        case report.QUOTA:
-            yield _RAISE_QUOTA
-        case report.NO_MIGRATIONS:
-            yield "raise the limits of migrations in KubeVirt's configuration"
-        case report.DISRUPTION_BUDGET:
-            yield "have PodDisruptionBudgets allow disruptions of VMs that shut down"
-        case report.NAME_TOO_LONG:
-            yield "shut down the VMs with names that are too long for a migration yourself"
-        case report.UNKNOWN_STRATEGY:
-            yield "set an evictionStrategy that KubeVirt knows"
-        case report.PODS_APART:
-            yield "relax the rules between pods (affinity, anti-affinity, topology spread) of the VMs that they block"
+    if blocked.code == report.NO_ELIGIBLE_NODE:
+        yield from _openings(blocked, drained)
+    if blocked.code == report.NOT_MIGRATABLE:
+        condition = blocked.vmi.condition(_MIGRATABLE)
+        if known := _BY_REASON.get((condition.reason if condition else None) or ""):
+            yield known
+    if change := _BY_CODE.get(blocked.code):
+        yield change
 
 
 def _openings(blocked: Blocked, drained: frozenset[str]) -> Iterator[str]:
@@ -536,7 +458,7 @@ def _openings(blocked: Blocked, drained: frozenset[str]) -> Iterator[str]:
         if required.origin == Origin.CORDONED:
             # The nodes that are being drained are cordoned, too.
             reached = alone.eligibility.names(Group((), usable))
-            others = [name for name in reached if name not in drained | {blocked.node}]
+            others = [name for name in reached if name not in drained | {blocked.vmi.node_name}]
             if others:
                 yield f"uncordon {quote(others[0])}" if len(others) == 1 else "uncordon a node that is not drained"
         elif change := change_of(opening.failure):
@@ -557,60 +479,50 @@ def _another_node(blocked: Sequence[Blocked]) -> Iterator[tuple[str, set[Place]]
     by_node: dict[str, list[Blocked]] = {}
     for each in blocked:
         if each.code == report.NO_ROOM and _fits_beside(each):
-            by_node.setdefault(each.node, []).append(each)
+            by_node.setdefault(each.vmi.node_name, []).append(each)
     for node, vms in by_node.items():
-        free = dict(vms[0].offers or {})
+        free = Counter(vms[0].offers or {})
         held = set()
         for each in vms:
-            requests = each.mover.requests if each.mover else {}
+            requests = Counter(each.mover.requests if each.mover else {})
             if all(free.get(resource, 0) >= amount for resource, amount in requests.items()):
-                held.add(each.place)
-                for resource, amount in requests.items():
-                    free[resource] -= amount
+                held.add(place_of(each.vmi))
+                free.subtract(requests)
         if held:
             yield f"add an empty node like {node}", held
 
 
-class EvictionOutcome(msgspec.Struct, frozen=True):
-    """What becomes of a VM whose pod is evicted.
-
-    Attributes:
-        outcome: one of the outcomes of `webhook.forecast.report`; ``moves`` means: if there is a node.
-        code: why, for programs.
-        reason: why, a clause.
-        controller: as in `VmPlan`.
-        notes: what may come in between, clauses.
-    """
-
-    outcome: str
-    code: str
-    reason: str = ""
-    controller: str = ""
-    notes: tuple[str, ...] = ()
-
-
-def outcome_of(vmi: Vmi, snapshot: ClusterSnapshot) -> EvictionOutcome:
-    """What becomes of a running VM when the pod that it runs in is evicted."""
+def _evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
+    """What becomes of a running VM when the pod that it runs in is evicted; ``moves`` means: if there is a node."""
     own = vmi.spec.eviction_strategy if vmi.spec else None
     strategy = own or snapshot.objects.kubevirt.eviction_strategy
     origin = "its evictionStrategy" if own else "KubeVirt's evictionStrategy for VMs that have none"
-    if strategy == _NONE:
+    if strategy == "None":
         return _shut_down(vmi, snapshot, report.STRATEGY_NONE, f"{origin} is None")
-    if strategy == _EXTERNAL:
+    if strategy == "External":
         return _hand_over(vmi, origin)
-    if strategy not in (_MIGRATE, _MIGRATE_IF_POSSIBLE):
-        return EvictionOutcome(
-            report.BLOCKS, report.UNKNOWN_STRATEGY, f"{origin} is {quote(strategy)}, which is not known here"
-        )
-    if not vmi.migratable:
-        why = f"it cannot be live-migrated{_because(vmi)}"
-        if strategy == _MIGRATE_IF_POSSIBLE:
-            return _shut_down(vmi, snapshot, report.NOT_MIGRATABLE_IF_POSSIBLE, f"{why}, and {origin} is {strategy}")
-        return EvictionOutcome(report.BLOCKS, report.NOT_MIGRATABLE, f"{why}, and {origin} is {strategy}")
-    return _migrate(vmi, snapshot)
+    if strategy not in ("LiveMigrate", "LiveMigrateIfPossible"):
+        reason = f"{origin} is {quote(strategy)}, which is not known here"
+        return _plan_of(vmi, report.BLOCKS, report.UNKNOWN_STRATEGY, reason)
+    if vmi.migratable:
+        return _migrate(vmi, snapshot)
+    condition, why = vmi.condition(_MIGRATABLE), " (KubeVirt has not written whether it can)"
+    if condition:
+        parts = ": ".join(filter(None, (condition.reason, condition.message)))
+        why = f" ({parts})" if parts else ""
+    reason = f"it cannot be live-migrated{why}, and {origin} is {strategy}"
+    if strategy == "LiveMigrateIfPossible":
+        return _shut_down(vmi, snapshot, report.NOT_MIGRATABLE_IF_POSSIBLE, reason)
+    return _plan_of(vmi, report.BLOCKS, report.NOT_MIGRATABLE, reason)
 
 
-def _hand_over(vmi: Vmi, origin: str) -> EvictionOutcome:
+def _plan_of(
+    vmi: Vmi, outcome: str, code: str, reason: str = "", *, controller: str = "", notes: tuple[str, ...] = ()
+) -> VmPlan:
+    return VmPlan(*place_of(vmi), vmi.node_name, outcome, code, reason, controller=controller, notes=notes)
+
+
+def _hand_over(vmi: Vmi, origin: str) -> VmPlan:
     """A VM that KubeVirt marks (``status.evacuationNodeName``), and that another controller moves or ends.
 
     Cluster API's KubeVirt provider drains the guest's own node for at most `_GUEST_DRAIN_SECONDS`, and then deletes the
@@ -633,13 +545,14 @@ def _hand_over(vmi: Vmi, origin: str) -> EvictionOutcome:
     else:
         controller = ""
         reason += "; which one is not known, because neither its labels nor its owners name it"
-    return EvictionOutcome(report.HANDED_OVER, report.EXTERNAL_STRATEGY, reason, controller)
+    return _plan_of(vmi, report.HANDED_OVER, report.EXTERNAL_STRATEGY, reason, controller=controller)
 
 
-def budget_problem(pod: LauncherPod, budgets: Iterable[PodDisruptionBudget]) -> str:
-    """Why PodDisruptionBudgets do not allow the eviction of a pod now, a clause; empty where they do."""
-    labels = pod.meta.labels or {}
-    found = [each for each in budgets if _covers(each, pod.meta.namespace or "", labels)]
+def _budget_problem(pod: LauncherPod, budgets: Iterable[PodDisruptionBudget]) -> str:
+    """Why the PodDisruptionBudgets of its namespace do not allow a pod's eviction now, a clause; empty: they do."""
+    place, labels = pod.meta.namespace or "", pod.meta.labels or {}
+    selectors = [(each, expressions_of(each.spec.selector if each.spec else None)) for each in budgets]
+    found = [each for each, expressions in selectors if PodSelector(None, expressions).matches(place, labels)]
     names = ", ".join(each.meta.name or "" for each in found)
     if len(found) > 1:
         return f"{len(found)} PodDisruptionBudgets select its pod ({names}), which the API server does not support"
@@ -648,56 +561,47 @@ def budget_problem(pod: LauncherPod, budgets: Iterable[PodDisruptionBudget]) -> 
     return ""
 
 
-def _covers(budget: PodDisruptionBudget, namespace: str, labels: dict[str, str]) -> bool:
-    if (budget.meta.namespace or "") != namespace:
-        return False
-    expressions = expressions_of(budget.spec.selector if budget.spec else None)
-    return PodSelector(None, expressions).matches(namespace, labels)
-
-
-def _because(vmi: Vmi) -> str:
-    """Why KubeVirt calls a VM not migratable, to follow a clause."""
-    condition = vmi.condition(_MIGRATABLE)
-    if condition is None:
-        return " (KubeVirt has not written whether it can)"
-    parts = ": ".join(part for part in (condition.reason, condition.message) if part)
-    return f" ({parts})" if parts else ""
-
-
-def _shut_down(vmi: Vmi, snapshot: ClusterSnapshot, code: str, reason: str) -> EvictionOutcome:
+def _shut_down(vmi: Vmi, snapshot: ClusterSnapshot, code: str, reason: str) -> VmPlan:
     pod = snapshot.pod_of(vmi)
-    problem = budget_problem(pod, snapshot.budgets.get(vmi.meta.namespace or "", ())) if pod else ""
+    problem = _budget_problem(pod, snapshot.budgets.get(vmi.meta.namespace or "", ())) if pod else ""
     if problem:
-        return EvictionOutcome(report.BLOCKS, report.DISRUPTION_BUDGET, f"{reason}, but {problem}")
-    return EvictionOutcome(report.SHUTS_DOWN, code, reason)
+        return _plan_of(vmi, report.BLOCKS, report.DISRUPTION_BUDGET, f"{reason}, but {problem}")
+    return _plan_of(vmi, report.SHUTS_DOWN, code, reason)
 
 
-def _migrate(vmi: Vmi, snapshot: ClusterSnapshot) -> EvictionOutcome:
+def _migrate(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
     if problem := migration_targets.name_problem(vmi.meta.name or ""):
-        return EvictionOutcome(report.BLOCKS, report.NAME_TOO_LONG, problem)
-    kubevirt = snapshot.objects.kubevirt
+        return _plan_of(vmi, report.BLOCKS, report.NAME_TOO_LONG, problem)
+    kubevirt, rules = snapshot.objects.kubevirt, _rules_of(vmi, snapshot)
     for limit, field in (
         (kubevirt.parallel_migrations, "parallelMigrationsPerCluster"),
         (kubevirt.outbound_migrations, "parallelOutboundMigrationsPerNode"),
     ):
         if limit < 1:
-            return EvictionOutcome(
-                report.BLOCKS, report.NO_MIGRATIONS, f"KubeVirt's {field} is {limit}, so no migration begins"
-            )
-    rules = _rules_of(vmi, snapshot)
+            reason = f"KubeVirt's {field} is {limit}, so no migration begins"
+            return _plan_of(vmi, report.BLOCKS, report.NO_MIGRATIONS, reason)
     if rules.timeout_seconds_per_gib < 0:
         owner = f"MigrationPolicy {rules.policy}'s" if rules.policy else "KubeVirt's"
         reason = f"{owner} completionTimeoutPerGiB is negative, so KubeVirt aborts every migration"
-        return EvictionOutcome(report.BLOCKS, report.NO_MIGRATIONS, reason)
+        return _plan_of(vmi, report.BLOCKS, report.NO_MIGRATIONS, reason)
     unfinished = [each for each in snapshot.unfinished.get(place_of(vmi), ()) if not each.sends]
     for each in unfinished:
-        for key, value in each.added_selector.items():
-            if problem := _label_problem(key, value):
-                name = each.meta.name or ""
-                reason = f"migration {name} never ends ({problem}), and KubeVirt begins no other; delete it"
-                return EvictionOutcome(report.BLOCKS, report.MIGRATION_STUCK, reason)
-    terms = migration_targets.holding_back(vmi, kubevirt)
-    return EvictionOutcome(report.MOVES, report.MIGRATES, notes=tuple(_notes(terms, unfinished)))
+        if problem := _selector_problem(each.added_selector):
+            reason = f"migration {each.meta.name or ''} never ends ({problem}), and KubeVirt begins no other; delete it"
+            return _plan_of(vmi, report.BLOCKS, report.MIGRATION_STUCK, reason)
+    notes = [f"migration {each.meta.name or ''} of it has not ended; it is evacuated afterwards" for each in unfinished]
+    if migration_targets.DURING_BACKUP in migration_targets.holding_back(vmi, kubevirt):
+        notes.append("its backup runs, which holds migrations back, or which the evacuation ends")
+    return _plan_of(vmi, report.MOVES, report.MIGRATES, notes=tuple(notes))
+
+
+def _selector_problem(selector: Mapping[str, str]) -> str:
+    """Why no pod can have a node selector with these labels, a clause; empty: one can."""
+    for key, value in selector.items():
+        for part, text, problem in (("key", key, key_problem(key)), ("value", value, value_problem(value))):
+            if problem:
+                return f"its addedNodeSelector has the {part} {quote(text)}, which {problem}"
+    return ""
 
 
 def _rules_of(vmi: Vmi, snapshot: ClusterSnapshot) -> MigrationRules:
@@ -707,31 +611,10 @@ def _rules_of(vmi: Vmi, snapshot: ClusterSnapshot) -> MigrationRules:
     return migration_rules(snapshot.objects.kubevirt, policy)
 
 
-def _label_problem(key: str, value: str) -> str:
-    """Why no pod can have a node selector with this label."""
-    if problem := key_problem(key):
-        return f"its addedNodeSelector has the key {quote(key)}, which {problem}"
-    if problem := value_problem(value):
-        return f"its addedNodeSelector has the value {quote(value)}, which {problem}"
-    return ""
-
-
-def _notes(terms: Sequence[str], unfinished: list[Migration]) -> Iterator[str]:
-    for each in unfinished:
-        yield f"migration {each.meta.name or ''} of it has not ended; it is evacuated afterwards"
-    if migration_targets.DURING_BACKUP in terms:
-        yield "its backup runs, which holds migrations back, or which the evacuation ends"
-
-
-def no_node_left(mover: Mover, alone: Candidates, left: Candidates, room: Room) -> tuple[str, str]:
-    """The code and the reason, a clause.
-
-    Args:
-        mover: the VM.
-        alone: the nodes for it before any other VM has moved.
-        left: the nodes for it after all others have.
-        room: what is free after all others have moved.
-    """
+def _no_node_left(
+    mover: packing.Mover, alone: packing.Candidates, left: packing.Candidates, room: packing.Room
+) -> tuple[str, str]:
+    """The code and the reason, a clause, by the nodes before any other VM has moved and those after all others have."""
     eligible = left.eligibility.bitset
     count = pluralize(eligible.bit_count(), "eligible node")
     roomy = eligible & left.room
@@ -744,15 +627,12 @@ def no_node_left(mover: Mover, alone: Candidates, left: Candidates, room: Room) 
         nodes = pluralize(alone.nodes.bit_count(), "node")
         return report.NO_ROOM, f"{nodes} {verb} room for it now, but not beside the VMs that move there"
     short = [
-        f"{resource} ({format_request(resource, amount)} requested)" if resource != PODS else "pods"
+        f"{resource} ({format_request(resource, amount)} requested)" if resource != packing.PODS else "pods"
         for resource, amount in mover.requests.items()
         if eligible & ~room.with_enough(resource, amount)
     ]
+    listed = ", ".join(short[:_FEW]) + (f" and {len(short) - _FEW} more" if len(short) > _FEW else "")
     if eligible.bit_count() == 1:
-        name = next(iter(left.eligibility.names()))
-        return report.NO_ROOM, f"the only eligible node, {name}, has not enough free {_join_first(short)}"
-    return report.NO_ROOM, f"none of the {count} has enough free {_join_first(short)}"
-
-
-def _join_first(parts: list[str]) -> str:
-    return ", ".join(parts[:_FEW]) + (f" and {len(parts) - _FEW} more" if len(parts) > _FEW else "")
+        (name,) = left.eligibility.names()
+        return report.NO_ROOM, f"the only eligible node, {name}, has not enough free {listed}"
+    return report.NO_ROOM, f"none of the {count} has enough free {listed}"

@@ -7,7 +7,7 @@ all, kube-scheduler may leave a VM without a node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -19,23 +19,13 @@ from webhook.k8s.quantity import nanos
 from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.scheduling import TopologySpreadConstraint
 from webhook.k8s.types.selectors import IN
-from webhook.placement.demand import is_sidecar, sum_requests
+from webhook.placement import requirements
+from webhook.placement.demand import count_units, pod_requests
 from webhook.placement.eligibility import Eligibility
-from webhook.placement.index import NodeIndex, ResourceIndex
+from webhook.placement.index import NodeIndex, NumberIndex
 from webhook.placement.machines import LauncherPod, PlacedVmiSpec, Vmi
-from webhook.placement.nodes import MEMORY, NOT_REPORTED, is_counted_resource, parse_allocatable, to_scheduler_units
+from webhook.placement.nodes import MEMORY, NOT_REPORTED, bitset_union, parse_allocatable, to_scheduler_units
 from webhook.placement.quota import NO_USAGE, PodUsage
-from webhook.placement.requirements import (
-    Allocatable,
-    Label,
-    OneOf,
-    Origin,
-    Reachable,
-    Requirement,
-    Requirements,
-    Uncordoned,
-    Untainted,
-)
 from webhook.policies.common import migration_targets
 
 # A VM can be kept from a node by pods that move away themselves, so those that found none try again.
@@ -52,7 +42,6 @@ class Candidates(msgspec.Struct, frozen=True):
     """The nodes for one VM at one moment.
 
     Attributes:
-        eligibility: which nodes meet its requirements, and what the others fail.
         room: the nodes that have enough free, as `bits`.
         apart: what other pods keep it from, each with the nodes, as `bits`.
     """
@@ -69,10 +58,7 @@ class Candidates(msgspec.Struct, frozen=True):
     @property
     def forbidden(self) -> int:
         """The nodes that other pods keep it from, as `bits`."""
-        nodes = 0
-        for _, excluded in self.apart:
-            nodes |= excluded
-        return nodes
+        return bitset_union(nodes for _, nodes in self.apart)
 
 
 class Packer:
@@ -90,26 +76,19 @@ class Packer:
         self._neighbors: Final = neighbors
 
     def candidates(self, mover: Mover, eligibility: Eligibility) -> Candidates:
-        """Where a VM can go now.
-
-        Args:
-            mover: the VM.
-            eligibility: the nodes by its requirements.
-        """
-        matching, tolerated = scopes(eligibility)
-        apart = tuple(self._neighbors.excluded_nodes(mover.pod, matching, tolerated))
+        """Where a VM can go now; ``eligibility`` has the nodes by its requirements."""
+        unmatched = untolerated = 0
+        for failure in eligibility.failures:
+            required = failure.requirement
+            if isinstance(required, requirements.Untainted | requirements.Uncordoned):
+                untolerated |= failure.nodes
+            elif isinstance(required, requirements.Label | requirements.OneOf):
+                unmatched |= 0 if isinstance(required, requirements.Reachable) else failure.nodes
+        apart = tuple(self._neighbors.excluded_nodes(mover.pod, ~unmatched, ~untolerated))
         return Candidates(eligibility, self._room.holding(mover.requests), apart)
 
     def pack(self, movers: Iterable[tuple[Mover, Eligibility]], *, tightly: bool) -> dict[Place, int]:
-        """Place VMs on nodes.
-
-        Args:
-            movers: the VMs, in the order in which they are evicted.
-            tightly: the way to fill nodes.
-
-        Returns:
-            The positions of the nodes by the VMs' places, without the VMs that found none.
-        """
+        """The positions of nodes by the VMs' places, which come in the order of their eviction; some find none."""
         waiting = list(movers)
         if tightly:
             waiting.sort(key=lambda each: (each[1].count, -each[0].memory, each[0].place))
@@ -121,7 +100,7 @@ class Packer:
                 if not nodes:
                     left.append((mover, eligibility))
                     continue
-                position = self._room.tightest(nodes, mover.requests) if tightly else self._room.widest(nodes)
+                position = self._room.choose(nodes, mover.requests, tightly=tightly)
                 placed[mover.place] = position
                 self.place(mover, position)
             if not left or len(left) == len(waiting):
@@ -138,10 +117,7 @@ class Packer:
     def place(self, mover: Mover, position: int, number: int = 1) -> None:
         """Move a VM to a node, or with -1 back."""
         source = self._index.position(mover.vmi.node_name)
-        if number > 0:
-            self._room.take(position, mover.requests)
-        else:
-            self._room.give_back(position, mover.requests)
+        self._room.take(position, mover.requests, number)
         self._neighbors.add(mover.pod, position, number)
         if source is not None and mover.source is not None:
             self._neighbors.add(mover.source, source, -number)
@@ -149,16 +125,7 @@ class Packer:
 
 def requests_of(pod: LauncherPod) -> Amounts:
     """What a pod takes of its node."""
-    spec = pod.spec
-    if spec is None:
-        return {PODS: 1}
-    total = sum_requests(
-        [each.requests for each in spec.containers or () if each],
-        [(each.requests, is_sidecar(each)) for each in spec.init_containers or () if each],
-        pod_level=spec.resources.requests if spec.resources else None,
-        overhead=spec.overhead,
-    )
-    counted = {name: to_scheduler_units(name, value) for name, value in total.items() if is_counted_resource(name)}
+    counted = count_units(pod_requests(pod.spec)) if pod.spec else {}
     return {PODS: 1, **{name: amount for name, amount in counted.items() if amount > 0}}
 
 
@@ -181,17 +148,13 @@ class Room:
 
     def __init__(self, index: NodeIndex, offers: Mapping[str, Amounts]) -> None:
         self._free: Final[dict[int, Amounts]] = {}
-        self._levels: Final[dict[str, ResourceIndex]] = {}
+        self._levels: Final[dict[str, NumberIndex]] = {}
         for name, amounts in offers.items():
             position = index.position(name)
             if position is not None:
                 self._free[position] = dict(amounts)
                 for resource, amount in amounts.items():
-                    self._levels.setdefault(resource, ResourceIndex()).flip(amount, 1 << position)
-
-    def free(self, position: int, resource: str) -> int:
-        """The free amount of one resource of a node."""
-        return self._free.get(position, {}).get(resource, 0)
+                    self._levels.setdefault(resource, NumberIndex()).flip(amount, 1 << position)
 
     def holding(self, requests: Mapping[str, int]) -> int:
         """The nodes with room for a pod, as `bits`."""
@@ -205,67 +168,41 @@ class Room:
         levels = self._levels.get(resource)
         return levels.nodes & ~levels.below(amount) if levels else 0
 
-    def take(self, position: int, requests: Mapping[str, int]) -> None:
-        """Bind a pod to a node."""
-        self._change(position, requests, -1)
+    def take(self, position: int, requests: Mapping[str, int], number: int = 1) -> None:
+        """Bind a pod to a node, or with -1 remove it."""
+        free = self._free.get(position, {})
+        bit = 1 << position
+        # A pod that was bound before its device was taken out requests what the node no longer has.
+        for resource in requests.keys() & free.keys():
+            levels = self._levels[resource]
+            levels.flip(free[resource], bit)
+            free[resource] -= number * requests[resource]
+            levels.flip(free[resource], bit)
 
-    def give_back(self, position: int, requests: Mapping[str, int]) -> None:
-        """Remove a pod from a node."""
-        self._change(position, requests, 1)
+    def choose(self, candidates: int, requests: Mapping[str, int], *, tightly: bool) -> int:
+        """The position of a candidate for a pod.
 
-    def tightest(self, candidates: int, requests: Mapping[str, int]) -> int:
-        """The position of the candidate with the least free memory, so that large gaps stay for large VMs."""
-        least = requests.get(MEMORY, 0)
-        return self._first(candidates, self._levels[MEMORY].ascending(least))
-
-    def widest(self, candidates: int) -> int:
-        """The position of the candidate with the most free memory: about what kube-scheduler's scores prefer."""
-        return self._first(candidates, self._levels[MEMORY].descending())
-
-    @staticmethod
-    def _first(candidates: int, groups: Iterator[int]) -> int:
-        for nodes in groups:
+        Tightly, it is the one with the least free memory, so that large gaps stay for large VMs; else the one with the
+        most: about what kube-scheduler's scores prefer.
+        """
+        levels = self._levels[MEMORY]
+        for nodes in levels.ascending(requests.get(MEMORY, 0)) if tightly else levels.descending():
             if found := nodes & candidates:
                 return (found & -found).bit_length() - 1
         raise ValueError("no candidate has any memory")
-
-    def _change(self, position: int, requests: Mapping[str, int], sign: int) -> None:
-        free = self._free.get(position)
-        if free is None:
-            return
-        bit = 1 << position
-        for resource, amount in requests.items():
-            before = free.get(resource)
-            if before is None:
-                continue  # a pod that was bound before its device was taken out
-            levels = self._levels[resource]
-            levels.flip(before, bit)
-            free[resource] = before + sign * amount
-            levels.flip(free[resource], bit)
-
-
-def occupy(room: Room, index: NodeIndex, pods: Iterable[LauncherPod]) -> None:
-    """Take what pods request that are bound to nodes and have not ended."""
-    for pod in pods:
-        position = index.position(pod.node_name)
-        if position is not None and not pod.is_over:
-            room.take(position, requests_of(pod))
 
 
 class Mover(msgspec.Struct, frozen=True):
     """A VM that needs another node.
 
     Attributes:
-        requirements: what the node must have.
         requests: what the target pod takes of it.
-        pod: the target pod, as other pods' rules see it.
         source: the pod that it runs in now; None: it is not known.
         usage: what the target pod counts for in the namespace's quotas.
-        gaps: what could not be taken into account, clauses.
     """
 
     vmi: Vmi
-    requirements: Requirements
+    requirements: requirements.Requirements
     requests: Amounts
     pod: PodInfo
     usage: PodUsage
@@ -285,20 +222,16 @@ class Mover(msgspec.Struct, frozen=True):
 
 
 def mover_of(vmi: Vmi, snapshot: ClusterSnapshot, source: PodInfo | None) -> Mover:
-    """What the next target pod of a VM requires.
-
-    Args:
-        vmi: the VMI, on the node that it is to leave.
-        snapshot: the cluster.
-        source: the pod that it runs in now; None: it is not known.
-    """
+    """What the next target pod of a VM requires; ``source`` is the pod that it runs in now, None: not known."""
     namespace = vmi.meta.namespace or ""
     facts = Facts(peek=snapshot.peek)
     target = migration_targets.of(vmi, namespace, facts)
     usage = migration_targets.usage(target, namespace, facts) if namespace in snapshot.quotas else NO_USAGE
-    requests = {each.resource: each.amount for each in target.requirements if isinstance(each, Allocatable)}
-    requirements = (*target.requirements, *_reachable(vmi, namespace, snapshot))
-    return Mover(vmi, requirements, {PODS: 1, **requests}, target_pod(vmi, snapshot), usage, source, target.gaps)
+    requests = {
+        each.resource: each.amount for each in target.requirements if isinstance(each, requirements.Allocatable)
+    }
+    required = (*target.requirements, *_reachable(vmi, namespace, snapshot))
+    return Mover(vmi, required, {PODS: 1, **requests}, target_pod(vmi, snapshot), usage, source, target.gaps)
 
 
 def target_pod(vmi: Vmi, snapshot: ClusterSnapshot) -> PodInfo:
@@ -320,17 +253,6 @@ def pod_info_of(pod: LauncherPod, namespaces: Mapping[str, Mapping[str, str]]) -
     return PodInfo(namespace, labels, PodConstraints(anti_affinity=own.anti_affinity))
 
 
-def scopes(eligibility: Eligibility) -> tuple[int, int]:
-    """The nodes that a VM's selectors and affinity allow, and those whose taints it tolerates, as `bits`."""
-    matching = tolerated = 0
-    for failure in eligibility.failures:
-        if isinstance(failure.requirement, Label | OneOf) and not isinstance(failure.requirement, Reachable):
-            matching |= failure.nodes
-        elif isinstance(failure.requirement, Untainted | Uncordoned):
-            tolerated |= failure.nodes
-    return ~matching, ~tolerated
-
-
 def after_migration(mover: Mover, node: str, snapshot: ClusterSnapshot) -> tuple[Vmi, LauncherPod | None]:
     """The VM and its pod as they are after a migration."""
     status = msgspec.structs.replace(mover.vmi.status, node_name=node) if mover.vmi.status else None
@@ -339,28 +261,20 @@ def after_migration(mover: Mover, node: str, snapshot: ClusterSnapshot) -> tuple
     if pod is None or pod.spec is None:
         return vmi, pod
     # KubeVirt keeps the labels of the first host's CPU from the selector of one target pod to the next.
-    required = dict(_required_label(each) for each in mover.requirements if _is_selector(each))
+    labels = [each.expression for each in mover.requirements if isinstance(each, requirements.Label)]
+    required = {each.key: each.values[0] for each in labels if each.operator == IN}
     spec = msgspec.structs.replace(pod.spec, node_name=node, node_selector={**pod.node_selector, **required})
     return vmi, msgspec.structs.replace(pod, spec=spec)
 
 
-def _is_selector(required: Requirement) -> bool:
-    return isinstance(required, Label) and required.expression.operator == IN
-
-
-def _required_label(required: Requirement) -> tuple[str, str]:
-    assert isinstance(required, Label)
-    return required.expression.key, required.expression.values[0]
-
-
-def _reachable(vmi: Vmi, namespace: str, snapshot: ClusterSnapshot) -> tuple[Reachable, ...]:
+def _reachable(vmi: Vmi, namespace: str, snapshot: ClusterSnapshot) -> tuple[requirements.Reachable, ...]:
     """Where the VM's volumes can be used; hotplugged ones follow the VM, whether the node reaches them or not."""
     found = []
     for each in (vmi.spec.volumes if vmi.spec else None) or ():
         claim = snapshot.claims.get((namespace, each.claim)) if each and not each.is_hotplugged else None
         volume = snapshot.volumes.get(claim.volume) if claim else None
         if each and volume and volume.terms:
-            found.append(Reachable(Origin.VOLUMES, volume.terms, each.name or ""))
+            found.append(requirements.Reachable(requirements.Origin.VOLUMES, volume.terms, each.name or ""))
     return tuple(found)
 
 

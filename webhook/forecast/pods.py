@@ -18,11 +18,9 @@ from webhook.admission.step_budget import spend
 from webhook.k8s.types.scheduling import Affinity, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
 from webhook.k8s.types.selectors import IN, NOT_IN, Expression, LabelSelector
 from webhook.placement.index import NodeIndex
+from webhook.placement.nodes import bitset_union
 
 Labels = Mapping[str, str]
-_HARD: Final = "DoNotSchedule"
-_IGNORE: Final = "Ignore"
-_HONOR: Final = "Honor"
 # Rules about the same pods; any tenant can write as many as there are pods. Equal ones are one.
 MOST_RULES: Final = 1000
 
@@ -32,12 +30,7 @@ TOPOLOGY_SPREAD: Final = "topology spread constraints"
 
 
 class PodSelector(msgspec.Struct, frozen=True):
-    """Pods by namespace and labels.
-
-    Attributes:
-        namespaces: None: all.
-        expressions: all must hold; None: no pod is meant, as by an absent selector.
-    """
+    """Pods by namespace (None: any) and labels, of which all expressions must hold (None: no pod is meant)."""
 
     namespaces: frozenset[str] | None
     expressions: tuple[Expression, ...] | None
@@ -55,12 +48,7 @@ class PodSelector(msgspec.Struct, frozen=True):
 
 
 def expressions_of(selector: LabelSelector | None, more: tuple[Expression, ...] = ()) -> tuple[Expression, ...] | None:
-    """The expressions of a label selector; None where it matches nothing: an absent or a malformed one.
-
-    Args:
-        selector: the selector.
-        more: what Kubernetes adds to it.
-    """
+    """The expressions of a label selector, and more; None where it matches nothing: an absent or a malformed one."""
     if selector is None:
         return None
     found = (*selector.expressions(), *more)
@@ -68,33 +56,16 @@ def expressions_of(selector: LabelSelector | None, more: tuple[Expression, ...] 
 
 
 def of_labels(keys: list[str] | None, labels: Labels, operator: str = IN) -> Iterator[Expression]:
-    """What ``matchLabelKeys`` (or, with `NOT_IN`, ``mismatchLabelKeys``) add to the selector of a pod.
-
-    Args:
-        keys: labels; those that the pod does not have count for nothing.
-        labels: the pod's own.
-        operator: how the values of others compare to the pod's.
-    """
+    """What ``matchLabelKeys`` (with `NOT_IN`: ``mismatchLabelKeys``) add to the selector of a pod with labels."""
     for key in keys or ():
         if key in labels:
             yield Expression(key, operator, (labels[key],))
-
-
-def select_namespaces(selector: LabelSelector, namespaces: Mapping[str, Labels]) -> frozenset[str] | None:
-    """The namespaces with labels that a selector matches; None: all, whichever there are."""
-    expressions = expressions_of(selector)
-    if expressions == ():
-        return None
-    return frozenset(
-        name for name, labels in namespaces.items() if PodSelector(None, expressions).matches(name, labels)
-    )
 
 
 class AffinityTerm(msgspec.Struct, frozen=True):
     """Nodes in the same domain as pods that all selectors mean.
 
     Attributes:
-        key: the node label whose values are the domains.
         selectors: of affinity those of all terms, for a pod counts only if it meets all.
     """
 
@@ -126,7 +97,6 @@ class PodConstraints(msgspec.Struct, frozen=True):
     Attributes:
         affinity: a pod of each must be in the node's domain.
         anti_affinity: no pod of any may be there.
-        spread: hard constraints.
     """
 
     affinity: tuple[AffinityTerm, ...] = ()
@@ -156,29 +126,18 @@ def rules_of(
     labels: Labels,
     namespaces: Mapping[str, Labels],
 ) -> PodConstraints:
-    """The rules that a pod's spec has.
-
-    Args:
-        affinity: ``affinity`` of the pod or VMI.
-        spread: ``topologySpreadConstraints``.
-        namespace: the pod's.
-        labels: the pod's.
-        namespaces: the labels of all namespaces.
-    """
+    """The rules that a pod's spec has."""
     if affinity is None and not spread:
         return PodConstraints()
     near = affinity or Affinity()
     together = [*_selectors(near.pod_affinity, namespace, labels, namespaces)]
     all_selectors = tuple(selector for _, selector in together)
+    apart = _selectors(near.pod_anti_affinity, namespace, labels, namespaces)
+    hard = (each for each in spread or () if each and each.when_unsatisfiable == "DoNotSchedule")
     return PodConstraints(
         tuple(AffinityTerm(key, all_selectors) for key in dict.fromkeys(key for key, _ in together)),
-        tuple(
-            dict.fromkeys(
-                AffinityTerm(key, (selector,))
-                for key, selector in _selectors(near.pod_anti_affinity, namespace, labels, namespaces)
-            )
-        ),
-        tuple(_spread(each, namespace, labels) for each in spread or () if each and each.when_unsatisfiable == _HARD),
+        tuple(dict.fromkeys(AffinityTerm(key, (selector,)) for key, selector in apart)),
+        tuple(_spread(each, namespace, labels) for each in hard),
     )
 
 
@@ -187,10 +146,7 @@ def _selectors(
 ) -> Iterator[tuple[str, PodSelector]]:
     for written in (affinity.required_during_scheduling_ignored_during_execution if affinity else None) or ():
         term = _term(written)
-        more = (
-            *of_labels(term.match_label_keys, labels),
-            *of_labels(term.mismatch_label_keys, labels, NOT_IN),
-        )
+        more = (*of_labels(term.match_label_keys, labels), *of_labels(term.mismatch_label_keys, labels, NOT_IN))
         selector = PodSelector(_namespaces(term, namespace, namespaces), expressions_of(term.label_selector, more))
         yield term.topology_key or "", selector
 
@@ -204,10 +160,14 @@ def _term(written: Any) -> PodAffinityTerm:
 
 
 def _namespaces(term: PodAffinityTerm, own: str, namespaces: Mapping[str, Labels]) -> frozenset[str] | None:
+    """The namespaces that a term is about; None: all, whichever there are."""
     if term.namespace_selector is None:
         return frozenset(term.namespaces or (own,))
-    selected = select_namespaces(term.namespace_selector, namespaces)
-    return None if selected is None else selected | frozenset(term.namespaces or ())
+    expressions = expressions_of(term.namespace_selector)
+    if expressions == ():
+        return None
+    selected = (name for name, labels in namespaces.items() if PodSelector(None, expressions).matches(name, labels))
+    return frozenset((*selected, *(term.namespaces or ())))
 
 
 def _spread(term: TopologySpreadConstraint, namespace: str, labels: Labels) -> SpreadRule:
@@ -217,8 +177,8 @@ def _spread(term: TopologySpreadConstraint, namespace: str, labels: Labels) -> S
         AffinityTerm(term.topology_key or "", (selector,)),
         1 if term.max_skew is None else term.max_skew,
         term.min_domains or 1,
-        term.node_affinity_policy != _IGNORE,
-        term.node_taints_policy == _HONOR,
+        term.node_affinity_policy != "Ignore",
+        term.node_taints_policy == "Honor",
     )
 
 
@@ -286,10 +246,7 @@ class Neighbors:
         # By namespace, None for all namespaces, and by a label that the pods have, None for none in particular.
         self._about_pods: Final[dict[tuple[str | None, tuple[str, str] | None], list[_Tracked]]] = {}
         self.left_out = 0
-        self._everywhere = 0
-        for node in index:
-            position = index.position(node.name)
-            self._everywhere |= 0 if position is None else 1 << position
+        self._everywhere: Final = index.review(()).bitset
 
     def track(self, rules: PodConstraints) -> None:
         """Count the pods that these rules mean; to be called before any pod is added."""
@@ -324,9 +281,7 @@ class Neighbors:
             matching: the nodes that its selector and affinity allow.
             tolerated: the nodes whose taints it tolerates.
         """
-        against = 0
-        for tracked in self._about(pod):
-            against |= tracked.owners.nodes
+        against = bitset_union(tracked.owners.nodes for tracked in self._about(pod))
         for near in pod.rules.anti_affinity:
             if near in self._tracked:
                 against |= self._tracked[near].meant.nodes
@@ -376,26 +331,16 @@ class Neighbors:
         present = [value for value, nodes in domains.nodes.items() if nodes & scope]
         least = min((counts[value] for value in present), default=0) if len(present) >= spread.min_domains else 0
         most = spread.max_skew + least - pod.meets(spread.near)
-        crowded = 0
-        for value, number in counts.items():
-            if number > most:
-                crowded |= domains.nodes[value]
-        return crowded
+        return bitset_union(domains.nodes[value] for value, number in counts.items() if number > most)
 
     def _about(self, pod: PodInfo) -> Iterator[_Tracked]:
         """The rules that mean a pod, each once."""
-        for tracked in self._candidates(pod):
-            if pod.meets(tracked.near):
-                yield tracked
-
-    def _candidates(self, pod: PodInfo) -> Iterator[_Tracked]:
         spend(1 + len(pod.labels), "labels of pods")
         for place in (pod.namespace, None):
             for pair in (None, *pod.labels.items()):
-                found = self._about_pods.get((place, pair))
-                if found:
+                if found := self._about_pods.get((place, pair)):
                     spend(len(found), "rules between pods")
-                    yield from found
+                    yield from (tracked for tracked in found if pod.meets(tracked.near))
 
     def _of_key(self, key: str) -> _Domains:
         if key not in self._domains:

@@ -46,16 +46,8 @@ CODES: Final = {
     MOVES: (MIGRATES, MIGRATES_IF_PACKED, MAY_NOT_FIT),
     SHUTS_DOWN: (STRATEGY_NONE, NOT_MIGRATABLE_IF_POSSIBLE),
     BLOCKS: (
-        NOT_MIGRATABLE,
-        UNKNOWN_STRATEGY,
-        NAME_TOO_LONG,
-        MIGRATION_STUCK,
-        NO_MIGRATIONS,
-        DISRUPTION_BUDGET,
-        NO_ELIGIBLE_NODE,
-        NO_ROOM,
-        PODS_APART,
-        QUOTA,
+        *(NOT_MIGRATABLE, UNKNOWN_STRATEGY, NAME_TOO_LONG, MIGRATION_STUCK, NO_MIGRATIONS),
+        *(DISRUPTION_BUDGET, NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART, QUOTA),
     ),
     HANDED_OVER: (EXTERNAL_STRATEGY,),
 }
@@ -74,8 +66,6 @@ class VmPlan(View, frozen=True):
     """What a drain does to one VM.
 
     Attributes:
-        node: the node that is drained.
-        outcome: ``moves``, ``shuts-down``, ``blocks`` or ``handed-over``.
         code: why, one of `CODES`.
         reason: why, a clause; empty where there is nothing to add.
         to: a node that has room for it beside all others that move; empty: it does not move.
@@ -85,8 +75,6 @@ class VmPlan(View, frozen=True):
         candidates: their names, of many the first ones.
         turn: in which order the VMs of a step move, from 1; 0: it does not.
         controller: the object for which another controller acts on a VM that is handed over; empty: it is not known.
-        notes: what may come in between, clauses.
-        gaps: what could not be taken into account, clauses.
     """
 
     namespace: str
@@ -115,13 +103,11 @@ class BlockedPod(View, frozen=True):
 
 
 class Step(View, frozen=True):
-    """Nodes that are drained at the same time.
+    """Nodes that are drained at the same time, and what that takes.
 
     Attributes:
         vms: every VM on them, by node, namespace and name.
         other_pods: how many pods without a VM are evicted, those of DaemonSets not counted.
-        blocked_pods: those among them that may not be evicted now.
-        seconds: about how long the migrations take.
         at_most_seconds: how long they take if each takes all the time that KubeVirt gives it; null: KubeVirt
             ends none, however long it takes.
     """
@@ -135,12 +121,7 @@ class Step(View, frozen=True):
 
 
 class Remedy(View, frozen=True):
-    """A single change, and the VMs that would no longer block.
-
-    Attributes:
-        change: what to do, an imperative.
-        vms: those VMs, as ``NAMESPACE/NAME``, sorted.
-    """
+    """A single change, an imperative, and the VMs that would no longer block: ``NAMESPACE/NAME``, sorted."""
 
     change: str
     vms: tuple[str, ...]
@@ -150,8 +131,6 @@ class Limits(View, frozen=True):
     """How many migrations run concurrently, and how fast.
 
     Attributes:
-        per_cluster: KubeVirt's ``parallelMigrationsPerCluster``.
-        per_node: KubeVirt's ``parallelOutboundMigrationsPerNode``.
         bandwidth: bytes per second of one migration.
         bandwidth_is_assumed: KubeVirt's configuration does not limit it.
         timeout_seconds_per_gib: KubeVirt's ``completionTimeoutPerGiB``; 0: no migration is ended.
@@ -172,19 +151,11 @@ class DrainPlan(View, frozen=True):
     """The whole plan.
 
     Attributes:
-        schema: `SCHEMA`.
         rolling: the steps follow each other, and after each its nodes take VMs again; else there is one step.
-        moves: how many migrations there are in all steps.
-        shuts_down: how many VMs shut down.
         blocks: how many VMs and other pods keep a drain from ending.
         handed_over: how many VMs another controller moves or ends; a drain ends once it has.
-        seconds: about how long all migrations take.
-        at_most_seconds: how long they take if each takes all the time that KubeVirt gives it; null: KubeVirt
-            ends none, however long it takes.
-        changes: the most helpful first.
         notes: what else decides over it, sentences.
         assumptions: what the plan takes for granted, sentences.
-        gaps: what could not be taken into account, clauses.
     """
 
     schema: str
@@ -207,13 +178,9 @@ class QueuedMigration(msgspec.Struct, frozen=True):
     """One migration.
 
     Attributes:
-        node: where it starts.
-        memory: how many bytes are copied.
         is_stuck: there is no node for its target pod, so that it ends when KubeVirt gives the pod up.
-        namespace: the VM's.
         at_once: how many target pods like its own the quotas of the namespace admit; None: no quota limits them.
         size: the bytes by which KubeVirt counts its time, the guest's memory; None: they are not known.
-        rules: what decides over its time; None: the limits alone.
     """
 
     node: str
@@ -226,13 +193,7 @@ class QueuedMigration(msgspec.Struct, frozen=True):
 
 
 def limits_of(kubevirt: ClusterConfig, migrations: Iterable[Migration], bandwidth: int | None = None) -> Limits:
-    """The limits of a cluster.
-
-    Args:
-        kubevirt: KubeVirt's configuration.
-        migrations: all migrations, of which the unfinished ones count.
-        bandwidth: assumed bytes per second where the cluster limits none; None: `ASSUMED_BANDWIDTH`.
-    """
+    """The limits of a cluster; ``bandwidth`` is assumed where it limits none, None: `ASSUMED_BANDWIDTH`."""
     limit = kubevirt.migration_bandwidth.value if kubevirt.migration_bandwidth else 0
     assumed = bandwidth or ASSUMED_BANDWIDTH
     return Limits(
@@ -298,7 +259,9 @@ def _makespan(jobs: Sequence[tuple[QueuedMigration, int]], limits: Limits) -> in
     while slots or running:
         while slots and len(running) < limits.per_cluster:
             node = slots.popleft()
-            place = next((at for at, (job, _) in enumerate(waiting[node]) if _is_admitted(job, inside)), None)
+            # The quotas admit a target pod beside those of the namespace that run, or one alone.
+            admitted = (job.at_once is None or inside[job.namespace] < max(1, job.at_once) for job, _ in waiting[node])
+            place = next((at for at, is_admitted in enumerate(admitted) if is_admitted), None)
             if place is None:
                 denied.append(node)
                 continue
@@ -316,8 +279,3 @@ def _makespan(jobs: Sequence[tuple[QueuedMigration, int]], limits: Limits) -> in
             slots.append(node)
             pledged[node] += 1
     return last
-
-
-def _is_admitted(job: QueuedMigration, inside: Counter[str]) -> bool:
-    """Whether the quotas admit a job's target pod beside those of the namespace that run; one alone they do."""
-    return job.at_once is None or inside[job.namespace] < max(1, job.at_once)

@@ -17,22 +17,13 @@ from webhook.admission.wire import request_of
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable, quote
 from webhook.facts import Key, KubeVirtKey, NamespaceKey, ObjectKey, VmiKey
+from webhook.forecast.snapshot import CREATED_BY
 from webhook.k8s.types.meta import Namespace, View
 from webhook.k8s.yaml_documents import Document
+from webhook.kubevirt import templates
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.launcher import controller_account
-from webhook.kubevirt.templates import GROUP as TEMPLATE_GROUP
-from webhook.kubevirt.templates import KIND as TEMPLATE
-from webhook.kubevirt.templates import (
-    POOL,
-    POOL_GROUP,
-    REPLICA_SET,
-    MissingParametersError,
-    vm_of_pool,
-    vm_of_template,
-    vmi_of_replica_set,
-)
 from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.policies.eviction.pods import REQUESTED_BY
 from webhook.review.endpoints import ENDPOINTS, Endpoint
@@ -41,29 +32,18 @@ from webhook.settings.model import Settings
 
 # The namespace of generated UIDs, so that the same input gives the same review.
 _UID_SPACE: Final = uuid.UUID("5a7f0b0e-4d4c-5bb5-9b0e-6b2f3a0f7c11")
-_NO_PARAMETERS: Final[Mapping[str, str]] = {}
 # The endpoint that names the resource of a kind.
 _BY_KIND: Final = {(each.codec.kind, each.codec.group): each for each in reversed(ENDPOINTS)}
 T = TypeVar("T")
 
 _VMI: Final = "VirtualMachineInstance"
 _OWNER: Final = "kubernetes-admin"
-_RESOURCES: Final[Mapping[str, tuple[str, str, str]]] = {  # kind: group, plural, subresource
-    "VirtualMachine": (names.KUBEVIRT_GROUP, "virtualmachines", ""),
-    _VMI: (names.KUBEVIRT_GROUP, "virtualmachineinstances", ""),
-    "Pod": ("", "pods", ""),
-    "VirtualMachineInstanceMigration": (names.KUBEVIRT_GROUP, "virtualmachineinstancemigrations", ""),
-    "Eviction": ("", "pods", "eviction"),
-}
 
 
 class ReviewRequest(msgspec.Struct, frozen=True):
     """One review to evaluate.
 
     Attributes:
-        file: the name of the file, as the user gave it.
-        line: the line of the object in the file.
-        review: a whole AdmissionReview as plain JSON.
         origin: the object that makes the reviewed one, as ``KIND NAMESPACE/NAME``; None: it was given itself.
     """
 
@@ -104,22 +84,16 @@ class Sending(msgspec.Struct, frozen=True):
     parameters: Mapping[str, str] = {}
 
 
-_AS_ADMIN: Final = Sending()
-
-
 async def to_review_request(
-    document: Document, cluster: Cluster, deadline: float, sending: Sending = _AS_ADMIN
+    document: Document,
+    cluster: Cluster,
+    deadline: float,
+    sending: Sending = Sending(),  # noqa: B008 - frozen
 ) -> ReviewRequest:
-    """The review in a document, or the review that creating its object would cause.
+    """The review in a document, or the review that creating its object would cause, as it is sent.
 
     The API server calls the endpoints for the VMs and VMIs of pools, replica sets and templates, so each of these
-    stands for the first one that it makes.
-
-    Args:
-        document: an AdmissionReview, or the manifest of an object.
-        cluster: finds KubeVirt's namespace, from which the sender of a launcher pod follows.
-        deadline: on the running loop's clock, in seconds; look-ups end by then.
-        sending: how manifests are sent.
+    stands for the first one that it makes. Look-ups end at the deadline, on the running loop's clock, in seconds.
 
     Raises:
         InputError: the document is neither a review nor an object, has another namespace, or makes no VM.
@@ -137,10 +111,14 @@ async def to_review_request(
     kind, own = value["kind"], metadata.get("namespace")
     template = _template(value)
     obj = _convert_for_review(value, template, source, sending.parameters)
-    by_controller = template is not None and template.by_controller
-    user = sending.user or await _sender(obj, cluster, deadline, by_controller=by_controller)
+    labels = obj["metadata"].get("labels")
+    is_launcher = isinstance(labels, dict) and labels.get(names.APP_LABEL) == names.LAUNCHER_APP
+    user = sending.user or _OWNER
+    if not sending.user and ((template and template.by_controller) or (is_launcher and obj["kind"] == "Pod")):
+        user = await _controller(cluster, deadline) or _OWNER
     namespace = obj["metadata"].get("namespace") or own or sending.namespace or "default"
-    review = _review_of(obj, namespace, user)
+    uid = str(uuid.uuid5(_UID_SPACE, msgspec.json.encode(obj, order="sorted").decode()))
+    review = _review_of(_request_of(obj, namespace, user, uid, dry_run=False))
     if template is None:
         return ReviewRequest(document.file, document.line, review)
     origin = f"{kind} {own or namespace}/{metadata.get('name') or ''}"
@@ -156,14 +134,7 @@ def is_reviewed(value: Json) -> bool:
 
 
 class _Template(msgspec.Struct, frozen=True):
-    """A kind whose objects make VMs or VMIs.
-
-    Attributes:
-        group: API group of the kind.
-        path: where the template stands.
-        by_controller: whether virt-controller creates what it makes; else a user does.
-        make: returns the first object that it makes, from its value and the values of parameters.
-    """
+    """A kind whose objects make VMs or VMIs: where the template is, who makes it, and the first one, by parameters."""
 
     group: str
     path: tuple[str, ...]
@@ -172,11 +143,13 @@ class _Template(msgspec.Struct, frozen=True):
 
 
 _TEMPLATES: Final = {
-    POOL: _Template(POOL_GROUP, ("spec", "virtualMachineTemplate"), True, lambda value, _: vm_of_pool(value)),
-    REPLICA_SET: _Template(
-        names.KUBEVIRT_GROUP, ("spec", "template"), True, lambda value, _: vmi_of_replica_set(value)
+    templates.POOL: _Template(
+        templates.POOL_GROUP, ("spec", "virtualMachineTemplate"), True, lambda value, _: templates.vm_of_pool(value)
     ),
-    TEMPLATE: _Template(TEMPLATE_GROUP, ("spec", "virtualMachine"), False, vm_of_template),
+    templates.REPLICA_SET: _Template(
+        names.KUBEVIRT_GROUP, ("spec", "template"), True, lambda value, _: templates.vmi_of_replica_set(value)
+    ),
+    templates.KIND: _Template(templates.GROUP, ("spec", "virtualMachine"), False, templates.vm_of_template),
 }
 
 
@@ -186,11 +159,7 @@ def _template(value: Json) -> _Template | None:
 
 
 def _check(value: Json, source: str, namespace: str | None) -> Json:
-    """The metadata of an object that can be sent.
-
-    Raises:
-        InputError: it is no object, or is in another namespace.
-    """
+    """The metadata of an object that can be sent."""
     if not isinstance(value.get("kind"), str) or not isinstance(value.get("apiVersion"), str):
         raise InputError("apiVersion or kind is missing", source, "use an AdmissionReview or a manifest")
     metadata = value.get("metadata")
@@ -206,37 +175,41 @@ def _check(value: Json, source: str, namespace: str | None) -> Json:
 def _convert_for_review(value: Json, template: _Template | None, source: str, parameters: Mapping[str, str]) -> Json:
     """The object that the API server reviews for a manifest."""
     if template is None:
-        return _default_pod(value) if value["kind"] == "Pod" else value
+        spec = value.get("spec")
+        if value["kind"] != "Pod" or not isinstance(spec, dict) or spec.get("schedulerName"):
+            return value
+        # What the API server defaults before webhooks see a pod, as far as kubevirt-webhook reads it.
+        return {**value, "spec": {**spec, "schedulerName": names.DEFAULT_SCHEDULER}}
     try:
         return template.make(value, parameters)
-    except MissingParametersError:
+    except templates.MissingParametersError:
         raise
     except InputError as error:
         raise InputError(error.what, f"{source}: {error.where}", error.fix) from None
 
 
-def _review_of(obj: Json, namespace: str, user: str) -> Json:
-    """The AdmissionReview of an object's creation."""
+def _request_of(obj: Json, namespace: str, user: str, uid: str, *, dry_run: bool) -> Json:
+    """The request to create an object; the endpoints name the resource of its kind."""
     kind = obj["kind"]
     group, _, version = obj["apiVersion"].rpartition("/")
     endpoint = _BY_KIND.get((kind, group))
-    request = {
-        "uid": str(uuid.uuid5(_UID_SPACE, msgspec.json.encode(obj, order="sorted").decode())),
+    resource = (endpoint.group, endpoint.resource, endpoint.sub_resource) if endpoint else (group, "", "")
+    return {
+        "uid": uid,
         "kind": {"group": group, "version": version, "kind": kind},
-        "resource": {
-            "group": endpoint.group if endpoint else group,
-            "version": version,
-            "resource": endpoint.resource if endpoint else "",
-        },
-        "subResource": endpoint.sub_resource if endpoint else "",
+        "resource": {"group": resource[0], "version": version, "resource": resource[1]},
+        "subResource": resource[2],
         "name": obj["metadata"].get("name", ""),
         "namespace": namespace,
         "operation": "CREATE",
         "userInfo": {"username": user, "groups": ["system:authenticated"]},
         "object": obj,
         "oldObject": None,
-        "dryRun": False,
+        "dryRun": dry_run,
     }
+
+
+def _review_of(request: Json) -> Json:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
@@ -265,34 +238,19 @@ async def endpoints(request: dict[str, Any], cluster: Cluster, settings: Setting
     return opted_in or matching
 
 
-async def _sender(obj: dict[str, Any], cluster: Cluster, deadline: float, *, by_controller: bool) -> str:
-    labels = obj["metadata"].get("labels")
-    is_launcher = isinstance(labels, dict) and labels.get(names.APP_LABEL) == names.LAUNCHER_APP
-    if by_controller or (is_launcher and obj["kind"] == "Pod"):
-        install = await cluster.read(KubeVirtKey(), deadline)
-        if isinstance(install, KubeVirtInstall) and install.namespaces:
-            return controller_account(min(install.namespaces))
-    return "kubernetes-admin"
-
-
-def _default_pod(pod: Json) -> Json:
-    """A pod with what the API server defaults before webhooks see it, as far as kubevirt-webhook reads it."""
-    spec = pod.get("spec")
-    if not isinstance(spec, dict) or spec.get("schedulerName"):
-        return pod
-    return {**pod, "spec": {**spec, "schedulerName": names.DEFAULT_SCHEDULER}}
+async def _controller(cluster: Cluster, deadline: float) -> str:
+    """The account of KubeVirt's controller; empty: KubeVirt's namespace is not known."""
+    install = await cluster.read(KubeVirtKey(), deadline)
+    known = isinstance(install, KubeVirtInstall) and min(install.namespaces, default="")
+    return controller_account(known) if known else ""
 
 
 class PolicyReport(View, frozen=True):
     """What one policy does with a request.
 
     Attributes:
-        policy: one of the four.
-        mode: the mode of the policy in the VM's namespace.
-        decision: the decision in a word, as in audit lines.
         reasons: why, each with its code.
         changes: what it changes, or would change in mode ``enforce``.
-        warnings: what the sender of the request reads.
     """
 
     policy: str
@@ -304,12 +262,7 @@ class PolicyReport(View, frozen=True):
 
 
 class RequestReport(View, frozen=True):
-    """A request that is sent for the VM in its life.
-
-    Attributes:
-        kind: the kind of the object that it creates.
-        policies: what each policy does with it, in the order in which they are called.
-    """
+    """A request that creates an object of a kind in the life of a VM, and what the policies do with it, in order."""
 
     kind: str
     policies: tuple[PolicyReport, ...]
@@ -320,51 +273,36 @@ class RequestReport(View, frozen=True):
         return any(each.decision == "denied" for each in self.policies)
 
 
-class WithVmi(Cluster):
-    """A cluster in which a VMI exists already that KubeVirt has yet to create.
-
-    Args:
-        cluster: answers everything else.
-        vmi: plain JSON.
-    """
+class _WithVmi(Cluster):
+    """A cluster in which a VMI (plain JSON) exists already that KubeVirt has yet to create."""
 
     def __init__(self, cluster: Cluster, vmi: Json) -> None:
         self._cluster: Final = cluster
         self._vmi: Final = vmi
 
     def peek(self, key: Key[Any]) -> object:
-        """The VMI, or what the cluster answers."""
-        view = self._view_of(key)
-        return msgspec.convert(self._vmi, view) if view else self._cluster.peek(key)
+        return self._own(key) or self._cluster.peek(key)
 
     async def read(self, key: Key[T], deadline: float) -> T | None | Unavailable:
-        """The VMI, or what the cluster answers."""
-        if self._view_of(key):
-            return cast("T", self.peek(key))
+        if own := self._own(key):
+            return cast("T", own)
         return await self._cluster.read(key, deadline)
 
-    def _view_of(self, key: Key[Any]) -> type[Any] | None:
-        """The view that a key of the VMI asks for; None: it asks for something else."""
-        metadata = self._vmi["metadata"]
-        if not isinstance(key, VmiKey | ObjectKey) or (key.namespace, key.name) != (
-            metadata["namespace"],
-            metadata["name"],
-        ):
+    def _own(self, key: Key[Any]) -> object:
+        place = self._vmi["metadata"]["namespace"], self._vmi["metadata"]["name"]
+        if not isinstance(key, VmiKey | ObjectKey) or (key.namespace, key.name) != place:
             return None
         if isinstance(key, VmiKey):
-            return VirtualMachineInstance
-        return key.resource.view if key.resource.kind == _VMI else None
+            return msgspec.convert(self._vmi, VirtualMachineInstance)
+        return msgspec.convert(self._vmi, key.resource.view) if key.resource.kind == _VMI else None
 
     def staleness(self) -> Mapping[str, float]:
-        """As the cluster says."""
         return self._cluster.staleness()
 
     def ages(self, keys: Iterable[Key[Any]]) -> Mapping[str, float]:
-        """As the cluster says."""
         return self._cluster.ages(keys)
 
     def waiting_for(self) -> tuple[str, ...]:
-        """As the cluster says."""
         return self._cluster.waiting_for()
 
 
@@ -382,27 +320,19 @@ class VmRequests:
         self._settings: Final = settings
         self._deadline: Final = deadline
 
-    async def create(
-        self, obj: Json, *, vmi: Json | None = None, kind: str = "", by_owner: bool = False
-    ) -> tuple[Json, RequestReport]:
-        """The object after all policies, and what each of them did.
+    async def create(self, obj: Json, *, vmi: Json | None = None, by_owner: bool = False) -> tuple[Json, RequestReport]:
+        """The object after all policies, and what each of them did, as if a VMI existed that the cluster does not have.
 
-        Args:
-            obj: the object, which stays as it is.
-            vmi: a VMI that exists although the cluster does not have it.
-            kind: the object's kind where it does not say.
-            by_owner: the VM's owner sends it; else KubeVirt's controller does.
+        The VM's owner or, by default, KubeVirt's controller sends it; the argument stays as it is.
         """
-        kind = kind or obj["kind"]
-        cluster = WithVmi(self._cluster, vmi) if vmi else self._cluster
+        cluster = _WithVmi(self._cluster, vmi) if vmi else self._cluster
         reviewer = Reviewer(cluster, lambda: self._settings, NoAudit(), NullObserver())
-        request = self._request(obj, kind, _OWNER if by_owner else await self._controller())
+        controller = await _controller(self._cluster, self._deadline) or controller_account("kubevirt")
+        user = _OWNER if by_owner else controller
+        request = _request_of(obj, obj["metadata"]["namespace"], user, "explain", dry_run=True)
         reports = []
         for endpoint in await endpoints(request, cluster, self._settings, self._deadline):
-            body = msgspec.json.encode(
-                {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-            )
-            found = await reviewer.evaluate(endpoint, body, self._deadline)
+            found = await reviewer.evaluate(endpoint, msgspec.json.encode(_review_of(request)), self._deadline)
             reports.append(
                 PolicyReport(
                     endpoint.policy,
@@ -415,36 +345,18 @@ class VmRequests:
             )
             if found.patch:
                 request["object"] = jsonpatch.apply_patch(request["object"], json.loads(found.patch))
-        return request["object"], RequestReport(kind, tuple(reports))
+        return request["object"], RequestReport(obj["kind"], tuple(reports))
 
-    def _request(self, obj: Json, kind: str, sender: str) -> Json:
-        group, plural, sub_resource = _RESOURCES[kind]
-        metadata = obj["metadata"]
-        return {
-            "uid": "explain",
-            "kind": {"group": "policy" if sub_resource else group, "version": "v1", "kind": kind},
-            "resource": {"group": group, "version": "v1", "resource": plural},
-            "subResource": sub_resource,
-            "name": metadata.get("name", ""),
-            "namespace": metadata["namespace"],
-            "operation": "CREATE",
-            "userInfo": {"username": sender, "groups": ["system:authenticated"]},
-            "object": obj,
-            "oldObject": None,
-            "dryRun": True,
-        }
 
-    async def _controller(self) -> str:
-        install = await self._cluster.read(KubeVirtKey(), self._deadline)
-        known = isinstance(install, KubeVirtInstall) and install.namespaces
-        return controller_account(min(install.namespaces) if known else "kubevirt")  # type: ignore[union-attr]
+# What KubeVirt copies from a VMI's spec into its pod, as far as the policies read it.
+_PLACING: Final = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
 
 
 def pod_of(vmi: Json) -> Json:
     """The launcher pod of a VMI, as far as the policies read it."""
     metadata, spec = vmi["metadata"], vmi["spec"]
     owner = {"apiVersion": "kubevirt.io/v1", "kind": _VMI, "name": metadata["name"], "uid": metadata.get("uid", "")}
-    labels = {names.APP_LABEL: names.LAUNCHER_APP, "kubevirt.io/created-by": metadata.get("uid", "")}
+    labels = {names.APP_LABEL: names.LAUNCHER_APP, CREATED_BY: metadata.get("uid", "")}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -457,11 +369,7 @@ def pod_of(vmi: Json) -> Json:
         },
         "spec": {
             "schedulerName": spec.get("schedulerName") or names.DEFAULT_SCHEDULER,
-            **{
-                field: spec[field]
-                for field in ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
-                if spec.get(field)
-            },
+            **{field: spec[field] for field in _PLACING if spec.get(field)},
             "containers": [{"name": "compute"}],
         },
     }

@@ -27,6 +27,7 @@ from webhook.k8s.yaml_documents import format_path
 from webhook.kubevirt.go_json.structs import (
     INT_OR_STRING_ALWAYS,
     Amount,
+    Json,
     List,
     Map,
     OrNull,
@@ -41,7 +42,6 @@ from webhook.kubevirt.releases.release import NEWEST, Release
 from webhook.kubevirt.rules import Types
 from webhook.kubevirt.types.core import METADATA
 
-Json: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[str | int, ...]
 
 _PRESERVES: Final = "x-kubernetes-preserve-unknown-fields"
@@ -64,21 +64,26 @@ _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0
 _MOST_NAME: Final = 253
 _MOST_ANNOTATIONS_BYTES: Final = 256 * 1024
 _MOST_FINDINGS: Final = 50
-_V1: Final = ("v1", "v1alpha3")
-_ALPHA: Final = ("v1alpha1",)
+_STABLE: Final = ("v1", "v1alpha3")
 _BETA: Final = ("v1beta1", "v1alpha1")
+# Group, versions, whether in namespaces, and kinds.
+_SERVED: Final[tuple[tuple[str, tuple[str, ...], bool, str], ...]] = (
+    (names.KUBEVIRT_GROUP, _STABLE, True, "VirtualMachine VirtualMachineInstance VirtualMachineInstanceReplicaSet"),
+    (names.KUBEVIRT_GROUP, _STABLE, True, "VirtualMachineInstanceMigration VirtualMachineInstancePreset KubeVirt"),
+    (names.INSTANCETYPE_GROUP, _BETA[:1], True, "VirtualMachineInstancetype VirtualMachinePreference"),
+    (names.INSTANCETYPE_GROUP, _BETA[:1], False, "VirtualMachineClusterInstancetype VirtualMachineClusterPreference"),
+    ("pool.kubevirt.io", _BETA, True, "VirtualMachinePool"),
+    ("migrations.kubevirt.io", ("v1alpha1",), False, "MigrationPolicy"),
+    ("snapshot.kubevirt.io", _BETA, True, "VirtualMachineSnapshot VirtualMachineSnapshotContent VirtualMachineRestore"),
+    ("export.kubevirt.io", _BETA, True, "VirtualMachineExport"),
+    ("clone.kubevirt.io", _BETA, True, "VirtualMachineClone"),
+)
 _NEAR: Final = 0.6
 _NEAR_GROUP: Final = 0.8
 
 
 class Finding(NamedTuple):
-    """What the API server denies in an object.
-
-    Attributes:
-        path: where in the object.
-        text: what is wrong there, a sentence without its end.
-        code: the reason code.
-    """
+    """What the API server denies in an object: where, what is wrong (a sentence without its end), and the code."""
 
     path: Path
     text: str
@@ -86,12 +91,7 @@ class Finding(NamedTuple):
 
 
 class KindSchema(msgspec.Struct, frozen=True):
-    """A kind as the API server serves it.
-
-    Attributes:
-        versions: the schemas by the served versions; None: the fields are not known.
-        namespaced: whether its objects are in namespaces.
-    """
+    """A kind as the API server serves it: the schema of each version, None where the fields are not known."""
 
     versions: Mapping[str, Json | None]
     namespaced: bool = True
@@ -104,27 +104,20 @@ class Schemas:
         kinds: by group and name.
         origin: where the schemas come from, a clause.
         unseen: what they do not show, a clause.
+
+    Attributes:
+        line: which schemas they are, and what they cannot show.
     """
 
     def __init__(self, kinds: Mapping[str, Mapping[str, KindSchema]], origin: str, unseen: str) -> None:
         self._kinds: Final = kinds
         self.origin: Final = origin
-        self._unseen: Final = unseen
-
-    @property
-    def line(self) -> str:
-        """Which schemas they are, and what they cannot show."""
-        return f"checked against {self.origin}; {self._unseen}"
+        self.line: Final = f"checked against {origin}; {unseen}"
 
     @classmethod
     def of_definitions(cls, definitions: Iterable[Json], origin: str) -> Schemas | None:
-        """The schemas of CustomResourceDefinitions; None where none of them is of KubeVirt.
-
-        Args:
-            definitions: plain JSON; those of other projects are passed over.
-            origin: where they were read, a clause.
-        """
-        kinds = {group: dict(known) for group, known in _without_fields().items()}
+        """The schemas of those CustomResourceDefinitions that are of KubeVirt, if any; ``origin`` is a clause."""
+        kinds = _without_fields()
         found = False
         for definition in definitions:
             spec = definition.get("spec") or {}
@@ -170,15 +163,11 @@ class Schemas:
 
     def _other_group(self, group: str, version: str, kind: str) -> list[Finding] | None:
         """A group that only looks like one of KubeVirt's."""
-        near = [
-            each
-            for each in get_close_matches(group, self._kinds, n=1, cutoff=_NEAR_GROUP)
-            if kind in self._kinds[each] and not is_of_kubevirt(group)
-        ]
-        if not near:
-            return None
-        what = f"{quote(f'{group}/{version}')} is not served for {kind}; did you mean {quote(f'{near[0]}/{version}')}?"
-        return [Finding(("apiVersion",), what)]
+        for near in get_close_matches(group, self._kinds, n=1, cutoff=_NEAR_GROUP):
+            if kind in self._kinds[near] and not is_of_kubevirt(group):
+                what = f"{quote(f'{group}/{version}')} is not served for {kind}; did you mean"
+                return [Finding(("apiVersion",), f"{what} {quote(f'{near}/{version}')}?")]
+        return None
 
 
 # What the API server itself checks of every object.
@@ -226,10 +215,8 @@ def _check_metadata(obj: Json, namespaced: bool) -> Iterator[Finding]:
     for key in annotations:
         if problem := key_problem(key.lower()):
             yield Finding(("metadata", "annotations", key), f"annotation key {quote(key)} {problem}")
-    if (
-        sum(len(key.encode()) + len((value or "").encode()) for key, value in annotations.items())
-        > _MOST_ANNOTATIONS_BYTES
-    ):
+    size = sum(len(key.encode()) + len((value or "").encode()) for key, value in annotations.items())
+    if size > _MOST_ANNOTATIONS_BYTES:
         yield Finding(("metadata", "annotations"), "the annotations have more than 256 KiB together")
 
 
@@ -240,13 +227,7 @@ def _check_name(name: str, path: Path, *, shown: str = "") -> Iterator[Finding]:
 
 
 def check(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
-    """What a structural schema denies in a value, with strict field validation.
-
-    Args:
-        schema: plain JSON.
-        value: plain JSON.
-        path: where the value stands.
-    """
+    """What a structural schema denies in a value, with strict field validation."""
     if value is None:
         if not schema.get("nullable"):
             yield Finding(path, f"{_name(path)} must be {_expected(schema)}, not null")
@@ -257,11 +238,9 @@ def check(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
     yield from _check_value(schema, value, path)
     if isinstance(value, dict):
         yield from _check_object(schema, value, path)
-    elif isinstance(value, list):
-        items = schema.get("items")
+    elif isinstance(value, list) and isinstance(items := schema.get("items"), dict):
         for index, item in enumerate(value):
-            if isinstance(items, dict):
-                yield from check(items, item, (*path, index))
+            yield from check(items, item, (*path, index))
 
 
 def _check_object(schema: Json, value: Json, path: Path) -> Iterator[Finding]:
@@ -275,9 +254,8 @@ def _check_object(schema: Json, value: Json, path: Path) -> Iterator[Finding]:
             below = additional
         if below is None:
             if not is_open:
-                yield Finding(
-                    (*path, key), f"unknown field {quote(format_path((*path, key)))}{did_you_mean(key, properties)}"
-                )
+                text = f"unknown field {quote(format_path((*path, key)))}{did_you_mean(key, properties)}"
+                yield Finding((*path, key), text)
         elif item is None and not below.get("nullable"):
             # The API server drops such a null, and defaults the field where the schema has a default.
             absent.add(key)
@@ -297,12 +275,11 @@ def _check_value(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
     if isinstance(value, str):
         yield from _check_text(schema, value, path)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        least, most = _FORMATS.get(schema.get("format", ""), (None, None))
-        for bound, sign in ((schema.get("minimum", least), -1), (schema.get("maximum", most), 1)):
+        lowest, highest = _FORMATS.get(schema.get("format", ""), (None, None))
+        for bound, sign in ((schema.get("minimum", lowest), -1), (schema.get("maximum", highest), 1)):
             if bound is not None and (value - bound) * sign > 0:
-                yield Finding(
-                    path, f"{name} is {_shown(value)}, but must be at {'least' if sign < 0 else 'most'} {bound}"
-                )
+                side = "most" if sign > 0 else "least"
+                yield Finding(path, f"{name} is {_shown(value)}, but must be at {side} {bound}")
     elif isinstance(value, list):
         most = schema.get("maxItems")
         if most is not None and len(value) > most:
@@ -354,10 +331,9 @@ def _has_type(schema: Json, value: Any) -> bool:
 def _expected(schema: Json) -> str:
     if schema.get(_INT_OR_STRING):
         return "a number or a string"
-    kind = str(schema.get("type") or "a value")
-    return {"object": "an object", "array": "a list", "integer": "a whole number", "boolean": "true or false"}.get(
-        kind, f"a {kind}" if schema.get("type") else kind
-    )
+    kind = str(schema.get("type") or "value")
+    words = {"object": "an object", "array": "a list", "integer": "a whole number", "boolean": "true or false"}
+    return words.get(kind, f"a {kind}")
 
 
 def _shown(value: Any) -> str:
@@ -384,47 +360,25 @@ def _is_time(value: str) -> bool:
         return False
 
 
-def _without_fields() -> Mapping[str, Mapping[str, KindSchema]]:
+def _without_fields() -> dict[str, dict[str, KindSchema]]:
     """The kinds of KubeVirt's groups with the versions that some supported release serves."""
-
-    def kinds(versions: tuple[str, ...], *listed: str, namespaced: bool = True) -> dict[str, KindSchema]:
-        return {kind: KindSchema(dict.fromkeys(versions), namespaced) for kind in listed}
-
-    return {
-        names.KUBEVIRT_GROUP: kinds(
-            _V1,
-            *("VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet"),
-            *("VirtualMachineInstanceMigration", "VirtualMachineInstancePreset", "KubeVirt"),
-        ),
-        names.INSTANCETYPE_GROUP: {
-            **kinds(("v1beta1",), "VirtualMachineInstancetype", "VirtualMachinePreference"),
-            **kinds(
-                ("v1beta1",), "VirtualMachineClusterInstancetype", "VirtualMachineClusterPreference", namespaced=False
-            ),
-        },
-        "pool.kubevirt.io": kinds(_BETA, "VirtualMachinePool"),
-        "migrations.kubevirt.io": kinds(_ALPHA, "MigrationPolicy", namespaced=False),
-        "snapshot.kubevirt.io": kinds(
-            _BETA, "VirtualMachineSnapshot", "VirtualMachineSnapshotContent", "VirtualMachineRestore"
-        ),
-        "export.kubevirt.io": kinds(_BETA, "VirtualMachineExport"),
-        "clone.kubevirt.io": kinds(_BETA, "VirtualMachineClone"),
-    }
+    kinds: dict[str, dict[str, KindSchema]] = {}
+    for group, versions, namespaced, listed in _SERVED:
+        served = KindSchema(dict.fromkeys(versions), namespaced)
+        kinds.setdefault(group, {}).update(dict.fromkeys(listed.split(), served))
+    return kinds
 
 
 @lru_cache(maxsize=8)
 def _of_release(release: Release) -> Schemas:
     types = Types(release)
-    kinds = {group: dict(known) for group, known in _without_fields().items()}
+    kinds = _without_fields()
     vm, vmi = _schema_of(types.vm), _schema_of(types.vmi)
-    template = {**_OPEN, "properties": {"spec": vmi["properties"]["spec"]}}
     schemas = {
         (names.KUBEVIRT_GROUP, fields.VIRTUAL_MACHINE): vm,
         (names.KUBEVIRT_GROUP, fields.MACHINE): vmi,
-        (names.KUBEVIRT_GROUP, "VirtualMachineInstanceReplicaSet"): _holder("template", template),
-        ("pool.kubevirt.io", "VirtualMachinePool"): _holder(
-            "virtualMachineTemplate", {**_OPEN, "properties": {"spec": vm["properties"]["spec"]}}
-        ),
+        (names.KUBEVIRT_GROUP, "VirtualMachineInstanceReplicaSet"): _holder("template", vmi),
+        ("pool.kubevirt.io", "VirtualMachinePool"): _holder("virtualMachineTemplate", vm),
         **{(names.INSTANCETYPE_GROUP, kind): _schema_of(shape) for kind, shape in types.by_kind.items()},
     }
     for (group, kind), schema in schemas.items():
@@ -438,8 +392,9 @@ def _of_release(release: Release) -> Schemas:
 
 
 def _holder(field: str, template: Json) -> Json:
-    """The schema of a kind that holds a template, of which nothing else is known."""
-    spec = {**_OPEN, "properties": {field: template}, "required": [field]}
+    """The schema of a kind that holds a template of another kind, of which nothing else is known."""
+    inside = {**_OPEN, "properties": {"spec": template["properties"]["spec"]}}
+    spec = {**_OPEN, "properties": {field: inside}, "required": [field]}
     return {"type": "object", "properties": {"spec": spec, "status": _OPEN}, "required": ["spec"]}
 
 
@@ -475,17 +430,10 @@ def _schema(shape: Shape) -> Json:
     return _OPEN
 
 
-_METADATA: Final = {
-    **_schema(Struct(**METADATA.fields)),
-    "properties": {
-        **_schema(Struct(**METADATA.fields))["properties"],
-        "labels": {"type": "object", "nullable": True, "additionalProperties": {"type": "string", "nullable": True}},
-        "annotations": {
-            "type": "object",
-            "nullable": True,
-            "additionalProperties": {"type": "string", "nullable": True},
-        },
-    },
+_METADATA: Final = _schema(Struct(**METADATA.fields))
+_METADATA["properties"] |= {
+    field: {"type": "object", "nullable": True, "additionalProperties": {"type": "string", "nullable": True}}
+    for field in ("labels", "annotations")
 }
 
 
@@ -511,11 +459,7 @@ class DryRun:
         self._kinds: Final[dict[str, Mapping[str, Json]]] = {}
 
     async def ask(self, obj: Json, namespace: str) -> tuple[list[Finding], Json | None]:
-        """What the API server denies, and the object that exists already.
-
-        Args:
-            obj: plain JSON with apiVersion and kind.
-            namespace: of an object that has none.
+        """What the API server denies in an object, in a namespace if it names none, and the one that exists already.
 
         Raises:
             InputError: the API server does not answer, or the user may not do what the dry run does.
@@ -524,7 +468,9 @@ class DryRun:
         kinds = await self._served(version)
         if kind not in kinds:
             return [Finding(("apiVersion",), f"the cluster does not serve {quote(kind)} of {quote(version)}")], None
-        path, name = self._path(obj, kinds[kind], namespace), (obj.get("metadata") or {}).get("name")
+        metadata, resource = obj.get("metadata") or {}, kinds[kind]
+        name, inside = metadata.get("name"), f"namespaces/{metadata.get('namespace') or namespace}/"
+        path = f"/apis/{version}/{inside if resource.get('namespaced') else ''}{resource['name']}"
         existing = None
         if name:
             status, body = await self._request("GET", f"{path}/{name}")
@@ -535,11 +481,6 @@ class DryRun:
         else:
             status, body = await self._request("POST", path, _DRY_RUN, obj)
         return ([] if status < 300 else self._denials(status, decode_status(body))), existing
-
-    @staticmethod
-    def _path(obj: Json, resource: Json, namespace: str) -> str:
-        inside = f"namespaces/{(obj.get('metadata') or {}).get('namespace') or namespace}/"
-        return f"/apis/{obj['apiVersion']}/{inside if resource.get('namespaced') else ''}{resource['name']}"
 
     async def _served(self, version: str) -> Mapping[str, Json]:
         """The resources of a version by their kind; empty where the cluster does not serve it."""
@@ -558,11 +499,7 @@ class DryRun:
             raise InputError(f"the API server does not answer: {error.why}", _OPTION) from error
 
     def _denials(self, status: int, answer: ApiStatus) -> list[Finding]:
-        """What an answer other than success says of the object.
-
-        Raises:
-            InputError: it says nothing of the object.
-        """
+        """What an answer other than success says of the object."""
         text = scrub_prose(answer.text)
         if status == 403 and answer.reason == "Forbidden" and not answer.is_of_admission and "cannot" in text:
             what = f"your user may not do what the dry run does, so nothing is known of the object: {text}"

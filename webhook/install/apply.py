@@ -2,48 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from copy import deepcopy
 from functools import partial
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 import msgspec
 
 from webhook import names
 from webhook.errors import InputError
+from webhook.install import shortage
 from webhook.install.plan import CONFIGURATIONS, Plan, path, title
-from webhook.install.registration import Manifest, advise, stage
-from webhook.install.shortage import (
-    Shortage,
-    caller_shortage,
-    deletion_shortage,
-    describe_termination,
-    is_terminating,
-    no_answer,
-    replica_shortage,
-    start_problem,
-)
-from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests
+from webhook.install.registration import API_VERSION, Manifest, advise, answered, stage
+from webhook.install.shortage import Shortage
+from webhook.k8s.client.api import Requests
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.types.meta import decode_status
 
 FIELD_MANAGER: Final = "kubevirt-webhook-install"
 
-_APPLY: Final = "application/apply-patch+yaml"
 _SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 1.0
 # Fields that the API server writes into every object.
 _WRITTEN: Final = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
-_REVISION: Final = "deployment.kubernetes.io/revision"
+
+
+_Find: TypeAlias = Callable[[Manifest, Manifest | None], Shortage | None]
 
 
 class PlannedChange(msgspec.Struct, frozen=True):
-    """One object that differs from the plan.
-
-    Attributes:
-        before: the object without what the API server adds; None if it does not exist.
-        after: the object as planned; None if it will be deleted.
-    """
+    """One object that differs from the plan; None: it does not exist before, or will be deleted after."""
 
     title: str
     before: Manifest | None
@@ -52,6 +40,8 @@ class PlannedChange(msgspec.Struct, frozen=True):
 
 class Installer:
     """Creates, updates and deletes the objects of an installation.
+
+    Every method raises `InputError` where the API server gives no answer, or denies a request.
 
     Args:
         api: the connection to the API server.
@@ -77,44 +67,27 @@ class Installer:
         self._clock: Final = clock
 
     async def get(self, manifest: Manifest) -> Manifest | None:
-        """The live object; None if it does not exist.
-
-        Raises:
-            InputError: the API server does not answer, or denies the request.
-        """
-        status, body = await self._call(manifest, "GET")
+        """The live object; None if it does not exist."""
+        status, body = await answered(self._api.request("GET", path(manifest), seconds=_SECONDS), title(manifest))
         return None if status == 404 else self._object(manifest, "get", status, body)
 
     async def namespace(self) -> str:
-        """The namespace whose Service the API server calls; empty where nothing is installed.
-
-        Raises:
-            InputError: the API server does not answer, or denies the request.
-        """
+        """The namespace whose Service the API server calls; empty where nothing is installed."""
         metadata = {"name": names.FIRST_CONFIGURATION}
-        found = await self.get(
-            {"apiVersion": "admissionregistration.k8s.io/v1", "kind": CONFIGURATIONS[0], "metadata": metadata}
-        )
+        found = await self.get({"apiVersion": API_VERSION, "kind": CONFIGURATIONS[0], "metadata": metadata})
         services = [entry["clientConfig"].get("service") or {} for entry in (found or {}).get("webhooks") or ()]
         return next((service["namespace"] for service in services if "namespace" in service), "")
 
     async def serves(self, group: str) -> bool:
-        """Whether the API server serves an API group.
-
-        Raises:
-            InputError: the API server does not answer.
-        """
-        try:
-            status, _ = await self._api.request("GET", f"/apis/{group}", seconds=_SECONDS)
-        except ApiConnectionError as error:
-            raise no_answer(error) from None
-        return status == 200
+        """Whether the API server serves an API group."""
+        found = self._api.request("GET", f"/apis/{group}", seconds=_SECONDS)
+        return (await answered(found, "the cluster", shortage.CHECK_SERVER))[0] == 200
 
     async def changes(self, plan: Plan) -> list[PlannedChange]:
         """The changes that `install` would make, by a dry run in the API server.
 
         Raises:
-            InputError: the API server gives no answer, or denies a request; or the namespace is being deleted.
+            InputError: also where the namespace is being deleted.
         """
         result = []
         await self._check_namespace(plan)
@@ -130,16 +103,10 @@ class Installer:
         return result
 
     async def install(self, plan: Plan, *, wait: bool = True) -> None:
-        """Create or change everything as planned.
-
-        Args:
-            plan: the planned installation.
-            wait: wait for the replicas before the API server calls them for more than before; False: apply all of it at
-                once.
+        """Create or change everything as planned, and wait for the replicas before the API server calls them for more.
 
         Raises:
-            InputError: the API server denies a request, or the replicas do not become ready in time. What was done is
-                kept; the next `install` continues.
+            InputError: also where replicas do not become ready in time. What was done is kept; the next run continues.
         """
         for manifest in plan.before:
             await self._apply_and_report(manifest)
@@ -166,9 +133,6 @@ class Installer:
     async def wait(self, plan: Plan) -> None:
         """Wait until all replicas are new and ready, the API server can verify them, and the second scheduler runs.
 
-        Args:
-            plan: the planned installation, which exists in the cluster.
-
         Raises:
             InputError: the replicas do not become ready, or are given no caBundle, in time.
         """
@@ -176,14 +140,7 @@ class Installer:
         await self._wait_for_scheduler(plan, is_changed=False)
 
     async def shortage(self, plan: Plan) -> str:
-        """What the roll-out of an installation lacks at this moment; empty: it is complete.
-
-        Args:
-            plan: the planned installation, which exists in the cluster.
-
-        Raises:
-            InputError: the API server gives no answer, or denies a request.
-        """
+        """What the roll-out of an installation that exists lacks at this moment; empty: it is complete."""
         for manifest in (plan.deployment, *_deployments(plan.scheduler)):
             found = await self._replica_shortage(manifest)
             if found:
@@ -191,21 +148,14 @@ class Installer:
         return ""
 
     async def present(self, manifests: Iterable[Manifest]) -> list[Manifest]:
-        """The objects that exist in the cluster, in the given order.
-
-        Raises:
-            InputError: the API server gives no answer, or denies a request.
-        """
+        """The objects that exist in the cluster, in the given order."""
         return [manifest for manifest in manifests if await self.get(manifest) is not None]
 
     async def uninstall(self, manifests: Iterable[Manifest]) -> None:
-        """Delete objects: first the webhook configurations, then the others, the last created first.
-
-        Args:
-            manifests: the objects, in the order in which they were created; those that do not exist are skipped.
+        """Delete objects that exist: first the webhook configurations, then the others, the last created first.
 
         Raises:
-            InputError: the API server denies a request, or an object still exists after the timeout.
+            InputError: also where an object still exists after the timeout.
         """
         objects = list(manifests)
         calling = [one for one in objects if one["kind"] in CONFIGURATIONS]
@@ -213,7 +163,7 @@ class Installer:
         for manifest in (*calling, *others):
             await self._delete(manifest)
         for manifest in objects:
-            await self._until(partial(self._deletion_shortage, manifest))
+            await self._until(partial(self._lack, shortage.deletion_shortage, manifest))
 
     async def _apply_and_report(self, manifest: Manifest) -> bool:
         """Create or change an object; returns whether it differs from before."""
@@ -230,20 +180,19 @@ class Installer:
             return
         # The precondition protects an object that was recreated in the meantime.
         options = {"preconditions": {"uid": live["metadata"]["uid"]}, "propagationPolicy": "Background"}
-        status, body = await self._call(manifest, "DELETE", body=options)
+        deletion = self._api.request("DELETE", path(manifest), body=options, seconds=_SECONDS)
+        status, body = await answered(deletion, title(manifest))
         if status not in (200, 202, 404):
             raise self._denial(manifest, "delete", status, body)
         self._report(f"{title(manifest)}: deleted")
 
     async def _apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
-        query = {
-            "fieldManager": FIELD_MANAGER,
-            "force": "true" if self._force else "false",
-            "fieldValidation": "Strict",
-        }
-        if dry_run:
-            query["dryRun"] = "All"
-        status, body = await self._call(manifest, "PATCH", query, manifest, _APPLY)
+        force = "true" if self._force else "false"
+        query = {"fieldManager": FIELD_MANAGER, "force": force, "fieldValidation": "Strict"}
+        query |= {"dryRun": "All"} if dry_run else {}
+        kind = "application/apply-patch+yaml"
+        patch = self._api.request("PATCH", path(manifest), query, manifest, kind, seconds=_SECONDS)
+        status, body = await answered(patch, title(manifest))
         if dry_run and status == 404:
             # Its namespace does not exist yet.
             return manifest
@@ -252,7 +201,7 @@ class Installer:
     async def _wait_for_callers(self, plan: Plan, *, is_changed: bool) -> None:
         await self._until(partial(self._replica_shortage, plan.deployment), is_changed=is_changed)
         for manifest in plan.configurations:
-            await self._until(partial(self._caller_shortage, manifest))
+            await self._until(partial(self._lack, shortage.caller_shortage, manifest))
 
     async def _wait_for_scheduler(self, plan: Plan, *, is_changed: bool) -> None:
         # Last, since no webhook depends on it: while it does not run, VMs are given to the default scheduler.
@@ -260,37 +209,23 @@ class Installer:
             await self._until(partial(self._replica_shortage, manifest), is_changed=is_changed)
 
     async def _check_namespace(self, plan: Plan) -> None:
-        """Find out whether the namespace is being deleted.
-
-        Raises:
-            InputError: it is.
-        """
+        """Raise InputError where the namespace is being deleted."""
         for manifest in (*plan.before, *plan.scheduler):
-            if manifest["kind"] == "Namespace" and is_terminating(await self.get(manifest)):
-                what, fix = describe_termination(manifest)
+            if manifest["kind"] == "Namespace" and shortage.is_terminating(await self.get(manifest)):
+                what, fix = shortage.describe_termination(manifest)
                 raise InputError(what, title(manifest), fix)
 
     async def _replica_shortage(self, manifest: Manifest) -> Shortage | None:
         live = await self.get(manifest)
-        found = replica_shortage(manifest, live, None)
-        return replica_shortage(manifest, live, await start_problem(self._api, manifest)) if found else None
+        if not (found := shortage.replica_shortage(manifest, live, None)):
+            return found
+        return shortage.replica_shortage(manifest, live, await shortage.start_problem(self._api, manifest))
 
-    async def _caller_shortage(self, manifest: Manifest) -> Shortage | None:
-        return caller_shortage(manifest, await self.get(manifest))
-
-    async def _deletion_shortage(self, manifest: Manifest) -> Shortage | None:
-        return deletion_shortage(manifest, await self.get(manifest))
+    async def _lack(self, find: _Find, manifest: Manifest) -> Shortage | None:
+        return find(manifest, await self.get(manifest))
 
     async def _until(self, lack: Callable[[], Awaitable[Shortage | None]], *, is_changed: bool = True) -> None:
-        """Poll until nothing is lacking.
-
-        Args:
-            lack: what is lacking at this moment.
-            is_changed: this run has begun the rollout. Otherwise it may be late because of what was repaired since.
-
-        Raises:
-            InputError: something is lacking at the time limit, or waiting does not help.
-        """
+        """Poll until nothing is lacking. A roll-out that this run has not begun may be late by what was repaired."""
         deadline, reported = self._clock.now() + self._seconds, set[str]()
         while lacking := await lack():
             if lacking.failed or (lacking.late and is_changed):
@@ -302,19 +237,6 @@ class Installer:
                 reported.add(lacking.what)
             await self._clock.sleep(_POLL_SECONDS)
 
-    async def _call(
-        self,
-        manifest: Manifest,
-        method: str,
-        query: Mapping[str, str] = NO_QUERY,
-        body: Any = None,
-        content_type: str = "application/json",
-    ) -> tuple[int, bytes]:
-        try:
-            return await self._api.request(method, path(manifest), query, body, content_type, seconds=_SECONDS)
-        except ApiConnectionError as error:
-            raise InputError(error.why, title(manifest), "run the command again to continue") from None
-
     def _object(self, manifest: Manifest, verb: str, status: int, body: bytes) -> Manifest:
         if status not in (200, 201):
             raise self._denial(manifest, verb, status, body)
@@ -324,7 +246,8 @@ class Installer:
     def _denial(self, manifest: Manifest, verb: str, status: int, body: bytes) -> InputError:
         error = decode_status(body)
         if error.is_of_terminating_namespace:
-            what, fix = describe_termination(_namespace_of(manifest))
+            metadata = {"name": manifest["metadata"]["namespace"]}
+            what, fix = shortage.describe_termination({"kind": "Namespace", "metadata": metadata})
             return InputError(what, title(manifest), fix)
         if status == 409 and verb == "patch":
             fix = "let only one tool install it, or overwrite its fields with --force-conflicts"
@@ -332,10 +255,6 @@ class Installer:
             fix = advise(status, error, f"{verb} it")
         what = f"the API server answered status {status}: {error.text}"
         return InputError(what, title(manifest), fix)
-
-
-def _namespace_of(manifest: Manifest) -> Manifest:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": manifest["metadata"]["namespace"]}}
 
 
 def _deployments(manifests: Iterable[Manifest]) -> list[Manifest]:
@@ -356,7 +275,7 @@ def _comparable(manifest: Manifest | None) -> Manifest | None:
     for key in _WRITTEN:
         metadata.pop(key, None)
     annotations = metadata.get("annotations", {})
-    annotations.pop(_REVISION, None)
+    annotations.pop("deployment.kubernetes.io/revision", None)
     if not annotations:
         metadata.pop("annotations", None)
     if result["kind"] in CONFIGURATIONS:

@@ -23,26 +23,20 @@ from webhook.k8s.types.meta import PartialObjectMetadata
 from webhook.kubevirt.resources import STORED_VMS, VMIS
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.policies.common.ownership import Manifests
+from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS as DEFAULTS_ANNOTATIONS
 from webhook.policies.scheduling.spread import without_injected
 
 FIELD_MANAGER: Final = "kubevirt-webhook-cleanup"
 INJECTED_ANNOTATIONS: Final = (
-    names.INJECTED_SCHEDULER_ANNOTATION,
-    names.INJECTED_SPREAD_ANNOTATION,
-    names.INJECTED_INSTANCETYPE_ANNOTATION,
-    names.INJECTED_PREFERENCE_ANNOTATION,
+    *(names.INJECTED_SCHEDULER_ANNOTATION, names.INJECTED_SPREAD_ANNOTATION),
+    *DEFAULTS_ANNOTATIONS.values(),
 )
 
-_DEFAULT_ANNOTATIONS: Final = {
-    "instancetype": names.INJECTED_INSTANCETYPE_ANNOTATION,
-    "preference": names.INJECTED_PREFERENCE_ANNOTATION,
-}
 _SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
 _CONSTRAINTS: Final = ("spec", "template", "spec", "topologySpreadConstraints")
 _VMS: Final = msgspec.structs.replace(STORED_VMS, view=UnstructuredVm)
 _ANNOTATED_VMIS: Final = VMIS.decoded_as(PartialObjectMetadata)
 _LAUNCHER_LABEL: Final = {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}
-_JSON_PATCH: Final = "application/json-patch+json"
 _SECONDS: Final = 60.0
 
 Operation = dict[str, Any]
@@ -56,8 +50,6 @@ class Task(msgspec.Struct, frozen=True):
     """The clean-up of one VM.
 
     Attributes:
-        namespace: the VM's namespace.
-        name: the VM's name.
         operations: a JSON patch, which applies only to the values that were found.
         texts: the operations in words.
         left: what is kept, in words, and why; empty: nothing is.
@@ -78,21 +70,24 @@ class Task(msgspec.Struct, frozen=True):
 def task(vm: UnstructuredVm, *, allow_restart_required: bool, schedulers: Collection[str] = ()) -> Task | None:
     """The clean-up of a VM; None where nothing in it came from this server.
 
-    Args:
-        vm: the VM.
-        allow_restart_required: change the templates of running VMs too, which then need a restart.
-        schedulers: those that only this server ever chose, so that they are removed even without an annotation.
+    Templates of running VMs, which then need a restart, are changed only if that is allowed. What only this server
+    ever chose, ``schedulers``, is removed even without an annotation.
     """
     annotations = vm.meta.annotations or {}
     operations: list[Operation] = []
     texts = []
-    for field, injected_value in _DEFAULT_ANNOTATIONS.items():
+    for field, injected_value in DEFAULTS_ANNOTATIONS.items():
         if injected_value in annotations:
-            operations += _remove_operations(("metadata", "annotations", injected_value), annotations[injected_value])
-            texts.append(f"remove annotation {injected_value}; {_describe_kept(field, (vm.spec or {}).get(field))}")
-    held = []
+            operations += _operations(("metadata", "annotations", injected_value), annotations[injected_value])
+            # The VM keeps what it has, which can differ from the annotation's.
+            matcher = _mapping(vm.spec, field)
+            named = matcher.get("name") or matcher.get("revisionName")
+            kind = f"{matcher['kind']}/" if matcher.get("kind") else ""
+            kept = f"keep spec.{field} {kind}{named}" if named else f"the VM has no spec.{field}"
+            texts.append(f"remove annotation {injected_value}; {kept}")
+    held, runs = [], bool((vm.status or {}).get("created"))
     for changes, text in (_scheduler(vm, schedulers), _spread_operations(vm)):
-        if any(one["path"].startswith("/spec/") for one in changes) and _runs(vm) and not allow_restart_required:
+        if any(one["path"].startswith("/spec/") for one in changes) and runs and not allow_restart_required:
             held.append(text)
         elif changes:
             operations += changes
@@ -103,29 +98,17 @@ def task(vm: UnstructuredVm, *, allow_restart_required: bool, schedulers: Collec
     return Task(vm.meta.namespace or "", vm.meta.name or "", tuple(operations), tuple(texts), left)
 
 
-def _describe_kept(field: str, matcher: object) -> str:
-    """A clause about the instancetype or preference that the VM keeps, which can differ from the annotation's."""
-    given = _mapping(matcher)
-    named = given.get("name") or given.get("revisionName")
-    if not named:
-        return f"the VM has no spec.{field}"
-    kind = given.get("kind")
-    return f"keep spec.{field} {kind}/{named}" if kind else f"keep spec.{field} {named}"
-
-
 def _scheduler(vm: UnstructuredVm, schedulers: Collection[str]) -> tuple[list[Operation], str]:
     """Operations on schedulerName and its annotations, and a clause about them."""
     injected_values = _injected_annotations(vm, names.INJECTED_SCHEDULER_ANNOTATION)
-    chosen = _mapping(vm.spec, "template", "spec").get("schedulerName")
-    if not isinstance(chosen, str):
-        chosen = ""
-    is_injected = bool(chosen) and (chosen in injected_values.values() or chosen in schedulers)
-    if is_injected and Manifests(vm).declare(_SCHEDULER, chosen):
-        is_injected = False
-    operations = [operation for path, value in injected_values.items() for operation in _remove_operations(path, value)]
+    written = _mapping(vm.spec, "template", "spec").get("schedulerName")
+    chosen = written if isinstance(written, str) else ""
+    is_injected = chosen and (chosen in injected_values.values() or chosen in schedulers)
+    is_injected = is_injected and not Manifests(vm).declare(_SCHEDULER, chosen)
+    operations = [operation for path, value in injected_values.items() for operation in _operations(path, value)]
     annotated = f"annotation {names.INJECTED_SCHEDULER_ANNOTATION}"
     if is_injected:
-        operations += _remove_operations(_SCHEDULER, chosen)
+        operations += _operations(_SCHEDULER, chosen)
         return operations, f"remove schedulerName {chosen}" + (f" and {annotated}" if injected_values else "")
     kept = f"keep schedulerName {chosen}" if chosen else "the VM has no schedulerName"
     return operations, f"remove {annotated}; {kept}" if operations else ""
@@ -134,11 +117,10 @@ def _scheduler(vm: UnstructuredVm, schedulers: Collection[str]) -> tuple[list[Op
 def _spread_operations(vm: UnstructuredVm) -> tuple[list[Operation], str]:
     """Operations on topology spread constraints and their annotations, and a clause about them."""
     injected_values = _injected_annotations(vm, names.INJECTED_SPREAD_ANNOTATION)
-    operations = [operation for path, value in injected_values.items() for operation in _remove_operations(path, value)]
+    operations = [operation for path, value in injected_values.items() for operation in _operations(path, value)]
     annotated = f"annotation {names.INJECTED_SPREAD_ANNOTATION}"
-    injected_value = next(
-        (value for value in injected_values.values() if value in names.SPREADS and value != names.OFF), None
-    )
+    known = (value for value in injected_values.values() if value in names.SPREADS and value != names.OFF)
+    injected_value = next(known, None)
     present = _mapping(vm.spec, "template", "spec").get("topologySpreadConstraints")
     if not isinstance(present, list) or not present:
         return operations, f"remove {annotated}; the VM has no topologySpreadConstraints" if operations else ""
@@ -148,9 +130,9 @@ def _spread_operations(vm: UnstructuredVm) -> tuple[list[Operation], str]:
     if kept == present:
         return operations, f"remove {annotated}; keep the owner's topologySpreadConstraints" if operations else ""
     if kept:
-        operations += _replace_operations(_CONSTRAINTS, present, kept)
+        operations += _operations(_CONSTRAINTS, present, kept)
         return operations, f"remove the injected topologySpreadConstraints and {annotated}; keep the owner's"
-    operations += _remove_operations(_CONSTRAINTS, present)
+    operations += _operations(_CONSTRAINTS, present)
     return operations, f"remove the injected topologySpreadConstraints ({injected_value}) and {annotated}"
 
 
@@ -165,22 +147,11 @@ def _injected_annotations(vm: UnstructuredVm, annotation: str) -> dict[tuple[str
     return {path: value for path, value in found.items() if isinstance(value, str)}
 
 
-def _remove_operations(path: Sequence[str], value: object) -> list[Operation]:
-    pointer = _pointer(path)
-    return [{"op": "test", "path": pointer, "value": value}, {"op": "remove", "path": pointer}]
-
-
-def _replace_operations(path: Sequence[str], before: object, after: object) -> list[Operation]:
-    pointer = _pointer(path)
-    return [{"op": "test", "path": pointer, "value": before}, {"op": "replace", "path": pointer, "value": after}]
-
-
-def _pointer(path: Sequence[str]) -> str:
-    return "".join("/" + segment.replace("~", "~0").replace("/", "~1") for segment in path)
-
-
-def _runs(vm: UnstructuredVm) -> bool:
-    return bool((vm.status or {}).get("created"))
+def _operations(path: Sequence[str], before: object, after: object = None) -> list[Operation]:
+    """Remove a value, or replace it, if it is still there."""
+    pointer = "".join("/" + segment.replace("~", "~0").replace("/", "~1") for segment in path)
+    change = {"op": "replace", "path": pointer, "value": after} if after else {"op": "remove", "path": pointer}
+    return [{"op": "test", "path": pointer, "value": before}, change]
 
 
 def _mapping(value: object, *keys: str) -> Mapping[str, Any]:
@@ -191,7 +162,7 @@ def _mapping(value: object, *keys: str) -> Mapping[str, Any]:
 
 
 class Cleanup:
-    """Finds VMs that carry the server's annotations, and cleans them.
+    """Finds VMs that carry the server's annotations, and cleans them; `InputError`: objects cannot be listed.
 
     Args:
         api: the connection to the API server.
@@ -205,11 +176,7 @@ class Cleanup:
         self._schedulers: Final = schedulers
 
     async def tasks(self, *, allow_restart_required: bool) -> list[Task]:
-        """The changes, in the API server's order.
-
-        Raises:
-            InputError: VMs cannot be listed.
-        """
+        """The changes, in the API server's order."""
         found = []
         async with aclosing(all_of(self._api, _VMS, self._namespace)) as vms:
             async for vm in vms:
@@ -219,26 +186,18 @@ class Cleanup:
         return found
 
     async def remaining(self) -> tuple[int, int]:
-        """How many VMIs and how many launcher pods carry one of the server's annotations.
-
-        Raises:
-            InputError: VMIs or pods cannot be listed.
-        """
-        return await self._count_annotated(_ANNOTATED_VMIS, {}), await self._count_annotated(
-            POD_METADATA, _LAUNCHER_LABEL
-        )
+        """How many VMIs and how many launcher pods carry one of the server's annotations."""
+        vmis = await self._count_annotated(_ANNOTATED_VMIS, {})
+        return vmis, await self._count_annotated(POD_METADATA, _LAUNCHER_LABEL)
 
     async def clean(self, one: Task) -> str:
-        """Apply the changes to one VM.
-
-        Returns:
-            The failure as a clause; empty on success.
-        """
+        """Apply the changes to one VM, and return the failure as a clause; empty on success."""
         path = STORED_VMS.path(quote(one.namespace), quote(one.name))
         query = {"fieldManager": FIELD_MANAGER}
         try:
+            patch = list(one.operations)
             status, body = await self._api.request(
-                "PATCH", path, query, list(one.operations), _JSON_PATCH, seconds=_SECONDS
+                "PATCH", path, query, patch, "application/json-patch+json", seconds=_SECONDS
             )
         except ApiConnectionError as error:
             return error.why

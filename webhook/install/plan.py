@@ -55,8 +55,6 @@ class Plan(msgspec.Struct, frozen=True):
 
     Attributes:
         before: all that is created before the Deployment.
-        deployment: the Deployment of the replicas.
-        configurations: the webhook configurations, by which the API server calls the replicas.
         scheduler: the second scheduler, its Deployment last; empty: none is installed.
         unwanted: the objects that an earlier installation with other settings may have left.
     """
@@ -110,10 +108,6 @@ def in_namespace(value: Any, namespace: str) -> Any:
 
     Everything that names the namespace follows: the objects themselves, the subjects of bindings and of the FlowSchema,
     the Service that the API server calls, its DNS names, and the account in commands of alerts.
-
-    Args:
-        value: a manifest as it is shipped; it is not changed.
-        namespace: the namespace of the installation.
     """
     if isinstance(value, list):
         return [in_namespace(each, namespace) for each in value]
@@ -134,12 +128,7 @@ def in_namespace(value: Any, namespace: str) -> Any:
 
 
 def settings_in(text: str, where: str, namespace: str) -> str:
-    """The content of a settings file that says in which namespace the replicas run.
-
-    Args:
-        text: the content as given.
-        where: its name, for messages.
-        namespace: the namespace.
+    """The content of a settings file, called ``where``, with a line that says in which namespace the replicas run.
 
     Raises:
         InputError: the settings are invalid, or name another namespace.
@@ -165,15 +154,9 @@ def of(
     image: str,
     narrow: Callable[[Manifest], Manifest] = lambda policy: policy,
 ) -> Plan:
-    """The plan for a settings file.
+    """The plan for a settings file, which messages call ``where``, with the manifests of a directory's overlay.
 
-    Args:
-        directory: the directory of the manifests.
-        overlay: the name of the overlay.
-        text: the content of the settings file.
-        where: the name of the settings file, for messages.
-        image: the image of the replicas.
-        narrow: changes the overlay's NetworkPolicy; default: it is kept.
+    ``narrow`` changes the overlay's NetworkPolicy; by default it is kept.
 
     Raises:
         InputError: the settings are invalid, or do not match the manifests.
@@ -189,10 +172,12 @@ def of(
     own = config_map(directory, overlay)["data"][SETTINGS_KEY]
     _check(settings, parse(own.encode(), overlay), where)
     optional, unwanted = rights(directory, settings)
+    ports, data = _ports(settings), {"data": {SETTINGS_KEY: text}}
     before = in_order(one for one in (*found, *optional) if one is not deployment)
+    deployment = _with_image(deployment, text, image, settings.server.shutdown_seconds)
     return Plan(
-        tuple(_with_settings(with_ports(one, _ports(settings)), text) for one in before),
-        with_layers(_with_image(deployment, text, image, settings.server.shutdown_seconds), settings.layers),
+        tuple({**one, **data} if one["kind"] == "ConfigMap" else with_ports(one, ports) for one in before),
+        with_layers(deployment, settings.layers),
         tuple(configurations(settings)),
         unwanted=unwanted,
     )
@@ -210,13 +195,11 @@ def with_scheduler(plan: Plan, objects: Iterable[Manifest]) -> Plan:
 
 def rights(directory: Path, settings: Settings) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
     """Roles and bindings of optional components: those that the settings enable, and the others."""
-    namespace = settings.webhooks.service.namespace
-    wanted: list[Manifest] = []
-    others: list[Manifest] = []
+    both: dict[bool, list[Manifest]] = {True: [], False: []}
     for component, needed in _NEEDED.items():
-        objects = in_namespace(shipped(directory / "components" / component / "rbac.yaml"), namespace)
-        (wanted if needed(settings) else others).extend(objects)
-    return tuple(wanted), tuple(others)
+        objects = shipped(directory / "components" / component / "rbac.yaml")
+        both[needed(settings)] += in_namespace(objects, settings.webhooks.service.namespace)
+    return tuple(both[True]), tuple(both[False])
 
 
 def everything(directory: Path, namespace: str = NAMESPACE) -> tuple[Manifest, ...]:
@@ -240,9 +223,7 @@ def _render(directory: Path, overlay: Overlay, namespace: str) -> Sequence[Manif
 
 def _plural(kind: str) -> str:
     word = kind.lower()
-    if word.endswith("y"):
-        return f"{word[:-1]}ies"
-    return f"{word}es" if word.endswith("s") else f"{word}s"
+    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}es" if word.endswith("s") else f"{word}s"
 
 
 def _check(settings: Settings, own: Settings, where: str) -> None:
@@ -290,10 +271,6 @@ def with_ports(manifest: Manifest, ports: Mapping[str, int]) -> Manifest:
     return {**manifest, "spec": {**spec, "ingress": [*spec["ingress"], *rules]}}
 
 
-def _with_settings(manifest: Manifest, text: str) -> Manifest:
-    return {**manifest, "data": {SETTINGS_KEY: text}} if manifest["kind"] == "ConfigMap" else manifest
-
-
 def _with_image(manifest: Manifest, text: str, image: str, shutdown_seconds: int) -> Manifest:
     result = deepcopy(manifest)
     template = result["spec"]["template"]
@@ -337,12 +314,7 @@ _MOUNTS: Final[list[dict[str, Any]]] = [
 
 
 def with_layers(deployment: Manifest, settings: LayersSettings) -> Manifest:
-    """The Deployment with the client CA and the cache, if others than the own pod may ask for scores.
-
-    Args:
-        deployment: the Deployment; it is not changed.
-        settings: the section ``layers``.
-    """
+    """The Deployment with the client CA and the cache, if others than the own pod may ask for scores."""
     if not settings.listen or is_loopback(settings.listen):
         return deployment
     result = deepcopy(deployment)

@@ -6,8 +6,8 @@ than from a ConfigMap in it, which the namespace's tenants could write.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 from webhook import names
 from webhook.errors import InputError
@@ -45,11 +45,10 @@ def _scheduler(settings: Settings) -> list[Manifest]:
     """Write the namespace's scheduler into VMIs without one; where a namespace only warns, say so."""
     scheduling = settings.scheduling
     declared = ", ".join(f'"{name}"' for name in sorted(scheduling.schedulers))
+    # The namespace's own value, else the settings'.
+    own = f"namespaceObject.metadata.?annotations[?'{names.SCHEDULER_NAME_ANNOTATION}'].orValue('')"
     variables = [
-        {
-            "name": "chosen",
-            "expression": _choose(names.SCHEDULER_NAME_ANNOTATION, scheduling.scheduler_name),
-        },
+        {"name": "chosen", "expression": f"{own} != '' ? {own} : '{scheduling.scheduler_name}'"},
         # Of a misspelled name, VMs would wait indefinitely.
         {"name": "declared", "expression": f"variables.chosen in [{declared}]"},
     ]
@@ -62,71 +61,52 @@ def _scheduler(settings: Settings) -> list[Manifest]:
         f' + [JSONPatch{{op: "add", path: "/metadata/annotations/{key}", value: variables.chosen}}] : []'
     )
     constraints = _constraints("virtualmachineinstances")
-    mutating = {
-        **_head("MutatingAdmissionPolicy", SCHEDULER_POLICY),
-        "spec": {
-            # VMs are never denied for want of a scheduler.
-            "failurePolicy": "Ignore",
-            "reinvocationPolicy": "Never",
-            "matchConstraints": constraints,
-            "matchConditions": [free],
-            "variables": variables,
-            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
-        },
+    mutating = _manifest(
+        "MutatingAdmissionPolicy",
+        SCHEDULER_POLICY,
+        # VMs are never denied for want of a scheduler.
+        failurePolicy="Ignore",
+        reinvocationPolicy="Never",
+        matchConstraints=constraints,
+        matchConditions=[free],
+        variables=variables,
+        mutations=[{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
+    )
+    would = {
+        "expression": "!variables.declared",
+        "message": "kubevirt-webhook: schedulerName would be set",
+        "messageExpression": '"kubevirt-webhook: schedulerName would be \'" + variables.chosen + "\'"',
     }
-    text = '"kubevirt-webhook: schedulerName would be \'" + variables.chosen + "\'"'
-    validating = {
-        **_head("ValidatingAdmissionPolicy", SCHEDULER_POLICY),
-        "spec": {
-            "failurePolicy": "Ignore",
-            "matchConstraints": constraints,
-            "matchConditions": [free],
-            "variables": variables,
-            "validations": [
-                {
-                    "expression": "!variables.declared",
-                    "message": "kubevirt-webhook: schedulerName would be set",
-                    "messageExpression": text,
-                }
-            ],
-        },
-    }
-    selector = namespace_selector(names.SCHEDULING, settings, [names.ENFORCE])
-    binding = {
-        **_head("MutatingAdmissionPolicyBinding", SCHEDULER_POLICY),
-        "spec": {
-            "policyName": SCHEDULER_POLICY,
-            "matchResources": {"namespaceSelector": {"matchExpressions": selector}},
-        },
-    }
+    validating = _manifest(
+        "ValidatingAdmissionPolicy",
+        SCHEDULER_POLICY,
+        failurePolicy="Ignore",
+        matchConstraints=constraints,
+        matchConditions=[free],
+        variables=variables,
+        validations=[would],
+    )
+    selector = {"matchExpressions": namespace_selector(names.SCHEDULING, settings, [names.ENFORCE])}
+    resources = {"namespaceSelector": selector}
+    kind = "MutatingAdmissionPolicyBinding"
+    binding = _manifest(kind, SCHEDULER_POLICY, policyName=SCHEDULER_POLICY, matchResources=resources)
     observed = _bindings(SCHEDULER_POLICY, names.SCHEDULING, settings, (names.WARN, names.AUDIT))
     return [mutating, binding, validating, *observed]
 
 
-def _choose(annotation: str, otherwise: str) -> str:
-    """CEL: the namespace's own value, else the settings'."""
-    own = f"namespaceObject.metadata.?annotations[?'{annotation}'].orValue('')"
-    return f"{own} != '' ? {own} : '{otherwise}'"
-
-
 def _migrations(settings: Settings) -> list[Manifest]:
     """Deny migrations whose added selector is wrong whatever the VM and the nodes are."""
-    policy = {
-        **_head("ValidatingAdmissionPolicy", MIGRATION_POLICY),
-        "spec": {
-            # There is no server that could be away; what cannot be evaluated is not a valid selector.
-            "failurePolicy": "Fail",
-            "matchConstraints": _constraints("virtualmachineinstancemigrations"),
-            "matchConditions": [
-                {
-                    "name": "adds-a-selector",
-                    "expression": "has(object.spec.addedNodeSelector) && size(object.spec.addedNodeSelector) > 0",
-                }
-            ],
-            "variables": _SELECTOR,
-            "validations": [*_VALIDATIONS, *_by_settings(settings)],
-        },
-    }
+    adds = "has(object.spec.addedNodeSelector) && size(object.spec.addedNodeSelector) > 0"
+    policy = _manifest(
+        "ValidatingAdmissionPolicy",
+        MIGRATION_POLICY,
+        # There is no server that could be away; what cannot be evaluated is not a valid selector.
+        failurePolicy="Fail",
+        matchConstraints=_constraints("virtualmachineinstancemigrations"),
+        matchConditions=[{"name": "adds-a-selector", "expression": adds}],
+        variables=_SELECTOR,
+        validations=[*_VALIDATIONS, *_by_settings(settings)],
+    )
     return [policy, *_bindings(MIGRATION_POLICY, names.MIGRATION, settings, (names.ENFORCE, names.WARN, names.AUDIT))]
 
 
@@ -161,47 +141,43 @@ _SELECTOR: Final = [
     },
 ]
 _HANGS: Final = '"no node can have such a label; the migration would hang, and block every drain of the VM\'s node"'
+
+
+def _rule(expression: str, message: str, detailed: str = "", reason: str = "Invalid") -> dict[str, str]:
+    """A validation; the detailed message is the inside of CEL that begins and may end with a text."""
+    rule = {"expression": expression, "reason": reason, "message": f"kubevirt-webhook: {message}"}
+    return {**rule, "messageExpression": f"'kubevirt-webhook: {detailed}"} if detailed else rule
+
+
 _OWN_NAME: Final = "object.metadata.?name.orValue('')"
 _VALIDATIONS: Final = [
-    {
-        "expression": f"!({_starts(_OWN_NAME, names.OWN_MIGRATIONS)})",
-        "reason": "Invalid",
-        "message": "kubevirt-webhook: metadata.name is reserved for KubeVirt's own migrations, which have no"
-        " addedNodeSelector; choose another name",
-    },
-    {
-        "expression": _FEW,
-        "reason": "Invalid",
-        "message": f"kubevirt-webhook: {_FIELD} has more than {MAX_ADDED} keys; remove some",
-    },
-    {
-        "expression": "variables.badKeys.size() == 0",
-        "reason": "Invalid",
-        "message": f"kubevirt-webhook: {_FIELD}: a key is not valid",
-        "messageExpression": f"'kubevirt-webhook: {_FIELD}: key ' + {_cel_quote('variables.badKeys[0]')}"
-        f" + ' is not valid: ' + {_HANGS}",
-    },
-    {
-        "expression": "variables.badValues.size() == 0",
-        "reason": "Invalid",
-        "message": f"kubevirt-webhook: {_FIELD}: a value is not valid",
-        "messageExpression": f"'kubevirt-webhook: {_FIELD}: the value of key ' + {_cel_quote('variables.badValues[0]')}"
-        f" + ' is not valid: ' + {_HANGS}",
-    },
-    {
-        "expression": "!has(object.spec.sendTo) || has(object.spec.receive)",
-        "reason": "Invalid",
-        "message": f"kubevirt-webhook: {_FIELD} has no effect on the sending side of a migration; set it on the"
-        " receiving side",
-    },
+    _rule(
+        f"!({_starts(_OWN_NAME, names.OWN_MIGRATIONS)})",
+        "metadata.name is reserved for KubeVirt's own migrations, which have no addedNodeSelector; choose another name",
+    ),
+    _rule(_FEW, f"{_FIELD} has more than {MAX_ADDED} keys; remove some"),
+    _rule(
+        "variables.badKeys.size() == 0",
+        f"{_FIELD}: a key is not valid",
+        f"{_FIELD}: key ' + {_cel_quote('variables.badKeys[0]')} + ' is not valid: ' + {_HANGS}",
+    ),
+    _rule(
+        "variables.badValues.size() == 0",
+        f"{_FIELD}: a value is not valid",
+        f"{_FIELD}: the value of key ' + {_cel_quote('variables.badValues[0]')} + ' is not valid: ' + {_HANGS}",
+    ),
+    _rule(
+        "!has(object.spec.sendTo) || has(object.spec.receive)",
+        f"{_FIELD} has no effect on the sending side of a migration; set it on the receiving side",
+    ),
 ]
-_RESERVED: Final = {
-    "expression": "variables.reserved.size() == 0",
-    "reason": "Forbidden",
-    "message": f"kubevirt-webhook: {_FIELD}: a key is reserved for KubeVirt; remove it",
-    "messageExpression": f"'kubevirt-webhook: {_FIELD}: ' + {_cel_quote('variables.reserved[0]')} + ' is reserved for"
-    " KubeVirt: the key would disable a safety check, remain for later migrations, or be dropped; remove it'",
-}
+_RESERVED: Final = _rule(
+    "variables.reserved.size() == 0",
+    f"{_FIELD}: a key is reserved for KubeVirt; remove it",
+    f"{_FIELD}: ' + {_cel_quote('variables.reserved[0]')} + ' is reserved for KubeVirt: the key would disable a safety"
+    " check, remain for later migrations, or be dropped; remove it'",
+    "Forbidden",
+)
 
 
 def _by_settings(settings: Settings) -> list[dict[str, str]]:
@@ -216,34 +192,29 @@ def _by_settings(settings: Settings) -> list[dict[str, str]]:
         if migration.via_virtctl == "allow":
             if not migration.kubevirt_namespace:
                 # Any tenant can have a service account of that name, and a policy cannot look up where KubeVirt runs.
-                what = (
-                    "migration.requireRight needs the namespace of KubeVirt here, to know who sends virtctl's requests"
-                )
-                raise InputError(what, "settings", "set kubevirt.namespace, or migration.viaVirtctl: deny")
+                fix = "set kubevirt.namespace, or migration.viaVirtctl: deny"
+                what = "needs the namespace of KubeVirt here, to know who sends virtctl's requests"
+                raise InputError(f"migration.requireRight {what}", "settings", fix)
             virt_api = account(migration.kubevirt_namespace, names.API_ACCOUNT)
             allowed += f" || request.userInfo.username == '{virt_api}'"
         text = f"this requires the verb {PIN_VERB} on {PIN_RESOURCE}.{names.DOMAIN}"
-        message = f"kubevirt-webhook: you cannot choose nodes for VMs of this namespace: {text}"
-        found.append({"expression": allowed, "reason": "Forbidden", "message": message})
+        message = f"you cannot choose nodes for VMs of this namespace: {text}"
+        found.append(_rule(allowed, message, reason="Forbidden"))
     return found
 
 
-def _bindings(name: str, policy: Policy, settings: Settings, modes: Iterable[Mode]) -> list[Manifest]:
+def _bindings(name: str, policy: Policy, settings: Settings, modes: Iterable[Mode]) -> Iterator[Manifest]:
     """A binding of a ValidatingAdmissionPolicy for each mode of namespaces."""
     actions = {names.ENFORCE: ["Deny"], names.WARN: ["Warn", "Audit"], names.AUDIT: ["Audit"]}
-    return [
-        {
-            **_head("ValidatingAdmissionPolicyBinding", f"{name}-{mode}"),
-            "spec": {
-                "policyName": name,
-                "validationActions": actions[mode],
-                "matchResources": {
-                    "namespaceSelector": {"matchExpressions": namespace_selector(policy, settings, [mode])}
-                },
-            },
-        }
-        for mode in modes
-    ]
+    for mode in modes:
+        selector = {"matchExpressions": namespace_selector(policy, settings, [mode])}
+        yield _manifest(
+            "ValidatingAdmissionPolicyBinding",
+            f"{name}-{mode}",
+            policyName=name,
+            validationActions=actions[mode],
+            matchResources={"namespaceSelector": selector},
+        )
 
 
 def _constraints(resource: str) -> Manifest:
@@ -257,5 +228,6 @@ def _constraints(resource: str) -> Manifest:
     return {"matchPolicy": "Equivalent", "resourceRules": [rule]}
 
 
-def _head(kind: str, name: str) -> Manifest:
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name, "labels": dict(_LABELS)}}
+def _manifest(kind: str, name: str, **spec: Any) -> Manifest:
+    metadata = {"name": name, "labels": dict(_LABELS)}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}

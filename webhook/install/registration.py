@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -29,6 +29,7 @@ from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.settings.model import SchedulingSettings, Settings
 from webhook.settings.syntax import is_host
 
+_AGAIN: Final = "run the command again to continue"
 _INJECTED_ANNOTATION: Final = f'"{names.INJECTED_SCHEDULER_ANNOTATION}"'
 _SPREAD_ANNOTATION: Final = f'"{names.INJECTED_SPREAD_ANNOTATION}"'
 
@@ -60,11 +61,8 @@ def of_vms(scheduling: SchedulingSettings) -> dict[str, str]:
     """The conditions on VMs, by name: those without a scheduler, and those that have or had an injected one."""
     spec = "object.spec.template.spec"
     template = "has(object.spec) && has(object.spec.template) && has(object.spec.template.spec)"
-    free, annotated, was_annotated = (
-        unset(spec, "schedulerName"),
-        _has_annotation_anywhere("object"),
-        _has_annotation_anywhere("oldObject"),
-    )
+    free = unset(spec, "schedulerName")
+    annotated, was_annotated = _has_annotation_anywhere("object"), _has_annotation_anywhere("oldObject")
     # Copies may contain an injected scheduler without all or any of its annotations.
     named = only_by_webhook(f"{spec}.schedulerName", scheduling)
     unset_spread = f" || ({unspread(spec)})" if scheduling.spread_virtual_machines else ""
@@ -106,6 +104,8 @@ def fails_closed(endpoint: Endpoint, settings: Settings) -> bool:
 def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, Any]]:
     """CEL that keeps requests away which the policy would allow without changes anyway."""
     scheduling = settings.scheduling
+    annotations, requester = "object.metadata.annotations", f'"{REQUESTED_BY}"'
+    value, listed = f"{annotations}[{requester}]", ", ".join(f'"{each}"' for each in settings.eviction.requesters)
     by_place = {
         ("mutate", names.SCHEDULING, "pods"): _pod_conditions(scheduling),
         ("mutate", names.SCHEDULING, "virtualmachines"): {**_NOT_DELETED, **of_vms(scheduling)},
@@ -123,8 +123,6 @@ def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, A
             "object.metadata.generation != oldObject.metadata.generation",
             **(_kubevirts_updates(settings) if fails_closed(endpoint, settings) else {}),
         },
-    }
-    by_place |= {
         ("validate", names.MIGRATION, "virtualmachineinstancemigrations"): {"adds-a-selector": _ADDS},
         # KubeVirt's own migrations, for example evacuations, must not wait for kubevirt-webhook.
         ("mutate", names.MIGRATION, "virtualmachineinstancemigrations"): {
@@ -140,7 +138,7 @@ def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, A
         # Drains must not wait for kubevirt-webhook. An Eviction lacks its pod's labels, so its name is tested.
         ("mutate", names.EVICTION, "pods"): {
             "of-a-launcher-pod": f'request.name.startsWith("{names.LAUNCHER_APP}-")',
-            "requested-by": _requester_condition(settings.eviction.requesters),
+            "requested-by": f"has({annotations}) && {requester} in {annotations} && {value} in [{listed}]",
             "not-by-kubevirt": _BY_A_USER,
         },
     }
@@ -163,10 +161,8 @@ def _kubevirts_updates(settings: Settings) -> dict[str, str]:
         ends = " || ".join(f'{user}.endsWith(":{account}")' for account in accounts)
         maker = f'{user}.startsWith("system:serviceaccount:") && ({ends})'
     field = "spec.instancetype"
-    same = (
-        f"has(object.{field}) == has(oldObject.{field}) && "
-        f"(!has(object.{field}) || object.{field} == oldObject.{field})"
-    )
+    both = f"has(object.{field}) == has(oldObject.{field})"
+    same = f"{both} && (!has(object.{field}) || object.{field} == oldObject.{field})"
     return {"no-update-by-kubevirt": f'request.operation == "CREATE" || !({maker}) || !({same})'}
 
 
@@ -206,20 +202,20 @@ def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
     }
 
 
-def _requester_condition(requesters: Iterable[str]) -> str:
-    annotations, key = "object.metadata.annotations", f'"{REQUESTED_BY}"'
-    listed = ", ".join(f'"{requester}"' for requester in requesters)
-    return f"has({annotations}) && {key} in {annotations} && {annotations}[{key}] in [{listed}]"
+async def answered(answer: Awaitable[tuple[int, bytes]], where: str, fix: str = _AGAIN) -> tuple[int, bytes]:
+    """The status and the body of an answer of the API server.
+
+    Raises:
+        InputError: there is none; ``where`` and ``fix`` are those of the error.
+    """
+    try:
+        return await answer
+    except ApiConnectionError as error:
+        raise InputError(error.why, where, fix) from None
 
 
 def advise(status: int, error: ApiStatus, action: str) -> str:
-    """What to do about a denial, as an instruction; empty: the answer does not show what would help.
-
-    Args:
-        status: the HTTP status.
-        error: the answer.
-        action: what an account needs the permission for, for example ``get and patch it``.
-    """
+    """What would help against a denial of ``action``, such as ``get and patch it``; empty: it does not show that."""
     if error.is_of_admission:
         return "change what denies it, or let it through there, and run the command again"
     return f"use an account that is permitted to {action}" if status in (401, 403) else ""
@@ -229,17 +225,16 @@ NOT_YET: Final = {"name": "not-yet-served", "expression": "false"}
 
 
 def stage(wanted: Manifest, live: Manifest | None) -> Manifest:
-    """The configuration during the rollout.
-
-    Args:
-        wanted: the configuration as planned.
-        live: the configuration as it is; None: there is none.
-    """
+    """The configuration during the rollout: entries that the live one, if any, lacks are called for nothing yet."""
     present = {entry["name"]: entry for entry in (live or {}).get("webhooks") or ()}
-    entries = [
-        _without_bundle(present[entry["name"]]) if entry["name"] in present else _inert(entry)
-        for entry in wanted.get("webhooks", ())
-    ]
+    entries = []
+    for entry in wanted.get("webhooks", ()):
+        if found := present.get(entry["name"]):
+            # caBundles belong to another field manager.
+            config = {key: value for key, value in found["clientConfig"].items() if key != "caBundle"}
+            entries.append({**found, "clientConfig": config})
+        else:
+            entries.append({**entry, "matchConditions": [NOT_YET]})
     return {**wanted, "webhooks": entries} if entries else wanted
 
 
@@ -247,16 +242,6 @@ def uncallable(wanted: Manifest, live: Manifest | None) -> list[str]:
     """The entries that do not exist yet, or have no caBundle by which the API server could verify the replicas."""
     bundles = {entry["name"]: entry["clientConfig"].get("caBundle") for entry in (live or {}).get("webhooks") or ()}
     return [entry["name"] for entry in wanted.get("webhooks", ()) if not bundles.get(entry["name"])]
-
-
-def _inert(entry: dict[str, Any]) -> dict[str, Any]:
-    return {**entry, "matchConditions": [NOT_YET]}
-
-
-def _without_bundle(entry: dict[str, Any]) -> dict[str, Any]:
-    """An entry as the installer writes it: caBundles belong to another field manager."""
-    config = {key: value for key, value in entry["clientConfig"].items() if key != "caBundle"}
-    return {**entry, "clientConfig": config}
 
 
 Manifest = dict[str, Any]
@@ -305,34 +290,23 @@ def check_url(url: str) -> None:
 
 def configurations(settings: Settings, target: RegistrationTarget = RegistrationTarget()) -> list[Manifest]:  # noqa: B008 - frozen
     """The three configurations: two mutating, one validating."""
-    mutating = [e for e in ENDPOINTS if e.verb == "mutate" and _is_wanted(e, settings)]
-    last = [e for e in mutating if e.group == ""]
-    first = [e for e in mutating if e.group != ""]
-    validating = [e for e in ENDPOINTS if e.verb == "validate" and _is_wanted(e, settings)]
-    plan = (
-        ("MutatingWebhookConfiguration", names.FIRST_CONFIGURATION, first),
-        ("MutatingWebhookConfiguration", names.LAST_CONFIGURATION, last),
-        ("ValidatingWebhookConfiguration", names.FIRST_CONFIGURATION, validating),
-    )
-    return [
-        _configuration(kind, name + target.suffix, [_entry(endpoint, settings, target) for endpoint in endpoints])
-        for kind, name, endpoints in plan
-    ]
-
-
-def entry_name(endpoint: Endpoint) -> str:
-    """The name of an endpoint's entry, which users see in denials and admins in the API server's metrics."""
-    return f"{endpoint.resource}.{endpoint.policy}.{endpoint.stage}.{names.DOMAIN}"
-
-
-def _configuration(kind: str, name: str, entries: list[Manifest]) -> Manifest:
-    """A configuration; without entries, applying it removes those that it had."""
-    metadata = {"name": name, "labels": {"app.kubernetes.io/name": "kubevirt-webhook"}}
-    manifest: Manifest = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata}
-    if entries:
-        # The API server drops an empty list, so with one, every apply would be a change.
-        manifest["webhooks"] = entries
-    return manifest
+    entries: dict[tuple[str, str], list[Manifest]] = {
+        ("MutatingWebhookConfiguration", names.FIRST_CONFIGURATION): [],
+        ("MutatingWebhookConfiguration", names.LAST_CONFIGURATION): [],
+        ("ValidatingWebhookConfiguration", names.FIRST_CONFIGURATION): [],
+    }
+    for endpoint in filter(lambda endpoint: _is_wanted(endpoint, settings), ENDPOINTS):
+        kind = "MutatingWebhookConfiguration" if endpoint.verb == "mutate" else "ValidatingWebhookConfiguration"
+        is_last = endpoint.verb == "mutate" and not endpoint.group
+        name = names.LAST_CONFIGURATION if is_last else names.FIRST_CONFIGURATION
+        entries[kind, name].append(_entry(endpoint, settings, target))
+    manifests: list[Manifest] = []
+    for (kind, name), own in entries.items():
+        metadata = {"name": name + target.suffix, "labels": {"app.kubernetes.io/name": "kubevirt-webhook"}}
+        # The API server drops an empty list, so with one, every apply would be a change. Without, it removes entries.
+        webhooks = {"webhooks": own} if own else {}
+        manifests.append({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, **webhooks})
+    return manifests
 
 
 def _is_wanted(endpoint: Endpoint, settings: Settings) -> bool:
@@ -347,19 +321,28 @@ def _is_wanted(endpoint: Endpoint, settings: Settings) -> bool:
 
 def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -> Manifest:
     fail = fails_closed(endpoint, settings) and not target.only_ignore
+    config: Manifest = {"url": target.url.rstrip("/") + endpoint.path}
+    if not target.url:
+        service = settings.webhooks.service
+        place = {"namespace": service.namespace, "name": service.name, "port": service.port, "path": endpoint.path}
+        config = {"service": place}
+    if target.ca_bundle:
+        config["caBundle"] = b64encode(target.ca_bundle).decode("ascii")
+    modes: list[Mode] = [names.WARN, names.AUDIT] if endpoint.stage == names.OBSERVE else [names.ENFORCE]
     entry: Manifest = {
-        "name": entry_name(endpoint),
-        "clientConfig": _client_config(endpoint, settings, target),
+        # Users see it in denials, and admins in the API server's metrics.
+        "name": f"{endpoint.resource}.{endpoint.policy}.{endpoint.stage}.{names.DOMAIN}",
+        "clientConfig": config,
         "rules": [
             {
                 "apiGroups": [endpoint.group],
                 "apiVersions": [endpoint.version],
                 "operations": list(endpoint.operations),
-                "resources": [_resource(endpoint)],
+                "resources": ["/".join(filter(None, (endpoint.resource, endpoint.sub_resource)))],
                 "scope": "Namespaced",
             }
         ],
-        "namespaceSelector": {"matchExpressions": namespace_selector(endpoint.policy, settings, _modes(endpoint))},
+        "namespaceSelector": {"matchExpressions": namespace_selector(endpoint.policy, settings, modes)},
         "matchConditions": match_conditions(endpoint, settings),
         # The API server converts objects of other versions, so that one rule matches them all.
         "matchPolicy": "Equivalent",
@@ -381,59 +364,17 @@ def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -
     return entry
 
 
-def _resource(endpoint: Endpoint) -> str:
-    return f"{endpoint.resource}/{endpoint.sub_resource}" if endpoint.sub_resource else endpoint.resource
-
-
-def _client_config(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -> Manifest:
-    if target.url:
-        config: Manifest = {"url": target.url.rstrip("/") + endpoint.path}
-    else:
-        webhooks = settings.webhooks
-        config = {
-            "service": {
-                "namespace": webhooks.service.namespace,
-                "name": webhooks.service.name,
-                "port": webhooks.service.port,
-                "path": endpoint.path,
-            }
-        }
-    if target.ca_bundle:
-        config["caBundle"] = b64encode(target.ca_bundle).decode("ascii")
-    return config
-
-
-def _modes(endpoint: Endpoint) -> list[Mode]:
-    return [names.WARN, names.AUDIT] if endpoint.stage == names.OBSERVE else [names.ENFORCE]
-
-
 def namespace_selector(policy: Policy, settings: Settings, modes: Iterable[Mode]) -> list[Manifest]:
-    """The namespaces in some modes of a policy, as a selector's ``matchExpressions``.
-
-    Args:
-        policy: the policy, whose label counts.
-        settings: of which some count in every namespace.
-        modes: ``enforce`` alone, or others without it.
-    """
+    """The namespaces in some modes of a policy, ``enforce`` alone or others, as a selector's ``matchExpressions``."""
     label = names.policy_label(policy)
     wanted = list(modes)
     if settings.policy(policy).cluster_wide and wanted == [names.ENFORCE]:
         opted: Manifest = {"key": label, "operator": "NotIn", "values": [names.OFF, names.WARN, names.AUDIT]}
     else:
         opted = {"key": label, "operator": "In", "values": wanted}
-    excluded = {
-        "key": "kubernetes.io/metadata.name",
-        "operator": "NotIn",
-        "values": sorted(settings.excluded_namespaces),
-    }
+    excluded_names = sorted(settings.excluded_namespaces)
+    excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": excluded_names}
     return [opted, excluded, *(dict(expression) for expression in settings.webhooks.namespace_selector)]
-
-
-class _Created(msgspec.Struct):
-    class Meta(msgspec.Struct):
-        uid: str
-
-    metadata: Meta
 
 
 class Registration:
@@ -468,11 +409,7 @@ class Registration:
             raise
 
     async def unregister(self) -> list[str]:
-        """Delete what `register` created.
-
-        Returns:
-            A clause for each configuration that could not be deleted.
-        """
+        """Delete what `register` created; returns a clause for each configuration that could not be deleted."""
         created, self._created = self._created, []
         problems = await asyncio.gather(*(self._delete(path, uid) for path, uid in created))
         return [problem for problem in problems if problem]
@@ -480,13 +417,10 @@ class Registration:
     async def _delete(self, path: str, uid: str | None) -> str:
         """Delete one configuration, and return the failure as a clause; empty on success."""
         try:
-            if uid is None:
-                uid = await self._own_uid(path)
-                if uid is None:
-                    return ""
-            status, body = await self._api.request(
-                "DELETE", path, body={"preconditions": {"uid": uid}}, seconds=_DELETE_SECONDS
-            )
+            if uid is None and (uid := await self._own_uid(path)) is None:
+                return ""
+            options = {"preconditions": {"uid": uid}}
+            status, body = await self._api.request("DELETE", path, body=options, seconds=_DELETE_SECONDS)
         except ApiConnectionError as error:
             return f"{path} was not deleted: {error.why}; delete it manually"
         # 404 and 409: another program has deleted or replaced it, so nothing is left to delete.
@@ -524,4 +458,4 @@ class Registration:
             fix = advise(status, answer, "create webhook configurations")
             what = f"the API server answered status {status}: {answer.text}"
             raise InputError(what, f"{manifest['kind']} {name}", fix)
-        self._created.append((path, msgspec.json.decode(body, type=_Created).metadata.uid))
+        self._created.append((path, msgspec.json.decode(body)["metadata"]["uid"]))

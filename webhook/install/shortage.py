@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from webhook.errors import InputError, Unavailable
+from webhook.errors import Unavailable
 from webhook.install.plan import path, title
 from webhook.install.registration import Manifest, uncallable
 from webhook.k8s.client.api import ApiConnectionError, NoAnswerInTimeError, Requests
@@ -18,6 +18,8 @@ from webhook.k8s.types.meta import Condition, View, decode_status
 from webhook.text import pluralize, shorten, shorten_middle
 
 _AGAIN: Final = "run the command again to continue"
+# Where the API server gives no answer to the first question of a run.
+CHECK_SERVER: Final = "check the server in the kubeconfig and its CA, and run the command again once it answers"
 _MESSAGE_CHARACTERS: Final = 300
 # The conditions of a Namespace by which its deletion is explained.
 _REMAINING: Final = (
@@ -32,8 +34,6 @@ class Shortage(msgspec.Struct, frozen=True):
     """One thing that is missing.
 
     Attributes:
-        what: the thing as a clause.
-        fix: what to do once the wait for it has ended.
         failed: waiting longer does not help.
         late: the Deployment controller has given up; the rollout goes on if the cause is repaired.
     """
@@ -45,13 +45,7 @@ class Shortage(msgspec.Struct, frozen=True):
 
 
 def replica_shortage(manifest: Manifest, live: Manifest | None, problem: StartProblem | None) -> Shortage | None:
-    """What a Deployment's roll-out lacks; None: all replicas are new and ready.
-
-    Args:
-        manifest: the Deployment as planned.
-        live: the Deployment as it is; None: it does not exist.
-        problem: why its pods do not start, as far as it is known.
-    """
+    """What a Deployment's roll-out lacks; None: all replicas are new and ready."""
     name = title(manifest)
     if live is None:
         return Shortage(f"{name} does not exist", _AGAIN)
@@ -83,7 +77,11 @@ def deletion_shortage(manifest: Manifest, live: Manifest | None) -> Shortage | N
     """Why an object still exists after its deletion; None: it does not exist."""
     if live is None:
         return None
-    why = "; ".join(filter(None, (_remaining(live), _finalizers(live))))
+    conditions = (live.get("status") or {}).get("conditions") or ()
+    left = [one.get("message", "") for one in conditions if one.get("type") in _REMAINING and one["status"] == "True"]
+    finalizers = live.get("metadata", {}).get("finalizers") or ()
+    held = f"finalizers {_short(', '.join(finalizers))}" if finalizers else ""
+    why = "; ".join(filter(None, (_short("; ".join(filter(None, left))), held)))
     what = f"{title(manifest)} is still being deleted" + (f": {why}" if why else "")
     return Shortage(what, f'"{_command(manifest)}" shows what it waits for; {_AGAIN}')
 
@@ -99,12 +97,6 @@ def describe_termination(namespace: Manifest) -> tuple[str, str]:
     return what, f'wait until it is gone, and run the command again; "{_command(namespace)}" shows what it waits for'
 
 
-def no_answer(error: ApiConnectionError) -> InputError:
-    """What to say where the API server gives no answer to the first question of a run."""
-    fix = "check the server in the kubeconfig and its CA, and run the command again once it answers"
-    return InputError(error.why, "the cluster", fix)
-
-
 def _explain(what: str, look: str, status: dict[str, Any], problem: StartProblem | None) -> Shortage:
     conditions = msgspec.convert(status.get("conditions") or (), tuple[Condition, ...])
     denied, command = denied_pods(conditions), look
@@ -116,17 +108,6 @@ def _explain(what: str, look: str, status: dict[str, Any], problem: StartProblem
     late = any(condition.reason == "ProgressDeadlineExceeded" for condition in conditions)
     fix = f'"{command}" shows more; repair the cause, and {_AGAIN}{meanwhile}'
     return Shortage(what, fix, failed=bool(problem and problem.final), late=late)
-
-
-def _remaining(live: Manifest) -> str:
-    conditions = (live.get("status") or {}).get("conditions") or ()
-    found = [one.get("message", "") for one in conditions if one.get("type") in _REMAINING and one["status"] == "True"]
-    return _short("; ".join(filter(None, found)))
-
-
-def _finalizers(live: Manifest) -> str:
-    finalizers = live.get("metadata", {}).get("finalizers") or ()
-    return f"finalizers {_short(', '.join(finalizers))}" if finalizers else ""
 
 
 def _command(manifest: Manifest) -> str:
@@ -163,9 +144,8 @@ async def start_problem(api: Requests, manifest: Manifest) -> StartProblem | Non
 async def _read(api: Requests, kind: str, namespace: str, query: dict[str, str], view: type[_T]) -> list[_T]:
     where = {"apiVersion": "v1", "kind": kind, "metadata": {"namespace": namespace, "name": ""}}
     try:
-        status, body = await api.request(
-            "GET", path(where, collection=True), {**query, "limit": _MOST}, seconds=_SECONDS
-        )
+        limited = {**query, "limit": _MOST}
+        status, body = await api.request("GET", path(where, collection=True), limited, seconds=_SECONDS)
         items = (msgspec.json.decode(body, type=_List).items or []) if status == 200 else []
         return msgspec.convert(items, list[view])  # type: ignore[valid-type]
     except (ApiConnectionError, msgspec.MsgspecError):
@@ -183,18 +163,10 @@ REMEDY: Final = (
 
 
 async def why_unreachable(api: Requests, namespace: str, name: str) -> str | Unavailable:
-    """Why the API server has no connection to a replica, as a clause; empty: it has one.
+    """Why the API server has no connection to a replica of a Service, as a clause; empty: it has one.
 
     The API server itself sends a request to one of the replicas, by its proxy for Services. If the connection is
-    rejected at first, it sends another one.
-
-    Args:
-        api: the connection to the API server.
-        namespace: the namespace of the Service that the webhook configurations name.
-        name: the name of that Service.
-
-    Returns:
-        `Unavailable` where that is not to be known, for example for lack of permission.
+    rejected at first, it sends another one. `Unavailable`: that is not to be known, for example for lack of permission.
     """
     path = f"/api/v1/namespaces/{quote(namespace)}/services/https:{quote(name)}:webhooks/proxy/healthz"
     clock = asyncio.get_running_loop().time
@@ -230,15 +202,10 @@ _FINAL: Final = ("InvalidImageName", "ErrImageNeverPull")
 _NEVER_RAN: Final = ("StartError", "ContainerCannotRun")
 # An Event from before the pod had a node.
 _UNSCHEDULED: Final = "FailedScheduling"
-_OVER: Final = ("Succeeded", "Failed")
 
 
 class PodWarning(View, frozen=True):
-    """An Event (core/v1) of type Warning about a pod.
-
-    Attributes:
-        last_timestamp: when it happened last; RFC 3339.
-    """
+    """An Event (core/v1) of type Warning about a pod."""
 
     reason: str | None = None
     message: str | None = None
@@ -246,15 +213,11 @@ class PodWarning(View, frozen=True):
 
 
 class StartProblem(msgspec.Struct, frozen=True):
-    """Why a pod is not ready.
+    """Why a pod is not ready, in the words of the scheduler or kubelet, and the kubectl command that shows more.
 
     Attributes:
-        namespace: the namespace of the pod.
-        reason: the reason of the scheduler or kubelet, for example ``ImagePullBackOff``.
-        message: more about it; may be empty.
         failed: the start has failed at least once; False: it may only need more time.
         final: no retry mends it.
-        command: the kubectl command that shows more.
     """
 
     namespace: str
@@ -272,11 +235,7 @@ class StartProblem(msgspec.Struct, frozen=True):
 
 
 def worst_problem(pods: Iterable[Pod]) -> StartProblem | None:
-    """The problem to report of a Deployment's pods: a failed start before a slow one, the newest pod first.
-
-    Returns:
-        None where every pod is ready, is being deleted, or has ended.
-    """
+    """The problem of a Deployment's pods: a failed start before a slow one, newest pods first; None: none has any."""
     newest_first = sorted(pods, key=lambda pod: pod.meta.creation_timestamp or "", reverse=True)
     problems = [problem for pod in newest_first if (problem := _problem(pod))]
     return min(problems, key=lambda problem: (not problem.final, not problem.failed), default=None)
@@ -300,7 +259,7 @@ def denied_pods(conditions: Iterable[Condition]) -> str:
 
 def _problem(pod: Pod) -> StartProblem | None:
     status = pod.status
-    if pod.meta.deletion_timestamp or status.phase in _OVER:
+    if pod.meta.deletion_timestamp or status.phase in ("Succeeded", "Failed"):
         return None
     conditions = {condition.type: condition for condition in status.conditions or ()}
     scheduled, ready = conditions.get("PodScheduled"), conditions.get("Ready")

@@ -22,16 +22,7 @@ from webhook.k8s.quantity import Nanos, ResourceList, nanos, read_resource_list
 from webhook.k8s.types.core import ContainerRequests
 from webhook.kubevirt.config import DEFAULTS, MEMORY_OVERCOMMIT, ClusterConfig
 from webhook.kubevirt.releases.capabilities import REQUESTS_RESERVED_OVERHEAD, REQUESTS_TDX_DEVICE
-from webhook.placement.machines import (
-    Devices,
-    Domain,
-    GuestResources,
-    LauncherPod,
-    LauncherPodSpec,
-    Memory,
-    PlacedVmiSpec,
-    Vmi,
-)
+from webhook.placement import machines
 from webhook.placement.nodes import (
     CPU,
     HUGEPAGES,
@@ -42,7 +33,7 @@ from webhook.placement.nodes import (
     to_scheduler_units,
 )
 
-_ALWAYS: Final = "Always"
+_POD_LEVEL: Final = (CPU, MEMORY)
 
 
 def sum_requests(
@@ -75,18 +66,33 @@ def sum_requests(
     for name, needed in most.items():
         whole[name] = max(whole.get(name, 0), needed)
     replaced = read_resource_list(pod_level or {})
-    whole |= {name: value for name, value in replaced.items() if _is_pod_level(name)}
+    whole |= {name: value for name, value in replaced.items() if name in _POD_LEVEL or name.startswith(HUGEPAGES)}
     _add(whole, read_resource_list(overhead or {}))
     return whole
 
 
 def is_sidecar(container: ContainerRequests) -> bool:
     """Whether an init container keeps running beside the containers."""
-    return container.restart_policy == _ALWAYS
+    return container.restart_policy == "Always"
 
 
-def _is_pod_level(resource: str) -> bool:
-    return resource in {CPU, MEMORY} or resource.startswith(HUGEPAGES)
+def pod_requests(spec: machines.LauncherPodSpec, compute: Nanos | None = None) -> Nanos:
+    """What a pod requests, in billionths by resource; ``compute`` replaces the requests of the guest's container."""
+    return sum_requests(
+        [
+            each.requests if compute is None or each.name != _COMPUTE else compute
+            for each in spec.containers or ()
+            if each
+        ],
+        [(each.requests, is_sidecar(each)) for each in spec.init_containers or () if each],
+        pod_level=spec.resources.requests if spec.resources else None,
+        overhead=spec.overhead,
+    )
+
+
+def count_units(requests: Nanos) -> dict[str, int]:
+    """What kube-scheduler counts of requests, in its unit."""
+    return {name: to_scheduler_units(name, value) for name, value in requests.items() if is_counted_resource(name)}
 
 
 def _add(whole: Nanos, more: Mapping[str, int]) -> None:
@@ -112,7 +118,6 @@ class Demand(msgspec.Struct, frozen=True):
 
     Attributes:
         requests: amounts by resource, in kube-scheduler's unit; sorted by name, without what is zero.
-        gaps: what could not be taken into account, clauses.
     """
 
     requests: dict[str, int]
@@ -120,34 +125,30 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 def target_pod_demand(
-    vmi: Vmi, pod: LauncherPod | None = None, node: Node | None = None, configuration: ClusterConfig = DEFAULTS
+    vmi: machines.Vmi,
+    pod: machines.LauncherPod | None = None,
+    node: Node | None = None,
+    configuration: ClusterConfig = DEFAULTS,
 ) -> Demand:
-    """What the target pod of a VMI requests at least.
+    """What the target pod of a VMI requests at least; without the pod that the VM runs in, what follows from the VMI.
 
-    Args:
-        vmi: the VMI that migrates.
-        pod: the one that the VM runs in; None: what follows from the VMI alone.
-        node: the node where that pod runs; None: it is not known.
-        configuration: the cluster's configuration of KubeVirt.
+    ``node`` is where that pod runs, None: not known.
     """
     if pod is None or pod.spec is None or not pod.spec.containers:
-        return _within_bounds(_count_units(_render_requests(vmi, {}, None, configuration)), [])
-    present = _total(pod.spec, None)
+        return _within_bounds(count_units(_render_requests(vmi, {}, None, configuration)), [])
+    present = pod_requests(pod.spec)
     compute = next((each.requests for each in pod.spec.containers if each and each.name == _COMPUTE), {})
     rendered = _render_requests(vmi, compute, pod, configuration)
     if not compute.keys().isdisjoint(_BY_SETTINGS):
-        own = (vmi.domain.resources or GuestResources()).requests or {}
+        own = (vmi.domain.resources or machines.GuestResources()).requests or {}
         compute = {name: amount for name, amount in compute.items() if name not in _BY_SETTINGS or name in own}
-    wanted = _total(pod.spec, {**compute, **rendered})
-    amounts, gaps = _count_units(wanted), []
-    again = _Again(vmi)
-    for resource, shown in _count_units(present).items():
-        if not is_extended_resource(resource) and not resource.startswith(HUGEPAGES):
-            continue
+    wanted = pod_requests(pod.spec, {**compute, **rendered})
+    amounts, gaps = count_units(wanted), []
+    for resource, shown, explained in _explain(vmi, count_units(present)):
         if node is not None and node.lacks(resource, shown):
             amounts.pop(resource, None)
             gaps.append(f"the VM's pod requests more {resource} than its current node offers, so that is not evaluated")
-        elif shown > (explained := again.of(resource, shown)):
+        elif shown > explained:
             amounts[resource] = explained
             gaps.append(f"the VM's pod requests more {resource} than the VM's devices and networks explain")
     if pod.spec.resource_claims:
@@ -162,49 +163,22 @@ def _within_bounds(amounts: Mapping[str, int], gaps: list[str]) -> Demand:
     return Demand(dict(requested[:_MOST_RESOURCES]), tuple(gaps[:_MOST_RESOURCES]))
 
 
-def _count_units(wanted: Nanos) -> dict[str, int]:
-    return {name: to_scheduler_units(name, value) for name, value in wanted.items() if is_counted_resource(name)}
-
-
-def _total(spec: LauncherPodSpec, compute: Nanos | None) -> Nanos:
-    """What a pod requests.
-
-    Args:
-        spec: the ``spec`` of the pod.
-        compute: requests that replace those of the guest's container, in billionths by resource; None: nothing is
-            replaced.
-    """
-    return sum_requests(
-        [
-            compute if compute is not None and each.name == _COMPUTE else each.requests
-            for each in spec.containers or ()
-            if each
-        ],
-        [(each.requests, is_sidecar(each)) for each in spec.init_containers or () if each],
-        pod_level=spec.resources.requests if spec.resources else None,
-        overhead=spec.overhead,
-    )
-
-
-def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, configuration: ClusterConfig) -> Nanos:
+def _render_requests(
+    vmi: machines.Vmi, compute: Nanos, pod: machines.LauncherPod | None, configuration: ClusterConfig
+) -> Nanos:
     """What KubeVirt renders into the container of the guest now, as far as it follows from the VMI.
 
-    Args:
-        vmi: the VMI that the container runs.
-        compute: the requests of that container in the present pod, in billionths by resource; empty: there is no
-            present pod.
-        pod: the present launcher pod; None: there is none.
-        configuration: the cluster's configuration of KubeVirt.
+    ``compute`` has the requests of that container in the present pod, in billionths by resource.
     """
     domain = vmi.domain
-    own = domain.resources or GuestResources()
+    own = domain.resources or machines.GuestResources()
     explicit = read_resource_list(own.requests or {})
     rendered = {} if pod else {**(domain.devices.requests() if domain.devices else {}), **explicit}
     rendered |= _of_release(domain, configuration)
     is_dedicated = domain.cpu is not None and domain.cpu.dedicated_cpu_placement
     if not is_dedicated and CPU not in explicit and CPU not in (own.limits or {}):
         rendered |= _cpu(domain, compute.get(CPU), configuration.cpu_allocation_ratio)
-    memory = domain.memory or Memory()
+    memory = domain.memory or machines.Memory()
     overcommit = configuration.memory_overcommit
     guest = _guest(memory)
     asked = explicit.get(MEMORY) or (read_resource_list(own.limits).get(MEMORY) if own.limits else None)
@@ -219,10 +193,13 @@ def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, configur
     if own.overcommit_guest_overhead:
         return {**rendered, MEMORY: asked}
     requested = _memory(asked, compute.get(MEMORY, 0), guest if is_overcommitted else None, pod)
-    return {**rendered, MEMORY: max(asked + _reserved_overhead(memory, configuration), requested)}
+    # The overhead that the VM's owner has reserved.
+    added = memory.reserved_overhead.added_overhead if memory.reserved_overhead else None
+    reserved = nanos(added) if added is not None and configuration.release.has(REQUESTS_RESERVED_OVERHEAD) else None
+    return {**rendered, MEMORY: max(asked + (reserved or 0), requested)}
 
 
-def _of_release(domain: Domain, configuration: ClusterConfig) -> Nanos:
+def _of_release(domain: machines.Domain, configuration: ClusterConfig) -> Nanos:
     """The devices that some releases request: an older one may have made the present pod, without them."""
     security, requested = domain.launch_security, {}
     if security and security.tdx is not None and configuration.release.has(REQUESTS_TDX_DEVICE):
@@ -232,15 +209,7 @@ def _of_release(domain: Domain, configuration: ClusterConfig) -> Nanos:
     return requested
 
 
-def _reserved_overhead(memory: Memory, configuration: ClusterConfig) -> int:
-    """The overhead that the VM's owner has reserved."""
-    added = memory.reserved_overhead.added_overhead if memory.reserved_overhead else None
-    if added is None or not configuration.release.has(REQUESTS_RESERVED_OVERHEAD):
-        return 0
-    return nanos(added) or 0
-
-
-def _guest(memory: Memory) -> int | None:
+def _guest(memory: machines.Memory) -> int | None:
     """The guest's memory, which is one huge page where nothing else is said."""
     size = memory.guest
     if size is None and memory.hugepages:
@@ -248,7 +217,7 @@ def _guest(memory: Memory) -> int | None:
     return None if size is None else nanos(size)
 
 
-def _cpu(domain: Domain, present: int | None, ratio: int) -> Nanos:
+def _cpu(domain: machines.Domain, present: int | None, ratio: int) -> Nanos:
     """The vCPUs by the allocation ratio. Only newer KubeVirts count the threads of an I/O pool: either is possible."""
     vcpus = domain.cpu.vcpus if domain.cpu else 1
     threads = domain.io_threads
@@ -258,14 +227,14 @@ def _cpu(domain: Domain, present: int | None, ratio: int) -> Nanos:
     return {CPU: amount} if amount else {}
 
 
-def _memory(asked: int, present: int, overcommitted: int | None, pod: LauncherPod | None) -> int:
+def _memory(asked: int, present: int, overcommitted: int | None, pod: machines.LauncherPod | None) -> int:
     """The memory that KubeVirt requests for the guest, with its overhead, which the present pod shows.
 
     Args:
         asked: the memory that the VM requests now, without overhead.
         present: the memory that the present pod requests, with overhead.
-        overcommitted: the guest's memory where the settings request less of it, else None. The settings may have been
-            stricter when the present pod was created, so the overhead is known only where an annotation states it.
+        overcommitted: the guest's memory where the settings request less of it, else None. They may have been stricter
+            when the present pod was created, so the overhead is known only where an annotation states it.
         pod: the present launcher pod; None: there is none.
     """
     annotation = pod.meta.annotation(_OVERHEAD) if pod else None
@@ -277,28 +246,22 @@ def _memory(asked: int, present: int, overcommitted: int | None, pod: LauncherPo
     return max(asked, min(present, asked + max(0, present - overcommitted)))
 
 
-class _Again:
-    """How much of each extended resource KubeVirt requests again.
+def _explain(vmi: machines.Vmi, present: Mapping[str, int]) -> Iterator[tuple[str, int, int]]:
+    """What the present pod requests of each extended resource, and how much of it KubeVirt requests again.
 
     A device plugin's resource comes from the guest's devices, from its own requests, or from a network's
-    NetworkAttachmentDefinition, each network one. A network that was removed since is not requested again. All of it
-    is read once: a tenant's VMI may name thousands of resources.
+    NetworkAttachmentDefinition, each network one. A network that was removed since is not requested again.
     """
-
-    def __init__(self, vmi: Vmi) -> None:
-        own = vmi.domain.resources
-        self._explicit: Final = read_resource_list((own.requests if own else None) or {})
-        self._devices: Final = (vmi.domain.devices or Devices()).by_resource()
-        self._networks: Final = sum(1 for _ in _networks(vmi.spec or PlacedVmiSpec()))
-
-    def of(self, resource: str, shown: int) -> int:
-        """So much of a resource of which the present pod requests ``shown``, in kube-scheduler's unit."""
+    own, spec = vmi.domain.resources, vmi.spec or machines.PlacedVmiSpec()
+    explicit = read_resource_list((own.requests if own else None) or {})
+    devices = (vmi.domain.devices or machines.Devices()).by_resource()
+    networks = len([each for each in spec.networks or () if each and each.multus is not None])
+    for resource, shown in present.items():
+        if not is_extended_resource(resource) and not resource.startswith(HUGEPAGES):
+            continue
         if resource.startswith((KUBEVIRT_DEVICES, HUGEPAGES)):
-            return shown
-        explicit = self._explicit.get(resource)
-        certain = self._devices[resource] if explicit is None else to_scheduler_units(resource, explicit)
-        return min(shown, certain + self._networks)
-
-
-def _networks(spec: PlacedVmiSpec) -> Iterator[object]:
-    return (each.multus for each in spec.networks or () if each and each.multus is not None)
+            yield resource, shown, shown
+        else:
+            written = explicit.get(resource)
+            certain = devices[resource] if written is None else to_scheduler_units(resource, written)
+            yield resource, shown, min(shown, certain + networks)

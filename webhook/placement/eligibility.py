@@ -7,7 +7,7 @@ pods (affinity between pods, spread), or KubeVirt itself ignores it (hotplugged 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -15,7 +15,7 @@ from webhook.admission.step_budget import spend
 from webhook.errors import quote
 from webhook.k8s.types.scheduling import Taint
 from webhook.placement.machines import PersistentVolume, PlacedVmiSpec, Vmi
-from webhook.placement.nodes import Node, bitset_items, bitset_positions
+from webhook.placement.nodes import Node, bitset_items, bitset_positions, bitset_union
 from webhook.placement.requirements import Requirement, Requirements, UnmetRequirement
 
 # Sets of so few nodes are gone through one by one: where every node has a taint of its own there are thousands.
@@ -29,12 +29,7 @@ _Part: TypeAlias = tuple[tuple[int, ...], int]
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
-    """A class of reasons: one requirement, and of taints one taint, with the nodes that fail it.
-
-    Attributes:
-        taint: the one that is not tolerated; None for other requirements.
-        nodes: the nodes that fail it, as bitset of their positions in the failure's `Eligibility`.
-    """
+    """One requirement, and of taints one that is not tolerated, with the nodes that fail it, as a bitset."""
 
     requirement: Requirement
     taint: Taint | None
@@ -67,12 +62,7 @@ class Group(msgspec.Struct, frozen=True, gc=False):
 
 
 class Opening(msgspec.Struct, frozen=True, gc=False):
-    """What a single change would bring.
-
-    Attributes:
-        failure: what would be given up, or tolerated, or mended on the nodes.
-        nodes: the nodes that would become eligible by that alone, as a bitset.
-    """
+    """What giving up, tolerating or mending one failure would bring: the nodes that become eligible, as a bitset."""
 
     failure: Failure
     nodes: int
@@ -91,6 +81,9 @@ class Eligibility:
         everyone: the positions that are taken.
         eligible: those of nodes that fail nothing.
         failures: in the order of the requirements, of taints in theirs; only those that keep a node out.
+
+    Attributes:
+        bitset: the eligible nodes.
     """
 
     def __init__(
@@ -98,7 +91,7 @@ class Eligibility:
     ) -> None:
         self._nodes: Final = nodes
         self._everyone: Final = everyone
-        self._eligible: Final = eligible
+        self.bitset: Final = eligible
         self.failures: Final = failures
 
     @property
@@ -109,16 +102,11 @@ class Eligibility:
     @property
     def count(self) -> int:
         """How many nodes are eligible."""
-        return self._eligible.bit_count()
-
-    @property
-    def bitset(self) -> int:
-        """The eligible nodes, as bitset of their positions in the index."""
-        return self._eligible
+        return self.bitset.bit_count()
 
     def names(self, part: Failure | Group | None = None) -> list[str]:
         """The names of the eligible nodes, or of those that fail something; sorted."""
-        bits = self._eligible if part is None else part.nodes
+        bits = self.bitset if part is None else part.nodes
         if bits.bit_count() > _FEW:
             return sorted(node.name for node in bitset_items(bits, self._nodes) if node)
         return sorted(node.name for position in bitset_positions(bits) if (node := self._nodes[position]))
@@ -143,7 +131,12 @@ class Eligibility:
         for nodes, indices in together.items():
             # Where each of thousands of nodes lacks something else, and all of them thousands of labels.
             spend(len(parts) * (1 + len(indices)) // _PARTS_A_STEP, "different ways in which nodes do not fit")
-            parts = [half for part in parts for half in _split(part, indices, nodes)]
+            parts = [
+                half
+                for failed, part in parts
+                for half in (((*failed, *indices), part & nodes), (failed, part & ~nodes))
+                if half[1]
+            ]
         last = len(self.failures)
         ordered = sorted((-nodes.bit_count(), (*sorted(failed), last), nodes) for failed, nodes in parts)
         return tuple(Group(tuple(map(self.failures.__getitem__, failed[:-1])), nodes) for _, failed, nodes in ordered)
@@ -159,19 +152,8 @@ class Eligibility:
         for position, indices in failed.items():
             alike = tuple(indices)
             parts[alike] = parts.get(alike, 0) | 1 << position
-        rest = self._everyone
-        for nodes in parts.values():
-            rest ^= nodes
+        rest = self._everyone ^ bitset_union(parts.values())
         return [*parts.items(), ((), rest)] if rest else [*parts.items()]
-
-
-def _split(part: _Part, indices: Sequence[int], failing: int) -> Iterator[_Part]:
-    failed, nodes = part
-    inside = nodes & failing
-    if inside:
-        yield (*failed, *indices), inside
-    if outside := nodes ^ inside:
-        yield failed, outside
 
 
 def unmet_requirements(requirements: Requirements, node: Node) -> tuple[UnmetRequirement, ...]:
@@ -179,7 +161,6 @@ def unmet_requirements(requirements: Requirements, node: Node) -> tuple[UnmetReq
     return tuple(reason for requirement in requirements for reason in requirement.reasons(node))
 
 
-_HARD: Final = "DoNotSchedule"
 _MOST_DEPARTURES: Final = 3
 
 
@@ -199,16 +180,21 @@ def eligibility_notes(
         eligible: the nodes that meet all requirements.
         volumes: the PersistentVolumes to which the VM's hotplugged volumes are bound, by the volumes' names.
         requests: the requests of the VM's pod, by resource, each in a unit of its own.
-        free: the unrequested rest of nodes, by node and resource in the same units; nodes that are missing here are not
-            evaluated.
+        free: the unrequested rest of nodes, by node and resource in the same units; others are not evaluated.
         now: Unix time in seconds.
     """
     nodes = tuple(eligible)
+    departing = [f"{node.name} {node.departure.clause(now)}" for node in nodes if node.departure]
+    more = len(departing) - _MOST_DEPARTURES
+    known = [free[node.name] for node in nodes if free and node.name in free]
+    short = {each: sum(rest.get(each, 0) < wanted for rest in known) for each, wanted in (requests or {}).items()}
+    total = f"{len(nodes)} eligible nodes"
     return (
         *_unevaluated_rules(vmi.spec or PlacedVmiSpec()),
         *_unreachable(nodes, volumes or {}),
-        *_short(nodes, requests or {}, free or {}),
-        *_departing(nodes, now),
+        *(f"{count}/{total} have less free {each} than the VM requests" for each, count in short.items() if count),
+        *departing[:_MOST_DEPARTURES],
+        *([f"{more} more eligible nodes are or will be emptied"] if more > 0 else ()),
     )
 
 
@@ -218,36 +204,16 @@ def _unevaluated_rules(spec: PlacedVmiSpec) -> Iterator[str]:
         yield "the VM's pod affinity is not evaluated here"
     if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.is_required:
         yield "the VM's pod anti-affinity is not evaluated here"
-    if any(_is_hard(constraint) for constraint in spec.topology_spread_constraints or ()):
+    spread = (each for each in spec.topology_spread_constraints or () if isinstance(each, dict))
+    if any(each.get("whenUnsatisfiable") == "DoNotSchedule" for each in spread):
         yield "the VM's topology spread constraints are not evaluated here"
-
-
-def _is_hard(constraint: Any) -> bool:
-    return isinstance(constraint, dict) and constraint.get("whenUnsatisfiable") == _HARD
 
 
 def _unreachable(nodes: tuple[Node, ...], volumes: Mapping[str, PersistentVolume]) -> Iterator[str]:
     for name, volume in volumes.items():
-        terms = volume.terms
-        if not terms:
+        if not (terms := volume.terms):
             continue
         spend(len(terms) * len(nodes), "volumes that only some nodes reach")
         reaching = sum(any(term.matches(node.labels, node.name) for term in terms) for node in nodes)
         if reaching < len(nodes):
             yield f"volume {quote(name)} is available on {reaching}/{len(nodes)} eligible nodes"
-
-
-def _departing(nodes: tuple[Node, ...], now: float) -> Iterator[str]:
-    departing = [f"{node.name} {node.departure.clause(now)}" for node in nodes if node.departure]
-    yield from departing[:_MOST_DEPARTURES]
-    if len(departing) > _MOST_DEPARTURES:
-        yield f"{len(departing) - _MOST_DEPARTURES} more eligible nodes are or will be emptied"
-
-
-def _short(
-    nodes: tuple[Node, ...], requests: Mapping[str, int], free: Mapping[str, Mapping[str, int]]
-) -> Iterator[str]:
-    for resource, wanted in requests.items():
-        short = sum(free[node.name].get(resource, 0) < wanted for node in nodes if node.name in free)
-        if short:
-            yield f"{short}/{len(nodes)} eligible nodes have less free {resource} than the VM requests"

@@ -9,8 +9,9 @@ still at hand when a node changes stays as it was.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 import msgspec
@@ -45,106 +46,74 @@ from webhook.placement.requirements import (
 )
 
 # A union is kept for every so many amounts: memory differs from node to node, and each union of 5000 nodes takes 625
-# bytes.
+# bytes. Of values that expressions are compared with, by the thousand, an answer adds up fewer.
 _AMOUNTS_A_UNION: Final = 64
+_VALUES_A_UNION: Final = 16
 
 
-class ResourceIndex:
-    """Answers which nodes have less than an amount, by a bisection and at most 64 unions of sets."""
+class NumberIndex:
+    """Answers which nodes have less than a number, by a bisection and a few unions of sets.
 
-    def __init__(self) -> None:
-        self._nodes: dict[int, int] = {}  # amount -> nodes
-        self._amounts: list[int] = []  # sorted
-        self._unions: list[int] = [0]  # at place k: the nodes of the first k * _STEP amounts; grows when it is needed
-        # The nodes that have any amount, be it zero.
-        self.nodes = 0
+    Args:
+        nodes: the nodes that have each number, as bitsets.
+        step: for how many numbers a union is kept.
 
-    def __bool__(self) -> bool:
-        return bool(self._nodes)
+    Attributes:
+        nodes: the nodes that have any number, be it zero.
+    """
 
-    def flip(self, amount: int, bit: int) -> None:
-        """Add a node with an amount, or remove it where it has this amount."""
-        before = self._nodes.get(amount, 0)
+    def __init__(self, nodes: Mapping[int, int] = MappingProxyType({}), step: int = _AMOUNTS_A_UNION) -> None:
+        self._step: Final = step
+        self._nodes = dict(nodes)
+        self._numbers = sorted(nodes)
+        self._unions: list[int] = [0]  # at place k: the nodes of the first k * step numbers; grows when it is needed
+        self.nodes = bitset_union(nodes.values())
+
+    def flip(self, number: int, bit: int) -> None:
+        """Add a node with a number, or remove it where it has this number."""
+        before = self._nodes.get(number, 0)
         after = before ^ bit
-        place = bisect_left(self._amounts, amount)
+        place = bisect_left(self._numbers, number)
         if not before:
-            insort(self._amounts, amount)
+            insort(self._numbers, number)
         if after:
-            self._nodes[amount] = after
+            self._nodes[number] = after
         else:
-            del self._nodes[amount], self._amounts[place]
+            del self._nodes[number], self._numbers[place]
         self.nodes ^= bit
-        del self._unions[place // _AMOUNTS_A_UNION + 1 :]
+        del self._unions[place // self._step + 1 :]
 
-    def below(self, amount: int) -> int:
-        """The nodes that have less than an amount, without those that have none at all."""
-        place = bisect_left(self._amounts, amount)
-        while len(self._unions) <= place // _AMOUNTS_A_UNION:
-            start = (len(self._unions) - 1) * _AMOUNTS_A_UNION
-            self._unions.append(self._unions[-1] | self._union(start, start + _AMOUNTS_A_UNION))
-        whole = place // _AMOUNTS_A_UNION
-        return self._unions[whole] | self._union(whole * _AMOUNTS_A_UNION, place)
+    def below(self, number: int) -> int:
+        """The nodes that have less than a number, without those that have none at all."""
+        place = bisect_left(self._numbers, number)
+        while len(self._unions) <= place // self._step:
+            start = (len(self._unions) - 1) * self._step
+            self._unions.append(self._unions[-1] | self._union(start, start + self._step))
+        whole = place // self._step
+        return self._unions[whole] | self._union(whole * self._step, place)
 
-    def ascending(self, amount: int) -> Iterator[int]:
-        """The nodes that have at least an amount, those of each amount together, the smallest amount first."""
-        return map(self._nodes.__getitem__, self._amounts[bisect_left(self._amounts, amount) :])
+    def ascending(self, number: int) -> Iterator[int]:
+        """The nodes that have at least a number, those of each together, the smallest number first."""
+        return map(self._nodes.__getitem__, self._numbers[bisect_left(self._numbers, number) :])
 
     def descending(self) -> Iterator[int]:
-        """All nodes, those of each amount together, the largest amount first."""
-        return map(self._nodes.__getitem__, reversed(self._amounts))
+        """All nodes, those of each number together, the largest first."""
+        return map(self._nodes.__getitem__, reversed(self._numbers))
 
     def _union(self, start: int, end: int) -> int:
         nodes = 0
-        for amount in self._amounts[start:end]:
-            nodes |= self._nodes[amount]
+        for number in self._numbers[start:end]:
+            nodes |= self._nodes[number]
         return nodes
-
-
-# Between two prefixes that are kept lie so many values: an answer adds up fewer, and memory stays a sixteenth.
-_VALUES_A_PREFIX: Final = 16
-
-
-class Thresholds:
-    """The values of one label, sorted by number; those that are not whole numbers of 64 bits are on no side.
-
-    Args:
-        values: the nodes that have each value, as a bitset.
-    """
-
-    def __init__(self, values: Mapping[str, int]) -> None:
-        pairs = sorted((number, nodes) for value, nodes in values.items() if (number := integer(value)) is not None)
-        self._numbers: Final = [number for number, _ in pairs]
-        self._nodes: Final = [nodes for _, nodes in pairs]
-        self._prefixes: Final = [0]
-        union = 0
-        for index, nodes in enumerate(self._nodes, 1):
-            union |= nodes
-            if index % _VALUES_A_PREFIX == 0:
-                self._prefixes.append(union)
-        self._all: Final = union
-
-    def beyond(self, operator: str, bound: int) -> int:
-        """The nodes whose value is greater (``Gt``) or else less (``Lt``) than a number, as a bitset."""
-        if operator == GREATER:
-            return self._all ^ self._first(bisect_right(self._numbers, bound))
-        return self._first(bisect_left(self._numbers, bound))
-
-    def _first(self, count: int) -> int:
-        """The nodes that have one of the first so many values."""
-        prefix = count // _VALUES_A_PREFIX
-        union = self._prefixes[prefix]
-        for nodes in self._nodes[prefix * _VALUES_A_PREFIX : count]:
-            union |= nodes
-        return union
 
 
 T = TypeVar("T")
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
 _NO_VALUES: Final[Mapping[str, int]] = {}
-_NO_LEVELS: Final = ResourceIndex()
+_NO_LEVELS: Final = NumberIndex()
 
-# Labels whose values are kept sorted, those last used. With values of their own on 5,000 nodes each takes 200 KB.
+# Labels whose values are kept sorted, those last used. With values of their own on 5,000 nodes each takes 500 KB.
 _MAX_THRESHOLDS: Final = 32
 
 
@@ -162,12 +131,12 @@ class NodeIndex:
         self._all = 0
         self._values: dict[str, dict[str, int]] = {}  # label, value -> nodes
         self._labelled: dict[str, int] = {}  # label -> nodes, for labels that were asked for
-        self._thresholds: dict[str, Thresholds] = {}  # label -> its values sorted; least recently used first
+        self._thresholds: dict[str, NumberIndex] = {}  # label -> its values sorted; least recently used first
         self._taints: dict[Taint, int] = {}
         self._unschedulable = 0
         self._being_emptied = 0
         self._no_kvm = 0
-        self._levels: dict[str, ResourceIndex] = {}  # resource -> nodes by what is allocatable
+        self._levels: dict[str, NumberIndex] = {}  # resource -> nodes by what is allocatable
         self._unreported = 0  # nodes that have not said what is allocatable
         self._snapshot: tuple[Node | None, ...] | None = None
         for node in nodes:
@@ -200,12 +169,14 @@ class NodeIndex:
         """Add a node or replace the one of its name; costs what has changed, so that heartbeats cost nothing."""
         position = self._positions.get(node.name)
         if position is None:
-            position = self._place(node.name)
-            old = None
-        else:
-            old = self._nodes[position]
-            if old == node:
-                return
+            if not self._free:
+                self._free.append(len(self._nodes))
+                self._nodes.append(None)
+            position = self._positions[node.name] = self._free.pop()
+            self._all |= 1 << position
+        old = self._nodes[position]
+        if old == node:
+            return
         self._change(1 << position, old, node)
         self._nodes[position] = node
         self._snapshot = None
@@ -252,16 +223,6 @@ class NodeIndex:
         found = [bits & nodes for bits in values.values()]
         return sum(map(bool, found)) > 1 and bitset_union(found) == nodes
 
-    def _place(self, name: str) -> int:
-        if self._free:
-            position = self._free.pop()
-        else:
-            position = len(self._nodes)
-            self._nodes.append(None)
-        self._positions[name] = position
-        self._all |= 1 << position
-        return position
-
     def _change(self, bit: int, old: Node | None, new: Node | None) -> None:
         if old is None:
             self._add_labels(bit, plain_labels(new.labels) if new else _NO_LABELS)
@@ -285,10 +246,10 @@ class NodeIndex:
         if before == after:
             return
         for resource, amount in (before or _NO_VALUES).items() ^ (after or _NO_VALUES).items():
-            levels = self._levels.setdefault(resource, ResourceIndex())
+            levels = self._levels.setdefault(resource, NumberIndex())
             levels.flip(amount, bit)
         for resource in (before or _NO_VALUES).keys() - (after or _NO_VALUES).keys():
-            if not self._levels[resource]:
+            if not self._levels[resource].nodes:
                 del self._levels[resource]
 
     def _change_labels(self, bit: int, before: Mapping[str, str], after: Mapping[str, str]) -> None:
@@ -335,7 +296,8 @@ class NodeIndex:
             case Kvm():
                 return self._no_kvm
             case Allocatable():
-                return self._nodes_lacking(requirement.resource, requirement.amount)
+                levels = self._levels.get(requirement.resource, _NO_LEVELS)
+                return (self._all ^ self._unreported ^ levels.nodes) | levels.below(requirement.amount)
             case _:
                 raise TypeError(f"the index knows no {type(requirement).__name__}")
 
@@ -347,10 +309,6 @@ class NodeIndex:
         tolerated = Tolerated(requirement.tolerations)
         kept = [taint for taint in self._taints if not tolerated.covers(taint)]
         return [Failure(requirement, taint, self._taints[taint]) for taint in sorted(kept)]
-
-    def _nodes_lacking(self, resource: str, amount: int) -> int:
-        levels = self._levels.get(resource, _NO_LEVELS)
-        return (self._all ^ self._unreported ^ levels.nodes) | levels.below(amount)
 
     def _nodes_matching(self, term: Term) -> int:
         if term.hopeless:
@@ -379,7 +337,10 @@ class NodeIndex:
                 nodes |= values.get(value, 0)
             return nodes if operator == IN else self._all ^ nodes
         bound = integer(expression.values[0])
-        return 0 if bound is None else self._sorted_values(key, values).beyond(operator, bound)
+        if bound is None:
+            return 0
+        known = self._sorted_values(key, values)
+        return known.nodes & ~known.below(bound + 1) if operator == GREATER else known.below(bound)
 
     def _nodes_labelled(self, key: str) -> int:
         """The nodes that have a label, whatever its value; known from the first time on that it is asked for."""
@@ -388,12 +349,16 @@ class NodeIndex:
             known = self._labelled[key] = bitset_union(self._values[key].values())
         return known or 0
 
-    def _sorted_values(self, key: str, values: Mapping[str, int]) -> Thresholds:
-        """The values of a label, sorted; kept until the label changes on any node."""
+    def _sorted_values(self, key: str, values: Mapping[str, int]) -> NumberIndex:
+        """The values of a label that are whole numbers of 64 bits; kept until the label changes on any node."""
         known = self._thresholds.pop(key, None)
         if known is None:
             spend(len(values), "labels that the node affinity compares with numbers")
-            known = Thresholds(values)
+            numbers: dict[int, int] = {}
+            for value, nodes in values.items():
+                if (number := integer(value)) is not None:
+                    numbers[number] = numbers.get(number, 0) | nodes
+            known = NumberIndex(numbers, _VALUES_A_UNION)
             if len(self._thresholds) >= _MAX_THRESHOLDS:
                 del self._thresholds[next(iter(self._thresholds))]
         self._thresholds[key] = known
@@ -428,20 +393,15 @@ _FIRST: Final = (
     "node.kubernetes.io/instance-type",
     "kubernetes.io/arch",
 )
-# Labels that KubeVirt keeps by itself, and deprecated ones.
-_NOT_FOR_PEOPLE: Final = ("kubevirt.io", "beta.kubernetes.io/", "failure-domain.beta.kubernetes.io/")
+# Deprecated labels; those of the domains of KubeVirt are kept by programs.
+_NOT_FOR_PEOPLE: Final = ("beta.kubernetes.io/", "failure-domain.beta.kubernetes.io/")
 # A label with more values names nodes rather than groups of them.
 _MAX_VALUES: Final = 50
 _MAX_KEYS: Final = 1000
-_STEPS_PER_VALUE: Final = 1
 
 
 class SuggestedSelector(msgspec.Struct, frozen=True):
-    """A label that a migration could add to its selector.
-
-    Attributes:
-        count: the eligible nodes that have it.
-    """
+    """A label that a migration could add to its selector, and how many eligible nodes have it."""
 
     key: str
     value: str
@@ -449,21 +409,18 @@ class SuggestedSelector(msgspec.Struct, frozen=True):
 
 
 def suggest_selectors(nodes: NodeIndex, eligible: int, *, most: int = 12) -> tuple[SuggestedSelector, ...]:
-    """Labels by which a migration could choose among the eligible nodes, the usual ones first.
-
-    Args:
-        nodes: all nodes.
-        eligible: the eligible ones, as a bitset.
-        most: how many to suggest at most.
-    """
+    """Labels by which a migration could choose among the eligible nodes, the usual ones first."""
     total = eligible.bit_count()
     suggested: list[SuggestedSelector] = []
-    for key in _ordered(nodes):
+    keys = nodes.keys()
+    rest = (key for key in keys if key not in _FIRST and key != HOSTNAME and not key.startswith(_NOT_FOR_PEOPLE))
+    usual = (key for key in rest if not key.partition("/")[0].endswith("kubevirt.io"))
+    for key in (*filter(nodes.values, _FIRST), *sorted(usual)[:_MAX_KEYS]):
         values = nodes.values(key)
         spend(1, "labels of nodes")
         if len(values) > _MAX_VALUES:
             continue
-        spend(len(values) * _STEPS_PER_VALUE, "labels of nodes")
+        spend(len(values), "labels of nodes")
         counts = ((value, (bits & eligible).bit_count()) for value, bits in values.items())
         # One that all eligible nodes have changes nothing.
         useful = [SuggestedSelector(key, value, count) for value, count in counts if 0 < count < total]
@@ -471,15 +428,3 @@ def suggest_selectors(nodes: NodeIndex, eligible: int, *, most: int = 12) -> tup
         if len(suggested) >= most:
             break
     return tuple(suggested[:most])
-
-
-def _ordered(nodes: NodeIndex) -> list[str]:
-    keys = nodes.keys()
-    first = [key for key in _FIRST if nodes.values(key)]
-    rest = (key for key in keys if key not in _FIRST and key != HOSTNAME and not _is_of_a_program(key))
-    return [*first, *sorted(rest)[:_MAX_KEYS]]
-
-
-def _is_of_a_program(key: str) -> bool:
-    prefix = key.partition("/")[0]
-    return prefix.endswith(_NOT_FOR_PEOPLE[0]) or key.startswith(_NOT_FOR_PEOPLE[1:])

@@ -2,9 +2,8 @@
 
 - Amounts of resources are those of kube-scheduler: thousandths of CPUs, and whole units of everything else
   (k8s.io/kubernetes, pkg/scheduler/framework, ``Resource.Add``, and pkg/scheduler/util, ``IsScalarResourceName``).
-- `Labels` takes a tenth of the memory of a dictionary. Nodes of one kind have the same hundred keys and, but for their
-  names and zones, the same values. So the table of keys and the usual values are shared, and a node has alone what
-  differs.
+- `Labels` takes a tenth of the memory of a dictionary: nodes of one kind have the same hundred keys and, but for their
+  names and zones, the same values. So the table of keys and the usual values are shared.
 - Sets of nodes are bitsets: the bits of an integer, a hundred times faster than sets where there are thousands.
 """
 
@@ -34,9 +33,7 @@ EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 HUGEPAGES: Final = "hugepages-"
 KVM_DEVICE: Final = "devices.kubevirt.io/kvm"
 
-_ATTACHABLE_VOLUMES: Final = "attachable-volumes-"
 _NATIVE_DOMAIN: Final = "kubernetes.io/"
-_QUOTA_PREFIX: Final = "requests."
 _KIB: Final = 2**10
 _MIB: Final = 2**20
 _NANOS: Final = 10**9
@@ -49,9 +46,9 @@ NOT_REPORTED: Final = dict.fromkeys((CPU, MEMORY, EPHEMERAL_STORAGE), _PLENTY)
 
 def is_counted_resource(resource: str) -> bool:
     """Whether kube-scheduler compares requests of this resource with what a node has."""
-    if resource in {CPU, MEMORY, EPHEMERAL_STORAGE} or resource.startswith((HUGEPAGES, _ATTACHABLE_VOLUMES)):
+    if resource in {CPU, MEMORY, EPHEMERAL_STORAGE} or resource.startswith((HUGEPAGES, "attachable-volumes-")):
         return True
-    return "/" in resource and (_NATIVE_DOMAIN in resource or not resource.startswith(_QUOTA_PREFIX))
+    return "/" in resource and (_NATIVE_DOMAIN in resource or not resource.startswith("requests."))
 
 
 def is_extended_resource(resource: str) -> bool:
@@ -80,12 +77,7 @@ def format_request(resource: str, amount: int) -> str:
 
 
 def format_offer(resource: str, amount: int) -> str:
-    """An amount that a node offers, rounded down, so that less than a request always shows as less.
-
-    Args:
-        resource: the name of the resource, for example ``memory``.
-        amount: thousandths of CPUs, or whole units of any other resource.
-    """
+    """An amount that a node offers, rounded down, so that less than a request always shows as less."""
     return _format_amount(resource, amount // _MIB * _MIB if _is_odd(resource, amount) else amount)
 
 
@@ -120,15 +112,8 @@ class LabelKeys:
     def __init__(self, keys: tuple[str, ...], usual: tuple[str, ...]) -> None:
         self.places: Final = {sys.intern(key): place for place, key in enumerate(keys)}
         self.usual: Final = usual
-        # By prefix, and by what stands in its place; see `find_starting`.
+        # Of `labels_starting_with`, by its arguments: the keys with the other prefix, as they are, and their places.
         self.starting: Final[dict[tuple[str, str], tuple[tuple[str, str, int], ...]]] = {}
-
-    def find_starting(self, prefix: str, instead: str) -> tuple[tuple[str, str, int], ...]:
-        """The keys with a prefix, sorted: with another prefix, as they are, and their places; remembered."""
-        found = sorted(key for key in self.places if key.startswith(prefix))
-        known = tuple((instead + key.removeprefix(prefix), key, self.places[key]) for key in found)
-        self.starting[prefix, instead] = known
-        return known
 
 
 _NO_VALUES: Final[dict[str, str]] = {}
@@ -204,20 +189,17 @@ def plain_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def labels_starting_with(labels: Mapping[str, str], prefix: str, instead: str) -> dict[str, str]:
-    """The labels with a prefix, sorted.
-
-    Args:
-        labels: a node's, or those of a selector.
-        prefix: one of those that KubeVirt's rules name.
-        instead: what stands in its place in the answer.
-    """
+    """The labels with a prefix of KubeVirt's rules, sorted, with ``instead`` in its place."""
     if isinstance(labels, Labels):
         # The keys are the same for all nodes of one kind.
         known = labels.table.starting.get((prefix, instead))
         if known is None:
-            known = labels.table.find_starting(prefix, instead)
+            places = labels.table.places
+            written = sorted(key for key in places if key.startswith(prefix))
+            known = tuple((instead + key.removeprefix(prefix), key, places[key]) for key in written)
+            labels.table.starting[prefix, instead] = known
         own, usual = labels.own, labels.usual
-        return {key: own.get(written, usual[place]) for key, written, place in known}
+        return {key: own.get(label, usual[place]) for key, label, place in known}
     return {instead + key.removeprefix(prefix): labels[key] for key in sorted(labels) if key.startswith(prefix)}
 
 
@@ -269,19 +251,16 @@ CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 
 # Node lifecycle conditions (Kubernetes 1.37), which kube-scheduler ignores, the most urgent first.
 _UNDER_WAY: Final = ("GracefulNodeShutdownInProgress", "MaintenanceInProgress", "Drained", "DrainInProgress")
-_PLANNED: Final = "MaintenancePlanned"
 # Taints of the node maintenance operator, now and formerly, of cluster-autoscaler and of Karpenter.
 _EMPTYING: Final = ("medik8s.io/drain", "kubevirt.io/drain", "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)")
 _MOST_TEXT: Final = 200
-_TRUE_STATUS: Final = "True"
 
 
 class Departure(msgspec.Struct, frozen=True, gc=False):
     """Why VMs leave a node, or will have to.
 
     Attributes:
-        cause: the condition with its message, or the taint.
         is_under_way: VMs leave it now; else that is planned.
         at: when it begins, if the message has a time (RFC 3339), in Unix seconds.
     """
@@ -294,24 +273,20 @@ class Departure(msgspec.Struct, frozen=True, gc=False):
     def of(cls, view: NodeWithoutImages) -> Departure | None:
         """What a node's conditions and taints say; None: nothing."""
         conditions = (view.status.conditions if view.status else None) or ()
-        true = {condition.type: condition for condition in conditions if condition.status == _TRUE_STATUS}
+        true = {condition.type: condition for condition in conditions if condition.status == "True"}
         for kind in _UNDER_WAY:
             if kind in true:
                 return cls(_cause(true[kind]), True)
         for taint in (view.spec.taints if view.spec else None) or ():
             if taint.key in _EMPTYING and taint.effect in _REPELLING:
                 return cls(f"taint {taint}", True)
-        if planned := true.get(_PLANNED):
+        if planned := true.get("MaintenancePlanned"):
             written = _TIME.search(planned.message or "")
             return cls(_cause(planned), False, unix_time(written[0]) if written else None)
         return None
 
     def clause(self, now: float) -> str:
-        """What happens to the node, to follow its name.
-
-        Args:
-            now: Unix time in seconds.
-        """
+        """What happens to the node, to follow its name; ``now`` is Unix time in seconds."""
         if self.is_under_way:
             return f"is being emptied ({self.cause})"
         minutes = -(-(self.at - now) // 60) if self.at else 0
@@ -331,11 +306,9 @@ class Node(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         taints: those with the effects NoSchedule and NoExecute, sorted, each once; without a cordoned node's own.
-        unschedulable: cordoned.
         no_kvm: KubeVirt's device plugin says that it has none to give; where it says nothing, it is not known.
         allocatable: what pods could request of the whole node, as `resources` counts it; None: the kubelet has not
             reported it yet.
-        departure: why VMs leave it; None: they do not.
     """
 
     name: str
@@ -388,10 +361,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def read(cls, json: Any) -> Node:
-        """A node from plain JSON.
-
-        Args:
-            json: a Node (core/v1), decoded.
+        """A node from plain JSON, a Node (core/v1).
 
         Raises:
             InputError: the value is not a node.
@@ -430,12 +400,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def convert_to_view(view: type[S], json: Any, name: str) -> S:
-    """Plain JSON as a view.
-
-    Args:
-        view: the class to convert to.
-        json: the decoded object.
-        name: the name of the object in messages, for example ``vmi``.
+    """Plain JSON as a view; ``name`` names the object in messages, for example ``vmi``.
 
     Raises:
         InputError: a value has a type that the API server would not have accepted.

@@ -8,7 +8,7 @@ bound (`webhook.placement.demand`), so a quota that is called exceeded is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -17,7 +17,7 @@ import msgspec
 from webhook.admission.step_budget import spend
 from webhook.k8s.quantity import Format, Nanos, Quantity, ResourceList, nanos, read_resource_list
 from webhook.k8s.resources import Resource
-from webhook.k8s.types.core import ContainerRequests
+from webhook.k8s.types.core import ContainerRequests, ResourceRequirements
 from webhook.k8s.types.meta import Object, View
 from webhook.k8s.types.selectors import DOES_NOT_EXIST, EXISTS, IN
 from webhook.placement.demand import is_sidecar, sum_requests
@@ -25,25 +25,19 @@ from webhook.placement.machines import LIMIT_RANGER, LauncherPod, LauncherPodSpe
 from webhook.placement.nodes import CPU, EPHEMERAL_STORAGE, HUGEPAGES, MEMORY, in_bytes, is_extended_resource
 
 
-class ScopeRequirement(View, frozen=True):
-    """One of the ``matchExpressions`` of a ResourceQuota's ``scopeSelector``."""
-
+class _ScopeRequirement(View, frozen=True):
     scope_name: str | None = None
     operator: str | None = None
     values: list[str] | None = None
 
 
-class ScopeSelector(View, frozen=True):
-    """``spec.scopeSelector`` of a ResourceQuota."""
-
-    match_expressions: list[ScopeRequirement] | None = None
+class _ScopeSelector(View, frozen=True):
+    match_expressions: list[_ScopeRequirement] | None = None
 
 
-class QuotaSpec(View, frozen=True):
-    """``spec`` of a ResourceQuota, as far as it says which pods count."""
-
+class _QuotaSpec(View, frozen=True):
     scopes: list[str] | None = None
-    scope_selector: ScopeSelector | None = None
+    scope_selector: _ScopeSelector | None = None
 
 
 class QuotaStatus(View, frozen=True):
@@ -56,28 +50,24 @@ class QuotaStatus(View, frozen=True):
 class ResourceQuota(Object, frozen=True):
     """A ResourceQuota (core/v1)."""
 
-    spec: QuotaSpec | None = None
+    spec: _QuotaSpec | None = None
     status: QuotaStatus | None = None
 
 
-class LimitRangeItem(View, frozen=True):
-    """One of the ``spec.limits`` of a LimitRange; the API server has filled its defaults."""
-
+class _LimitRangeItem(View, frozen=True):
     type: str | None = None
     default: ResourceList | None = None
     default_request: ResourceList | None = None
 
 
-class LimitRangeSpec(View, frozen=True):
-    """``spec`` of a LimitRange."""
-
-    limits: list[LimitRangeItem] | None = None
+class _LimitRangeSpec(View, frozen=True):
+    limits: list[_LimitRangeItem] | None = None
 
 
 class LimitRange(Object, frozen=True):
     """A LimitRange (core/v1), by what it gives to containers that say nothing themselves."""
 
-    spec: LimitRangeSpec | None = None
+    spec: _LimitRangeSpec | None = None
 
 
 QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota", True, ResourceQuota)
@@ -85,7 +75,6 @@ LIMIT_RANGES: Final = Resource("", "v1", "limitranges", "LimitRange", True, Limi
 
 # Counted for every pod that exists; the pods that VMs have left count too, until KubeVirt deletes them.
 PODS_THAT_EXIST: Final = "count/pods"
-_PODS: Final = "pods"
 _NANOS: Final = 10**9
 _NANOS_PER_MILLI: Final = 10**6
 # Each container must set these where a quota limits them (enforcePodContainerConstraints).
@@ -124,8 +113,6 @@ class QuotaReview(msgspec.Struct, frozen=True):
     Attributes:
         problem: why the API server denies it, a clause in its own words; empty: no quota does.
         at_once: how many such pods fit at the same time; None: no quota limits them.
-        limited_by: the name of the quota behind ``at_once``; empty: none.
-        gaps: what is not known, clauses.
     """
 
     problem: str = ""
@@ -135,26 +122,23 @@ class QuotaReview(msgspec.Struct, frozen=True):
 
 
 def usage_of(pod: LauncherPod | None, requests: Mapping[str, int], ranges: Iterable[LimitRange]) -> PodUsage:
-    """What the next target pod of a VM counts for.
+    """What the next target pod of a VM counts for, which may have a present pod, and LimitRanges in its namespace.
 
-    Args:
-        pod: the pod that the VM runs in; None: only what the VM requests counts.
-        requests: what the target pod requests at least, in kube-scheduler's unit (`webhook.placement.demand`).
-        ranges: the LimitRanges of the namespace.
+    ``requests`` is what the target pod requests at least, in kube-scheduler's unit (`webhook.placement.demand`).
     """
     spec = (pod.spec if pod else None) or LauncherPodSpec()
     containers = [each for each in spec.containers or () if each]
     inits = [each for each in spec.init_containers or () if each]
-    before = _totals(spec, {}, containers, inits)
+    before = _totals(spec, _written, containers, inits)
     values = _defaulted(pod, [*containers, *inits], ranges)
-    after = _totals(spec, values, containers, inits)
+    after = _totals(spec, lambda container: values[id(container)], containers, inits)
     wanted = {name: amount * (_NANOS_PER_MILLI if name == CPU else _NANOS) for name, amount in requests.items()}
     for name in before[0].keys() | after[0].keys():
         wanted[name] = wanted.get(name, 0) + after[0].get(name, 0) - before[0].get(name, 0)
     unset: dict[str, tuple[str, ...]] = {}
     if containers and spec.resources is None:
         for quota_name, (is_limit, resource) in _TO_BE_SET.items():
-            names = (each.name or "" for each in (*containers, *inits) if resource not in values[_key(each)][is_limit])
+            names = (each.name or "" for each in (*containers, *inits) if resource not in values[id(each)][is_limit])
             unset[quota_name] = tuple(sorted(names))
     return PodUsage(dict(_named(wanted, after[1])), unset, spec.priority_class_name or "", _crosses_namespaces(spec))
 
@@ -162,10 +146,7 @@ def usage_of(pod: LauncherPod | None, requests: Mapping[str, int], ranges: Itera
 def review_quotas(quotas: Iterable[ResourceQuota], usage: PodUsage, *, left_behind: int = 0) -> QuotaReview:
     """Whether the quotas of a namespace admit one more target pod now.
 
-    Args:
-        quotas: those of the namespace.
-        usage: what the pod counts for.
-        left_behind: how many pods earlier migrations of a plan have left, beyond what the quotas count.
+    ``left_behind`` is how many pods earlier migrations of a plan have left, beyond what the quotas count.
     """
     problems, gaps = [], []
     at_once: int | None = None
@@ -202,32 +183,24 @@ def review_quotas(quotas: Iterable[ResourceQuota], usage: PodUsage, *, left_behi
 _Values = tuple[Nanos, Nanos]  # requests, limits
 
 
-def _key(container: ContainerRequests) -> int:
-    return id(container)
-
-
 def _totals(
     spec: LauncherPodSpec,
-    values: Mapping[int, _Values],
+    values: Callable[[ContainerRequests], _Values],
     containers: Sequence[ContainerRequests],
     inits: Sequence[ContainerRequests],
 ) -> _Values:
-    """A pod's requests and limits, with other values of its containers where there are any."""
-    own = spec.resources
-
-    def total(which: int, pod_level: ResourceList | None, overhead: ResourceList | None) -> Nanos:
-        def of(container: ContainerRequests) -> Nanos:
-            found = values.get(_key(container))
-            return found[which] if found else _written(container)[which]
-
-        return sum_requests(
-            map(of, containers),
-            [(of(each), is_sidecar(each)) for each in inits],
+    """A pod's requests and limits, from those of its containers."""
+    own = spec.resources or ResourceRequirements()
+    requests, limits = (
+        sum_requests(
+            [values(each)[which] for each in containers],
+            [(values(each)[which], is_sidecar(each)) for each in inits],
             pod_level=pod_level,
             overhead=overhead,
         )
-
-    return total(0, own.requests if own else None, spec.overhead), total(1, own.limits if own else None, None)
+        for which, pod_level, overhead in ((0, own.requests, spec.overhead), (1, own.limits, None))
+    )
+    return requests, limits
 
 
 def _written(container: ContainerRequests) -> _Values:
@@ -261,14 +234,14 @@ def _defaulted(
             for each in defaults:
                 for name, value in each[which].items():
                     both[which].setdefault(name, value)
-        found[_key(container)] = (both[0], both[1])
+        found[id(container)] = (both[0], both[1])
     return found
 
 
 def _named(requests: Nanos, limits: Nanos) -> Iterator[tuple[str, int]]:
     """The names by which quotas count what a pod requests (podComputeUsageHelper)."""
     yield PODS_THAT_EXIST, _NANOS
-    yield _PODS, _NANOS
+    yield "pods", _NANOS
     for name, amount in requests.items():
         if name in _LIMITED or name.startswith(HUGEPAGES):
             yield name, amount
@@ -282,21 +255,20 @@ def _named(requests: Nanos, limits: Nanos) -> Iterator[tuple[str, int]]:
 def _crosses_namespaces(spec: LauncherPodSpec) -> bool:
     affinity = spec.affinity
     both = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ()
-    terms = chain.from_iterable(
-        (each.required_during_scheduling_ignored_during_execution if each else None) or () for each in both
-    )
+    required = (each.required_during_scheduling_ignored_during_execution for each in both if each)
+    terms = chain.from_iterable(each or () for each in required)
     return any(isinstance(term, dict) and (term.get("namespaces") or "namespaceSelector" in term) for term in terms)
 
 
 def _counts(quota: ResourceQuota, usage: PodUsage) -> bool:
     """Whether a quota counts a launcher pod, which requests CPU or memory, and has no deadline."""
-    spec = quota.spec or QuotaSpec()
-    required = [ScopeRequirement(scope, EXISTS) for scope in spec.scopes or ()]
+    spec = quota.spec or _QuotaSpec()
+    required = [_ScopeRequirement(scope, EXISTS) for scope in spec.scopes or ()]
     required += (spec.scope_selector.match_expressions if spec.scope_selector else None) or ()
     return all(_in_scope(each, usage) for each in required)
 
 
-def _in_scope(required: ScopeRequirement, usage: PodUsage) -> bool:
+def _in_scope(required: _ScopeRequirement, usage: PodUsage) -> bool:
     match required.scope_name:
         case "NotTerminating" | "NotBestEffort":
             return True
@@ -314,12 +286,10 @@ def _listed(names: Iterable[str], amounts: Nanos, written: ResourceList | None =
     """Amounts as the API server lists them: as they are written in a quota's status, where that is the amount."""
 
     def text(name: str) -> str:
-        value = written.get(name) if written else None
-        return str(value) if value is not None and nanos(value) == amounts[name] else _format(name, amounts[name])
+        amount, value = amounts[name], written.get(name) if written else None
+        if value is not None and nanos(value) == amount:
+            return str(value)
+        is_binary = in_bytes(name.removeprefix("requests.").removeprefix("limits.")) and not amount % (1024 * _NANOS)
+        return str(Quantity(amount, Format.BINARY_SI if is_binary else Format.DECIMAL_SI))
 
     return ",".join(f"{name}={text(name)}" for name in names)
-
-
-def _format(name: str, amount: int) -> str:
-    is_binary = in_bytes(name.removeprefix("requests.").removeprefix("limits.")) and not amount % (1024 * _NANOS)
-    return str(Quantity(amount, Format.BINARY_SI if is_binary else Format.DECIMAL_SI))

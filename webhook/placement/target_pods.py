@@ -2,19 +2,18 @@
 
 KubeVirt merges these into one mapping, in which a key that the migration adds loses against the VM's own silently (and
 a ``cpu-vendor`` key wins against KubeVirt's own rule). Here each one is kept, with its origin: a node must have them
-all. Only what KubeVirt lays over each other for every pod of a VM, its defaults, the cluster's settings, the VM's
-selector and the labels that it generates, is one layer here too (pkg/virt-controller, createTargetPod).
+all. Only what KubeVirt lays over each other for every pod of a VM is one layer here too (pkg/virt-controller,
+createTargetPod), with the labels that it requires by itself (services/nodeselectorrenderer.go).
 
-- The labels that KubeVirt requires for a VMI by itself are those of
-  pkg/virt-controller/services/nodeselectorrenderer.go.
-- Kubernetes' own admission plugins add to the node selector and the tolerations of every pod. RuntimeClass merges the
-  class's ``scheduling`` into pods that name it, as launcher pods do where KubeVirt's configuration has a
-  ``defaultRuntimeClass``. PodNodeSelector, where the API server has it enabled, merges an annotation of the namespace.
-  Both reject a pod whose own node selector has another value.
+Kubernetes' own admission plugins add to the node selector and the tolerations of every pod. RuntimeClass merges the
+class's ``scheduling`` into pods that name it, as launcher pods do where KubeVirt's configuration has a
+``defaultRuntimeClass``. PodNodeSelector, where the API server has it enabled, merges an annotation of the namespace.
+Both reject a pod whose own node selector has another value.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -26,41 +25,8 @@ from webhook.k8s.types.selectors import DOES_NOT_EXIST, IN, NOT_IN, Expression, 
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.releases.capabilities import REQUIRES_CPU_VENDOR, SELECTS_SNP_AND_TDX_NODES
 from webhook.kubevirt.releases.release import Release
-from webhook.placement.machines import (
-    HOST_MODEL,
-    NO_CPU,
-    NO_MIGRATION,
-    Cpu,
-    FeatureState,
-    LauncherPod,
-    LaunchSecurity,
-    Migration,
-    PlacedVmiSpec,
-    Vmi,
-)
-from webhook.placement.nodes import (
-    ARCHITECTURE,
-    CPU_FEATURE,
-    CPU_MANAGER,
-    CPU_MANAGER_BEFORE,
-    CPU_MODEL,
-    CPU_MODEL_MIGRATION,
-    CPU_VENDOR,
-    HOST_MODEL_CPU,
-    HOST_MODEL_FEATURES,
-    HOSTNAME,
-    HYPERV,
-    KVM_DEVICE,
-    MACHINE_TYPE,
-    NO_EXECUTE,
-    OBSOLETE_HOST_MODEL,
-    SCHEDULABLE,
-    TRUE,
-    TSC_FREQUENCY,
-    VM_ARCHITECTURE,
-    Node,
-    labels_starting_with,
-)
+from webhook.placement import machines, nodes
+from webhook.placement.nodes import HOSTNAME, TRUE, Node, labels_starting_with
 from webhook.placement.requirements import (
     Allocatable,
     Elsewhere,
@@ -74,71 +40,63 @@ from webhook.placement.requirements import (
     Untainted,
 )
 
-_HOST_PASSTHROUGH: Final = "host-passthrough"
-_CROSS_ARCHITECTURE: Final = "CrossArchitectureVirtualization"
-_HYPERV_STRICT: Final = "HypervStrictCheck"
-_SECURE_EXECUTION_ARCHITECTURE: Final = "s390x"
 _HYPERV_LABELS: Final = (
     *("vpindex", "runtime", "reset", "synic", "synictimer"),
     *("frequencies", "reenlightenment", "tlbflush", "ipi"),
 )
 
 
-def architecture_label(vmi: Vmi) -> dict[str, str]:
+def architecture_label(vmi: machines.Vmi) -> dict[str, str]:
     """The guest's architecture, which the cluster's and the VM's own selectors may overwrite."""
     guest = _guest(vmi)
-    return {ARCHITECTURE: guest.lower()} if guest else {}
+    return {nodes.ARCHITECTURE: guest.lower()} if guest else {}
 
 
-def is_emulated(vmi: Vmi, configuration: ClusterConfig) -> bool:
+def is_emulated(vmi: machines.Vmi, configuration: ClusterConfig) -> bool:
     """Whether nodes of any architecture will do; then KubeVirt drops that label, even if the VM's owner requires it."""
     named = vmi.spec is not None and bool(vmi.spec.architecture)
-    return named and configuration.is_gate_open(_CROSS_ARCHITECTURE)
+    return named and configuration.is_gate_open("CrossArchitectureVirtualization")
 
 
-def generated_labels(vmi: Vmi, configuration: ClusterConfig, source: Mapping[str, str]) -> list[str]:
+def generated_labels(vmi: machines.Vmi, configuration: ClusterConfig, source: Mapping[str, str]) -> list[str]:
     """The labels that must be ``true``; they overwrite the VM's own.
 
-    Args:
-        vmi: the VMI that is placed.
-        configuration: the cluster's configuration of KubeVirt.
-        source: the node selector of the VM's present pod, by which older and newer releases of KubeVirt are
-            distinguished.
+    ``source`` is the node selector of the VM's present pod, which distinguishes older and newer releases of KubeVirt.
     """
     domain = vmi.domain
-    cpu, security, machine = domain.cpu or NO_CPU, domain.launch_security, vmi.machine_type
+    cpu, security, machine = domain.cpu or machines.NO_CPU, domain.launch_security, vmi.machine_type
     hyperv = (domain.features.hyperv if domain.features else None) or {}
     labels = []
     if cpu.dedicated_cpu_placement:
-        older = CPU_MANAGER_BEFORE in source and CPU_MANAGER not in source
-        labels.append(CPU_MANAGER_BEFORE if older else CPU_MANAGER)
-    if hyperv and configuration.is_gate_open(_HYPERV_STRICT):
+        older = nodes.CPU_MANAGER_BEFORE in source and nodes.CPU_MANAGER not in source
+        labels.append(nodes.CPU_MANAGER_BEFORE if older else nodes.CPU_MANAGER)
+    if hyperv and configuration.is_gate_open("HypervStrictCheck"):
         labels += _hyperv(hyperv)
     if cpu.model:
-        if cpu.model not in {HOST_MODEL, _HOST_PASSTHROUGH}:
-            labels.append(CPU_MODEL + cpu.model)
+        if cpu.model not in {machines.HOST_MODEL, "host-passthrough"}:
+            labels.append(nodes.CPU_MODEL + cpu.model)
         if cpu.features:
-            labels += [CPU_FEATURE + name for name in cpu.features_with("", "require")]
+            labels += [nodes.CPU_FEATURE + name for name in cpu.features_with("", "require")]
     if machine:
-        labels.append(MACHINE_TYPE + machine)
+        labels.append(nodes.MACHINE_TYPE + machine)
     hints = vmi.status.topology_hints if vmi.status else None
     if hints and (frequency := _tsc_frequency(cpu, hyperv, hints.tsc_frequency)):
-        labels.append(f"{TSC_FREQUENCY}{frequency}")
+        labels.append(f"{nodes.TSC_FREQUENCY}{frequency}")
     if cpu.realtime is not None:
         labels.append("kubevirt.io/realtime")
     if security:
         labels += _launch_security(security, _guest(vmi), configuration.release)
     if is_emulated(vmi, configuration):
-        labels.append(VM_ARCHITECTURE + _guest(vmi))
+        labels.append(nodes.VM_ARCHITECTURE + _guest(vmi))
     return labels
 
 
-def forbidden_labels(vmi: Vmi) -> list[str]:
+def forbidden_labels(vmi: machines.Vmi) -> list[str]:
     """The labels that a node must not have; KubeVirt appends them to every term of the node affinity."""
     cpu = vmi.cpu
-    labels = [OBSOLETE_HOST_MODEL] if cpu.model in {None, "", HOST_MODEL} else []
+    labels = [nodes.OBSOLETE_HOST_MODEL] if cpu.model in {None, "", machines.HOST_MODEL} else []
     if cpu.features:
-        labels += [CPU_FEATURE + name for name in cpu.features_with("forbid")]
+        labels += [nodes.CPU_FEATURE + name for name in cpu.features_with("forbid")]
     return labels
 
 
@@ -147,37 +105,37 @@ def host_model_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
     Empty where the node's labels do not name its model: KubeVirt then loses the features too.
     """
-    models = labels_starting_with(labels, HOST_MODEL_CPU, CPU_MODEL_MIGRATION)
-    return models | labels_starting_with(labels, HOST_MODEL_FEATURES, CPU_FEATURE) if models else {}
+    models = labels_starting_with(labels, nodes.HOST_MODEL_CPU, nodes.CPU_MODEL_MIGRATION)
+    return models | labels_starting_with(labels, nodes.HOST_MODEL_FEATURES, nodes.CPU_FEATURE) if models else {}
 
 
 def is_sticky_label(key: str) -> bool:
     """Whether KubeVirt copies this key of a host-model VM's pod into the pods of all later migrations."""
-    return CPU_FEATURE in key or CPU_MODEL_MIGRATION in key
+    return nodes.CPU_FEATURE in key or nodes.CPU_MODEL_MIGRATION in key
 
 
-def _guest(vmi: Vmi) -> str:
+def _guest(vmi: machines.Vmi) -> str:
     return (vmi.spec.architecture if vmi.spec else None) or ""
 
 
-def _hyperv(features: Mapping[str, FeatureState | None]) -> Iterator[str]:
+def _hyperv(features: Mapping[str, machines.FeatureState | None]) -> Iterator[str]:
     for name in _HYPERV_LABELS:
         state = features.get(name)
         if state and state.enabled:
-            yield HYPERV + name
+            yield nodes.HYPERV + name
     evmcs = features.get("evmcs")
     if evmcs and evmcs.enabled is not False:
-        yield f"{CPU_VENDOR}Intel"
+        yield f"{nodes.CPU_VENDOR}Intel"
 
 
-def _tsc_frequency(cpu: Cpu, hyperv: Mapping[str, FeatureState | None], frequency: int | None) -> int:
+def _tsc_frequency(cpu: machines.Cpu, hyperv: Mapping[str, machines.FeatureState | None], frequency: int | None) -> int:
     """In Hz; 0: no node must have a certain one."""
     reenlightenment = hyperv.get("reenlightenment")
     needed = "invtsc" in cpu.features_with("require", "force") or (reenlightenment and reenlightenment.enabled)
     return max(frequency or 0, 0) if needed else 0
 
 
-def _launch_security(security: LaunchSecurity, guest: str, release: Release) -> Iterator[str]:
+def _launch_security(security: machines.LaunchSecurity, guest: str, release: Release) -> Iterator[str]:
     newer = release.has(SELECTS_SNP_AND_TDX_NODES)
     has_snp, has_tdx = newer and security.snp is not None, newer and security.tdx is not None
     if security.sev or has_snp:
@@ -186,7 +144,7 @@ def _launch_security(security: LaunchSecurity, guest: str, release: Release) -> 
         yield "kubevirt.io/sev-es"
     if has_snp:
         yield "kubevirt.io/sev-snp"
-    if guest == _SECURE_EXECUTION_ARCHITECTURE:
+    if guest == "s390x":
         yield "kubevirt.io/s390-pv"
     if has_tdx:
         yield "kubevirt.io/tdx"
@@ -194,14 +152,12 @@ def _launch_security(security: LaunchSecurity, guest: str, release: Release) -> 
 
 NODE_SELECTOR_ANNOTATION: Final = "scheduler.alpha.kubernetes.io/node-selector"
 
-_KUBEVIRT_DOMAIN: Final = "kubevirt.io"
+_is_kubevirts: Final = re.compile(r"(?:[^/]*\.)?kubevirt\.io(?:/|\Z)").match
 # In a message; a pod can have thousands.
 _TOLD: Final = 5
 
 
-class RuntimeClassScheduling(View, frozen=True):
-    """``scheduling`` of a RuntimeClass (node.k8s.io/v1)."""
-
+class _RuntimeClassScheduling(View, frozen=True):
     node_selector: dict[str, str] | None = None
     tolerations: list[Toleration | None] | None = None
 
@@ -209,7 +165,7 @@ class RuntimeClassScheduling(View, frozen=True):
 class RuntimeClass(Object, frozen=True):
     """A RuntimeClass (node.k8s.io/v1), whose admission plugin merges its ``scheduling`` into pods."""
 
-    scheduling: RuntimeClassScheduling | None = None
+    scheduling: _RuntimeClassScheduling | None = None
 
     @property
     def labels(self) -> tuple[Label, ...]:
@@ -220,20 +176,17 @@ class RuntimeClass(Object, frozen=True):
     @property
     def tolerations(self) -> tuple[Toleration, ...]:
         """What it tolerates of nodes."""
-        listed = (self.scheduling.tolerations if self.scheduling else None) or ()
-        return tuple(toleration or Toleration() for toleration in listed)
+        return _given(self.scheduling.tolerations if self.scheduling else None)
 
 
-class DeviceClassSpec(View, frozen=True):
-    """``spec`` of a DeviceClass."""
-
+class _DeviceClassSpec(View, frozen=True):
     extended_resource_name: str | None = None
 
 
 class DeviceClass(Object, frozen=True):
     """A DeviceClass (resource.k8s.io): a node may serve its extended resource that has none of it allocatable."""
 
-    spec: DeviceClassSpec | None = None
+    spec: _DeviceClassSpec | None = None
 
     @property
     def provides(self) -> frozenset[str]:
@@ -247,33 +200,28 @@ RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "Runtim
 
 
 def unexplained_labels(
-    pod: LauncherPod, vmi: Vmi, configuration: ClusterConfig, added: Mapping[str, str], labels: tuple[Label, ...] = ()
+    pod: machines.LauncherPod,
+    vmi: machines.Vmi,
+    configuration: ClusterConfig,
+    added: Mapping[str, str],
+    labels: tuple[Label, ...] = (),
 ) -> dict[str, str]:
     """What the present pod's node selector has from elsewhere than KubeVirt, its settings, the VM and a migration.
 
-    Args:
-        pod: the VM's present launcher pod.
-        vmi: the VMI that the pod runs.
-        configuration: the cluster's configuration of KubeVirt.
-        added: the labels that the migration which created the pod added; empty: no migration created it.
-        labels: the labels that the pod's RuntimeClass requires.
+    ``added`` is what the migration added that created the pod, ``labels`` is what the pod's RuntimeClass requires.
     """
-    spec = vmi.spec or PlacedVmiSpec()
-    known = {**added, **configuration.node_selectors, **(spec.node_selector or {})}
+    spec = vmi.spec or machines.PlacedVmiSpec()
+    known: dict[str, str | None] = {**added, **configuration.node_selectors, **(spec.node_selector or {})}
     known |= {label.expression.key: label.expression.values[0] for label in labels}
-    return {
-        key: value
-        for key, value in pod.node_selector.items()
-        if known.get(key) != value and key != ARCHITECTURE and not _is_kubevirts(key)
-    }
+    known |= {key: pod.node_selector.get(key) for key in (nodes.ARCHITECTURE, nodes.CPU_MANAGER_BEFORE)}
+    left = [(key, value) for key, value in pod.node_selector.items() if known.get(key) != value]
+    return {key: value for key, value in left if not _is_kubevirts(key)}
 
 
 def namespace_labels(annotation: str | None, shown: Mapping[str, str]) -> tuple[Label, ...]:
-    """What the namespace's annotation requires.
+    """What a namespace's annotation ``scheduler.alpha.kubernetes.io/node-selector`` requires.
 
-    Args:
-        annotation: the value of ``scheduler.alpha.kubernetes.io/node-selector``; None: the namespace does not have it.
-        shown: the labels that only this plugin can have put into the present pod: proof that it is switched on.
+    ``shown`` are labels that only this plugin can have put into the present pod: proof that it is switched on.
     """
     pairs = (pair.partition("=") for pair in (annotation or "").split(","))
     wanted = {key.strip(): value.strip() for key, _, value in pairs}
@@ -294,22 +242,17 @@ def _equals(origin: str, selector: Mapping[str, str]) -> Iterator[Label]:
     return (Label(origin, Expression.equals(key, value)) for key, value in selector.items())
 
 
-def _is_kubevirts(key: str) -> bool:
-    domain = key.partition("/")[0]
-    return domain == _KUBEVIRT_DOMAIN or domain.endswith(f".{_KUBEVIRT_DOMAIN}") or key == CPU_MANAGER_BEFORE
-
-
 # The API server's own admission tolerates them for pods that say nothing of them (DefaultTolerationSeconds).
 _TOLERATED_BY_DEFAULT = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_BY_DEFAULT = {key: Toleration(key, "Exists", None, NO_EXECUTE) for key in _TOLERATED_BY_DEFAULT}
-_NO_SPEC = PlacedVmiSpec()
+_BY_DEFAULT = {key: Toleration(key, "Exists", None, nodes.NO_EXECUTE) for key in _TOLERATED_BY_DEFAULT}
+_NO_SPEC = machines.PlacedVmiSpec()
 # What each takes on the way from an object to the answer, beside its evaluation.
 _LABEL_STEPS = 3
 _EXPRESSION_STEPS = 2
 # What KubeVirt computes again for every pod, so the present pod's say nothing: a feature gate may have been closed.
 _RECOMPUTED = (
-    *(CPU_FEATURE, CPU_MODEL, CPU_MODEL_MIGRATION, CPU_VENDOR),
-    *(HYPERV, MACHINE_TYPE, TSC_FREQUENCY, VM_ARCHITECTURE, SCHEDULABLE),
+    *(nodes.CPU_FEATURE, nodes.CPU_MODEL, nodes.CPU_MODEL_MIGRATION, nodes.CPU_VENDOR),
+    *(nodes.HYPERV, nodes.MACHINE_TYPE, nodes.TSC_FREQUENCY, nodes.VM_ARCHITECTURE, nodes.SCHEDULABLE),
 )
 
 
@@ -322,10 +265,10 @@ def own_requirements(placed: Placed) -> Iterator[Requirement]:
 
 
 def target_pod_requirements(  # noqa: PLR0913 - what a target pod is made from, each with a default
-    vmi: Vmi,
-    migration: Migration = NO_MIGRATION,
+    vmi: machines.Vmi,
+    migration: machines.Migration = machines.NO_MIGRATION,
     *,
-    source_pod: LauncherPod | None = None,
+    source_pod: machines.LauncherPod | None = None,
     source_pod_added: Mapping[str, str] | None = None,
     source_node: Node | None = None,
     configuration: ClusterConfig = DEFAULTS,
@@ -376,22 +319,22 @@ def target_pod_requirements(  # noqa: PLR0913 - what a target pod is made from, 
         required += _mirrored_labels(known, made)
     required += _affinity_requirements(spec, absent)
     required += _exclude_source(vmi, source_node, labels, receives=receives)
-    required += _taint_requirements(
-        spec, tolerated=_TOLERATED_BY_DEFAULT, admitted=(*_tolerations(source_pod), *tolerations)
-    )
+    # The present pod's tolerations are the VM's and those that admission plugins add: a RuntimeClass's, a namespace's.
+    shown = _given(source_pod.spec.tolerations) if source_pod and source_pod.spec else ()
+    required += _taint_requirements(spec, tolerated=_TOLERATED_BY_DEFAULT, admitted=(*shown, *tolerations))
     required += admitted
     required += _resource_requirements(requests or {}, configuration)
     return tuple(required)
 
 
 def requirement_gaps(
-    vmi: Vmi, migration: Migration, source_pod: LauncherPod | None, source_node: Node | None
+    vmi: machines.Vmi, migration: machines.Migration, source_pod: machines.LauncherPod | None, source_node: Node | None
 ) -> tuple[str, ...]:
     """What `of` could not take into account, clauses: more nodes may look eligible than are."""
     if migration.receives:
         if not vmi.source_state.node:
             return ("the VM's source node is not known yet",)
-        if vmi.cpu.model == HOST_MODEL and not host_model_labels(vmi.source_state.node_selectors or {}):
+        if vmi.cpu.model == machines.HOST_MODEL and not host_model_labels(vmi.source_state.node_selectors or {}):
             return ("the VM's current CPU is not known, and KubeVirt creates no target pod without it",)
         return ()
     unknown = []
@@ -403,10 +346,10 @@ def requirement_gaps(
 
 
 def _layer(
-    vmi: Vmi, spec: PlacedVmiSpec, configuration: ClusterConfig, pod: Mapping[str, str]
+    vmi: machines.Vmi, spec: machines.PlacedVmiSpec, configuration: ClusterConfig, pod: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
     """What is one mapping in every pod of the VM, later entries over earlier ones: value and origin by key."""
-    layer = {SCHEDULABLE: (TRUE, Origin.SCHEDULABLE)}
+    layer = {nodes.SCHEDULABLE: (TRUE, Origin.SCHEDULABLE)}
     keys = generated_labels(vmi, configuration, pod)
     for selector, origin in (
         (architecture_label(vmi), Origin.KUBEVIRT),
@@ -419,16 +362,14 @@ def _layer(
             if key not in layer or layer[key][0] != value:
                 layer[key] = (value, origin)
     if is_emulated(vmi, configuration):
-        layer.pop(ARCHITECTURE, None)
+        layer.pop(nodes.ARCHITECTURE, None)
     return layer
 
 
 def _affinity_requirements(placed: Placed, absent: tuple[Expression, ...] = ()) -> Iterator[Requirement]:
-    """Required node affinity.
+    """Required node affinity, with what KubeVirt appends to every term as being absent.
 
-    Args:
-        placed: the ``spec`` of a VMI or a pod.
-        absent: what KubeVirt appends to every term. One that was empty, and so matched nothing, then matches by it.
+    A term that was empty, and so matched nothing, then matches by that.
     """
     required = placed.required_affinity
     if required is None:
@@ -445,17 +386,12 @@ def _resource_requirements(requests: Mapping[str, int], configuration: ClusterCo
     requested: list[Requirement] = [
         Allocatable(Origin.RESOURCES, resource, amount)
         for resource, amount in requests.items()
-        if resource != KVM_DEVICE
+        if resource != nodes.KVM_DEVICE
     ]
     if configuration.needs_kvm:
-        kvm = requests.get(KVM_DEVICE)
-        requested.append(Allocatable(Origin.KVM, KVM_DEVICE, kvm) if kvm else Kvm(Origin.KVM))
+        kvm = requests.get(nodes.KVM_DEVICE)
+        requested.append(Allocatable(Origin.KVM, nodes.KVM_DEVICE, kvm) if kvm else Kvm(Origin.KVM))
     return requested
-
-
-def _tolerations(pod: LauncherPod | None) -> tuple[Toleration, ...]:
-    """The present pod's, which has the VM's and those that admission plugins add: a RuntimeClass's, a namespace's."""
-    return _given(pod.spec.tolerations) if pod and pod.spec else ()
 
 
 def _given(tolerations: Iterable[Toleration | None] | None) -> tuple[Toleration, ...]:
@@ -465,43 +401,32 @@ def _given(tolerations: Iterable[Toleration | None] | None) -> tuple[Toleration,
 def _taint_requirements(
     placed: Placed, *, tolerated: tuple[str, ...] = (), admitted: tuple[Toleration, ...] = ()
 ) -> tuple[Requirement, ...]:
-    """The requirements on taints and on cordoned nodes.
-
-    Args:
-        placed: the ``spec`` of a VMI or a pod, with its tolerations.
-        tolerated: the keys whose NoExecute taints Kubernetes tolerates by default.
-        admitted: further tolerations, which admission plugins add.
-    """
+    """The requirements on taints and cordoned nodes; Kubernetes tolerates NoExecute of the ``tolerated`` keys."""
     tolerations = tuple(dict.fromkeys((*_given(placed.tolerations), *admitted)))
     if tolerated and not tolerations:
         tolerations = tuple(map(_BY_DEFAULT.__getitem__, tolerated))
     elif tolerated:
-        said = {each.key or "" for each in tolerations if each.effect in {None, "", NO_EXECUTE}}
+        said = {each.key or "" for each in tolerations if each.effect in {None, "", nodes.NO_EXECUTE}}
         tolerations += tuple([_BY_DEFAULT[key] for key in tolerated if "" not in said and key not in said])
     return (Untainted(Origin.TAINTS, tolerations), Uncordoned(Origin.CORDONED, tolerations))
 
 
-def _inherited_cpu(vmi: Vmi, pod: Mapping[str, str], labels: Mapping[str, str]) -> Mapping[str, str]:
+def _inherited_cpu(vmi: machines.Vmi, pod: Mapping[str, str], labels: Mapping[str, str]) -> Mapping[str, str]:
     """The CPU that a host-model VM took over from where it started.
 
     If its present pod requires any CPU feature or model, KubeVirt takes those: it has migrated before. (The features
     that its owner requires count as such too: a quirk of KubeVirt's, kept.) Else, and from another cluster, it is the
     CPU of the node that it comes from.
     """
-    if vmi.cpu.model != HOST_MODEL:
+    if vmi.cpu.model != machines.HOST_MODEL:
         return {}
     return {key: value for key, value in pod.items() if is_sticky_label(key)} or host_model_labels(labels)
 
 
 def _vendor(known: Mapping[str, object], labels: Mapping[str, str]) -> list[Requirement]:
-    """The CPU's vendor stays. A key that the migration adds does not switch this off, as it does in KubeVirt.
-
-    Args:
-        known: the keys that KubeVirt, its settings, the VM or the migration already set.
-        labels: the labels of the node that the VM comes from.
-    """
-    vendors = labels_starting_with(labels, CPU_VENDOR, CPU_VENDOR)
-    if not vendors or [key for key in known if key.startswith(CPU_VENDOR)]:
+    """The CPU's vendor stays. A key that the migration adds does not switch this off, as it does in KubeVirt."""
+    vendors = labels_starting_with(labels, nodes.CPU_VENDOR, nodes.CPU_VENDOR)
+    if not vendors or [key for key in known if key.startswith(nodes.CPU_VENDOR)]:
         return []
     return [Label(Origin.VENDOR, Expression(key, IN, (TRUE,))) for key in vendors]
 
@@ -513,22 +438,18 @@ def _mirrored_labels(known: Mapping[str, object], made: Mapping[str, str]) -> It
     changed since.
     """
     for key, value in sorted(made.items()):
-        domain = key.partition("/")[0]
-        if not (domain == "kubevirt.io" or domain.endswith(".kubevirt.io")) or key in known:
-            continue
-        if value == TRUE and not key.startswith(_RECOMPUTED):
+        if value == TRUE and key not in known and _is_kubevirts(key) and not key.startswith(_RECOMPUTED):
             yield Label(Origin.KUBEVIRT, Expression.equals(key, value))
 
 
 def _exclude_source(
-    vmi: Vmi, node: Node | None, labels: Mapping[str, str], *, receives: bool
+    vmi: machines.Vmi, node: Node | None, labels: Mapping[str, str], *, receives: bool
 ) -> tuple[Requirement, ...]:
     if receives:
         source = vmi.source_state.node
         # KubeVirt excludes it in the first term of the node affinity only.
         return (Label(Origin.SOURCE_NODE, Expression(HOSTNAME, NOT_IN, (source,))),) if source else ()
-    name = vmi.node_name
-    if not name:
+    if not (name := vmi.node_name):
         return ()
     hostname = labels.get(HOSTNAME, "") if node and node.name == name else ""
     return (Elsewhere(Origin.SOURCE_NODE, name, hostname),)

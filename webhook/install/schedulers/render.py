@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from itertools import product
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -22,10 +22,11 @@ from webhook import names
 from webhook.cluster.reader import all_of
 from webhook.errors import InputError, quote
 from webhook.install.plan import shipped
-from webhook.install.registration import Manifest
-from webhook.install.shortage import no_answer
-from webhook.k8s.client.api import ApiConnectionError, Requests, Transport
+from webhook.install.registration import Manifest, answered
+from webhook.install.shortage import CHECK_SERVER
+from webhook.k8s.client.api import Requests, Transport
 from webhook.k8s.resources import POD_METADATA
+from webhook.k8s.types.core import Pod
 from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
 from webhook.text import pluralize
@@ -62,8 +63,6 @@ _TLS: Final = """    enableHTTPS: true
 """
 # The schedulerName of the shipped profile.
 PROFILE: Final = "kubevirt"
-PART_OF: Final = "app.kubernetes.io/part-of"
-OURS: Final = "kubevirt-webhook"
 VARIANT_ANNOTATION: Final = f"{names.DOMAIN}/scheduler-variant"
 DIGEST_ANNOTATION: Final = f"{names.DOMAIN}/configuration-digest"
 _SECONDS: Final = 10.0
@@ -108,36 +107,24 @@ _UNUSED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 def configuration(directory: Path, variant: Variant, place: Place = "second", prometheus: str = "") -> str:
     """A shipped configuration, as YAML with comments.
 
-    Args:
-        directory: the directory of the manifests.
-        variant: which one.
-        place: where the scheduler runs.
-        prometheus: the URL of the Prometheus that a load-aware variant asks; empty: metrics-server.
-
     Raises:
         InputError: the variant asks no Prometheus, or the URL is none.
     """
     text = (directory / "scheduler" / f"{variant}.yaml").read_text()
     if place != "second":
         # The operator elects by flags of its own; the cluster's own scheduler has kubeadm's, or the defaults.
-        text = _without_election(text)
+        before, _, after = text.partition(_ELECTION)
+        text = before + after[after.index(_PROFILES) :]
     if place == "cluster":
         text = text.replace(_PROFILES, f"{_CLUSTER}{_PROFILES}{_DEFAULT_PROFILE}", 1)
     return _with_prometheus(text, variant, prometheus) if prometheus else text
-
-
-def _without_election(text: str) -> str:
-    before, _, after = text.partition(_ELECTION)
-    return before + after[after.index(_PROFILES) :]
 
 
 def _with_prometheus(text: str, variant: Variant, url: str) -> str:
     if variant not in LOAD_AWARE:
         fix = f"leave --prometheus out, or use one of {', '.join(LOAD_AWARE)}"
         raise InputError(f"the variant {variant} reads no metrics", "--prometheus", fix)
-    if not url.startswith(("http://", "https://")) or any(
-        character.isspace() or character in "\"'\\" for character in url
-    ):
+    if not url.startswith(("http://", "https://")) or any(each.isspace() or each in "\"'\\" for each in url):
         raise InputError(f"{quote(url)} is not a valid URL", "--prometheus", "start it with http:// or https://")
     before, _, after = text.partition(_METRICS_SERVER)
     indent = before.rpartition("\n")[2]
@@ -145,14 +132,10 @@ def _with_prometheus(text: str, variant: Variant, url: str) -> str:
 
 
 def stanza(template: str, url: str) -> str:
-    """The stanza as YAML, without the comment at its head.
-
-    Args:
-        template: the shipped stanza, ``manifests/scheduler/layers.yaml``.
-        url: where kube-scheduler reaches the extender: scheme, host and port.
+    """The shipped stanza as YAML, without the comment at its head, for an extender at a URL.
 
     Raises:
-        InputError: the URL is not one.
+        InputError: the URL is not one of scheme, host and port.
     """
     try:
         parts = urlsplit(url)
@@ -171,8 +154,6 @@ class Wanted(msgspec.Struct, frozen=True):
     """The scheduler that the admin asks for.
 
     Attributes:
-        variant: one of the shipped configurations.
-        image: of kube-scheduler.
         prometheus: the URL that a load-aware variant asks for metrics; empty: metrics-server.
     """
 
@@ -185,30 +166,12 @@ class _Version(msgspec.Struct, frozen=True, rename="camel"):
     git_version: str = ""
 
 
-class _Container(msgspec.Struct, frozen=True):
-    name: str = ""
-    image: str = ""
-
-
-class _PodSpec(msgspec.Struct, frozen=True):
-    containers: list[_Container] = []
-
-
-class _SchedulerPod(msgspec.Struct, frozen=True):
-    spec: _PodSpec = _PodSpec()
-
-
 class _SchedulerPods(msgspec.Struct, frozen=True):
-    items: list[_SchedulerPod] = []
+    items: list[Pod] = []
 
 
 def objects(directory: Path, wanted: Wanted | None = None, *, is_openshift: bool = False) -> tuple[Manifest, ...]:
-    """The objects of the component, the Deployment last.
-
-    Args:
-        directory: the directory of the manifests.
-        wanted: which scheduler; None: any, to look for what is there.
-        is_openshift: the cluster chooses the pods' user.
+    """The objects of the component in the directory of the manifests, the Deployment last; on OpenShift without a user.
 
     Raises:
         InputError: the variant has no use for the Prometheus.
@@ -220,19 +183,17 @@ def objects(directory: Path, wanted: Wanted | None = None, *, is_openshift: bool
     if wanted is None:
         return (*others, deployment)
     text = configuration(directory, variant, prometheus=wanted.prometheus)
-    others = [_with_configuration(one, text, variant) if one["kind"] == "ConfigMap" else one for one in others]
+    for one in others:
+        if one["kind"] == "ConfigMap":
+            one["metadata"]["annotations"] = {VARIANT_ANNOTATION: variant}
+            one["data"] = {CONFIGURATION_KEY: text}
     return (*others, _with_image(deployment, text, wanted.image, is_openshift=is_openshift))
 
 
 def with_permissions(
     objects: tuple[Manifest, ...], upstream: Sequence[Manifest]
 ) -> tuple[tuple[Manifest, ...], list[Permission]]:
-    """The objects with what a newer kube-scheduler than the shipped ones must list, and that.
-
-    Args:
-        objects: those of ``objects``.
-        upstream: the rules that the cluster has for its own scheduler.
-    """
+    """The objects with what a newer kube-scheduler must list by the cluster's rules for its own, and that."""
     (role,) = (one for one in objects if one["kind"] == "ClusterRole")
     added = missing_reads(upstream, role["rules"])
     if not added:
@@ -242,65 +203,49 @@ def with_permissions(
 
 
 def of_live(deployment: Manifest | None, config_map: Manifest | None) -> Wanted | None:
-    """The scheduler that an earlier `install` runs; None if there is none, or if another tool has applied it.
-
-    Args:
-        deployment: the live Deployment.
-        config_map: the live ConfigMap.
-    """
+    """The scheduler of an earlier `install`, by its live objects; None: there is none, or another tool applied it."""
     annotations = (config_map or {}).get("metadata", {}).get("annotations") or {}
     variant = annotations.get(VARIANT_ANNOTATION)
     # The component of kustomize has no such annotation.
     if deployment is None or config_map is None or variant not in VARIANTS:
         return None
     image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
-    asked = re.search(
-        r'type: Prometheus\n +address: "([^"]*)"', (config_map.get("data") or {}).get(CONFIGURATION_KEY, "")
-    )
+    text = (config_map.get("data") or {}).get(CONFIGURATION_KEY, "")
+    asked = re.search(r'type: Prometheus\n +address: "([^"]*)"', text)
     return Wanted(variant, image, asked[1] if asked else "")
 
 
 def is_ours(manifest: Manifest) -> bool:
     """Whether a live object belongs to an installation of kubevirt-webhook."""
-    return (manifest["metadata"].get("labels") or {}).get(PART_OF) == OURS
+    return (manifest["metadata"].get("labels") or {}).get("app.kubernetes.io/part-of") == "kubevirt-webhook"
 
 
 async def find_image(api: Requests, given: str, variant: Variant) -> str:
     """The image of the scheduler: of the cluster's minor version, and from where the cluster has its own.
 
-    Args:
-        api: the connection to the API server.
-        given: what the admin gives; without a tag it gets that of the cluster's version. Empty: the image of the
-            cluster's own scheduler.
-        variant: those that know load need an image of their own.
+    What the admin gives may lack the tag, or be empty. Variants that know load need an image of their own.
 
     Raises:
         InputError: the image has another minor version than the cluster, or it cannot be found out.
     """
-    version = await _cluster_version(api)
-    tag = version[0]
+    tag, minor = await _cluster_version(api)
     if given:
         tagged = _TAG.search(given)
-        if tagged and tagged.groups() != version[1]:
-            what = f"{quote(given)} is kube-scheduler {'.'.join(tagged.groups())}, but the cluster is {tag}"
-            raise InputError(what, "--scheduler-image", f"use an image of version {'.'.join(version[1])}")
+        if tagged and (other := ".".join(tagged.groups())) != minor:
+            what = f"{quote(given)} is kube-scheduler {other}, but the cluster is {tag}"
+            raise InputError(what, "--scheduler-image", f"use an image of version {minor}")
         return f"{given}:{tag}" if not tagged and _NO_TAG.fullmatch(given) else given
     if variant in LOAD_AWARE:
         what = f"the variant {variant} needs the image of kube-scheduler that the project scheduler-plugins publishes"
-        raise InputError(what, "--scheduler-variant", f"name it with --scheduler-image, of version {_minor(version)}")
-    found = await _own_image(api)
-    if found:
+        raise InputError(what, "--scheduler-variant", f"name it with --scheduler-image, of version {minor}")
+    if found := await _own_image(api):
         return found
     what = "the cluster shows no pod of its own scheduler, whose image could be used"
     raise InputError(what, "--with scheduler", f"name it: --scheduler-image REGISTRY/kube-scheduler:{tag}")
 
 
-def _minor(version: tuple[str, tuple[str, str]]) -> str:
-    return ".".join(version[1])
-
-
-async def _cluster_version(api: Requests) -> tuple[str, tuple[str, str]]:
-    """The version, such as ``v1.36.3``, and its major and minor part."""
+async def _cluster_version(api: Requests) -> tuple[str, str]:
+    """The version, such as ``v1.36.3``, and without its patch, ``1.36``."""
     body = await _get(api, "/version", {})
     try:
         text = msgspec.json.decode(body, type=_Version).git_version
@@ -310,7 +255,7 @@ async def _cluster_version(api: Requests) -> tuple[str, tuple[str, str]]:
     if found is None:
         fix = "name an image with a digest: --scheduler-image IMAGE@sha256:…"
         raise InputError(f"the API server's version {quote(text)} is not known", "the cluster", fix)
-    return found[0], (found[1], found[2])
+    return found[0], f"{found[1]}.{found[2]}"
 
 
 async def _own_image(api: Requests) -> str:
@@ -318,28 +263,17 @@ async def _own_image(api: Requests) -> str:
     for namespace, selector in _PODS:
         query = {"labelSelector": selector, "limit": "1"}
         body = await _get(api, f"/api/v1/namespaces/{namespace}/pods", query)
-        try:
+        with suppress(msgspec.MsgspecError):
             pods = msgspec.json.decode(body, type=_SchedulerPods).items
-        except msgspec.MsgspecError:
-            continue
-        for pod in pods:
-            for container in pod.spec.containers:
-                if container.name == "kube-scheduler":
-                    return container.image
+            containers = [container for pod in pods for container in pod.spec.containers or ()]
+            if images := [each.image for each in containers if each.name == "kube-scheduler" and each.image]:
+                return images[0]
     return ""
 
 
 async def _get(api: Requests, path: str, query: dict[str, str]) -> bytes:
-    try:
-        status, body = await api.request("GET", path, query, seconds=_SECONDS)
-    except ApiConnectionError as error:
-        raise no_answer(error) from None
+    status, body = await answered(api.request("GET", path, query, seconds=_SECONDS), "the cluster", CHECK_SERVER)
     return body if status == 200 else b""
-
-
-def _with_configuration(config_map: Manifest, text: str, variant: Variant) -> Manifest:
-    metadata = {**config_map["metadata"], "annotations": {VARIANT_ANNOTATION: variant}}
-    return {**config_map, "metadata": metadata, "data": {CONFIGURATION_KEY: text}}
 
 
 def _with_image(deployment: Manifest, text: str, image: str, *, is_openshift: bool) -> Manifest:
@@ -355,13 +289,7 @@ def _with_image(deployment: Manifest, text: str, image: str, *, is_openshift: bo
 
 
 class Users(msgspec.Struct, frozen=True):
-    """How many objects name a scheduler.
-
-    Attributes:
-        vms: VMs, by their templates.
-        vmis: VMIs that exist; their migrations need the scheduler.
-        pods: pods that wait for a node.
-    """
+    """How many VMs (by their templates), VMIs that exist and pods that wait for a node name a scheduler."""
 
     vms: int
     vmis: int
@@ -376,10 +304,6 @@ class Users(msgspec.Struct, frozen=True):
 
 async def count_users(api: Transport, scheduler: str) -> Users:
     """Count the objects that name a scheduler.
-
-    Args:
-        api: the connection to the API server.
-        scheduler: the ``schedulerName``.
 
     Raises:
         InputError: the objects cannot be listed.
@@ -429,24 +353,16 @@ def granted(rules: Iterable[Mapping[str, Any]]) -> set[Permission]:
 
 def needed(rules: Iterable[Mapping[str, Any]]) -> set[Permission]:
     """What a kube-scheduler needs of the rules of ``UPSTREAM_ROLES``; a wildcard that an admin added is left out."""
-    return {each for each in granted(rules) if "*" not in each and each.verb != "get" and not _is_unused(each)}
-
-
-def _is_unused(permission: Permission) -> bool:
-    verbs = _UNUSED.get((permission.group, permission.resource))
-    return verbs is not None and (not verbs or permission.verb in verbs)
+    unused = {(*of, verb) for of, verbs in _UNUSED.items() for verb in verbs}
+    left_out = {of for of, verbs in _UNUSED.items() if not verbs}
+    found = (each for each in granted(rules) if "*" not in each and each.verb != "get" and each not in unused)
+    return {each for each in found if (each.group, each.resource) not in left_out}
 
 
 def missing_reads(upstream: Iterable[Mapping[str, Any]], own: Iterable[Mapping[str, Any]]) -> list[Permission]:
-    """What the scheduler must list and watch before it places a pod, and may not; the Secrets of a cluster never count.
-
-    Args:
-        upstream: the rules of ``UPSTREAM_ROLES``, as the cluster has them.
-        own: the rules of the second scheduler.
-    """
-    return sorted(
-        each for each in needed(upstream) - granted(own) if each.verb in _READS and each.resource != "secrets"
-    )
+    """What a scheduler must list and watch before it places a pod, and may not; Secrets of a cluster never count."""
+    missing = needed(upstream) - granted(own)
+    return sorted(each for each in missing if each.verb in _READS and each.resource != "secrets")
 
 
 def as_rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
@@ -454,7 +370,4 @@ def as_rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
     verbs: dict[tuple[str, str], list[str]] = {}
     for each in permissions:
         verbs.setdefault((each.group, each.resource), []).append(each.verb)
-    return [
-        {"apiGroups": [group], "resources": [resource], "verbs": granted_verbs}
-        for (group, resource), granted_verbs in verbs.items()
-    ]
+    return [{"apiGroups": [group], "resources": [resource], "verbs": own} for (group, resource), own in verbs.items()]
