@@ -322,10 +322,7 @@ def test_install_says_where_the_api_server_does_not_reach_the_replicas(
 ) -> None:
     monkeypatch.setattr(shortage, "PAUSE", 0.0)
     why = "dial tcp 10.1.2.3:8443: timeout"
-    api.answers["GET", "/proxy/healthz"] = (
-        503,
-        {"kind": "Status", "reason": "ServiceUnavailable", "message": why},
-    )
+    api.answers["GET", "/proxy/healthz"] = (503, {"kind": "Status", "reason": "ServiceUnavailable", "message": why})
     first = run("install", "--image=here:1")
     again = run("install")
     not_waited_for = run("install", "--no-wait")

@@ -14,7 +14,7 @@ from aiohttp import web
 from certs.authority import Authority
 from tests.doctor.world import MUTATING, NS, VALIDATING, DoctorWorld, authority, base64, codes
 from webhook.doctor.certificates import check_certificates, check_clock
-from webhook.doctor.report import CONFIGURATIONS, DEPLOYMENTS, SECRETS
+from webhook.doctor.installation import CONFIGURATIONS, DEPLOYMENTS, SECRETS
 from webhook.k8s.client.clock import Clock
 from webhook.k8s.resources import LEASES
 

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from tests.doctor.world import NS, DoctorWorld, codes
 from webhook.doctor.deployment import BUDGETS, FLOW, check_deployment, check_reach
-from webhook.doctor.report import DEPLOYMENTS
+from webhook.doctor.installation import DEPLOYMENTS
 from webhook.install import shortage
 from webhook.k8s.resources import PODS
 

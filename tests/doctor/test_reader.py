@@ -9,7 +9,7 @@ from aiohttp import web
 from tests.doctor.world import DoctorWorld
 from webhook.cluster import reader as module
 from webhook.cluster.reader import Reader
-from webhook.doctor.report import DEPLOYMENTS, Installation
+from webhook.doctor.installation import DEPLOYMENTS, Installation
 from webhook.errors import Unavailable
 from webhook.k8s.resources import NODES_WITH_IMAGES
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.doctor.world import NS, DoctorWorld, lines
-from webhook.doctor.report import DEPLOYMENTS, SECRETS, Installation, abbreviate, unreadable
+from webhook.doctor.installation import DEPLOYMENTS, SECRETS, Installation
+from webhook.doctor.report import abbreviate, unreadable
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import Forbidden
 

@@ -11,8 +11,9 @@ from aiohttp import web
 from tests.cluster.scheduler_health.pods import pod as launcher
 from tests.doctor.world import PROFILE, DoctorWorld, codes
 from tests.install.schedulers.configurations import configuration
+from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, Installation
 from webhook.doctor.permissions import CLUSTER_ROLES
-from webhook.doctor.report import CONFIG_MAPS, DEPLOYMENTS, Finding, Installation
+from webhook.doctor.report import Finding
 from webhook.doctor.schedulers import check_profile, check_schedulers
 from webhook.k8s.resources import LEASES, PENDING_PODS, PODS
 from webhook.kubevirt.resources import ACTIVE_VMIS
