@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -29,6 +30,10 @@ from webhook.k8s.yaml_documents import (
 )
 from webhook.kubevirt.releases.capabilities import OLDEST, parse_version
 from webhook.kubevirt.releases.release import Release, release_of
+
+if TYPE_CHECKING:
+    from webhook.k8s.client.identity import Kubeconfig
+    from webhook.k8s.client.transport import KubernetesTransport
 
 STANDARD_INPUT: Final = "standard input"
 # Of YAML, of which a core parses some three megabytes in a second.
@@ -316,6 +321,22 @@ def _place(document: Document, *, namespaced: bool) -> Document:
     own = {"namespace": namespace} if namespaced else {}
     # Line numbers are looked up by the identity of the parts, so the copy keeps those of the original.
     return Document({**value, "metadata": {**rest, **own}}, document.file, document.line, document.lines)
+
+
+@asynccontextmanager
+async def connected(kubeconfig: Kubeconfig | None) -> AsyncIterator[KubernetesTransport]:
+    """A connection to a cluster, closed at the end.
+
+    Raises:
+        InputError: the kubeconfig cannot be used.
+    """
+    from webhook.k8s.client import transport
+
+    connection = await transport.connect(kubeconfig)
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 def parse_machine(vm: str, namespace: str | None) -> tuple[str, str]:
