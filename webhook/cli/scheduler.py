@@ -30,11 +30,7 @@ def scheduler() -> None:
 @scheduler.command()
 @click.argument("file")
 @click.option(
-    "--profile",
-    metavar="NAME",
-    default="kubevirt",
-    show_default=True,
-    help="The schedulerName of the profile for VMs.",
+    "--profile", metavar="NAME", default="kubevirt", show_default=True, help="The schedulerName of the profile for VMs."
 )
 @click.option("--cluster-scheduler", is_flag=True, help="FILE configures the cluster's own scheduler.")
 @click.option(
@@ -70,9 +66,7 @@ def lint(file: str, profile: str, cluster_scheduler: bool, plugins: tuple[str, .
     help="Source of a load-aware variant's metrics.  [default: metrics-server]",
 )
 @click.option(
-    "--layers",
-    metavar="URL",
-    help="Add the scheduler extender for image layers, for example http://127.0.0.1:8446.",
+    "--layers", metavar="URL", help="Add the scheduler extender for image layers, for example http://127.0.0.1:8446."
 )
 def render(variant: Variant, cluster_scheduler: bool, prometheus: str, layers: str | None) -> None:
     """Print the KubeSchedulerConfiguration of a VARIANT.

@@ -300,11 +300,7 @@ def _cluster(file: TestFile, settings: Settings) -> FilesCluster:
 
 
 def record(
-    target: Path,
-    arguments: tuple[str, ...],
-    cluster_from: Path,
-    config_file: Path | None,
-    schemas_for: SchemasFor,
+    target: Path, arguments: tuple[str, ...], cluster_from: Path, config_file: Path | None, schemas_for: SchemasFor
 ) -> int:
     """Write a test whose cases expect what the reviews of the given objects say.
 
