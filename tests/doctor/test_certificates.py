@@ -103,7 +103,9 @@ def store(data: dict[str, str] | None) -> Callable[[DoctorWorld], object]:
     ],
     ids=["another CA", "no data", "empty", "no certificate", "other bytes", "no Secret"],
 )
-async def test_a_secret_that_is_of_no_use(world: DoctorWorld, change: Callable[[DoctorWorld], object], code: str) -> None:
+async def test_a_secret_that_is_of_no_use(
+    world: DoctorWorld, change: Callable[[DoctorWorld], object], code: str
+) -> None:
     change(world)
 
     assert codes(await world.run(check_certificates), "failure") == [f"{SECRET}: {code}"]

@@ -302,6 +302,17 @@ class DoctorWorld:
         self.found += findings
         return findings
 
+    async def ask(self, question: Callable[[Installation], Awaitable[Any]]) -> Any:
+        """What an installation answers a check."""
+        answers = []
+
+        async def check(installation: Installation) -> list[Finding]:
+            answers.append(await question(installation))
+            return []
+
+        await self.run(check)
+        return answers[0]
+
     async def examine(self, *, given: bool = True) -> Report:
         """The findings of all."""
         self.expect_reviews()
