@@ -170,7 +170,9 @@ def read(part: Part) -> Read:
     """The objects of a part. A List is replaced by its items."""
     result = Read()
     try:
-        for document in _documents(part):
+        # Empty lines take the place of what other parts hold, so that every line has its own number.
+        text = None if part.text is None else b"\n" * part.line + part.text
+        for document in read_documents(part.file) if text is None else parse_documents(text, part.file):
             if not part.named and not _is_object(document):
                 result.foreign += 1
                 continue
@@ -182,13 +184,6 @@ def read(part: Part) -> Read:
     except InputError as error:
         result.mistakes.extend(_with_hint(each, part) for each in mistakes_of(error))
     return result
-
-
-def _documents(part: Part) -> Iterator[Document]:
-    if part.text is None:
-        return read_documents(part.file)
-    # Empty lines take the place of what other parts hold, so that every line has its own number.
-    return parse_documents(b"\n" * part.line + part.text, part.file)
 
 
 def _is_object(document: Document) -> bool:
@@ -204,11 +199,8 @@ def _with_hint(error: InputError, part: Part) -> InputError:
         text = part.text if part.text is not None else read_file(os.fspath(part.file), MAX_BYTES)
     except InputError:
         return error
-    if b"{{" not in text:
-        return error
-    return InputError(
-        error.what, error.where, "render the chart first: helm template CHART | kubevirt-webhook review -"
-    )
+    fix = "render the chart first: helm template CHART | kubevirt-webhook review -"
+    return InputError(error.what, error.where, fix) if b"{{" in text else error
 
 
 def read_object(path: Path) -> Document:
@@ -276,7 +268,9 @@ def objects(found: Iterable[Document]) -> GivenObjects:
     for document in found:
         name = _kind_of(document)
         kind = KINDS.get(name)
-        if kind is None or not _is(document, kind.group, kind.versions):
+        # Other groups have kinds of the same name.
+        group, _, version = document.value["apiVersion"].rpartition("/")
+        if kind is None or group != kind.group or not re.fullmatch(kind.versions, version):
             if name not in result.skipped:
                 result.skipped.append(name)
             continue
@@ -299,12 +293,6 @@ def _kind_of(document: Document) -> str:
     if not isinstance(kind, str) or not kind or not isinstance(value.get("apiVersion"), str):
         raise InputError("apiVersion or kind is missing", document.where(["kind"]), "use a Kubernetes manifest")
     return kind
-
-
-def _is(document: Document, group: str, versions: str) -> bool:
-    """Whether it is of this group; other groups have kinds of the same name."""
-    found, _, version = document.value["apiVersion"].rpartition("/")
-    return found == group and re.fullmatch(versions, version) is not None
 
 
 def _place(document: Document, *, namespaced: bool) -> Document:
