@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.runner import run
 from tests.doctor.world import NS, DoctorWorld, cluster
-from webhook.doctor.report import CONFIG_MAPS
+from webhook.doctor.installation import CONFIG_MAPS
 
 SETTINGS = """\
 schedulers: {kubevirt: {healthCheck: lease kubevirt-scheduler/kubevirt-scheduler}}

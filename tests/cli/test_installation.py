@@ -11,14 +11,12 @@ import pytest
 import yaml
 from click.testing import Result
 
-from tests.cli import runner
 from tests.cli.runner import run
 from tests.install.manifests import MANIFESTS, planned
 from tests.install.memory import InstallMemory, Replicas
 from tests.install.vms import VMS, S, vm
 from webhook.cli import installation
-from webhook.cli import installation as confirmation
-from webhook.install import plan, shortage
+from webhook.install import shortage
 from webhook.install.plan import path
 from webhook.k8s.client import transport
 
@@ -42,6 +40,7 @@ HAND_OVER_DEPLOYMENT = planned().deployment
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> InstallMemory:
+    """An API server in memory, whose replicas become ready."""
     memory = InstallMemory()
     memory.cluster = CLUSTER
     Replicas(memory)
@@ -240,7 +239,7 @@ def test_on_a_terminal_we_ask(
         return False
 
     monkeypatch.setattr(click, "confirm", confirm)
-    monkeypatch.setattr(confirmation, "is_on_terminal", lambda: True)
+    monkeypatch.setattr(installation, "is_on_terminal", lambda: True)
     run("install", "--image=here:1")
     assert api.objects == {}
     assert len(asked) == 1
@@ -322,10 +321,7 @@ def test_install_says_where_the_api_server_does_not_reach_the_replicas(
 ) -> None:
     monkeypatch.setattr(shortage, "PAUSE", 0.0)
     why = "dial tcp 10.1.2.3:8443: timeout"
-    api.answers["GET", "/proxy/healthz"] = (
-        503,
-        {"kind": "Status", "reason": "ServiceUnavailable", "message": why},
-    )
+    api.answers["GET", "/proxy/healthz"] = (503, {"kind": "Status", "reason": "ServiceUnavailable", "message": why})
     first = run("install", "--image=here:1")
     again = run("install")
     not_waited_for = run("install", "--no-wait")
@@ -350,24 +346,18 @@ def documents(name: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def scheduler_api(monkeypatch: pytest.MonkeyPatch) -> InstallMemory:
-    memory = InstallMemory()
-    Replicas(memory)
-    memory.answers["GET", "/version"] = 200, {"gitVersion": "v1.36.3+rke2r1"}
-    memory.answers["GET", "/kube-system/pods"] = 200, {"items": [POD]}
-    memory.answers["GET", "/openshift-kube-scheduler/pods"] = 200, {"items": []}
-
-    async def connect(kubeconfig: str | None = None) -> InstallMemory:
-        return memory
-
-    monkeypatch.setattr(transport, "connect", connect)
+def scheduler_api(api: InstallMemory) -> InstallMemory:
+    """The same with kubevirt-webhook, in a cluster whose own scheduler can be seen."""
+    api.answers["GET", "/version"] = 200, {"gitVersion": "v1.36.3+rke2r1"}
+    api.answers["GET", "/kube-system/pods"] = 200, {"items": [POD]}
+    api.answers["GET", "/openshift-kube-scheduler/pods"] = 200, {"items": []}
     run_with_scheduler("install", "--image=here:1")
-    return memory
+    return api
 
 
 def run_with_scheduler(*arguments: str) -> Result:
     """Run a command; `install` gets an image for the webhook's own replicas."""
-    return runner.run(*arguments, *(["--image=registry.example/webhook:1"] if "install" in arguments else []))
+    return run(*arguments, *(["--image=registry.example/webhook:1"] if "install" in arguments else []))
 
 
 def scheduler_image(scheduler_api: InstallMemory) -> str:
@@ -377,10 +367,8 @@ def scheduler_image(scheduler_api: InstallMemory) -> str:
 def test_it_comes_when_it_is_asked_for_and_stays_until_it_is_uninstalled(scheduler_api: InstallMemory) -> None:
     assert SCHEDULER_DEPLOYMENT not in scheduler_api.objects
 
-    assert (
-        "+ Deployment kubevirt-scheduler/kubevirt-scheduler"
-        in run_with_scheduler("install", "--with=scheduler", "--dry-run").output
-    )
+    shown = run_with_scheduler("install", "--with=scheduler", "--dry-run").output
+    assert "+ Deployment kubevirt-scheduler/kubevirt-scheduler" in shown
     assert run_with_scheduler("install", "--with=scheduler").output.endswith("installed\n")
     assert scheduler_image(scheduler_api) == IMAGE
     assert run_with_scheduler("install").output.endswith("no changes\n")
@@ -536,62 +524,46 @@ def test_what_a_newer_scheduler_must_list_is_granted_until_the_manifests_know_it
     assert run_with_scheduler("install").output.endswith("no changes\n")
 
 
-@pytest.fixture
-def hand_over_api(monkeypatch: pytest.MonkeyPatch) -> InstallMemory:
-    memory = InstallMemory()
-
-    async def connect(kubeconfig: str | None = None) -> InstallMemory:
-        return memory
-
-    monkeypatch.setattr(transport, "connect", connect)
-    return memory
-
-
-def own(hand_over_api: InstallMemory, manager: str) -> None:
+def own(api: InstallMemory, manager: str) -> None:
     entry = {"manager": manager, "operation": "Apply", "apiVersion": "apps/v1", "fieldsV1": {"f:spec": {}}}
-    hand_over_api.put(
-        plan.path(HAND_OVER_DEPLOYMENT),
-        {**HAND_OVER_DEPLOYMENT, "metadata": {**HAND_OVER_DEPLOYMENT["metadata"], "managedFields": [entry]}},
-    )
+    metadata = {**HAND_OVER_DEPLOYMENT["metadata"], "managedFields": [entry]}
+    api.put(path(HAND_OVER_DEPLOYMENT), {**HAND_OVER_DEPLOYMENT, "metadata": metadata})
 
 
-def owners(hand_over_api: InstallMemory) -> list[str]:
-    return [
-        one["manager"] for one in hand_over_api.objects[plan.path(HAND_OVER_DEPLOYMENT)]["metadata"]["managedFields"]
-    ]
+def owners(api: InstallMemory) -> list[str]:
+    return [one["manager"] for one in api.objects[path(HAND_OVER_DEPLOYMENT)]["metadata"]["managedFields"]]
 
 
-def test_it_is_shown_and_then_done(hand_over_api: InstallMemory, golden: Callable[[str], None]) -> None:
-    own(hand_over_api, "kubevirt-webhook-install")
+def test_it_is_shown_and_then_done(api: InstallMemory, golden: Callable[[str], None]) -> None:
+    api.cluster = InstallMemory().cluster
+    own(api, "kubevirt-webhook-install")
 
     shown = run("hand-over", "--to-manager=kubectl", "--dry-run").output
-    assert owners(hand_over_api) == ["kubevirt-webhook-install"]
+    assert owners(api) == ["kubevirt-webhook-install"]
     done = run("hand-over", "--to-manager=kubectl").output
 
-    assert owners(hand_over_api) == ["kubectl"]
+    assert owners(api) == ["kubectl"]
     assert done == f"{shown}handed over 1 object\n"
     golden(run("hand-over", "--to-manager=kubectl").output)
 
 
-def test_a_tool_cannot_hand_over_to_itself(hand_over_api: InstallMemory) -> None:
+def test_a_tool_cannot_hand_over_to_itself(api: InstallMemory) -> None:
     done = run("hand-over", "--from-manager=kubectl", "--to-manager=kubectl")
 
     assert done.exit_code == 2
-    assert hand_over_api.closed is False
+    assert api.closed is False
 
 
-def test_every_run_and_the_question_name_the_cluster(
-    hand_over_api: InstallMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hand_over_api.cluster = 'context "prod\nyes", https://prod'
-    own(hand_over_api, "kubevirt-webhook-install")
+def test_every_run_and_the_question_name_the_cluster(api: InstallMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.cluster = 'context "prod\nyes", https://prod'
+    own(api, "kubevirt-webhook-install")
     asked: list[str] = []
 
     def refuse(question: str) -> bool:
         asked.append(question)
         return False
 
-    monkeypatch.setattr(confirmation, "is_on_terminal", lambda: True)
+    monkeypatch.setattr(installation, "is_on_terminal", lambda: True)
     monkeypatch.setattr(click, "confirm", refuse)
 
     shown = run("hand-over", "--to-manager=kubectl", "--dry-run").output
@@ -600,5 +572,5 @@ def test_every_run_and_the_question_name_the_cluster(
     assert shown == done
     assert shown.startswith("cluster: context ")
     assert shown.count("\n") == 2
-    assert owners(hand_over_api) == ["kubevirt-webhook-install"]
+    assert owners(api) == ["kubevirt-webhook-install"]
     assert ["https://prod" in question for question in asked] == [True]

@@ -118,11 +118,7 @@ def test_serves_records_and_ends(tmp_path: Path, pair: Pair, end: int) -> None:
     assert 'kubevirt_webhook_scheduler_available{scheduler="batch"} 0.0' in metrics
     (line,) = server.audit  # type: ignore[attr-defined]
     assert (line["uid"], line["decision"]) == (response["uid"], "patched")
-    assert [event["event"] for event in server.said] == [
-        ServerEvent.FILES_READ,
-        "serving",
-        "stopping",
-    ]
+    assert [event["event"] for event in server.said] == [ServerEvent.FILES_READ, "serving", "stopping"]
 
 
 def test_explains_on_a_listener_of_its_own(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ from aiohttp import web
 from certs.authority import Authority
 from tests.doctor.world import MUTATING, NS, VALIDATING, DoctorWorld, authority, base64, codes
 from webhook.doctor.certificates import check_certificates, check_clock
-from webhook.doctor.report import CONFIGURATIONS, DEPLOYMENTS, SECRETS
+from webhook.doctor.installation import CONFIGURATIONS, DEPLOYMENTS, SECRETS
 from webhook.k8s.client.clock import Clock
 from webhook.k8s.resources import LEASES
 
@@ -87,10 +87,28 @@ async def test_a_ca_that_nobody_renewed(world: DoctorWorld) -> None:
     assert {one.code for one in warnings} == {"ca-bundle-late", "ca-late"}
 
 
-async def test_the_ca_that_signs_must_be_trusted(world: DoctorWorld) -> None:
-    sign_with(world, authority())
+def store(data: dict[str, str] | None) -> Callable[[DoctorWorld], object]:
+    return lambda world: world.server.put(SECRETS, "ca", NS, data=data)
 
-    assert codes(await world.run(check_certificates), "failure") == [f"{SECRET}: ca-not-trusted"]
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda world: sign_with(world, authority()), "ca-not-trusted"),
+        (store(None), "secret-malformed"),
+        (store({}), "secret-malformed"),
+        (store({"ca.crt": ""}), "secret-malformed"),
+        (store({"ca.crt": base64(b"x")}), "secret-malformed"),
+        (lambda world: world.server.remove(SECRETS, "ca", NS), "secret-missing"),
+    ],
+    ids=["another CA", "no data", "empty", "no certificate", "other bytes", "no Secret"],
+)
+async def test_a_secret_that_is_of_no_use(
+    world: DoctorWorld, change: Callable[[DoctorWorld], object], code: str
+) -> None:
+    change(world)
+
+    assert codes(await world.run(check_certificates), "failure") == [f"{SECRET}: {code}"]
 
 
 async def test_an_expired_ca_that_signs(world: DoctorWorld) -> None:
@@ -100,19 +118,6 @@ async def test_an_expired_ca_that_signs(world: DoctorWorld) -> None:
 
     assert finding.code == "ca-expired"
     assert finding.todo.endswith("annotate secret ca kubevirt-webhook.github.io/rotate-ca=now")
-
-
-@pytest.mark.parametrize("data", [None, {}, {"ca.crt": ""}, {"ca.crt": base64(b"x")}])
-async def test_a_secret_without_a_ca(world: DoctorWorld, data: dict[str, str] | None) -> None:
-    world.server.put(SECRETS, "ca", NS, data=data)
-
-    assert codes(await world.run(check_certificates), "failure") == [f"{SECRET}: secret-malformed"]
-
-
-async def test_without_the_secret_nobody_can_sign(world: DoctorWorld) -> None:
-    world.server.remove(SECRETS, "ca", NS)
-
-    assert codes(await world.run(check_certificates), "failure") == [f"{SECRET}: secret-missing"]
 
 
 async def test_a_secret_that_may_not_be_read(world: DoctorWorld) -> None:

@@ -18,8 +18,9 @@ from tests.doctor.world import MANIFESTS, MUTATING, NS, VALIDATING, DirectApi, D
 from webhook.cluster.reader import TimedTransport
 from webhook.doctor.checks import examine
 from webhook.doctor.deployment import BUDGETS, FLOW
+from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, SECRETS
 from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
-from webhook.doctor.report import CONFIG_MAPS, DEPLOYMENTS, SECRETS, Finding, Report
+from webhook.doctor.report import Finding, Report
 from webhook.errors import InputError
 from webhook.k8s.resources import LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS
 from webhook.kubevirt.resources import KUBEVIRTS

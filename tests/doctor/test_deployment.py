@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from aiohttp import web
 
 from tests.doctor.world import NS, DoctorWorld, codes
 from webhook.doctor.deployment import BUDGETS, FLOW, check_deployment, check_reach
-from webhook.doctor.report import DEPLOYMENTS
+from webhook.doctor.installation import DEPLOYMENTS
 from webhook.install import shortage
 from webhook.k8s.resources import PODS
 
@@ -42,12 +43,6 @@ async def test_how_many_are_ready(world: DoctorWorld, replicas: int, ready: int,
     assert (finding.subject, finding.verdict, finding.code) == (SUBJECT, verdict, code)
 
 
-async def test_a_roll_out_that_is_stuck_is_a_failure(world: DoctorWorld) -> None:
-    world.deployment(replicas=3, ready=2, progress="ProgressDeadlineExceeded")
-
-    assert codes(await world.run(check_deployment), "failure") == [f"{SUBJECT}: rollout-stuck"]
-
-
 @pytest.mark.parametrize(("ready", "code"), [(0, "none-ready"), (2, "rollout-stuck")])
 async def test_a_pod_that_does_not_start_is_named(world: DoctorWorld, ready: int, code: str) -> None:
     world.deployment(replicas=3, ready=ready)
@@ -76,55 +71,54 @@ async def test_pods_that_cannot_be_created_are_told_with_the_reason(world: Docto
     assert f"kubectl -n {NS} describe deployment {NS}" in finding.todo
 
 
-async def test_a_roll_out_under_way_is_no_failure(world: DoctorWorld) -> None:
-    world.deployment(replicas=3, ready=2, progress="ReplicaSetUpdated")
-
-    assert codes(await world.run(check_deployment), "failure") == []
-
-
-async def test_pods_on_the_scheduler_that_we_hand_vms_to(world: DoctorWorld) -> None:
-    world.deployment(scheduler="kubevirt")
-
-    assert codes(await world.run(check_deployment), "failure") == [f"{SUBJECT}: placed-by-declared-scheduler"]
-
-
-async def test_pods_that_differ(world: DoctorWorld) -> None:
-    world.replica("b", "node-b", image="kubevirt-webhook:2")
-
-    assert codes(await world.run(check_deployment), "warning") == [f"{SUBJECT_PODS}: images-differ"]
-
-
-async def test_pods_on_one_node(world: DoctorWorld) -> None:
-    world.replica("b", "node-a")
-
-    assert codes(await world.run(check_deployment), "warning") == [f"{SUBJECT_PODS}: same-node"]
-
-
-async def test_pods_that_have_ended_don_t_count(world: DoctorWorld) -> None:
+def end_a_pod(world: DoctorWorld) -> None:
     world.replica("c", "node-a", image="old")
     world.server.held(PODS)[NS, f"{NS}-c"]["status"]["phase"] = "Failed"
 
-    assert codes(await world.run(check_deployment), "warning") == []
 
-
-async def test_what_protects_them_is_missing(world: DoctorWorld) -> None:
+def remove_protection(world: DoctorWorld) -> None:
     world.server.remove(BUDGETS, NS, NS)
     for resource in FLOW:
         world.server.remove(resource, NS)
 
-    assert codes(await world.run(check_deployment), "warning") == [
-        f"PodDisruptionBudget {NS}/{NS}: missing",
-        f"PriorityLevelConfiguration {NS}: missing",
-        f"FlowSchema {NS}: missing",
-    ]
 
-
-async def test_there_is_none(world: DoctorWorld) -> None:
+def remove_all(world: DoctorWorld) -> None:
     world.server.remove(DEPLOYMENTS, NS, NS)
     for name in ("a", "b"):
         world.server.remove(PODS, f"{NS}-{name}", NS)
 
-    assert codes(await world.run(check_deployment), "failure") == [f"{SUBJECT}: missing"]
+
+def deployed(**fields: Any) -> Callable[[DoctorWorld], None]:
+    return lambda world: world.deployment(**fields)
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "expected"),
+    [
+        (deployed(replicas=3, ready=2, progress="ProgressDeadlineExceeded"), "failure", [f"{SUBJECT}: rollout-stuck"]),
+        (deployed(replicas=3, ready=2, progress="ReplicaSetUpdated"), "failure", []),
+        (deployed(scheduler="kubevirt"), "failure", [f"{SUBJECT}: placed-by-declared-scheduler"]),
+        (lambda it: it.replica("b", "node-b", "kubevirt-webhook:2"), "warning", [f"{SUBJECT_PODS}: images-differ"]),
+        (lambda it: it.replica("b", "node-a"), "warning", [f"{SUBJECT_PODS}: same-node"]),
+        (end_a_pod, "warning", []),
+        (
+            remove_protection,
+            "warning",
+            [
+                f"PodDisruptionBudget {NS}/{NS}: missing",
+                *(f"{kind} {NS}: missing" for kind in ("PriorityLevelConfiguration", "FlowSchema")),
+            ],
+        ),
+        (remove_all, "failure", [f"{SUBJECT}: missing"]),
+    ],
+    ids=["stuck", "under way", "placed by a declared scheduler", "images", "node", "ended", "protection", "nothing"],
+)
+async def test_what_is_wrong(
+    world: DoctorWorld, change: Callable[[DoctorWorld], None], verdict: str, expected: list[str]
+) -> None:
+    change(world)
+
+    assert codes(await world.run(check_deployment), verdict) == expected
 
 
 async def test_there_needs_to_be_none_for_a_server_elsewhere(world: DoctorWorld) -> None:

@@ -40,8 +40,7 @@ async def test_what_a_replica_reports(world: DoctorWorld, metric: str, labels: s
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "shown"),
-    [(200, "a{ b c", ""), (503, "", "503"), (403, "", "grant get on services/proxy")],
+    ("status", "body", "shown"), [(200, "a{ b c", ""), (503, "", "503"), (403, "", "grant get on services/proxy")]
 )
 async def test_a_replica_that_can_t_be_asked(world: DoctorWorld, status: int, body: str, shown: str) -> None:
     world.server.heal()
@@ -97,10 +96,7 @@ async def test_where_nothing_is_enforced_nothing_is_looked_for(world: DoctorWorl
     assert [one.subject for one in await world.run(check_effect)] == ["metrics"]
 
 
-@pytest.mark.parametrize(
-    ("resource", "namespace", "told"),
-    [(NAMESPACES, "", 0), (PODS, "", 1), (VMIS, "demo", 1)],
-)
+@pytest.mark.parametrize(("resource", "namespace", "told"), [(NAMESPACES, "", 0), (PODS, "", 1), (VMIS, "demo", 1)])
 async def test_rights_that_are_missing(world: DoctorWorld, resource: Any, namespace: str, told: int) -> None:
     world.launcher("a")
     vmi(world.server, "a")

@@ -70,9 +70,7 @@ def launcher(name: str, where: str = "a", created: int = 1, **spec: Any) -> Json
 
 def taken(nodes: list[Json], pods: list[Json], *, spreading: bool = False) -> Inventory:
     return take(
-        [msgspec.convert(one, Node) for one in nodes],
-        [msgspec.convert(one, Pod) for one in pods],
-        lambda _: spreading,
+        [msgspec.convert(one, Node) for one in nodes], [msgspec.convert(one, Pod) for one in pods], lambda _: spreading
     )
 
 

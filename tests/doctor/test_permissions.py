@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from tests.doctor.world import NS, SAR, DoctorWorld, codes
+from webhook.doctor.installation import DEPLOYMENTS, POLICIES
 from webhook.doctor.permissions import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -16,7 +17,6 @@ from webhook.doctor.permissions import (
     check_relabelling,
     check_rights,
 )
-from webhook.doctor.report import DEPLOYMENTS, POLICIES
 from webhook.k8s.resources import NAMESPACES
 
 ACCOUNT = f"ServiceAccount {NS}/{NS}"

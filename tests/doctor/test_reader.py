@@ -9,20 +9,9 @@ from aiohttp import web
 from tests.doctor.world import DoctorWorld
 from webhook.cluster import reader as module
 from webhook.cluster.reader import Reader
-from webhook.doctor.report import DEPLOYMENTS, Installation
+from webhook.doctor.installation import DEPLOYMENTS
 from webhook.errors import Unavailable
 from webhook.k8s.resources import NODES_WITH_IMAGES
-
-
-async def read(world: DoctorWorld, ask: Any) -> Any:
-    result: list[Any] = []
-
-    async def check(installation: Installation) -> list[Any]:
-        result.append(await ask(installation.reader))
-        return []
-
-    await world.run(check)
-    return result[0]
 
 
 async def test_everybody_who_asks_at_once_gets_the_same_answer(world: DoctorWorld) -> None:
@@ -31,7 +20,7 @@ async def test_everybody_who_asks_at_once_gets_the_same_answer(world: DoctorWorl
             reader.all(NODES_WITH_IMAGES), reader.all(NODES_WITH_IMAGES), reader.get(NODES_WITH_IMAGES, "", "node-0")
         )
 
-    first, second, one = await read(world, twice)
+    first, second, one = await world.ask(lambda it: twice(it.reader))
 
     assert first is second
     assert len(first) == 3
@@ -42,21 +31,21 @@ async def test_everybody_who_asks_at_once_gets_the_same_answer(world: DoctorWorl
 async def test_a_namespaced_object_without_a_namespace_is_a_mistake_of_the_check(world: DoctorWorld) -> None:
     """Read as "does not exist", it would send an admin to create what is there."""
     with pytest.raises(ValueError, match="Deployment kubevirt-webhook is namespaced"):
-        await read(world, lambda reader: reader.get(DEPLOYMENTS, "", "kubevirt-webhook"))
+        await world.ask(lambda it: it.reader.get(DEPLOYMENTS, "", "kubevirt-webhook"))
     assert world.server.requests(DEPLOYMENTS.path()) == []
 
 
 async def test_a_kind_that_the_cluster_does_not_know(world: DoctorWorld) -> None:
     world.server.unserve(NODES_WITH_IMAGES)
 
-    assert await read(world, lambda reader: reader.all(NODES_WITH_IMAGES)) == ()
+    assert await world.ask(lambda it: it.reader.all(NODES_WITH_IMAGES)) == ()
 
 
 async def test_a_list_that_takes_too_long(world: DoctorWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SECONDS", 0.05)
     world.server.hang(NODES_WITH_IMAGES.path(), asyncio.Event())
 
-    found = await read(world, lambda reader: reader.all(NODES_WITH_IMAGES))
+    found = await world.ask(lambda it: it.reader.all(NODES_WITH_IMAGES))
 
     assert isinstance(found, Unavailable)
 
@@ -68,6 +57,6 @@ async def test_a_list_that_nobody_answers(world: DoctorWorld) -> None:
 
     world.server.answer(NODES_WITH_IMAGES.path(), lost, times=9)
 
-    found = await read(world, lambda reader: reader.all(NODES_WITH_IMAGES))
+    found = await world.ask(lambda it: it.reader.all(NODES_WITH_IMAGES))
 
     assert isinstance(found, Unavailable)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.doctor.world import NS, DoctorWorld, lines
-from webhook.doctor.report import DEPLOYMENTS, SECRETS, Installation, abbreviate, unreadable
+from webhook.doctor.installation import DEPLOYMENTS, SECRETS, Installation
+from webhook.doctor.report import abbreviate, unreadable
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import Forbidden
 
@@ -29,17 +30,6 @@ def test_lists_are_short() -> None:
     assert abbreviate(list("abcdef")) == "a, b, c, d and 2 more"
 
 
-async def of(world: DoctorWorld, method: str) -> Any:
-    result: list[Any] = []
-
-    async def check(installation: Installation) -> list[Any]:
-        result.append(await getattr(installation, method)())
-        return []
-
-    await world.run(check)
-    return result[0]
-
-
 @pytest.mark.parametrize(
     ("arguments", "mode"),
     [
@@ -54,7 +44,7 @@ async def test_the_replicas_arguments_go_before_the_settings(world: DoctorWorld,
     containers = [{"args": arguments}]
     world.server.put(DEPLOYMENTS, NS, NS, spec={"template": {"spec": {"containers": containers}}})
 
-    assert await of(world, "tls_mode") == mode
+    assert await world.ask(Installation.tls_mode) == mode
 
 
 @pytest.mark.parametrize(
@@ -68,4 +58,4 @@ async def test_of_a_server_elsewhere_the_secret_tells(
     if not secret:
         world.server.remove(SECRETS, "ca", NS)
 
-    assert await of(world, "manages_certificates") is managed
+    assert await world.ask(Installation.manages_certificates) is managed

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,8 +12,9 @@ from aiohttp import web
 from tests.cluster.scheduler_health.pods import pod as launcher
 from tests.doctor.world import PROFILE, DoctorWorld, codes
 from tests.install.schedulers.configurations import configuration
+from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, Installation
 from webhook.doctor.permissions import CLUSTER_ROLES
-from webhook.doctor.report import CONFIG_MAPS, DEPLOYMENTS, Finding, Installation
+from webhook.doctor.report import Finding
 from webhook.doctor.schedulers import check_profile, check_schedulers
 from webhook.k8s.resources import LEASES, PENDING_PODS, PODS
 from webhook.kubevirt.resources import ACTIVE_VMIS
@@ -59,10 +61,26 @@ async def test_one_that_renews_its_lease(world: DoctorWorld) -> None:
     assert world.clock.slept == []
 
 
-async def test_one_without_a_lease(world: DoctorWorld) -> None:
-    world.server.remove(LEASES, "kubevirt-scheduler", "kubevirt-scheduler")
+def pods_alone(world: DoctorWorld) -> None:
+    declare(world, SchedulerSettings("kubevirt", SchedulerHealthSettings("pods")))
+    waiting(world, 5)
 
-    assert (await life(world))[0] == "unavailable"
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda it: it.server.remove(LEASES, "kubevirt-scheduler", "kubevirt-scheduler"), "unavailable"),
+        # Anybody can create a pod that names the scheduler.
+        (lambda it: waiting(it, 100), "available"),
+        (pods_alone, "available"),
+        (lambda it: declare(it, SchedulerSettings("kubevirt", SchedulerHealthSettings("off"))), "health-check-off"),
+    ],
+    ids=["no Lease", "a pod that waits", "pods alone", "no health check"],
+)
+async def test_the_health_of_one(world: DoctorWorld, change: Callable[[DoctorWorld], None], code: str) -> None:
+    change(world)
+
+    assert (await life(world))[0] == code
 
 
 async def test_an_old_lease_is_waited_for_until_it_has_run_out(world: DoctorWorld) -> None:
@@ -99,25 +117,6 @@ async def test_pods_that_nobody_tries(world: DoctorWorld, health_check: Schedule
 
     assert code == "unavailable"
     assert text.startswith("2 virt-launcher pods ") or " 2 virt-launcher pods " in text
-
-
-async def test_a_pod_of_anybody_proves_nothing(world: DoctorWorld) -> None:
-    waiting(world, 100)
-
-    assert (await life(world))[0] == "available"
-
-
-async def test_one_that_only_its_pods_speak_for(world: DoctorWorld) -> None:
-    declare(world, SchedulerSettings("kubevirt", SchedulerHealthSettings("pods")))
-    waiting(world, 5)
-
-    assert (await life(world))[0] == "available"
-
-
-async def test_one_without_a_health_check(world: DoctorWorld) -> None:
-    declare(world, SchedulerSettings("kubevirt", SchedulerHealthSettings("off")))
-
-    assert (await life(world))[0] == "health-check-off"
 
 
 @pytest.mark.parametrize("wanted", ["kubevirt", "other"])
@@ -309,16 +308,12 @@ async def test_config_maps_that_hold_something_else(world: DoctorWorld, text: st
     assert codes(await looked(world), "unknown") == ["profile kubevirt: profile-not-found"]
 
 
-async def test_a_config_map_that_isn_t_there(world: DoctorWorld) -> None:
-    world.server.remove(CONFIG_MAPS, "scheduler", "kubevirt-scheduler")
-
-    assert codes(await looked(world), "unknown") == ["profile kubevirt: profile-not-found"]
-
-
-async def test_one_whose_place_nobody_knows(world: DoctorWorld) -> None:
+async def test_a_profile_that_cannot_be_found(world: DoctorWorld) -> None:
     findings = await looked(world, SchedulerHealthSettings("pods"))
-
     assert codes(findings, "unknown") == ["profile kubevirt: profile-not-located"]
+
+    world.server.remove(CONFIG_MAPS, "scheduler", "kubevirt-scheduler")
+    assert codes(await looked(world), "unknown") == ["profile kubevirt: profile-not-found"]
 
 
 @pytest.mark.parametrize(("resource", "name"), [(DEPLOYMENTS, ""), (CONFIG_MAPS, "scheduler")])

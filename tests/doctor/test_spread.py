@@ -126,9 +126,7 @@ async def test_zones_that_nodes_do_not_have(world: DoctorWorld, spread: str) -> 
     world.vm_node("with", zone="a")
     world.vm_node("without")
     world.namespace(
-        "demo",
-        labels={names.policy_label(names.SCHEDULING): "enforce"},
-        annotations={names.SPREAD_ANNOTATION: spread},
+        "demo", labels={names.policy_label(names.SCHEDULING): "enforce"}, annotations={names.SPREAD_ANNOTATION: spread}
     )
 
     findings = await world.run(check_spread)

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.doctor.world import MUTATING, VALIDATING, DoctorWorld, codes
+from tests.doctor.world import MUTATING, VALIDATING, Check, DoctorWorld, codes
 from webhook.doctor.webhooks import check_order, check_selectors, check_webhooks, selects
 from webhook.install.registration import NOT_YET
 from webhook.k8s.resources import NAMESPACES
@@ -24,12 +25,47 @@ async def test_all_as_the_settings_want_them(world: DoctorWorld) -> None:
     assert f"{LAST}: configuration-correct" in codes(findings, "ok")
 
 
-async def test_a_configuration_is_missing(world: DoctorWorld) -> None:
-    world.server.remove(VALIDATING, "kubevirt-webhook")
+FIRST = "MutatingWebhookConfiguration kubevirt-webhook"
 
-    assert codes(await world.run(check_webhooks), "failure") == [
-        "ValidatingWebhookConfiguration kubevirt-webhook: configuration-missing"
-    ]
+
+@pytest.mark.parametrize(
+    ("change", "check", "verdict", "expected"),
+    [
+        (
+            lambda it: it.server.remove(VALIDATING, "kubevirt-webhook"),
+            *(check_webhooks, "failure", ["ValidatingWebhookConfiguration kubevirt-webhook: configuration-missing"]),
+        ),
+        (
+            lambda it: it.entries().append({"name": "x.example.com"}),
+            *(check_webhooks, "warning", [f"{LAST}: entries-foreign"]),
+        ),
+        (
+            lambda it: it.entries("kubevirt-webhook").reverse(),
+            *(check_webhooks, "warning", [f"{FIRST}: entries-misordered"]),
+        ),
+        (
+            lambda it: it.entries()[1].update(matchConditions=[NOT_YET]),
+            *(check_webhooks, "failure", [f"{LAST}: entries-inactive"]),
+        ),
+        (lambda it: it.foreign("zzz-stork"), check_order, "warning", ["pods: pods-changed-after"]),
+        (
+            # It never sees launcher pods.
+            lambda it: it.foreign("zzz-stork", objectSelector={"matchLabels": {"kubevirt.io": "virt-handler"}}),
+            *(check_order, "warning", []),
+        ),
+        (
+            lambda it: it.server.remove(MUTATING, "virt-api-mutator"),
+            *(check_order, "warning", ["VMs: kubevirt-mutator-missing"]),
+        ),
+    ],
+    ids=["missing", "foreign entry", "order", "rollout", "after", "not for launcher pods", "no mutator of KubeVirt"],
+)
+async def test_what_is_wrong(
+    world: DoctorWorld, change: Callable[[DoctorWorld], None], check: Check, verdict: str, expected: list[str]
+) -> None:
+    change(world)
+
+    assert codes(await world.run(check), verdict) == expected
 
 
 async def test_an_entry_is_missing(world: DoctorWorld) -> None:
@@ -52,28 +88,6 @@ async def test_entries_that_the_settings_have_switched_off(world: DoctorWorld) -
         "virtualmachines.scheduling.enforce, virtualmachines.scheduling.observe" in finding.found
         for finding in findings
     )
-
-
-async def test_somebody_elses_entry_in_ours(world: DoctorWorld) -> None:
-    world.entries().append({"name": "x.example.com"})
-
-    assert codes(await world.run(check_webhooks), "warning") == [f"{LAST}: entries-foreign"]
-
-
-async def test_another_order(world: DoctorWorld) -> None:
-    world.entries("kubevirt-webhook").reverse()
-
-    assert codes(await world.run(check_webhooks), "warning") == [
-        "MutatingWebhookConfiguration kubevirt-webhook: entries-misordered"
-    ]
-
-
-async def test_a_roll_out_that_did_not_end(world: DoctorWorld) -> None:
-    world.entries()[1]["matchConditions"] = [NOT_YET]
-
-    findings = await world.run(check_webhooks)
-
-    assert codes(findings, "failure") == [f"{LAST}: entries-inactive"]
 
 
 @pytest.mark.parametrize(
@@ -223,28 +237,10 @@ async def test_other_schedulers_have_the_first_say(world: DoctorWorld) -> None:
     assert "zzz-secrets" not in findings[1].found
 
 
-async def test_one_that_has_the_last(world: DoctorWorld) -> None:
-    world.foreign("zzz-stork")
-
-    assert codes(await world.run(check_order), "warning") == ["pods: pods-changed-after"]
-
-
-async def test_one_that_never_sees_launcher_pods_does_not_matter(world: DoctorWorld) -> None:
-    world.foreign("zzz-stork", objectSelector={"matchLabels": {"kubevirt.io": "virt-handler"}})
-
-    assert codes(await world.run(check_order), "warning") == []
-
-
 async def test_one_that_changes_vms_before_us(world: DoctorWorld) -> None:
     world.foreign("a-policy", rules=VMS)
 
     assert codes(await world.run(check_order), "ok")[0] == "VMs: vms-changed-before"
-
-
-async def test_without_kubevirts_mutator(world: DoctorWorld) -> None:
-    world.server.remove(MUTATING, "virt-api-mutator")
-
-    assert codes(await world.run(check_order), "warning") == ["VMs: kubevirt-mutator-missing"]
 
 
 @pytest.mark.parametrize(

@@ -23,17 +23,9 @@ from tests.install.schedulers.configurations import configuration
 from webhook.cluster.reader import Reader
 from webhook.doctor.checks import examine
 from webhook.doctor.deployment import BUDGETS, FLOW
+from webhook.doctor.installation import CONFIG_MAPS, CONFIGURATIONS, DEPLOYMENTS, POLICIES, SECRETS, Installation
 from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS
-from webhook.doctor.report import (
-    CONFIG_MAPS,
-    CONFIGURATIONS,
-    DEPLOYMENTS,
-    POLICIES,
-    SECRETS,
-    Finding,
-    Installation,
-    Report,
-)
+from webhook.doctor.report import Finding, Report
 from webhook.install.plan import shipped
 from webhook.install.registration import RegistrationTarget, configurations
 from webhook.k8s.client.api import NO_QUERY
@@ -309,6 +301,17 @@ class DoctorWorld:
             await transport.close()
         self.found += findings
         return findings
+
+    async def ask(self, question: Callable[[Installation], Awaitable[Any]]) -> Any:
+        """What an installation answers a check."""
+        answers = []
+
+        async def check(installation: Installation) -> list[Finding]:
+            answers.append(await question(installation))
+            return []
+
+        await self.run(check)
+        return answers[0]
 
     async def examine(self, *, given: bool = True) -> Report:
         """The findings of all."""

@@ -30,12 +30,11 @@ def manifests() -> None:
 @url_option("Call the server at URL instead of the settings' Service.")
 def webhooks(config_file: Path | None, url: str) -> None:
     """Print the webhook configurations, without a caBundle: the issuer of the serving certificate sets it."""
-    from webhook.cli.write import dump
     from webhook.install.registration import RegistrationTarget, check_url, configurations
 
     if url:
         check_url(url)
-    write.data(dump(configurations(_settings(config_file), RegistrationTarget(url=url))))
+    write.data(write.dump(configurations(_settings(config_file), RegistrationTarget(url=url))))
 
 
 @manifests.command()
@@ -45,10 +44,9 @@ def policies(config_file: Path | None) -> None:
 
     They need Kubernetes 1.36 or newer. docs/admission-policies.md says what they cannot do.
     """
-    from webhook.cli.write import dump
     from webhook.install import policies as rendered
 
-    write.data(dump(rendered.policies(_settings(config_file))))
+    write.data(write.dump(rendered.policies(_settings(config_file))))
 
 
 @click.group(cls=CommandGroup)
@@ -75,10 +73,9 @@ def config() -> None:
 @_CONFIG
 def show(config_file: Path | None) -> None:
     """Print the settings in effect, including all defaults."""
-    from webhook.cli.write import dump
     from webhook.settings.file import effective
 
-    write.data(dump([effective(config_file)]))
+    write.data(write.dump([effective(config_file)]))
 
 
 @config.command()

@@ -6,7 +6,7 @@ import sys
 from typing import Final
 
 import click
-from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
+from click.shell_completion import ShellComplete, get_completion_class
 
 from webhook.cli import write
 
@@ -52,8 +52,4 @@ def answer(words: list[str], incomplete: str) -> list[str]:
     items = ShellComplete(main, {}, _PROGRAM, _VARIABLE).get_completions(words, incomplete)
     if any(item.type in ("file", "dir") for item in items):
         return [_SHELL_COMPLETES_FILES]
-    return [*map(_line, items), _NO_FILES]
-
-
-def _line(item: CompletionItem) -> str:
-    return f"{item.value}\t{item.help}" if item.help else str(item.value)
+    return [*(f"{item.value}\t{item.help}" if item.help else str(item.value) for item in items), _NO_FILES]

@@ -58,21 +58,13 @@ def error_console() -> Console:
     return _VisibleConsole(stderr=True, highlight=False)
 
 
-def safe(text: str) -> str:
-    """Untrusted text for a line on a terminal, with control characters escaped."""
-    return visible(text)
-
-
 def change_line(change: dict[str, Any]) -> str:
     """``path: old → new``."""
-    old, new = (_value_text(change[side]) for side in ("old", "new"))
+    old, new = (
+        "(none)" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for value in (change["old"], change["new"])
+    )
     return f"{path_text(change['path'])}: {old} → {new}"
-
-
-def _value_text(value: Any) -> str:
-    if value is None:
-        return "(none)"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def path_text(path: Iterable[str]) -> str:
@@ -108,7 +100,7 @@ def fill(paragraph: Paragraph, width: int) -> str:
     """
     # A line feed that a tenant wrote begins no line.
     return textwrap.fill(
-        scrub_prose(safe(paragraph.text.replace("\n", " "))),
+        scrub_prose(visible(paragraph.text.replace("\n", " "))),
         width,
         initial_indent=paragraph.indent,
         subsequent_indent=" " * (len(paragraph.indent) if paragraph.hanging is None else paragraph.hanging),

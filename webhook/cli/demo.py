@@ -62,11 +62,56 @@ class Answered:
         return (self.audit.get("decision"), reason) == (self.expected["decision"], self.expected["reason"])
 
 
-@dataclass
-class _DemoServer:
+@dataclass(frozen=True)
+class _Demo:
+    """What sends the examples.
+
+    Attributes:
+        client: the client of the server.
+        address: of the server.
+        audit: the audit lines of the server; None: they go elsewhere.
+    """
+
+    examples: Path
+    cluster: FilesCluster
+    settings: Settings
+    client: aiohttp.ClientSession
     address: str
-    # Of audit lines; None: they go elsewhere.
-    lines: asyncio.Queue[dict[str, Any]] | None = None
+    audit: asyncio.Queue[dict[str, Any]] | None = None
+
+    async def ask(self, name: str, expected: dict[str, str]) -> Answered:
+        """The answer of the policy that decides about an example.
+
+        Raises:
+            InputError: the server does not answer it with an AdmissionReview.
+        """
+        path = self.examples / "reviews" / name
+        (document,) = read_documents(path)
+        asked = await requests.to_review_request(document, self.cluster, 0.0)
+        answers = []
+        for endpoint in await requests.endpoints(asked.request, self.cluster, self.settings, 0.0):
+            url, headers = f"{self.address}{endpoint.path}?timeout=3s", {"Content-Type": "application/json"}
+            start = time.perf_counter()
+            async with self.client.post(url, data=asked.body, headers=headers) as answer:
+                body = await answer.read()
+            seconds = time.perf_counter() - start
+            if answer.status != 200:
+                what = f"the server answered status {answer.status}: {body.decode().strip()}"
+                raise InputError(what, str(path), "correct the example")
+            response = json.loads(body)["response"]
+            if self.audit:
+                line = await asyncio.wait_for(self.audit.get(), 5)
+            else:
+                patched = "patched" if "patch" in response else "allowed"
+                line = {"decision": patched if response["allowed"] else "denied"}
+            answers.append(Answered(path.stem, copy.deepcopy(asked.request), expected, response, line, seconds))
+            if not response["allowed"]:
+                break
+            if "patch" in response:
+                # As in the API server, the next webhook sees the patched object.
+                request = asked.review["request"]
+                request["object"] = jsonpatch.apply_patch(request["object"], _operations(response))
+        return max(answers, key=lambda one: WEIGHT.index(one.audit["decision"]))
 
 
 @click.command()
@@ -106,23 +151,22 @@ def demo(url: str) -> None:
         arguments += ["--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"]
         arguments += ["--tls-cert", certificate, "--tls-key", key]
         trust = ssl.create_default_context(cadata=pair.authority.decode())
-        expected = yaml.safe_load((examples / "expected.yaml").read_text())
         try:
-            answers = asyncio.run(_run(examples, [str(part) for part in arguments], trust, expected, cluster, settings))
+            answers = asyncio.run(_run(examples, [*map(str, arguments)], trust, cluster, settings))
         except asyncio.CancelledError:
             raise SystemExit(143) from None
-    wrong = [answer for answer in answers if not answer.is_expected]
-    if wrong:
+    if not all(answer.is_expected for answer in answers):
         raise SystemExit(1)
 
 
 async def _fill(url: str, examples: Path, cluster: FilesCluster, settings: Settings) -> None:
     """Send the examples to a server that runs, and show what it answers."""
-    out, server, seconds = console(), _DemoServer(url), []
+    out, seconds = console(), []
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as client:
+        demo = _Demo(examples, cluster, settings, client, url)
         for path in sorted((examples / "reviews").iterdir()):
             try:
-                answer = await _ask(client, server, cluster, settings, path, {})
+                answer = await demo.ask(path.name, {})
             except (aiohttp.ClientError, OSError) as error:
                 what = f"the server does not answer: {error}"
                 raise InputError(what, url, "start it, for example with `make serve`") from None
@@ -133,71 +177,28 @@ async def _fill(url: str, examples: Path, cluster: FilesCluster, settings: Setti
     out.print(f"\n{pluralize(len(seconds), 'review')} sent to {url}; median {median:.1f}ms over TLS")
 
 
-def _summary_of(response: dict[str, Any]) -> dict[str, Any]:
-    """The decision of an answer whose audit line another process has."""
-    return {"decision": "denied" if not response["allowed"] else "patched" if "patch" in response else "allowed"}
-
-
 async def _run(
-    examples: Path,
-    arguments: list[str],
-    trust: ssl.SSLContext,
-    expected: dict[str, Any],
-    cluster: FilesCluster,
-    settings: Settings,
+    examples: Path, arguments: list[str], trust: ssl.SSLContext, cluster: FilesCluster, settings: Settings
 ) -> list[Answered]:
-    out = console()
-    task = asyncio.current_task()
+    """Start a server, send it the examples, and show its answers."""
+    out, task = console(), asyncio.current_task()
     assert task
     for number in (signal.SIGTERM, signal.SIGHUP):
         # The server must not outlive this command.
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    async with _serving(arguments) as server:
+    expected = yaml.safe_load((examples / "expected.yaml").read_text())
+    async with _serving(arguments) as (address, audit):
         python = ".".join(map(str, sys.version_info[:3]))
-        out.print(Text.assemble(("kubevirt-webhook ", "bold"), f"{__version__} on Python {python}, {server.address}"))
+        out.print(Text.assemble(("kubevirt-webhook ", "bold"), f"{__version__} on Python {python}, {address}"))
         out.print(f"cluster: {cluster.summary()}\n")
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as client:
-            reviews = examples / "reviews"
+            demo = _Demo(examples, cluster, settings, client, address, audit)
             answers = []
             for name in sorted(expected):
-                answers.append(await _ask(client, server, cluster, settings, reviews / name, expected[name]))
+                answers.append(await demo.ask(name, expected[name]))
                 _show_row(out, answers[-1])
     _show(out, answers)
     return answers
-
-
-async def _ask(
-    client: aiohttp.ClientSession,
-    server: _DemoServer,
-    cluster: FilesCluster,
-    settings: Settings,
-    path: Path,
-    expected: dict[str, str],
-) -> Answered:
-    (document,) = read_documents(path)
-    asked = await requests.to_review_request(document, cluster, 0.0)
-    answers = []
-    for endpoint in await requests.endpoints(asked.request, cluster, settings, 0.0):
-        start = time.perf_counter()
-        async with client.post(
-            f"{server.address}{endpoint.path}?timeout=3s", data=asked.body, headers={"Content-Type": "application/json"}
-        ) as answer:
-            body = await answer.read()
-        seconds = time.perf_counter() - start
-        if answer.status != 200:
-            raise InputError(
-                f"the server answered status {answer.status}: {body.decode().strip()}", str(path), "correct the example"
-            )
-        response = json.loads(body)["response"]
-        audit = await asyncio.wait_for(server.lines.get(), 5) if server.lines else _summary_of(response)
-        answers.append(Answered(path.stem, copy.deepcopy(asked.request), expected, response, audit, seconds))
-        if not response["allowed"]:
-            break
-        if "patch" in response:
-            # As in the API server, the next webhook sees the patched object.
-            request = asked.review["request"]
-            request["object"] = jsonpatch.apply_patch(request["object"], _operations(response))
-    return max(answers, key=lambda one: WEIGHT.index(one.audit["decision"]))
 
 
 def _operations(response: dict[str, Any]) -> list[dict[str, Any]]:
@@ -206,30 +207,23 @@ def _operations(response: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def _serving(arguments: list[str]) -> AsyncIterator[_DemoServer]:
-    """A `serve` process that has logged where it listens; its audit lines arrive in the queue."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "webhook",
-        "serve",
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout
-    assert process.stderr
+async def _serving(arguments: list[str]) -> AsyncIterator[tuple[str, asyncio.Queue[dict[str, Any]]]]:
+    """The address of a `serve` process that has logged where it listens, and its audit lines as they are written."""
+    pipe = asyncio.subprocess.PIPE
+    command = (sys.executable, "-m", "webhook", "serve", *arguments)
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
     lines: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
-    async def audit(stream: asyncio.StreamReader) -> None:
-        while line := await stream.readline():
+    async def audit(stream: asyncio.StreamReader | None) -> None:
+        while stream and (line := await stream.readline()):
             lines.put_nowait(json.loads(line))
 
     reading = asyncio.create_task(audit(process.stdout))
     try:
+        assert process.stderr
         async with asyncio.timeout(_START_SECONDS):
             address = await _address(process.stderr)
-        yield _DemoServer(address, lines)
+        yield address, lines
     finally:
         with suppress(ProcessLookupError):
             process.terminate()
@@ -263,10 +257,8 @@ def _show(out: Console, answers: list[Answered]) -> None:
     _show_one(out, next(answer for answer in answers if "patch" in answer.response))
     expected = sum(answer.is_expected for answer in answers)
     median = statistics.median(answer.seconds for answer in answers) * 1000
-    out.print(
-        f"\n{pluralize(len(answers), 'review')}: {expected} as expected, {len(answers) - expected} different; "
-        f"median {median:.1f}ms over TLS"
-    )
+    counts = f"{pluralize(len(answers), 'review')}: {expected} as expected, {len(answers) - expected} different"
+    out.print(f"\n{counts}; median {median:.1f}ms over TLS")
     out.print("\nNext steps:")
     examples = data.directory("examples")
     # Beside the Makefile, as after `make run`; from a wheel the examples are among the program's own files.
@@ -307,15 +299,13 @@ def _directory_to_add() -> str:
 
 def _show_one(out: Console, answer: Answered) -> None:
     """One decision in full: what changed in the object, and the audit line."""
-    after = jsonpatch.apply_patch(answer.request["object"], _operations(answer.response))
+    obj = answer.request["object"]
+    before, after = (
+        str(yaml.safe_dump(each, sort_keys=False, default_flow_style=False, width=1000)).splitlines()
+        for each in (obj, jsonpatch.apply_patch(obj, _operations(answer.response)))
+    )
     out.print(Text(f"\n{answer.name} in full", style="bold"))
-    before, shown = _lines(answer.request["object"]), _lines(after)
-    for line in list(difflib.unified_diff(before, shown, n=1000, lineterm=""))[3:]:
-        style = {"-": "red", "+": "green"}.get(line[:1], "dim")
-        out.print(Text(f"  {line}", style=style))
+    for line in list(difflib.unified_diff(before, after, n=1000, lineterm=""))[3:]:
+        out.print(Text(f"  {line}", style={"-": "red", "+": "green"}.get(line[:1], "dim")))
     out.print(Text("  audit line:", style="bold"))
     out.print(Text("  " + json.dumps(answer.audit)), soft_wrap=True)
-
-
-def _lines(obj: Any) -> list[str]:
-    return str(yaml.safe_dump(obj, sort_keys=False, default_flow_style=False, width=1000)).splitlines()

@@ -6,18 +6,24 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
+from rich.text import Text
 
+from webhook.admission.credentials import sanitize
 from webhook.admission.redaction import redact
 from webhook.cli import write
+from webhook.cli.console import console
+from webhook.cli.data import directory
+from webhook.cli.inputs import connected
 from webhook.cli.options import config_option, kubeconfig_option, output_option, url_option
+from webhook.doctor.checks import examine
+from webhook.doctor.report import Report
+from webhook.install.registration import check_url
 from webhook.k8s.client.identity import Kubeconfig
+from webhook.settings.file import load
 from webhook.text import pluralize
-
-if TYPE_CHECKING:
-    from webhook.doctor.report import Report
 
 _FAILURES: Final = 1
 _WARNINGS: Final = 3
@@ -49,39 +55,21 @@ def doctor(kubeconfig: Kubeconfig | None, config_file: Path | None, url: str, ou
 
 
 async def _examine(kubeconfig: Kubeconfig | None, config_file: Path | None, url: str) -> Report:
-    from webhook.cli.data import directory
-    from webhook.doctor.checks import examine
-    from webhook.install.registration import check_url
-    from webhook.k8s.client.transport import connect
-    from webhook.settings.file import load
-
     if url:
         check_url(url)
     settings = load(config_file) if config_file else None
-    transport = await connect(kubeconfig)
-    try:
+    async with connected(kubeconfig) as transport:
         return await examine(transport, settings, directory("manifests"), url=url.rstrip("/"))
-    finally:
-        await transport.close()
 
 
 def _print(report: Report) -> None:
-    from rich.text import Text
-
-    from webhook.admission.credentials import sanitize
-    from webhook.cli.console import console
-
     out = console()
     width = max(len(check) for check, _ in report.groups)
     for check, findings in report.groups:
         for index, finding in enumerate(findings):
-            head = check if index == 0 else ""
-            line = Text.assemble(
-                (f"{finding.verdict:8}", _STYLES[finding.verdict]),
-                (f"{head:{width}}  ", "bold"),
-                sanitize(f"{finding.subject}: {finding.found}"),
-            )
-            out.print(line)
+            style = (f"{finding.verdict:8}", _STYLES[finding.verdict])
+            head = (f"{'' if index else check:{width}}  ", "bold")
+            out.print(Text.assemble(style, head, sanitize(f"{finding.subject}: {finding.found}")))
             # Neighbors with the same advice share one line.
             last = index + 1 == len(findings) or findings[index + 1].todo != finding.todo
             if finding.todo and last:

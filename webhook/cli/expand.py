@@ -16,7 +16,7 @@ from rich.text import Text
 
 from webhook.admission.redaction import redact
 from webhook.cli import inputs, write
-from webhook.cli.console import console, safe
+from webhook.cli.console import console
 from webhook.cli.inputs import kubevirt_version, parse_release
 from webhook.cli.options import CLUSTER_FROM, SHOW_SECRETS, kubeconfig_option, output_option
 from webhook.cli.write import dump
@@ -24,16 +24,15 @@ from webhook.cluster.selection import objects
 from webhook.errors import InputError
 from webhook.forecast.vm import Leaf, Search, StandInUuids, configuration_of, leaves_of
 from webhook.k8s.client.identity import Kubeconfig
-from webhook.k8s.yaml_documents import Document
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin, children, leaves
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.rejection import Cause, Get
+from webhook.kubevirt.rejection import Get
 from webhook.kubevirt.releases.fields import ineffective_fields
 from webhook.kubevirt.releases.release import Release
 from webhook.kubevirt.vm import creation
 from webhook.kubevirt.vm.creation import Created, CreationDenied, Named, Stage
-from webhook.text import pluralize
+from webhook.text import pluralize, visible
 
 _MORE: Final = " more validation errors"
 _WOULD: Final = {
@@ -79,7 +78,17 @@ _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizer
 @click.option("--explain", is_flag=True, help="Show the origin of each field; as a table, unless -o is used.")
 @output_option("yaml", "json", passes_default=False)
 @SHOW_SECRETS
-def expand(**options: Any) -> None:
+def expand(
+    *,
+    files: tuple[str, ...],
+    cluster_from: Path | None,
+    kubeconfig: Kubeconfig | None,
+    kubevirt_version: str | None,
+    mode: str,
+    explain: bool,
+    output: str | None,
+    show_secrets: bool,
+) -> None:
     """Print the VMI that KubeVirt would create for a VM, with its instancetype and preference applied.
 
     This is KubeVirt alone. To see what kubevirt-webhook adds before, pipe the output of `kubevirt-webhook review FILE
@@ -92,42 +101,24 @@ def expand(**options: Any) -> None:
     Where KubeVirt generates random UUIDs, this command derives them from the name. Exit status 1 if KubeVirt would
     deny the VM, 2 on invalid input.
     """
-    _run(_ExpandOptions(**options))
-
-
-@dataclass(frozen=True)
-class _ExpandOptions:
-    """The options of the command."""
-
-    files: tuple[str, ...]
-    cluster_from: Path | None
-    kubeconfig: Kubeconfig | None
-    kubevirt_version: str | None
-    mode: str
-    explain: bool
-    output: str | None
-    show_secrets: bool
-
-
-def _run(options: _ExpandOptions) -> None:
-    found = _read(options.files)
-    results = asyncio.run(_all(found, options, parse_release(options.kubevirt_version)))
+    found = _read(files)
+    results = asyncio.run(_all(found, mode, parse_release(kubevirt_version), cluster_from, kubeconfig))
     explanations = [
-        _explain(result, options.show_secrets, to_apply=not options.explain)
-        for result in results
-        if isinstance(result, _Result)
+        _explain(result, show_secrets, to_apply=not explain) for result in results if isinstance(result, _Result)
     ]
-    if options.explain and options.output is None:
+    if explain and output is None:
         out = console()
         for index, explanation in enumerate(explanations):
             if index:
                 out.print()
             explanation.print(out)
-    else:
-        _print([item.as_json() if options.explain else item.shown for item in explanations], options.output)
+    elif explanations:
+        shown = [each.as_json() if explain else each.shown for each in explanations]
+        whole = shown if len(shown) > 1 else shown[0]
+        write.data(json.dumps(whole, indent=2) if output == "json" else dump(shown))
     denials = [result for result in results if isinstance(result, _WouldDeny)]
     for denial in denials:
-        denial.print(hint=not (options.cluster_from or options.kubeconfig))
+        denial.print(hint=not (cluster_from or kubeconfig))
     if denials:
         raise SystemExit(1)
 
@@ -145,7 +136,7 @@ def _read(files: tuple[str, ...]) -> inputs.GivenObjects:
         fix = "add a VirtualMachine; for a pool or replica set, use its template"
         raise InputError(f"found no VirtualMachine, only {kinds}", ", ".join(files), fix)
     if found.skipped:
-        write.error(f"skipped kinds that this command does not use: {safe(', '.join(found.skipped))}")
+        write.error(f"skipped kinds that this command does not use: {visible(', '.join(found.skipped))}")
     return found
 
 
@@ -176,24 +167,20 @@ class _WouldDeny:
         if not joined:
             lines.append(f"  {denied.what}")
         if joined or len(denied.causes) > 1:
-            lines += [f"  - {_with_field(cause)}" for cause in denied.causes]
+            lines += [
+                f"  - {cause.what}" + ("" if cause.field in cause.what else f" ({cause.field})")
+                for cause in denied.causes
+            ]
         if joined and denied.what.endswith(_MORE):
             lines.append(f"  - {denied.what.rpartition(', ')[2]}")
         if hint and denied.what.endswith(" not found"):
             lines.append("  The files do not contain it; add it, or use --cluster-from DIR or --kubeconfig FILE.")
-        if denied.stage is Stage.EXPANSION and _infers(self.machine):
+        spec = self.machine["spec"]
+        infers = any((spec.get(field) or {}).get("inferFromVolume") for field in ("instancetype", "preference"))
+        if denied.stage is Stage.EXPANSION and infers:
             lines.append("  KubeVirt infers nothing in this mode; use --mode reference.")
         for line in lines:
-            write.error(safe(line))
-
-
-def _with_field(cause: Cause) -> str:
-    return cause.what if cause.field in cause.what else f"{cause.what} ({cause.field})"
-
-
-def _infers(vm: Json) -> bool:
-    spec = vm["spec"]
-    return any((spec.get(field) or {}).get("inferFromVolume") for field in ("instancetype", "preference"))
+            write.error(visible(line))
 
 
 def _explain(result: _Result, show_secrets: bool, *, to_apply: bool) -> Explanation:
@@ -205,32 +192,28 @@ def _explain(result: _Result, show_secrets: bool, *, to_apply: bool) -> Explanat
     return Explanation(result.created, shown, result.where, result.settings, result.stand_ins)
 
 
-def _print(shown: list[Any], output: str | None) -> None:
-    if output == "json" and shown:
-        write.data(json.dumps(shown if len(shown) != 1 else shown[0], indent=2))
-    elif shown:
-        write.data(dump(shown))
-
-
 async def _all(
-    found: inputs.GivenObjects, options: _ExpandOptions, release: Release | None
+    found: inputs.GivenObjects,
+    mode: str,
+    release: Release | None,
+    cluster_from: Path | None,
+    kubeconfig: Kubeconfig | None,
 ) -> list[_Result | _WouldDeny]:
-    async with objects(options.cluster_from, options.kubeconfig) as source:
+    async with objects(cluster_from, kubeconfig) as source:
         search = Search(found.others, source)
         configuration, settings = await configuration_of(found.others, source, release)
         _warn_of_ineffective_fields(found, configuration.rules.release)
         results: list[_Result | _WouldDeny] = []
         for machine in found.machines:
-            uuids = StandInUuids(machine.value)
+            uuids, where = StandInUuids(machine.value), machine.where()
             try:
-                created = await search.answer(_question(machine, options.mode, uuids, configuration))
+                created = await search.answer(_question(machine.value, mode, uuids, configuration))
             except CreationDenied as denied:
-                results.append(_WouldDeny(machine.where(), machine.value, denied))
+                results.append(_WouldDeny(where, machine.value, denied))
             except InputError as error:
-                where = f"{machine.where()}: {error.where}" if error.where else machine.where()
-                raise InputError(error.what, where, error.fix) from None
+                raise InputError(error.what, f"{where}: {error.where}" if error.where else where, error.fix) from None
             else:
-                results.append(_Result(machine.where(), created, settings, frozenset(uuids.made)))
+                results.append(_Result(where, created, settings, frozenset(uuids.made)))
         return results
 
 
@@ -240,13 +223,10 @@ def _warn_of_ineffective_fields(found: inputs.GivenObjects, release: Release) ->
     objects += [(f"{kind} {name}", obj) for (kind, _, name), obj in found.others.items()]
     for where, obj in objects:
         for path in ineffective_fields(release.unknown_fields(obj["kind"]), obj.get("spec")):
-            write.error(safe(f"{where}: KubeVirt {release} does not know spec.{path}, so it has no effect"))
+            write.error(visible(f"{where}: KubeVirt {release} does not know spec.{path}, so it has no effect"))
 
 
-def _question(
-    machine: Document, mode: str, uuids: StandInUuids, configuration: ClusterConfig
-) -> Callable[[Get], Created]:
-    obj = machine.value
+def _question(obj: Json, mode: str, uuids: StandInUuids, configuration: ClusterConfig) -> Callable[[Get], Created]:
     if obj["kind"] == "VirtualMachineInstance":
         if mode == "expand":
             raise InputError("a VirtualMachineInstance cannot be expanded", fix="remove --mode expand")
@@ -275,7 +255,12 @@ class Explanation:
         self._where = where
         self._cluster = cluster
         self._stand_ins = stand_ins
-        self._own: Final = "vmi" if _from_vmi(created) else "vm"
+        obj = created.obj
+        owners = obj["metadata"].get("ownerReferences", [])
+        is_given = obj["kind"] == "VirtualMachineInstance" and not any(
+            owner["kind"] == "VirtualMachine" for owner in owners
+        )
+        self._own: Final = "vmi" if is_given else "vm"
 
     def fields(self) -> Iterator[Leaf]:
         """All leaves, in the object's order."""
@@ -299,11 +284,10 @@ class Explanation:
 
     def _field_json(self, item: Leaf) -> dict[str, Any]:
         named = self._created.named.get(item.origin)
-        origin = self._own if item.origin is Origin.VM else item.origin.value
         return {
             "path": item.path,
             "value": item.value,
-            "origin": origin,
+            "origin": self._own if item.origin is Origin.VM else item.origin.value,
             **({"name": named.name} if named else {}),
             **({"random": True} if item.stand_in else {}),
         }
@@ -312,10 +296,12 @@ class Explanation:
         """Print the fields as text, a group for each origin; the object's own fields are abbreviated."""
         metadata = self.shown["metadata"]
         title = f"{self.shown['kind']} {metadata.get('namespace', '')}/{metadata.get('name', '')}"
-        out.print(Text.assemble((safe(title), "bold"), (safe(f"  from {self._where}"), "dim")))
+        out.print(Text.assemble((visible(title), "bold"), (visible(f"  from {self._where}"), "dim")))
         for origin, named in self._created.named.items():
-            out.print(Text(safe(f"  {origin.value:<13} {named.name}, {_in_words(named)}")))
-        out.print(Text(safe(f"  {'settings':<13} {self._cluster}")))
+            volume = f", inferred from volume {named.volume}" if named.volume else ""
+            revision = f", as stored in ControllerRevision {named.revision}" if named.revision else ""
+            out.print(Text(visible(f"  {origin.value:<13} {named.name}, {named.kind}{volume}{revision}")))
+        out.print(Text(visible(f"  {'settings':<13} {self._cluster}")))
         items = [item for item in self.fields() if item.path not in _IN_HEADLINE]
         for origin in _ORDER:
             group = [item for item in items if item.origin is origin]
@@ -324,22 +310,16 @@ class Explanation:
 
     def _print_group(self, out: Console, origin: Origin, group: list[Leaf]) -> None:
         label, count = self.label(origin), pluralize(len(group), "field")
-        out.print(Text.assemble("\n", (safe(label), f"bold {_STYLES[origin]}"), (f"  {count}", "dim")))
+        out.print(Text.assemble("\n", (visible(label), f"bold {_STYLES[origin]}"), (f"  {count}", "dim")))
         own = {item.path: f" ({_STAND_IN})" if item.stand_in else "" for item in group}
         whole = ("",) if origin is Origin.VM else _BOOKKEEPING if origin is Origin.KUBEVIRT else ()
         rows = [*_rows(self.shown, own, whole)]
-        left = max(len(safe(path)) for path, _ in rows)
+        left = max(len(visible(path)) for path, _ in rows)
         right = max((len(text) for _, text in rows if len(text) <= _WIDEST), default=0)
         for path, text in rows:
-            line = Text.assemble("  ", f"{safe(path):<{left}}", (" = ", "dim"), f"{text:<{right}}")
-            line.append(safe(f"  ← {label}"), style=f"dim {_STYLES[origin]}")
+            line = Text.assemble("  ", f"{visible(path):<{left}}", (" = ", "dim"), f"{text:<{right}}")
+            line.append(visible(f"  ← {label}"), style=f"dim {_STYLES[origin]}")
             out.print(line)
-
-
-def _from_vmi(created: Created) -> bool:
-    owners = created.obj["metadata"].get("ownerReferences", [])
-    made = any(owner["kind"] == "VirtualMachine" for owner in owners)
-    return created.obj["kind"] == "VirtualMachineInstance" and not made
 
 
 def _named_to_json(named: Named) -> dict[str, str]:
@@ -349,12 +329,6 @@ def _named_to_json(named: Named) -> dict[str, str]:
         **({"inferredFromVolume": named.volume} if named.volume else {}),
         **({"controllerRevision": named.revision} if named.revision else {}),
     }
-
-
-def _in_words(named: Named) -> str:
-    volume = f", inferred from volume {named.volume}" if named.volume else ""
-    revision = f", as stored in ControllerRevision {named.revision}" if named.revision else ""
-    return f"{named.kind}{volume}{revision}"
 
 
 def _rows(value: Any, own: Mapping[str, str], whole: tuple[str, ...], path: str = "") -> Iterator[tuple[str, str]]:
@@ -381,5 +355,5 @@ def _rows(value: Any, own: Mapping[str, str], whole: tuple[str, ...], path: str 
 def _text(value: Any) -> str:
     """A value as YAML shows it, on one line."""
     plain = isinstance(value, str) and _PLAIN.fullmatch(value) and not _AMBIGUOUS.fullmatch(value)
-    text = safe(value if plain else json.dumps(value, ensure_ascii=False))
+    text = visible(value if plain else json.dumps(value, ensure_ascii=False))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

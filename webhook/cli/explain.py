@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
@@ -18,7 +17,7 @@ from webhook import names
 from webhook.admission.reasons import MEANINGS, Meaning, similar
 from webhook.cli import explain_vm, write
 from webhook.cli.console import Paragraph, print_paragraphs, print_report
-from webhook.cli.inputs import parse_machine
+from webhook.cli.inputs import connected, parse_machine
 from webhook.cli.options import (
     CLUSTER_FROM,
     VM_NAMESPACE,
@@ -35,11 +34,10 @@ from webhook.errors import InputError, Unavailable, quote
 from webhook.facts import Facts
 from webhook.forecast import report
 from webhook.forecast.drain import plan
-from webhook.forecast.report import PENDING_SECONDS, DrainPlan, Limits, Step, VmPlan
+from webhook.forecast.report import PENDING_SECONDS, DrainPlan, Step, VmPlan
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS, ClusterObjects
 from webhook.forecast.vm import SpreadAnswer, explain_spread
 from webhook.k8s.client.identity import Kubeconfig
-from webhook.k8s.client.transport import connect
 from webhook.k8s.quantity import parse
 from webhook.k8s.resources import NAMESPACES, NODES, Resource
 from webhook.k8s.types.meta import Object
@@ -47,13 +45,12 @@ from webhook.k8s.types.selectors import parse_selector
 from webhook.kubevirt.config import DEFAULTS, KubeVirtInstall
 from webhook.kubevirt.migrationpolicy import MIGRATION_POLICIES
 from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.kubevirt.types.views import KubeVirt
 from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES
 from webhook.placement.nodes import MEMORY, format_request
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS
 from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES
 from webhook.policies.common.required_facts import Unreadable
-from webhook.policies.migration.explanation import MigrationExplanation, Nodes, ReasonReport, few
+from webhook.policies.migration.explanation import MigrationExplanation, few
 from webhook.policies.migration.explanation import explain as explain_migration
 from webhook.review.replay import replay
 from webhook.settings.file import default_settings, load
@@ -69,7 +66,6 @@ _WHAT = {
 _SECONDS: Final = 30.0
 # In text output; a cluster whose nodes all have different taints has thousands.
 _MOST_REASONS: Final = 20
-_BLOCKED: Final = 1
 _UNREADABLE: Final = 3
 _NANOS: Final = 10**9
 # In text output; a rolling upgrade of a large cluster has thousands.
@@ -93,28 +89,24 @@ def reason(code: str | None, output: str) -> None:
 
     Without a code, list all codes. Exit status 2 if the code does not exist.
     """
+    if code is None and output == "json":
+        write.data(json.dumps([_meaning_as_json(*each) for each in MEANINGS.items()], indent=2))
+        return
     if code is None:
-        _list_codes(output)
+        width = max(map(len, MEANINGS))
+        for each, meaning in sorted(MEANINGS.items()):
+            policies = ", ".join(meaning.policies) if len(meaning.policies) < 4 else "any policy"
+            write.data(f"{each:{width}}  {policies}")
         return
     code = code.strip().strip("[]")
-    meaning = MEANINGS.get(code)
-    if meaning is None:
+    if code not in MEANINGS:
         near = similar(code)
         fix = f"did you mean {' or '.join(near)}?" if near else "list the codes with `kubevirt-webhook explain reason`"
         raise InputError(f"reason code {quote(code)} does not exist", fix=fix)
     if output == "json":
-        write.data(json.dumps(_meaning_as_json(code, meaning), indent=2))
+        write.data(json.dumps(_meaning_as_json(code, MEANINGS[code]), indent=2))
     else:
-        print_paragraphs(_meaning_paragraphs(code, meaning))
-
-
-def _list_codes(output: str) -> None:
-    if output == "json":
-        write.data(json.dumps([_meaning_as_json(code, meaning) for code, meaning in MEANINGS.items()], indent=2))
-        return
-    width = max(map(len, MEANINGS))
-    for code, meaning in sorted(MEANINGS.items()):
-        write.data(f"{code:{width}}  {', '.join(meaning.policies) if len(meaning.policies) < 4 else 'any policy'}")
+        print_paragraphs(_meaning_paragraphs(code, MEANINGS[code]))
 
 
 def _meaning_as_json(code: str, meaning: Meaning) -> dict[str, object]:
@@ -151,9 +143,9 @@ def spread(
 
     Exit status 0 if the pods get constraints, 1 if not, 2 if this is unknown: invalid input, or the VM does not exist.
     """
-    where, name = parse_machine(vm, namespace)
+    machine = parse_machine(vm, namespace)
     settings = load(config_file) if config_file else default_settings()
-    explainer = partial(explain_spread, where, name, settings)
+    explainer = partial(explain_spread, *machine, settings)
     answer = asyncio.run(_read_answer(explainer, "explain spread", cluster_from, kubeconfig))
     print_report(answer, output, _spread_lines)
     if not answer.is_spread:
@@ -174,22 +166,19 @@ async def _read_answer(
 
 
 def _spread_lines(answer: SpreadAnswer) -> Iterator[Paragraph]:
+    will = f"would get constraints, but the mode of the namespace is {answer.mode}"
+    if answer.present:
+        will = "keep the constraints that the VM has"
+    elif not answer.injected:
+        will = "get no constraints"
+    elif answer.mode == names.ENFORCE:
+        will = "get constraints"
+    summary = f"the next launcher pods of {answer.namespace}/{answer.name} {will}"
     style = "bold green" if answer.is_spread else "bold yellow"
-    yield Paragraph(f"{_spread_summary(answer)}: {answer.reason} ({answer.code})", style)
+    yield Paragraph(f"{summary}: {answer.reason} ({answer.code})", style)
     for constraint in answer.injected or answer.present:
         fields = (f"{key}: {constraint.get(key)}" for key in ("topologyKey", "whenUnsatisfiable", "maxSkew"))
         yield Paragraph(", ".join(fields), "", "  ")
-
-
-def _spread_summary(answer: SpreadAnswer) -> str:
-    pods = f"the next launcher pods of {answer.namespace}/{answer.name}"
-    if answer.present:
-        return f"{pods} keep the constraints that the VM has"
-    if not answer.injected:
-        return f"{pods} get no constraints"
-    if answer.mode == names.ENFORCE:
-        return f"{pods} get constraints"
-    return f"{pods} would get constraints, but the mode of the namespace is {answer.mode}"
 
 
 @click.command()
@@ -206,45 +195,34 @@ def _spread_summary(answer: SpreadAnswer) -> str:
 @CLUSTER_FROM
 @kubeconfig_option()
 @output_option("text", "json", "yaml")
-def migration(**options: Any) -> None:
+def migration(
+    *,
+    vm: str,
+    namespace: str | None,
+    selector: tuple[str, ...],
+    node: str | None,
+    cluster_from: Path | None,
+    kubeconfig: Kubeconfig | None,
+    output: str,
+) -> None:
     """Show the nodes to which a running VM can migrate, and the reasons against the others.
 
     Exit status 0 if the migration can succeed (with --node: on that node), 1 if not, 2 if this is unknown: invalid
     input, the VM does not exist, or the VM does not run.
     """
-    _run_migration(_ExplainMigrationOptions(**options))
+    where, name = parse_machine(vm, namespace)
+    added = parse_selector(selector, "--to")
 
+    def explainer(facts: Facts) -> MigrationExplanation:
+        return explain_migration(where, name, added, facts, node=node or "")
 
-@dataclass(frozen=True)
-class _ExplainMigrationOptions:
-    """The options of the command."""
-
-    vm: str
-    namespace: str | None
-    selector: tuple[str, ...]
-    node: str | None
-    cluster_from: Path | None
-    kubeconfig: Kubeconfig | None
-    output: str
-
-
-def _run_migration(options: _ExplainMigrationOptions) -> None:
-    namespace, name = parse_machine(options.vm, options.namespace)
-    added = parse_selector(options.selector, "--to")
-    explainer = partial(_explain_migration, namespace, name, added, options.node or "")
-    answer = asyncio.run(_read_answer(explainer, "explain migration", options.cluster_from, options.kubeconfig))
+    answer = asyncio.run(_read_answer(explainer, "explain migration", cluster_from, kubeconfig))
     if not answer.running_on:
-        what = f"VirtualMachineInstance {namespace}/{name} is not on a node yet, so it cannot migrate"
+        what = f"VirtualMachineInstance {where}/{name} is not on a node yet, so it cannot migrate"
         raise InputError(what, fix="wait until it runs; `kubevirt-webhook explain vm` shows where it can start")
-    print_report(answer, options.output, _migration_lines)
+    print_report(answer, output, _migration_lines)
     if not answer.favourable:
         raise SystemExit(1)
-
-
-def _explain_migration(
-    namespace: str, name: str, added: Mapping[str, str], node: str, facts: Facts
-) -> MigrationExplanation:
-    return explain_migration(namespace, name, added, facts, node=node)
 
 
 def _migration_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
@@ -266,15 +244,16 @@ def _all_nodes_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
         yield Paragraph(f"Not eligible{' (some for several reasons)' if is_overlapping else ''}:", "bold")
         width = len(str(max(reason.nodes.count for reason in answer.reasons)))
         for reason in answer.reasons[:_MOST_REASONS]:
-            yield from _reason_lines(reason, width)
-        rest = len(answer.reasons) - _MOST_REASONS
-        if rest > 0:
+            yield Paragraph(reason.text, "", f"  {reason.nodes.count:>{width}}  ")
+            yield Paragraph(few(reason.nodes.names), "", " " * (width + 6))
+        if (rest := len(answer.reasons) - _MOST_REASONS) > 0:
             yield Paragraph(f"and {pluralize(rest, 'more reason')}; -o json shows all.", "", "  ")
     yield Paragraph()
     yield Paragraph(f"KubeVirt by itself {answer.kubevirt.text}.")
     if answer.openings:
-        best = answer.openings[0]
-        yield Paragraph(f"What would help most: {best.change} ({_more_nodes(best.nodes)}).")
+        change, nodes = answer.openings[0].change, answer.openings[0].nodes
+        more = f"{pluralize(nodes.count, 'more node')}: {few(nodes.names)}"
+        yield Paragraph(f"What would help most: {change} ({more}).")
     yield from _remarks(answer)
 
 
@@ -305,15 +284,6 @@ def _remarks(answer: MigrationExplanation) -> Iterator[Paragraph]:
         yield Paragraph(f"Not evaluated: {gap}.", "yellow")
 
 
-def _reason_lines(reason: ReasonReport, width: int) -> Iterator[Paragraph]:
-    yield Paragraph(reason.text, "", f"  {reason.nodes.count:>{width}}  ")
-    yield Paragraph(few(reason.nodes.names), "", " " * (width + 6))
-
-
-def _more_nodes(nodes: Nodes) -> str:
-    return f"{pluralize(nodes.count, 'more node')}: {few(nodes.names)}"
-
-
 @click.command()
 @click.argument("nodes", nargs=-1, metavar="NODE...")
 @click.option("--rolling", is_flag=True, help="Drain one node after the other; without NODE: every node.")
@@ -330,7 +300,16 @@ def _more_nodes(nodes: Nodes) -> str:
 @CLUSTER_FROM
 @kubeconfig_option()
 @output_option("text", "json", "yaml")
-def drain(**options: Any) -> None:
+def drain(
+    *,
+    nodes: tuple[str, ...],
+    rolling: bool,
+    bandwidth: str | None,
+    external_blocks: bool,
+    cluster_from: Path | None,
+    kubeconfig: Kubeconfig | None,
+    output: str,
+) -> None:
     """Show which VMs a drain of nodes would move, shut down, or not get rid of, and how long it takes.
 
     Several nodes are drained at the same time; with --rolling, one after the other, as an upgrade does. Nothing is
@@ -338,42 +317,19 @@ def drain(**options: Any) -> None:
 
     Exit status 0 if the drain can end, 1 if something blocks it, 2 on invalid input, 3 if the cluster cannot be read.
     """
-    _run_drain(_ExplainDrainOptions(**options))
-
-
-@dataclass(frozen=True)
-class _ExplainDrainOptions:
-    """The options of the command."""
-
-    nodes: tuple[str, ...]
-    rolling: bool
-    bandwidth: str | None
-    external_blocks: bool
-    cluster_from: Path | None
-    kubeconfig: Kubeconfig | None
-    output: str
-
-
-def _run_drain(options: _ExplainDrainOptions) -> None:
-    if not options.nodes and not options.rolling:
+    if not nodes and not rolling:
         raise InputError("no node is named", fix="name nodes, or use --rolling for all nodes, one after the other")
-    bandwidth = _bytes(options.bandwidth) if options.bandwidth is not None else None
-    require_single_source(options.cluster_from, options.kubeconfig)
+    rate = _bytes(bandwidth) if bandwidth is not None else None
+    require_single_source(cluster_from, kubeconfig)
     try:
-        snapshot = _read_snapshot(options)
+        snapshot = from_files(cluster_from) if cluster_from else asyncio.run(from_cluster(kubeconfig))
     except SnapshotError as error:
         write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
         raise SystemExit(_UNREADABLE) from None
-    found = plan(snapshot, options.nodes, rolling=options.rolling, bandwidth=bandwidth)
-    print_report(found, options.output, _drain_lines)
-    if found.blocks or (options.external_blocks and found.handed_over):
-        raise SystemExit(_BLOCKED)
-
-
-def _read_snapshot(options: _ExplainDrainOptions) -> ClusterObjects:
-    if options.cluster_from:
-        return from_files(options.cluster_from)
-    return asyncio.run(from_cluster(options.kubeconfig))
+    found = plan(snapshot, nodes, rolling=rolling, bandwidth=rate)
+    print_report(found, output, _drain_lines)
+    if found.blocks or (external_blocks and found.handed_over):
+        raise SystemExit(1)
 
 
 def _bytes(text: str) -> int:
@@ -390,17 +346,14 @@ def duration(seconds: int) -> str:
     """Seconds for people: ``45s``, ``3m``, ``1h 20m``."""
     if seconds < 60:
         return f"{seconds}s"
-    minutes = -(-seconds // 60)
-    hours, minutes = divmod(minutes, 60)
+    hours, minutes = divmod(-(-seconds // 60), 60)
     return " ".join(part for part in (f"{hours}h" if hours else "", f"{minutes}m" if minutes else "") if part)
 
 
 def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
-    yield Paragraph(_headline(plan), _style(plan))
-    if plan.rolling:
-        yield from _rolling(plan)
-    else:
-        yield from _step_lines(plan.steps[0])
+    color = "red" if plan.blocks else "yellow" if plan.shuts_down or plan.handed_over else "green"
+    yield Paragraph(_headline(plan), f"bold {color}")
+    yield from _rolling(plan) if plan.rolling else _step_lines(plan.steps[0])
     yield Paragraph()
     yield from _pace(plan)
     if plan.changes:
@@ -408,8 +361,7 @@ def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
         yield Paragraph("What one change would free most:", "bold")
         for change in plan.changes[:_MOST_CHANGES]:
             yield Paragraph(f"{change.change} ({_few_names(change.vms)})", "", "  - ")
-    gaps = dict.fromkeys((*plan.gaps, *(gap for step in plan.steps for vm in step.vms for gap in vm.gaps)))
-    for gap in gaps:
+    for gap in dict.fromkeys((*plan.gaps, *(gap for step in plan.steps for vm in step.vms for gap in vm.gaps))):
         yield Paragraph(f"Not evaluated: {gap}.", "yellow")
     yield Paragraph()
     yield Paragraph("The plan assumes:")
@@ -417,25 +369,14 @@ def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
         yield Paragraph(assumption, "dim", "  - ")
 
 
-def _style(plan: DrainPlan) -> str:
-    return "bold red" if plan.blocks else "bold yellow" if plan.shuts_down or plan.handed_over else "bold green"
-
-
 def _headline(plan: DrainPlan) -> str:
     nodes = [node for step in plan.steps for node in step.nodes]
-    what = (
-        f"a drain of {_few_names(nodes)}" if not plan.rolling else f"drains of {pluralize(len(nodes), 'node')} in turn"
-    )
+    what = f"Drains of {pluralize(len(nodes), 'node')} in turn" if plan.rolling else f"A drain of {_few_names(nodes)}"
     uncertain = any(vm.code == report.MAY_NOT_FIT for step in plan.steps for vm in step.vms)
-    ends = "may end" if uncertain else "can end"
-    verdict = "cannot end" if plan.blocks else "ends when others act" if plan.handed_over else ends
-    counts = [
-        pluralize(plan.moves, "migration"),
-        f"{plan.shuts_down} shut down",
-        f"{plan.blocks} blocked",
-        *([f"{plan.handed_over} handed to another controller"] if plan.handed_over else []),
-    ]
-    return f"{what[:1].upper()}{what[1:]} {verdict}: {', '.join(counts)}"
+    ends = "ends when others act" if plan.handed_over else "may end" if uncertain else "can end"
+    counts = f"{pluralize(plan.moves, 'migration')}, {plan.shuts_down} shut down, {plan.blocks} blocked"
+    handed_over = f", {plan.handed_over} handed to another controller" if plan.handed_over else ""
+    return f"{what} {'cannot end' if plan.blocks else ends}: {counts}{handed_over}"
 
 
 def _step_lines(step: Step) -> Iterator[Paragraph]:
@@ -470,39 +411,36 @@ def _vm_lines(vms: Sequence[VmPlan]) -> Iterator[Paragraph]:
 
 
 def _where_to(vm: VmPlan) -> str:
-    reason = f" [{vm.code}]"
+    reason = f"{vm.reason} [{vm.code}]"
     if vm.outcome != report.MOVES:
-        return f"{vm.node}: {vm.reason}{reason}"
-    memory = format_request(MEMORY, vm.memory)
+        return f"{vm.node}: {reason}"
     enough = "with enough in sum" if vm.code == report.MAY_NOT_FIT else "with room"
     room = f"{vm.with_room} of {pluralize(vm.eligible, 'eligible node')} {enough}"
-    packed = f"; {vm.reason}{reason}" if vm.reason else ""
-    return f"{vm.node} -> {vm.to}  {memory}, {room}{packed}"
+    packed = f"; {reason}" if vm.reason else ""
+    return f"{vm.node} -> {vm.to}  {format_request(MEMORY, vm.memory)}, {room}{packed}"
 
 
 def _rolling(plan: DrainPlan) -> Iterator[Paragraph]:
     yield Paragraph()
     width = max((len(step.nodes[0]) for step in plan.steps), default=0)
+    idle = 0
     for step in plan.steps:
-        moves = sum(vm.outcome == report.MOVES for vm in step.vms)
-        rest = [vm for vm in step.vms if vm.outcome != report.MOVES]
         if not step.vms and not step.blocked_pods:
+            idle += 1
             continue
-        time = _time(step.seconds, step.at_most_seconds) if moves else ""
-        counts = f"{pluralize(moves, 'migration')}{', ' if time else ''}{time}"
-        yield Paragraph(f"{step.nodes[0]:{width}}  {counts}", "bold red" if _blocks(step) else "")
+        rest = [vm for vm in step.vms if vm.outcome != report.MOVES]
+        moves = len(step.vms) - len(rest)
+        time = f", {_time(step.seconds, step.at_most_seconds)}" if moves else ""
+        is_blocked = step.blocked_pods or any(vm.outcome == report.BLOCKS for vm in rest)
+        counts = f"{step.nodes[0]:{width}}  {pluralize(moves, 'migration')}{time}"
+        yield Paragraph(counts, "bold red" if is_blocked else "")
         for pod in step.blocked_pods:
             yield Paragraph(f"blocks  pod {pod.namespace}/{pod.name}: {pod.reason}", "", "  ", 10)
         for vm in rest[:_MOST_VMS]:
             head = _HEADS[vm.outcome]
             yield Paragraph(f"{head}  {vm.namespace}/{vm.name}: {vm.reason} [{vm.code}]", "", "  ", len(head) + 4)
-    idle = sum(not step.vms and not step.blocked_pods for step in plan.steps)
     if idle:
         yield Paragraph(f"{pluralize(idle, 'node')} without VMs not shown", "dim")
-
-
-def _blocks(step: Step) -> bool:
-    return bool(step.blocked_pods) or any(vm.outcome == report.BLOCKS for vm in step.vms)
 
 
 def _pace(plan: DrainPlan) -> Iterator[Paragraph]:
@@ -511,8 +449,14 @@ def _pace(plan: DrainPlan) -> Iterator[Paragraph]:
     if not plan.moves:
         yield Paragraph(f"KubeVirt runs {slots}; here there are none.")
         return
-    times = _time(plan.seconds, plan.at_most_seconds)
-    yield Paragraph(f"{pluralize(plan.moves, 'migration')}, {times}: KubeVirt runs {slots}{_speed(limits)}.")
+    amount = format_request(MEMORY, limits.bandwidth)
+    source = "assumed, see --bandwidth" if limits.bandwidth_is_assumed else "KubeVirt's limit or --bandwidth"
+    timeout = limits.timeout_seconds_per_gib
+    given = f"is given {timeout}s for each GB" if timeout else "may take any time (completionTimeoutPerGiB is 0)"
+    yield Paragraph(
+        f"{pluralize(plan.moves, 'migration')}, {_time(plan.seconds, plan.at_most_seconds)}: KubeVirt runs {slots}; "
+        f"each takes {limits.start_seconds}s to start, copies {amount} a second ({source}), and {given}."
+    )
     pending = sum(vm.code in report.PENDING for step in plan.steps for vm in step.vms)
     if pending:
         who = "VM without a node counts" if pending == 1 else "VMs without a node count"
@@ -522,14 +466,6 @@ def _pace(plan: DrainPlan) -> Iterator[Paragraph]:
         yield Paragraph(note, "yellow")
     if limits.unfinished:
         yield Paragraph(f"KubeVirt finishes {pluralize(limits.unfinished, 'unfinished migration')} first.", "yellow")
-
-
-def _speed(limits: Limits) -> str:
-    amount = format_request(MEMORY, limits.bandwidth)
-    source = "assumed, see --bandwidth" if limits.bandwidth_is_assumed else "KubeVirt's limit or --bandwidth"
-    timeout = limits.timeout_seconds_per_gib
-    given = f"is given {timeout}s for each GB" if timeout else "may take any time (completionTimeoutPerGiB is 0)"
-    return f"; each takes {limits.start_seconds}s to start, copies {amount} a second ({source}), and {given}"
 
 
 def _time(seconds: int, at_most: int | None) -> str:
@@ -542,35 +478,23 @@ def _few_names(names: Sequence[str], most: int = 5) -> str:
     return f"{', '.join(names[:most])} and {len(names) - most} more"
 
 
-class _ListToRead(NamedTuple):
-    """A list to read.
-
-    Attributes:
-        field: the field of `ClusterObjects`; empty: only its length counts.
-        missing: what the plan then lacks, a clause; empty: there is no plan without it.
-    """
-
-    field: str
-    resource: Resource[Any]
-    missing: str = ""
-
-
-_LISTS: Final = (
-    _ListToRead("nodes", NODES),
-    _ListToRead("pods", RUNNING_PODS),
-    _ListToRead("vmis", VMIS),
-    _ListToRead("kubevirts", KUBEVIRTS),
-    _ListToRead("migrations", MIGRATIONS, "unfinished migrations are not known"),
-    _ListToRead("namespaces", NAMESPACES, "the labels of namespaces are not known"),
-    _ListToRead("budgets", BUDGETS, "PodDisruptionBudgets are not known"),
-    _ListToRead("claims", CLAIMS, "which nodes reach the VMs' volumes is not known"),
-    _ListToRead("volumes", VOLUMES, "which nodes reach the VMs' volumes is not known"),
-    _ListToRead("runtime_classes", RUNTIME_CLASSES, "what RuntimeClasses require is not known"),
-    _ListToRead("device_classes", DEVICE_CLASSES, "which extended resources DeviceClasses provide is not known"),
-    _ListToRead("quotas", QUOTAS, "ResourceQuotas are not known"),
-    _ListToRead("limit_ranges", LIMIT_RANGES, "what LimitRanges add to target pods is not known"),
-    _ListToRead("policies", MIGRATION_POLICIES, "whether MigrationPolicies change the limits is not known"),
-)
+# By field of `ClusterObjects`: the list to read, and what the plan lacks without it, a clause; empty: there is none.
+_LISTS: Final[dict[str, tuple[Resource[Any], str]]] = {
+    "nodes": (NODES, ""),
+    "pods": (RUNNING_PODS, ""),
+    "vmis": (VMIS, ""),
+    "kubevirts": (KUBEVIRTS, ""),
+    "migrations": (MIGRATIONS, "unfinished migrations are not known"),
+    "namespaces": (NAMESPACES, "the labels of namespaces are not known"),
+    "budgets": (BUDGETS, "PodDisruptionBudgets are not known"),
+    "claims": (CLAIMS, "which nodes reach the VMs' volumes is not known"),
+    "volumes": (VOLUMES, "which nodes reach the VMs' volumes is not known"),
+    "runtime_classes": (RUNTIME_CLASSES, "what RuntimeClasses require is not known"),
+    "device_classes": (DEVICE_CLASSES, "which extended resources DeviceClasses provide is not known"),
+    "quotas": (QUOTAS, "ResourceQuotas are not known"),
+    "limit_ranges": (LIMIT_RANGES, "what LimitRanges add to target pods is not known"),
+    "policies": (MIGRATION_POLICIES, "whether MigrationPolicies change the limits is not known"),
+}
 
 
 class SnapshotError(Exception):
@@ -593,7 +517,8 @@ def from_files(directory: Path) -> ClusterObjects:
     """
     files = FilesCluster.load(directory, default_settings())
     found = {
-        each.field: [_as_view(value, each.resource) for value in files.objects(each.resource.kind)] for each in _LISTS
+        field: [_as_view(value, resource) for value in files.objects(resource.kind)]
+        for field, (resource, _) in _LISTS.items()
     }
     return _cluster_objects(found, [])
 
@@ -603,26 +528,22 @@ async def from_cluster(kubeconfig: Kubeconfig | None) -> ClusterObjects:
 
     Raises:
         InputError: the kubeconfig cannot be used.
-        NotRead: a list that every plan needs cannot be read.
+        SnapshotError: a list that every plan needs cannot be read.
     """
-    transport = await connect(kubeconfig)
-    try:
+    async with connected(kubeconfig) as transport:
         reader = Reader(transport)
-        lists = await asyncio.gather(*(reader.all(each.resource) for each in _LISTS))
-    finally:
-        await transport.close()
+        lists = await asyncio.gather(*(reader.all(resource) for resource, _ in _LISTS.values()))
     gaps, found = [], {}
-    for each, listed in zip(_LISTS, lists, strict=True):
+    for (field, (_, missing)), listed in zip(_LISTS.items(), lists, strict=True):
         if not isinstance(listed, Unavailable):
-            found[each.field] = list(listed)
-        elif each.missing:
-            gaps.append(f"{each.missing}: {listed.why}")
+            found[field] = list(listed)
+        elif missing:
+            gaps.append(f"{missing}: {listed.why}")
         else:
             raise SnapshotError(listed.why)
     for kind, number in reader.malformed.items():
-        gaps.append(
-            f"{pluralize(number, f'object of the kind {kind}', f'objects of the kind {kind}')} cannot be decoded"
-        )
+        objects = pluralize(number, f"object of the kind {kind}", f"objects of the kind {kind}")
+        gaps.append(f"{objects} cannot be decoded")
     return _cluster_objects(found, gaps)
 
 
@@ -636,20 +557,14 @@ def _as_view(value: dict[str, Any], resource: Resource[V]) -> V:
 
 
 def _cluster_objects(found: dict[str, list[Any]], gaps: list[str]) -> ClusterObjects:
-    kubevirts = cast("Sequence[KubeVirt]", found.pop("kubevirts"))
-    install = KubeVirtInstall.of(kubevirts)
+    install = KubeVirtInstall.of(found.pop("kubevirts"))
     configuration = install.configuration if install else DEFAULTS
     if isinstance(configuration, Unavailable):
         raise SnapshotError(f"KubeVirt's configuration cannot be decoded: {configuration.why}")
     if install is None:
         gaps.append("no KubeVirt object was found, so KubeVirt's built-in settings apply")
     lists: Any = {field: tuple(listed) for field, listed in found.items()}
-    return ClusterObjects(
-        now=time.time(),
-        **lists,
-        kubevirt=configuration,
-        gaps=tuple(dict.fromkeys(gaps)),
-    )
+    return ClusterObjects(now=time.time(), **lists, kubevirt=configuration, gaps=tuple(dict.fromkeys(gaps)))
 
 
 for _command in (migration, drain, spread, explain_vm.vm, reason):

@@ -6,17 +6,17 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from webhook.cli import write
 from webhook.cli.console import STYLES, Paragraph, change_line, print_report
-from webhook.cli.inputs import parse_machine
+from webhook.cli.inputs import connected, parse_machine
 from webhook.cli.options import CLUSTER_FROM, VM_NAMESPACE, config_option, kubeconfig_option, output_option
-from webhook.cluster.reader import FileObjects, LiveObjects
+from webhook.cluster.files import FilesCluster
+from webhook.cluster.reader import FileObjects, LiveObjects, OnceCluster
 from webhook.cluster.selection import open_cluster, require_single_source
 from webhook.forecast.vm import FieldReport, Sources, VmExplanation, explain_vm
 from webhook.k8s.client.identity import Kubeconfig
@@ -27,7 +27,6 @@ from webhook.settings.model import Settings
 from webhook.text import pluralize, shorten
 
 _SECONDS: Final = 30.0
-_DENIED: Final = 1
 _UNREADABLE: Final = 3
 _LONGEST_CHANGE: Final = 100
 _LONGEST: Final = 60
@@ -51,7 +50,15 @@ _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizer
 @kubeconfig_option()
 @config_option("the built-in defaults")
 @output_option("text", "json", "yaml")
-def vm(**options: Any) -> None:
+def vm(
+    *,
+    vm: str,
+    namespace: str | None,
+    config_file: Path | None,
+    cluster_from: Path | None,
+    kubeconfig: Kubeconfig | None,
+    output: str,
+) -> None:
     """Show what the policies do to a VM and why, its next scheduler, the origin of each value, and where it can go.
 
     The policies are run on the requests of the VM's life as if they were sent now; nothing is sent or changed.
@@ -59,58 +66,33 @@ def vm(**options: Any) -> None:
     Exit status 0 if the VM is accepted, 1 if a policy or KubeVirt would deny it, 2 on invalid input, or if the VM does
     not exist, 3 if the cluster cannot be read.
     """
-    _run(_ExplainVmOptions(**options))
+    machine = parse_machine(vm, namespace)
+    settings = load(config_file) if config_file else default_settings()
+    require_single_source(cluster_from, kubeconfig)
 
+    async def explained() -> VmExplanation:
+        async with _open(cluster_from, kubeconfig, settings) as sources:
+            deadline = asyncio.get_running_loop().time() + _SECONDS
+            return await explain_vm(sources, settings, *machine, deadline)
 
-@dataclass(frozen=True)
-class _ExplainVmOptions:
-    """The options of the command."""
-
-    vm: str
-    namespace: str | None
-    config_file: Path | None
-    cluster_from: Path | None
-    kubeconfig: Kubeconfig | None
-    output: str
-
-
-def _run(options: _ExplainVmOptions) -> None:
-    namespace, name = parse_machine(options.vm, options.namespace)
-    settings = load(options.config_file) if options.config_file else default_settings()
-    require_single_source(options.cluster_from, options.kubeconfig)
     try:
-        found = asyncio.run(_explain(namespace, name, settings, options))
+        found = asyncio.run(explained())
     except Unreadable as error:
         write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
         raise SystemExit(_UNREADABLE) from None
-    print_report(found, options.output, _vm_lines)
+    print_report(found, output, _vm_lines)
     if found.is_denied:
-        raise SystemExit(_DENIED)
+        raise SystemExit(1)
 
 
 @asynccontextmanager
-async def _open(options: _ExplainVmOptions, settings: Settings) -> AsyncIterator[Sources]:
-    async with open_cluster(options.cluster_from, options.kubeconfig, settings) as cluster:
-        if options.cluster_from:
-            from webhook.cluster.files import FilesCluster
-
-            assert isinstance(cluster, FilesCluster)
+async def _open(cluster_from: Path | None, kubeconfig: Kubeconfig | None, settings: Settings) -> AsyncIterator[Sources]:
+    async with open_cluster(cluster_from, kubeconfig, settings) as cluster:
+        if isinstance(cluster, FilesCluster):
             yield Sources(cluster, cluster, FileObjects(cluster))
             return
-        from webhook.cluster.reader import OnceCluster
-        from webhook.k8s.client.transport import connect
-
-        transport = await connect(options.kubeconfig)
-        try:
+        async with connected(kubeconfig) as transport:
             yield Sources(cluster, OnceCluster(transport), LiveObjects(transport))
-        finally:
-            await transport.close()
-
-
-async def _explain(namespace: str, name: str, settings: Settings, options: _ExplainVmOptions) -> VmExplanation:
-    async with _open(options, settings) as sources:
-        deadline = asyncio.get_running_loop().time() + _SECONDS
-        return await explain_vm(sources, settings, namespace, name, deadline)
 
 
 def _vm_lines(found: VmExplanation) -> Iterator[Paragraph]:
@@ -126,7 +108,8 @@ def _vm_lines(found: VmExplanation) -> Iterator[Paragraph]:
             how = f"inferred from volume {named.inferred_from}"
         yield Paragraph(f"{named.role.capitalize()}: {named.kind} {named.name}, {how}")
     if found.nodes is not None:
-        nodes = _nodes_text(found.nodes.count, found.nodes.names)
+        count = found.nodes.count
+        nodes = f"{pluralize(count, 'node')}: {few(found.nodes.names)}" if count else "no node"
         yield Paragraph(f"It could start on {nodes}; what is free there is not evaluated.")
     if found.migration:
         yield Paragraph(f"If it migrates, {found.migration.summary}.")
@@ -134,10 +117,6 @@ def _vm_lines(found: VmExplanation) -> Iterator[Paragraph]:
             yield Paragraph(f"But {obstacle}.", "yellow")
     yield from _request_lines(found)
     yield from _field_lines(found)
-
-
-def _nodes_text(count: int, names: list[str]) -> str:
-    return f"{pluralize(count, 'node')}: {few(names)}" if count else "no node"
 
 
 def _request_lines(found: VmExplanation) -> Iterator[Paragraph]:
@@ -163,7 +142,12 @@ def _field_lines(found: VmExplanation) -> Iterator[Paragraph]:
     for field in found.fields:
         if not field.path.startswith(_BOOKKEEPING):
             groups.setdefault(f"{field.origin} {field.name}".strip(), []).append(field)
-    for label, fields in sorted(groups.items(), key=lambda group: _place(group[0])):
+
+    def place(label: str) -> int:
+        """What was added comes first; owners know what they wrote, and KubeVirt's defaults are many."""
+        return next((place for place, origin in enumerate(_ORDER) if label.startswith(origin)), len(_ORDER))
+
+    for label, fields in sorted(groups.items(), key=lambda group: place(group[0])):
         yield Paragraph()
         yield Paragraph(f"From {label}: {pluralize(len(fields), 'value')} of its VMI", "bold")
         for field in fields[:_MOST_FIELDS]:
@@ -172,8 +156,3 @@ def _field_lines(found: VmExplanation) -> Iterator[Paragraph]:
             yield Paragraph(f"{field.path} = {shorten(value, _LONGEST)}{note}", "", "  ", 4)
         if len(fields) > _MOST_FIELDS:
             yield Paragraph(f"and {len(fields) - _MOST_FIELDS} more; -o json shows all", "dim", "  ")
-
-
-def _place(label: str) -> int:
-    """What was added comes first; owners know what they wrote, and KubeVirt's defaults are many."""
-    return next((place for place, origin in enumerate(_ORDER) if label.startswith(origin)), len(_ORDER))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -29,6 +30,10 @@ from webhook.k8s.yaml_documents import (
 )
 from webhook.kubevirt.releases.capabilities import OLDEST, parse_version
 from webhook.kubevirt.releases.release import Release, release_of
+
+if TYPE_CHECKING:
+    from webhook.k8s.client.identity import Kubeconfig
+    from webhook.k8s.client.transport import KubernetesTransport
 
 STANDARD_INPUT: Final = "standard input"
 # Of YAML, of which a core parses some three megabytes in a second.
@@ -165,7 +170,9 @@ def read(part: Part) -> Read:
     """The objects of a part. A List is replaced by its items."""
     result = Read()
     try:
-        for document in _documents(part):
+        # Empty lines take the place of what other parts hold, so that every line has its own number.
+        text = None if part.text is None else b"\n" * part.line + part.text
+        for document in read_documents(part.file) if text is None else parse_documents(text, part.file):
             if not part.named and not _is_object(document):
                 result.foreign += 1
                 continue
@@ -177,13 +184,6 @@ def read(part: Part) -> Read:
     except InputError as error:
         result.mistakes.extend(_with_hint(each, part) for each in mistakes_of(error))
     return result
-
-
-def _documents(part: Part) -> Iterator[Document]:
-    if part.text is None:
-        return read_documents(part.file)
-    # Empty lines take the place of what other parts hold, so that every line has its own number.
-    return parse_documents(b"\n" * part.line + part.text, part.file)
 
 
 def _is_object(document: Document) -> bool:
@@ -199,11 +199,8 @@ def _with_hint(error: InputError, part: Part) -> InputError:
         text = part.text if part.text is not None else read_file(os.fspath(part.file), MAX_BYTES)
     except InputError:
         return error
-    if b"{{" not in text:
-        return error
-    return InputError(
-        error.what, error.where, "render the chart first: helm template CHART | kubevirt-webhook review -"
-    )
+    fix = "render the chart first: helm template CHART | kubevirt-webhook review -"
+    return InputError(error.what, error.where, fix) if b"{{" in text else error
 
 
 def read_object(path: Path) -> Document:
@@ -271,7 +268,9 @@ def objects(found: Iterable[Document]) -> GivenObjects:
     for document in found:
         name = _kind_of(document)
         kind = KINDS.get(name)
-        if kind is None or not _is(document, kind.group, kind.versions):
+        # Other groups have kinds of the same name.
+        group, _, version = document.value["apiVersion"].rpartition("/")
+        if kind is None or group != kind.group or not re.fullmatch(kind.versions, version):
             if name not in result.skipped:
                 result.skipped.append(name)
             continue
@@ -296,12 +295,6 @@ def _kind_of(document: Document) -> str:
     return kind
 
 
-def _is(document: Document, group: str, versions: str) -> bool:
-    """Whether it is of this group; other groups have kinds of the same name."""
-    found, _, version = document.value["apiVersion"].rpartition("/")
-    return found == group and re.fullmatch(versions, version) is not None
-
-
 def _place(document: Document, *, namespaced: bool) -> Document:
     value = document.value
     metadata = value.get("metadata")
@@ -316,6 +309,22 @@ def _place(document: Document, *, namespaced: bool) -> Document:
     own = {"namespace": namespace} if namespaced else {}
     # Line numbers are looked up by the identity of the parts, so the copy keeps those of the original.
     return Document({**value, "metadata": {**rest, **own}}, document.file, document.line, document.lines)
+
+
+@asynccontextmanager
+async def connected(kubeconfig: Kubeconfig | None) -> AsyncIterator[KubernetesTransport]:
+    """A connection to a cluster, closed at the end.
+
+    Raises:
+        InputError: the kubeconfig cannot be used.
+    """
+    from webhook.k8s.client import transport
+
+    connection = await transport.connect(kubeconfig)
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 def parse_machine(vm: str, namespace: str | None) -> tuple[str, str]:

@@ -41,12 +41,7 @@ def kubeconfig_option(default: str = "as kubectl") -> _Decorator:
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def run(
-            *args: Any,
-            kubeconfig: Path | None,
-            as_user: str,
-            as_uid: str,
-            as_groups: tuple[str, ...],
-            **options: Any,
+            *args: Any, kubeconfig: Path | None, as_user: str, as_uid: str, as_groups: tuple[str, ...], **options: Any
         ) -> Any:
             from webhook.k8s.client.identity import Impersonation, Kubeconfig
 

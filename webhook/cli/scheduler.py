@@ -30,11 +30,7 @@ def scheduler() -> None:
 @scheduler.command()
 @click.argument("file")
 @click.option(
-    "--profile",
-    metavar="NAME",
-    default="kubevirt",
-    show_default=True,
-    help="The schedulerName of the profile for VMs.",
+    "--profile", metavar="NAME", default="kubevirt", show_default=True, help="The schedulerName of the profile for VMs."
 )
 @click.option("--cluster-scheduler", is_flag=True, help="FILE configures the cluster's own scheduler.")
 @click.option(
@@ -53,7 +49,8 @@ def lint(file: str, profile: str, cluster_scheduler: bool, plugins: tuple[str, .
     whose = LintTarget(profile, cluster_scheduler, plugins)
     found = [(document, problem) for document in _configurations(file) for problem in find_problems(document, whose)]
     if output == "json":
-        write.data(json.dumps([_as_json(document, problem) for document, problem in found], indent=2))
+        problems = [{"where": each.where(problem.path), **msgspec.to_builtins(problem)} for each, problem in found]
+        write.data(json.dumps(problems, indent=2))
     else:
         _print(found)
     if any(problem.severity == "error" for _, problem in found):
@@ -70,9 +67,7 @@ def lint(file: str, profile: str, cluster_scheduler: bool, plugins: tuple[str, .
     help="Source of a load-aware variant's metrics.  [default: metrics-server]",
 )
 @click.option(
-    "--layers",
-    metavar="URL",
-    help="Add the scheduler extender for image layers, for example http://127.0.0.1:8446.",
+    "--layers", metavar="URL", help="Add the scheduler extender for image layers, for example http://127.0.0.1:8446."
 )
 def render(variant: Variant, cluster_scheduler: bool, prometheus: str, layers: str | None) -> None:
     """Print the KubeSchedulerConfiguration of a VARIANT.
@@ -110,10 +105,6 @@ def _unwrap(document: Document) -> Iterator[Document]:
     for key, text in value["data"].items():
         if isinstance(text, str) and KIND in text:
             yield from parse_documents(text, f"{document.where()} {key}")
-
-
-def _as_json(document: Document, problem: Problem) -> dict[str, Any]:
-    return {"where": document.where(problem.path), **msgspec.to_builtins(problem)}
 
 
 def _print(found: list[tuple[Document, Problem]]) -> None:

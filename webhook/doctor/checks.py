@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import itertools
 from pathlib import Path
 from typing import Final
 
@@ -12,10 +12,11 @@ from webhook.cluster.reader import Reader, TimedTransport
 from webhook.doctor.certificates import check_certificates, check_clock
 from webhook.doctor.deployment import check_deployment, check_reach
 from webhook.doctor.effect import check_effect
+from webhook.doctor.installation import CONFIG_MAPS, CONFIGURATIONS, NAME, Installation
 from webhook.doctor.kubevirt import check_kubevirt, check_nodes, check_pools
 from webhook.doctor.optin import check_opt_in
 from webhook.doctor.permissions import check_pinning, check_relabelling, check_rights
-from webhook.doctor.report import CONFIG_MAPS, CONFIGURATIONS, NAME, Finding, Installation, Report
+from webhook.doctor.report import Finding, Report
 from webhook.doctor.schedulers import check_schedulers
 from webhook.doctor.spread import check_spread
 from webhook.doctor.webhooks import check_order, check_selectors, check_webhooks, find_trial
@@ -56,23 +57,27 @@ async def examine(
     if isinstance(date, Unavailable):
         raise InputError(f"the API server did not answer: {date.why}", fix="check the kubeconfig")
     reader = Reader(api)
-    findings: list[Finding] = []
+    of_settings: list[Finding] = []
     if settings is None:
-        settings = await _read_settings(reader, findings)
+        settings, finding = await _read_settings(reader)
+        of_settings.append(finding)
         if settings is None:
-            return Report(tuple(findings))
+            return Report((finding,))
     installation = Installation(reader, settings, url, manifests, clock)
     trial = await find_trial(installation)
-    findings += trial
     checks = _CLUSTER if trial else (*_INSTALLATION, *_CLUSTER)
-    for check_findings in await asyncio.gather(*(check(installation) for check in checks)):
-        findings += check_findings
-    findings += _check_malformed(reader)
-    return Report(tuple(findings))
+    groups = await asyncio.gather(*(check(installation) for check in checks))
+    what = "skipped: not valid for this kind"
+    todo = "correct or delete it; the API server would not accept it today"
+    malformed = [
+        Finding("objects", "malformed", kind, "unknown", f"{pluralize(number, 'object')} {what}", todo)
+        for kind, number in sorted(reader.malformed.items())
+    ]
+    return Report(tuple(itertools.chain(of_settings, trial, *groups, malformed)))
 
 
-async def _read_settings(reader: Reader, findings: list[Finding]) -> Settings | None:
-    """The settings in the cluster; None if they are invalid, without which nothing else can be checked."""
+async def _read_settings(reader: Reader) -> tuple[Settings | None, Finding]:
+    """The settings in the cluster, or None if they are invalid, without which nothing else can be checked."""
     calls = await reader.get(CONFIGURATIONS["MutatingWebhookConfiguration"], "", names.FIRST_CONFIGURATION)
     entries = [] if calls is None or isinstance(calls, Unavailable) else calls.own_entries
     services = [entry.client_config.service for entry in entries]
@@ -85,28 +90,11 @@ async def _read_settings(reader: Reader, findings: list[Finding]) -> Settings | 
     text = (config_map.data or {}).get(SETTINGS_KEY) if config_map else None
     if text is None:
         what = f"key {SETTINGS_KEY} does not exist; the other checks use the default settings"
-        findings.append(Finding(_SETTINGS, "settings-missing", subject, "warning", what, "use --config FILE"))
-        return default_settings()
+        return default_settings(), Finding(_SETTINGS, "settings-missing", subject, "warning", what, "use --config FILE")
     try:
         settings = parse(text.encode(errors="replace"), f"{subject} {SETTINGS_KEY}")
     except InputError as error:
-        what = f"{error}".replace("\n", "; ")
         todo = "correct the settings: running replicas keep the previous ones, but new replicas cannot start"
-        findings.append(Finding(_SETTINGS, "settings-invalid", subject, "failure", what, todo))
-        return None
-    findings.append(Finding(_SETTINGS, "settings-valid", subject, "ok", "the settings are valid"))
-    return settings
-
-
-def _check_malformed(reader: Reader) -> Sequence[Finding]:
-    return [
-        Finding(
-            "objects",
-            "malformed",
-            kind,
-            "unknown",
-            f"{pluralize(number, 'object')} skipped: not valid for this kind",
-            "correct or delete it; the API server would not accept it today",
-        )
-        for kind, number in sorted(reader.malformed.items())
-    ]
+        what = f"{error}".replace("\n", "; ")
+        return None, Finding(_SETTINGS, "settings-invalid", subject, "failure", what, todo)
+    return settings, Finding(_SETTINGS, "settings-valid", subject, "ok", "the settings are valid")

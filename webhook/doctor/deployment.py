@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from webhook.doctor.report import NAME, Deployment, Finding, Installation, abbreviate, unreadable
+from webhook.doctor.installation import NAME, Deployment, Installation
+from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unreadable, warning
 from webhook.errors import Unavailable
 from webhook.install.shortage import REMEDY, StartProblem, denied_pods, why_unreachable, worst_problem
 from webhook.k8s.resources import PODS, Resource
@@ -23,9 +23,9 @@ _INSTALL: Final = 'run "kubevirt-webhook install", or apply the manifests'
 _OVER: Final = ("Succeeded", "Failed")
 _SELECTOR: Final = {"labelSelector": f"app.kubernetes.io/name={NAME}"}
 _Pods: TypeAlias = tuple[Pod, ...] | Unavailable
-_REACH: Final = "reach"
 
 
+@check(_DEPLOYMENT)
 async def check_deployment(installation: Installation) -> list[Finding]:
     """Check the Deployment, its pods, and the objects that protect them."""
     pods = await installation.reader.all(PODS, installation.namespace, _SELECTOR)
@@ -37,51 +37,42 @@ async def check_deployment(installation: Installation) -> list[Finding]:
     return findings
 
 
+@check(_DEPLOYMENT)
 async def _check_deployment(installation: Installation, pods: _Pods) -> list[Finding]:
     subject = f"Deployment {installation.namespace}/{NAME}"
-    live = await installation.deployment()
-    if isinstance(live, Unavailable):
-        return [unreadable(_DEPLOYMENT, subject, live)]
+    live = readable(subject, await installation.deployment())
     if live is not None:
         problem = None if isinstance(pods, Unavailable) else worst_problem(pods)
         return [_check_replicas(subject, live, problem), *_check_scheduler(installation, subject, live)]
     if installation.url:
-        what = f"does not exist; the server runs at {installation.url}"
-        return [Finding(_DEPLOYMENT, "not-needed", subject, "ok", what)]
-    return [Finding(_DEPLOYMENT, "missing", subject, "failure", "does not exist", _INSTALL)]
+        return [ok("not-needed", subject, f"does not exist; the server runs at {installation.url}")]
+    return [failure("missing", subject, "does not exist", _INSTALL)]
 
 
 def _check_replicas(subject: str, live: Deployment, problem: StartProblem | None) -> Finding:
     desired = 1 if live.spec.replicas is None else live.spec.replicas
     ready, updated = live.status.ready_replicas or 0, live.status.updated_replicas or 0
-    denied = denied_pods(live.status.conditions or ())
+    conditions = live.status.conditions or ()
+    denied = denied_pods(conditions)
     why = f": {problem.text if problem else denied}" if problem or denied else ""
     look = "check its pods and their log"
     if why:
         command = problem.command if problem else f"kubectl -n {live.meta.namespace} describe deployment {NAME}"
         look = f'repair the cause, which "{command}" shows'
     if not ready:
-        what = f"0/{desired} replicas are ready, so no request is evaluated{why}"
-        return Finding(_DEPLOYMENT, "none-ready", subject, "failure", what, look)
-    if (ready < desired or updated < desired) and _is_stuck(live, problem):
-        what = f"the rollout is stuck: {ready}/{desired} replicas are ready, {updated}/{desired} are updated{why}"
-        return Finding(_DEPLOYMENT, "rollout-stuck", subject, "failure", what, look)
+        return failure("none-ready", subject, f"0/{desired} replicas are ready, so no request is evaluated{why}", look)
+    counts = f"{ready}/{desired} replicas are ready"
     if ready < desired or updated < desired:
-        what = f"{ready}/{desired} replicas are ready, {updated}/{desired} are updated"
-        todo = "check its pods, or wait for the rollout"
-        return Finding(_DEPLOYMENT, "some-not-ready", subject, "warning", what, todo)
+        counts += f", {updated}/{desired} are updated"
+        # A pod has failed to start or cannot be created, or the Deployment controller has given up.
+        is_late = any(condition.reason == "ProgressDeadlineExceeded" for condition in conditions)
+        if denied or is_late or (problem and problem.failed):
+            return failure("rollout-stuck", subject, f"the rollout is stuck: {counts}{why}", look)
+        return warning("some-not-ready", subject, counts, "check its pods, or wait for the rollout")
     if desired == 1:
         what = "1/1 replica is ready; while it moves to another node, no request is evaluated"
-        return Finding(_DEPLOYMENT, "single-replica", subject, "warning", what, "run two or more replicas")
-    return Finding(_DEPLOYMENT, "ready", subject, "ok", f"{ready}/{desired} replicas are ready")
-
-
-def _is_stuck(live: Deployment, problem: StartProblem | None) -> bool:
-    """Whether a pod has failed to start or cannot be created, or the Deployment controller has given up."""
-    if denied_pods(live.status.conditions or ()):
-        return True
-    late = any(condition.reason == "ProgressDeadlineExceeded" for condition in live.status.conditions or ())
-    return late or bool(problem and problem.failed)
+        return warning("single-replica", subject, what, "run two or more replicas")
+    return ok("ready", subject, counts)
 
 
 def _check_scheduler(installation: Installation, subject: str, live: Deployment) -> list[Finding]:
@@ -92,8 +83,7 @@ def _check_scheduler(installation: Installation, subject: str, live: Deployment)
         f'its pods use the scheduler "{name}", which kubevirt-webhook hands VMs to; '
         "when that scheduler is unavailable, new replicas stay pending"
     )
-    todo = "set its schedulerName to default-scheduler"
-    return [Finding(_DEPLOYMENT, "placed-by-declared-scheduler", subject, "failure", what, todo)]
+    return [failure("placed-by-declared-scheduler", subject, what, "set its schedulerName to default-scheduler")]
 
 
 def _check_pods(installation: Installation, read: _Pods) -> list[Finding]:
@@ -107,45 +97,36 @@ def _check_pods(installation: Installation, read: _Pods) -> list[Finding]:
     images = sorted({container.image or "" for pod in pods for container in (pod.spec.containers or ())[:1]})
     if len(images) > 1:
         what = f"run {len(images)} different images: {abbreviate(images)}"
-        todo = "wait for the rollout, or find out why it stopped"
-        findings.append(Finding(_DEPLOYMENT, "images-differ", subject, "warning", what, todo))
-    if node := _common_node(pods):
-        what = f"all {len(pods)} run on node {node}; if it fails, no request is evaluated"
-        todo = "add nodes, so that the scheduler can spread the replicas"
-        findings.append(Finding(_DEPLOYMENT, "same-node", subject, "warning", what, todo))
-    nodes = {pod.spec.node_name for pod in pods}
-    what = f"run {abbreviate(images)} on {pluralize(len(nodes), 'node')}"
-    return findings or [Finding(_DEPLOYMENT, "spread", subject, "ok", what)]
-
-
-def _common_node(pods: Sequence[Pod]) -> str:
-    """The node that all of several pods run on; empty if there is none."""
+        findings.append(warning("images-differ", subject, what, "wait for the rollout, or find out why it stopped"))
     nodes = {pod.spec.node_name or "" for pod in pods}
-    return nodes.pop() if len(pods) > 1 and len(nodes) == 1 else ""
+    if len(pods) > 1 and len(nodes) == 1 and "" not in nodes:
+        what = f"all {len(pods)} run on node {next(iter(nodes))}; if it fails, no request is evaluated"
+        findings.append(warning("same-node", subject, what, "add nodes, so that the scheduler can spread the replicas"))
+    what = f"run {abbreviate(images)} on {pluralize(len(nodes), 'node')}"
+    return findings or [ok("spread", subject, what)]
 
 
+@check(_DEPLOYMENT)
 async def _check_present(installation: Installation, resource: Resource[Object], consequence: str) -> list[Finding]:
     namespace = installation.namespace if resource.namespaced else ""
     subject = f"{resource.kind} {namespace}/{NAME}" if namespace else f"{resource.kind} {NAME}"
-    read = await installation.reader.get(resource, namespace, NAME)
-    if isinstance(read, Unavailable):
-        return [unreadable(_DEPLOYMENT, subject, read)]
-    if read is None and not (installation.url and resource is BUDGETS):
-        return [Finding(_DEPLOYMENT, "missing", subject, "warning", f"does not exist, so {consequence}", _INSTALL)]
+    live = readable(subject, await installation.reader.get(resource, namespace, NAME))
+    if live is None and not (installation.url and resource is BUDGETS):
+        return [warning("missing", subject, f"does not exist, so {consequence}", _INSTALL)]
     return []
 
 
+@check("reach")
 async def check_reach(installation: Installation) -> list[Finding]:
     """Have the API server send a request to a replica through the Service."""
+    service = installation.settings.webhooks.service
     if installation.url:
         return []  # The server is not behind the Service.
-    webhooks = installation.settings.webhooks
-    namespace, name = webhooks.service.namespace, webhooks.service.name
-    why = await why_unreachable(installation.reader.api, namespace, name)
+    why = await why_unreachable(installation.reader.api, service.namespace, service.name)
     if isinstance(why, Unavailable):
         return []  # Another check reports it: the metrics are read in the same way.
-    subject = f"Service {namespace}/{name}"
+    subject = f"Service {service.namespace}/{service.name}"
     if why:
         what = f"the API server does not reach a replica at port webhooks, so requests may not be evaluated: {why}"
-        return [Finding(_REACH, "unreachable", subject, "failure", what, REMEDY)]
-    return [Finding(_REACH, "reachable", subject, "ok", "the API server reaches a replica at port webhooks")]
+        return [failure("unreachable", subject, what, REMEDY)]
+    return [ok("reachable", subject, "the API server reaches a replica at port webhooks")]

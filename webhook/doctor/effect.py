@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
@@ -10,12 +10,11 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from webhook import names
-from webhook.doctor.report import Finding, Installation, Verdict, unreadable
+from webhook.doctor.installation import Installation
+from webhook.doctor.report import Finding, Verdict, check, ok, readable, unknown, unreadable, warning
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import ApiConnectionError, Forbidden
 from webhook.k8s.resources import PODS
-from webhook.k8s.types.core import Pod
-from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.resources import VMIS
 from webhook.text import pluralize
 
@@ -42,49 +41,43 @@ class _Alarm(NamedTuple):
 
 _ALARMS: Final = (
     _Alarm(
-        "ca_bundle_match",
-        lambda value: value == 0,
-        "failure",
+        *("ca_bundle_match", lambda value: value == 0, "failure"),
         "a caBundle does not verify the certificate that the replica serves",
         _LOG,
     ),
     _Alarm("panics_total", lambda value: value > 0, "warning", "internal errors", f"{_LOG}, and report a bug"),
     _Alarm(
-        "scheduler_available",
-        lambda value: value == 0,
-        "warning",
+        *("scheduler_available", lambda value: value == 0, "warning"),
         "a scheduler is unavailable",
         'see the findings of the check "schedulers"',
     ),
     _Alarm(
-        "staleness_seconds",
-        lambda value: value > _STALE_SECONDS,
-        "warning",
+        *("staleness_seconds", lambda value: value > _STALE_SECONDS, "warning"),
         f"a watch has had no answer for more than {_STALE_SECONDS:.0f}s",
         _LOG,
     ),
     _Alarm(
-        "certificate_failures_total",
-        lambda value: value > 0,
-        "warning",
+        *("certificate_failures_total", lambda value: value > 0, "warning"),
         "certificate rotation has failed and was retried",
         _LOG,
     ),
 )
 
 
+@check(_CHECK)
 async def check_effect(installation: Installation) -> list[Finding]:
     """Read the metrics of one replica through the API server, and look at launcher pods."""
     return [*await _check_metrics(installation), *await _check_launchers(installation)]
 
 
+@check(_CHECK)
 async def _check_metrics(installation: Installation) -> list[Finding]:
     if installation.url:
         what = f"not read: the server at {installation.url} is not behind the Service"
-        return [Finding(_CHECK, "metrics-not-read", "metrics", "unknown", what, "read /metrics at server.opsListen")]
-    webhooks = installation.settings.webhooks
-    service = f"{quote(webhooks.service.name)}:ops"
-    text = await _read(installation, f"/api/v1/namespaces/{quote(webhooks.service.namespace)}/services/{service}/proxy")
+        return [unknown("metrics-not-read", "metrics", what, "read /metrics at server.opsListen")]
+    service = installation.settings.webhooks.service
+    port = f"{quote(service.name)}:ops"
+    text = await _read(installation, f"/api/v1/namespaces/{quote(service.namespace)}/services/{port}/proxy/metrics")
     if isinstance(text, Unavailable):
         finding = unreadable(_CHECK, "metrics", text)
         return [finding if isinstance(text, Forbidden) else msgspec.structs.replace(finding, todo=_REACH)]
@@ -98,12 +91,12 @@ async def _check_metrics(installation: Installation) -> list[Finding]:
         if any(sample.name == name and alarm.is_fault(sample.value) for sample in samples):
             what = f"a replica reports: {alarm.what} ({name})"
             findings.append(Finding(_CHECK, f"metric:{name}", "metrics", alarm.verdict, what, alarm.todo))
-    return findings or [Finding(_CHECK, "metrics-healthy", "metrics", "ok", "a replica reports no faults")]
+    return findings or [ok("metrics-healthy", "metrics", "a replica reports no faults")]
 
 
-async def _read(installation: Installation, proxy: str) -> str | Unavailable:
+async def _read(installation: Installation, path: str) -> str | Unavailable:
     try:
-        status, body = await installation.reader.api.get(f"{proxy}/metrics")
+        status, body = await installation.reader.api.get(path)
     except ApiConnectionError as error:
         return Unavailable(error.why)
     if status == 403:
@@ -113,59 +106,39 @@ async def _read(installation: Installation, proxy: str) -> str | Unavailable:
     return body.decode(errors="replace")
 
 
+@check(_CHECK)
 async def _check_launchers(installation: Installation) -> list[Finding]:
     """Look for VMs without a scheduler of their owner's choice that the default scheduler placed."""
     namespaces = await installation.namespaces()
     if isinstance(namespaces, Unavailable):
         return []  # Another check reports it.
-    enforcing = _enforcing_namespaces(installation, namespaces)
+    enforcing = {
+        namespace.meta.name
+        for namespace in namespaces
+        if installation.mode(namespace, names.SCHEDULING) == names.ENFORCE
+    }
     if not enforcing:
         return []
-    pods = await installation.reader.all(PODS, query=_LAUNCHERS)
-    if isinstance(pods, Unavailable):
-        return [unreadable(_CHECK, "VMs", pods)]
+    pods = readable("VMs", await installation.reader.all(PODS, query=_LAUNCHERS))
     launchers = [pod for pod in pods if pod.meta.namespace in enforcing and pod.status.phase in _LIVING]
-    candidates = _default_scheduled(launchers)
-    chosen = await _owner_scheduled(installation, {namespace for namespace, _ in candidates})
-    if isinstance(chosen, Unavailable):
-        return [unreadable(_CHECK, "VMs", chosen)]
-    missed = [f"{namespace}/{name}" for namespace, name in candidates if (namespace, name) not in chosen]
+    # Namespace and name of the VMs whose pods the default scheduler places, each once.
+    placed: dict[tuple[str, str], None] = {}
+    for pod in launchers:
+        owner = pod.meta.controller_owner()
+        if owner and owner.name and pod.spec.scheduler_name == names.DEFAULT_SCHEDULER:
+            placed[pod.meta.namespace or "", owner.name] = None
+    chosen: set[tuple[str, str]] = set()
+    for namespace in sorted({namespace for namespace, _ in placed}):
+        vmis = readable("VMs", await installation.reader.all(VMIS, namespace))
+        chosen |= {(namespace, vmi.meta.name or "") for vmi in vmis if vmi.scheduler_name}
+    missed = ["/".join(vm) for vm in placed if vm not in chosen]
     total = pluralize(len(launchers), "launcher pod")
     if not missed:
         what = f"{total} in namespaces that enforce scheduling; all have the scheduler that the policy or the owner set"
-        return [Finding(_CHECK, "vms-scheduled", "VMs", "ok", what)]
+        return [ok("vms-scheduled", "VMs", what)]
     what = (
         f"{pluralize(len(missed), 'VM')} (of {total} in namespaces that enforce scheduling) run under "
         f"{names.DEFAULT_SCHEDULER} although their owners set no scheduler, for example {missed[0]}"
     )
     todo = "migrate or restart VMs that are older than the opt-in; for others search the audit lines of their pods"
-    return [Finding(_CHECK, "vms-missed", "VMs", "warning", what, todo)]
-
-
-def _enforcing_namespaces(installation: Installation, namespaces: Iterable[Namespace]) -> set[str | None]:
-    return {
-        namespace.meta.name
-        for namespace in namespaces
-        if installation.mode(namespace, names.SCHEDULING) == names.ENFORCE
-    }
-
-
-def _default_scheduled(launchers: Iterable[Pod]) -> list[tuple[str, str]]:
-    """Namespace and name of the VMs whose pods the default scheduler places, each once."""
-    vms: dict[tuple[str, str], None] = {}
-    for pod in launchers:
-        owner = pod.meta.controller_owner()
-        if owner and owner.name and pod.spec.scheduler_name == names.DEFAULT_SCHEDULER:
-            vms[pod.meta.namespace or "", owner.name] = None
-    return list(vms)
-
-
-async def _owner_scheduled(installation: Installation, namespaces: Iterable[str]) -> set[tuple[str, str]] | Unavailable:
-    """Namespace and name of the VMIs that have a schedulerName."""
-    chosen: set[tuple[str, str]] = set()
-    for namespace in sorted(namespaces):
-        vmis = await installation.reader.all(VMIS, namespace)
-        if isinstance(vmis, Unavailable):
-            return vmis
-        chosen |= {(namespace, vmi.meta.name or "") for vmi in vmis if vmi.scheduler_name}
-    return chosen
+    return [warning("vms-missed", "VMs", what, todo)]

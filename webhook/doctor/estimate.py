@@ -12,7 +12,7 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from webhook import names
@@ -143,12 +143,7 @@ class Host:
 
     def copy(self) -> Host:
         """A copy of the node, to which other pods can be added."""
-        return Host(
-            *(self.name, self.cpu, self.memory, self.devices, self.pods, self.lists_image, self.labels, self.is_open),
-            *(self.used_cpu, self.used_memory, self.used_devices, self.used_pods),
-            *(self.scored_cpu, self.scored_memory),
-            Counter(self.guests),
-        )
+        return replace(self, guests=Counter(self.guests))
 
     def can_take(self, guest: VmGuest) -> bool:
         """Whether it is open, has room, and has the labels that the pod requires."""
@@ -195,16 +190,10 @@ class Profile(NamedTuple):
 
 
 STOCK: Final = Profile()
-
-
 # What is assumed of a scheduler whose profile is not seen.
 OTHER: Final = Profile(images=False)
-
-
 # manifests/scheduler/spread.yaml, without and with its lines on KVM devices.
 SPREAD: Final = Profile(images=False, balance=False, fit_weight=10)
-
-
 SPREAD_BY_DEVICES: Final = SPREAD._replace(devices_weight=2)
 
 
@@ -255,31 +244,6 @@ def spread_scores(hosts: Sequence[Host], namespace: str) -> list[int]:
     if not most:
         return [_SPREAD_WEIGHT * MAX_SCORE] * len(raw)
     return [_SPREAD_WEIGHT * (MAX_SCORE * (most + least - weighted) // most) for weighted in raw]
-
-
-def total_scores(
-    hosts: Sequence[Host], guest: VmGuest, profile: Profile, version: tuple[int, int], points: int, *, is_spread: bool
-) -> list[int]:
-    """The nodes' scores for a launcher pod, without those plugins that score all nodes alike.
-
-    Args:
-        hosts: the nodes to score.
-        guest: the VM of the launcher pod.
-        profile: the scheduler's profile, with the weights of its scores.
-        version: major and minor version of kube-scheduler.
-        points: `image_points` of the launcher's image, on the nodes that list it.
-        is_spread: whether the pod has a topology spread constraint.
-    """
-    spread = spread_scores(hosts, guest.namespace) if is_spread else [0] * len(hosts)
-    scores = []
-    for host, score in zip(hosts, spread, strict=True):
-        node_score = score + profile.fit_weight * fit_score(host, guest.demand, profile.devices_weight)
-        if profile.balance:
-            node_score += balance_score(host, guest.demand, version)
-        if profile.images and host.lists_image:
-            node_score += points
-        scores.append(node_score)
-    return scores
 
 
 def _free_score(allocatable: int, requested: int) -> int:
@@ -343,16 +307,17 @@ def take(nodes: Iterable[Node], pods: Iterable[Pod], will_spread: Callable[[str]
     image, per_image = _image(launchers)
     hosts = {host.name: host for host in (_host(node, image) for node in nodes)}
     guests = []
-    is_guest = set()
     for pod in launchers:
         host = hosts.get(pod.spec.node_name or "")
+        guest = _guest(pod, is_spread=will_spread(pod.meta.namespace or ""))
         if host and host.is_open:
-            guests.append(_guest(pod, is_spread=will_spread(pod.meta.namespace or "")))
-            is_guest.add(id(pod))
+            guests.append(guest)
+        elif host:
+            host.add_guest(guest)
     for pod in living:
         host = hosts.get(pod.spec.node_name or "")
-        if host and id(pod) not in is_guest:
-            _settle(host, pod)
+        if host and isinstance(vmi_owner(pod), Reason):
+            host.add(_demand(pod))
     opened = [node for node in nodes if hosts[node.meta.name or ""].is_open]
     sizes = [size for node in nodes if (size := _image_size(node, image)) is not None]
     return Inventory(
@@ -366,25 +331,17 @@ def take(nodes: Iterable[Node], pods: Iterable[Pod], will_spread: Callable[[str]
     )
 
 
-def _settle(host: Host, pod: Pod) -> None:
-    """Leave a pod where it is; a launcher pod counts as a VM there."""
-    if isinstance(vmi_owner(pod), Reason):
-        host.add(_demand(pod))
-    else:
-        host.add_guest(_guest(pod))
-
-
 def _host(node: Node, image: str) -> Host:
     allocatable = parse_allocatable(node.allocatable)
     spec = node.spec or NodeSpec()
     taints = {taint.effect for taint in spec.taints or ()}
     departure = Departure.of(node)
+    pods = node.allocatable.get("pods")
+    amount = None if pods is None else nanos(pods)
+    cpu, memory, devices = (max(0, allocatable.get(resource, 0)) for resource in (CPU, MEMORY, KVM_DEVICE))
     return Host(
-        node.meta.name or "",
-        max(0, allocatable.get(CPU, 0)),
-        max(0, allocatable.get(MEMORY, 0)),
-        max(0, allocatable.get(KVM_DEVICE, 0)),
-        _pods(node),
+        *(node.meta.name or "", cpu, memory, devices),
+        _DEFAULT_PODS if amount is None else amount // 10**9,
         lists_image=_image_size(node, image) is not None,
         labels=node.meta.labels or {},
         is_open=node.meta.label(SCHEDULABLE) == "true"
@@ -395,15 +352,9 @@ def _host(node: Node, image: str) -> Host:
     )
 
 
-def _pods(node: Node) -> int:
-    written = node.allocatable.get("pods")
-    amount = None if written is None else nanos(written)
-    return _DEFAULT_PODS if amount is None else amount // 10**9
-
-
-def _guest(pod: Pod, *, is_spread: bool = False) -> VmGuest:
+def _guest(pod: Pod, *, is_spread: bool) -> VmGuest:
     spec = pod.spec
-    has = any(constraint.topology_key == HOSTNAME for constraint in spec.topology_spread_constraints or ())
+    own = spec.topology_spread_constraints or ()
     return VmGuest(
         pod.meta.namespace or "",
         pod.meta.name or "",
@@ -411,24 +362,15 @@ def _guest(pod: Pod, *, is_spread: bool = False) -> VmGuest:
         spec.node_name or "",
         spec.node_selector or {},
         # An owner's own constraints, on whatever, keep others from being written.
-        is_spread=has or (is_spread and not spec.topology_spread_constraints),
+        is_spread=any(constraint.topology_key == HOSTNAME for constraint in own) if own else is_spread,
         is_stock=spec.scheduler_name in (None, "", names.DEFAULT_SCHEDULER),
     )
 
 
 def _demand(pod: Pod) -> GuestDemand:
     requested, scored = _total(pod, {}), _total(pod, _ASSUMED)
-    return GuestDemand(
-        _amount(requested, CPU),
-        _amount(requested, MEMORY),
-        _amount(requested, KVM_DEVICE),
-        _amount(scored, CPU),
-        _amount(scored, MEMORY),
-    )
-
-
-def _amount(amounts: Nanos, resource: str) -> int:
-    return max(0, to_scheduler_units(resource, amounts.get(resource, 0)))
+    wanted = ((requested, CPU), (requested, MEMORY), (requested, KVM_DEVICE), (scored, CPU), (scored, MEMORY))
+    return GuestDemand(*(max(0, to_scheduler_units(name, amounts.get(name, 0))) for amounts, name in wanted))
 
 
 def _total(pod: Pod, assumed: Nanos) -> Nanos:
@@ -448,20 +390,13 @@ def _total(pod: Pod, assumed: Nanos) -> Nanos:
 
 def _image(launchers: Sequence[Pod]) -> tuple[str, int]:
     """The image of most launcher pods' containers, and in how many containers of such a pod it is."""
-    launchers_by_image = Counter(
-        (container.image, sum(other.image == container.image for other in _containers(pod)))
-        for pod in launchers
-        for container in (pod.spec.containers or ())[:1]
-        if container.image
-    )
-    if not launchers_by_image:
-        return "", 0
-    ((image, number), _), *_ = launchers_by_image.most_common(1)
-    return image or "", number
-
-
-def _containers(pod: Pod) -> list[Container]:
-    return [*(pod.spec.init_containers or ()), *(pod.spec.containers or ())]
+    counts: Counter[tuple[str, int]] = Counter()
+    for spec in (pod.spec for pod in launchers):
+        for container in (spec.containers or ())[:1]:
+            images = [other.image for other in (*(spec.init_containers or ()), *(spec.containers or ()))]
+            if container.image:
+                counts[container.image, images.count(container.image)] += 1
+    return counts.most_common(1)[0][0] if counts else ("", 0)
 
 
 def _image_size(node: Node, image: str) -> int | None:
@@ -569,9 +504,15 @@ def estimate(hosts: Sequence[Host], guests: Sequence[VmGuest], conditions: Condi
 
 
 def _total_scores(hosts: Sequence[Host], guest: VmGuest, conditions: Conditions) -> list[int]:
+    """The nodes' scores for a launcher pod, without those plugins that score all nodes alike."""
     profile = conditions.profile or (STOCK if guest.is_stock else OTHER)
     is_spread = guest.is_spread if conditions.is_spread is None else conditions.is_spread
-    return total_scores(hosts, guest, profile, conditions.version, conditions.points, is_spread=is_spread)
+    spread = spread_scores(hosts, guest.namespace) if is_spread else [0] * len(hosts)
+    images = conditions.points if profile.images else 0
+    return [
+        score + _resource_score(host, guest.demand, profile, conditions.version) + (images if host.lists_image else 0)
+        for host, score in zip(hosts, spread, strict=True)
+    ]
 
 
 def sample(hosts: Sequence[Host], guests: Sequence[VmGuest]) -> tuple[list[Host], list[VmGuest]]:
@@ -591,15 +532,12 @@ def count_piled(host: Host, demand: GuestDemand, profile: Profile, version: tupl
         profile: the scheduler's profile, with the weights of its scores.
         version: major and minor version of kube-scheduler.
     """
-    other = host.copy()
-    used = host.copy()
-    number = 0
-    while number < _MOST_AT_ONCE:
+    used, other = host.copy(), _resource_score(host, demand, profile, version)
+    for number in range(1, _MOST_AT_ONCE):
         used.add(demand)
-        number += 1
-        if _resource_score(used, demand, profile, version) < _resource_score(other, demand, profile, version):
-            break
-    return number
+        if _resource_score(used, demand, profile, version) < other:
+            return number
+    return _MOST_AT_ONCE
 
 
 def bias(host: Host, demand: GuestDemand, version: tuple[int, int]) -> int:

@@ -10,12 +10,13 @@ import msgspec
 from webhook import names
 from webhook.cluster.definitions import read_definitions
 from webhook.cluster.reader import SECONDS, Reader
-from webhook.doctor.report import Finding, Installation, abbreviate, title, unreadable
+from webhook.doctor.installation import Installation, title
+from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, warning
 from webhook.errors import InputError, Unavailable
 from webhook.k8s.resources import NODES_WITH_IMAGES, Resource
 from webhook.k8s.types.meta import Object, View
 from webhook.kubevirt.config import ClusterConfig, find_in_use, versions_of
-from webhook.kubevirt.releases.capabilities import NEWEST, Version, parse_version
+from webhook.kubevirt.releases.capabilities import NEWEST, parse_version
 from webhook.kubevirt.releases.fields import unknown_fields
 from webhook.kubevirt.releases.release import Release, detect
 from webhook.kubevirt.resources import KUBEVIRTS, STORED_VMS
@@ -23,30 +24,21 @@ from webhook.kubevirt.types.views import KubeVirt, KubeVirtStatus
 from webhook.kubevirt.vm.size import has_memory
 from webhook.text import pluralize
 
-_KUBEVIRT: Final = "kubevirt"
-_POOLS: Final = "pools"
 FIX: Final = "set an instancetype or a memory size in spec.virtualMachineTemplate.spec of these pools"
 _POOL_KIND: Final = "VirtualMachinePool"
 VMS: Final = msgspec.structs.replace(STORED_VMS, view=Object)
-_NODES: Final = "nodes"
 _MAX_IMAGES: Final = 50
 
 
+@check("kubevirt")
 async def check_kubevirt(installation: Installation) -> list[Finding]:
     """Check the KubeVirt object that its operator has deployed."""
-    kubevirts = await installation.kubevirts()
-    if isinstance(kubevirts, Unavailable):
-        return [unreadable(_KUBEVIRT, "KubeVirt", kubevirts)]
-    deployed = find_in_use(kubevirts)
+    deployed = find_in_use(readable("KubeVirt", await installation.kubevirts()))
     if deployed is None and installation.reader.malformed["KubeVirt"]:
         what = "the KubeVirt object is malformed: spec or status has a value of a wrong type"
-        return [Finding(_KUBEVIRT, "configuration-invalid", "KubeVirt", "warning", what, "correct the object")]
+        return [warning("configuration-invalid", "KubeVirt", what, "correct the object")]
     if deployed is None:
-        return [
-            Finding(
-                _KUBEVIRT, "missing", "KubeVirt", "failure", "the cluster has no KubeVirt object", "install KubeVirt"
-            )
-        ]
+        return [failure("missing", "KubeVirt", "the cluster has no KubeVirt object", "install KubeVirt")]
     subject = title(KUBEVIRTS, deployed.meta)
     return [
         *_check_namespace(installation, deployed, subject),
@@ -56,16 +48,15 @@ async def check_kubevirt(installation: Installation) -> list[Finding]:
     ]
 
 
-def _check_namespace(installation: Installation, kubevirt: KubeVirt, subject: str) -> list[Finding]:
+def _check_namespace(installation: Installation, kubevirt: KubeVirt, subject: str) -> Iterator[Finding]:
     namespace, actual = installation.settings.scheduling.kubevirt_namespace, kubevirt.meta.namespace
-    if not namespace or namespace == actual:
-        return []
-    what = (
-        f"runs in namespace {actual}, but the settings declare {namespace}, so the pods that its controller creates "
-        "are not evaluated"
-    )
-    todo = f"set kubevirt: {{namespace: {actual}}} in the settings"
-    return [Finding(_KUBEVIRT, "namespace-differs", subject, "failure", what, todo)]
+    if namespace and namespace != actual:
+        what = (
+            f"runs in namespace {actual}, but the settings declare {namespace}, so the pods that its controller "
+            "creates are not evaluated"
+        )
+        todo = f"set kubevirt: {{namespace: {actual}}} in the settings"
+        yield failure("namespace-differs", subject, what, todo)
 
 
 def _check_version(installation: Installation, kubevirt: KubeVirt, subject: str) -> Iterator[Finding]:
@@ -77,12 +68,21 @@ def _check_version(installation: Installation, kubevirt: KubeVirt, subject: str)
             f"kubevirt-webhook applies the rules of {declared or NEWEST}"
         )
         todo = "check that virt-operator runs, or set kubevirt: {version: VERSION} in the settings"
-        yield Finding(_KUBEVIRT, "version-unknown", subject, "unknown", what, todo)
+        yield unknown("version-unknown", subject, what, todo)
     else:
         yield _describe_release(release, subject)
-        yield from _describe_update(state, release, subject)
-    if declared is not None:
-        yield _compare_declared(declared, release, subject)
+        observed, target = map(parse_version, state.versions[:2])
+        if observed and target and observed != target:
+            what = f"is being updated from {observed} to {target}; until then the rules of {release} apply"
+            yield ok("updating", subject, what)
+    if declared is None:
+        return
+    what = f"the settings declare version {declared}, whose rules apply"
+    if release is None or release.version == declared:
+        yield ok("version-declared", subject, what)
+    else:
+        todo = "remove kubevirt.version from the settings, unless it is intended"
+        yield warning("version-differs", subject, f"{what}, but {release.version} runs", todo)
 
 
 async def _check_fields(installation: Installation, kubevirt: KubeVirt, subject: str) -> list[Finding]:
@@ -91,7 +91,7 @@ async def _check_fields(installation: Installation, kubevirt: KubeVirt, subject:
     if isinstance(definitions, Unavailable):
         what = f"{definitions.why}; which fields KubeVirt knows is taken from tables by version"
         todo = "grant kubevirt-webhook get on the CustomResourceDefinitions in manifests/base/rbac.yaml"
-        return [Finding(_KUBEVIRT, "fields-unreadable", subject, "warning", what, todo)]
+        return [warning("fields-unreadable", subject, what, todo)]
     release = detect(*versions_of(kubevirt), definitions)
     if release is None or release.definitions is None:
         return []
@@ -100,12 +100,10 @@ async def _check_fields(installation: Installation, kubevirt: KubeVirt, subject:
         table = unknown_fields(release.rules_version, kind)
         more |= table - release.unknown_fields(kind)
         fewer |= release.unknown_fields(kind) - table
-    if not more and not fewer:
-        return []
     parts = [("also have", more), ("lack", fewer)]
     listed = ", and ".join(f"{verb} {abbreviate(sorted(paths))}" for verb, paths in parts if paths)
     what = f"compared with KubeVirt {release}, the CustomResourceDefinitions {listed}"
-    return [Finding(_KUBEVIRT, "fields-differ", subject, "ok", what)]
+    return [ok("fields-differ", subject, what)] if listed else []
 
 
 def _describe_release(release: Release, subject: str) -> Finding:
@@ -116,30 +114,15 @@ def _describe_release(release: Release, subject: str) -> Finding:
             f"version {shown} does not support addedNodeSelector, so the migration policy has no effect, and the "
             "instancetypes policy changes nothing"
         )
-        return Finding(_KUBEVIRT, "version-old", subject, "warning", what, "upgrade KubeVirt to 1.6 or newer")
+        return warning("version-old", subject, what, "upgrade KubeVirt to 1.6 or newer")
     if release.is_newer:
         rules = release.rules_version
         known = "" if rules == NEWEST else f", with what was known of {rules} before its release"
         what = f"version {shown} is newer than {NEWEST}, whose rules kubevirt-webhook applies instead{known}"
-        todo = "upgrade kubevirt-webhook to a version that supports this KubeVirt"
-        return Finding(_KUBEVIRT, "version-new", subject, "warning", what, todo)
-    return Finding(_KUBEVIRT, "version-supported", subject, "ok", f"version {shown} supports addedNodeSelector")
-
-
-def _describe_update(state: KubeVirtStatus, release: Release, subject: str) -> Iterator[Finding]:
-    observed, target = map(parse_version, state.versions[:2])
-    if observed and target and observed != target:
-        what = f"is being updated from {observed} to {target}; until then the rules of {release} apply"
-        yield Finding(_KUBEVIRT, "updating", subject, "ok", what)
-
-
-def _compare_declared(declared: Version, release: Release | None, subject: str) -> Finding:
-    if release is None or release.version == declared:
-        what = f"the settings declare version {declared}, whose rules apply"
-        return Finding(_KUBEVIRT, "version-declared", subject, "ok", what)
-    what = f"the settings declare version {declared}, whose rules apply, but {release.version} runs"
-    todo = "remove kubevirt.version from the settings, unless it is intended"
-    return Finding(_KUBEVIRT, "version-differs", subject, "warning", what, todo)
+        return warning(
+            "version-new", subject, what, "upgrade kubevirt-webhook to a version that supports this KubeVirt"
+        )
+    return ok("version-supported", subject, f"version {shown} supports addedNodeSelector")
 
 
 async def _check_configuration(installation: Installation, kubevirt: KubeVirt, subject: str) -> list[Finding]:
@@ -147,26 +130,25 @@ async def _check_configuration(installation: Installation, kubevirt: KubeVirt, s
         configuration = ClusterConfig.of_kubevirt(kubevirt)
     except InputError as error:
         what = f"the configuration is invalid: {error}"
-        return [Finding(_KUBEVIRT, "configuration-invalid", subject, "warning", what, "correct spec.configuration")]
+        return [warning("configuration-invalid", subject, what, "correct spec.configuration")]
     findings = []
-    if configuration.eviction_strategy == "None" and await _evaluates(installation, names.EVICTION):
+    namespaces = await installation.namespaces()
+    evaluating = (
+        set[str]()
+        if isinstance(namespaces, Unavailable)
+        else {installation.mode(namespace, names.EVICTION) for namespace in namespaces}
+    )
+    if configuration.eviction_strategy == "None" and evaluating & {names.ENFORCE, names.WARN, names.AUDIT}:
         what = "evictionStrategy is None: an eviction shuts down VMs without an evictionStrategy of their own"
         todo = "to migrate them instead, set spec.configuration.evictionStrategy to LiveMigrate"
-        findings.append(Finding(_KUBEVIRT, "evictions-shut-down", subject, "warning", what, todo))
-    rollout = "LiveUpdate" if configuration.live_update else "Stage"
-    gates = abbreviate(sorted(configuration.feature_gates)) or "none"
+        findings.append(warning("evictions-shut-down", subject, what, todo))
     what = (
-        f"configuration: evictionStrategy {configuration.eviction_strategy}, vmRolloutStrategy {rollout}, "
-        f"instancetype.referencePolicy {configuration.reference_policy}, feature gates: {gates}"
+        f"configuration: evictionStrategy {configuration.eviction_strategy}, "
+        f"vmRolloutStrategy {'LiveUpdate' if configuration.live_update else 'Stage'}, "
+        f"instancetype.referencePolicy {configuration.reference_policy}, "
+        f"feature gates: {abbreviate(sorted(configuration.feature_gates)) or 'none'}"
     )
-    return [*findings, Finding(_KUBEVIRT, "configuration", subject, "ok", what)]
-
-
-async def _evaluates(installation: Installation, policy: names.Policy) -> bool:
-    namespaces = await installation.namespaces()
-    return not isinstance(namespaces, Unavailable) and any(
-        installation.mode(namespace, policy) in (names.ENFORCE, names.WARN, names.AUDIT) for namespace in namespaces
-    )
+    return [*findings, ok("configuration", subject, what)]
 
 
 class PoolVmTemplate(View, frozen=True):
@@ -210,15 +192,11 @@ POOLS: Final = tuple(
 )
 
 
+@check("pools")
 async def check_pools(installation: Installation) -> list[Finding]:
     """Name the pools that depend on a default; a warning where nothing would set it again."""
-    pools = await pools_of_defaults(installation.reader)
-    namespaces = await installation.namespaces()
-    for subject, answer in (("VirtualMachinePools", pools), ("namespaces", namespaces)):
-        if isinstance(answer, Unavailable):
-            return [unreadable(_POOLS, subject, answer)]
-    assert not isinstance(pools, Unavailable)
-    assert not isinstance(namespaces, Unavailable)
+    pools = readable("VirtualMachinePools", await pools_of_defaults(installation.reader))
+    namespaces = readable("namespaces", await installation.namespaces())
     modes = {namespace.meta.name: installation.mode(namespace, names.INSTANCETYPES) for namespace in namespaces}
     left = [pool.title for pool in pools if modes.get(pool.meta.namespace) != names.ENFORCE]
     if left:
@@ -226,14 +204,12 @@ async def check_pools(installation: Installation) -> list[Finding]:
             f"{pluralize(len(left), 'pool')} whose VMs have their size from a default instancetype are in namespaces "
             f"that do not enforce instancetypes, so their next change removes the size: {abbreviate(left)}"
         )
-        return [Finding(_POOLS, "size-at-risk", _POOL_KIND, "warning", what, FIX)]
-    if pools:
-        titles = abbreviate([pool.title for pool in pools])
-        what = f"{pluralize(len(pools), 'pool')} whose VMs have their size from a default instancetype: {titles}"
-        todo = f"before you uninstall kubevirt-webhook or change the namespace label, {FIX}"
-        return [Finding(_POOLS, "size-by-default", _POOL_KIND, "ok", what, todo)]
-    what = "0 pools whose VMs have their size from a default instancetype"
-    return [Finding(_POOLS, "no-pools", _POOL_KIND, "ok", what)]
+        return [warning("size-at-risk", _POOL_KIND, what, FIX)]
+    what = f"{pluralize(len(pools), 'pool')} whose VMs have their size from a default instancetype"
+    if not pools:
+        return [ok("no-pools", _POOL_KIND, what)]
+    todo = f"before you uninstall kubevirt-webhook or change the namespace label, {FIX}"
+    return [ok("size-by-default", _POOL_KIND, f"{what}: {abbreviate([pool.title for pool in pools])}", todo)]
 
 
 async def pools_of_defaults(reader: Reader) -> list[Pool] | Unavailable:
@@ -246,13 +222,11 @@ async def pools_of_defaults(reader: Reader) -> list[Pool] | Unavailable:
         unsized = [pool for pool in pools if not pool.is_sized]
         if pools:
             break
-    if not unsized:
-        return []
-    vms = await reader.all(VMS)
+    vms = await reader.all(VMS) if unsized else ()
     if isinstance(vms, Unavailable):
         return vms
-    defaulted_pools = {_pool_of(vm) for vm in vms if vm.meta.annotation(names.INJECTED_INSTANCETYPE_ANNOTATION)}
-    return [pool for pool in unsized if (pool.meta.namespace, pool.meta.name) in defaulted_pools]
+    defaulted = {_pool_of(vm) for vm in vms if vm.meta.annotation(names.INJECTED_INSTANCETYPE_ANNOTATION)}
+    return [pool for pool in unsized if (pool.meta.namespace, pool.meta.name) in defaulted]
 
 
 def _pool_of(vm: Object) -> tuple[str | None, str | None] | None:
@@ -260,22 +234,20 @@ def _pool_of(vm: Object) -> tuple[str | None, str | None] | None:
     return (vm.meta.namespace, controller.name) if controller and controller.kind == _POOL_KIND else None
 
 
+@check("nodes")
 async def check_nodes(installation: Installation) -> list[Finding]:
     """Count the nodes that report as many images as a kubelet does at most."""
-    nodes = await installation.reader.all(NODES_WITH_IMAGES)
-    if isinstance(nodes, Unavailable):
-        return [unreadable(_NODES, "images", nodes)]
+    nodes = readable("images", await installation.reader.all(NODES_WITH_IMAGES))
     full = sum(len(node.images) >= _MAX_IMAGES for node in nodes)
     what = f"{full}/{pluralize(len(nodes), 'node')} report {_MAX_IMAGES} or more images"
     if not full:
-        return [Finding(_NODES, "all-reported", "images", "ok", what)]
+        return [ok("all-reported", "images", what)]
     what += ", so ImageLocality may score the launcher image as missing there"
     namespaces = await installation.namespaces()
-    used = isinstance(namespaces, Unavailable) or any(
+    if isinstance(namespaces, Unavailable) or any(
         installation.mode(namespace, names.SCHEDULING) == names.ENFORCE for namespace in namespaces
-    )
-    if used:
-        return [Finding(_NODES, "policy-applies", "images", "ok", f"{what}; the scheduling policy avoids this")]
+    ):
+        return [ok("policy-applies", "images", f"{what}; the scheduling policy avoids this")]
     label = names.policy_label(names.SCHEDULING)
     todo = f"label namespaces {label}=enforce, or raise nodeStatusMaxImages of the kubelets"
-    return [Finding(_NODES, "not-all-reported", "images", "warning", what, todo)]
+    return [warning("not-all-reported", "images", what, todo)]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from typing import Final, NamedTuple, get_args
+from typing import Final, get_args
 
 from webhook import names
 from webhook.cluster.reader import RESOURCES
-from webhook.doctor.report import Finding, Installation, abbreviate, unreadable
-from webhook.errors import InputError, Unavailable, quote
+from webhook.doctor.installation import Installation
+from webhook.doctor.report import Finding, abbreviate, check, ok, readable, warning
+from webhook.errors import InputError, quote
 from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher, parse
 from webhook.text import pluralize
 
-_CHECK: Final = "opt-in"
 _PREFIX: Final = f"{names.DOMAIN}/"
 _MODES: Final = get_args(names.Mode)
 _LABELS: Final = tuple(names.policy_label(policy) for policy in get_args(names.Policy))
@@ -27,36 +27,33 @@ _ANNOTATIONS: Final = (
     names.ALLOWED_INSTANCETYPES_ANNOTATION,
     names.EXPAND_INSTANCETYPES_ANNOTATION,
 )
-_SCOPES: Final = ("unsized", "all")
 # The values of annotations that have a closed set of them.
 _CHOICES: Final = {
     names.SPREAD_ANNOTATION: names.SPREADS,
-    names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION: _SCOPES,
+    names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION: ("unsized", "all"),
     names.EXPAND_INSTANCETYPES_ANNOTATION: ("true", "false"),
 }
 
 
+@check("opt-in")
 async def check_opt_in(installation: Installation) -> list[Finding]:
     """Count modes, and read every label and annotation with the prefix of kubevirt-webhook."""
-    namespaces = await installation.namespaces()
-    if isinstance(namespaces, Unavailable):
-        return [unreadable(_CHECK, "namespaces", namespaces)]
+    namespaces = readable("namespaces", await installation.namespaces())
     findings = [_count_modes(installation, namespaces)]
     for namespace in namespaces:
-        subject = f"Namespace {namespace.meta.name}"
+        subject, name = f"Namespace {namespace.meta.name}", namespace.meta.name or ""
         for key, value in (namespace.meta.labels or {}).items():
-            if problem := _label_problem(installation, namespace, key, value):
-                findings.append(Finding(_CHECK, problem.code, subject, "warning", problem.what, problem.todo))
+            if key.startswith(_PREFIX) and (problem := _label_problem(installation, name, key, value)):
+                findings.append(warning(problem[0], subject, *problem[1:]))
         for key, value in (namespace.meta.annotations or {}).items():
-            if problem := _annotation_problem(installation, key, value):
-                findings.append(Finding(_CHECK, problem.code, subject, "warning", problem.what, problem.todo))
+            if key.startswith(_PREFIX) and (problem := _annotation_problem(installation, key, value)):
+                findings.append(warning(problem[0], subject, *problem[1:]))
         for annotation, matcher in (
             (names.DEFAULT_INSTANCETYPE_ANNOTATION, INSTANCETYPE_MATCHER),
             (names.DEFAULT_PREFERENCE_ANNOTATION, PREFERENCE_MATCHER),
         ):
             text = (namespace.meta.annotation(annotation) or "").strip()
-            place = f"annotation {annotation}"
-            findings += await _check_default(installation, subject, place, matcher, text, namespace.meta.name or "")
+            findings += await _check_default(installation, subject, f"annotation {annotation}", matcher, text, name)
     settings = installation.settings.instancetypes
     for place, matcher, text in (
         ("instancetypes.defaultInstancetype", INSTANCETYPE_MATCHER, settings.default_instancetype),
@@ -76,65 +73,43 @@ def _count_modes(installation: Installation, namespaces: tuple[Namespace, ...]) 
         texts.append(f"{policy}{wide}: {', '.join(counts) or 'none'}")
     what = f"{pluralize(len(namespaces), 'namespace')}; {'; '.join(texts)}"
     if is_any:
-        return Finding(_CHECK, "opted-in", "coverage", "ok", what)
+        return ok("opted-in", "coverage", what)
     todo = f"opt one in: kubectl label namespace NAME {names.policy_label(names.SCHEDULING)}=audit"
-    return Finding(_CHECK, "none-opted-in", "coverage", "warning", f"0 of {what}", todo)
+    return warning("none-opted-in", "coverage", f"0 of {what}", todo)
 
 
-class _OptInProblem(NamedTuple):
-    """A label or an annotation that has no effect."""
-
-    code: str
-    what: str
-    todo: str
-
-
-def _label_problem(installation: Installation, namespace: Namespace, key: str, value: str) -> _OptInProblem | None:
-    if not key.startswith(_PREFIX):
-        return None
+def _label_problem(installation: Installation, namespace: str, key: str, value: str) -> tuple[str, str, str] | None:
+    """The code, a clause about a label without effect, and what to do."""
     if key in _ANNOTATIONS:
-        return _OptInProblem("label-is-annotation", f"label {key} has no effect", "set it as an annotation")
+        return "label-is-annotation", f"label {key} has no effect", "set it as an annotation"
     if key not in _LABELS:
-        return _OptInProblem("label-unknown", f"label {quote(key)} is unknown", _closest_match(key, _LABELS))
+        return "label-unknown", f"label {quote(key)} is unknown", _closest_match(key, _LABELS)
     if value not in _MODES:
         near = difflib.get_close_matches(value.lower(), _MODES, n=1)
         todo = f"did you mean {near[0]}?" if near else f"use {_join_choices(_MODES)}"
-        what = f"label {key} has the invalid value {quote(value)}, so the policy is off"
-        return _OptInProblem("mode-invalid", what, todo)
-    if namespace.meta.name in installation.settings.excluded_namespaces and value != names.OFF:
+        return "mode-invalid", f"label {key} has the invalid value {quote(value)}, so the policy is off", todo
+    if namespace in installation.settings.excluded_namespaces and value != names.OFF:
         what = f"label {key}={value} has no effect: the settings exclude this namespace"
-        return _OptInProblem("namespace-excluded", what, "remove the label")
+        return "namespace-excluded", what, "remove the label"
     return None
 
 
-def _annotation_problem(installation: Installation, key: str, value: str) -> _OptInProblem | None:
-    if not key.startswith(_PREFIX):
-        return None
+def _annotation_problem(installation: Installation, key: str, value: str) -> tuple[str, str, str] | None:
+    """The code, a clause about an annotation without effect, and what to do."""
     if key in _LABELS:
-        return _OptInProblem("annotation-is-label", f"annotation {key} has no effect", "set it as a label")
+        return "annotation-is-label", f"annotation {key} has no effect", "set it as a label"
     if key not in _ANNOTATIONS:
-        what = f"annotation {quote(key)} is unknown"
-        return _OptInProblem("annotation-unknown", what, _closest_match(key, _ANNOTATIONS))
-    if key == names.SCHEDULER_NAME_ANNOTATION:
-        return _scheduler_problem(installation, key, value)
-    choices = _CHOICES.get(key)
-    if (
-        choices is None
-        or value in choices
-        or (key != names.EXPAND_INSTANCETYPES_ANNOTATION and value.strip() in choices)
-    ):
+        return "annotation-unknown", f"annotation {quote(key)} is unknown", _closest_match(key, _ANNOTATIONS)
+    declared = sorted(installation.settings.scheduling.schedulers)
+    if key == names.SCHEDULER_NAME_ANNOTATION and value not in declared:
+        what = f"annotation {key} names the scheduler {quote(value)}, which the settings do not declare"
+        todo = "declare it under schedulers in the settings"
+        return "scheduler-undeclared", what, f"{todo}, or use {abbreviate(declared)}" if declared else todo
+    choices = _CHOICES.get(key, (value,))
+    if value in choices or (key != names.EXPAND_INSTANCETYPES_ANNOTATION and value.strip() in choices):
         return None
     what = f"annotation {key} has the invalid value {quote(value)}"
-    return _OptInProblem("annotation-invalid", what, f"use {_join_choices(choices)}")
-
-
-def _scheduler_problem(installation: Installation, key: str, value: str) -> _OptInProblem | None:
-    declared = sorted(installation.settings.scheduling.schedulers)
-    if value in declared:
-        return None
-    what = f"annotation {key} names the scheduler {quote(value)}, which the settings do not declare"
-    todo = "declare it under schedulers in the settings"
-    return _OptInProblem("scheduler-undeclared", what, f"{todo}, or use {abbreviate(declared)}" if declared else todo)
+    return "annotation-invalid", what, f"use {_join_choices(choices)}"
 
 
 def _join_choices(choices: tuple[str, ...]) -> str:
@@ -148,6 +123,7 @@ def _closest_match(key: str, valid: tuple[str, ...]) -> str:
     return f"did you mean {_PREFIX}{near[0]}?" if near else f"valid names after {_PREFIX} are {', '.join(short)}"
 
 
+@check("opt-in")
 async def _check_default(
     installation: Installation, subject: str, place: str, matcher: Matcher, text: str, namespace: str
 ) -> list[Finding]:
@@ -166,14 +142,11 @@ async def _check_default(
     try:
         reference = parse(matcher, text, place)
     except InputError as error:
-        return [Finding(_CHECK, "default-invalid", subject, "warning", f"{place}: {error.what}", error.fix)]
+        return [warning("default-invalid", subject, f"{place}: {error.what}", error.fix)]
     resource = RESOURCES[reference.kind]
     if resource.namespaced and not namespace:
         return []
-    answer = await installation.reader.get(resource, namespace, reference.name)
-    if isinstance(answer, Unavailable):
-        return [unreadable(_CHECK, subject, answer)]
-    if answer is None:
+    if readable(subject, await installation.reader.get(resource, namespace, reference.name)) is None:
         what = f"{place} names {reference}, which does not exist"
-        return [Finding(_CHECK, "default-missing", subject, "warning", what, "create it, or name another")]
+        return [warning("default-missing", subject, what, "create it, or name another")]
     return []

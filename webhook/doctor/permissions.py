@@ -15,7 +15,8 @@ from typing import Any, Final, get_args
 from webhook import names
 from webhook.cluster.access import is_allowed
 from webhook.cluster.reader import SECONDS
-from webhook.doctor.report import NAME, Finding, Installation, abbreviate, unreadable
+from webhook.doctor.installation import NAME, Installation
+from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, warning
 from webhook.doctor.webhooks import selects
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey
@@ -30,9 +31,6 @@ RBAC: Final = "rbac.authorization.k8s.io"
 _RIGHTS: Final = "rights"
 _CERTIFICATES: Final = "kubevirt-webhook-certificates"
 _AT_ONCE: Final = 8
-_RELABELLING: Final = "relabelling"
-_ADMIN: Final = "cluster-admin"
-_SYSTEM: Final = "system:"
 _EVERY_USER: Final = ("system:authenticated", "system:unauthenticated", "system:serviceaccounts", "system:anonymous")
 _WRITES: Final = frozenset({"patch", "update", "*"})
 _NAMESPACE: Final = frozenset({"namespaces", "*"})
@@ -42,7 +40,6 @@ _REVOKE: Final = "remove patch and update on namespaces from their roles"
 _OPTED_IN: Final = (names.ENFORCE, names.WARN, names.AUDIT)
 # Accounts or namespaces in one line; a tenant writes the subjects of a RoleBinding.
 _MOST: Final = 100
-_PINNING: Final = "pinning"
 _REQUIRE_RIGHT: Final = "migration.requireRight"
 
 
@@ -94,15 +91,12 @@ class Binding(Object, frozen=True):
 
 
 CLUSTER_ROLES: Final = Resource(RBAC, "v1", "clusterroles", "ClusterRole", False, Role)
-
-
 CLUSTER_ROLE_BINDINGS: Final = Resource(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False, Binding)
-
-
 ROLES: Final = Resource(RBAC, "v1", "roles", "Role", True, Role)
-
-
 ROLE_BINDINGS: Final = Resource(RBAC, "v1", "rolebindings", "RoleBinding", True, Binding)
+_READ: Final[tuple[Resource[Any], ...]] = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS, NAMESPACES)
+# By namespace, which ClusterRoles have not, and name.
+_Rules = Mapping[tuple[str, str], list[PolicyRule]]
 
 
 async def check_rights(installation: Installation) -> list[Finding]:
@@ -110,24 +104,23 @@ async def check_rights(installation: Installation) -> list[Finding]:
     return [*await _check_permissions(installation), *await _check_policies(installation)]
 
 
+@check(_RIGHTS)
 async def _check_policies(installation: Installation) -> list[Finding]:
     if installation.url:
         return []  # The server runs outside the cluster, without manifests and with another account.
-    lacking = await installation.lacking_policies()
     subject = "admission policies"
-    if isinstance(lacking, Unavailable):
-        return [unreadable(_RIGHTS, subject, lacking)]
-    if lacking:
+    if lacking := readable(subject, await installation.lacking_policies()):
         what = (
             f"missing or changed, so that labels of namespaces and what a stolen token can write are not restricted: "
             f"{', '.join(lacking)}"
         )
         todo = 'run "kubevirt-webhook install", or apply manifests/base/validation.yaml and manifests/base/account.yaml'
-        return [Finding(_RIGHTS, "policies-missing", subject, "warning", what, todo)]
+        return [warning("policies-missing", subject, what, todo)]
     what = "labels of namespaces, and what the service account can write, are restricted as in the manifests"
-    return [Finding(_RIGHTS, "policies-installed", subject, "ok", what)]
+    return [ok("policies-installed", subject, what)]
 
 
+@check(_RIGHTS)
 async def _check_permissions(installation: Installation) -> list[Finding]:
     needed = list(_required_access(installation, managed=await installation.manages_certificates()))
     limit = asyncio.Semaphore(_AT_ONCE)
@@ -136,17 +129,20 @@ async def _check_permissions(installation: Installation) -> list[Finding]:
         async with limit:
             return await is_allowed(installation.reader.api, key, SECONDS)
 
-    answers = await asyncio.gather(*map(ask, needed))
     subject = f"ServiceAccount {installation.namespace}/{NAME}"
-    for answer in answers:
-        if isinstance(answer, Unavailable):
-            return [unreadable(_RIGHTS, subject, answer)]
-    if missing := [_describe_access(key) for key, answer in zip(needed, answers, strict=True) if not answer]:
+    answers = [readable(subject, answer) for answer in await asyncio.gather(*map(ask, needed))]
+    number = pluralize(len(needed), "permission")
+    if missing := [_describe_access(key) for key, granted in zip(needed, answers, strict=True) if not granted]:
         todo = 'run "kubevirt-webhook install", or apply manifests/base/rbac.yaml'
-        what = f"lacks {len(missing)} of {pluralize(len(needed), 'permission')}: {abbreviate(missing)}"
-        return [Finding(_RIGHTS, "permissions-missing", subject, "failure", what, todo)]
-    what = f"has the {pluralize(len(needed), 'permission')} that it needs"
-    return [Finding(_RIGHTS, "permissions-granted", subject, "ok", what)]
+        what = f"lacks {len(missing)} of {number}: {abbreviate(missing)}"
+        return [failure("permissions-missing", subject, what, todo)]
+    return [ok("permissions-granted", subject, f"has the {number} that it needs")]
+
+
+def service_account(namespace: str, name: str) -> tuple[str, tuple[str, ...]]:
+    """The user and the groups that a service account is to the API server."""
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+    return f"system:serviceaccount:{namespace}:{name}", groups
 
 
 def _required_access(installation: Installation, *, managed: bool) -> Iterator[AccessKey]:
@@ -156,31 +152,19 @@ def _required_access(installation: Installation, *, managed: bool) -> Iterator[A
         installation: the installation to check.
         managed: whether certificates are managed; otherwise only reading the configurations is needed for them.
     """
-    for role in _roles(installation):
-        name, rules = role["metadata"]["name"], role["rules"]
-        if name == _CERTIFICATES and not managed:
-            if role["kind"] == "Role":
-                continue
-            rules = [{**rule, "verbs": ["get"]} for rule in rules]
-        for rule in rules:
-            for group, resource, verb, resource_name in product(
-                rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames", ("",))
-            ):
-                yield _access_key(installation.namespace, verb, group, resource, role["kind"] == "Role", resource_name)
-
-
-def _access_key(namespace: str, verb: str, group: str, resource: str, inside: bool, name: str) -> AccessKey:
-    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
-    account = f"system:serviceaccount:{namespace}:{NAME}"
-    return AccessKey(account, groups, "", (), verb, group, resource, namespace if inside else "", name)
-
-
-def _roles(installation: Installation) -> Iterator[dict[str, Any]]:
     usual = shipped(installation.manifests / "rendered" / "kubernetes.yaml")
     optional, _ = plan.rights(installation.manifests, installation.settings)
-    for manifest in (*usual, *optional):
-        if manifest["kind"] in ("ClusterRole", "Role"):
-            yield manifest
+    account = service_account(installation.namespace, NAME)
+    for role in (*usual, *optional):
+        if role["kind"] not in ("ClusterRole", "Role"):
+            continue
+        rules, within = role["rules"], installation.namespace if role["kind"] == "Role" else ""
+        if role["metadata"]["name"] == _CERTIFICATES and not managed:
+            rules = [] if within else [{**rule, "verbs": ["get"]} for rule in rules]
+        for rule in rules:
+            objects = product(rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames", ("",)))
+            for group, resource, verb, named in objects:
+                yield AccessKey(*account, "", (), verb, group, resource, within, named)
 
 
 def _describe_access(key: AccessKey) -> str:
@@ -188,21 +172,12 @@ def _describe_access(key: AccessKey) -> str:
     return f"{text} {key.name}" if key.name else text
 
 
-_READ: Final[tuple[Resource[Any], ...]] = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS, NAMESPACES)
-
-
-# By namespace, which ClusterRoles have not, and name.
-_Rules = Mapping[tuple[str, str], list[PolicyRule]]
-
-
+@check("relabelling")
 async def check_relabelling(installation: Installation) -> list[Finding]:
     """Name the subjects that may change namespaces, except for cluster-admin and the control plane."""
-    read: dict[str, tuple[Any, ...]] = {}
-    for resource in _READ:
-        answer = await installation.reader.all(resource)
-        if isinstance(answer, Unavailable):
-            return [unreadable(_RELABELLING, f"{resource.kind}s", answer)]
-        read[resource.kind] = answer
+    read: dict[str, tuple[Any, ...]] = {
+        resource.kind: readable(f"{resource.kind}s", await installation.reader.all(resource)) for resource in _READ
+    }
     rules = _rules((*read["ClusterRole"], *read["Role"]))
     resources = _NAMESPACE if await installation.is_label_policy_installed() else _NAMESPACE | _SUBRESOURCES
     everywhere: dict[str, Subject] = {}
@@ -214,15 +189,14 @@ async def check_relabelling(installation: Installation) -> list[Finding]:
     }
     for binding in (*read["ClusterRoleBinding"], *read["RoleBinding"]):
         place = binding.meta.namespace or ""
-        if not place and binding.role_ref.name == _ADMIN:
+        if not place and binding.role_ref.name == "cluster-admin":
             continue
         granted = list(_granted(_rules_of(binding, rules), resources))
         subjects = {str(subject): subject for subject in binding.subjects or () if not _is_systems(subject)}
         if not place and any(not rule.resource_names for rule in granted):
             everywhere |= subjects
             continue
-        reached = {place} if place else opted_in
-        for namespace in reached & opted_in:
+        for namespace in ({place} if place else opted_in) & opted_in:
             if any(not rule.resource_names or namespace in rule.resource_names for rule in granted):
                 for text in subjects:
                     inside.setdefault(text, set()).add(namespace)
@@ -233,15 +207,15 @@ def _of_cluster(subjects: Mapping[str, Subject]) -> Finding:
     every_user = [text for text, subject in subjects.items() if subject.name.startswith(_EVERY_USER)]
     if every_user:
         what = f"every user may change namespace labels: {abbreviate(sorted(every_user), _MOST)}"
-        return Finding(_RELABELLING, "every-user", "namespaces", "warning", what, _REVOKE)
+        return warning("every-user", "namespaces", what, _REVOKE)
     if not subjects:
         what = "according to ClusterRoleBindings, only cluster-admin and the control plane may change namespace labels"
-        return Finding(_RELABELLING, "admins-only", "namespaces", "ok", what)
+        return ok("admins-only", "namespaces", what)
     what = (
         "according to ClusterRoleBindings, besides cluster-admin and the control plane these may change namespace "
         f"labels: {abbreviate(sorted(subjects), _MOST)}"
     )
-    return Finding(_RELABELLING, "others", "namespaces", "ok", what)
+    return ok("others", "namespaces", what)
 
 
 def _of_namespaces(inside: Mapping[str, set[str]], everywhere: Mapping[str, Subject]) -> Iterator[Finding]:
@@ -251,9 +225,7 @@ def _of_namespaces(inside: Mapping[str, set[str]], everywhere: Mapping[str, Subj
         groups.setdefault(tuple(sorted(inside[text])), []).append(text)
     for namespaces, subjects in sorted(groups.items()):
         what = f"according to roles for these namespaces, their labels can be changed by {abbreviate(subjects, _MOST)}"
-        yield Finding(
-            _RELABELLING, "in-namespace", f"Namespace {abbreviate(namespaces, _MOST)}", "warning", what, _REVOKE
-        )
+        yield warning("in-namespace", f"Namespace {abbreviate(namespaces, _MOST)}", what, _REVOKE)
 
 
 def _rules(roles: Iterable[Role]) -> _Rules:
@@ -289,20 +261,20 @@ def _granted(rules: Iterable[PolicyRule], resources: frozenset[str]) -> Iterator
 def _is_systems(subject: Subject) -> bool:
     if subject.kind == "ServiceAccount":
         return subject.namespace == "kube-system"
-    return subject.name.startswith(_SYSTEM) and not subject.name.startswith(_EVERY_USER)
+    return subject.name.startswith("system:") and not subject.name.startswith(_EVERY_USER)
 
 
+@check("pinning")
 async def check_pinning(installation: Installation) -> list[Finding]:
     """Look for a way around the permission that the settings require."""
     migration = installation.settings.migration
     if not migration.require_right:
-        what = "false: every user that may migrate a VM may choose its nodes"
-        return [Finding(_PINNING, "not-required", _REQUIRE_RIGHT, "ok", what)]
+        return [ok("not-required", _REQUIRE_RIGHT, "false: every user that may migrate a VM may choose its nodes")]
     if migration.via_virtctl == "allow":
         what = (
             "true, but virtctl bypasses it: virt-api creates the migration under its own account, "
             "and migration.viaVirtctl is allow"
         )
         todo = "set migration.viaVirtctl to deny, or grant virtualmachines/migrate only to users that may choose nodes"
-        return [Finding(_PINNING, "bypassed-by-virtctl", _REQUIRE_RIGHT, "warning", what, todo)]
-    return [Finding(_PINNING, "required", _REQUIRE_RIGHT, "ok", "true, also for migrations by virtctl")]
+        return [warning("bypassed-by-virtctl", _REQUIRE_RIGHT, what, todo)]
+    return [ok("required", _REQUIRE_RIGHT, "true, also for migrations by virtctl")]

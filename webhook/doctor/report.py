@@ -1,29 +1,16 @@
-"""What checks have in common: findings and their report, the installation that they look at, and its objects."""
+"""Findings, the checks that make them, and the report of all."""
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, Literal
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, Literal, ParamSpec, TypeVar
 
 import msgspec
 
-from webhook import names
-from webhook.cluster.reader import Reader
 from webhook.errors import Unavailable
-from webhook.install.plan import shipped
-from webhook.install.registration import Manifest, RegistrationTarget, configurations
 from webhook.k8s.client.api import Forbidden
-from webhook.k8s.client.clock import Clock
-from webhook.k8s.resources import NAMESPACES, Resource
-from webhook.k8s.types.core import PodSpec
-from webhook.k8s.types.meta import Condition, Namespace, Object, ObjectMeta, View
-from webhook.k8s.types.selectors import LabelSelector
-from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.kubevirt.types.views import KubeVirt
-from webhook.settings.model import Settings
 
 # The worst first.
 Verdict = Literal["failure", "warning", "unknown", "ok"]
@@ -33,19 +20,15 @@ UNREADABLE: Final = "unreadable"
 _SHOWN: Final = 4
 # The version of the JSON form; an incompatible change increments it.
 SCHEMA: Final = 1
-REGISTRATION: Final = "admissionregistration.k8s.io"
-# Of all objects of an installation.
-NAME: Final = "kubevirt-webhook"
-_TLS: Final = "--tls"
-# Of both the policy for labels and annotations of namespaces and its binding.
-LABEL_POLICY: Final = "kubevirt-webhook-namespaces"
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Finding(msgspec.Struct, frozen=True):
     """One sentence about one thing.
 
     Attributes:
-        check: the name of the check.
+        check: the name of the check, which its decorator `check` sets.
         code: what was found, for programs; the same in every version, while `found` may be reworded.
         subject: the object or setting, for example ``Secret kubevirt-webhook/kubevirt-webhook-ca``.
         verdict: ``unknown`` means that the check could not look at the subject.
@@ -71,6 +54,17 @@ class Measurement(Finding, frozen=True):
     figures: dict[str, Any] = {}
 
 
+def _finding(verdict: Verdict, code: str, subject: str, found: str, todo: str = "") -> Finding:
+    return Finding("", code, subject, verdict, found, todo)
+
+
+# A finding by its code, subject, clause, and what to do.
+failure: Final = functools.partial(_finding, "failure")
+warning: Final = functools.partial(_finding, "warning")
+unknown: Final = functools.partial(_finding, "unknown")
+ok: Final = functools.partial(_finding, "ok")
+
+
 def unreadable(check: str, subject: str, why: Unavailable) -> Finding:
     """The finding for what a check could not read; it names the permission if one is missing."""
     todo = (
@@ -79,6 +73,50 @@ def unreadable(check: str, subject: str, why: Unavailable) -> Finding:
         else "run doctor again; if the result does not change, check the API server"
     )
     return Finding(check, UNREADABLE, subject, "unknown", why.why, todo)
+
+
+class UnreadableError(Exception):
+    """A check cannot read what it needs.
+
+    Args:
+        subject: the subject of the finding.
+        why: the cause.
+    """
+
+    def __init__(self, subject: str, why: Unavailable) -> None:
+        super().__init__(subject, why)
+        self.subject: Final = subject
+        self.why: Final = why
+
+
+def readable(subject: str, answer: T | Unavailable) -> T:
+    """What a check has read.
+
+    Raises:
+        UnreadableError: it could not be read.
+    """
+    if isinstance(answer, Unavailable):
+        raise UnreadableError(subject, answer)
+    return answer
+
+
+def check(
+    name: str,
+) -> Callable[[Callable[P, Awaitable[Iterable[Finding]]]], Callable[P, Coroutine[Any, Any, list[Finding]]]]:
+    """Decorates a check, or a part of one: names its findings, and makes a finding of what it cannot read."""
+
+    def decorate(find: Callable[P, Awaitable[Iterable[Finding]]]) -> Callable[P, Coroutine[Any, Any, list[Finding]]]:
+        @functools.wraps(find)
+        async def run(*args: P.args, **kwargs: P.kwargs) -> list[Finding]:
+            try:
+                found = await find(*args, **kwargs)
+                return [each if each.check else msgspec.structs.replace(each, check=name) for each in found]
+            except UnreadableError as error:
+                return [unreadable(name, error.subject, error.why)]
+
+        return run
+
+    return decorate
 
 
 def abbreviate(things: Sequence[str], shown: int = _SHOWN) -> str:
@@ -126,253 +164,3 @@ class Report(msgspec.Struct, frozen=True):
 
 def _rank(finding: Finding) -> int:
     return VERDICTS.index(finding.verdict)
-
-
-class Rule(View, frozen=True):
-    """One of the ``rules`` of a webhook entry (admissionregistration/v1 RuleWithOperations)."""
-
-    api_groups: list[str] | None = None
-    operations: list[str] | None = None
-    resources: list[str] | None = None
-
-
-class ServiceReference(View, frozen=True):
-    """``service`` of a webhook's client configuration (admissionregistration/v1)."""
-
-    namespace: str = ""
-
-
-class ClientConfig(View, frozen=True):
-    """``clientConfig`` of a webhook entry (admissionregistration/v1 WebhookClientConfig); the bundle is in base64."""
-
-    ca_bundle: str | None = None
-    service: ServiceReference | None = None
-    url: str | None = None
-
-
-class WebhookEntry(View, frozen=True):
-    """A webhook of a configuration."""
-
-    name: str
-    client_config: ClientConfig = ClientConfig()
-    rules: list[Rule] | None = None
-    namespace_selector: LabelSelector | None = None
-    object_selector: LabelSelector | None = None
-    failure_policy: str | None = None
-    timeout_seconds: int | None = None
-
-
-class InstalledWebhookConfiguration(Object, frozen=True):
-    """Entries as plain JSON, too: they are compared with what they should be."""
-
-    webhooks: list[dict[str, Any]] | None = None
-
-    @property
-    def entries(self) -> list[WebhookEntry]:
-        """The entries that can be decoded; others are skipped."""
-        entries = []
-        for plain in self.webhooks or ():
-            try:
-                entries.append(msgspec.convert(plain, WebhookEntry))
-            except msgspec.ValidationError:
-                continue
-        return entries
-
-    @property
-    def own_entries(self) -> list[WebhookEntry]:
-        """The entries that call this server."""
-        return [entry for entry in self.entries if entry.name.endswith(f".{names.DOMAIN}")]
-
-
-class Template(View, frozen=True):
-    """``spec.template`` of a Deployment."""
-
-    spec: PodSpec = PodSpec()
-
-
-class DeploymentSpec(View, frozen=True):
-    """``spec`` of a Deployment."""
-
-    replicas: int | None = None
-    template: Template = Template()
-
-
-class DeploymentStatus(View, frozen=True):
-    """``status`` of a Deployment, as far as it shows a roll-out."""
-
-    ready_replicas: int | None = None
-    updated_replicas: int | None = None
-    conditions: list[Condition] | None = None
-
-
-class Deployment(Object, frozen=True):
-    """A Deployment (apps/v1): the server's, or a scheduler's."""
-
-    spec: DeploymentSpec = DeploymentSpec()
-    status: DeploymentStatus = DeploymentStatus()
-
-
-class ConfigMap(Object, frozen=True):
-    """A ConfigMap (core/v1): the settings of the server or of a scheduler."""
-
-    data: dict[str, str] | None = None
-
-
-class CaData(View, frozen=True):
-    """``data`` of the managed CA's Secret: the certificate, in base64."""
-
-    # The key beside it is skipped, not read.
-    ca_crt: str = msgspec.field(default="", name="ca.crt")
-
-
-class InstalledCaSecret(Object, frozen=True):
-    """The Secret (core/v1) of the managed CA."""
-
-    data: CaData | None = None
-
-
-class AdmissionPolicy(Object, frozen=True):
-    """A ValidatingAdmissionPolicy, or a binding of one, as plain JSON: it is compared with what it should be."""
-
-    spec: dict[str, Any] | None = None
-
-
-CONFIGURATIONS: Final = {
-    kind: Resource(REGISTRATION, "v1", f"{kind.lower()}s", kind, False, InstalledWebhookConfiguration)
-    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-}
-
-
-DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", True, Deployment)
-
-
-CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
-
-
-SECRETS: Final = Resource("", "v1", "secrets", "Secret", True, InstalledCaSecret)
-
-
-POLICIES: Final = {
-    kind: Resource(REGISTRATION, "v1", plural, kind, False, AdmissionPolicy)
-    for kind, plural in (
-        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
-        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
-    )
-}
-
-
-def title(resource: Resource[Any], meta: ObjectMeta) -> str:
-    """``KIND NAME`` or ``KIND NAMESPACE/NAME``."""
-    return f"{resource.kind} {meta.namespace}/{meta.name}" if meta.namespace else f"{resource.kind} {meta.name}"
-
-
-@dataclass(frozen=True)
-class Installation:
-    """The argument of every check.
-
-    Attributes:
-        url: ``https://HOST:PORT`` of a server outside the cluster; if empty, the settings' Service is used.
-        manifests: the directory of the manifests.
-        clock: the clock of this host.
-    """
-
-    reader: Reader
-    settings: Settings
-    url: str
-    manifests: Path
-    clock: Clock
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of kubevirt-webhook."""
-        return self.settings.webhooks.service.namespace
-
-    def expected_configurations(self) -> list[Manifest]:
-        """The webhook configurations that the settings require."""
-        return configurations(self.settings, RegistrationTarget(url=self.url))
-
-    async def configurations(self, kind: str) -> tuple[InstalledWebhookConfiguration, ...] | Unavailable:
-        """All of one kind, including those of other programs."""
-        return await self.reader.all(CONFIGURATIONS[kind])
-
-    async def every_configuration(self) -> tuple[tuple[str, InstalledWebhookConfiguration], ...] | Unavailable:
-        """All of both kinds, each with its kind."""
-        configurations: list[tuple[str, InstalledWebhookConfiguration]] = []
-        for kind in CONFIGURATIONS:
-            live = await self.configurations(kind)
-            if isinstance(live, Unavailable):
-                return live
-            configurations += [(kind, configuration) for configuration in live]
-        return tuple(configurations)
-
-    async def namespaces(self) -> tuple[Namespace, ...] | Unavailable:
-        """All namespaces of the cluster; `Unavailable` where they cannot be listed."""
-        return await self.reader.all(NAMESPACES)
-
-    async def kubevirts(self) -> tuple[KubeVirt, ...] | Unavailable:
-        """The KubeVirt objects, of which a cluster has one."""
-        return await self.reader.all(KUBEVIRTS)
-
-    async def deployment(self) -> Deployment | Unavailable | None:
-        """The Deployment of kubevirt-webhook; None where it does not exist."""
-        return await self.reader.get(DEPLOYMENTS, self.namespace, NAME)
-
-    async def tls_mode(self) -> str:
-        """Where the serving certificate comes from: the replicas' argument takes precedence over the sett."""
-        deployment = await self.deployment()
-        arguments: list[Any] = []
-        if isinstance(deployment, Deployment):
-            for container in deployment.spec.template.spec.containers or ():
-                arguments += container.args or ()
-        for index, argument in enumerate(arguments):
-            option, _, value = argument.partition("=")
-            if option == _TLS:
-                return value or "".join(arguments[index + 1 : index + 2])
-        return self.settings.tls.mode
-
-    async def manages_certificates(self) -> bool:
-        """Whether kubevirt-webhook makes its certificates; outside the cluster, the CA's Secret shows it."""
-        if await self.tls_mode() == "managed":
-            return True
-        return bool(self.url) and await self.ca_secret() is not None
-
-    async def ca_secret(self) -> InstalledCaSecret | Unavailable | None:
-        """The Secret of the managed CA; None where it does not exist."""
-        return await self.reader.get(SECRETS, self.namespace, self.settings.tls.secret_name)
-
-    async def lacking_policies(self) -> list[str] | Unavailable:
-        """The admission policies of the manifests, and their bindings, that are missing or differ in the cluster."""
-        lacking = []
-        for manifest in shipped(self.manifests / "rendered" / "kubernetes.yaml"):
-            if manifest["kind"] not in POLICIES:
-                continue
-            name = manifest["metadata"]["name"]
-            live = await self.reader.get(POLICIES[manifest["kind"]], "", name)
-            if isinstance(live, Unavailable):
-                return live
-            if live is None or not _has(live.spec, manifest["spec"]):
-                lacking.append(f"{manifest['kind']} {name}")
-        return lacking
-
-    async def is_label_policy_installed(self) -> bool:
-        """Whether the API server denies changes of namespaces' labels through subresources."""
-        lacking = await self.lacking_policies()
-        return not isinstance(lacking, Unavailable) and not any(one.endswith(f" {LABEL_POLICY}") for one in lacking)
-
-    def mode(self, namespace: Namespace, policy: names.Policy) -> str:
-        """The mode of a policy there; empty for none, or the invalid value of the label."""
-        if namespace.meta.name in self.settings.excluded_namespaces:
-            return ""
-        label = namespace.meta.label(names.policy_label(policy))
-        if label is None:
-            return names.ENFORCE if self.settings.policy(policy).cluster_wide else ""
-        return label
-
-
-def _has(live: Any, planned: Any) -> bool:
-    """Whether plain JSON has all that was planned; the API server adds defaults."""
-    if isinstance(planned, dict):
-        return isinstance(live, dict) and all(_has(live.get(key), value) for key, value in planned.items())
-    if isinstance(planned, list):
-        return isinstance(live, list) and len(live) == len(planned) and all(map(_has, live, planned))
-    return bool(live == planned)

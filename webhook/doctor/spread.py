@@ -31,11 +31,11 @@ from webhook.doctor.estimate import (
     sample,
     take,
 )
-from webhook.doctor.report import Finding, Installation, Measurement, unreadable
+from webhook.doctor.installation import Installation
+from webhook.doctor.report import Finding, Measurement, check, ok, readable, unreadable, warning
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import ApiConnectionError
 from webhook.k8s.resources import NODES_WITH_IMAGES, PODS
-from webhook.k8s.types.meta import Namespace
 from webhook.placement.nodes import CPU, MEMORY, format_request
 from webhook.text import pluralize
 
@@ -61,42 +61,37 @@ _LINES: Final = "without its lines for devices.kubevirt.io/kvm"
 _Change = Callable[[Sequence[Host]], Sequence[Host]]
 
 
+@check(_CHECK)
 async def check_spread(installation: Installation) -> list[Finding]:
     """Look at nodes and the pods on them."""
-    nodes = await installation.reader.all(NODES_WITH_IMAGES)
-    pods = await installation.reader.all(PODS)
-    namespaces = await installation.namespaces()
-    for read in (nodes, pods, namespaces):
-        if isinstance(read, Unavailable):
-            return [unreadable(_CHECK, "VMs", read)]
-    assert not isinstance(nodes, Unavailable)
-    assert not isinstance(pods, Unavailable)
-    assert not isinstance(namespaces, Unavailable)
-    spreads = {space.meta.name or "": _expected_constraints(installation, space) for space in namespaces}
+    nodes = readable("VMs", await installation.reader.all(NODES_WITH_IMAGES))
+    pods = readable("VMs", await installation.reader.all(PODS))
+    namespaces = readable("VMs", await installation.namespaces())
+    # The values of the spread setting for launcher pods.
+    spreads = {
+        namespace.meta.name or "": (
+            namespace.meta.annotation(names.SPREAD_ANNOTATION) or installation.settings.scheduling.spread
+            if installation.mode(namespace, names.SCHEDULING) == names.ENFORCE
+            else names.OFF
+        )
+        for namespace in namespaces
+    }
     inventory = take(nodes, pods, lambda name: spreads.get(name, names.OFF) in _SPREAD_BY_HOST)
     if not inventory.open:
         what = (
             f"0/{pluralize(len(nodes), 'node')} accept VMs: labeled kubevirt.io/schedulable=true, not cordoned, "
             "not being emptied, and without a NoSchedule or NoExecute taint"
         )
-        return [Finding(_CHECK, "no-nodes", "nodes", "ok", what)]
-    version = await _version(installation)
+        return [ok("no-nodes", "nodes", what)]
     findings: list[Finding] = [*_check_zones(inventory, set(spreads.values()))]
+    version = await _version(installation)
     if isinstance(version, Unavailable):
         return [*findings, unreadable(_CHECK, "VMs", version)]
     findings.append(_check_balance(inventory, version))
     if not inventory.guests:
-        return [*findings, Finding(_CHECK, "no-vms", "VMs", "ok", "0 VMs run on nodes that accept VMs")]
-    findings.append(_check_images(inventory))
-    findings += _count_vms(inventory)
-    return [*findings, *_describe_cures(inventory, estimate_cures(inventory, version.number))]
-
-
-def _expected_constraints(installation: Installation, namespace: Namespace) -> str:
-    """The value of the spread setting for launcher pods in a namespace."""
-    if installation.mode(namespace, names.SCHEDULING) != names.ENFORCE:
-        return names.OFF
-    return namespace.meta.annotation(names.SPREAD_ANNOTATION) or installation.settings.scheduling.spread
+        return [*findings, ok("no-vms", "VMs", "0 VMs run on nodes that accept VMs")]
+    findings += [_check_images(inventory), *_count_vms(inventory)]
+    return [*findings, *_describe_cures(inventory, estimate_cures(inventory, version))]
 
 
 def _describe_cures(inventory: Inventory, outlook: Outlook) -> list[Finding]:
@@ -118,19 +113,15 @@ def _describe_cures(inventory: Inventory, outlook: Outlook) -> list[Finding]:
         "cheapest": outlook.cheapest.key if outlook.cheapest else None,
     }
     estimate = Measurement(_CHECK, "estimate", "estimate", "ok", f"{how}: {'; '.join(texts)}", figures=figures)
-    return [estimate, _verdict(outlook)]
-
-
-def _verdict(outlook: Outlook) -> Finding:
-    if outlook.cheapest is None:
+    cheapest = outlook.cheapest
+    if cheapest is None:
         what = "none needed: VMs are spread as evenly as after any of the estimated changes"
-        return Finding(_CHECK, "even", "cure", "ok", what)
-    if outlook.cheapest.key == RESTART:
+        return [estimate, ok("even", "cure", what)]
+    what, todo = f"the least change that is sufficient is: {cheapest.title}", cheapest.todo
+    if cheapest.key == RESTART:
         what = "VMs that start now are spread evenly, but running VMs were placed earlier"
         todo = "live-migrate VMs from the fullest nodes, or wait until they restart"
-        return Finding(_CHECK, "uneven:restart", "cure", "warning", what, todo)
-    what = f"the least change that is sufficient is: {outlook.cheapest.title}"
-    return Finding(_CHECK, f"uneven:{outlook.cheapest.key}", "cure", "warning", what, outlook.cheapest.todo)
+    return [estimate, warning(f"uneven:{cheapest.key}", "cure", what, todo)]
 
 
 def _short(spread: SpreadEstimate) -> str:
@@ -149,7 +140,8 @@ def _estimate_figures(spread: SpreadEstimate) -> dict[str, Any]:
     }
 
 
-async def _version(installation: Installation) -> ApiServerVersion | Unavailable:
+async def _version(installation: Installation) -> tuple[int, int] | Unavailable:
+    """Major and minor version of the API server, because kube-scheduler does not report its own."""
     try:
         status, body = await installation.reader.api.get("/version")
         answer = msgspec.json.decode(body, type=dict[str, Any])
@@ -160,72 +152,47 @@ async def _version(installation: Installation) -> ApiServerVersion | Unavailable
     match = re.fullmatch(r"v(\d{1,4})\.(\d{1,4})\..*", str(answer.get("gitVersion")))
     if status != 200 or match is None:
         return Unavailable("the API server does not report its version")
-    return ApiServerVersion((int(match[1]), int(match[2])))
+    return int(match[1]), int(match[2])
 
 
-class ApiServerVersion(NamedTuple):
-    """The API server's, because kube-scheduler does not report its own."""
-
-    number: tuple[int, int]
-
-    def __str__(self) -> str:
-        return f"{self.number[0]}.{self.number[1]}"
-
-
-def _check_zones(inventory: Inventory, spreads: set[str]) -> list[Finding]:
+def _check_zones(inventory: Inventory, spreads: set[str]) -> Iterator[Finding]:
     """Report nodes without a zone: a pod's soft constraints do not apply to nodes that lack a topology key."""
-    if not inventory.unzoned or spreads.isdisjoint({"zone", "both"}):
-        return []
-    what = (
-        f"{inventory.unzoned}/{pluralize(len(inventory.open), 'node')} that accept VMs lack the label "
-        'topology.kubernetes.io/zone, so spread "both" sets a constraint on nodes alone, and "zone" sets none'
-    )
-    todo = "label all nodes with their zones, or set spread to hostname"
-    return [Finding(_CHECK, "zones-missing", "zones", "warning", what, todo)]
+    if inventory.unzoned and not spreads.isdisjoint({"zone", "both"}):
+        what = (
+            f"{inventory.unzoned}/{pluralize(len(inventory.open), 'node')} that accept VMs lack the label "
+            'topology.kubernetes.io/zone, so spread "both" sets a constraint on nodes alone, and "zone" sets none'
+        )
+        todo = "label all nodes with their zones, or set spread to hostname"
+        yield warning("zones-missing", "zones", what, todo)
 
 
-def _check_balance(inventory: Inventory, version: ApiServerVersion) -> Finding:
+def _check_balance(inventory: Inventory, version: tuple[int, int]) -> Finding:
     """The bias of NodeResourcesBalancedAllocation on this cluster's nodes without VMs."""
-    demand = _median_demand(inventory)
-    biased = [host for host in inventory.open if bias(host, demand, version.number) > 0]
-    what = (
-        f"kube-scheduler {version} (the API server's version) prefers a node with one VM to the same node without VMs "
-        f"on {len(biased)}/{pluralize(len(inventory.open), 'node')}"
-    )
+    # Of the cluster's median VM by memory.
+    demands = sorted((guest.demand for guest in inventory.guests), key=lambda demand: demand.memory) or [_USUAL]
+    demand = demands[len(demands) // 2]
+    biased = sum(bias(host, demand, version) > 0 for host in inventory.open)
     largest = max(inventory.open, key=lambda host: (host.cpu, host.memory))
     piles = {
-        "stock": count_piled(largest, demand, STOCK, version.number),
-        "withoutBalancedAllocation": count_piled(largest, demand, STOCK._replace(balance=False), version.number),
+        "stock": count_piled(largest, demand, STOCK, version),
+        "withoutBalancedAllocation": count_piled(largest, demand, STOCK._replace(balance=False), version),
     }
-    cpus = format_request(CPU, largest.cpu)
-    what += (
-        f"; on a node with {cpus} CPUs it places {piles['stock']} VMs of {_size(demand)} before it uses the next node "
-        f"({piles['withoutBalancedAllocation']} without this score)"
+    shown = ".".join(map(str, version))
+    size = f"{format_request(CPU, demand.cpu)} CPU and {format_request(MEMORY, demand.memory)} memory"
+    what = (
+        f"kube-scheduler {shown} (the API server's version) prefers a node with one VM to the same node without VMs "
+        f"on {biased}/{pluralize(len(inventory.open), 'node')}"
+        f"; on a node with {format_request(CPU, largest.cpu)} CPUs it places {piles['stock']} VMs of {size} before it "
+        f"uses the next node ({piles['withoutBalancedAllocation']} without this score)"
     )
     figures = {
-        "schedulerVersion": str(version),
-        "biasedNodes": len(biased),
+        "schedulerVersion": shown,
+        "biasedNodes": biased,
         "nodes": len(inventory.open),
         "vm": {"cpuMillis": demand.cpu, "memoryBytes": demand.memory},
         "vmsOnOneNodeFirst": piles,
     }
     return Measurement(_CHECK, "balanced-allocation", "NodeResourcesBalancedAllocation", "ok", what, figures=figures)
-
-
-def _median_demand(inventory: Inventory) -> GuestDemand:
-    """The requests of this cluster's median VM by memory."""
-    if not inventory.guests:
-        return _USUAL
-    demands = sorted((guest.demand for guest in inventory.guests), key=lambda demand: demand.memory)
-    return demands[len(demands) // 2]
-
-
-def _size(demand: GuestDemand) -> str:
-    cpu, memory = (
-        format_request(CPU, demand.cpu),
-        format_request(MEMORY, demand.memory),
-    )
-    return f"{cpu} CPU and {memory} memory"
 
 
 def _check_images(inventory: Inventory) -> Finding:
@@ -422,39 +389,24 @@ def estimate_cures(inventory: Inventory, version: tuple[int, int]) -> Outlook:
     return Outlook(now, tuple(cures), measure, _cheapest(present, now, cures, measure), len(hosts), len(guests))
 
 
-def _changes(stock: Conditions, *, some_list: bool) -> list[tuple[str, str, str, _Change, Conditions]]:
+def _changes(stock: Conditions, *, some_list: bool) -> Iterator[tuple[str, str, str, _Change, Conditions]]:
     """All of them: key, title, what to do, what changes on nodes, and the conditions."""
     profile = stock._replace(profile=SPREAD)
-    images = (
-        "nodeStatusMaxImages",
-        "nodeStatusMaxImages",
-        "set nodeStatusMaxImages: -1 in the configuration of every kubelet",
-        _identity,
-        stock._replace(points=0),
+    if some_list:
+        todo = "set nodeStatusMaxImages: -1 in the configuration of every kubelet"
+        yield "nodeStatusMaxImages", "nodeStatusMaxImages", todo, list, stock._replace(points=0)
+    yield "constraint", "constraint", _ANNOTATION, list, stock._replace(is_spread=True)
+    yield "profile", "profile", f"{_PROFILE}, {_LINES}", list, profile
+    todo = f"{_ANNOTATION}; {_PROFILE}, {_LINES}"
+    yield "constraintAndProfile", "constraint and profile", todo, list, profile._replace(is_spread=True)
+    limit = f"virtualMachineInstancesPerNode: {_FEW_DEVICES}"
+    yield (
+        "constraintAndProfileByDevices",
+        f"constraint and profile with {limit}",
+        f"{_ANNOTATION}; {_PROFILE}, and set {limit} in the KubeVirt CR",
+        _reduce_devices,
+        stock._replace(profile=SPREAD_BY_DEVICES, is_spread=True),
     )
-    return [
-        *([images] if some_list else []),
-        ("constraint", "constraint", _ANNOTATION, _identity, stock._replace(is_spread=True)),
-        ("profile", "profile", f"{_PROFILE}, {_LINES}", _identity, profile),
-        (
-            "constraintAndProfile",
-            "constraint and profile",
-            f"{_ANNOTATION}; {_PROFILE}, {_LINES}",
-            _identity,
-            profile._replace(is_spread=True),
-        ),
-        (
-            "constraintAndProfileByDevices",
-            f"constraint and profile with virtualMachineInstancesPerNode: {_FEW_DEVICES}",
-            f"{_ANNOTATION}; {_PROFILE}, and set virtualMachineInstancesPerNode: {_FEW_DEVICES} in the KubeVirt CR",
-            _reduce_devices,
-            stock._replace(profile=SPREAD_BY_DEVICES, is_spread=True),
-        ),
-    ]
-
-
-def _identity(hosts: Sequence[Host]) -> Sequence[Host]:
-    return hosts
 
 
 def _reduce_devices(hosts: Sequence[Host]) -> Sequence[Host]:

@@ -508,10 +508,7 @@ def test_what_the_api_server_refuses_is_an_error_in_every_format(output: str, tm
         results = json.loads(result.stdout)["runs"][0]["results"]
         assert [
             (each["ruleId"], each["locations"][0]["physicalLocation"]["region"]["startLine"]) for each in results
-        ] == [
-            ("invalid-object", 5),
-            ("invalid-object", 9),
-        ]
+        ] == [("invalid-object", 5), ("invalid-object", 9)]
     if output == "github":
         assert [re.findall(r",line=(\d+),", line) for line in result.stdout.splitlines()] == [["5"], ["9"]]
     if output == "junit":

@@ -7,7 +7,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -54,7 +53,18 @@ SchemasFor: TypeAlias = Callable[[FilesCluster, Path | str], Schemas | None]
 @NO_VALIDATE
 @click.option("-v", "--verbose", is_flag=True, help="With -o text, show cases that pass, too.")
 @click.option("--coverage", is_flag=True, help="With -o text, list the reason codes that no case has covered.")
-def test(**options: Any) -> None:
+def test(
+    *,
+    paths: tuple[str, ...],
+    output: str,
+    verbose: bool,
+    coverage: bool,
+    crds: Path | None,
+    no_validate: bool,
+    recorded: Path | None,
+    cluster_from: Path | None,
+    config_file: Path | None,
+) -> None:
     """Run the tests in PATH: files of kind ReviewTest, or directories that hold some.
 
     A test says which objects are reviewed over which cluster, and what the decisions must be. With --record, PATH are
@@ -62,61 +72,51 @@ def test(**options: Any) -> None:
 
     Exit status 0 if all cases pass, 1 if one does not, 2 on invalid input.
     """
-    _run_command(_TestOptions(**options))
 
+    def schemas(cluster: FilesCluster, origin: Path | str) -> Schemas | None:
+        return None if no_validate else schemas_of_files(cluster, crds, origin)
 
-@dataclass(frozen=True)
-class _TestOptions:
-    """The options of the command."""
-
-    paths: tuple[str, ...]
-    output: str
-    verbose: bool
-    coverage: bool
-    crds: Path | None
-    no_validate: bool
-    recorded: Path | None
-    cluster_from: Path | None
-    config_file: Path | None
-
-    def schemas(self, cluster: FilesCluster, origin: Path | str) -> Schemas | None:
-        """What objects of KubeVirt are checked against; None: they are not.
-
-        Raises:
-            InputError: --crds names no definition of KubeVirt.
-        """
-        return None if self.no_validate else schemas_of_files(cluster, self.crds, origin)
-
-
-def _run_command(options: _TestOptions) -> None:
-    if options.recorded:
-        if not options.cluster_from:
+    if recorded:
+        if not cluster_from:
             raise InputError("the cluster is missing", "--record", "add --cluster-from DIR")
-        number = record(options.recorded, options.paths, options.cluster_from, options.config_file, options.schemas)
-        write.line(f"{options.recorded}: {pluralize(number, 'case')}", err=True)
+        number = record(recorded, paths, cluster_from, config_file, schemas)
+        write.line(f"{recorded}: {pluralize(number, 'case')}", err=True)
         return
-    if options.cluster_from or options.config_file:
+    if cluster_from or config_file:
         fix = "write cluster and settings into the tests"
         raise InputError("the option is for --record alone", "--cluster-from, --config", fix)
     mistakes: list[InputError] = []
     outcomes: list[CaseOutcome] = []
-    for file in _tests(options.paths, mistakes):
+    for file in _tests(paths, mistakes):
         try:
-            outcomes += run_cases(file, options.schemas)
+            outcomes += run_cases(file, schemas)
         except InputError as error:
             mistakes += [InputError(each.what, each.where or file.where(), each.fix) for each in mistakes_of(error)]
     if not outcomes and not mistakes:
         fix = "write one by kubevirt-webhook test --record FILE OBJECTS"
-        raise InputError("no test was found", ", ".join(options.paths), fix)
-    _print(outcomes, options)
+        raise InputError("no test was found", ", ".join(paths), fix)
+    if output == "json":
+        write.data(json.dumps([_as_json(outcome) for outcome in outcomes], indent=2))
+    elif output == "junit":
+        write.data(_junit(outcomes))
+    else:
+        _print(outcomes, verbose=verbose, coverage=coverage)
+    _finish(outcomes, mistakes)
+
+
+def _finish(outcomes: Sequence[CaseOutcome], mistakes: Sequence[InputError]) -> None:
+    """Report mistakes and counts, and end with the exit status."""
     for mistake in mistakes:
         write.error(f"Error: {mistake}")
     for line in dict.fromkeys(outcome.checked_by for outcome in outcomes if outcome.checked_by):
         write.line(line, err=True)
-    write.line(_summary(outcomes), err=True)
-    if mistakes or any(outcome.error for outcome in outcomes):
+    counts = Counter(outcome.word for outcome in outcomes)
+    errors = f", {pluralize(counts['error'], 'error')}" if counts["error"] else ""
+    covered = f"{len(_covered_codes(outcomes))} of {len(MEANINGS)} reason codes covered"
+    write.line(f"{counts['passed']} passed, {counts['failed']} failed{errors}; {covered}", err=True)
+    if mistakes or counts["error"]:
         raise SystemExit(2)
-    if not all(outcome.passed for outcome in outcomes):
+    if counts["failed"]:
         raise SystemExit(1)
 
 
@@ -137,28 +137,17 @@ def _tests(paths: tuple[str, ...], mistakes: list[InputError]) -> list[TestFile]
     return found
 
 
-def _print(outcomes: Sequence[CaseOutcome], options: _TestOptions) -> None:
-    if options.output == "json":
-        write.data(json.dumps([_as_json(outcome) for outcome in outcomes], indent=2))
-    elif options.output == "junit":
-        write.data(_junit(outcomes))
-    else:
-        for outcome in outcomes:
-            _print_outcome(outcome, verbose=options.verbose)
-        if options.coverage:
-            for code in sorted(set(MEANINGS) - _covered_codes(outcomes)):
-                write.line(f"not covered: {code}")
-
-
-def _print_outcome(outcome: CaseOutcome, *, verbose: bool) -> None:
-    place = f"{outcome.file}:{outcome.line}"
-    if outcome.passed:
-        if verbose:
-            write.line(f"passed  {outcome.name}  ({place})")
-        return
-    write.line(f"{'error' if outcome.error else 'FAILED'}  {outcome.name}  ({place})", color="red")
-    for line in _details(outcome):
-        write.line(f"  {line}")
+def _print(outcomes: Sequence[CaseOutcome], *, verbose: bool, coverage: bool) -> None:
+    for outcome in outcomes:
+        place = f"{outcome.name}  ({outcome.file}:{outcome.line})"
+        if not outcome.passed:
+            write.line(f"{'error' if outcome.error else 'FAILED'}  {place}", color="red")
+            for line in _details(outcome):
+                write.line(f"  {line}")
+        elif verbose:
+            write.line(f"passed  {place}")
+    for code in sorted(set(MEANINGS) - _covered_codes(outcomes)) if coverage else ():
+        write.line(f"not covered: {code}")
 
 
 def _details(outcome: CaseOutcome) -> list[str]:
@@ -174,7 +163,7 @@ def _as_json(outcome: CaseOutcome) -> dict[str, Any]:
         "file": outcome.file,
         "line": outcome.line,
         "name": outcome.name,
-        "outcome": "error" if outcome.error else "passed" if outcome.passed else "failed",
+        "outcome": outcome.word,
         "differences": list(outcome.differences),
         "error": outcome.error or None,
         "decision": outcome.result.decision if outcome.result else None,
@@ -186,27 +175,15 @@ def _junit(outcomes: Sequence[CaseOutcome]) -> str:
     cases = []
     for outcome in outcomes:
         kind: formats.Outcome = "error" if outcome.error else "passed" if outcome.passed else "failure"
-        details = [] if outcome.passed else _details(outcome)
-        message = details[0] if details else ""
-        cases.append(formats.JUnitCase(outcome.file, outcome.name, kind, message, "\n".join(details)).xml())
-    counts = _counts(outcomes)
+        details = [""] if outcome.passed else _details(outcome)
+        cases.append(formats.JUnitCase(outcome.file, outcome.name, kind, details[0], "\n".join(details)).xml())
+    counts = Counter(outcome.word for outcome in outcomes)
     numbers = {"tests": len(cases), "failures": counts["failed"], "errors": counts["error"], "skipped": 0}
     return formats.junit_document("kubevirt-webhook test", cases, numbers)
 
 
-def _counts(outcomes: Sequence[CaseOutcome]) -> Counter[str]:
-    return Counter("error" if each.error else "passed" if each.passed else "failed" for each in outcomes)
-
-
 def _covered_codes(outcomes: Sequence[CaseOutcome]) -> set[str]:
     return {code for outcome in outcomes for code in outcome.codes}
-
-
-def _summary(outcomes: Sequence[CaseOutcome]) -> str:
-    counts = _counts(outcomes)
-    failed = f"{counts['passed']} passed, {counts['failed']} failed"
-    errors = f", {pluralize(counts['error'], 'error')}" if counts["error"] else ""
-    return f"{failed}{errors}; {len(_covered_codes(outcomes))} of {len(MEANINGS)} reason codes covered"
 
 
 class CaseOutcome(msgspec.Struct, frozen=True):
@@ -234,6 +211,11 @@ class CaseOutcome(msgspec.Struct, frozen=True):
     def passed(self) -> bool:
         """Whether the decision is the expected one."""
         return not self.differences and not self.error
+
+    @property
+    def word(self) -> str:
+        """The outcome in a word: ``passed``, ``failed`` or ``error``."""
+        return "error" if self.error else "passed" if self.passed else "failed"
 
     @property
     def codes(self) -> frozenset[str]:
@@ -300,11 +282,7 @@ def _cluster(file: TestFile, settings: Settings) -> FilesCluster:
 
 
 def record(
-    target: Path,
-    arguments: tuple[str, ...],
-    cluster_from: Path,
-    config_file: Path | None,
-    schemas_for: SchemasFor,
+    target: Path, arguments: tuple[str, ...], cluster_from: Path, config_file: Path | None, schemas_for: SchemasFor
 ) -> int:
     """Write a test whose cases expect what the reviews of the given objects say.
 

@@ -21,7 +21,7 @@ import msgspec
 
 from webhook.cli import inputs as given
 from webhook.cli import write
-from webhook.cli.inputs import Part, batches, find, kubevirt_version, parse_release, read
+from webhook.cli.inputs import Part, batches, connected, find, kubevirt_version, parse_release, read
 from webhook.cli.options import (
     CLUSTER_FROM,
     CRDS,
@@ -34,6 +34,7 @@ from webhook.cli.options import (
 from webhook.cli.review.evaluation import Evaluator, schemas_of_cluster, schemas_of_files
 from webhook.cli.review.formats import Github, Json, Junit, OutputFormat, Patch, Sarif, Text, Yaml
 from webhook.cli.review.result import Result, Summary
+from webhook.cluster.files import FilesCluster
 from webhook.cluster.selection import open_cluster
 from webhook.errors import InputError, quote
 from webhook.forecast.requests import Sending
@@ -131,56 +132,56 @@ class _ReviewOptions:
     server_dry_run: bool
     show_secrets: bool
 
-    @property
-    def sending(self) -> Sending:
-        """How manifests are sent.
 
-        Raises:
-            InputError: a parameter has no value.
-        """
-        values = {}
-        for each in self.parameters:
-            name, separator, value = each.partition("=")
-            if not name or not separator:
-                raise InputError(f"{quote(each)} is not a parameter", "--param", "use NAME=VALUE")
-            values[name] = value
-        return Sending(self.user, self.namespace, values)
+def _sending(options: _ReviewOptions) -> Sending:
+    """How manifests are sent.
+
+    Raises:
+        InputError: a parameter has no value.
+    """
+    values = {}
+    for each in options.parameters:
+        name, separator, value = each.partition("=")
+        if not name or not separator:
+            raise InputError(f"{quote(each)} is not a parameter", "--param", "use NAME=VALUE")
+        values[name] = value
+    return Sending(options.user, options.namespace, values)
 
 
 def _run(options: _ReviewOptions) -> None:
     if options.server_dry_run and options.cluster_from:
-        raise InputError(
-            "files answer no dry run", "--server-dry-run", "use --kubeconfig FILE instead of --cluster-from"
-        )
+        fix = "use --kubeconfig FILE instead of --cluster-from"
+        raise InputError("files answer no dry run", "--server-dry-run", fix)
     mistakes: list[InputError] = []
     stdin = given.standard_input() if "-" in options.files else None
     parts = list(find(options.files, stdin, mistakes))
-    settings = _settings(options)
-    output = _format_of(options)
+    settings = load(options.config_file) if options.config_file else default_settings()
+    if release := parse_release(options.kubevirt_version):
+        settings = settings.with_kubevirt_version(str(release))
+    output = _FORMATS[options.output](options)
     schemas: list[Schemas] = []
+    written = Written()
     with progress(sum(part.size for part in parts)) as advance:
-        written = _collect(_evaluate_parts(parts, options, settings, output, schemas), advance)
+        for group in _evaluate_parts(parts, options, settings, output, schemas):
+            written.join(group)
+            advance(group.size)
     written.mistakes[:0] = mistakes
-    written.summary.mistakes += len(mistakes)
-    if not written.mistakes and not written.summary.total:
+    summary = written.summary
+    summary.mistakes += len(mistakes)
+    if not written.mistakes and not summary.total:
         raise InputError("the input has no documents", ", ".join(options.files), "use AdmissionReviews or manifests")
-    document = output.document(written.fragments, written.summary, written.mistakes)
+    document = output.document(written.fragments, summary, written.mistakes)
     if document and (output.partial or not written.mistakes):
         write.data(document)
-    if written.summary.checked:
-        write.line(_checked_line(schemas, options), err=True)
-    _finish(written, options)
+    if summary.checked and options.server_dry_run:
+        before = f" after {schemas[0].origin}" if schemas else ""
+        write.line(f"checked by the cluster itself in a dry run{before}; nothing was stored", err=True)
+    elif summary.checked:
+        write.line(schemas[0].line, err=True)
+    _finish(written, options.fail_on)
 
 
-def _checked_line(schemas: Sequence[Schemas], options: _ReviewOptions) -> str:
-    """What objects of KubeVirt were checked against, and what that does not show."""
-    if not options.server_dry_run:
-        return schemas[0].line
-    before = f" after {schemas[0].origin}" if schemas else ""
-    return f"checked by the cluster itself in a dry run{before}; nothing was stored"
-
-
-def _finish(written: Written, options: _ReviewOptions) -> None:
+def _finish(written: Written, fail_on: str) -> None:
     """Report mistakes and counts, and end with the exit status."""
     summary = written.summary
     if written.redacted:
@@ -193,53 +194,32 @@ def _finish(written: Written, options: _ReviewOptions) -> None:
         write.error(f"Error: {len(written.mistakes) - _MOST_MISTAKES} more errors are not shown")
     if summary.total:
         write.line(summary.line(), err=True)
-    if status := summary.exit_status(options.fail_on):
+    if status := summary.exit_status(fail_on):
         raise SystemExit(status)
 
 
-def _settings(options: _ReviewOptions) -> Settings:
-    settings = load(options.config_file) if options.config_file else default_settings()
-    if release := parse_release(options.kubevirt_version):
-        return settings.with_kubevirt_version(str(release))
-    return settings
-
-
-def _format_of(options: _ReviewOptions) -> OutputFormat:
-    match options.output:
-        case "text":
-            return Text.of_terminal(quiet=options.quiet)
-        case "yaml":
-            return Yaml()
-        case "patch":
-            return Patch()
-        case "junit":
-            return Junit(options.fail_on)
-        case "sarif":
-            return Sarif()
-        case "github":
-            return Github()
-        case _:
-            return Json()
+_FORMATS: Final[dict[str, Callable[[_ReviewOptions], OutputFormat]]] = {
+    "text": lambda options: Text.of_terminal(quiet=options.quiet),
+    "json": lambda _: Json(),
+    "yaml": lambda _: Yaml(),
+    "patch": lambda _: Patch(),
+    "junit": lambda options: Junit(options.fail_on),
+    "sarif": lambda _: Sarif(),
+    "github": lambda _: Github(),
+}
 
 
 def _evaluate_parts(
-    parts: Sequence[Part],
-    options: _ReviewOptions,
-    settings: Settings,
-    output: OutputFormat,
-    used: list[Schemas],
+    parts: Sequence[Part], options: _ReviewOptions, settings: Settings, output: OutputFormat, used: list[Schemas]
 ) -> Iterator[Written]:
     """The results of groups of parts, in their order."""
-    sending = options.sending
+    sending, shown = _sending(options), "object" in output.parts
 
     def job(cluster: Any, dry_run: DryRun | None = None) -> BatchJob:
-        shown = "object" in output.parts
         evaluator = Evaluator(cluster, settings, sending, *used, dry_run=dry_run, objects=shown)
         return BatchJob(evaluator, output, options.show_secrets)
 
     if options.cluster_from and not options.kubeconfig:
-        from webhook.cluster.files import FilesCluster
-
         cluster = FilesCluster.load(options.cluster_from, settings)
         if not options.no_validate:
             used.append(schemas_of_files(cluster, options.crds, options.cluster_from))
@@ -247,31 +227,16 @@ def _evaluate_parts(
         return
 
     async def over_a_cluster() -> list[Written]:
-        from webhook.k8s.client.transport import connect
-
-        async with open_cluster(options.cluster_from, options.kubeconfig, settings) as cluster:
-            transport = await connect(options.kubeconfig)
-            try:
-                if not options.no_validate:
-                    used.append(await schemas_of_cluster(cluster, options.crds, transport))
-                dry_run = DryRun(transport) if options.server_dry_run else None
-                return [await evaluate(group, job(cluster, dry_run)) for group in batches(parts)]
-            finally:
-                await transport.close()
+        async with (
+            open_cluster(options.cluster_from, options.kubeconfig, settings) as cluster,
+            connected(options.kubeconfig) as transport,
+        ):
+            if not options.no_validate:
+                used.append(await schemas_of_cluster(cluster, options.crds, transport))
+            dry_run = DryRun(transport) if options.server_dry_run else None
+            return [await evaluate(group, job(cluster, dry_run)) for group in batches(parts)]
 
     yield from asyncio.run(over_a_cluster())
-
-
-def _collect(results: Iterable[Written], advance: Any) -> Written:
-    """All results as one."""
-    all_ = Written()
-    for written in results:
-        all_.fragments += filter(None, written.fragments)
-        all_.mistakes += written.mistakes
-        all_.redacted = all_.redacted or written.redacted
-        all_.summary.join(written.summary)
-        advance(written.size)
-    return all_
 
 
 class BatchJob(msgspec.Struct, frozen=True):
@@ -305,6 +270,19 @@ class Written(msgspec.Struct):
     redacted: str = ""
     size: int = 0
 
+    def note(self, mistakes: Iterable[InputError]) -> None:
+        """Add what is wrong with the input."""
+        for mistake in mistakes:
+            self.mistakes.append(mistake)
+            self.summary.mistakes += 1
+
+    def join(self, other: Written) -> None:
+        """Add the results of later parts."""
+        self.fragments += filter(None, other.fragments)
+        self.mistakes += other.mistakes
+        self.redacted = self.redacted or other.redacted
+        self.summary.join(other.summary)
+
 
 def default_jobs() -> int:
     """How many processes can run at a time."""
@@ -315,25 +293,14 @@ async def evaluate(parts: Sequence[Part], job: BatchJob) -> Written:
     """The results of some parts, one after the other."""
     written = Written()
     for part in parts:
-        documents = _take(part, written)
-        await _evaluate_all(documents, job, written)
+        found = read(part)
+        written.size += part.size
+        # A file in several pieces is counted once, with its first one.
+        written.summary.files += part.line == 0
+        written.summary.foreign += found.foreign
+        written.note(found.mistakes)
+        await _evaluate_all(found.documents, job, written)
     return written
-
-
-def _take(part: Part, written: Written) -> list[Document]:
-    found = read(part)
-    written.size += part.size
-    # A file in several pieces is counted once, with its first one.
-    written.summary.files += part.line == 0
-    written.summary.foreign += found.foreign
-    _note(found.mistakes, written)
-    return found.documents
-
-
-def _note(mistakes: Iterable[InputError], written: Written) -> None:
-    for mistake in mistakes:
-        written.mistakes.append(mistake)
-        written.summary.mistakes += 1
 
 
 async def _evaluate_all(documents: Iterable[Document], job: BatchJob, written: Written) -> None:
@@ -346,14 +313,10 @@ async def _evaluate_all(documents: Iterable[Document], job: BatchJob, written: W
             except InputError as error:
                 return error
 
-    results: list[Result | InputError]
-    if job.evaluator.waits:
-        results = await asyncio.gather(*map(one, documents))
-    else:
-        results = [await one(document) for document in documents]
-    for result in results:
+    waits = job.evaluator.waits
+    for result in await asyncio.gather(*map(one, documents)) if waits else [await one(each) for each in documents]:
         if isinstance(result, InputError):
-            _note(mistakes_of(result), written)
+            written.note(mistakes_of(result))
         else:
             _write(result, job, written)
 
@@ -365,7 +328,7 @@ def _write(result: Result, job: BatchJob, written: Written) -> None:
             # A placeholder must not reach a cluster, whatever the output is piped into.
             what = "the output would hold placeholders instead of secrets, and must not be applied"
             fix = "use --show-secrets to print the secrets, or another output to read the decisions"
-            _note([InputError(what, result.source, fix)], written)
+            written.note([InputError(what, result.source, fix)])
             return
         written.summary.redacted += 1
         written.redacted = written.redacted or result.source

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,39 +39,31 @@ _DECISIONS: Final = {
 _SET_BY_SERVER: Final = frozenset({"creationTimestamp", "generation", "managedFields", "resourceVersion", "uid"})
 
 
+@dataclass(eq=False)
 class Evaluator:
     """Evaluates documents over a cluster.
 
-    Args:
+    Attributes:
         cluster: the source of facts.
         settings: the settings in effect.
         sending: how manifests are sent.
         schemas: what objects of KubeVirt are checked against; None: they are not.
         dry_run: asks the cluster, too, what it says of objects of KubeVirt.
         objects: whether results hold the patched object.
-
-    Attributes:
         waits: whether evaluations wait for answers of a cluster.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        settings: Settings,
-        sending: requests.Sending,
-        schemas: Schemas | None = None,
-        *,
-        dry_run: DryRun | None = None,
-        objects: bool = True,
-    ) -> None:
-        self.waits: Final = not isinstance(cluster, FilesCluster)
-        self._cluster: Final = cluster
-        self._settings: Final = settings
-        self._sending: Final = sending
-        self._schemas: Final = schemas
-        self._dry_run: Final = dry_run
-        self._objects: Final = objects
-        self._reviewer: Final = Reviewer(cluster, lambda: settings, NoAudit(), NullObserver())
+    cluster: Cluster
+    settings: Settings
+    sending: requests.Sending
+    schemas: Schemas | None = None
+    _: KW_ONLY
+    dry_run: DryRun | None = None
+    objects: bool = True
+
+    def __post_init__(self) -> None:
+        self.waits = not isinstance(self.cluster, FilesCluster)
+        self._reviewer = Reviewer(self.cluster, lambda: self.settings, NoAudit(), NullObserver())
 
     async def evaluate(self, document: Document) -> Result:
         """The result for an AdmissionReview, or for a manifest as if it were created.
@@ -79,41 +72,40 @@ class Evaluator:
             InputError: the document is neither, or cannot be an object of its kind.
         """
         value: dict[str, Any] = document.value
-        findings = self._schemas.findings(value) if self._schemas else None
+        findings = self.schemas.findings(value) if self.schemas else None
         checked, existing = findings is not None, None
-        if not findings and self._dry_run and is_of_kubevirt(str(value.get("apiVersion") or "").rpartition("/")[0]):
+        if not findings and self.dry_run and is_of_kubevirt(str(value.get("apiVersion") or "").rpartition("/")[0]):
             try:
-                findings, existing = await self._dry_run.ask(value, self._sending.namespace or "default")
+                findings, existing = await self.dry_run.ask(value, self.sending.namespace or "default")
             except InputError as error:
                 raise InputError(error.what, document.where(), error.fix) from None
             checked = True
-        result = (
-            self._invalid_result(document, findings) if findings else await self._evaluate_valid(document, existing)
-        )
+        result = self._invalid(document, findings) if findings else await self._evaluate_valid(document, existing)
         result.checked = checked
         return result
 
     async def _evaluate_valid(self, document: Document, existing: dict[str, Any] | None) -> Result:
         value: dict[str, Any] = document.value
         if isinstance(value.get("apiVersion"), str) and value.get("kind") and not requests.is_reviewed(value):
-            return self._unmatched_result(document)
+            message = _not_called("CREATE", str(value["kind"]))
+            return self._unsent(document, matched=False, message=message, object=value if self.objects else None)
         deadline = asyncio.get_running_loop().time() + _SECONDS
         try:
-            asked = await requests.to_review_request(document, self._cluster, deadline, self._sending)
+            asked = await requests.to_review_request(document, self.cluster, deadline, self.sending)
         except MissingParametersError as error:
-            return self._not_made(document, error)
+            message = f"not evaluated: {error}"
+            return self._unsent(document, decision="error", message=message, given=value if self.objects else None)
         if missing := await self._missing_namespace(asked, document, deadline):
-            return self._invalid_result(document, [missing])
+            return self._invalid(document, [missing])
         if existing and not asked.origin:
             merged = merge_patch(existing, value)
             asked.request.update(operation="UPDATE", oldObject=existing, object=merged)
         result = await self._send(asked, deadline)
         if isinstance(result.object, dict) and existing:
             metadata = {key: each for key, each in result.object["metadata"].items() if key not in _SET_BY_SERVER}
-            result.object = {key: each for key, each in result.object.items() if key != "status"} | {
-                "metadata": metadata
-            }
-        if asked.origin and self._objects:
+            result.object = {**result.object, "metadata": metadata}
+            result.object.pop("status", None)
+        if asked.origin and self.objects:
             result.given = value
         return result
 
@@ -122,10 +114,9 @@ class Evaluator:
     ) -> Finding | None:
         """That the namespace of a request does not exist; once, rather than for each policy."""
         namespace = asked.request.get("namespace")
-        if not namespace or await self._cluster.read(NamespaceKey(namespace, fresh=True), deadline) is not None:
+        if not namespace or await self.cluster.read(NamespaceKey(namespace, fresh=True), deadline) is not None:
             return None
-        metadata = document.value.get("metadata")
-        named = isinstance(metadata, dict) and metadata.get("namespace")
+        named = _metadata(document.value).get("namespace")
         fix = "create it" if self.waits else "add it to the cluster's objects"
         other = "" if named or asked.origin else ", or name another one with --namespace"
         text = f"namespace {namespace} does not exist, so nothing is known of its policies; {fix}{other}"
@@ -133,19 +124,19 @@ class Evaluator:
 
     async def _send(self, asked: requests.ReviewRequest, deadline: float) -> Result:
         request = asked.request
-        kind = request.get("kind") or {}
+        metadata = _metadata(request.get("object"))
         result = Result(
             file=asked.file,
             line=asked.line,
             uid=request.get("uid", ""),
             operation=request.get("operation", ""),
-            kind=kind.get("kind", ""),
+            kind=(request.get("kind") or {}).get("kind", ""),
             namespace=request.get("namespace", ""),
-            name=_name(request),
+            name=str(request.get("name") or metadata.get("name") or metadata.get("generateName") or ""),
             user=(request.get("userInfo") or {}).get("username", ""),
             origin=asked.origin,
         )
-        endpoints = await requests.endpoints(request, self._cluster, self._settings, deadline)
+        endpoints = await requests.endpoints(request, self.cluster, self.settings, deadline)
         for position, endpoint in enumerate(endpoints):
             try:
                 verdict = await self._reviewer.evaluate(endpoint, asked.body, deadline)
@@ -168,8 +159,8 @@ class Evaluator:
             self._apply(verdict, request, result, last=position + 1 == len(endpoints))
         if not result.judgements:
             result.matched = False
-            result.message = _not_called(result)
-        if self._objects:
+            result.message = _not_called(result.operation, result.kind or "this")
+        if self.objects:
             result.object = request.get("object")
         return result
 
@@ -179,73 +170,52 @@ class Evaluator:
         operations = msgspec.json.decode(verdict.patch)
         result.patch.extend(operations)
         # What is not read is not made: applying costs more than the evaluation.
-        if self._objects or not last:
+        if self.objects or not last:
             request["object"] = jsonpatch.apply_patch(_copy_json(request["object"]), operations, in_place=True)
 
-    def _invalid_result(self, document: Document, findings: Sequence[Finding]) -> Result:
+    def _invalid(self, document: Document, findings: Sequence[Finding]) -> Result:
         """The result for an object that is not evaluated because of what stands in it, whatever the policies say."""
-        result = _result_of(document, self._sending)
-        result.decision = _DECISIONS[findings[0].code]
-        result.findings = [
-            {
-                "line": document.line_of(each.path),
-                "path": format_path(each.path),
-                "text": each.text,
-                "code": each.code,
-            }
+        decision = _DECISIONS[findings[0].code]
+        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+        who = "" if decision == "error" else "the API server denies the object: "
+        found = [
+            {"line": document.line_of(each.path), "path": format_path(each.path), "text": each.text, "code": each.code}
             for each in findings
         ]
-        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-        who = "" if result.decision == "error" else "the API server denies the object: "
-        result.message = f"{who}{findings[0].text}{more}"
-        result.given = document.value if self._objects else None
-        return result
+        return self._unsent(
+            document,
+            decision=decision,
+            findings=found,
+            message=f"{who}{findings[0].text}{more}",
+            given=document.value if self.objects else None,
+        )
 
-    def _unmatched_result(self, document: Document) -> Result:
-        """The result for a kind that no endpoint is for."""
-        result = _result_of(document, self._sending)
-        result.matched = False
-        result.message = _not_called(result)
-        result.object = document.value if self._objects else None
-        return result
-
-    def _not_made(self, document: Document, error: MissingParametersError) -> Result:
-        """The result for a template that makes no VM."""
-        result = _result_of(document, self._sending)
-        result.decision = "error"
-        result.message = f"not evaluated: {error}"
-        result.given = document.value if self._objects else None
-        return result
-
-
-def _result_of(document: Document, sending: requests.Sending) -> Result:
-    """The result for an object that is not sent."""
-    metadata = document.value.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    return Result(
-        file=document.file,
-        line=document.line,
-        operation="CREATE",
-        kind=str(document.value["kind"]),
-        namespace=str(metadata.get("namespace") or sending.namespace or "default"),
-        name=str(metadata.get("name") or metadata.get("generateName") or ""),
-    )
+    def _unsent(self, document: Document, **fields: Any) -> Result:
+        """The result for an object that is not sent."""
+        metadata = _metadata(document.value)
+        return Result(
+            file=document.file,
+            line=document.line,
+            operation="CREATE",
+            kind=str(document.value["kind"]),
+            namespace=str(metadata.get("namespace") or self.sending.namespace or "default"),
+            name=str(metadata.get("name") or metadata.get("generateName") or ""),
+            **fields,
+        )
 
 
-def _not_called(result: Result) -> str:
-    return f"the API server does not call kubevirt-webhook for {result.operation} of {result.kind or 'this'}"
+def _metadata(obj: Any) -> dict[str, Any]:
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _not_called(operation: str, kind: str) -> str:
+    return f"the API server does not call kubevirt-webhook for {operation} of {kind}"
 
 
 def _copy_json(value: Any) -> Any:
     """A copy of plain JSON; through its encoding, which takes a fifth of what `copy.deepcopy` does."""
     return msgspec.json.decode(msgspec.json.encode(value))
-
-
-def _name(request: dict[str, Any]) -> str:
-    obj = request.get("object")
-    metadata = obj.get("metadata") if isinstance(obj, dict) else None
-    metadata = metadata if isinstance(metadata, dict) else {}
-    return str(request.get("name") or metadata.get("name") or metadata.get("generateName") or "")
 
 
 def schemas_of_files(cluster: FilesCluster, crds: Path | None, origin: Path | str) -> Schemas:

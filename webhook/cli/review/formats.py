@@ -6,9 +6,10 @@ import hashlib
 import json
 import re
 import textwrap
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
-from typing import Any, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
@@ -18,7 +19,7 @@ import msgspec
 from webhook import __version__
 from webhook.admission.reasons import MEANINGS
 from webhook.admission.reasons.catalog import LOG
-from webhook.cli.console import change_line, console, safe
+from webhook.cli.console import STYLES, change_line, console
 from webhook.cli.review.result import Result, Summary, codes_in
 from webhook.cli.write import dump
 from webhook.errors import InputError
@@ -27,28 +28,17 @@ from webhook.text import visible, visible_lines
 # A command has no log: what it could not read is in what it was given, or needs a permission.
 _NO_LOG: Final = "Add what could not be read to the cluster's objects, or get the permission to read it."
 _NOTHING: Final = "the API server does not call kubevirt-webhook for any of these objects\n"
-_STYLES: Final[dict[str, dict[str, Any]]] = {
-    "patched": {"fg": "green", "bold": True},
-    "would-patch": {"fg": "green"},
-    "denied": {"fg": "red", "bold": True},
-    "invalid": {"fg": "red", "bold": True},
-    "would-deny": {"fg": "red"},
-    "error": {"fg": "yellow", "bold": True},
-    "allowed": {"fg": "cyan"},
-    "skipped": {"dim": True},
-}
 SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS: Final = {"denied": "error", "unevaluated": "error", "warned": "warning"}
 _RULES: Final = {code: index for index, code in enumerate(sorted(MEANINGS))}
 _PLACE: Final = re.compile(r"(?P<file>.+?):(?P<line>[1-9][0-9]{0,8})(?::.*)?")
-_COMMANDS: Final = {"denied": "error", "unevaluated": "error", "warned": "warning"}
 _WORDS: Final = {"invalid": "invalid", "denied": "denied", "unevaluated": "not evaluated", "warned": "warning"}
 Outcome = Literal["passed", "failure", "error", "skipped"]
 # XML 1.0 has no way to write these.
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-class OutputFormat(Protocol):
+class OutputFormat(ABC):
     """An output. Fragments are made in several processes, the document in the one that prints it.
 
     Attributes:
@@ -56,12 +46,14 @@ class OutputFormat(Protocol):
         partial: whether it says what is wrong with the input, so that it is printed even then.
     """
 
-    parts: frozenset[str]
-    partial: bool
+    parts: ClassVar[frozenset[str]] = frozenset()
+    partial: ClassVar[bool] = True
 
+    @abstractmethod
     def fragment(self, result: Result) -> str:
         """What the output says about one object; empty if nothing."""
 
+    @abstractmethod
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """The whole output.
 
@@ -72,7 +64,7 @@ class OutputFormat(Protocol):
         """
 
 
-class Text:
+class Text(OutputFormat):
     """For people: a headline for each object, then reasons, changes and warnings.
 
     Args:
@@ -82,7 +74,6 @@ class Text:
     """
 
     parts = frozenset({"changes"})
-    partial = True
 
     def __init__(self, width: int | None = None, *, color: bool = False, quiet: bool = False) -> None:
         self._width: Final = width
@@ -102,7 +93,7 @@ class Text:
         by = f"  by {result.user}" if result.user else ""
         made = f" of {result.origin}" if result.origin else ""
         head = f"  {result.operation} {result.title}{made}{by}  ({result.source})"
-        lines = [self._headline(result.decision, safe(head))]
+        lines = [self._headline(result.decision, visible(head))]
         if result.message and not result.findings:
             lines.append(self._line("  ", result.message))
         lines += [
@@ -132,26 +123,27 @@ class Text:
         line = self._wrap(decision + text, "  ")
         if not self._color:
             return line
-        return click.style(decision, **_STYLES[decision]) + line[len(decision) :]
+        words = STYLES[decision].split()
+        is_dim = "dim" in words
+        styled = click.style(decision, None if is_dim else words[-1], bold="bold" in words or None, dim=is_dim or None)
+        return styled + line[len(decision) :]
 
     def _line(self, indent: str, text: str, **style: Any) -> str:
-        line = self._wrap(indent + safe(text), indent + "  ")
+        line = self._wrap(indent + visible(text), indent + "  ")
         return click.style(line, **style) if self._color and style else line
 
     def _wrap(self, text: str, indent: str) -> str:
         """A line, broken between words where the terminal ends."""
-        if self._width is None or len(text) <= self._width:
+        width = self._width
+        if width is None or len(text) <= width:
             return text
-        return textwrap.fill(
-            text, self._width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        )
+        return textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-class Json:
+class Json(OutputFormat):
     """All that is known about each object."""
 
     parts = frozenset({"object", "patch", "changes"})
-    partial = True
 
     def fragment(self, result: Result) -> str:
         """The result as a JSON object."""
@@ -179,7 +171,7 @@ class Patch(Json):
         return result.patch
 
 
-class Yaml:
+class Yaml(OutputFormat):
     """The patched objects; one that makes the reviewed object is shown itself, since nothing is changed in it."""
 
     parts = frozenset({"object"})
@@ -211,37 +203,30 @@ def remedies(result: Result) -> tuple[str, ...]:
     return tuple(remedies_of("\n".join([result.summary, *result.warnings_by_weight])))
 
 
-class Sarif:
+class Sarif(OutputFormat):
     """One result for each object that needs attention, and one rule for each reason code."""
-
-    parts: frozenset[str] = frozenset()
-    partial = True
 
     def fragment(self, result: Result) -> str:
         """The result; empty for an object that is allowed without a warning."""
         if result.severity == "fine":
             return ""
-        text = "; ".join(
-            [result.summary, *result.warnings_by_weight] if result.severity == "warned" else [result.summary]
-        )
-        if not result.findings:
-            return json.dumps([self._value(result, text, result.line, "")])
-        return json.dumps(
-            [self._value(result, each["text"], each["line"], f"\n{each['path']}") for each in result.findings]
-        )
+        text = "; ".join([result.summary, *(result.warnings_by_weight if result.severity == "warned" else ())])
+        places = [(each["text"], each["line"], f"\n{each['path']}") for each in result.findings]
+        return json.dumps([self._value(result, *place) for place in places or [(text, result.line, "")]])
 
     def _value(self, result: Result, text: str, line: int, part: str) -> dict[str, Any]:
-        value: dict[str, Any] = {
+        # What stays the same when lines move.
+        identity = f"{result.title}\n{result.origin}\n{result.code}{part}".encode(errors="replace")
+        object_ = {"fullyQualifiedName": visible(result.title), "kind": "resource"}
+        return {
             "ruleId": result.code or "not-evaluated",
             "level": _LEVELS[result.severity],
             "message": {"text": visible(f"{result.title}: {text}")},
-            "locations": [_location(result.file, line, result)],
-            "partialFingerprints": {"objectAndReason/v1": _fingerprint(result, part)},
+            "locations": [_location(result.file, line) | {"logicalLocations": [object_]}],
+            "partialFingerprints": {"objectAndReason/v1": hashlib.sha256(identity).hexdigest()[:32]},
             "properties": {"decision": result.decision, "operation": result.operation},
+            **({"ruleIndex": _RULES[result.code]} if result.code in _RULES else {}),
         }
-        if result.code in _RULES:
-            value["ruleIndex"] = _RULES[result.code]
-        return value
 
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """A log with one run."""
@@ -262,41 +247,24 @@ def place_of(error: InputError) -> tuple[str, int]:
 
 def _rule(code: str) -> dict[str, Any]:
     meaning = MEANINGS[code]
-    rule: dict[str, Any] = {"id": code, "shortDescription": {"text": meaning.meaning}}
-    if meaning.remedy:
-        rule["help"] = {"text": meaning.remedy}
-    return rule
+    rule = {"id": code, "shortDescription": {"text": meaning.meaning}}
+    return {**rule, "help": {"text": meaning.remedy}} if meaning.remedy else rule
 
 
-def _location(file: str, line: int, result: Result | None = None) -> dict[str, Any]:
-    uri = quote(PurePath(file).as_posix(), safe="/") if not PurePath(file).is_absolute() else PurePath(file).as_uri()
-    place = {"artifactLocation": {"uri": uri}, "region": {"startLine": line}}
-    location: dict[str, Any] = {"physicalLocation": place}
-    if result:
-        location["logicalLocations"] = [{"fullyQualifiedName": visible(result.title), "kind": "resource"}]
-    return location
+def _location(file: str, line: int) -> dict[str, Any]:
+    path = PurePath(file)
+    uri = path.as_uri() if path.is_absolute() else quote(path.as_posix(), safe="/")
+    return {"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": line}}}
 
 
 def _notification(error: InputError) -> dict[str, Any]:
     file, line = place_of(error)
-    value: dict[str, Any] = {"level": "error", "message": {"text": str(error)}}
-    if file:
-        value["locations"] = [_location(file, line)]
-    return value
+    value = {"level": "error", "message": {"text": str(error)}}
+    return {**value, "locations": [_location(file, line)]} if file else value
 
 
-def _fingerprint(result: Result, part: str) -> str:
-    """What stays the same when lines move."""
-    return hashlib.sha256(f"{result.title}\n{result.origin}\n{result.code}{part}".encode(errors="replace")).hexdigest()[
-        :32
-    ]
-
-
-class Github:
+class Github(OutputFormat):
     """An annotation for each object that needs attention."""
-
-    parts: frozenset[str] = frozenset()
-    partial = True
 
     def fragment(self, result: Result) -> str:
         """The annotation; empty for an object that is allowed without a warning."""
@@ -314,9 +282,8 @@ class Github:
         text = "\n".join(lines) + code
         made = f" of {result.origin}" if result.origin else ""
         title = f"{result.title}{made}: {_WORDS[result.severity]}"
-        return command(
-            _COMMANDS[result.severity], result.file, result.line, title, "\n".join([text, *remedies_of(text)])
-        )
+        whole = "\n".join([text, *remedies_of(text)])
+        return command(_LEVELS[result.severity], result.file, result.line, title, whole)
 
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """One command a line."""
@@ -334,18 +301,13 @@ def command(name: str, file: str, line: int, title: str, text: str) -> str:
         title: one line.
         text: the message, which may have several lines.
     """
-    message = "\n".join(visible(each) for each in text.split("\n"))
-    return (
-        f"::{name} file={_escape_property(file)},line={line},title={_escape_property(title)}::{_escape_data(message)}"
-    )
+    message = _escape_data("\n".join(visible(each) for each in text.split("\n")))
+    file, title = (_escape_data(visible(each)).replace(":", "%3A").replace(",", "%2C") for each in (file, title))
+    return f"::{name} file={file},line={line},title={title}::{message}"
 
 
 def _escape_data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _escape_property(text: str) -> str:
-    return _escape_data(visible(text)).replace(":", "%3A").replace(",", "%2C")
 
 
 class JUnitCase(msgspec.Struct, frozen=True):
@@ -404,15 +366,12 @@ def junit_document(suite: str, cases: Iterable[str], counts: dict[str, int]) -> 
     return "\n".join(lines) + "\n"
 
 
-class Junit:
+class Junit(OutputFormat):
     """A test case for each object, which fails where the object is denied.
 
     Args:
         fail_on: ``deny`` or ``warn``, the least that fails.
     """
-
-    parts: frozenset[str] = frozenset()
-    partial = True
 
     def __init__(self, fail_on: str = "deny") -> None:
         self._fail_on: Final = fail_on
@@ -431,19 +390,19 @@ class Junit:
         others = [text for text in reasons if text not in result.summary]
         details = "\n".join([f"{result.source}: {result.summary}", *remedies(result), *others])
         made = f" of {result.origin}" if result.origin else ""
-        return JUnitCase(
-            result.file,
-            f"{result.operation} {result.title}{made} (line {result.line})",
-            outcome,
-            next((each for each in result.warnings if codes_in(each) == [result.code]), result.summary),
-            details,
-            result.code,
-            "\n".join(f"warning: {warning}" for warning in result.warnings),
-        ).xml()
+        name = f"{result.operation} {result.title}{made} (line {result.line})"
+        message = next((each for each in result.warnings if codes_in(each) == [result.code]), result.summary)
+        printed = "\n".join(f"warning: {warning}" for warning in result.warnings)
+        return JUnitCase(result.file, name, outcome, message, details, result.code, printed).xml()
 
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """One suite."""
-        bad = [_junit_mistake(each) for each in mistakes]
+        bad = [
+            JUnitCase(
+                each.where.partition(":")[0] or "input", "input", "error", str(each), str(each), "bad-input"
+            ).xml()
+            for each in mistakes
+        ]
         failed = summary.severities["denied"] + (summary.severities["warned"] if self._fail_on == "warn" else 0)
         counts = {
             "tests": len(fragments) + len(bad),
@@ -452,12 +411,6 @@ class Junit:
             "skipped": sum(" <skipped" in each for each in fragments),
         }
         return junit_document("kubevirt-webhook review", [*fragments, *bad], counts)
-
-
-def _junit_mistake(error: InputError) -> str:
-    return JUnitCase(
-        error.where.partition(":")[0] or "input", "input", "error", str(error), str(error), "bad-input"
-    ).xml()
 
 
 def _clean(text: str) -> str:

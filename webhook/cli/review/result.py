@@ -19,10 +19,6 @@ _CODE: Final = re.compile(r"\[([a-z-]+)\]$", re.MULTILINE)
 WEIGHT: Final = ("skipped", "allowed", "would-patch", "would-deny", "patched", "error", "denied", "invalid")
 # What a pipeline does about a result: nothing, show it, fail, or report that the answer is not known.
 Severity = Literal["fine", "warned", "denied", "unevaluated"]
-ALLOWED: Final = 0
-DENIED: Final = 1
-BAD_INPUT: Final = 2
-NOT_EVALUATED: Final = 3
 
 # In the order of the summary, with the words of it.
 _DECISIONS: Final = {
@@ -35,6 +31,11 @@ _DECISIONS: Final = {
     "error": "not evaluated",
     "invalid": "invalid",
 }
+# Of the JSON form, in its order.
+_JSON: Final = (
+    *("source", "uid", "operation", "kind", "namespace", "name", "user", "origin", "decision", "code", "message"),
+    *("judgements", "findings", "warnings", "patch", "object", "redacted"),
+)
 
 
 def codes_in(text: str) -> list[str]:
@@ -145,36 +146,17 @@ class Result(msgspec.Struct, kw_only=True):
         """Why, in one sentence: the denial's message, or the reason that decided."""
         if self.message:
             return self.message
-        reasons = self.reasons
-        return str(reasons[0]["text"]) if reasons else ""
+        return next((str(reason["text"]) for reason in self.reasons), "")
 
     @property
     def code(self) -> str:
         """The reason code that decided; empty without an evaluation."""
-        reasons = self.reasons
-        return str(reasons[0]["code"]) if reasons else ""
+        return next((str(reason["code"]) for reason in self.reasons), "")
 
     def as_json(self) -> dict[str, Any]:
         """The result as plain JSON."""
-        return {
-            "source": self.source,
-            "uid": self.uid,
-            "operation": self.operation,
-            "kind": self.kind,
-            "namespace": self.namespace,
-            "name": self.name,
-            "user": self.user,
-            "origin": self.origin,
-            "decision": self.decision,
-            "code": self.code or None,
-            "message": self.message,
-            "judgements": self.judgements,
-            "findings": self.findings,
-            "warnings": self.warnings,
-            "patch": None if "patch" in self.redacted else self.patch,
-            "object": self.object,
-            "redacted": self.redacted,
-        }
+        patch = None if "patch" in self.redacted else self.patch
+        return {key: getattr(self, key) for key in _JSON} | {"code": self.code or None, "patch": patch}
 
     def redact(self, shown: frozenset[str]) -> bool:
         """Take the secrets out of the parts that an output shows.
@@ -252,16 +234,16 @@ class Summary(msgspec.Struct):
         return self.decisions.total() + self.unmatched
 
     def exit_status(self, fail_on: str) -> int:
-        """The exit status.
+        """The exit status: 0 if all is allowed, 1 denied, 2 bad input, 3 not evaluated.
 
         Args:
-            fail_on: ``deny`` or ``warn``, the least that is answered with `DENIED`.
+            fail_on: ``deny`` or ``warn``, the least that is answered with 1.
         """
         if self.mistakes:
-            return BAD_INPUT
+            return 2
         if self.severities["denied"] or (fail_on == "warn" and self.severities["warned"]):
-            return DENIED
-        return NOT_EVALUATED if self.severities["unevaluated"] else ALLOWED
+            return 1
+        return 3 if self.severities["unevaluated"] else 0
 
     def line(self) -> str:
         """The counts in one line."""
