@@ -143,10 +143,7 @@ async def test_state_is_read_at_the_scrape() -> None:
             "kubevirt_webhook_drift_objects": ("Found.", lambda: found),
         },
         {"kubevirt_webhook_audit_dropped_total": ("Dropped.", lambda: {"": 3})},
-        {
-            "kubevirt_webhook_scheduler_available": "scheduler",
-            "kubevirt_webhook_drift_objects": ("policy", "resource"),
-        },
+        {"kubevirt_webhook_scheduler_available": "scheduler", "kubevirt_webhook_drift_objects": ("policy", "resource")},
     )
     counted.registry.register(state)
     now["kubevirt"] = 0.0

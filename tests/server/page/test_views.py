@@ -28,10 +28,7 @@ def test_what_a_form_sends() -> None:
     assert query.one_of("policy", ("migration",)) == ""
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["x=1", "namespace=" + "a" * MAX_QUERY, "&".join(["to=a"] * 100)],
-)
+@pytest.mark.parametrize("query", ["x=1", "namespace=" + "a" * MAX_QUERY, "&".join(["to=a"] * 100)])
 def test_what_no_form_sends(query: str) -> None:
     with pytest.raises(InputError):
         PageQuery(query, KNOWN)

@@ -389,10 +389,7 @@ class PageViews:
     async def _overview(self, query: PageQuery) -> PageAnswer:
         first, prefix = query.number("first"), query.text("prefix")
         table = await namespace_table(
-            *(self._cluster, self._settings(), self._recorder.counts),
-            prefix=prefix,
-            first=first,
-            count=ROWS,
+            *(self._cluster, self._settings(), self._recorder.counts), prefix=prefix, first=first, count=ROWS
         )
         counts = self._recorder.counts
         total = counts.total if counts.day == time.strftime("%Y-%m-%d", time.gmtime()) else {}

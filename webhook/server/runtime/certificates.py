@@ -167,10 +167,7 @@ class Certificates:
             if why != self._reported and not self.waiting_for():
                 self._reported = why
                 tell = self._log.warning if why else self._log.info
-                tell(
-                    ServerEvent.NOT_CALLABLE if why else ServerEvent.CALLABLE_AGAIN,
-                    why=why,
-                )
+                tell(ServerEvent.NOT_CALLABLE if why else ServerEvent.CALLABLE_AGAIN, why=why)
             fine = self._probed is not None and self._probed.matches and not why
             await asyncio.sleep(PROBE_SECONDS if fine else _SOON_SECONDS)
 

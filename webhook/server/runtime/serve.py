@@ -222,10 +222,7 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
     from webhook.k8s.client.transport import connect
 
     target = RegistrationTarget(
-        url=options.url or "",
-        ca_bundle=authority,
-        suffix=f"-{options.register_as}",
-        only_ignore=True,
+        url=options.url or "", ca_bundle=authority, suffix=f"-{options.register_as}", only_ignore=True
     )
     transport = await connect(options.kubeconfig)
     try:
@@ -249,11 +246,7 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
 
 
 def _page_parts(
-    listen: str,
-    audit: Sink,
-    cluster: BrowsableCluster,
-    settings: Callable[[], Settings],
-    certificates: Certificates,
+    listen: str, audit: Sink, cluster: BrowsableCluster, settings: Callable[[], Settings], certificates: Certificates
 ) -> PageParts | None:
     """What the page shows; None: it is off."""
     if not listen:

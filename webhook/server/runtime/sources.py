@@ -134,7 +134,7 @@ class Background(msgspec.Struct, frozen=True):
             "kubevirt_webhook_drift_objects": (
                 "Objects that are not as enforce would make them, at the last scan.",
                 lambda: drift_scan.found if drift_scan else {},
-            ),
+            )
         }
 
     def counters(self) -> dict[str, Read]:
@@ -168,9 +168,7 @@ async def background(
     transport = await connect(kubeconfig)
     events = EventWriter(transport, os.environ.get("HOSTNAME") or socket.gethostname())
     if place := settings().webhooks.service.namespace:
-        cluster.on_restore(
-            lambda why: events.add(restore_event(place, why)) if settings().events else None,
-        )
+        cluster.on_restore(lambda why: events.add(restore_event(place, why)) if settings().events else None)
     drift_scan = DriftScanner(transport, cluster, settings, audit.write, Reports(transport))
     tasks = [asyncio.create_task(work.run(), name=type(work).__name__) for work in (events, drift_scan)]
     try:
