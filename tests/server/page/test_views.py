@@ -13,8 +13,9 @@ from tests.builders import installed
 from tests.server.page.samples import PageCluster, labeled, record
 from webhook.errors import InputError
 from webhook.facts import KubeVirtKey, NamespaceKey
+from webhook.server.explain import MAX_QUERY
 from webhook.server.page.recorder import OTHERS, DayCounts
-from webhook.server.page.views import MAX_QUERY, POLICIES, SLICE, PageQuery, namespace_table, pager
+from webhook.server.page.views import POLICIES, SLICE, PageQuery, namespace_table, pager
 
 KNOWN = ("namespace", "to", "first", "policy")
 
