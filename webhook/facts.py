@@ -107,6 +107,11 @@ class AccessKey(Key[bool], frozen=True):
     name: str = ""
     path: str = ""
 
+    def __str__(self) -> str:
+        of = f".{self.group}" if self.group else ""
+        where = f" in {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {self.path or self.resource}{of}{where}"
+
 
 class TokenKey(Key[UserInfo], frozen=True):
     """The user of a bearer token, by a TokenReview of the API server; None: the token is not valid.

@@ -8,7 +8,7 @@ import random
 import statistics
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, cast
 
 from bench.layers.catalog import SEED, make_images, make_vms, pod
 from webhook.images.index import LayerIndex
@@ -88,7 +88,7 @@ def measure_cost(nodes: int, requests: int) -> AttemptCost:
 
     for host in hosts:
         put(host)
-    extender = Extender(index, _KnownLayers(layers), ["kubevirt"], _Nobody())
+    extender = Extender(index, cast("Any", _KnownLayers(layers)), ["kubevirt"], _Nobody())
     bodies = [
         json.dumps({"Pod": pod(vm, _REGISTRY, "kubevirt"), "Nodes": None, "NodeNames": hosts}).encode()
         for vm in make_vms(requests, images[:_USED])

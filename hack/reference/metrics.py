@@ -14,8 +14,7 @@ from webhook.review.endpoints import BY_PATH
 from webhook.server.ops import Metrics
 from webhook.server.runtime.certificates import Certificates
 from webhook.server.runtime.layers import LayerScores
-from webhook.server.runtime.serve import metrics_state
-from webhook.server.runtime.sources import Background
+from webhook.server.runtime.serve import Background, metrics_state
 from webhook.settings.file import default_settings
 
 _HEADER: Final = """\
@@ -41,8 +40,8 @@ def _families() -> Iterable[Metric]:
     absent: Any = SimpleNamespace(index=None, staleness=None)
     server = Metrics(BY_PATH, lambda *_: None)
     certificates = Certificates(default_settings().tls, "localhost", logging.getLogger())
-    state = metrics_state(absent, absent, absent, absent, None, Background(), certificates, tuple)
-    yield from server.families()
+    state = metrics_state(absent, absent, absent, absent, Background(), certificates, tuple)
+    yield from server.registry.collect()
     yield from state.describe()
     yield from LayerScores(absent, absent, None).metrics().describe()
 

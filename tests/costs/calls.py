@@ -24,6 +24,7 @@ from webhook.cluster.files import FilesCluster
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Reviewer
 from webhook.server.app import App
+from webhook.server.edge import Connection
 from webhook.server.ops import Metrics
 from webhook.settings import file as settings_file
 
@@ -103,7 +104,7 @@ class _Server:
         # The clock stands still: a new second is formatted, and that is a call.
         reviewer = Reviewer(files, lambda: settings, audit, metrics, wall=lambda: 1_700_000_000.0)
         app = App(reviewer, BY_PATH, metrics, 64)
-        self._connection = app.server().connection()
+        self._connection = Connection(app.server())
         self._transport = _Transport()
         self._connection.connection_made(self._transport)
 

@@ -10,10 +10,7 @@ from tests.builders import Json, known, review
 from tests.review.memory import PODS
 from webhook import names
 from webhook.admission.decision import Decision
-from webhook.facts import (
-    Key,
-    NamespaceKey,
-)
+from webhook.facts import Key, NamespaceKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.review.endpoints import Endpoint
 

@@ -17,13 +17,7 @@ from tests.builders import Json, known, vmi
 from webhook.admission.audit import Record
 from webhook.admission.wire import MAX_NOTE
 from webhook.cluster.source import Cluster
-from webhook.facts import (
-    NOT_READ,
-    Key,
-    KubeVirtKey,
-    ListKey,
-    ObjectKey,
-)
+from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, ObjectKey
 from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.review.reviewer import Evaluation, NullObserver, Reviewer
 from webhook.settings.model import InstancetypeSettings, MigrationSettings, Settings

@@ -36,11 +36,7 @@ async def has_panic_device(reviewer: Reviewer) -> bool:
     bare = {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstance",
-        "metadata": {
-            "name": "bare",
-            "namespace": "demo",
-            "annotations": {names.PREFERENCE_ANNOTATION: "panicking"},
-        },
+        "metadata": {"name": "bare", "namespace": "demo", "annotations": {names.PREFERENCE_ANNOTATION: "panicking"}},
         "spec": {"domain": {"memory": {"guest": "1Gi"}, "devices": {}}},
     }
     deadline = asyncio.get_running_loop().time() + 10

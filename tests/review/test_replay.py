@@ -38,10 +38,7 @@ SIZE = ObjectKey(UNSTRUCTURED["VirtualMachineClusterInstancetype"], "", "u1.smal
 LIKES = ObjectKey(UNSTRUCTURED["VirtualMachineClusterPreference"], "", "fedora")
 IN_DEMO = ListKey(PRESETS, "demo")
 NAMED = {"instancetype": world.SMALL, "preference": world.FEDORA}
-DEFAULTS = {
-    names.DEFAULT_INSTANCETYPE_ANNOTATION: "u1.small",
-    names.DEFAULT_PREFERENCE_ANNOTATION: "fedora",
-}
+DEFAULTS = {names.DEFAULT_INSTANCETYPE_ANNOTATION: "u1.small", names.DEFAULT_PREFERENCE_ANNOTATION: "fedora"}
 # An instancetype that the VM of these tests conflicts with, and a preference that requires more than it offers.
 SCHEDULED = world.instancetype(schedulerName="other")
 DEMANDING = world.preference(requirements={"cpu": {"guest": 16}})
@@ -148,10 +145,7 @@ def objects(size: Json | None = None, likes: Json | None = None) -> FactsByKey:
 
 @pytest.mark.parametrize(
     ("path", "obj", "code"),
-    [
-        (MUTATE_VM, world.vm(), instancetypes.DEFAULTS_INJECTED),
-        (VALIDATE_VM, world.vm(**NAMED), instancetypes.VALID),
-    ],
+    [(MUTATE_VM, world.vm(), instancetypes.DEFAULTS_INJECTED), (VALIDATE_VM, world.vm(**NAMED), instancetypes.VALID)],
 )
 def test_what_is_to_the_senders_liking_rests_on_copies_alone(path: str, obj: Json, code: str) -> None:
     verdict, asked = evaluated(path, obj, objects())

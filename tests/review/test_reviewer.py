@@ -22,17 +22,7 @@ from webhook import names
 from webhook.admission.decision import Decision, Reason, skip
 from webhook.admission.reasons import common, scheduling
 from webhook.errors import InputError, Unavailable
-from webhook.facts import (
-    Facts,
-    Key,
-    KubeVirtKey,
-    ListKey,
-    NamespaceKey,
-    NodesKey,
-    ObjectKey,
-    SchedulerKey,
-    VmiKey,
-)
+from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, SchedulerKey, VmiKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, LauncherPod, Migration
 from webhook.review.endpoints import BY_PATH

@@ -15,11 +15,7 @@ from webhook.admission.decision import Decision, Reason, skip
 from webhook.admission.reasons import common
 from webhook.admission.step_budget import MAX_STEPS, spend
 from webhook.errors import Unavailable
-from webhook.facts import (
-    Facts,
-    NamespaceKey,
-    NotRead,
-)
+from webhook.facts import Facts, NamespaceKey, NotRead
 from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.review.replay import MAX_ROUNDS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -273,6 +274,14 @@ async def test_client_that_gives_up_frees_its_turn(start: Start) -> None:
 )
 def test_timeout_of_the_api_server(query: str, seconds: float) -> None:
     assert timeout_of(query) == seconds
+
+
+@pytest.mark.parametrize("value", ["1" * 30_000, "1." * 15_000, "1m" * 15_000 + "1", "." + "1" * 30_000])
+def test_a_timeout_that_is_none_takes_no_time(value: str) -> None:
+    begin = time.process_time()
+
+    assert timeout_of(f"timeout={value}") == DEFAULT_TIMEOUT
+    assert time.process_time() - begin < 1, "30,000 digits took half a minute, in which no review was answered"
 
 
 async def test_the_deadline_reaches_look_ups(start: Start) -> None:

@@ -14,16 +14,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import known, launcher_pod, review, vm, vmi
+from tests.builders import AVAILABLE, VMI_UID, known, launcher_pod, namespace, review, vm, vmi
 from tests.server.clients import REQUEST, Stream, connect, sent, status, unharmed
 from tests.server.conftest import ServedApp, SlowCluster, Start
 from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, until
+from webhook.admission.reasons import common, scheduling
+from webhook.facts import NamespaceKey, SchedulerKey, VmiKey
 from webhook.review.endpoints import BY_PATH
 from webhook.server import app, edge
 from webhook.server.app import MAX_BODY
 from webhook.server.edge import EVERYDAY_BYTES as EVERYDAY
-from webhook.server.edge import PREFIX_BYTES
+from webhook.server.edge import PREFIX_BYTES, split_address
 
 pytestmark = pytest.mark.repeats
 
@@ -85,6 +87,37 @@ async def test_everyday_bodies_have_a_limit_too(start: Start, monkeypatch: pytes
     assert await first == 200
     assert 1 <= statuses.count(429) <= 3, "those that the memory is not enough for"
     assert set(statuses) == {408, 429}
+    await unharmed(server)
+
+
+async def test_bodies_that_wait_for_their_answers_deny_no_other_client(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client's reviews take all of the memory and wait for look-ups; a review of another client comes in pieces."""
+    monkeypatch.setattr(app, "LIMITS", msgspec.structs.replace(app.LIMITS, kept_bytes=3 * EVERYDAY))
+    facts = known(vmi()) | {NamespaceKey("shop"): namespace(), VmiKey("shop", "web01", VMI_UID): vmi()}
+    facts |= {SchedulerKey("kubevirt", "shop"): AVAILABLE}
+    cluster = SlowCluster(facts, peeked={*facts} - {VmiKey("demo", "web01", VMI_UID)})
+    server = await start(cluster)
+    large, small = launcher_pod(), launcher_pod()
+    large["metadata"]["annotations"] = {"padding": "x" * (EVERYDAY - 10_000)}
+    small["metadata"]["annotations"] = {"padding": "x" * 40_000}
+    body, honest = msgspec.json.encode(review(large)), msgspec.json.encode(review(small, namespace="shop"))
+    (host, port), attackers = split_address(server.address), list[Stream]()
+    for _ in range(3):
+        at: dict[str, Any] = {"ssl": server.trust, "server_hostname": "localhost", "local_addr": ("127.0.0.2", 0)}
+        attackers.append(await asyncio.open_connection(host, port, **at))
+        attackers[-1][1].write(head(len(body), PODS + "?timeout=30s") + body)
+    await until(lambda: cluster.waiting == len(attackers), "look-ups to begin")
+    stream = await connect(server)
+    stream[1].write(head(len(honest), PODS + "?timeout=30s") + honest[:-1])
+    await until(lambda: server.kept.records, "one of them to be given up")
+    stream[1].write(honest[-1:])
+
+    assert await status(stream) == 200
+    assert [record.reasons[0].code for record in server.kept.records] == [common.OVERLOADED, scheduling.INJECTED]
+    cluster.release.set()
+    assert [await status(stream) for stream in attackers] == [200] * 3
     await unharmed(server)
 
 

@@ -14,7 +14,8 @@ from webhook.errors import Unavailable
 from webhook.facts import Key, TokenKey
 from webhook.policies.common.required_facts import Unreadable, access_to_path
 from webhook.server import authorizer as authorizer_module
-from webhook.server.authorizer import MAX_KEPT, MAX_QUESTIONS, Authorizer, RequestDenied
+from webhook.server.authorizer import MAX_KEPT, MAX_QUESTIONS, Authorizer
+from webhook.server.edge import RequestDenied
 
 ALICE = UserInfo("alice", "u1", [], {})
 MAY = access_to_path(ALICE, "get", "/page")

@@ -14,8 +14,7 @@ from aiohttp import ClientSession
 from webhook.images.index import LayerIndex
 from webhook.images.manifests import ImageReference, Layer
 from webhook.images.registry.images import PullScope
-from webhook.server.authorizer import RequestDenied
-from webhook.server.edge import serving
+from webhook.server.edge import RequestDenied, serving
 from webhook.server.extender import MAX_BODY_BYTES, MAX_LAYERS, PATH, Extender
 
 AMD, ARM = "linux/amd64", "linux/arm64"
@@ -68,7 +67,8 @@ class ExtenderWorld:
         for image in self.index.put("a", AMD, ["one"]):
             self.index.learn(image, [Layer("L1", 30)])
         self.index.put("b", AMD, [])
-        self.extender = Extender(self.index, self.known, ["kubevirt"], self.crashes, **options)
+        known: Any = self.known
+        self.extender = Extender(self.index, known, ["kubevirt"], self.crashes, **options)
 
     def scores(self, request: bytes) -> dict[str, int]:
         return {each["Host"]: each["Score"] for each in json.loads(self.extender.prioritize(request))}

@@ -61,7 +61,7 @@ class PieceCase(Application):
         self.at_once = True
         self.refusals = 0
         self.server = Server(self, LIMITS)
-        self.connection: Connection = self.server.connection()
+        self.connection: Connection = Connection(self.server)
         self.transport = PieceTransport()
         self.connection.connection_made(self.transport)
 
@@ -123,6 +123,18 @@ async def test_a_head_waits_for_the_first_byte_of_its_body() -> None:
     case.connection.data_received(BODY)
 
     assert case.transport.answers == 1
+
+
+async def test_half_a_head_behind_a_request_has_no_more_time_than_any_other() -> None:
+    case = PieceCase()
+    case.connection.data_received(REQUEST + b"POST / HTTP/1.1\r\n")
+    case.connection.data_received(b"Host: x\r\n")
+    case.connection.check(time.monotonic() + edge.HEAD_SECONDS - 1)
+    assert not case.transport.closed
+    case.connection.check(time.monotonic() + edge.HEAD_SECONDS)
+
+    assert case.transport.answers == 1
+    assert case.transport.closed
 
 
 async def test_a_body_in_pieces_has_the_length_of_its_own_head() -> None:
@@ -189,7 +201,7 @@ async def test_after_the_last_answer_nothing_is_taken() -> None:
 
 async def test_who_was_in_a_handshake_is_recycled_too() -> None:
     case = PieceCase()
-    shaking_hands = case.server.connection()
+    shaking_hands = Connection(case.server)
     case.server.recycle()
     shaking_hands.connection_made(transport := PieceTransport())
     shaking_hands.data_received(REQUEST)
@@ -216,7 +228,7 @@ async def test_chunks_that_are_none_end_their_request(at: int) -> None:
 
 async def test_the_end_of_a_server_waits_for_what_has_begun() -> None:
     case = PieceCase()
-    idle = case.server.connection()
+    idle = Connection(case.server)
     idle.connection_made(transport := PieceTransport())
     case.connection.data_received(REQUEST[:-1])
     assert case.server.in_flight == 1

@@ -9,11 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.settings.parsing import mistakes, snapshot
-from webhook.settings.model import (
-    SchedulerHealthSettings,
-    SchedulerSettings,
-    Settings,
-)
+from webhook.settings.model import SchedulerHealthSettings, SchedulerSettings, Settings
 from webhook.settings.validation import model_of
 
 
@@ -60,10 +56,7 @@ def test_schedulers_names(name: str, good: bool) -> None:
     if good:
         assert snapshot(value).scheduling.schedulers[name].name == name
     else:
-        assert [loc for _, loc in mistakes(value)] == [
-            ("schedulers", name, "[key]"),
-            ("scheduling", "schedulerName"),
-        ]
+        assert [loc for _, loc in mistakes(value)] == [("schedulers", name, "[key]"), ("scheduling", "schedulerName")]
 
 
 def test_default_scheduler_is_nobody_s_choice() -> None:

@@ -196,17 +196,9 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *_both_stages("mutate", _INSTANCETYPES, _WHOLE_VMS, with_confirmation(virtualmachines.apply_defaults)),
     *_both_stages(*("mutate", _INSTANCETYPES, _WHOLE_VMIS, virtualmachineinstances.fill_vmi), denies=True),
     *_both_stages(
-        "mutate",
-        _SCHEDULING,
-        _VMS,
-        with_confirmation(combine(scheduler_name.schedule_vm, spread.spread_vm)),
+        "mutate", _SCHEDULING, _VMS, with_confirmation(combine(scheduler_name.schedule_vm, spread.spread_vm))
     ),
-    *_both_stages(
-        "mutate",
-        _SCHEDULING,
-        _VMIS,
-        combine(scheduler_name.schedule_vmi, spread.spread_vmi),
-    ),
+    *_both_stages("mutate", _SCHEDULING, _VMIS, combine(scheduler_name.schedule_vmi, spread.spread_vmi)),
     *_both_stages("mutate", _SCHEDULING, _PODS, combine(scheduler_name.schedule_pod, spread.spread_pod)),
     *_both_stages("mutate", _MIGRATION, _MIGRATIONS, virtualmachineinstancemigrations.warn_of_migration),
     *_both_stages("mutate", _MIGRATION, _TARGET_PODS, pods.constrain_pod),

@@ -8,10 +8,9 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Final, Protocol
 
-from webhook.errors import InputError
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Reviewer
-from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, Application, Limits, Server
+from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, Application, CrashObserver, Limits, Server, problem_of
 from webhook.server.fair_queue import FairQueue, namespace_of
 from webhook.server.request import Answer, HttpRequest, Overload
 
@@ -47,18 +46,17 @@ PATIENCE: Final = 0.8
 # late would be an error, and so what the entry's failurePolicy says.
 LARGE_PATIENCE: Final = 0.5
 
-_GO_DURATION: Final = re.compile(r"(?:(?P<value>\d+(?:\.\d*)?|\.\d+)(?P<unit>ns|us|µs|ms|s|m|h))")
+# Its parts are looked for only where all of it is one: a search takes the square of the digits' number.
+_GO_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_GO_DURATION: Final = re.compile(rf"(?:{_GO_PART.pattern})+")
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-class RequestObserver(Protocol):
-    """Gets every HTTP request at an endpoint."""
+class RequestObserver(CrashObserver, Protocol):
+    """Gets every HTTP request at an endpoint, too."""
 
     def on_served(self, path: str, status: int, seconds: float) -> None:
         """A request was answered."""
-
-    def on_crash(self, path: str, error: BaseException) -> None:
-        """An exception reached the edge of the server: a bug."""
 
 
 class App(Application):
@@ -110,9 +108,8 @@ class App(Application):
         head = request.head
         path = head.path
         if path not in self._endpoints:
-            return Answer.text(
-                404, f"there is no endpoint {path[:200]}; `kubevirt-webhook manifests webhooks` prints all"
-            )
+            hint = "`kubevirt-webhook manifests webhooks` prints all"
+            return Answer.text(404, f"there is no endpoint {path[:200]}; {hint}")
         if request.connection.rejection:
             answer = Answer.text(403, request.connection.rejection)
         elif head.method != "POST":
@@ -123,21 +120,15 @@ class App(Application):
             answer = Answer.text(415, "the body is encoded; send JSON as it is")
         else:
             return None
-        return self._served(path, request, answer)
+        return self._served(request, answer)
 
     def answer_at_once(self, request: HttpRequest) -> Answer | None:
         """The answer to a review that needs nothing but what is in memory; None: it takes `answer`."""
         head, connection, body = request.head, request.connection, request.body
         path = head.path
         endpoint = self._endpoints.get(path)
-        if (
-            endpoint is None
-            or connection.rejection
-            or head.method != "POST"
-            or head.content_type != "application/json"
-            or head.is_encoded
-            or len(body) > EVERYDAY_BYTES
-        ):
+        is_usual = head.method == "POST" and head.content_type == "application/json" and not head.is_encoded
+        if endpoint is None or connection.rejection or not is_usual or len(body) > EVERYDAY_BYTES:
             return None
         # It takes no turn for good: no other request is evaluated before it is done. Where nothing is in flight, there
         # are enough of them.
@@ -145,12 +136,10 @@ class App(Application):
             return None
         try:
             pending = self._reviewer.review_from_memory(endpoint, body, verified=connection.verified)
-        except InputError as error:
-            return self._served(path, request, Answer.text(400, str(error)))
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            return self._served(path, request, self._crash_answer(path, error))
+            return self._served(request, Answer.text(*problem_of(error, path, self._traffic)))
         if isinstance(pending, bytes):
-            return self._served(path, request, Answer(200, pending))
+            return self._served(request, Answer(200, pending))
         request.pending = pending
         return None
 
@@ -162,15 +151,11 @@ class App(Application):
         self.in_flight += 1
         try:
             answer = await self._answer_review(self._endpoints[path], request)
-        except InputError as error:
-            answer = Answer.text(400, str(error))
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            answer = self._crash_answer(path, error)
+            answer = Answer.text(*problem_of(error, path, self._traffic))
         finally:
             self.in_flight -= 1
-        if answer is None:
-            answer = self._denial(request, Overload.NO_TURN, request.body)
-        return self._served(path, request, answer)
+        return self._served(request, answer or self._denial(request, Overload.NO_TURN, request.body))
 
     def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes) -> Answer:
         """The answer to a review that has no room or no turn, or whose body is late or too large.
@@ -178,7 +163,7 @@ class App(Application):
         It is an AdmissionReview, or the API server would do as the entry's failurePolicy says, and any client could
         switch a policy off. Only where the body's beginning has no uid it is an HTTP error.
         """
-        return self._served(request.head.path, request, self._denial(request, overload, prefix))
+        return self._served(request, self._denial(request, overload, prefix))
 
     def patience(self, request: HttpRequest) -> float:
         """The part of the timeout that a review may wait, however long the client says that it does."""
@@ -199,16 +184,15 @@ class App(Application):
             if not await self._turns.take(key, until):
                 return None
             try:
-                pending = request.pending
-                if pending is None:
+                review = request.pending
+                if review is None:
                     if is_large and time.monotonic() > until:
                         # What was waited for may have been the processor.
                         return None
-                    pending = self._reviewer.review_from_memory(endpoint, body, verified=request.connection.verified)
-                return Answer(
-                    200,
-                    pending if isinstance(pending, bytes) else await self._reviewer.review_pending(pending, deadline),
-                )
+                    review = self._reviewer.review_from_memory(endpoint, body, verified=request.connection.verified)
+                if not isinstance(review, bytes):
+                    review = await self._reviewer.review_pending(review, deadline)
+                return Answer(200, review)
             finally:
                 self._turns.give(key)
         finally:
@@ -225,14 +209,10 @@ class App(Application):
         namespace = namespace_of(body)
         return namespace if self._reviewer.is_watched(namespace) else ""
 
-    def _served(self, path: str, request: HttpRequest, answer: Answer) -> Answer:
+    def _served(self, request: HttpRequest, answer: Answer) -> Answer:
         request.end = time.monotonic()
-        self._traffic.on_served(path, answer.status, request.end - request.start)
+        self._traffic.on_served(request.head.path, answer.status, request.end - request.start)
         return answer
-
-    def _crash_answer(self, path: str, error: Exception) -> Answer:
-        self._traffic.on_crash(path, error)
-        return Answer.text(500, "internal error; see the kubevirt-webhook log")
 
 
 @lru_cache(maxsize=64)
@@ -240,11 +220,8 @@ def timeout_of(query: str) -> float:
     """Seconds in ``timeout=`` of a query string, a Go duration as the API server sends it; else `DEFAULT_TIMEOUT`."""
     for part in query.split("&"):
         name, _, value = part.partition("=")
-        if name != "timeout":
-            continue
-        found = list(_GO_DURATION.finditer(value))
-        if found and "".join(match[0] for match in found) == value:
-            seconds = sum(float(match["value"]) * _UNITS[match["unit"]] for match in found)
+        if name == "timeout" and _GO_DURATION.fullmatch(value):
+            seconds = sum(float(number) * _UNITS[unit] for number, unit in _GO_PART.findall(value))
             # The API server allows a webhook 30 s at most.
             return min(seconds, 30.0) if seconds > 0 else DEFAULT_TIMEOUT
     return DEFAULT_TIMEOUT

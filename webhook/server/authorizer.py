@@ -14,17 +14,25 @@ import asyncio
 import hashlib
 import ssl
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
-from webhook.errors import InputError
 from webhook.facts import AccessKey, Facts, TokenKey
-from webhook.policies.common.required_facts import Unreadable, access_to_path, read
+from webhook.policies.common.required_facts import access_to_path, read
 from webhook.review.replay import replay
-from webhook.server.edge import PATIENCE_SECONDS, Application, Limits, Server, serving
+from webhook.server.edge import (
+    PATIENCE_SECONDS,
+    Application,
+    CrashObserver,
+    Limits,
+    RequestDenied,
+    Server,
+    problem_of,
+    serving,
+)
 from webhook.server.fair_queue import FairQueue
 from webhook.server.request import Answer, HttpRequest
 
@@ -45,29 +53,6 @@ _RETRY: Final = {"Retry-After": "1"}
 _BEARER: Final = {"WWW-Authenticate": "Bearer"}
 
 
-class RequestDenied(Exception):  # noqa: N818 - an answer
-    """A request that gets nothing.
-
-    Args:
-        status: the HTTP status.
-        sentence: why, and what to do.
-        headers: of the answer.
-    """
-
-    def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(status)
-        self.status: Final = status
-        self.sentence: Final = sentence
-        self.headers: Final = headers or {}
-
-
-class CrashObserver(Protocol):
-    """Gets the exceptions of a listener."""
-
-    def on_crash(self, path: str, error: BaseException) -> None:
-        """An exception reached the edge of the server: a bug."""
-
-
 class Authorizer:
     """Checks tokens by questions to the API server, of which each client has its share.
 
@@ -85,19 +70,24 @@ class Authorizer:
     async def admit(self, token: str, client: str) -> None:
         """Return if the token's user may get the path.
 
-        Args:
-            token: the bearer's token.
-            client: the client's IP address.
-
         Raises:
             RequestDenied: the user may not, or the client has too many tokens reviewed.
             Unreadable: the API server did not answer.
         """
+
+        def check(facts: Facts) -> RequestDenied | None:
+            try:
+                user = user_of(token, facts)
+                authorize(user, [access_to_path(user, "get", self._path)], facts, shown="which this listener requires")
+            except RequestDenied as denied:
+                return denied.with_traceback(None)
+            return None
+
         now = asyncio.get_running_loop().time()
         digest = hashlib.sha256(token.encode()).digest()
         until, denial = self._kept.get(digest, (0.0, None))
         if now >= until:
-            denial = await self._ask(token, client)
+            denial = await self.evaluate(check, client)
             self._kept[digest] = now + KEPT_SECONDS, denial
             self._kept.move_to_end(digest)
             if len(self._kept) > MAX_KEPT:
@@ -107,11 +97,7 @@ class Authorizer:
             raise RequestDenied(denial.status, denial.sentence, denial.headers)
 
     async def evaluate(self, decide: Callable[[Facts], T], client: str) -> T:
-        """What a function makes of facts, with a question's share of the client.
-
-        Args:
-            decide: the function.
-            client: the client's IP address.
+        """What a function makes of facts, with a question's share of the client, an IP address.
 
         Raises:
             RequestDenied: there are too many questions, or what the function raises.
@@ -121,25 +107,10 @@ class Authorizer:
         if not await self._questions.take(client, now + PATIENCE_SECONDS):
             raise RequestDenied(429, "too many tokens are being reviewed; try again", _RETRY)
         try:
-            return await replay(
-                decide, self._cluster, Facts(peek=self._cluster.peek), now + DEADLINE_SECONDS, self._path
-            )
+            facts = Facts(peek=self._cluster.peek)
+            return await replay(decide, self._cluster, facts, now + DEADLINE_SECONDS, self._path)
         finally:
             self._questions.give(client)
-
-    async def _ask(self, token: str, client: str) -> RequestDenied | None:
-        """Why the API server says no; None: it says yes."""
-
-        def check(facts: Facts) -> RequestDenied | None:
-            try:
-                user = user_of(token, facts)
-                right = {f"get {self._path}": access_to_path(user, "get", self._path)}
-                authorize(user, right, facts, shown="which this listener requires")
-            except RequestDenied as denial:
-                return denial.with_traceback(None)
-            return None
-
-        return await self.evaluate(check, client)
 
 
 class GuardedApplication(Application):
@@ -186,83 +157,46 @@ class GuardedApplication(Application):
         async with serving(self.server(), address, context, what, seconds) as bound:
             yield f"{'https' if context else 'http'}://{bound}"
 
-    # -- what a listener has of its own --------------------------------------------------------------------------------
+    # What a listener has of its own; each of these may raise what `problem_of` knows.
 
     async def open_answer(self, request: HttpRequest) -> Answer | None:
-        """The answer to a request that any client may send, at any pace; None: the others' rules apply.
-
-        Raises:
-            RequestDenied: there is nothing at the path.
-        """
-        del request
-        return None
+        """The answer to a request that any client may send, at any pace; None: the others' rules apply."""
 
     async def authorize(self, request: HttpRequest, token: str) -> Any:
-        """Find out whether the client may get an answer; what it may see is the result.
-
-        Args:
-            request: the request.
-            token: the bearer's token; empty: none is needed.
-
-        Raises:
-            RequestDenied: it may not.
-            InputError: the request is not valid.
-            Unreadable: it is not known now.
-        """
+        """Find out whether the client, or the bearer of a token, may get an answer; what it may see is the result."""
         if self._authorizer:
             await self._authorizer.admit(token, request.connection.client)
         return token
 
     async def serve(self, request: HttpRequest, permission: Any) -> Answer:
-        """The answer to a request whose client has got that far.
-
-        Args:
-            request: the request.
-            permission: the result of `authorize`.
-
-        Raises:
-            RequestDenied: the request is denied all the same.
-            InputError: the request is not valid.
-            Unreadable: the answer is not known now.
-        """
+        """The answer to a request whose client has got that far, with the result of `authorize`."""
         raise NotImplementedError
 
     async def problem(self, status: int, sentence: str, headers: Mapping[str, str]) -> Answer:
         """The answer to a request that gets nothing else."""
         return Answer.text(status, sentence, headers)
 
-    # -- the same for all ----------------------------------------------------------------------------------------------
-
     async def answer(self, request: HttpRequest) -> Answer:
         """The answer to any request; no exception but a cancellation leaves."""
         try:
             return await self._climb(request)
-        except RequestDenied as denial:
-            problem = denial.status, denial.sentence, denial.headers
-        except InputError as error:
-            problem = 400, str(error), {}
-        except Unreadable as error:
-            problem = 503, f"the answer is not known now: {error.why}", {"Retry-After": "5"}
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            self._traffic.on_crash(self._path, error)
-            problem = 500, "internal error; see the kubevirt-webhook log", {}
+            problem = problem_of(error, self._path, self._traffic)
         return await self.problem(*problem)
 
     async def _climb(self, request: HttpRequest) -> Answer:
         """Limit, authenticate, authorize, in flight, answer."""
         head, connection = request.head, request.connection
         client: str = connection.client
-        if head.method not in self.methods:
-            allowed = {"Allow": ", ".join(self.methods)}
-            raise RequestDenied(405, f"this method is not answered here; use {self.methods[0]}", allowed)
-        if self._loopback:
-            require_loopback_host(head.headers)
-        if answer := await self.open_answer(request):
+        misfit = self._misfit(request)
+        if misfit is None and (answer := await self.open_answer(request)):
             return answer
-        token = token_of(head.headers) if self._authorizer else ""
         if not await connection.server.limiter.wait(client):
             raise RequestDenied(429, "this client sends more requests than are answered; try again", _RETRY)
-        permission = await self.authorize(request, token)
+        # Only now: a page that says what is missing costs as much as any other.
+        if misfit:
+            raise misfit
+        permission = await self.authorize(request, token_of(head.headers) if self._authorizer else "")
         if self._in_flight is None:
             return await self.serve(request, permission)
         if not await self._in_flight.take(client, asyncio.get_running_loop().time() + PATIENCE_SECONDS):
@@ -272,19 +206,20 @@ class GuardedApplication(Application):
         finally:
             self._in_flight.give(client)
 
+    def _misfit(self, request: HttpRequest) -> RequestDenied | None:
+        """Why a request is none of this listener's, of any client.
 
-def require_loopback_host(headers: Mapping[str, str]) -> None:
-    """Check that a request to a loopback address names such an address itself.
-
-    A page in a user's browser can reach this address under a name of its own that points here (DNS rebinding).
-
-    Raises:
-        RequestDenied: the request names another host.
-    """
-    host = headers.get("host", "").lower()
-    name, colon, port = host.rpartition(":")
-    if (name if colon and port.isdigit() else host) not in _LOOPBACK_HOSTS:
-        raise RequestDenied(403, "the request names another host; use 127.0.0.1 or localhost")
+        A page in a user's browser can reach a loopback address under a name of its own that points there (DNS
+        rebinding), so that the request must name such an address itself.
+        """
+        if request.head.method not in self.methods:
+            allowed = {"Allow": ", ".join(self.methods)}
+            return RequestDenied(405, f"this method is not answered here; use {self.methods[0]}", allowed)
+        host = request.head.headers.get("host", "").lower()
+        name, colon, port = host.rpartition(":")
+        if self._loopback and (name if colon and port.isdigit() else host) not in _LOOPBACK_HOSTS:
+            return RequestDenied(403, "the request names another host; use 127.0.0.1 or localhost")
+        return None
 
 
 def token_of(headers: Mapping[str, str]) -> str:
@@ -303,10 +238,6 @@ def token_of(headers: Mapping[str, str]) -> str:
 def user_of(token: str, facts: Facts) -> UserInfo:
     """The user of a bearer token.
 
-    Args:
-        token: the token.
-        facts: the facts of the request.
-
     Raises:
         RequestDenied: the API server does not accept the token.
         Unreadable: the user is not known now.
@@ -317,20 +248,24 @@ def user_of(token: str, facts: Facts) -> UserInfo:
     return user
 
 
-def authorize(user: UserInfo, rights: Mapping[str, AccessKey], facts: Facts, *, shown: str) -> None:
-    """Check that a user has all permissions.
-
-    Args:
-        user: the user of the token.
-        rights: the permissions (RBAC), by their names in messages.
-        facts: the facts of the request.
-        shown: why they are needed, as a clause.
+def authorize(user: UserInfo, rights: Sequence[AccessKey], facts: Facts, *, shown: str) -> None:
+    """Check that a user has all permissions; ``shown`` says why they are needed, as a clause.
 
     Raises:
         RequestDenied: one is missing.
         Unreadable: whether the user has one is not known now.
     """
-    facts.need(*rights.values())
-    for right, key in rights.items():
-        if not read(facts, key, "what the bearer of this token may do"):
+    facts.need(*rights)
+    for right in rights:
+        if not may(right, facts):
             raise RequestDenied(403, f"{user.username} may not {right}, {shown}; ask an administrator for it")
+
+
+def may(right: AccessKey, facts: Facts) -> bool:
+    """Whether the user of a permission has it.
+
+    Raises:
+        Unreadable: it is not known now.
+    """
+    answer: bool | None = read(facts, right, "what the bearer of this token may do")
+    return bool(answer)

@@ -16,13 +16,14 @@ import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Final, cast
+from typing import Any, Final, Protocol, cast
 
 import msgspec
 
 from webhook.errors import InputError
+from webhook.policies.common.required_facts import Unreadable
 from webhook.server.fair_queue import FairQueue
 from webhook.server.request import (
     END,
@@ -66,12 +67,46 @@ BURST_OF_ALL: Final = 100
 PER_SECOND_OF_ALL: Final = 200.0
 # A request that would wait for longer is answered with 429.
 PATIENCE_SECONDS: Final = 2.0
-
 # What waits in the kernel's buffers, and is read at once.
 _RECEIVED_BYTES: Final = 64 * 1024
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class RequestDenied(Exception):  # noqa: N818 - an answer
+    """A request that gets nothing.
+
+    Args:
+        status: the HTTP status.
+        sentence: why, and what to do.
+        headers: of the answer.
+    """
+
+    def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(status)
+        self.status: Final = status
+        self.sentence: Final = sentence
+        self.headers: Final = headers or {}
+
+
+class CrashObserver(Protocol):
+    """Gets the exceptions of a listener."""
+
+    def on_crash(self, path: str, error: BaseException) -> None:
+        """An exception reached the edge of the server: a bug."""
+
+
+def problem_of(error: Exception, path: str, traffic: CrashObserver) -> tuple[int, str, Mapping[str, str]]:
+    """Status, sentence and headers of the answer to a request that ends with an exception, at whatever listener."""
+    if isinstance(error, RequestDenied):
+        return error.status, error.sentence, error.headers
+    if isinstance(error, InputError):
+        return 400, str(error), {}
+    if isinstance(error, Unreadable):
+        return 503, f"the answer is not known now: {error.why}", {"Retry-After": "5"}
+    traffic.on_crash(path, error)
+    return 500, "internal error; see the kubevirt-webhook log", {}
 
 
 class Application:
@@ -120,30 +155,25 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     room_bytes: int = 0
 
 
-class Client:
-    """One address: its connections, and a leaky bucket of its requests that cost something.
-
-    Args:
-        burst: requests that need not wait.
-        per_second: requests a second after that.
+class Client(msgspec.Struct):
+    """One address, and a leaky bucket of its requests that cost something.
 
     Attributes:
-        connections: the oldest first.
+        burst: requests that need not wait.
+        per_second: requests a second after that.
         due: when all requests so far have had their time, on the running loop's clock.
+        connections: its own, the oldest first.
     """
 
-    __slots__ = ("_burst", "_per_second", "connections", "due")
-
-    def __init__(self, burst: int, per_second: float) -> None:
-        self._burst: Final = burst
-        self._per_second: Final = per_second
-        self.due = 0.0
-        self.connections: dict[Connection, None] = {}
+    burst: int
+    per_second: float
+    due: float = 0.0
+    connections: dict[Any, None] = {}
 
     def delay(self, now: float) -> float | None:
         """The seconds that the next one must wait, which counts from now on; None: too many, and it does not count."""
-        due = max(self.due, now) + 1 / self._per_second
-        delay = max(0.0, due - now - self._burst / self._per_second)
+        due = max(self.due, now) + 1 / self.per_second
+        delay = max(0.0, due - now - self.burst / self.per_second)
         if delay > PATIENCE_SECONDS:
             return None
         self.due = due
@@ -178,10 +208,15 @@ class ConnectionLimiter:
         client = self._client(connection.client)
         client.connections[connection] = None
         self.count += 1
-        if len(client.connections) > self._per_client:
-            self._end_one(client)
-        elif self.count > self._total:
-            self._end_one(max(self._clients.values(), key=lambda each: len(each.connections)))
+        if len(client.connections) <= self._per_client:
+            if self.count <= self._total:
+                return
+            client = max(self._clients.values(), key=lambda each: len(each.connections))
+        victim = next((each for each in client.connections if each.is_idle), next(iter(client.connections)))
+        self.ended += 1
+        # Now, not when the loop comes to it: more may come before.
+        self.remove(victim)
+        victim.abort()
 
     def remove(self, connection: Connection) -> None:
         """Forget a connection, if it is counted."""
@@ -204,21 +239,14 @@ class ConnectionLimiter:
             await asyncio.sleep(delay)
         return True
 
-    def _end_one(self, client: Client) -> None:
-        victim = next((each for each in client.connections if each.is_idle), next(iter(client.connections)))
-        self.ended += 1
-        # Now, not when the loop comes to it: more may come before.
-        self.remove(victim)
-        victim.abort()
-
     def _client(self, address: str) -> Client:
-        found = self._clients.get(address)
-        if found is None:
+        client = self._clients.get(address)
+        if client is None:
             if len(self._clients) >= _MAX_CLIENTS:
-                for other in [other for other, client in self._clients.items() if not client.connections]:
+                for other in [other for other, each in self._clients.items() if not each.connections]:
                     del self._clients[other]
-            found = self._clients[address] = Client(BURST, PER_SECOND)
-        return found
+            client = self._clients[address] = Client(BURST, PER_SECOND)
+        return client
 
 
 class Connection(asyncio.Protocol):
@@ -227,8 +255,6 @@ class Connection(asyncio.Protocol):
     Args:
         server: the server that it belongs to.
         client: the client's IP address; empty: it is not known.
-        closes_at: on the clock of `time.monotonic`, in seconds; an answer after this time is the last one.
-        generation: how often the server had recycled its connections when this one came; see `Server.recycle`.
 
     Attributes:
         opening: makes the connection, by a handshake where there is TLS.
@@ -237,27 +263,31 @@ class Connection(asyncio.Protocol):
         rejection: the answer to every request; empty: the client may send requests.
         verified: whether the client has proved by a certificate that it may send requests. Without that, a review's
             claims about its sender prove nothing.
-        due: when `check` has something to do, on the clock of `time.monotonic`.
+        closes_at: an answer after this time is the last one; as `due`, on the clock of `time.monotonic`, in seconds.
+        due: when `check` has something to do.
         kept: bytes of heads and everyday bodies that the server keeps for it.
         settled: when the last request was answered that may come only so often, on the loop's clock.
-        writing_paused: the client reads more slowly than it is answered.
+        writing_paused: the client reads more slowly than it is answered; it ends when that does.
     """
 
     __slots__ = (
-        *("_ahead", "_began", "_body", "_cached", "_chunks", "_clock", "_discarding", "_ends_at", "_idle_until"),
-        *("_is_last", "_loop", "_missing", "_readable", "_request", "_room", "_ticks", "_whole", "_writable"),
-        *("client", "closes_at", "due", "generation", "kept", "opening", "rejection", "server", "settled", "task"),
+        *("_ahead", "_began", "_body", "_cached", "_chunks", "_clock", "_discarding", "_ends_at", "_generation"),
+        *("_idle_until", "_is_last", "_loop", "_missing", "_readable", "_request", "_room", "_ticks", "_whole"),
+        *("client", "closes_at", "due", "kept", "opening", "rejection", "server", "settled", "task"),
         *("transport", "verified", "writing_paused"),
     )
 
-    def __init__(self, server: Server, client: str, closes_at: float, generation: int) -> None:
+    def __init__(self, server: Server, client: str = "") -> None:
         self.server = server
+        self.client = client
         self._loop = asyncio.get_running_loop()
         # uvloop's own clock stands still within a turn of the loop, and knows milliseconds alone.
         self._clock = time.monotonic
-        self.client = client
+        self._generation = server.generation
+        self.closes_at = self._clock() + server.lifetime_seconds * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
         self.opening: asyncio.Task[None] | None = None
         self.transport: asyncio.Transport | None = None
+        self.task: asyncio.Task[None] | None = None
         self._idle_until = self.due = 0.0
         self._ends_at = float("inf")
         self._request: HttpRequest | None = None
@@ -267,26 +297,19 @@ class Connection(asyncio.Protocol):
         self._missing = 0
         self._chunks: Chunks | None = None
         # When the time of the body began, and how often it was looked at since.
-        self._began = 0.0
-        self._ticks = 0
+        self._began, self._ticks = 0.0, 0
         # Bytes of the room for large bodies, and whether one of them has come.
         self._room = 0
         self._whole: asyncio.Future[bool] | None = None
-        self.task: asyncio.Task[None] | None = None
         # What comes behind a request, or the beginning of a head.
         self._ahead = b""
         self._cached: CachedRequestHead | None = None
-        self._is_last = False
-        self._discarding = False
+        self._is_last = self._discarding = self.verified = False
         self._readable = True
-        self._writable: asyncio.Future[bool] | None = None
-        self.writing_paused = False
+        self.writing_paused: asyncio.Future[bool] | None = None
         self.kept = 0
         self.settled = float("-inf")
-        self.closes_at = closes_at
-        self.generation = generation
         self.rejection = ""
-        self.verified = False
 
     @property
     def is_idle(self) -> bool:
@@ -309,7 +332,7 @@ class Connection(asyncio.Protocol):
                     f"this webhook answers only clients with a certificate of {' or '.join(sorted(server.clients))},"
                     f" and {got}; give the API server one with --admission-control-config-file"
                 )
-        if self.generation != server.generation:
+        if self._generation != server.generation:
             self.closes_at = 0.0
         now = self._clock()
         self._idle_until = self.due = now + server.limits.keep_alive_seconds
@@ -319,7 +342,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Let go of everything; a request whose evaluation has begun goes on, and its answer goes nowhere."""
         self.transport = None
-        _settle(self._writable, value=False)
+        _settle(self.writing_paused, value=False)
         _settle(self._whole, value=False)
         self._cached = None
         self._drop_ahead()
@@ -328,17 +351,14 @@ class Connection(asyncio.Protocol):
             self._request = None
             self.server.forget(self)
 
-    def eof_received(self) -> None:
-        """Close: who writes no more gets no more either, for TLS has no half of a connection."""
-
     def pause_writing(self) -> None:
         """The client reads more slowly than it is answered."""
-        self.writing_paused = True
+        self.writing_paused = self._loop.create_future()
 
     def resume_writing(self) -> None:
         """The client has read most of its answers."""
-        self.writing_paused = False
-        _settle(self._writable, value=True)
+        _settle(self.writing_paused, value=True)
+        self.writing_paused = None
 
     def abort(self) -> None:
         """End the connection, whatever it is doing."""
@@ -360,12 +380,6 @@ class Connection(asyncio.Protocol):
         self._is_last = True
         if self._request is None:
             self.close()
-
-    def cancel(self) -> None:
-        """Cancel the connection's task, and end the connection."""
-        if self.task:
-            self.task.cancel()
-        self.abort()
 
     def check(self, now: float) -> None:
         """End the connection if its time is over or no request comes; give up a body that comes too slowly.
@@ -404,12 +418,7 @@ class Connection(asyncio.Protocol):
     # -- bytes ---------------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes, *, at_once: bool = True) -> None:
-        """Take bytes; at most one request comes of them.
-
-        Args:
-            data: bytes from the client.
-            at_once: whether the request may be answered without a task.
-        """
+        """Take bytes; at most one request comes of them, which may be answered without a task if ``at_once``."""
         request = self._request
         if request is None:
             if self._discarding:
@@ -476,24 +485,23 @@ class Connection(asyncio.Protocol):
         self._start(request)
 
     def _keep_head(self, data: bytes) -> None:
-        """Keep the beginning of a head."""
         if len(data) > MAX_HEAD_BYTES:
             self._reject(f"its head is longer than {MAX_HEAD_BYTES} bytes")
             return
-        if not self._ahead and data:
+        if data:
+            # Its first piece may have come behind a request; the earliest of these times counts.
             self._idle_until = self.due = min(self._idle_until, self._clock() + HEAD_SECONDS)
-        self._keep_ahead(data, is_whole=False)
+        self._keep_ahead(data)
 
-    def _keep_ahead(self, data: bytes, *, is_whole: bool = True) -> None:
-        """Keep what comes behind a request, and read no more of it; or the beginning of a head."""
+    def _keep_ahead(self, data: bytes) -> None:
+        """Keep the beginning of a head, or what comes behind a request, of which no more is read."""
         added = len(data) - len(self._ahead)
         self._ahead = data
-        if is_whole:
+        if self._request:
             self._pause_reading()
         self._keep(added)
 
     def _drop_ahead(self) -> None:
-        """Keep nothing of what came behind a request."""
         self._keep(-len(self._ahead))
         self._ahead = b""
 
@@ -524,13 +532,7 @@ class Connection(asyncio.Protocol):
     # -- bodies --------------------------------------------------------------------------------------------------------
 
     def _begin_body(self, request: HttpRequest, data: bytes, missing: int) -> None:
-        """Begin to take a body that has not come whole.
-
-        Args:
-            request: its request.
-            data: what has come of it.
-            missing: how many bytes may come, with these.
-        """
+        """Begin to take a body that has not come whole, of which so many bytes may come, with these."""
         self._missing = missing
         self._begin_time(request.start)
         cached = self._cached
@@ -548,7 +550,6 @@ class Connection(asyncio.Protocol):
         self._take_piece(request, data)
 
     def _begin_time(self, now: float) -> None:
-        """Let the time of a body begin."""
         self._began = now
         # The first look may come at once.
         self._ticks = -1
@@ -579,9 +580,21 @@ class Connection(asyncio.Protocol):
             return
         if not self._room:
             self._keep(len(data))
-        length, limits = request.length, self.server.limits
-        if (length is None or length > EVERYDAY_BYTES or length > limits.body_bytes) and not self._whole:
-            self._seek_room(request)
+        most = self.server.limits.body_bytes
+        if request.length is not None and request.length <= min(EVERYDAY_BYTES, most):
+            return
+        # Room is sought once as much has come as an answer without the rest takes.
+        if not self._whole and self._request is request and len(self._body) >= min(PREFIX_BYTES, most):
+            self._seek_room(request, most)
+
+    def _complete(self, request: HttpRequest) -> None:
+        request.body = bytes(self._body)
+        self._body = b""
+        self._chunks = None
+        if self._whole:
+            _settle(self._whole, value=True)
+        else:
+            self._take_request(request, at_once=True)
 
     def _take_chunks(self, chunks: Chunks, data: bytes) -> bytes:
         """What bytes have of a body in chunks; what is behind it is not read."""
@@ -598,11 +611,8 @@ class Connection(asyncio.Protocol):
             self.give_up(Overload.TOO_LARGE)
         return body
 
-    def _seek_room(self, request: HttpRequest) -> None:
-        """Let a large body wait for room, once as much of it has come as an answer without the rest takes."""
-        most = self.server.limits.body_bytes
-        if self._request is not request or len(self._body) < min(PREFIX_BYTES, most):
-            return
+    def _seek_room(self, request: HttpRequest, most: int) -> None:
+        """Let a large body wait for room."""
         if (request.length or 0) > most:
             self.give_up(Overload.TOO_LARGE)
             return
@@ -610,16 +620,6 @@ class Connection(asyncio.Protocol):
         self._whole = self._loop.create_future()
         self._pause_reading()
         self._start(request)
-
-    def _complete(self, request: HttpRequest) -> None:
-        """A body has come whole."""
-        request.body = bytes(self._body)
-        self._body = b""
-        self._chunks = None
-        if self._whole:
-            _settle(self._whole, value=True)
-        else:
-            self._take_request(request, at_once=True)
 
     def _release(self) -> None:
         """Keep nothing of a body, and return its room."""
@@ -634,15 +634,17 @@ class Connection(asyncio.Protocol):
     # -- answers -------------------------------------------------------------------------------------------------------
 
     def give_up(self, overload: Overload) -> None:
-        """Answer a request whose body is not taken, or take no more of the client's requests."""
+        """Answer a request that has no answer yet as `Overload` says, and take no more of the client's requests."""
         request = self._request
-        if request and self._missing:
+        if request and (self._missing or self.task):
             _settle(self._whole, value=False)
+            if not self._missing and self.task:
+                self.task.cancel()
             self._whole = None
             if (request.length or 0) > self.server.limits.body_bytes:
                 overload = Overload.TOO_LARGE
-            answer = self.server.application.overloaded(request, overload, bytes(self._body[:PREFIX_BYTES]))
-            self._answer_early(answer, request)
+            prefix = bytes(self._body[:PREFIX_BYTES]) or request.body[:PREFIX_BYTES]
+            self._answer_early(self.server.application.overloaded(request, overload, prefix), request)
             return
         self._is_last = True
         self._drop_ahead()
@@ -663,17 +665,21 @@ class Connection(asyncio.Protocol):
         self._resume_reading()
 
     def _start(self, request: HttpRequest) -> None:
-        """Let a task answer the request."""
         if not self._whole:
             self._keep(len(self._ahead) + len(request.body) - self.kept)
         self.due = 0.0
         self.task = self._loop.create_task(self._answer(request))
 
     async def _answer(self, request: HttpRequest) -> None:
-        """Answer a request that has to wait for something."""
         try:
-            if self.writing_paused and not await self._flush():
-                return
+            if self.writing_paused:
+                # A client that sends requests and never reads would fill the memory with answers.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(STALLED_SECONDS):
+                        await self.writing_paused
+                if self.writing_paused:
+                    self.abort()
+                    return
             if self._whole and not await self._read_large(request, self._whole):
                 return
             answer = await self.server.application.answer(request)
@@ -707,7 +713,6 @@ class Connection(asyncio.Protocol):
         return await whole
 
     def _go_on(self) -> None:
-        """Look at what the client has sent ahead."""
         if self._is_last:
             self.close()
             return
@@ -719,7 +724,6 @@ class Connection(asyncio.Protocol):
             self._resume_reading()
 
     def _write(self, answer: Answer, request: HttpRequest) -> None:
-        """Write head and body in one piece."""
         if self.transport is None:
             return
         now = request.end or self._clock()
@@ -727,21 +731,6 @@ class Connection(asyncio.Protocol):
         self._idle_until = self.due = now + self.server.limits.keep_alive_seconds
         head = answer.head(is_last=self._is_last)
         self.transport.write(head if request.head.method == "HEAD" else head + answer.body)
-
-    async def _flush(self) -> bool:
-        """Wait until the client has read most of what was written; False: it did not in time, and is cut off.
-
-        Without this, a client that sends requests and never reads would fill the memory with answers.
-        """
-        self._writable = self._loop.create_future()
-        try:
-            async with asyncio.timeout(STALLED_SECONDS):
-                return await self._writable
-        except TimeoutError:
-            self.abort()
-            return False
-        finally:
-            self._writable = None
 
 
 def _settle(waiter: asyncio.Future[bool] | None, *, value: bool) -> None:
@@ -756,29 +745,21 @@ class Server:
         application: answers its requests.
         limits: what it takes.
         clients: names that a client's certificate may have; empty: no certificate is needed.
-        jitter: picks a random number between two bounds.
 
     Attributes:
         open: connections that are open, or on which a request is still evaluated.
         generation: how often the connections were recycled.
+        lifetime_seconds: of connections that are made from now on, as in `Limits`.
         kept: bytes of heads and everyday bodies in memory.
         room: the room for larger ones, shared by clients.
         address: ``HOST:PORT`` once it listens.
     """
 
-    def __init__(
-        self,
-        application: Application,
-        limits: Limits,
-        *,
-        clients: Collection[str] = (),
-        jitter: Callable[[float, float], float] = random.uniform,
-    ) -> None:
+    def __init__(self, application: Application, limits: Limits, *, clients: Collection[str] = ()) -> None:
         self.application: Final = application
         self.limits: Final = limits
         self.clients: Final = clients
-        self._jitter: Final = jitter
-        self._lifetime_seconds = limits.lifetime_seconds
+        self.lifetime_seconds = limits.lifetime_seconds
         self.open: Final[dict[Connection, None]] = {}
         self.generation = 0
         self.kept = 0
@@ -786,8 +767,7 @@ class Server:
         self.limiter: Final = ConnectionLimiter(limits.per_client, limits.connections)
         self.address = ""
         self._is_looking = False
-        self._sockets: list[socket.socket] = []
-        self._accepting: list[asyncio.Task[None]] = []
+        self._accepting: dict[socket.socket, asyncio.Task[None]] = {}
 
     @property
     def in_flight(self) -> int:
@@ -798,11 +778,6 @@ class Server:
     def taken_bytes(self) -> int:
         """Bytes of heads and bodies in memory, and the room that large bodies on their way have taken."""
         return self.kept + self.room.taken
-
-    def connection(self, client: str = "") -> Connection:
-        """The protocol of a new connection."""
-        age = self._lifetime_seconds * self._jitter(1 - JITTER, 1 + JITTER)
-        return Connection(self, client, time.monotonic() + age, self.generation)
 
     def watch(self, connection: Connection) -> None:
         """Look at an open connection whenever it has something due."""
@@ -824,13 +799,16 @@ class Server:
         self.limiter.remove(connection)
 
     def make_room(self, newcomer: Connection) -> None:
-        """Let the client for which most bytes are kept lose some: of its connections that with the most unread."""
+        """Let the client for which most bytes are kept lose some: of its connections that with the most unread.
+
+        Where nothing of it is unread, it loses the largest of those that wait for their answers.
+        """
         totals: Counter[str] = Counter()
         for connection in self.open:
             totals[connection.client] += connection.kept
         client = max(totals, key=totals.__getitem__, default=newcomer.client)
-        mine = [each for each in self.open if each.client == client and each.kept and each.task is None]
-        max(mine, key=lambda each: each.kept, default=newcomer).give_up(Overload.NO_ROOM)
+        mine = [each for each in self.open if each.client == client and each.kept]
+        max(mine, key=lambda each: (each.task is None, each.kept), default=newcomer).give_up(Overload.NO_ROOM)
 
     def recycle(self) -> None:
         """Let every connection that is open, or in its handshake, end with its next answer."""
@@ -839,52 +817,40 @@ class Server:
             connection.closes_at = 0.0
 
     async def begin_shutdown(self, seconds: float) -> None:
-        """Serve on while clients learn that the server ends: every answer closes its connection.
+        """Serve on for so long while clients learn that the server ends: every answer closes its connection.
 
         A Service's endpoints are removed some time after SIGTERM, and open connections outlive them.
-
-        Args:
-            seconds: how long to serve on.
         """
-        self._lifetime_seconds = 0.0
+        self.lifetime_seconds = 0.0
         self.recycle()
         await asyncio.sleep(seconds)
 
     async def listen(self, address: str, tls: ssl.SSLContext | None, what: str) -> None:
-        """Begin to listen.
-
-        Args:
-            address: ``HOST:PORT``; with port 0 the kernel chooses one.
-            tls: the context; None: plain HTTP.
-            what: the setting or option to name in an error.
+        """Begin to listen on ``HOST:PORT``, with port 0 on a free one; without a context plain HTTP.
 
         Raises:
-            InputError: nothing can listen there.
+            InputError: nothing can listen there; ``what`` is the setting or option that it names.
         """
         host, port = split_address(address)
         try:
-            self._sockets = await _bind(host, port)
+            sockets = await _bind(host, port)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise InputError(f"{address} is in use", what, "end the other program or choose another port") from None
             cause = error.strerror or str(error)
             fix = "choose an address of this host"
             raise InputError(f"nothing can listen on {address}: {cause}", what, fix) from None
-        bound = self._sockets[0].getsockname()[1]
+        bound = sockets[0].getsockname()[1]
         self.address = f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
-        self._accepting = [asyncio.create_task(self._accept(each, tls)) for each in self._sockets]
+        self._accepting = {each: asyncio.create_task(self._accept(each, tls)) for each in sockets}
 
     async def shutdown(self, seconds: float) -> None:
-        """Take no new connections, let requests that have begun end, then close.
-
-        Args:
-            seconds: how long to wait for them at most.
-        """
-        for task in self._accepting:
+        """Take no new connections, let requests that have begun end within so many seconds, then close."""
+        for task in self._accepting.values():
             task.cancel()
         if self._accepting:
-            await asyncio.wait(self._accepting)
-        for listening in self._sockets:
+            await asyncio.wait(self._accepting.values())
+        for listening in self._accepting:
             listening.close()
         for connection in [*self.open]:
             connection.retire()
@@ -892,8 +858,10 @@ class Server:
         while self.in_flight and time.monotonic() < deadline:  # noqa: ASYNC110 - an event would be a cost for each request
             await asyncio.sleep(0.02)
         tasks = [connection.task for connection in self.open if connection.task]
+        for task in tasks:
+            task.cancel()
         for connection in [*self.open]:
-            connection.cancel()
+            connection.abort()
         if tasks:
             await asyncio.wait(tasks)
         # Transports end in the next turn of the loop.
@@ -909,7 +877,7 @@ class Server:
             except OSError as error:
                 await asyncio.sleep(1.0 if error.errno in _OUT_OF_FILES else 0.0)
                 continue
-            connection = self.connection(str(peer[0]))
+            connection = Connection(self, str(peer[0]))
             connection.opening = loop.create_task(self._open(connection, accepted, tls))
             self.limiter.add(connection)
             await asyncio.sleep(0)
@@ -917,15 +885,12 @@ class Server:
     async def _open(self, connection: Connection, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Make a connection; a handshake that fails, or takes too long, makes none."""
         timeouts = {"ssl_handshake_timeout": HEAD_SECONDS, "ssl_shutdown_timeout": CLOSE_SECONDS} if tls else {}
+        loop = asyncio.get_running_loop()
         try:
-            with suppress(OSError):
+            # Cancelled: by the limiter, or with the server.
+            with suppress(OSError, asyncio.CancelledError):
                 accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                await asyncio.get_running_loop().connect_accepted_socket(
-                    lambda: connection, accepted, ssl=tls, **timeouts
-                )
-        except asyncio.CancelledError:
-            # Ended by the limiter, or with the server.
-            pass
+                await loop.connect_accepted_socket(lambda: connection, accepted, ssl=tls, **timeouts)
         finally:
             connection.opening = None
             if connection.transport is None:
@@ -937,17 +902,9 @@ class Server:
 async def serving(
     server: Server, address: str, tls: ssl.SSLContext | None, what: str, seconds: float
 ) -> AsyncIterator[str]:
-    """A listener for as long as the context lasts; gives its ``HOST:PORT``.
+    """A listener, as `Server.listen` has it, for as long as the context lasts; gives its ``HOST:PORT``.
 
-    Args:
-        server: the server.
-        address: ``HOST:PORT``; with port 0 the kernel chooses one.
-        tls: the context; None: plain HTTP.
-        what: the setting or option to name in an error.
-        seconds: how long to wait at the end for requests that have begun.
-
-    Raises:
-        InputError: nothing can listen there.
+    Requests that have begun at the end have so many seconds to end.
     """
     await server.listen(address, tls, what)
     try:
@@ -968,12 +925,12 @@ async def _bind(host: str, port: int) -> list[socket.socket]:
     Raises:
         OSError: there is none, or one is in use.
     """
-    found = await asyncio.get_running_loop().getaddrinfo(
+    places = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
     sockets: list[socket.socket] = []
     try:
-        for family, kind, protocol, _, place in dict.fromkeys(found):
+        for family, kind, protocol, _, place in dict.fromkeys(places):
             try:
                 each = socket.socket(family, kind, protocol)
             except OSError:

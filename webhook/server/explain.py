@@ -23,19 +23,19 @@ from webhook.errors import InputError, quote
 from webhook.facts import Facts
 from webhook.k8s.types.selectors import is_name, parse_selector
 from webhook.placement.machines import CLAIMS, VOLUMES
-from webhook.policies.common.required_facts import access, read
+from webhook.policies.common.required_facts import access
 from webhook.policies.migration.explanation import SERVER, FactPermissions, MigrationExplanation, NotThere, explain
 from webhook.review.replay import replay
 from webhook.server.authorizer import (
     DEADLINE_SECONDS,
     MAX_IN_FLIGHT,
     Authorizer,
-    CrashObserver,
     GuardedApplication,
-    RequestDenied,
     authorize,
+    may,
     user_of,
 )
+from webhook.server.edge import CrashObserver, RequestDenied
 from webhook.server.request import Answer, HttpRequest, header_lines
 from webhook.text import visible, visible_json
 
@@ -62,21 +62,29 @@ class ExplainRequest(NamedTuple):
     node: str
 
 
+def parameters(query: str, *, keep_blank: bool) -> list[tuple[str, str]]:
+    """The parameters of a query string: names and values in their order.
+
+    Raises:
+        InputError: it is too long, or has too many of them.
+    """
+    if len(query) > MAX_QUERY:
+        raise InputError(f"has {len(query)} characters, of which {MAX_QUERY} are allowed", "the query")
+    try:
+        return parse_qsl(query, keep_blank_values=keep_blank, max_num_fields=_MAX_PARAMETERS)
+    except ValueError:
+        raise InputError(f"has more than {_MAX_PARAMETERS} parameters", "the query", "ask for less") from None
+
+
 def question(query: str) -> ExplainRequest:
     """The question in a query string.
 
     Raises:
         InputError: nothing that can be answered.
     """
-    if len(query) > MAX_QUERY:
-        raise InputError(f"has {len(query)} characters, of which {MAX_QUERY} are allowed", "the query")
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
-    except ValueError:
-        raise InputError(f"has more than {_MAX_PARAMETERS} parameters", "the query", "ask for less") from None
     given: dict[str, str] = {}
     selector = []
-    for parameter, value in pairs:
+    for parameter, value in parameters(query, keep_blank=True):
         if parameter == "to":
             selector.append(value)
         elif parameter not in _ONE:
@@ -137,7 +145,7 @@ class Explainer(GuardedApplication):
         asked, reader = permission
 
         def decide(facts: Facts) -> MigrationExplanation:
-            return explain(asked.namespace, asked.name, asked.added, facts, node=asked.node, reader=reader)
+            return explain(*asked[:3], facts, node=asked.node, reader=reader)
 
         try:
             deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
@@ -162,21 +170,15 @@ def authorize_question(user: UserInfo, asked: ExplainRequest, facts: Facts) -> F
         RequestDenied: a permission is missing.
         Unreadable: whether the user has one is not known now.
     """
-    vmis, claims, volumes = "virtualmachineinstances", CLAIMS.plural, VOLUMES.plural
-    rights = {
-        f"get {vmis}.{names.KUBEVIRT_GROUP} in {asked.namespace}": access(
-            user, "get", names.KUBEVIRT_GROUP, vmis, asked.namespace, asked.name
-        ),
-        "list nodes": access(user, "list", "", "nodes"),
-    }
+    rights = [
+        access(user, "get", names.KUBEVIRT_GROUP, "virtualmachineinstances", asked.namespace, asked.name),
+        access(user, "list", "", "nodes"),
+    ]
     # Any claim, since the question does not say which ones the VM has.
-    optional = {
-        f"get {claims} in {asked.namespace}": access(user, "get", "", claims, asked.namespace),
-        f"get {volumes}": access(user, "get", "", volumes),
-    }
-    facts.need(*rights.values(), *optional.values())
+    optional = [access(user, "get", "", CLAIMS.plural, asked.namespace), access(user, "get", "", VOLUMES.plural)]
+    facts.need(*rights, *optional)
     authorize(user, rights, facts, shown="which the answer would show")
-    for right, key in optional.items():
-        if not read(facts, key, "what the bearer of this token may do"):
+    for right in optional:
+        if not may(right, facts):
             return msgspec.structs.replace(SERVER, without_volumes=f"{user.username} may not {right}")
     return SERVER

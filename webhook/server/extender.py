@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from itertools import chain, islice
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from webhook.images.index import LayerIndex
-from webhook.images.manifests import ImageReference, Layer, parse_reference
+from webhook.images.manifests import parse_reference
 from webhook.images.objects import ScoredPod, decode_arguments
-from webhook.images.registry.images import PullScope
-from webhook.server.authorizer import CrashObserver, RequestDenied
-from webhook.server.edge import Application, Limits, Server
+from webhook.images.registry.images import Images, PullScope
+from webhook.server.edge import Application, CrashObserver, Limits, RequestDenied, Server, problem_of
 from webhook.server.request import Answer, HttpRequest, Overload
 
 PATH: Final = "/v1/layers/prioritize"
@@ -35,16 +34,6 @@ LIMITS: Final = Limits(
 # Of one pod and platform, the first ones: kube-scheduler waits while they are added up.
 MAX_LAYERS: Final = 512
 _NOTHING: Final = b"[]"
-
-
-class KnownLayers(Protocol):
-    """The layers of images, as far as they are known; `webhook.images.registry.images.Images`."""
-
-    def is_listed(self, reference: ImageReference) -> bool:
-        """Whether the registry of an image may be contacted."""
-
-    def layers(self, reference: ImageReference, platform: str, scope: PullScope = ...) -> tuple[Layer, ...] | None:
-        """The layers of an image on a platform; None: they are not known now."""
 
 
 class Extender(Application):
@@ -66,7 +55,7 @@ class Extender(Application):
     def __init__(
         self,
         index: LayerIndex,
-        images: KnownLayers,
+        images: Images,
         schedulers: Collection[str],
         traffic: CrashObserver,
         *,
@@ -89,17 +78,14 @@ class Extender(Application):
         """Why the head of a request cannot belong to one of kube-scheduler's; None: it can."""
         head = request.head
         if request.connection.rejection:
-            return self._reject(
-                403, "the client has no certificate of layers.clientNames; see the extender's tlsConfig"
-            )
+            why = "the client has no certificate of layers.clientNames; see the extender's tlsConfig"
+            return self._reject(403, why)
         if head.path != PATH:
             prefix, _, verb = PATH.rpartition("/")
             return self._reject(404, f"nothing is served at this path; set urlPrefix to {prefix}, verb {verb}")
         if head.method != "POST":
             return self._reject(405, "use POST")
-        if head.is_encoded:
-            return self._reject(415, "the body is encoded; send JSON as it is")
-        return None
+        return self._reject(415, "the body is encoded; send JSON as it is") if head.is_encoded else None
 
     def answer_at_once(self, request: HttpRequest) -> Answer:
         """The answer to a request that has arrived whole, which is always at hand."""
@@ -107,11 +93,9 @@ class Extender(Application):
             return answer
         try:
             return Answer(200, self.prioritize(request.body))
-        except RequestDenied as error:
-            return self._reject(error.status, error.sentence)
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            self._traffic.on_crash(PATH, error)
-            return Answer.text(500, "internal error; see the kubevirt-webhook log")
+            status, sentence, _ = problem_of(error, PATH, self._traffic)
+            return Answer.text(status, sentence) if status == 500 else self._reject(status, sentence)
 
     async def answer(self, request: HttpRequest) -> Answer:
         """The same, for a request that had to wait for its body or its client."""
@@ -119,15 +103,11 @@ class Extender(Application):
 
     def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes) -> Answer:
         """An HTTP error: kube-scheduler goes on without scores where the extender is ignorable."""
-        del request, prefix
         hint = "; set nodeCacheCapable: true" if overload is Overload.TOO_LARGE else ""
         return self._reject(overload.status, f"{overload.sentence}{hint}")
 
     def prioritize(self, body: bytes) -> bytes:
-        """The scores of nodes for a pod.
-
-        Returns:
-            A HostPriorityList as JSON.
+        """The scores of nodes for a pod, a HostPriorityList as JSON.
 
         Raises:
             RequestDenied: the body is not one, or has whole nodes.

@@ -60,13 +60,7 @@ class FairQueue:
         return self._held[flow] + seats <= self._free
 
     async def take(self, flow: str, until: float, seats: int = 1) -> bool:
-        """Take seats; False if there were none in time.
-
-        Args:
-            flow: the flow, for example the namespace of a review.
-            until: on the running loop's clock, in seconds.
-            seats: how many.
-        """
+        """Take seats for a flow; False if there were none until a time on the running loop's clock, in seconds."""
         if flow not in self._queues and self.is_free(flow, seats):
             self._grant(flow, seats)
             return True

@@ -1,9 +1,7 @@
 """Health and metrics: what is counted, how it is rendered, and the listeners that answer with it.
 
-Counters and histograms whose numbers are plain integers until a scrape.
-
 prometheus_client takes a lock and five calls for each count, and a review counts three times. Here all counting happens
-on the event loop, and so does collecting.
+on the event loop, in plain integers, and so does collecting.
 """
 
 from __future__ import annotations
@@ -12,7 +10,9 @@ import asyncio
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from functools import partial
+from itertools import accumulate
+from typing import Final, NamedTuple
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -21,110 +21,75 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from webhook import __version__
 from webhook.admission.wire import is_dry_run
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation
-from webhook.server.authorizer import Authorizer, CrashObserver, GuardedApplication, RequestDenied
-from webhook.server.edge import Connection
+from webhook.server.authorizer import Authorizer, GuardedApplication
+from webhook.server.edge import Connection, CrashObserver, RequestDenied
 from webhook.server.request import Answer, HttpRequest, header_lines
 from webhook.text import visible
+
+# Scrapers come every few seconds at most; what several of them get may be as old as this.
+KEPT_SECONDS: Final = 1.0
+# From half a millisecond, which is a usual review, to the API server's longest timeout.
+BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+METRICS_PATH: Final = "/metrics"
+# Between two answers about health on one connection: probes ask once on each.
+SETTLE_SECONDS: Final = 0.1
+_STATUSES: Final = (200, 400, 403, 405, 408, 413, 415, 429, 500)
+_EXPLAIN_STATUSES: Final = (200, 400, 401, 403, 404, 405, 429, 500, 503)
 
 Labels = tuple[str, ...]
 
 
-class CounterTally(Collector):
-    """A counter with labels.
+class _Counter(Collector):
+    """A counter with labels; callers add to ``counts`` directly, for a method would be most of the cost.
 
-    Args:
-        name: the name of the metric, without ``_total``.
-        text: its help.
-        labels: their names.
-        known: label values that are shown before anything was counted.
-
-    Attributes:
-        counts: counts by label values; callers add to them directly, for a method would be most of the cost.
+    Label values that are ``known`` are shown before anything was counted.
     """
 
     def __init__(self, name: str, text: str, labels: Labels, known: Iterable[Labels] = ()) -> None:
-        self._name: Final = name
-        self._text: Final = text
-        self._labels: Final = labels
+        self._family: Final = partial(CounterMetricFamily, name, text, labels=labels)
         self._created: Final = time.time()
         self.counts: Final[dict[Labels, int]] = dict.fromkeys(known, 0)
 
-    def describe(self) -> Iterable[Metric]:
-        """The metric family without numbers, for prometheus_client at the registration."""
-        yield CounterMetricFamily(self._name, self._text, labels=self._labels)
-
     def collect(self) -> Iterable[Metric]:
-        """The metric family, for prometheus_client at a scrape."""
-        family = CounterMetricFamily(self._name, self._text, labels=self._labels)
+        family = self._family()
         for values, count in self.counts.items():
             family.add_metric(values, count, created=self._created)
         yield family
 
 
-class Latencies:
-    """How long the requests of one endpoint took; callers add to both directly, as for a `CounterTally`.
+class _Latencies(msgspec.Struct):
+    """How long the requests of one endpoint took: requests in each bucket, the last beyond all bounds, and seconds."""
 
-    Args:
-        buckets: how many there are.
-
-    Attributes:
-        counts: requests in each bucket; the last is beyond all bounds.
-        total: the time of all requests, in seconds.
-    """
-
-    __slots__ = ("counts", "total")
-
-    def __init__(self, buckets: int) -> None:
-        self.counts = [0] * (buckets + 1)
-        self.total = 0.0
+    counts: list[int]
+    total: float = 0.0
 
 
-class LatencyTally(Collector):
-    """A histogram with one label.
+class _Histogram(Collector):
+    """A histogram with one label; callers add to ``latencies`` directly, as for a counter.
 
-    Args:
-        name: the name of the metric.
-        text: its help.
-        label: its name.
-        values: the values of the label.
-        bounds: the upper bounds of the buckets in seconds, ascending.
+    The upper bounds of the buckets are in seconds, ascending.
     """
 
     def __init__(self, name: str, text: str, label: str, values: Iterable[str], bounds: Sequence[float]) -> None:
-        self._name: Final = name
-        self._text: Final = text
         self._label: Final = label
+        self._family: Final = partial(HistogramMetricFamily, name, text, labels=(label,))
         self._created: Final = time.time()
         self._bounds: Final = [
             floatToGoString(bound)  # type: ignore[no-untyped-call]
             for bound in (*bounds, float("inf"))
         ]
-        self.latencies: Final = {value: Latencies(len(bounds)) for value in values}
-
-    def describe(self) -> Iterable[Metric]:
-        """The metric family without numbers, for prometheus_client at the registration."""
-        yield HistogramMetricFamily(self._name, self._text, labels=(self._label,))
+        self.latencies: Final = {value: _Latencies([0] * len(self._bounds)) for value in values}
 
     def collect(self) -> Iterable[Metric]:
-        """The metric family, for prometheus_client at a scrape."""
-        family = HistogramMetricFamily(self._name, self._text, labels=(self._label,))
+        family = self._family()
         for value, latencies in self.latencies.items():
-            below = 0
-            buckets = []
-            for bound, count in zip(self._bounds, latencies.counts, strict=True):
-                below += count
-                buckets.append((bound, float(below)))
-            family.add_metric((value,), buckets, latencies.total)
-            family.add_sample(f"{self._name}_created", {self._label: value}, self._created)
+            buckets = zip(self._bounds, map(float, accumulate(latencies.counts)), strict=True)
+            family.add_metric((value,), [*buckets], latencies.total)
+            family.add_sample(f"{family.name}_created", {self._label: value}, self._created)
         yield family
-
-
-# Scrapers come every few seconds at most; what several of them get may be as old as this.
-KEPT_SECONDS: Final = 1.0
 
 
 class _Family(CollectorRegistry):
@@ -135,7 +100,6 @@ class _Family(CollectorRegistry):
         self._metric: Final = metric
 
     def collect(self) -> Iterable[Metric]:
-        """The metric."""
         return (self._metric,)
 
 
@@ -180,15 +144,6 @@ class Rendering:
             self._running = None
 
 
-# From half a millisecond, which is a usual review, to the API server's longest timeout.
-BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-METRICS_PATH: Final = "/metrics"
-# Between two answers about health on one connection: probes ask once on each.
-SETTLE_SECONDS: Final = 0.1
-_STATUSES: Final = (200, 400, 403, 405, 408, 413, 415, 429, 500)
-_EXPLAIN_STATUSES: Final = (200, 400, 401, 403, 404, 405, 429, 500, 503)
-
-
 class Metrics:
     """Counts what the server does, as controller-runtime does.
 
@@ -201,50 +156,33 @@ class Metrics:
     """
 
     def __init__(self, paths: Iterable[str], log: Callable[[str, str, BaseException], None]) -> None:
-        self.registry: Final = CollectorRegistry()
+        self.registry: Final = CollectorRegistry(auto_describe=True)
         self._log: Final = log
         paths = tuple(paths)
-        requests = CounterTally(
-            "kubevirt_webhook_requests",
-            "HTTP requests at an endpoint by status code.",
-            ("webhook", "code"),
+        latency = _Histogram(
+            "kubevirt_webhook_latency_seconds",
+            *("Time from a request's headers to its answer.", "webhook", paths, BUCKETS),
+        )
+        self._latencies: Final = latency.latencies
+        self._requests: Final = self._counter(
+            *("kubevirt_webhook_requests", "HTTP requests at an endpoint by status code.", ("webhook", "code")),
             [(path, str(code)) for path in paths for code in _STATUSES],
         )
-        latency = LatencyTally(
-            "kubevirt_webhook_latency_seconds",
-            "Time from a request's headers to its answer.",
-            *("webhook", paths, BUCKETS),
-        )
-        panics = CounterTally(
-            "kubevirt_webhook_panics",
-            "Requests that met an internal error; each has a line in the log.",
-            ("webhook",),
-            [(path,) for path in paths],
-        )
-        decisions = CounterTally(
-            "kubevirt_webhook_decisions",
-            "Evaluated requests; dry_run distinguishes those that change nothing.",
-            ("policy", "resource", "mode", "decision", "reason", "dry_run"),
-        )
-        explained = CounterTally(
-            "kubevirt_webhook_explain_requests",
-            "HTTP requests for explanations by status code.",
-            ("code",),
-            [(str(code),) for code in _EXPLAIN_STATUSES],
-        )
-        self._tallies: Final = (requests, latency, panics, decisions, explained)
-        for tally in self._tallies:
-            self.registry.register(tally)
-        self._requests: Final = requests.counts
-        self._latencies: Final = latency.latencies
-        self._panics: Final = panics.counts
-        self._decisions: Final = decisions.counts
-        self._explained: Final = explained.counts
+        self.registry.register(latency)
+        text = "Requests that met an internal error; each has a line in the log."
+        self._panics: Final = self._counter("kubevirt_webhook_panics", text, ("webhook",), [(path,) for path in paths])
+        text = "Evaluated requests; dry_run distinguishes those that change nothing."
+        labels = ("policy", "resource", "mode", "decision", "reason", "dry_run")
+        self._decisions: Final = self._counter("kubevirt_webhook_decisions", text, labels)
+        known = [(str(code),) for code in _EXPLAIN_STATUSES]
+        text = "HTTP requests for explanations by status code."
+        self._explained: Final = self._counter("kubevirt_webhook_explain_requests", text, ("code",), known)
         self._codes: Final = {code: str(code) for code in {*_STATUSES, *_EXPLAIN_STATUSES}}
 
-    def families(self) -> Iterable[Metric]:
-        """The metrics that count requests, without numbers."""
-        return [family for tally in self._tallies for family in tally.describe()]
+    def _counter(self, name: str, text: str, labels: Labels, known: Iterable[Labels] = ()) -> dict[Labels, int]:
+        counter = _Counter(name, text, labels, known)
+        self.registry.register(counter)
+        return counter.counts
 
     def on_served(self, path: str, status: int, seconds: float) -> None:
         """Count an HTTP request at an endpoint."""
@@ -275,70 +213,48 @@ class Metrics:
         self.on_crash(endpoint.path, error)
 
 
-# Numbers by the value of a metric's one label, or by those of its several.
-Values = Mapping[str, float] | Mapping[tuple[str, ...], float]
-Read = tuple[str, Callable[[], Values]]
+class StateMetric(NamedTuple):
+    """A gauge, or a counter if its name ends in ``_total``, that is read at each scrape.
+
+    Attributes:
+        name: the name of the metric.
+        text: its help.
+        read: returns its number; those with labels, the numbers by the value of the one label, or by those of several.
+        labels: their names.
+    """
+
+    name: str
+    text: str
+    read: Callable[[], float | Mapping[str, float] | Mapping[tuple[str, ...], float]]
+    labels: tuple[str, ...] = ()
 
 
 class MetricsState:
-    """Gauges and counters that are read at each scrape, instead of being kept up to date.
+    """What is read at each scrape, for prometheus_client.
 
     Args:
-        gauges: by name, the help text and a function that returns values by label value, or by several.
-        counters: by name, the help text and a function that returns values by label value, or by several.
-        label: names of the labels by metric name; a metric without any has the single label value ``""``.
-        build_info: show the version, too.
+        metrics: all of it.
     """
 
-    def __init__(
-        self,
-        gauges: Mapping[str, Read],
-        counters: Mapping[str, Read],
-        label: Mapping[str, str | tuple[str, ...]],
-        *,
-        build_info: bool = True,
-    ) -> None:
-        self._gauges: Final = gauges
-        self._counters: Final = counters
-        self._label: Final = label
-        self._build_info: Final = build_info
+    def __init__(self, metrics: Iterable[StateMetric]) -> None:
+        self._metrics: Final = tuple(metrics)
 
     def describe(self) -> Iterable[Metric]:
-        """All metrics without numbers, for prometheus_client at the registration: it denies a name that is taken."""
-        if self._build_info:
-            yield _build_info()
-        yield from (family for family, _ in self._families())
+        """All metrics without numbers, at the registration: it denies a name that is taken."""
+        return map(_family, self._metrics)
 
     def collect(self) -> Iterable[Metric]:
-        """All metrics, for prometheus_client at a scrape."""
-        if self._build_info:
-            info = _build_info()
-            info.add_metric((__version__,), 1)
-            yield info
-        yield from (self._fill(family, read) for family, read in self._families())
-
-    def _families(self) -> Iterable[tuple[GaugeMetricFamily | CounterMetricFamily, Callable[[], Values]]]:
-        for name, (text, read) in self._gauges.items():
-            yield GaugeMetricFamily(name, text, labels=self._labels(name)), read
-        for name, (text, read) in self._counters.items():
-            yield CounterMetricFamily(name, text, labels=self._labels(name)), read
-
-    def _labels(self, name: str) -> tuple[str, ...]:
-        found = self._label.get(name, ())
-        return (found,) if isinstance(found, str) else found
-
-    @staticmethod
-    def _fill(
-        family: GaugeMetricFamily | CounterMetricFamily, read: Callable[[], Values]
-    ) -> GaugeMetricFamily | CounterMetricFamily:
-        for value, number in read().items():
-            several = value if isinstance(value, tuple) else (value,) if value else ()
-            family.add_metric(several, number)
-        return family
+        """All metrics, at a scrape."""
+        for metric in self._metrics:
+            family, numbers = _family(metric), metric.read()
+            for value, number in (numbers if isinstance(numbers, Mapping) else {(): numbers}).items():
+                family.add_metric((value,) if isinstance(value, str) else value, number)
+            yield family
 
 
-def _build_info() -> GaugeMetricFamily:
-    return GaugeMetricFamily("kubevirt_webhook_build_info", "1, with the version as a label.", labels=("version",))
+def _family(metric: StateMetric) -> GaugeMetricFamily | CounterMetricFamily:
+    kind = CounterMetricFamily if metric.name.endswith("_total") else GaugeMetricFamily
+    return kind(metric.name, metric.text, labels=metric.labels)
 
 
 class Ops(GuardedApplication):

@@ -66,15 +66,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class _Found:
-    """What httptools finds, which calls its methods.
-
-    Attributes:
-        url: the target of the request.
-        headers: values by name in lower case.
-        heads: how many heads were found.
-        pieces: what was found of a body.
-        is_complete: whether the end of the body was found.
-    """
+    """What httptools finds, which calls its methods: the target, headers by name in lower case, pieces of the body."""
 
     def __init__(self) -> None:
         self.url = b""
@@ -84,12 +76,11 @@ class _Found:
         self.is_complete = False
 
     def on_url(self, url: bytes) -> None:
-        """A part of the target."""
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer, which is not read."""
         if self.heads:
+            # A trailer, which is not read.
             return
         key = name.decode("ascii").lower()
         if key in self.headers:
@@ -102,30 +93,26 @@ class _Found:
             self.headers[key] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """The end of a head."""
         self.heads += 1
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
         self.pieces.append(body)
 
     def on_message_complete(self) -> None:
-        """The end of the body."""
         self.is_complete = True
 
 
 class Chunks:
-    """A body in chunks, taken apart; the head of its request comes first."""
+    """A body in chunks, taken apart; the head of its request comes first.
+
+    Attributes:
+        found: what the parser has found so far.
+    """
 
     def __init__(self) -> None:
         # Two objects: one that calls itself would be a cycle, and keep hostile heads until the collector's next run.
         self.found: Final = _Found()
-        self._parser: Final = HttpRequestParser(self.found)
-
-    @property
-    def line(self) -> tuple[str, str]:
-        """Method and version of the request."""
-        return self._parser.get_method().decode("ascii"), self._parser.get_http_version()
+        self.parser: Final = HttpRequestParser(self.found)
 
     def take(self, data: bytes) -> bytes:
         """What bytes have of the body.
@@ -135,7 +122,7 @@ class Chunks:
         """
         clause = ""
         try:
-            self._parser.feed_data(data)
+            self.parser.feed_data(data)
         except HttpParserUpgrade:
             # Nothing to upgrade to is supported, so the request is an ordinary one.
             pass
@@ -159,11 +146,13 @@ def parse_head(data: bytes) -> tuple[Head, Chunks]:
     body, found = chunks.take(data), chunks.found
     if body or found.heads != 1:
         raise BadRequestError("an empty line where a request should begin")
-    headers, (method, version) = found.headers, chunks.line
-    try:
-        target = found.url.decode("ascii")
-    except UnicodeDecodeError:
-        raise BadRequestError("the path has other characters than ASCII") from None
+    headers, method, version = (
+        found.headers,
+        chunks.parser.get_method().decode("ascii"),
+        chunks.parser.get_http_version(),
+    )
+    if not found.url.isascii():
+        raise BadRequestError("the path has other characters than ASCII")
     if version not in ("1.0", "1.1"):
         raise BadRequestError(f"HTTP/{version} is not supported")
     if version == "1.1" and "host" not in headers:
@@ -171,7 +160,7 @@ def parse_head(data: bytes) -> tuple[Head, Chunks]:
     coding = headers.get("transfer-encoding")
     if coding is not None and (coding.lower() != "chunked" or version != "1.1" or "content-length" in headers):
         raise BadRequestError("its Transfer-Encoding is not chunked alone")
-    path, _, query = target.partition("?")
+    path, _, query = found.url.decode("ascii").partition("?")
     wishes = {wish.strip() for wish in headers.get("connection", "").lower().split(",")}
     head = Head(
         method,
@@ -232,11 +221,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     headers: bytes = _JSON
 
     def head(self, *, is_last: bool) -> bytes:
-        """The head, behind which the body belongs.
-
-        Args:
-            is_last: the connection ends with it.
-        """
+        """The head, behind which the body belongs; with ``is_last`` the connection ends with it."""
         length = len(self.body)
         if self.headers is _JSON and self.status == 200 and not is_last:
             return _REVIEWED % length
@@ -257,11 +242,14 @@ def header_lines(headers: Mapping[str, str]) -> bytes:
 class Overload(Enum):
     """Why a request whose head is fine gets no answer of its own.
 
-    Attributes:
+    Args:
         status: of an answer as an HTTP error.
         denial: the code of a denial.
         clause: why.
         remedy: what the client can do.
+
+    Attributes:
+        sentence: why, and what the client can do.
     """
 
     NO_ROOM = 429, 429, "kubevirt-webhook has more bytes of requests than it has memory for", "try again"
@@ -273,12 +261,7 @@ class Overload(Enum):
         self.status: Final = status
         self.denial: Final = denial
         self.clause: Final = clause
-        self.remedy: Final = remedy
-
-    @property
-    def sentence(self) -> str:
-        """Why, and what to do."""
-        return f"{self.clause}; {self.remedy}"
+        self.sentence: Final = f"{clause}; {remedy}"
 
     def answer(self) -> Answer:
         """The answer as an HTTP error."""

@@ -248,8 +248,7 @@ Pattern = Annotated[
     str, syntax("instancetype pattern", "([A-Za-z]+/)?[a-z0-9*][-a-z0-9.*]*", 317, "use NAME or KIND/NAME")
 ]
 Requester = Annotated[
-    str,
-    syntax("requester", "[A-Za-z0-9][-A-Za-z0-9_./]*", 253, "use the value of the annotation requested-by"),
+    str, syntax("requester", "[A-Za-z0-9][-A-Za-z0-9_./]*", 253, "use the value of the annotation requested-by")
 ]
 HealthCheckText = Annotated[
     str,

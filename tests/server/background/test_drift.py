@@ -306,12 +306,7 @@ class ScannerCase:
         )
         self.transport = transport
         self.drift_scan = DriftScanner(
-            transport,
-            self.cluster,
-            lambda: self.settings,
-            self._keep,
-            Reports(transport),
-            clock=self.clock,
+            transport, self.cluster, lambda: self.settings, self._keep, Reports(transport), clock=self.clock
         )
 
     def _keep(self, record: DriftRecord) -> None:

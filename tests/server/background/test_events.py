@@ -198,12 +198,7 @@ def test_a_refused_change_is_told_of_the_object() -> None:
     event = said(body, VMS, DENIED)
 
     assert event
-    assert (event.api_version, event.kind, event.name, event.uid) == (
-        "kubevirt.io/v1",
-        "VirtualMachine",
-        "web01",
-        "u1",
-    )
+    assert (event.api_version, event.kind, event.name, event.uid) == ("kubevirt.io/v1", "VirtualMachine", "web01", "u1")
 
 
 def test_what_concerns_a_pod_is_reported_on_its_vmi() -> None:

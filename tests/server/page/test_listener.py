@@ -49,6 +49,24 @@ def signed_in(**answers: Any) -> dict[Key[Any], object]:
 # -- who ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("address", "method", "headers"),
+    [("0.0.0.0:0", "GET", {}), ("127.0.0.1:0", "GET", {"Host": "evil.example"}), ("127.0.0.1:0", "POST", {})],
+)
+async def test_who_gets_nothing_has_a_pace_too(
+    page: Opened, monkeypatch: pytest.MonkeyPatch, address: str, method: str, headers: dict[str, str]
+) -> None:
+    """What is missing is said on a page, which costs as much as any other."""
+    monkeypatch.setattr(edge, "BURST", 2)
+    monkeypatch.setattr(edge, "PER_SECOND", 0.001)
+    monkeypatch.setattr(edge, "PATIENCE_SECONDS", 0.01)
+    opened = await page(address=address)
+    statuses = [(await opened.get(method=method, **headers))[0] for _ in range(4)]
+
+    assert (statuses[:2].count(429), statuses[2:]) == (0, [429, 429])
+    assert (await opened.get("/page/style.css"))[0] == 200
+
+
 async def test_on_a_loopback_address_nobody_is_asked_who_it_is(page: Opened) -> None:
     opened = await page()
 

@@ -13,8 +13,9 @@ from tests.builders import installed
 from tests.server.page.samples import PageCluster, labeled, record
 from webhook.errors import InputError
 from webhook.facts import KubeVirtKey, NamespaceKey
+from webhook.server.explain import MAX_QUERY
 from webhook.server.page.recorder import OTHERS, DayCounts
-from webhook.server.page.views import MAX_QUERY, POLICIES, SLICE, PageQuery, namespace_table, pager
+from webhook.server.page.views import POLICIES, SLICE, PageQuery, namespace_table, pager
 
 KNOWN = ("namespace", "to", "first", "policy")
 
@@ -28,10 +29,7 @@ def test_what_a_form_sends() -> None:
     assert query.one_of("policy", ("migration",)) == ""
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["x=1", "namespace=" + "a" * MAX_QUERY, "&".join(["to=a"] * 100)],
-)
+@pytest.mark.parametrize("query", ["x=1", "namespace=" + "a" * MAX_QUERY, "&".join(["to=a"] * 100)])
 def test_what_no_form_sends(query: str) -> None:
     with pytest.raises(InputError):
         PageQuery(query, KNOWN)

@@ -21,12 +21,13 @@ from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.resources import EVENTS, NAMESPACES, UNSTRUCTURED_PODS
 from webhook.review.reviewer import Reviewer
 from webhook.server.ops import MetricsState
-from webhook.server.runtime.sources import LABELS, Background, background
+from webhook.server.runtime.options import Options
+from webhook.server.runtime.serve import Background, background
 
 
 def scraped(beside: Background) -> str:
     registry = CollectorRegistry()
-    registry.register(MetricsState(beside.gauges(), beside.counters(), LABELS))
+    registry.register(MetricsState(beside.metrics()))
     return generate_latest(registry).decode()
 
 
@@ -44,8 +45,8 @@ async def test_events_and_the_look_out_run_until_the_end(tmp_path: Path) -> None
         server.serve(EVENTS)
         server.put(NAMESPACES, "demo", metadata={"labels": NAMESPACE_LABELS})
         server.put(UNSTRUCTURED_PODS, "pod-1", "demo", **stored(launcher_pod(), "pod-1"))
-        kubeconfig = Kubeconfig(server.kubeconfig(tmp_path / "kubeconfig"))
-        async with background(kubeconfig, lambda: made, cluster, audit) as beside:
+        options = Options(kubeconfig=Kubeconfig(server.kubeconfig(tmp_path / "kubeconfig")))
+        async with background(options, lambda: made, cluster, audit) as beside:
             endpoint = msgspec.structs.replace(VMS, handler=lambda *_: DENIED)
             observer = beside.announcing(KeptInMemory(), lambda: made)
             reviewer = Reviewer(cluster, lambda: made, NoAudit(), observer)

@@ -88,13 +88,12 @@ async def test_mounted_files_are_followed(tmp_path: Path, quickly: None) -> None
 
     (refused,) = log.said(f"certificate {ServerEvent.CHANGE_INVALID}")
     assert str(tmp_path) in refused["why"]
-    gauges = {name: read() for name, (_, read) in {**certificates.gauges(), **certificates.counters()}.items()}
-    assert gauges == {
+    assert {metric.name: metric.read() for metric in certificates.metrics()} == {
         EXPIRY: {"serving": second.leaf.not_valid_after_utc.timestamp()},
         MATCH: {},
         ROTATED: {},
         RELOADS: {"accepted": 1, "rejected": 1},
-        FAILURES: {"": 0},
+        FAILURES: 0,
     }
     assert certificates.authority == second.certificate
     assert certificates.waiting_for() == ()
@@ -173,7 +172,7 @@ async def test_the_probe_tells_when_the_api_server_could_not_call_us(
         await until(lambda: log.said(ServerEvent.NOT_CALLABLE))
         bundles.found = {"one": WebhookConfiguration("1", {"entry": b""}), "two": None}
         await until(lambda: len(log.said(ServerEvent.NOT_CALLABLE)) == 2)
-        assert certificates.gauges()[MATCH][1]() == {"one": 0.0, "two": 0.0}
+        assert certificates.matches() == {"one": 0.0, "two": 0.0}
         bundles.found = {"one": WebhookConfiguration("1", {"entry": pair.certificate})}
         await until(lambda: log.said(ServerEvent.CALLABLE_AGAIN))
         probing.cancel()
@@ -181,7 +180,7 @@ async def test_the_probe_tells_when_the_api_server_could_not_call_us(
     first, second = log.said(ServerEvent.NOT_CALLABLE)
     assert first == {"why": ("grant get on this",)}
     golden("\n".join(second["why"]))
-    assert certificates.gauges()[MATCH][1]() == {"one": 1.0}
+    assert certificates.matches() == {"one": 1.0}
 
 
 async def test_a_bug_is_logged_and_the_work_goes_on(tmp_path: Path, quickly: None) -> None:

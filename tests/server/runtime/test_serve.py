@@ -23,10 +23,10 @@ from webhook.admission.output import Descriptor
 from webhook.facts import KubeVirtKey
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.kubevirt.resources import STORED_VMS
-from webhook.server.runtime import serve, sources
+from webhook.server.runtime import serve
 from webhook.server.runtime.certificates import Certificates
 from webhook.server.runtime.options import Options
-from webhook.server.runtime.sources import Background
+from webhook.server.runtime.serve import Background, background
 from webhook.settings.model import FidelitySettings, InstancetypeSettings, Settings
 
 CLUSTER: Any = MemoryCluster({KubeVirtKey(): installed()})
@@ -55,7 +55,7 @@ def audit() -> Iterator[LineWriter]:
     os.close(sink)
 
 
-def scraped(audit: LineWriter, settings: Any, fidelity: Any) -> str:
+def scraped(audit: LineWriter, settings: Any, beside: Background) -> str:
     class Idle:
         in_flight = 0
         taken_bytes = 0
@@ -63,9 +63,7 @@ def scraped(audit: LineWriter, settings: Any, fidelity: Any) -> str:
     registry = CollectorRegistry()
     app: Any = Idle()
     certificates = Certificates(builders.settings().tls, "localhost", logging.getLogger())
-    registry.register(
-        serve.metrics_state(app, audit, settings, CLUSTER, fidelity, Background(), certificates, CLUSTER.waiting_for)
-    )
+    registry.register(serve.metrics_state(app, audit, settings, CLUSTER, beside, certificates, CLUSTER.waiting_for))
     return generate_latest(registry).decode()
 
 
@@ -77,10 +75,11 @@ async def test_a_live_cluster_is_watched_until_the_end(
     async with running(FakeApiServer()) as server:
         server.put(STORED_VMS, "vm", "demo", status={"created": True})
         options = Options(kubeconfig=Kubeconfig(server.kubeconfig(tmp_path / "kubeconfig")))
-        async with sources.fidelity_check(options, settings, CLUSTER, audit) as watch:
+        async with background(options, settings.current, CLUSTER, audit) as beside:
+            watch = beside.fidelity
             assert watch
             await until(lambda: watch.checked["skipped"])
-            metrics = scraped(audit, settings, watch)
+            metrics = scraped(audit, settings, beside)
         # The records that were under way have arrived.
         await until(lambda: not server.connected())
         ended = len(server.asked)
@@ -95,10 +94,12 @@ async def test_a_live_cluster_is_watched_until_the_end(
 
 async def test_files_are_not_watched(tmp_path: Path, audit: LineWriter) -> None:
     settings: Any = Following(sample=3)
-    async with sources.fidelity_check(Options(cluster_from=tmp_path), settings, CLUSTER, audit) as watch:
-        assert watch is None
+    async with background(Options(cluster_from=tmp_path), settings.current, CLUSTER, audit) as beside:
+        assert beside == Background()
+        metrics = scraped(audit, settings, beside)
 
-    assert "kubevirt_webhook_fidelity_checked_total{" not in scraped(audit, settings, None)
+    assert "kubevirt_webhook_fidelity_checked_total{" not in metrics
+    assert "kubevirt_webhook_build_info{" in metrics
 
 
 # As uvloop reads from TLS: into a new block of 256 KiB, which shrinks to what has come.

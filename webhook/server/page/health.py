@@ -147,11 +147,7 @@ def certificates(
     return found
 
 
-TITLES: Final[Mapping[Kind, str]] = {
-    "scheduler": "Scheduler",
-    "certificate": "Certificate",
-    "caBundle": "caBundles of",
-}
+TITLES: Final[Mapping[Kind, str]] = {"scheduler": "Scheduler", "certificate": "Certificate", "caBundle": "caBundles of"}
 # The bars have so many units of width.
 WIDTH: Final = 1000
 _MIN_WINDOW_SECONDS: Final = 600.0

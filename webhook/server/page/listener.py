@@ -16,14 +16,8 @@ from webhook import __version__
 from webhook.cluster.source import BrowsableCluster
 from webhook.facts import Facts
 from webhook.policies.migration.explanation import SERVER, FactPermissions
-from webhook.server.authorizer import (
-    MAX_IN_FLIGHT,
-    Authorizer,
-    CrashObserver,
-    GuardedApplication,
-    RequestDenied,
-    user_of,
-)
+from webhook.server.authorizer import MAX_IN_FLIGHT, Authorizer, GuardedApplication, user_of
+from webhook.server.edge import CrashObserver, RequestDenied
 from webhook.server.explain import ExplainRequest, authorize_question
 from webhook.server.page.renderer import PageRenderer, asset
 from webhook.server.page.views import PATH, PageAnswer, PageViews
@@ -41,26 +35,16 @@ HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-_PAGES: Final = (
-    (PATH, "Overview"),
-    (f"{PATH}/decisions", "Decisions"),
-    (f"{PATH}/placement", "Placement"),
-    (f"{PATH}/health", "Health"),
-    (f"{PATH}/reasons", "Reasons"),
+_PAGES: Final = tuple(
+    (f"{PATH}/{name.lower()}" if name != "Overview" else PATH, name)
+    for name in ("Overview", "Decisions", "Placement", "Health", "Reasons")
 )
 _ASSETS: Final = {
     f"{PATH}/style.css": ("style.css", "text/css; charset=utf-8"),
     f"{PATH}/icon.svg": ("icon.svg", "image/svg+xml"),
 }
-_TITLES: Final = {
-    400: "Not a valid request",
-    401: "Not signed in",
-    403: "Not permitted",
-    404: "Not found",
-    405: "Not a valid request",
-    429: "Too many requests",
-    500: "Internal error",
-    503: "Not known now",
+_TITLES: Final = {401: "Not signed in", 403: "Not permitted", 404: "Not found", 429: "Too many requests"} | {
+    503: "Not known now"
 }
 
 
@@ -109,13 +93,14 @@ class PageHandler(GuardedApplication):
         answer = await self._views.show(path, request.head.query, permit) if is_below else None
         if answer is None:
             raise RequestDenied(404, "there is nothing at this address, or the decision is no longer kept")
-        return await self._rendered(answer, _here(path), {})
+        first = path.removeprefix(PATH).strip("/").partition("/")[0]
+        return await self._rendered(answer, f"{PATH}/{first}" if first else PATH, {})
 
     async def problem(self, status: int, sentence: str, headers: Mapping[str, str]) -> Answer:
         """The sentence on a page; of a fault of the server, on its own."""
         if status == 500:
             return Answer.text(status, sentence, {**HEADERS, **headers})
-        values = {"title": _TITLES.get(status, "Error"), "sentence": sentence}
+        values = {"title": _TITLES.get(status, "Not a valid request"), "sentence": sentence}
         return await self._rendered(PageAnswer("problem.html", values, status), "", headers)
 
     async def _rendered(self, answer: PageAnswer, here: str, headers: Mapping[str, str]) -> Answer:
@@ -124,9 +109,3 @@ class PageHandler(GuardedApplication):
         refresh = {"Refresh": str(answer.refresh_seconds)} if answer.refresh_seconds else {}
         kind = {"Content-Type": "text/html; charset=utf-8"}
         return Answer(answer.status, body, header_lines({**HEADERS, **kind, **refresh, **headers}))
-
-
-def _here(path: str) -> str:
-    """The page of the navigation that a path belongs to."""
-    first = path.removeprefix(PATH).strip("/").partition("/")[0]
-    return f"{PATH}/{first}" if first else PATH

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final, get_args
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -23,7 +23,7 @@ from webhook.policies.migration.explanation import FactPermissions, NotThere, Pl
 from webhook.review.replay import replay
 from webhook.review.scope import of_namespace
 from webhook.server.authorizer import DEADLINE_SECONDS
-from webhook.server.explain import ExplainRequest
+from webhook.server.explain import ExplainRequest, parameters
 from webhook.server.page.health import HealthHistory, HealthRow, health_rows, window
 from webhook.server.page.recorder import (
     CAPACITY,
@@ -35,8 +35,6 @@ from webhook.server.page.recorder import (
 )
 from webhook.settings.model import Settings
 
-MAX_QUERY: Final = 4096
-_MAX_PARAMETERS: Final = 32
 _MAX_NUMBER: Final = 10**12
 # Pages refresh themselves only for who asks for it, and not more often.
 REFRESH_SECONDS: Final = (10, 30, 60)
@@ -54,12 +52,7 @@ class PageQuery:
     """
 
     def __init__(self, query: str, known: Collection[str]) -> None:
-        if len(query) > MAX_QUERY:
-            raise InputError(f"has {len(query)} characters, of which {MAX_QUERY} are allowed", "the query")
-        try:
-            pairs = parse_qsl(query, keep_blank_values=False, max_num_fields=_MAX_PARAMETERS)
-        except ValueError:
-            raise InputError(f"has more than {_MAX_PARAMETERS} parameters", "the query", "ask for less") from None
+        pairs = parameters(query, keep_blank=False)
         for name, _ in pairs:
             if name not in known:
                 fix = f"use {', '.join(sorted(known))}" if known else "leave it out"
@@ -389,10 +382,7 @@ class PageViews:
     async def _overview(self, query: PageQuery) -> PageAnswer:
         first, prefix = query.number("first"), query.text("prefix")
         table = await namespace_table(
-            *(self._cluster, self._settings(), self._recorder.counts),
-            prefix=prefix,
-            first=first,
-            count=ROWS,
+            *(self._cluster, self._settings(), self._recorder.counts), prefix=prefix, first=first, count=ROWS
         )
         counts = self._recorder.counts
         total = counts.total if counts.day == time.strftime("%Y-%m-%d", time.gmtime()) else {}

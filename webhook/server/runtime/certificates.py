@@ -35,6 +35,7 @@ from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
 from webhook.server.edge import split_address
+from webhook.server.ops import StateMetric
 from webhook.server.runtime.logs import ServerEvent
 from webhook.server.tls import ReloadableTLSContext
 from webhook.settings.model import Settings, TlsSettings
@@ -44,7 +45,6 @@ MATCH: Final = "kubevirt_webhook_ca_bundle_match"
 ROTATED: Final = "kubevirt_webhook_ca_rotation_timestamp_seconds"
 RELOADS: Final = "kubevirt_webhook_certificate_reloads_total"
 FAILURES: Final = "kubevirt_webhook_certificate_failures_total"
-LABELS: Final = {EXPIRY: "certificate", MATCH: "configuration", RELOADS: "result"}
 
 # Between two calls of the own listener, and while something is wrong.
 PROBE_SECONDS: Final = 30.0
@@ -167,10 +167,7 @@ class Certificates:
             if why != self._reported and not self.waiting_for():
                 self._reported = why
                 tell = self._log.warning if why else self._log.info
-                tell(
-                    ServerEvent.NOT_CALLABLE if why else ServerEvent.CALLABLE_AGAIN,
-                    why=why,
-                )
+                tell(ServerEvent.NOT_CALLABLE if why else ServerEvent.CALLABLE_AGAIN, why=why)
             fine = self._probed is not None and self._probed.matches and not why
             await asyncio.sleep(PROBE_SECONDS if fine else _SOON_SECONDS)
 
@@ -183,25 +180,36 @@ class Certificates:
                 self._log.error("internal error in certificate rotation; retrying", exc_info=error)
                 await asyncio.sleep(_RESTART_SECONDS)
 
-    def gauges(self) -> dict[str, tuple[str, Callable[[], Mapping[str, float]]]]:
-        """For `webhook.server.ops.MetricsState`; `LABELS` has their labels."""
-        return {
-            EXPIRY: ("Unix time at which the serving certificate, or the managed CA, expires.", self._expiry),
-            MATCH: ("1 if a configuration's caBundles verify the serving certificate.", self._matches),
-            ROTATED: ("Unix time at which the managed CA began to sign.", self._rotation_time),
-        }
+    def metrics(self) -> list[StateMetric]:
+        """The gauges and counters of the certificates."""
 
-    def counters(self) -> dict[str, tuple[str, Callable[[], Mapping[str, float]]]]:
-        """The counters of reloads and failures: help text and a function that reads the values, by name."""
-        return {
-            RELOADS: ("Changes of mounted certificates by result.", lambda: dict(self.reloads)),
-            FAILURES: (
-                "Steps of the managed certificates' rotation that failed.",
-                lambda: {"": self.rotation.failures if self.rotation else 0},
+        def rotated() -> float | dict[str, float]:
+            return self.rotation.rotated.timestamp() if self.rotation and self.rotation.rotated else {}
+
+        return [
+            StateMetric(
+                EXPIRY,
+                "Unix time at which the serving certificate, or the managed CA, expires.",
+                self.expiry,
+                ("certificate",),
             ),
-        }
+            StateMetric(
+                MATCH,
+                "1 if a configuration's caBundles verify the serving certificate.",
+                self.matches,
+                ("configuration",),
+            ),
+            StateMetric(ROTATED, "Unix time at which the managed CA began to sign.", rotated),
+            StateMetric(RELOADS, "Changes of mounted certificates by result.", lambda: dict(self.reloads), ("result",)),
+            StateMetric(
+                FAILURES,
+                "Steps of the managed certificates' rotation that failed.",
+                lambda: self.rotation.failures if self.rotation else 0,
+            ),
+        ]
 
-    def _expiry(self) -> dict[str, float]:
+    def expiry(self) -> dict[str, float]:
+        """The Unix times at which the serving certificate, and the managed CA, expire; those that there are."""
         result = {}
         if self._pair:
             result["serving"] = self._pair.leaf.not_valid_after_utc.timestamp()
@@ -209,11 +217,9 @@ class Certificates:
             result["ca"] = self.rotation.authority_end.timestamp()
         return result
 
-    def _matches(self) -> dict[str, float]:
+    def matches(self) -> dict[str, float]:
+        """By webhook configuration, 1 if its caBundles verify the serving certificate, otherwise 0."""
         return {name: float(match) for name, match in self._probed.matches.items()} if self._probed else {}
-
-    def _rotation_time(self) -> dict[str, float]:
-        return {"": self.rotation.rotated.timestamp()} if self.rotation and self.rotation.rotated else {}
 
     async def _try_take(self, take: Callable[[], None], what: str) -> bool:
         try:

@@ -7,7 +7,6 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
@@ -18,20 +17,11 @@ from webhook.images.registry.images import Images, ManifestFiles
 from webhook.images.registry.node_layers import NodeLayers
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.client.transport import connect
-from webhook.server.authorizer import CrashObserver
-from webhook.server.edge import serving
+from webhook.server.edge import CrashObserver, serving
 from webhook.server.extender import PATH, Extender
-from webhook.server.ops import MetricsState, Read
+from webhook.server.ops import MetricsState, StateMetric
 from webhook.server.runtime.certificates import Certificates, cancel
 from webhook.settings.model import LayersSettings, RegistrySettings
-
-REQUESTS: Final = "kubevirt_webhook_layers_requests_total"
-FETCHES: Final = "kubevirt_webhook_layers_fetches_total"
-DROPPED: Final = "kubevirt_webhook_layers_fetches_dropped_total"
-SECRETS: Final = "kubevirt_webhook_layers_pull_secret_failures_total"
-QUEUE: Final = "kubevirt_webhook_layers_queue_length"
-IMAGES: Final = "kubevirt_webhook_layers_images"
-CUT: Final = "kubevirt_webhook_layers_nodes_at_image_limit"
 
 
 class LayerScores(msgspec.Struct):
@@ -80,28 +70,48 @@ class LayerScores(msgspec.Struct):
     def metrics(self) -> MetricsState:
         """The metrics."""
         index, images, extender = self.nodes.index, self.images, self.extender
-        gauges: dict[str, Read] = {
-            QUEUE: ("Manifests of images that wait to be fetched.", lambda: {"": images.waiting}),
-            IMAGES: (
-                "Images on nodes, by whether their layers are known.",
-                lambda: {"known": index.known_images, "unknown": index.unknown_images},
-            ),
-            CUT: (
-                "Nodes that list as many images as the kubelet lists by default, and probably have more.",
-                lambda: {"": len(self.nodes.cut)},
-            ),
-        }
-        counters: dict[str, Read] = {
-            REQUESTS: ("Requests of kube-scheduler by result.", lambda: extender.results if extender else {}),
-            FETCHES: ("Fetches of manifests by result.", lambda: images.results),
-            DROPPED: ("Manifests not fetched because too many were waiting.", lambda: {"": images.dropped}),
-            SECRETS: (
-                "Pull secrets that could not be read.",
-                lambda: {"": self.secrets.failures} if self.secrets else {},
-            ),
-        }
-        labels = {IMAGES: "layers", REQUESTS: "result", FETCHES: "result"}
-        return MetricsState(gauges, counters, labels, build_info=False)
+        return MetricsState(
+            [
+                StateMetric(
+                    "kubevirt_webhook_layers_queue_length",
+                    "Manifests of images that wait to be fetched.",
+                    lambda: images.waiting,
+                ),
+                StateMetric(
+                    "kubevirt_webhook_layers_images",
+                    "Images on nodes, by whether their layers are known.",
+                    lambda: {"known": index.known_images, "unknown": index.unknown_images},
+                    ("layers",),
+                ),
+                StateMetric(
+                    "kubevirt_webhook_layers_nodes_at_image_limit",
+                    "Nodes that list as many images as the kubelet lists by default, and probably have more.",
+                    lambda: len(self.nodes.cut),
+                ),
+                StateMetric(
+                    "kubevirt_webhook_layers_requests_total",
+                    "Requests of kube-scheduler by result.",
+                    lambda: extender.results if extender else {},
+                    ("result",),
+                ),
+                StateMetric(
+                    "kubevirt_webhook_layers_fetches_total",
+                    "Fetches of manifests by result.",
+                    lambda: images.results,
+                    ("result",),
+                ),
+                StateMetric(
+                    "kubevirt_webhook_layers_fetches_dropped_total",
+                    "Manifests not fetched because too many were waiting.",
+                    lambda: images.dropped,
+                ),
+                StateMetric(
+                    "kubevirt_webhook_layers_pull_secret_failures_total",
+                    "Pull secrets that could not be read.",
+                    lambda: self.secrets.failures if self.secrets else {},
+                ),
+            ]
+        )
 
 
 @asynccontextmanager

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import resource
 import signal
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
 
 from webhook import __version__
 from webhook.admission import wire
@@ -24,32 +28,34 @@ from webhook.admission.credentials import scrub_prose
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor, Output, RotatedFile
 from webhook.cluster.source import BrowsableCluster, Cluster
-from webhook.errors import InputError
-from webhook.facts import KubeVirtKey, SchedulerHealth, SchedulerKey
+from webhook.errors import InputError, Unavailable
+from webhook.facts import NOT_READ, KubeVirtKey, SchedulerHealth, SchedulerKey
 from webhook.install.registration import Registration, RegistrationTarget, configurations
 from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
 from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.review.reviewer import Evaluation, Observer, Reviewer
 from webhook.server.app import App
 from webhook.server.authorizer import Authorizer
+from webhook.server.background.events import EventObserver
 from webhook.server.edge import serving
 from webhook.server.explain import Explainer
-from webhook.server.ops import METRICS_PATH, Metrics, MetricsState, Ops, Rendering
+from webhook.server.ops import METRICS_PATH, Metrics, MetricsState, Ops, Rendering, StateMetric
 from webhook.server.request import Answer, HttpRequest
 from webhook.server.runtime import logs
-from webhook.server.runtime.certificates import LABELS as CERTIFICATE_LABELS
 from webhook.server.runtime.certificates import Certificates, cancel, host_of, keep_fresh
 from webhook.server.runtime.logs import ServerEvent
 from webhook.server.runtime.options import Options, SettingsFollower
-from webhook.server.runtime.sources import LABELS, Background, background, cluster_source, fidelity_check
 from webhook.settings.model import AuditSettings, LayersSettings, Settings
 from webhook.settings.syntax import STDOUT, is_loopback
 from webhook.text import shorten
 
 if TYPE_CHECKING:
+    from webhook.cluster.nodes import NodeReports
+    from webhook.server.background.drift import DriftScanner
+    from webhook.server.background.events import EventWriter
     from webhook.server.background.fidelity import FidelityCheck
+    from webhook.server.page.recorder import DecisionRecorder
     from webhook.server.runtime.layers import LayerScores
-    from webhook.server.runtime.page import PageParts
 
 
 # The collector finds little in a server whose requests make trees without cycles; rare runs keep its pauses rare.
@@ -89,26 +95,20 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         metrics = Metrics(BY_PATH, lambda event, path, error: log.error(event, webhook=path, exc_info=error))
         audit = LineWriter(_output(at_start.audit))
         ends.callback(audit.close)
-        beside = Background()
-        if not options.cluster_from:
-            beside = await ends.enter_async_context(background(options.kubeconfig, settings.current, cluster, audit))
+        beside = await ends.enter_async_context(background(options, settings.current, cluster, audit))
         observer = beside.announcing(metrics, settings.current)
         observer, kind = await ends.enter_async_context(
             with_tracing(observer) if at_start.traces else without_tracing(observer)
         )
-        page = _page_parts(at_start.page.listen, audit, cluster, settings.current, certificates)
-        reviewer = Reviewer(cluster, settings.current, page.recorder if page else audit, observer)
+        recorder = _recorder(audit) if at_start.page.listen else None
+        reviewer = Reviewer(cluster, settings.current, recorder or audit, observer)
         app = kind(reviewer, BY_PATH, metrics, server.max_in_flight, at_start.tls.client_names)
-        fidelity = await ends.enter_async_context(fidelity_check(options, settings, cluster, audit))
 
         def waiting_for() -> tuple[str, ...]:
             ending = ("the server: it is stopping",) if stop.event.is_set() else ()
             return (*ending, *cluster.waiting_for(), *certificates.waiting_for())
 
-        metrics.registry.register(
-            metrics_state(app, audit, settings, cluster, fidelity, beside, certificates, waiting_for)
-        )
-
+        metrics.registry.register(metrics_state(app, audit, settings, cluster, beside, certificates, waiting_for))
         rendering = Rendering(metrics.registry)
         ops = Ops(None if at_start.metrics.listen else rendering, waiting_for, metrics).server()
         ops_address = await ends.enter_async_context(
@@ -126,9 +126,9 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
             keep_fresh(certificates, at_start, options.kubeconfig, options.url or "", address, live=live)
         )
         await _serve_others(ends, at_start, cluster, metrics, certificates, rendering, layers, log)
-        if page:
-            place = page.listening(at_start.page.listen, metrics, waiting_for, _SHUTDOWN_SECONDS)
-            log.info("serving the page", address=await ends.enter_async_context(place))
+        if recorder:
+            page = _page(at_start.page.listen, recorder, cluster, settings.current, certificates, waiting_for, metrics)
+            log.info("serving the page", address=await ends.enter_async_context(page))
         if settings.file:
             ends.push_async_callback(cancel, asyncio.create_task(settings.follow(), name="settings"))
         gc.collect()
@@ -222,10 +222,7 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
     from webhook.k8s.client.transport import connect
 
     target = RegistrationTarget(
-        url=options.url or "",
-        ca_bundle=authority,
-        suffix=f"-{options.register_as}",
-        only_ignore=True,
+        url=options.url or "", ca_bundle=authority, suffix=f"-{options.register_as}", only_ignore=True
     )
     transport = await connect(options.kubeconfig)
     try:
@@ -248,28 +245,45 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
         await transport.close()
 
 
-def _page_parts(
-    listen: str,
-    audit: Sink,
+def _recorder(audit: Sink) -> DecisionRecorder:
+    from webhook.server.page.recorder import DecisionRecorder
+
+    return DecisionRecorder(audit)
+
+
+@asynccontextmanager
+async def _page(  # noqa: PLR0913 - what the page shows
+    address: str,
+    recorder: DecisionRecorder,
     cluster: BrowsableCluster,
     settings: Callable[[], Settings],
     certificates: Certificates,
-) -> PageParts | None:
-    """What the page shows; None: it is off."""
-    if not listen:
-        return None
-    from webhook.server.runtime.page import PageParts
+    waiting_for: Callable[[], tuple[str, ...]],
+    traffic: Metrics,
+) -> AsyncIterator[str]:
+    """The listener of the page for as long as the context lasts; gives its URL."""
+    from webhook.server.page import health
+    from webhook.server.page.listener import PageHandler
+    from webhook.server.page.views import PATH, PageViews
 
-    return PageParts(audit, cluster, settings, certificates)
+    def conditions() -> dict[health.HealthSubject, health.HealthCondition]:
+        pairs = health.certificates(certificates.expiry(), certificates.matches(), time.time())
+        return health.schedulers(cluster, settings()) | pairs
+
+    history = health.HealthHistory(conditions)
+    views = PageViews(cluster, settings, recorder, history, waiting_for)
+    task = asyncio.create_task(history.run(), name="health")
+    try:
+        handler = PageHandler(cluster, views, traffic, guarded=not is_loopback(address))
+        async with handler.listening(address, certificates.listener, "page.listen", _SHUTDOWN_SECONDS) as url:
+            yield url + PATH
+    finally:
+        await cancel(task)
 
 
 @asynccontextmanager
 async def layer_scores(options: Options, settings: LayersSettings) -> AsyncIterator[LayerScores | None]:
     """The scores of layers for as long as the context lasts; None where they are off.
-
-    Args:
-        options: the command line.
-        settings: the section ``layers``.
 
     Raises:
         InputError: the settings cannot be used.
@@ -283,6 +297,140 @@ async def layer_scores(options: Options, settings: LayersSettings) -> AsyncItera
 
     async with open_layer_scores(options.kubeconfig, settings) as scores:
         yield scores
+
+
+@asynccontextmanager
+async def cluster_source(
+    options: Options, settings: SettingsFollower, log: Any, reports: NodeReports | None = None
+) -> AsyncIterator[BrowsableCluster]:
+    """The source of facts, following the settings; not necessarily ready.
+
+    ``reports`` gets more of each node than reviews need; None: no more is read.
+
+    Raises:
+        InputError: the cluster or the files cannot be used.
+    """
+    if options.cluster_from:
+        from webhook.cluster.files import FilesCluster
+
+        files = FilesCluster.load(options.cluster_from, settings.current())
+        settings.subscribers.append(files.use)
+        log.info(ServerEvent.FILES_READ, summary=files.summary())
+        yield files
+        return
+    from webhook.cluster.live import LiveCluster
+    from webhook.k8s.client.transport import connect
+
+    def changed(name: str, old: SchedulerHealth, new: SchedulerHealth) -> None:
+        level = log.info if new.state == "available" else log.warning
+        level("scheduler's health changed", scheduler=name, was=old.state, now=new.state, why=new.why)
+
+    if not options.kubeconfig and not os.environ.get("KUBERNETES_SERVICE_HOST"):
+        raise InputError(
+            "no cluster to read from: this process does not run in a pod",
+            "serve",
+            "use --kubeconfig FILE or --cluster-from DIR",
+        )
+    transport = await connect(options.kubeconfig)
+    log.info(ServerEvent.API_SERVER_READ, server=transport.server)
+    live = LiveCluster(transport, settings.current(), on_health=changed, reports=reports)
+    settings.subscribers.append(live.use)
+    live.on_restore(lambda why: log.warning(ServerEvent.ETCD_RESTORED, why=why))
+    live.start()
+    try:
+        yield live
+    finally:
+        await live.close()
+
+
+class Background(msgspec.Struct, frozen=True):
+    """What runs beside reviews; nothing of it where facts come from files."""
+
+    events: EventWriter | None = None
+    drift_scan: DriftScanner | None = None
+    fidelity: FidelityCheck | None = None
+
+    def announcing(self, observer: Observer, settings: Callable[[], Settings]) -> Observer:
+        """An observer that also makes Kubernetes Events, where there is an API server to write them to."""
+        return EventObserver(observer, self.events.add, lambda: settings().events) if self.events else observer
+
+    def metrics(self) -> list[StateMetric]:
+        """The gauges and counters of what runs."""
+        events, drift_scan, fidelity = self.events, self.drift_scan, self.fidelity
+        return [
+            StateMetric(
+                "kubevirt_webhook_drift_objects",
+                "Objects that are not as enforce would make them, at the last scan.",
+                lambda: drift_scan.found if drift_scan else {},
+                ("policy", "resource"),
+            ),
+            StateMetric(
+                "kubevirt_webhook_events_total",
+                "Kubernetes Events by result.",
+                lambda: dict(events.results) if events else {},
+                ("result",),
+            ),
+            StateMetric(
+                "kubevirt_webhook_drift_scans_total",
+                "Scans for objects that are not as enforce would make them, by result.",
+                lambda: dict(drift_scan.rounds) if drift_scan else {},
+                ("result",),
+            ),
+            StateMetric(
+                "kubevirt_webhook_fidelity_checked_total",
+                "Running VMs compared by the fidelity check, by result.",
+                lambda: dict(fidelity.checked) if fidelity else {},
+                ("result",),
+            ),
+            StateMetric(
+                "kubevirt_webhook_fidelity_differences_total",
+                "Fields that differed in the fidelity check.",
+                lambda: fidelity.differing if fidelity else {},
+            ),
+            StateMetric(
+                "kubevirt_webhook_fidelity_checks_failed_total",
+                "Rounds of the fidelity check that failed.",
+                lambda: fidelity.failed if fidelity else {},
+            ),
+        ]
+
+
+@asynccontextmanager
+async def background(
+    options: Options, settings: Callable[[], Settings], cluster: Cluster, audit: LineWriter
+) -> AsyncIterator[Background]:
+    """Events, drift scan and fidelity check until the end; the fidelity check has a connection of its own.
+
+    Raises:
+        InputError: the kubeconfig cannot be used.
+    """
+    if options.cluster_from:
+        yield Background()
+        return
+    from webhook.k8s.client.transport import connect
+    from webhook.server.background.drift import DriftScanner, Reports
+    from webhook.server.background.events import EventWriter, restore_event
+    from webhook.server.background.fidelity import FidelityCheck
+
+    def configuration() -> ClusterConfig | Unavailable | None:
+        install = cluster.peek(KubeVirtKey())
+        if install is NOT_READ:
+            return Unavailable("the watch of kubevirts is too old")
+        known = cast("KubeVirtInstall | Unavailable | None", install)
+        return known if known is None or isinstance(known, Unavailable) else known.configuration
+
+    async with AsyncExitStack() as ends:
+        transport, other = await connect(options.kubeconfig), await connect(options.kubeconfig)
+        ends.push_async_callback(transport.close)
+        ends.push_async_callback(other.close)
+        events = EventWriter(transport, os.environ.get("HOSTNAME") or socket.gethostname())
+        if place := settings().webhooks.service.namespace:
+            cluster.on_restore(lambda why: events.add(restore_event(place, why)) if settings().events else None)
+        drift_scan = DriftScanner(transport, cluster, settings, audit.write, Reports(transport))
+        fidelity = FidelityCheck(other, configuration, lambda: settings().instancetypes.fidelity_check, audit.write)
+        for work in (events, drift_scan, fidelity):
+            ends.push_async_callback(cancel, asyncio.create_task(work.run(), name=type(work).__name__))
+        yield Background(events, drift_scan, fidelity)
 
 
 class Stopped(Exception):  # noqa: N818 - nothing went wrong
@@ -330,23 +478,11 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
     audit: LineWriter,
     settings: SettingsFollower,
     cluster: Cluster,
-    fidelity: FidelityCheck | None,
     beside: Background,
     certificates: Certificates,
     waiting_for: Callable[[], tuple[str, ...]],
 ) -> MetricsState:
-    """What the metrics say of a server's parts at the time of a scrape.
-
-    Args:
-        app: answers the reviews.
-        audit: writes the audit lines.
-        settings: the settings in force.
-        cluster: the source of facts.
-        fidelity: the fidelity check; None where facts come from files, which nothing is compared with.
-        beside: the background tasks.
-        certificates: the certificate of the listener.
-        waiting_for: what keeps the server from being ready; empty: nothing.
-    """
+    """What the metrics say of a server's parts at the time of a scrape."""
 
     def available() -> dict[str, float]:
         result = {}
@@ -364,70 +500,57 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
         rules = "assumed" if configuration.is_release_assumed else running.support
         return {(str(running), rules, "definitions" if running.definitions else "tables"): 1.0}
 
-    return MetricsState(
-        gauges={
-            **certificates.gauges(),
-            **beside.gauges(),
-            "kubevirt_webhook_requests_in_flight": ("Requests in progress.", lambda: {"": app.in_flight}),
-            "kubevirt_webhook_request_bytes": (
-                "Memory that the bodies of requests in progress take, in bytes.",
-                lambda: {"": app.taken_bytes},
-            ),
-            "kubevirt_webhook_ready": (
-                "1 once all watches are synced and the certificate can be verified.",
-                lambda: {"": float(not waiting_for())},
-            ),
-            "kubevirt_webhook_kubevirt_release": (
-                "1, with the version of KubeVirt whose rules apply, and where its known fields come from.",
-                release,
-            ),
-            "kubevirt_webhook_scheduler_available": (
-                "1 while a scheduler's health check finds it available.",
-                available,
-            ),
-            "kubevirt_webhook_staleness_seconds": (
-                "Time since a watch last heard from the API server.",
-                cluster.staleness,
-            ),
-        },
-        counters={
-            **certificates.counters(),
-            **beside.counters(),
-            "kubevirt_webhook_audit_dropped_total": (
-                "Audit lines that could not be written, or that were not read in time.",
-                lambda: {"": audit.dropped_count},
-            ),
-            "kubevirt_webhook_etcd_restores_total": (
-                "Times that etcd was found to have been restored from an older copy.",
-                lambda: {"": cluster.restores},
-            ),
-            "kubevirt_webhook_settings_reloads_total": (
-                "Changes of the settings file by result.",
-                lambda: dict(settings.reloads),
-            ),
-            "kubevirt_webhook_fidelity_checked_total": (
-                "Running VMs compared by the fidelity check, by result.",
-                lambda: dict(fidelity.checked) if fidelity else {},
-            ),
-            "kubevirt_webhook_fidelity_differences_total": (
-                "Fields that differed in the fidelity check.",
-                lambda: {"": fidelity.differing} if fidelity else {},
-            ),
-            "kubevirt_webhook_fidelity_checks_failed_total": (
-                "Rounds of the fidelity check that failed.",
-                lambda: {"": fidelity.failed} if fidelity else {},
-            ),
-        },
-        label={
-            **CERTIFICATE_LABELS,
-            **LABELS,
-            "kubevirt_webhook_kubevirt_release": ("version", "rules", "fields"),
-            "kubevirt_webhook_scheduler_available": "scheduler",
-            "kubevirt_webhook_staleness_seconds": "watch",
-            "kubevirt_webhook_settings_reloads_total": "result",
-            "kubevirt_webhook_fidelity_checked_total": "result",
-        },
+    own = (
+        StateMetric(
+            "kubevirt_webhook_build_info", "1, with the version as a label.", lambda: {__version__: 1.0}, ("version",)
+        ),
+        StateMetric("kubevirt_webhook_requests_in_flight", "Requests in progress.", lambda: app.in_flight),
+        StateMetric(
+            "kubevirt_webhook_request_bytes",
+            "Memory that the bodies of requests in progress take, in bytes.",
+            lambda: app.taken_bytes,
+        ),
+        StateMetric(
+            "kubevirt_webhook_ready",
+            "1 once all watches are synced and the certificate can be verified.",
+            lambda: float(not waiting_for()),
+        ),
+        StateMetric(
+            "kubevirt_webhook_kubevirt_release",
+            "1, with the version of KubeVirt whose rules apply, and where its known fields come from.",
+            release,
+            ("version", "rules", "fields"),
+        ),
+        StateMetric(
+            "kubevirt_webhook_scheduler_available",
+            "1 while a scheduler's health check finds it available.",
+            available,
+            ("scheduler",),
+        ),
+        StateMetric(
+            "kubevirt_webhook_staleness_seconds",
+            "Time since a watch last heard from the API server.",
+            cluster.staleness,
+            ("watch",),
+        ),
+        StateMetric(
+            "kubevirt_webhook_audit_dropped_total",
+            "Audit lines that could not be written, or that were not read in time.",
+            lambda: audit.dropped_count,
+        ),
+        StateMetric(
+            "kubevirt_webhook_etcd_restores_total",
+            "Times that etcd was found to have been restored from an older copy.",
+            lambda: cluster.restores,
+        ),
+        StateMetric(
+            "kubevirt_webhook_settings_reloads_total",
+            "Changes of the settings file by result.",
+            lambda: dict(settings.reloads),
+            ("result",),
+        ),
     )
+    return MetricsState([*own, *certificates.metrics(), *beside.metrics()])
 
 
 _NAME: Final = "kubevirt-webhook"
