@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Json, config_of
+from tests.kubevirt import plain
 from tests.lookups import among
 from tests.policies.instancetypes.world import (
     BOTH,
@@ -40,7 +41,6 @@ from webhook.admission.reasons import common
 from webhook.admission.reasons import instancetypes as reasons
 from webhook.errors import Unavailable
 from webhook.facts import NotRead
-from tests.kubevirt import plain
 from webhook.kubevirt.config import ClusterConfig
 
 SIZE_ALONE = {("spec", "instancetype"), IT_MARK}

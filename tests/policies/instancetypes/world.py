@@ -62,7 +62,7 @@ def vm(
     *,
     annotations: Json | None = None,
     template: Json | None = None,
-    deleted: bool = False,
+    deleted: Any = False,
     **spec: Any,
 ) -> Json:
     """A VM with one disk; keywords go to its spec, ``template`` to the template's spec."""

@@ -43,6 +43,8 @@ R1 = ObjectKey(REVISIONS, "demo", "r1")
 SETTING = Instancetype(spec=InstancetypeSpec("x"))
 NAMING = {"name": "u1"}
 
+EMPTY_TEMPLATES: tuple[Any, ...] = (None, {}, {"spec": None}, {"metadata": {}})
+
 
 def without(obj: Json, *path: str) -> Json:
     inner = obj
@@ -299,10 +301,7 @@ class TestVirtualMachines:
             (vm("kubevirt", mark="kubevirt"), reasons.ALREADY_INJECTED),
             # A clone whose owner chose otherwise but left the annotation.
             (vm("stork", mark="kubevirt"), reasons.OWNER_CHOSE),
-            *(
-                (vm() | {"spec": {"template": template}}, reasons.NO_TEMPLATE)
-                for template in (None, {}, {"spec": None}, {"metadata": {}})
-            ),
+            *((vm() | {"spec": {"template": template}}, reasons.NO_TEMPLATE) for template in EMPTY_TEMPLATES),
             (without(vm(), "spec"), reasons.NO_TEMPLATE),
         ],
     )
