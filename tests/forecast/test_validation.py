@@ -159,11 +159,7 @@ WEBHOOK = status(422, "Invalid", 'admission webhook "a.b" denied the request: no
     ("answer", "path", "code"),
     [
         (status(400, "BadRequest", 'strict decoding error: unknown field "spec.runing"'), ("spec", "runing"), ""),
-        (
-            status(422, "Invalid", "x") | {"details": CAUSES},
-            ("spec", "template", "spec", "volumes", "0", "name"),
-            "",
-        ),
+        (status(422, "Invalid", "x") | {"details": CAUSES}, ("spec", "template", "spec", "volumes", "0", "name"), ""),
         (status(422, "Invalid", "it is too long"), (), ""),
         (status(404, "NotFound", 'namespaces "shop" not found'), ("metadata", "namespace"), ""),
         (WEBHOOK, (), common.DRY_RUN_DENIED),

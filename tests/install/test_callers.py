@@ -37,12 +37,7 @@ async def test_api_servers_and_control_plane_nodes_are_found() -> None:
 
 @pytest.mark.parametrize(
     ("slices", "nodes"),
-    [
-        ((200, {"items": []}), (200, {"items": []})),
-        ((403, {}), (200, {})),
-        (None, (200, {})),
-        ((200, b"["), (200, {})),
-    ],
+    [((200, {"items": []}), (200, {"items": []})), ((403, {}), (200, {})), (None, (200, {})), ((200, b"["), (200, {}))],
     ids=["none", "forbidden", "no answer", "malformed"],
 )
 async def test_what_can_not_be_found_out_gets_a_sentence(

@@ -76,8 +76,7 @@ def test_waiting_ends_when_the_deployment_controller_gives_up(conditions: dict[s
 
 
 @pytest.mark.parametrize(
-    ("namespaced", "command"),
-    [(True, "kubectl -n n get secret s -o yaml"), (False, "kubectl get secret s -o yaml")],
+    ("namespaced", "command"), [(True, "kubectl -n n get secret s -o yaml"), (False, "kubectl get secret s -o yaml")]
 )
 def test_deletion_names_finalizers_and_the_command_that_shows_more(namespaced: bool, command: str) -> None:
     metadata = {"name": "s", **({"namespace": "n"} if namespaced else {})}

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from tests.placement.samples import (
-    HOST,
-    node,
-)
+from tests.placement.samples import HOST, node
 from webhook.placement.requirements import Label, Requirements
 
 VENDOR = "cpu-vendor.node.kubevirt.io/"

@@ -146,10 +146,7 @@ any_field = st.builds(
 )
 any_term = st.fixed_dictionaries(
     {},
-    optional={
-        "matchExpressions": st.lists(any_expression, max_size=3),
-        "matchFields": st.lists(any_field, max_size=2),
-    },
+    optional={"matchExpressions": st.lists(any_expression, max_size=3), "matchFields": st.lists(any_field, max_size=2)},
 )
 terms = st.one_of(st.lists(well_formed, min_size=1, max_size=2).map(lambda them: expressions(*them)), any_term)
 tolerations = st.fixed_dictionaries(

@@ -188,13 +188,7 @@ def node_with(name: str = "n1", labels: dict[str, str] | None = None, **status: 
 
 
 @pytest.mark.parametrize(
-    ("allocatable", "has"),
-    [
-        ({FOO: "1"}, "1"),
-        ({FOO: "0"}, "0"),
-        ({"cpu": "4"}, None),
-        ({}, None),
-    ],
+    ("allocatable", "has"), [({FOO: "1"}, "1"), ({FOO: "0"}, "0"), ({"cpu": "4"}, None), ({}, None)]
 )
 def test_a_node_with_less_than_is_requested(allocatable: dict[str, str], has: str | None) -> None:
     (reason,) = TWO.reasons(node_with(allocatable=allocatable))

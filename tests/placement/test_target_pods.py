@@ -566,11 +566,7 @@ EMULATED = kubevirt(useEmulation=True)
 
 @untimed
 @given(
-    vm=vmis,
-    added=selectors,
-    cluster=selectors,
-    source=st.none() | selectors,
-    labelled=st.sampled_from([None, INTEL]),
+    vm=vmis, added=selectors, cluster=selectors, source=st.none() | selectors, labelled=st.sampled_from([None, INTEL])
 )
 def test_no_requirement_is_lost(vm: Vmi, added: Any, cluster: Any, source: Any, labelled: Any) -> None:
     configuration = kubevirt(nodeSelectors=cluster)

@@ -30,14 +30,7 @@ from webhook.forecast.packing import (
 )
 from webhook.forecast.pods import MOST_RULES, Neighbors, PodInfo, PodSelector, expressions_of
 from webhook.forecast.report import BlockedPod, DrainPlan, Limits, Remedy, Step, VmPlan
-from webhook.forecast.snapshot import (
-    CREATED_BY,
-    ClusterObjects,
-    ClusterSnapshot,
-    Place,
-    PodDisruptionBudget,
-    place_of,
-)
+from webhook.forecast.snapshot import CREATED_BY, ClusterObjects, ClusterSnapshot, Place, PodDisruptionBudget, place_of
 from webhook.k8s.quantity import nanos
 from webhook.k8s.types.selectors import key_problem, value_problem
 from webhook.kubevirt.migrationpolicy import MigrationRules, match_policy, migration_rules

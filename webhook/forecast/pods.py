@@ -187,10 +187,7 @@ def _selectors(
 ) -> Iterator[tuple[str, PodSelector]]:
     for written in (affinity.required_during_scheduling_ignored_during_execution if affinity else None) or ():
         term = _term(written)
-        more = (
-            *of_labels(term.match_label_keys, labels),
-            *of_labels(term.mismatch_label_keys, labels, NOT_IN),
-        )
+        more = (*of_labels(term.match_label_keys, labels), *of_labels(term.mismatch_label_keys, labels, NOT_IN))
         selector = PodSelector(_namespaces(term, namespace, namespaces), expressions_of(term.label_selector, more))
         yield term.topology_key or "", selector
 

@@ -15,15 +15,7 @@ from webhook.k8s.types.selectors import LabelSelector
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall
 from webhook.kubevirt.migrationpolicy import MigrationPolicy
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import (
-    LAUNCHER_PODS,
-    MIGRATIONS,
-    Claim,
-    LauncherPod,
-    Migration,
-    PersistentVolume,
-    Vmi,
-)
+from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, Claim, LauncherPod, Migration, PersistentVolume, Vmi
 from webhook.placement.nodes import Node
 from webhook.placement.quota import LIMIT_RANGES, LimitRange, ResourceQuota
 from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES, DeviceClass, RuntimeClass

@@ -46,10 +46,7 @@ def _scheduler(settings: Settings) -> list[Manifest]:
     scheduling = settings.scheduling
     declared = ", ".join(f'"{name}"' for name in sorted(scheduling.schedulers))
     variables = [
-        {
-            "name": "chosen",
-            "expression": _choose(names.SCHEDULER_NAME_ANNOTATION, scheduling.scheduler_name),
-        },
+        {"name": "chosen", "expression": _choose(names.SCHEDULER_NAME_ANNOTATION, scheduling.scheduler_name)},
         # Of a misspelled name, VMs would wait indefinitely.
         {"name": "declared", "expression": f"variables.chosen in [{declared}]"},
     ]

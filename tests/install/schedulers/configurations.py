@@ -8,11 +8,7 @@ Json = dict[str, Any]
 
 
 def profile(name: str = "kubevirt", **more: Any) -> Json:
-    return {
-        "schedulerName": name,
-        "plugins": {"score": {"disabled": [{"name": "ImageLocality"}]}},
-        **more,
-    }
+    return {"schedulerName": name, "plugins": {"score": {"disabled": [{"name": "ImageLocality"}]}}, **more}
 
 
 def configuration(*profiles: Json, **more: Any) -> Json:

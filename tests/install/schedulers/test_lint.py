@@ -54,9 +54,7 @@ TRAPS: dict[str, tuple[Json, LintTarget]] = {
     ),
     "image-locality-on": (configuration(profile(plugins={})), LintTarget()),
     "default-constraints-lost": (
-        configuration(
-            profile(pluginConfig=[{"name": "PodTopologySpread", "args": {"defaultingType": "List"}}]),
-        ),
+        configuration(profile(pluginConfig=[{"name": "PodTopologySpread", "args": {"defaultingType": "List"}}])),
         LintTarget(),
     ),
     "few-nodes-scored": (configuration(percentageOfNodesToScore=10), LintTarget()),

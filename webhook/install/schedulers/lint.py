@@ -429,10 +429,7 @@ def _lease(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[
             "set it to true, with a Lease of its own",
         )
         return
-    lease = (
-        election.get("resourceNamespace") or DEFAULT_LEASE[0],
-        election.get("resourceName") or DEFAULT_LEASE[1],
-    )
+    lease = (election.get("resourceNamespace") or DEFAULT_LEASE[0], election.get("resourceName") or DEFAULT_LEASE[1])
     if lease == DEFAULT_LEASE and not scheduler.is_the_clusters:
         yield Problem(
             "lease-clash",
