@@ -25,7 +25,6 @@ from tests.policies.migration.world import node, vmi
 from webhook.cli.explain import duration
 from webhook.forecast.report import SCHEMA, DrainPlan
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS
-from webhook.forecast.vm import SPREAD_SCHEMA
 from webhook.k8s.resources import NAMESPACES, NODES
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES
@@ -85,7 +84,7 @@ def test_for_programs(output: str, settings_file: Path) -> None:
     answer = json.loads(result.output) if output == "json" else yaml.safe_load(result.output)
     assert answer.pop("reason")
     assert answer == {
-        "schema": SPREAD_SCHEMA,
+        "schema": "kubevirt-webhook.github.io/explain-spread/v1alpha1",
         "namespace": "shop",
         "name": "web",
         "kind": "VirtualMachineInstance",

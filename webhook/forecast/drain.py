@@ -22,7 +22,6 @@ from webhook.forecast.packing import (
     Room,
     after_migration,
     mover_of,
-    occupy,
     offers_of,
     pod_info_of,
     requests_of,
@@ -36,7 +35,7 @@ from webhook.k8s.types.selectors import key_problem, value_problem
 from webhook.kubevirt.migrationpolicy import MigrationRules, match_policy, migration_rules
 from webhook.kubevirt.releases.capabilities import CANCELS_EVACUATIONS
 from webhook.placement.eligibility import Eligibility, Group
-from webhook.placement.machines import LauncherPod, Migration, Vmi
+from webhook.placement.machines import LauncherPod, Vmi
 from webhook.placement.nodes import MEMORY, Departure, bitset_positions, format_request
 from webhook.placement.quota import QuotaReview, review_quotas
 from webhook.placement.requirements import Elsewhere, Origin, Uncordoned
@@ -62,8 +61,11 @@ _ASSUMPTIONS: Final = (
     "Each migration copies the VM's memory once; a guest that writes faster than that takes longer.",
 )
 _KUBELET: Final = "the kubelet of the node decides by NUMA node whether there is room"
-# The VMs that KubeVirt is to evacuate, and that stay where they are.
-_MARKED: Final = (*report.PENDING, report.QUOTA, report.MIGRATION_STUCK, report.NAME_TOO_LONG, report.NO_MIGRATIONS)
+# The VMs that KubeVirt is to evacuate, and that stay where they are, or are handed over.
+_MARKED: Final = (
+    *(*report.PENDING, report.QUOTA, report.MIGRATION_STUCK, report.NAME_TOO_LONG, report.NO_MIGRATIONS),
+    report.EXTERNAL_STRATEGY,
+)
 _CANCEL: Final = (
     "VMs that do not move keep status.evacuationNodeName after the drain, and KubeVirt tries to migrate them, until"
     " `virtctl evacuate-cancel vm NAME -n NAMESPACE` removes it. That takes update on virtualmachines/evacuate/cancel,"
@@ -82,11 +84,19 @@ _BY_REASON: Final = {
     "SecureExecutionNotLiveMigratable": "shut down the VMs with secure execution yourself",
     "SEVNotLiveMigratable": "shut down the VMs with SEV yourself",
 }
-_SHUT_DOWN: Final = "set evictionStrategy LiveMigrateIfPossible on VMs that cannot be migrated; they then shut down"
-_RAISE_QUOTA: Final = (
-    "raise the ResourceQuotas, or count VMs with the Application Aware Quota operator, which does not count the target"
-    " pods of migrations"
-)
+_BY_CODE: Final = {
+    report.NOT_MIGRATABLE: "set evictionStrategy LiveMigrateIfPossible on VMs that cannot be migrated; they then shut"
+    " down",
+    report.MIGRATION_STUCK: "delete the migrations that never end",
+    report.QUOTA: "raise the ResourceQuotas, or count VMs with the Application Aware Quota operator, which does not"
+    " count the target pods of migrations",
+    report.NO_MIGRATIONS: "raise the limits of migrations in KubeVirt's configuration",
+    report.DISRUPTION_BUDGET: "have PodDisruptionBudgets allow disruptions of VMs that shut down",
+    report.NAME_TOO_LONG: "shut down the VMs with names that are too long for a migration yourself",
+    report.UNKNOWN_STRATEGY: "set an evictionStrategy that KubeVirt knows",
+    report.PODS_APART: "relax the rules between pods (affinity, anti-affinity, topology spread) of the VMs that they"
+    " block",
+}
 _NONE: Final = "None"
 _MIGRATE: Final = "LiveMigrate"
 _MIGRATE_IF_POSSIBLE: Final = "LiveMigrateIfPossible"
@@ -131,35 +141,25 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], rolling: bool, bandwidt
     planner = _Planner(snapshot, limits)
     steps = tuple(planner.step([name]) for name in named) if rolling else (planner.step(named),)
     vms = [vm for step in steps for vm in step.vms]
+    outcomes = Counter(vm.outcome for vm in vms)
+    longest = [step.at_most_seconds for step in steps if step.at_most_seconds is not None]
+    stays = any(vm.code in _MARKED for vm in vms)
     return DrainPlan(
         schema=report.SCHEMA,
         rolling=rolling,
-        moves=sum(vm.outcome == report.MOVES for vm in vms),
-        shuts_down=sum(vm.outcome == report.SHUTS_DOWN for vm in vms),
-        blocks=sum(vm.outcome == report.BLOCKS for vm in vms) + sum(len(step.blocked_pods) for step in steps),
-        handed_over=(handed_over := sum(vm.outcome == report.HANDED_OVER for vm in vms)),
+        moves=outcomes[report.MOVES],
+        shuts_down=outcomes[report.SHUTS_DOWN],
+        blocks=outcomes[report.BLOCKS] + sum(len(step.blocked_pods) for step in steps),
+        handed_over=outcomes[report.HANDED_OVER],
         seconds=sum(step.seconds for step in steps),
-        at_most_seconds=_total(step.at_most_seconds for step in steps),
+        at_most_seconds=None if len(longest) < len(steps) else sum(longest),
         limits=limits,
         steps=steps,
         changes=rank(planner.blocked, frozenset(named) if not rolling else frozenset()),
-        notes=(*planner.notes(), *_cancellation(vms, snapshot)),
-        assumptions=(*_ASSUMPTIONS, *([_ELSEWHERE] if handed_over else [])),
+        notes=(*planner.notes(), *([_CANCEL] if stays and objects.kubevirt.release.has(CANCELS_EVACUATIONS) else [])),
+        assumptions=(*_ASSUMPTIONS, *([_ELSEWHERE] if outcomes[report.HANDED_OVER] else [])),
         gaps=(*objects.gaps, *planner.gaps()),
     )
-
-
-def _cancellation(vms: Sequence[VmPlan], snapshot: ClusterSnapshot) -> Iterator[str]:
-    """How to take an evacuation back, where a VM would need it and the release of KubeVirt can."""
-    stays = any(vm.code in (*_MARKED, report.EXTERNAL_STRATEGY) for vm in vms)
-    if stays and snapshot.objects.kubevirt.release.has(CANCELS_EVACUATIONS):
-        yield _CANCEL
-
-
-def _total(seconds: Iterable[int | None]) -> int | None:
-    """How long all take together; None if one of them may take any time."""
-    each = list(seconds)
-    return None if None in each else sum(one for one in each if one is not None)
 
 
 class _Planner:
@@ -192,7 +192,9 @@ class _Planner:
         self._offers: Final = {name: offers_of(view) for name, view in snapshot.views.items()}
         self._room: Final = Room(index, self._offers)
         running = [pod for pod in snapshot.objects.pods if pod.node_name and not pod.is_over]
-        occupy(self._room, index, running)
+        for pod in running:
+            if (position := index.position(pod.node_name)) is not None:
+                self._room.take(position, requests_of(pod))
         self._neighbors: Final = Neighbors(index)
         for pod in running:
             self._on.setdefault(pod.node_name, {})[place_of(pod)] = pod
@@ -245,22 +247,12 @@ class _Planner:
         movers = []
         leaving = [(name, vmi) for name in nodes for _, vmi in sorted(self._vms.get(name, {}).items())]
         for node, vmi in leaving:
-            place, eviction = place_of(vmi), outcome_of(vmi, self._snapshot)
-            plans[place] = VmPlan(
-                *place,
-                node,
-                eviction.outcome,
-                eviction.code,
-                eviction.reason,
-                controller=eviction.controller,
-                notes=eviction.notes,
-            )
+            place = place_of(vmi)
+            plans[place] = eviction = _evict(vmi, self._snapshot)
             if eviction.outcome == report.MOVES:
                 mover = mover_of(vmi, self._snapshot, self._info(vmi))
                 if problem := self._quota_problem(mover):
-                    plans[place] = msgspec.structs.replace(
-                        plans[place], outcome=report.BLOCKS, code=report.QUOTA, reason=problem
-                    )
+                    plans[place] = _plan_of(vmi, report.BLOCKS, report.QUOTA, problem, notes=eviction.notes)
                     self.blocked.append(Blocked(place, report.QUOTA, vmi))
                 else:
                     movers.append(mover)
@@ -275,7 +267,7 @@ class _Planner:
                 each.memory,
                 each.outcome == report.BLOCKS,
                 each.namespace,
-                self._at_once(each),
+                found.at_once if (found := self._reviews.get((each.namespace, each.name))) else None,
                 *self._time_of(self._snapshot.vmis[each.namespace, each.name]),
             )
             for each in plans.values()
@@ -294,20 +286,15 @@ class _Planner:
         copies = (vmi.status.migration_method if vmi.status else None) == "BlockMigration"
         return None if copies or amount is None else -(-amount // 10**9), rules
 
-    def _at_once(self, about: VmPlan) -> int | None:
-        found = self._reviews.get((about.namespace, about.name))
-        return found.at_once if found else None
-
     def notes(self) -> Iterator[str]:
         """What else decides over the whole plan, sentences."""
         for name, number in sorted(Counter(each.policy for each in self._rules.values() if each.policy).items()):
             yield f"MigrationPolicy {name} applies to {pluralize(number, 'VM')}."
-        paused = sum(each.allows_disruption and not each.allows_post_copy for each in self._rules.values())
-        copied = sum(each.allows_disruption and each.allows_post_copy for each in self._rules.values())
-        if paused:
+        by_copy = Counter(each.allows_post_copy for each in self._rules.values() if each.allows_disruption)
+        if paused := by_copy[False]:
             yield f"Past its time KubeVirt pauses the guest ({pluralize(paused, 'VM')}), for at most as long again."
-        if copied:
-            vms = pluralize(copied, "VM")
+        if by_copy[True]:
+            vms = pluralize(by_copy[True], "VM")
             yield f"Past its time KubeVirt switches a migration to post-copy ({vms}), which it never cancels."
         if any(each.detects_stalls for each in self._rules.values()):
             yield "Stall detection (experimental) is configured; when it ends a migration is not known."
@@ -341,11 +328,18 @@ class _Planner:
         found = {}
         for mover, eligibility in review:
             place = mover.place
-            plan = self._with_candidates(plans[place], mover, alone[place])
+            nodes = alone[place].nodes
+            plan = msgspec.structs.replace(
+                plans[place],
+                memory=mover.memory,
+                eligible=eligibility.count,
+                with_room=nodes.bit_count(),
+                candidates=tuple(self._names[at] for at in islice(bitset_positions(nodes), _MOST_CANDIDATES)),
+                gaps=mover.gaps,
+            )
             if place not in placed:
-                found[place] = self._blocked_plan(
-                    plan, mover, alone[place], self._packer.candidates(mover, eligibility)
-                )
+                left = self._packer.candidates(mover, eligibility)
+                found[place] = self._blocked_plan(plan, mover, alone[place], left)
                 continue
             node = self._names[placed[place]]
             notes = plan.notes
@@ -375,30 +369,12 @@ class _Planner:
         self._packer.undo(review, tight)
         return self._packer.pack(review, tightly=False), set()
 
-    def _with_candidates(self, about: VmPlan, mover: Mover, alone: Candidates) -> VmPlan:
-        nodes = islice(bitset_positions(alone.nodes), _MOST_CANDIDATES)
-        return msgspec.structs.replace(
-            about,
-            memory=mover.memory,
-            eligible=alone.eligibility.count,
-            with_room=alone.nodes.bit_count(),
-            candidates=tuple(self._names[position] for position in nodes),
-            gaps=mover.gaps,
-        )
-
     def _blocked_plan(self, about: VmPlan, mover: Mover, alone: Candidates, left: Candidates) -> VmPlan:
-        """The plan of a VM that has found no node.
-
-        Args:
-            about: what is known of it.
-            mover: the VM.
-            alone: the nodes for it before any other VM has moved.
-            left: the nodes for it after all others have.
-        """
+        """The plan of a VM that has found no node, of those before any other VM has moved and those that are left."""
         if not alone.eligibility.count:
             code, reason = report.NO_ELIGIBLE_NODE, no_node(alone.eligibility).text
         else:
-            code, reason = no_node_left(mover, alone, left, self._room)
+            code, reason = _no_node_left(mover, alone, left, self._room)
         offers = self._offers[about.node] if code == report.NO_ROOM else None
         position = self._snapshot.index.position(about.node) or 0
         self.blocked.append(Blocked(mover.place, code, mover.vmi, mover, alone, offers, about.node, position))
@@ -418,7 +394,7 @@ class _Planner:
         info, settled = self._info(vmi), self._settled.get(place_of(vmi))
         if pod is None or position is None:
             return
-        self._room.give_back(position, settled[0] if settled else requests_of(pod))
+        self._room.take(position, settled[0] if settled else requests_of(pod), -1)
         self._on[node].pop(place_of(pod), None)
         if not moves and info is not None:
             self._neighbors.add(info, position, -1)
@@ -442,7 +418,7 @@ class _Planner:
                 if pod.meta.label(CREATED_BY) or (owner and owner.kind in (_DAEMON, "Node")):
                     continue
                 number += 1
-                if reason := budget_problem(pod, self._snapshot.budgets.get(namespace, ())):
+                if reason := _budget_problem(pod, self._snapshot.budgets.get(namespace, ())):
                     blocked.append(BlockedPod(namespace, name, reason))
         return number, blocked
 
@@ -491,29 +467,14 @@ def rank(blocked: Sequence[Blocked], drained: frozenset[str]) -> tuple[Remedy, .
 
 def _changes(blocked: Blocked, drained: frozenset[str]) -> Iterator[str]:
     """The single changes after which this VM would not block."""
-    match blocked.code:
-        case report.NO_ELIGIBLE_NODE:
-            yield from _openings(blocked, drained)
-        case report.NOT_MIGRATABLE:
-            condition = blocked.vmi.condition(_MIGRATABLE)
-            known = _BY_REASON.get((condition.reason if condition else None) or "")
-            if known:
-                yield known
-            yield _SHUT_DOWN
-        case report.MIGRATION_STUCK:
-            yield "delete the migrations that never end"
-        case report.QUOTA:
-            yield _RAISE_QUOTA
-        case report.NO_MIGRATIONS:
-            yield "raise the limits of migrations in KubeVirt's configuration"
-        case report.DISRUPTION_BUDGET:
-            yield "have PodDisruptionBudgets allow disruptions of VMs that shut down"
-        case report.NAME_TOO_LONG:
-            yield "shut down the VMs with names that are too long for a migration yourself"
-        case report.UNKNOWN_STRATEGY:
-            yield "set an evictionStrategy that KubeVirt knows"
-        case report.PODS_APART:
-            yield "relax the rules between pods (affinity, anti-affinity, topology spread) of the VMs that they block"
+    if blocked.code == report.NO_ELIGIBLE_NODE:
+        yield from _openings(blocked, drained)
+    if blocked.code == report.NOT_MIGRATABLE:
+        condition = blocked.vmi.condition(_MIGRATABLE)
+        if known := _BY_REASON.get((condition.reason if condition else None) or ""):
+            yield known
+    if change := _BY_CODE.get(blocked.code):
+        yield change
 
 
 def _openings(blocked: Blocked, drained: frozenset[str]) -> Iterator[str]:
@@ -552,38 +513,19 @@ def _another_node(blocked: Sequence[Blocked]) -> Iterator[tuple[str, set[Place]]
         if each.code == report.NO_ROOM and _fits_beside(each):
             by_node.setdefault(each.node, []).append(each)
     for node, vms in by_node.items():
-        free = dict(vms[0].offers or {})
+        free = Counter(vms[0].offers or {})
         held = set()
         for each in vms:
-            requests = each.mover.requests if each.mover else {}
+            requests = Counter(each.mover.requests if each.mover else {})
             if all(free.get(resource, 0) >= amount for resource, amount in requests.items()):
                 held.add(each.place)
-                for resource, amount in requests.items():
-                    free[resource] -= amount
+                free.subtract(requests)
         if held:
             yield f"add an empty node like {node}", held
 
 
-class EvictionOutcome(msgspec.Struct, frozen=True):
-    """What becomes of a VM whose pod is evicted.
-
-    Attributes:
-        outcome: one of the outcomes of `webhook.forecast.report`; ``moves`` means: if there is a node.
-        code: why, for programs.
-        reason: why, a clause.
-        controller: as in `VmPlan`.
-        notes: what may come in between, clauses.
-    """
-
-    outcome: str
-    code: str
-    reason: str = ""
-    controller: str = ""
-    notes: tuple[str, ...] = ()
-
-
-def outcome_of(vmi: Vmi, snapshot: ClusterSnapshot) -> EvictionOutcome:
-    """What becomes of a running VM when the pod that it runs in is evicted."""
+def _evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
+    """What becomes of a running VM when the pod that it runs in is evicted; ``moves`` means: if there is a node."""
     own = vmi.spec.eviction_strategy if vmi.spec else None
     strategy = own or snapshot.objects.kubevirt.eviction_strategy
     origin = "its evictionStrategy" if own else "KubeVirt's evictionStrategy for VMs that have none"
@@ -592,18 +534,27 @@ def outcome_of(vmi: Vmi, snapshot: ClusterSnapshot) -> EvictionOutcome:
     if strategy == _EXTERNAL:
         return _hand_over(vmi, origin)
     if strategy not in (_MIGRATE, _MIGRATE_IF_POSSIBLE):
-        return EvictionOutcome(
-            report.BLOCKS, report.UNKNOWN_STRATEGY, f"{origin} is {quote(strategy)}, which is not known here"
-        )
-    if not vmi.migratable:
-        why = f"it cannot be live-migrated{_because(vmi)}"
-        if strategy == _MIGRATE_IF_POSSIBLE:
-            return _shut_down(vmi, snapshot, report.NOT_MIGRATABLE_IF_POSSIBLE, f"{why}, and {origin} is {strategy}")
-        return EvictionOutcome(report.BLOCKS, report.NOT_MIGRATABLE, f"{why}, and {origin} is {strategy}")
-    return _migrate(vmi, snapshot)
+        reason = f"{origin} is {quote(strategy)}, which is not known here"
+        return _plan_of(vmi, report.BLOCKS, report.UNKNOWN_STRATEGY, reason)
+    if vmi.migratable:
+        return _migrate(vmi, snapshot)
+    condition, why = vmi.condition(_MIGRATABLE), " (KubeVirt has not written whether it can)"
+    if condition:
+        parts = ": ".join(filter(None, (condition.reason, condition.message)))
+        why = f" ({parts})" if parts else ""
+    reason = f"it cannot be live-migrated{why}, and {origin} is {strategy}"
+    if strategy == _MIGRATE_IF_POSSIBLE:
+        return _shut_down(vmi, snapshot, report.NOT_MIGRATABLE_IF_POSSIBLE, reason)
+    return _plan_of(vmi, report.BLOCKS, report.NOT_MIGRATABLE, reason)
 
 
-def _hand_over(vmi: Vmi, origin: str) -> EvictionOutcome:
+def _plan_of(
+    vmi: Vmi, outcome: str, code: str, reason: str = "", *, controller: str = "", notes: tuple[str, ...] = ()
+) -> VmPlan:
+    return VmPlan(*place_of(vmi), vmi.node_name, outcome, code, reason, controller=controller, notes=notes)
+
+
+def _hand_over(vmi: Vmi, origin: str) -> VmPlan:
     """A VM that KubeVirt marks (``status.evacuationNodeName``), and that another controller moves or ends.
 
     Cluster API's KubeVirt provider drains the guest's own node for at most `_GUEST_DRAIN_SECONDS`, and then deletes the
@@ -626,13 +577,14 @@ def _hand_over(vmi: Vmi, origin: str) -> EvictionOutcome:
     else:
         controller = ""
         reason += "; which one is not known, because neither its labels nor its owners name it"
-    return EvictionOutcome(report.HANDED_OVER, report.EXTERNAL_STRATEGY, reason, controller)
+    return _plan_of(vmi, report.HANDED_OVER, report.EXTERNAL_STRATEGY, reason, controller=controller)
 
 
-def budget_problem(pod: LauncherPod, budgets: Iterable[PodDisruptionBudget]) -> str:
-    """Why PodDisruptionBudgets do not allow the eviction of a pod now, a clause; empty where they do."""
-    labels = pod.meta.labels or {}
-    found = [each for each in budgets if _covers(each, pod.meta.namespace or "", labels)]
+def _budget_problem(pod: LauncherPod, budgets: Iterable[PodDisruptionBudget]) -> str:
+    """Why the PodDisruptionBudgets of its namespace do not allow a pod's eviction now, a clause; empty: they do."""
+    place, labels = pod.meta.namespace or "", pod.meta.labels or {}
+    selectors = [(each, expressions_of(each.spec.selector if each.spec else None)) for each in budgets]
+    found = [each for each, expressions in selectors if PodSelector(None, expressions).matches(place, labels)]
     names = ", ".join(each.meta.name or "" for each in found)
     if len(found) > 1:
         return f"{len(found)} PodDisruptionBudgets select its pod ({names}), which the API server does not support"
@@ -641,56 +593,47 @@ def budget_problem(pod: LauncherPod, budgets: Iterable[PodDisruptionBudget]) -> 
     return ""
 
 
-def _covers(budget: PodDisruptionBudget, namespace: str, labels: dict[str, str]) -> bool:
-    if (budget.meta.namespace or "") != namespace:
-        return False
-    expressions = expressions_of(budget.spec.selector if budget.spec else None)
-    return PodSelector(None, expressions).matches(namespace, labels)
-
-
-def _because(vmi: Vmi) -> str:
-    """Why KubeVirt calls a VM not migratable, to follow a clause."""
-    condition = vmi.condition(_MIGRATABLE)
-    if condition is None:
-        return " (KubeVirt has not written whether it can)"
-    parts = ": ".join(part for part in (condition.reason, condition.message) if part)
-    return f" ({parts})" if parts else ""
-
-
-def _shut_down(vmi: Vmi, snapshot: ClusterSnapshot, code: str, reason: str) -> EvictionOutcome:
+def _shut_down(vmi: Vmi, snapshot: ClusterSnapshot, code: str, reason: str) -> VmPlan:
     pod = snapshot.pod_of(vmi)
-    problem = budget_problem(pod, snapshot.budgets.get(vmi.meta.namespace or "", ())) if pod else ""
+    problem = _budget_problem(pod, snapshot.budgets.get(vmi.meta.namespace or "", ())) if pod else ""
     if problem:
-        return EvictionOutcome(report.BLOCKS, report.DISRUPTION_BUDGET, f"{reason}, but {problem}")
-    return EvictionOutcome(report.SHUTS_DOWN, code, reason)
+        return _plan_of(vmi, report.BLOCKS, report.DISRUPTION_BUDGET, f"{reason}, but {problem}")
+    return _plan_of(vmi, report.SHUTS_DOWN, code, reason)
 
 
-def _migrate(vmi: Vmi, snapshot: ClusterSnapshot) -> EvictionOutcome:
+def _migrate(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
     if problem := migration_targets.name_problem(vmi.meta.name or ""):
-        return EvictionOutcome(report.BLOCKS, report.NAME_TOO_LONG, problem)
-    kubevirt = snapshot.objects.kubevirt
+        return _plan_of(vmi, report.BLOCKS, report.NAME_TOO_LONG, problem)
+    kubevirt, rules = snapshot.objects.kubevirt, _rules_of(vmi, snapshot)
     for limit, field in (
         (kubevirt.parallel_migrations, "parallelMigrationsPerCluster"),
         (kubevirt.outbound_migrations, "parallelOutboundMigrationsPerNode"),
     ):
         if limit < 1:
-            return EvictionOutcome(
-                report.BLOCKS, report.NO_MIGRATIONS, f"KubeVirt's {field} is {limit}, so no migration begins"
-            )
-    rules = _rules_of(vmi, snapshot)
+            reason = f"KubeVirt's {field} is {limit}, so no migration begins"
+            return _plan_of(vmi, report.BLOCKS, report.NO_MIGRATIONS, reason)
     if rules.timeout_seconds_per_gib < 0:
         owner = f"MigrationPolicy {rules.policy}'s" if rules.policy else "KubeVirt's"
         reason = f"{owner} completionTimeoutPerGiB is negative, so KubeVirt aborts every migration"
-        return EvictionOutcome(report.BLOCKS, report.NO_MIGRATIONS, reason)
+        return _plan_of(vmi, report.BLOCKS, report.NO_MIGRATIONS, reason)
     unfinished = [each for each in snapshot.unfinished.get(place_of(vmi), ()) if not each.sends]
     for each in unfinished:
-        for key, value in each.added_selector.items():
-            if problem := _label_problem(key, value):
-                name = each.meta.name or ""
-                reason = f"migration {name} never ends ({problem}), and KubeVirt begins no other; delete it"
-                return EvictionOutcome(report.BLOCKS, report.MIGRATION_STUCK, reason)
-    terms = migration_targets.holding_back(vmi, kubevirt)
-    return EvictionOutcome(report.MOVES, report.MIGRATES, notes=tuple(_notes(terms, unfinished)))
+        if problem := _selector_problem(each.added_selector):
+            reason = f"migration {each.meta.name or ''} never ends ({problem}), and KubeVirt begins no other; delete it"
+            return _plan_of(vmi, report.BLOCKS, report.MIGRATION_STUCK, reason)
+    notes = [f"migration {each.meta.name or ''} of it has not ended; it is evacuated afterwards" for each in unfinished]
+    if migration_targets.DURING_BACKUP in migration_targets.holding_back(vmi, kubevirt):
+        notes.append("its backup runs, which holds migrations back, or which the evacuation ends")
+    return _plan_of(vmi, report.MOVES, report.MIGRATES, notes=tuple(notes))
+
+
+def _selector_problem(selector: Mapping[str, str]) -> str:
+    """Why no pod can have a node selector with these labels, a clause; empty: one can."""
+    for key, value in selector.items():
+        for part, text, problem in (("key", key, key_problem(key)), ("value", value, value_problem(value))):
+            if problem:
+                return f"its addedNodeSelector has the {part} {quote(text)}, which {problem}"
+    return ""
 
 
 def _rules_of(vmi: Vmi, snapshot: ClusterSnapshot) -> MigrationRules:
@@ -700,30 +643,14 @@ def _rules_of(vmi: Vmi, snapshot: ClusterSnapshot) -> MigrationRules:
     return migration_rules(snapshot.objects.kubevirt, policy)
 
 
-def _label_problem(key: str, value: str) -> str:
-    """Why no pod can have a node selector with this label."""
-    if problem := key_problem(key):
-        return f"its addedNodeSelector has the key {quote(key)}, which {problem}"
-    if problem := value_problem(value):
-        return f"its addedNodeSelector has the value {quote(value)}, which {problem}"
-    return ""
-
-
-def _notes(terms: Sequence[str], unfinished: list[Migration]) -> Iterator[str]:
-    for each in unfinished:
-        yield f"migration {each.meta.name or ''} of it has not ended; it is evacuated afterwards"
-    if migration_targets.DURING_BACKUP in terms:
-        yield "its backup runs, which holds migrations back, or which the evacuation ends"
-
-
-def no_node_left(mover: Mover, alone: Candidates, left: Candidates, room: Room) -> tuple[str, str]:
+def _no_node_left(mover: Mover, alone: Candidates, left: Candidates, room: Room) -> tuple[str, str]:
     """The code and the reason, a clause.
 
     Args:
         mover: the VM.
         alone: the nodes for it before any other VM has moved.
         left: the nodes for it after all others have.
-        room: what is free after all others have moved.
+        room: what is free then.
     """
     eligible = left.eligibility.bitset
     count = pluralize(eligible.bit_count(), "eligible node")
@@ -741,11 +668,8 @@ def no_node_left(mover: Mover, alone: Candidates, left: Candidates, room: Room) 
         for resource, amount in mover.requests.items()
         if eligible & ~room.with_enough(resource, amount)
     ]
+    listed = ", ".join(short[:_FEW]) + (f" and {len(short) - _FEW} more" if len(short) > _FEW else "")
     if eligible.bit_count() == 1:
-        name = next(iter(left.eligibility.names()))
-        return report.NO_ROOM, f"the only eligible node, {name}, has not enough free {_join_first(short)}"
-    return report.NO_ROOM, f"none of the {count} has enough free {_join_first(short)}"
-
-
-def _join_first(parts: list[str]) -> str:
-    return ", ".join(parts[:_FEW]) + (f" and {len(parts) - _FEW} more" if len(parts) > _FEW else "")
+        (name,) = left.eligibility.names()
+        return report.NO_ROOM, f"the only eligible node, {name}, has not enough free {listed}"
+    return report.NO_ROOM, f"none of the {count} has enough free {listed}"

@@ -7,7 +7,7 @@ all, kube-scheduler may leave a VM without a node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -19,11 +19,11 @@ from webhook.k8s.quantity import nanos
 from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.scheduling import TopologySpreadConstraint
 from webhook.k8s.types.selectors import IN
-from webhook.placement.demand import is_sidecar, sum_requests
+from webhook.placement.demand import count_units, pod_requests
 from webhook.placement.eligibility import Eligibility
 from webhook.placement.index import NodeIndex, ResourceIndex
 from webhook.placement.machines import LauncherPod, PlacedVmiSpec, Vmi
-from webhook.placement.nodes import MEMORY, NOT_REPORTED, is_counted_resource, parse_allocatable, to_scheduler_units
+from webhook.placement.nodes import MEMORY, NOT_REPORTED, bitset_union, parse_allocatable, to_scheduler_units
 from webhook.placement.quota import NO_USAGE, PodUsage
 from webhook.placement.requirements import (
     Allocatable,
@@ -31,7 +31,6 @@ from webhook.placement.requirements import (
     OneOf,
     Origin,
     Reachable,
-    Requirement,
     Requirements,
     Uncordoned,
     Untainted,
@@ -69,10 +68,7 @@ class Candidates(msgspec.Struct, frozen=True):
     @property
     def forbidden(self) -> int:
         """The nodes that other pods keep it from, as `bits`."""
-        nodes = 0
-        for _, excluded in self.apart:
-            nodes |= excluded
-        return nodes
+        return bitset_union(nodes for _, nodes in self.apart)
 
 
 class Packer:
@@ -90,12 +86,7 @@ class Packer:
         self._neighbors: Final = neighbors
 
     def candidates(self, mover: Mover, eligibility: Eligibility) -> Candidates:
-        """Where a VM can go now.
-
-        Args:
-            mover: the VM.
-            eligibility: the nodes by its requirements.
-        """
+        """Where a VM can go now; ``eligibility`` has the nodes by its requirements."""
         matching, tolerated = scopes(eligibility)
         apart = tuple(self._neighbors.excluded_nodes(mover.pod, matching, tolerated))
         return Candidates(eligibility, self._room.holding(mover.requests), apart)
@@ -121,7 +112,7 @@ class Packer:
                 if not nodes:
                     left.append((mover, eligibility))
                     continue
-                position = self._room.tightest(nodes, mover.requests) if tightly else self._room.widest(nodes)
+                position = self._room.choose(nodes, mover.requests, tightly=tightly)
                 placed[mover.place] = position
                 self.place(mover, position)
             if not left or len(left) == len(waiting):
@@ -138,10 +129,7 @@ class Packer:
     def place(self, mover: Mover, position: int, number: int = 1) -> None:
         """Move a VM to a node, or with -1 back."""
         source = self._index.position(mover.vmi.node_name)
-        if number > 0:
-            self._room.take(position, mover.requests)
-        else:
-            self._room.give_back(position, mover.requests)
+        self._room.take(position, mover.requests, number)
         self._neighbors.add(mover.pod, position, number)
         if source is not None and mover.source is not None:
             self._neighbors.add(mover.source, source, -number)
@@ -149,16 +137,7 @@ class Packer:
 
 def requests_of(pod: LauncherPod) -> Amounts:
     """What a pod takes of its node."""
-    spec = pod.spec
-    if spec is None:
-        return {PODS: 1}
-    total = sum_requests(
-        [each.requests for each in spec.containers or () if each],
-        [(each.requests, is_sidecar(each)) for each in spec.init_containers or () if each],
-        pod_level=spec.resources.requests if spec.resources else None,
-        overhead=spec.overhead,
-    )
-    counted = {name: to_scheduler_units(name, value) for name, value in total.items() if is_counted_resource(name)}
+    counted = count_units(pod_requests(pod.spec)) if pod.spec else {}
     return {PODS: 1, **{name: amount for name, amount in counted.items() if amount > 0}}
 
 
@@ -205,51 +184,31 @@ class Room:
         levels = self._levels.get(resource)
         return levels.nodes & ~levels.below(amount) if levels else 0
 
-    def take(self, position: int, requests: Mapping[str, int]) -> None:
-        """Bind a pod to a node."""
-        self._change(position, requests, -1)
+    def take(self, position: int, requests: Mapping[str, int], number: int = 1) -> None:
+        """Bind a pod to a node, or with -1 remove it."""
+        free = self._free.get(position, {})
+        bit = 1 << position
+        # A pod that was bound before its device was taken out requests what the node no longer has.
+        for resource in requests.keys() & free.keys():
+            levels = self._levels[resource]
+            levels.flip(free[resource], bit)
+            free[resource] -= number * requests[resource]
+            levels.flip(free[resource], bit)
 
-    def give_back(self, position: int, requests: Mapping[str, int]) -> None:
-        """Remove a pod from a node."""
-        self._change(position, requests, 1)
+    def choose(self, candidates: int, requests: Mapping[str, int], *, tightly: bool) -> int:
+        """The position of a candidate.
 
-    def tightest(self, candidates: int, requests: Mapping[str, int]) -> int:
-        """The position of the candidate with the least free memory, so that large gaps stay for large VMs."""
-        least = requests.get(MEMORY, 0)
-        return self._first(candidates, self._levels[MEMORY].ascending(least))
-
-    def widest(self, candidates: int) -> int:
-        """The position of the candidate with the most free memory: about what kube-scheduler's scores prefer."""
-        return self._first(candidates, self._levels[MEMORY].descending())
-
-    @staticmethod
-    def _first(candidates: int, groups: Iterator[int]) -> int:
-        for nodes in groups:
+        Args:
+            candidates: nodes with enough free, as `bits`.
+            requests: what the pod takes.
+            tightly: the one with the least free memory, so that large gaps stay for large VMs; else the one with the
+                most: about what kube-scheduler's scores prefer.
+        """
+        levels = self._levels[MEMORY]
+        for nodes in levels.ascending(requests.get(MEMORY, 0)) if tightly else levels.descending():
             if found := nodes & candidates:
                 return (found & -found).bit_length() - 1
         raise ValueError("no candidate has any memory")
-
-    def _change(self, position: int, requests: Mapping[str, int], sign: int) -> None:
-        free = self._free.get(position)
-        if free is None:
-            return
-        bit = 1 << position
-        for resource, amount in requests.items():
-            before = free.get(resource)
-            if before is None:
-                continue  # a pod that was bound before its device was taken out
-            levels = self._levels[resource]
-            levels.flip(before, bit)
-            free[resource] = before + sign * amount
-            levels.flip(free[resource], bit)
-
-
-def occupy(room: Room, index: NodeIndex, pods: Iterable[LauncherPod]) -> None:
-    """Take what pods request that are bound to nodes and have not ended."""
-    for pod in pods:
-        position = index.position(pod.node_name)
-        if position is not None and not pod.is_over:
-            room.take(position, requests_of(pod))
 
 
 class Mover(msgspec.Struct, frozen=True):
@@ -285,13 +244,7 @@ class Mover(msgspec.Struct, frozen=True):
 
 
 def mover_of(vmi: Vmi, snapshot: ClusterSnapshot, source: PodInfo | None) -> Mover:
-    """What the next target pod of a VM requires.
-
-    Args:
-        vmi: the VMI, on the node that it is to leave.
-        snapshot: the cluster.
-        source: the pod that it runs in now; None: it is not known.
-    """
+    """What the next target pod of a VM requires; ``source`` is the pod that it runs in now, None: not known."""
     namespace = vmi.meta.namespace or ""
     facts = Facts(peek=snapshot.peek)
     target = migration_targets.of(vmi, namespace, facts)
@@ -339,18 +292,10 @@ def after_migration(mover: Mover, node: str, snapshot: ClusterSnapshot) -> tuple
     if pod is None or pod.spec is None:
         return vmi, pod
     # KubeVirt keeps the labels of the first host's CPU from the selector of one target pod to the next.
-    required = dict(_required_label(each) for each in mover.requirements if _is_selector(each))
+    labels = [each.expression for each in mover.requirements if isinstance(each, Label)]
+    required = {each.key: each.values[0] for each in labels if each.operator == IN}
     spec = msgspec.structs.replace(pod.spec, node_name=node, node_selector={**pod.node_selector, **required})
     return vmi, msgspec.structs.replace(pod, spec=spec)
-
-
-def _is_selector(required: Requirement) -> bool:
-    return isinstance(required, Label) and required.expression.operator == IN
-
-
-def _required_label(required: Requirement) -> tuple[str, str]:
-    assert isinstance(required, Label)
-    return required.expression.key, required.expression.values[0]
 
 
 def _reachable(vmi: Vmi, namespace: str, snapshot: ClusterSnapshot) -> tuple[Reachable, ...]:

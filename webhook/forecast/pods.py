@@ -18,6 +18,7 @@ from webhook.admission.step_budget import spend
 from webhook.k8s.types.scheduling import Affinity, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
 from webhook.k8s.types.selectors import IN, NOT_IN, Expression, LabelSelector
 from webhook.placement.index import NodeIndex
+from webhook.placement.nodes import bitset_union
 
 Labels = Mapping[str, str]
 _HARD: Final = "DoNotSchedule"
@@ -55,12 +56,7 @@ class PodSelector(msgspec.Struct, frozen=True):
 
 
 def expressions_of(selector: LabelSelector | None, more: tuple[Expression, ...] = ()) -> tuple[Expression, ...] | None:
-    """The expressions of a label selector; None where it matches nothing: an absent or a malformed one.
-
-    Args:
-        selector: the selector.
-        more: what Kubernetes adds to it.
-    """
+    """The expressions of a label selector, and more; None where it matches nothing: an absent or a malformed one."""
     if selector is None:
         return None
     found = (*selector.expressions(), *more)
@@ -78,16 +74,6 @@ def of_labels(keys: list[str] | None, labels: Labels, operator: str = IN) -> Ite
     for key in keys or ():
         if key in labels:
             yield Expression(key, operator, (labels[key],))
-
-
-def select_namespaces(selector: LabelSelector, namespaces: Mapping[str, Labels]) -> frozenset[str] | None:
-    """The namespaces with labels that a selector matches; None: all, whichever there are."""
-    expressions = expressions_of(selector)
-    if expressions == ():
-        return None
-    return frozenset(
-        name for name, labels in namespaces.items() if PodSelector(None, expressions).matches(name, labels)
-    )
 
 
 class AffinityTerm(msgspec.Struct, frozen=True):
@@ -201,10 +187,14 @@ def _term(written: Any) -> PodAffinityTerm:
 
 
 def _namespaces(term: PodAffinityTerm, own: str, namespaces: Mapping[str, Labels]) -> frozenset[str] | None:
+    """The namespaces that a term is about; None: all, whichever there are."""
     if term.namespace_selector is None:
         return frozenset(term.namespaces or (own,))
-    selected = select_namespaces(term.namespace_selector, namespaces)
-    return None if selected is None else selected | frozenset(term.namespaces or ())
+    expressions = expressions_of(term.namespace_selector)
+    if expressions == ():
+        return None
+    selected = (name for name, labels in namespaces.items() if PodSelector(None, expressions).matches(name, labels))
+    return frozenset((*selected, *(term.namespaces or ())))
 
 
 def _spread(term: TopologySpreadConstraint, namespace: str, labels: Labels) -> SpreadRule:
@@ -283,10 +273,7 @@ class Neighbors:
         # By namespace, None for all namespaces, and by a label that the pods have, None for none in particular.
         self._about_pods: Final[dict[tuple[str | None, tuple[str, str] | None], list[_Tracked]]] = {}
         self.left_out = 0
-        self._everywhere = 0
-        for node in index:
-            position = index.position(node.name)
-            self._everywhere |= 0 if position is None else 1 << position
+        self._everywhere: Final = index.review(()).bitset
 
     def track(self, rules: PodConstraints) -> None:
         """Count the pods that these rules mean; to be called before any pod is added."""
@@ -321,9 +308,7 @@ class Neighbors:
             matching: the nodes that its selector and affinity allow.
             tolerated: the nodes whose taints it tolerates.
         """
-        against = 0
-        for tracked in self._about(pod):
-            against |= tracked.owners.nodes
+        against = bitset_union(tracked.owners.nodes for tracked in self._about(pod))
         for near in pod.rules.anti_affinity:
             if near in self._tracked:
                 against |= self._tracked[near].meant.nodes
@@ -373,26 +358,16 @@ class Neighbors:
         present = [value for value, nodes in domains.nodes.items() if nodes & scope]
         least = min((counts[value] for value in present), default=0) if len(present) >= spread.min_domains else 0
         most = spread.max_skew + least - pod.meets(spread.near)
-        crowded = 0
-        for value, number in counts.items():
-            if number > most:
-                crowded |= domains.nodes[value]
-        return crowded
+        return bitset_union(domains.nodes[value] for value, number in counts.items() if number > most)
 
     def _about(self, pod: PodInfo) -> Iterator[_Tracked]:
         """The rules that mean a pod, each once."""
-        for tracked in self._candidates(pod):
-            if pod.meets(tracked.near):
-                yield tracked
-
-    def _candidates(self, pod: PodInfo) -> Iterator[_Tracked]:
         spend(1 + len(pod.labels), "labels of pods")
         for place in (pod.namespace, None):
             for pair in (None, *pod.labels.items()):
-                found = self._about_pods.get((place, pair))
-                if found:
+                if found := self._about_pods.get((place, pair)):
                     spend(len(found), "rules between pods")
-                    yield from found
+                    yield from (tracked for tracked in found if pod.meets(tracked.near))
 
     def _of_key(self, key: str) -> _Domains:
         if key not in self._domains:

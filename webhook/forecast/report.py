@@ -46,16 +46,8 @@ CODES: Final = {
     MOVES: (MIGRATES, MIGRATES_IF_PACKED, MAY_NOT_FIT),
     SHUTS_DOWN: (STRATEGY_NONE, NOT_MIGRATABLE_IF_POSSIBLE),
     BLOCKS: (
-        NOT_MIGRATABLE,
-        UNKNOWN_STRATEGY,
-        NAME_TOO_LONG,
-        MIGRATION_STUCK,
-        NO_MIGRATIONS,
-        DISRUPTION_BUDGET,
-        NO_ELIGIBLE_NODE,
-        NO_ROOM,
-        PODS_APART,
-        QUOTA,
+        *(NOT_MIGRATABLE, UNKNOWN_STRATEGY, NAME_TOO_LONG, MIGRATION_STUCK, NO_MIGRATIONS),
+        *(DISRUPTION_BUDGET, NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART, QUOTA),
     ),
     HANDED_OVER: (EXTERNAL_STRATEGY,),
 }
@@ -230,7 +222,7 @@ def limits_of(kubevirt: ClusterConfig, migrations: Iterable[Migration], bandwidt
 
     Args:
         kubevirt: KubeVirt's configuration.
-        migrations: all migrations, of which the unfinished ones count.
+        migrations: all migrations.
         bandwidth: assumed bytes per second where the cluster limits none; None: `ASSUMED_BANDWIDTH`.
     """
     limit = kubevirt.migration_bandwidth.value if kubevirt.migration_bandwidth else 0
@@ -298,7 +290,9 @@ def _makespan(jobs: Sequence[tuple[QueuedMigration, int]], limits: Limits) -> in
     while slots or running:
         while slots and len(running) < limits.per_cluster:
             node = slots.popleft()
-            place = next((at for at, (job, _) in enumerate(waiting[node]) if _is_admitted(job, inside)), None)
+            # The quotas admit a target pod beside those of the namespace that run, or one alone.
+            admitted = (job.at_once is None or inside[job.namespace] < max(1, job.at_once) for job, _ in waiting[node])
+            place = next((at for at, is_admitted in enumerate(admitted) if is_admitted), None)
             if place is None:
                 denied.append(node)
                 continue
@@ -316,8 +310,3 @@ def _makespan(jobs: Sequence[tuple[QueuedMigration, int]], limits: Limits) -> in
             slots.append(node)
             pledged[node] += 1
     return last
-
-
-def _is_admitted(job: QueuedMigration, inside: Counter[str]) -> bool:
-    """Whether the quotas admit a job's target pod beside those of the namespace that run; one alone they do."""
-    return job.at_once is None or inside[job.namespace] < max(1, job.at_once)

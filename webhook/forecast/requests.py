@@ -41,20 +41,12 @@ from webhook.settings.model import Settings
 
 # The namespace of generated UIDs, so that the same input gives the same review.
 _UID_SPACE: Final = uuid.UUID("5a7f0b0e-4d4c-5bb5-9b0e-6b2f3a0f7c11")
-_NO_PARAMETERS: Final[Mapping[str, str]] = {}
 # The endpoint that names the resource of a kind.
 _BY_KIND: Final = {(each.codec.kind, each.codec.group): each for each in reversed(ENDPOINTS)}
 T = TypeVar("T")
 
 _VMI: Final = "VirtualMachineInstance"
 _OWNER: Final = "kubernetes-admin"
-_RESOURCES: Final[Mapping[str, tuple[str, str, str]]] = {  # kind: group, plural, subresource
-    "VirtualMachine": (names.KUBEVIRT_GROUP, "virtualmachines", ""),
-    _VMI: (names.KUBEVIRT_GROUP, "virtualmachineinstances", ""),
-    "Pod": ("", "pods", ""),
-    "VirtualMachineInstanceMigration": (names.KUBEVIRT_GROUP, "virtualmachineinstancemigrations", ""),
-    "Eviction": ("", "pods", "eviction"),
-}
 
 
 class ReviewRequest(msgspec.Struct, frozen=True):
@@ -104,11 +96,11 @@ class Sending(msgspec.Struct, frozen=True):
     parameters: Mapping[str, str] = {}
 
 
-_AS_ADMIN: Final = Sending()
-
-
 async def to_review_request(
-    document: Document, cluster: Cluster, deadline: float, sending: Sending = _AS_ADMIN
+    document: Document,
+    cluster: Cluster,
+    deadline: float,
+    sending: Sending = Sending(),  # noqa: B008 - frozen
 ) -> ReviewRequest:
     """The review in a document, or the review that creating its object would cause.
 
@@ -118,7 +110,7 @@ async def to_review_request(
     Args:
         document: an AdmissionReview, or the manifest of an object.
         cluster: finds KubeVirt's namespace, from which the sender of a launcher pod follows.
-        deadline: on the running loop's clock, in seconds; look-ups end by then.
+        deadline: on the running loop's clock, in seconds.
         sending: how manifests are sent.
 
     Raises:
@@ -137,10 +129,14 @@ async def to_review_request(
     kind, own = value["kind"], metadata.get("namespace")
     template = _template(value)
     obj = _convert_for_review(value, template, source, sending.parameters)
-    by_controller = template is not None and template.by_controller
-    user = sending.user or await _sender(obj, cluster, deadline, by_controller=by_controller)
+    labels = obj["metadata"].get("labels")
+    is_launcher = isinstance(labels, dict) and labels.get(names.APP_LABEL) == names.LAUNCHER_APP
+    user = sending.user or _OWNER
+    if not sending.user and ((template and template.by_controller) or (is_launcher and obj["kind"] == "Pod")):
+        user = await _controller(cluster, deadline) or _OWNER
     namespace = obj["metadata"].get("namespace") or own or sending.namespace or "default"
-    review = _review_of(obj, namespace, user)
+    uid = str(uuid.uuid5(_UID_SPACE, msgspec.json.encode(obj, order="sorted").decode()))
+    review = _review_of(_request_of(obj, namespace, user, uid, dry_run=False))
     if template is None:
         return ReviewRequest(document.file, document.line, review)
     origin = f"{kind} {own or namespace}/{metadata.get('name') or ''}"
@@ -206,7 +202,11 @@ def _check(value: Json, source: str, namespace: str | None) -> Json:
 def _convert_for_review(value: Json, template: _Template | None, source: str, parameters: Mapping[str, str]) -> Json:
     """The object that the API server reviews for a manifest."""
     if template is None:
-        return _default_pod(value) if value["kind"] == "Pod" else value
+        spec = value.get("spec")
+        if value["kind"] != "Pod" or not isinstance(spec, dict) or spec.get("schedulerName"):
+            return value
+        # What the API server defaults before webhooks see a pod, as far as kubevirt-webhook reads it.
+        return {**value, "spec": {**spec, "schedulerName": names.DEFAULT_SCHEDULER}}
     try:
         return template.make(value, parameters)
     except MissingParametersError:
@@ -215,28 +215,28 @@ def _convert_for_review(value: Json, template: _Template | None, source: str, pa
         raise InputError(error.what, f"{source}: {error.where}", error.fix) from None
 
 
-def _review_of(obj: Json, namespace: str, user: str) -> Json:
-    """The AdmissionReview of an object's creation."""
+def _request_of(obj: Json, namespace: str, user: str, uid: str, *, dry_run: bool) -> Json:
+    """The request to create an object; the endpoints name the resource of its kind."""
     kind = obj["kind"]
     group, _, version = obj["apiVersion"].rpartition("/")
     endpoint = _BY_KIND.get((kind, group))
-    request = {
-        "uid": str(uuid.uuid5(_UID_SPACE, msgspec.json.encode(obj, order="sorted").decode())),
+    resource = (endpoint.group, endpoint.resource, endpoint.sub_resource) if endpoint else (group, "", "")
+    return {
+        "uid": uid,
         "kind": {"group": group, "version": version, "kind": kind},
-        "resource": {
-            "group": endpoint.group if endpoint else group,
-            "version": version,
-            "resource": endpoint.resource if endpoint else "",
-        },
-        "subResource": endpoint.sub_resource if endpoint else "",
+        "resource": {"group": resource[0], "version": version, "resource": resource[1]},
+        "subResource": resource[2],
         "name": obj["metadata"].get("name", ""),
         "namespace": namespace,
         "operation": "CREATE",
         "userInfo": {"username": user, "groups": ["system:authenticated"]},
         "object": obj,
         "oldObject": None,
-        "dryRun": False,
+        "dryRun": dry_run,
     }
+
+
+def _review_of(request: Json) -> Json:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
@@ -265,22 +265,14 @@ async def endpoints(request: dict[str, Any], cluster: Cluster, settings: Setting
     return opted_in or matching
 
 
-async def _sender(obj: dict[str, Any], cluster: Cluster, deadline: float, *, by_controller: bool) -> str:
-    labels = obj["metadata"].get("labels")
-    is_launcher = isinstance(labels, dict) and labels.get(names.APP_LABEL) == names.LAUNCHER_APP
-    if by_controller or (is_launcher and obj["kind"] == "Pod"):
-        install = await cluster.read(KubeVirtKey(), deadline)
-        if isinstance(install, KubeVirtInstall) and install.namespaces:
-            return controller_account(min(install.namespaces))
-    return "kubernetes-admin"
-
-
-def _default_pod(pod: Json) -> Json:
-    """A pod with what the API server defaults before webhooks see it, as far as kubevirt-webhook reads it."""
-    spec = pod.get("spec")
-    if not isinstance(spec, dict) or spec.get("schedulerName"):
-        return pod
-    return {**pod, "spec": {**spec, "schedulerName": names.DEFAULT_SCHEDULER}}
+async def _controller(cluster: Cluster, deadline: float) -> str:
+    """The account of KubeVirt's controller; empty: KubeVirt's namespace is not known."""
+    install = await cluster.read(KubeVirtKey(), deadline)
+    return (
+        controller_account(min(install.namespaces))
+        if isinstance(install, KubeVirtInstall) and install.namespaces
+        else ""
+    )
 
 
 class PolicyReport(View, frozen=True):
@@ -334,26 +326,23 @@ class WithVmi(Cluster):
 
     def peek(self, key: Key[Any]) -> object:
         """The VMI, or what the cluster answers."""
-        view = self._view_of(key)
-        return msgspec.convert(self._vmi, view) if view else self._cluster.peek(key)
+        return self._own(key) or self._cluster.peek(key)
 
     async def read(self, key: Key[T], deadline: float) -> T | None | Unavailable:
         """The VMI, or what the cluster answers."""
-        if self._view_of(key):
-            return cast("T", self.peek(key))
-        return await self._cluster.read(key, deadline)
+        return cast("T | None", self._own(key)) or await self._cluster.read(key, deadline)
 
-    def _view_of(self, key: Key[Any]) -> type[Any] | None:
-        """The view that a key of the VMI asks for; None: it asks for something else."""
+    def _own(self, key: Key[Any]) -> object:
         metadata = self._vmi["metadata"]
-        if not isinstance(key, VmiKey | ObjectKey) or (key.namespace, key.name) != (
+        if isinstance(key, VmiKey | ObjectKey) and (key.namespace, key.name) == (
             metadata["namespace"],
             metadata["name"],
         ):
-            return None
-        if isinstance(key, VmiKey):
-            return VirtualMachineInstance
-        return key.resource.view if key.resource.kind == _VMI else None
+            if isinstance(key, VmiKey):
+                return msgspec.convert(self._vmi, VirtualMachineInstance)
+            if key.resource.kind == _VMI:
+                return msgspec.convert(self._vmi, key.resource.view)
+        return None
 
     def staleness(self) -> Mapping[str, float]:
         """As the cluster says."""
@@ -382,27 +371,23 @@ class VmRequests:
         self._settings: Final = settings
         self._deadline: Final = deadline
 
-    async def create(
-        self, obj: Json, *, vmi: Json | None = None, kind: str = "", by_owner: bool = False
-    ) -> tuple[Json, RequestReport]:
+    async def create(self, obj: Json, *, vmi: Json | None = None, by_owner: bool = False) -> tuple[Json, RequestReport]:
         """The object after all policies, and what each of them did.
 
         Args:
             obj: the object, which stays as it is.
             vmi: a VMI that exists although the cluster does not have it.
-            kind: the object's kind where it does not say.
             by_owner: the VM's owner sends it; else KubeVirt's controller does.
         """
-        kind = kind or obj["kind"]
         cluster = WithVmi(self._cluster, vmi) if vmi else self._cluster
         reviewer = Reviewer(cluster, lambda: self._settings, NoAudit(), NullObserver())
-        request = self._request(obj, kind, _OWNER if by_owner else await self._controller())
+        user = (
+            _OWNER if by_owner else await _controller(self._cluster, self._deadline) or controller_account("kubevirt")
+        )
+        request = _request_of(obj, obj["metadata"]["namespace"], user, "explain", dry_run=True)
         reports = []
         for endpoint in await endpoints(request, cluster, self._settings, self._deadline):
-            body = msgspec.json.encode(
-                {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-            )
-            found = await reviewer.evaluate(endpoint, body, self._deadline)
+            found = await reviewer.evaluate(endpoint, msgspec.json.encode(_review_of(request)), self._deadline)
             reports.append(
                 PolicyReport(
                     endpoint.policy,
@@ -415,29 +400,11 @@ class VmRequests:
             )
             if found.patch:
                 request["object"] = jsonpatch.apply_patch(request["object"], json.loads(found.patch))
-        return request["object"], RequestReport(kind, tuple(reports))
+        return request["object"], RequestReport(obj["kind"], tuple(reports))
 
-    def _request(self, obj: Json, kind: str, sender: str) -> Json:
-        group, plural, sub_resource = _RESOURCES[kind]
-        metadata = obj["metadata"]
-        return {
-            "uid": "explain",
-            "kind": {"group": "policy" if sub_resource else group, "version": "v1", "kind": kind},
-            "resource": {"group": group, "version": "v1", "resource": plural},
-            "subResource": sub_resource,
-            "name": metadata.get("name", ""),
-            "namespace": metadata["namespace"],
-            "operation": "CREATE",
-            "userInfo": {"username": sender, "groups": ["system:authenticated"]},
-            "object": obj,
-            "oldObject": None,
-            "dryRun": True,
-        }
 
-    async def _controller(self) -> str:
-        install = await self._cluster.read(KubeVirtKey(), self._deadline)
-        known = isinstance(install, KubeVirtInstall) and install.namespaces
-        return controller_account(min(install.namespaces) if known else "kubevirt")  # type: ignore[union-attr]
+# What KubeVirt copies from a VMI's spec into its pod, as far as the policies read it.
+_PLACING: Final = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
 
 
 def pod_of(vmi: Json) -> Json:
@@ -457,11 +424,7 @@ def pod_of(vmi: Json) -> Json:
         },
         "spec": {
             "schedulerName": spec.get("schedulerName") or names.DEFAULT_SCHEDULER,
-            **{
-                field: spec[field]
-                for field in ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
-                if spec.get(field)
-            },
+            **{field: spec[field] for field in _PLACING if spec.get(field)},
             "containers": [{"name": "compute"}],
         },
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -28,23 +29,19 @@ V = TypeVar("V", bound=Object)
 Place: TypeAlias = tuple[str, str]  # namespace and name
 
 
-class BudgetSpec(View, frozen=True):
-    """``spec`` of a PodDisruptionBudget."""
-
+class _BudgetSpec(View, frozen=True):
     selector: LabelSelector | None = None
 
 
-class BudgetStatus(View, frozen=True):
-    """``status`` of a PodDisruptionBudget."""
-
+class _BudgetStatus(View, frozen=True):
     disruptions_allowed: int | None = None
 
 
 class PodDisruptionBudget(Object, frozen=True):
     """A PodDisruptionBudget (policy/v1)."""
 
-    spec: BudgetSpec | None = None
-    status: BudgetStatus | None = None
+    spec: _BudgetSpec | None = None
+    status: _BudgetStatus | None = None
 
     @property
     def allowed(self) -> int:
@@ -132,10 +129,8 @@ class ClusterSnapshot:
                 return self.namespaces.get(key.name)
             case ListKey() if key.resource is LAUNCHER_PODS:
                 name, _, uid = key.label.partition("=")
-                if name != CREATED_BY:
-                    found = (pod for pods in self.launchers.values() for pod in pods if pod.meta.label(name) == uid)
-                    return tuple(pod for pod in found if pod.meta.namespace == key.namespace)
-                return tuple(pod for pod in self.launchers.get(uid, ()) if pod.meta.namespace == key.namespace)
+                pods = self.launchers.get(uid, ()) if name == CREATED_BY else chain(*self.launchers.values())
+                return tuple(pod for pod in pods if (pod.meta.namespace, pod.meta.label(name)) == (key.namespace, uid))
             case ListKey() if key.resource is DEVICE_CLASSES:
                 return self.objects.device_classes
             case ListKey() if key.resource is LIMIT_RANGES:
@@ -148,8 +143,7 @@ class ClusterSnapshot:
 
     def pod_of(self, vmi: Vmi) -> LauncherPod | None:
         """The pod that a VM runs in; None: there is none to be seen."""
-        uid = vmi.meta.uid
-        found = (pod for pod in self.launchers.get(uid or "", ()) if pod.node_name == vmi.node_name)
+        found = (pod for pod in self.launchers.get(vmi.meta.uid or "", ()) if pod.node_name == vmi.node_name)
         return max(found, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
 
 

@@ -64,9 +64,30 @@ _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0
 _MOST_NAME: Final = 253
 _MOST_ANNOTATIONS_BYTES: Final = 256 * 1024
 _MOST_FINDINGS: Final = 50
-_V1: Final = ("v1", "v1alpha3")
-_ALPHA: Final = ("v1alpha1",)
 _BETA: Final = ("v1beta1", "v1alpha1")
+# Group, versions, whether in namespaces, and kinds.
+_SERVED: Final[tuple[tuple[str, tuple[str, ...], bool, str], ...]] = (
+    (names.KUBEVIRT_GROUP, ("v1", "v1alpha3"), True, "VirtualMachine VirtualMachineInstance"),
+    (
+        names.KUBEVIRT_GROUP,
+        ("v1", "v1alpha3"),
+        True,
+        "VirtualMachineInstanceReplicaSet VirtualMachineInstanceMigration",
+    ),
+    (names.KUBEVIRT_GROUP, ("v1", "v1alpha3"), True, "VirtualMachineInstancePreset KubeVirt"),
+    (names.INSTANCETYPE_GROUP, ("v1beta1",), True, "VirtualMachineInstancetype VirtualMachinePreference"),
+    (
+        names.INSTANCETYPE_GROUP,
+        ("v1beta1",),
+        False,
+        "VirtualMachineClusterInstancetype VirtualMachineClusterPreference",
+    ),
+    ("pool.kubevirt.io", _BETA, True, "VirtualMachinePool"),
+    ("migrations.kubevirt.io", ("v1alpha1",), False, "MigrationPolicy"),
+    ("snapshot.kubevirt.io", _BETA, True, "VirtualMachineSnapshot VirtualMachineSnapshotContent VirtualMachineRestore"),
+    ("export.kubevirt.io", _BETA, True, "VirtualMachineExport"),
+    ("clone.kubevirt.io", _BETA, True, "VirtualMachineClone"),
+)
 _NEAR: Final = 0.6
 _NEAR_GROUP: Final = 0.8
 
@@ -124,7 +145,7 @@ class Schemas:
             definitions: plain JSON; those of other projects are passed over.
             origin: where they were read, a clause.
         """
-        kinds = {group: dict(known) for group, known in _without_fields().items()}
+        kinds = _without_fields()
         found = False
         for definition in definitions:
             spec = definition.get("spec") or {}
@@ -170,15 +191,11 @@ class Schemas:
 
     def _other_group(self, group: str, version: str, kind: str) -> list[Finding] | None:
         """A group that only looks like one of KubeVirt's."""
-        near = [
-            each
-            for each in get_close_matches(group, self._kinds, n=1, cutoff=_NEAR_GROUP)
-            if kind in self._kinds[each] and not is_of_kubevirt(group)
-        ]
-        if not near:
-            return None
-        what = f"{quote(f'{group}/{version}')} is not served for {kind}; did you mean {quote(f'{near[0]}/{version}')}?"
-        return [Finding(("apiVersion",), what)]
+        for near in get_close_matches(group, self._kinds, n=1, cutoff=_NEAR_GROUP):
+            if kind in self._kinds[near] and not is_of_kubevirt(group):
+                what = f"{quote(f'{group}/{version}')} is not served for {kind}; did you mean"
+                return [Finding(("apiVersion",), f"{what} {quote(f'{near}/{version}')}?")]
+        return None
 
 
 # What the API server itself checks of every object.
@@ -226,10 +243,8 @@ def _check_metadata(obj: Json, namespaced: bool) -> Iterator[Finding]:
     for key in annotations:
         if problem := key_problem(key.lower()):
             yield Finding(("metadata", "annotations", key), f"annotation key {quote(key)} {problem}")
-    if (
-        sum(len(key.encode()) + len((value or "").encode()) for key, value in annotations.items())
-        > _MOST_ANNOTATIONS_BYTES
-    ):
+    size = sum(len(key.encode()) + len((value or "").encode()) for key, value in annotations.items())
+    if size > _MOST_ANNOTATIONS_BYTES:
         yield Finding(("metadata", "annotations"), "the annotations have more than 256 KiB together")
 
 
@@ -257,11 +272,9 @@ def check(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
     yield from _check_value(schema, value, path)
     if isinstance(value, dict):
         yield from _check_object(schema, value, path)
-    elif isinstance(value, list):
-        items = schema.get("items")
+    elif isinstance(value, list) and isinstance(items := schema.get("items"), dict):
         for index, item in enumerate(value):
-            if isinstance(items, dict):
-                yield from check(items, item, (*path, index))
+            yield from check(items, item, (*path, index))
 
 
 def _check_object(schema: Json, value: Json, path: Path) -> Iterator[Finding]:
@@ -275,9 +288,8 @@ def _check_object(schema: Json, value: Json, path: Path) -> Iterator[Finding]:
             below = additional
         if below is None:
             if not is_open:
-                yield Finding(
-                    (*path, key), f"unknown field {quote(format_path((*path, key)))}{did_you_mean(key, properties)}"
-                )
+                text = f"unknown field {quote(format_path((*path, key)))}{did_you_mean(key, properties)}"
+                yield Finding((*path, key), text)
         elif item is None and not below.get("nullable"):
             # The API server drops such a null, and defaults the field where the schema has a default.
             absent.add(key)
@@ -297,12 +309,11 @@ def _check_value(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
     if isinstance(value, str):
         yield from _check_text(schema, value, path)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        least, most = _FORMATS.get(schema.get("format", ""), (None, None))
-        for bound, sign in ((schema.get("minimum", least), -1), (schema.get("maximum", most), 1)):
+        lowest, highest = _FORMATS.get(schema.get("format", ""), (None, None))
+        for bound, sign in ((schema.get("minimum", lowest), -1), (schema.get("maximum", highest), 1)):
             if bound is not None and (value - bound) * sign > 0:
-                yield Finding(
-                    path, f"{name} is {_shown(value)}, but must be at {'least' if sign < 0 else 'most'} {bound}"
-                )
+                most = "most" if sign > 0 else "least"
+                yield Finding(path, f"{name} is {_shown(value)}, but must be at {most} {bound}")
     elif isinstance(value, list):
         most = schema.get("maxItems")
         if most is not None and len(value) > most:
@@ -354,10 +365,9 @@ def _has_type(schema: Json, value: Any) -> bool:
 def _expected(schema: Json) -> str:
     if schema.get(_INT_OR_STRING):
         return "a number or a string"
-    kind = str(schema.get("type") or "a value")
-    return {"object": "an object", "array": "a list", "integer": "a whole number", "boolean": "true or false"}.get(
-        kind, f"a {kind}" if schema.get("type") else kind
-    )
+    kind = str(schema.get("type") or "value")
+    words = {"object": "an object", "array": "a list", "integer": "a whole number", "boolean": "true or false"}
+    return words.get(kind, f"a {kind}")
 
 
 def _shown(value: Any) -> str:
@@ -384,38 +394,19 @@ def _is_time(value: str) -> bool:
         return False
 
 
-def _without_fields() -> Mapping[str, Mapping[str, KindSchema]]:
+def _without_fields() -> dict[str, dict[str, KindSchema]]:
     """The kinds of KubeVirt's groups with the versions that some supported release serves."""
-
-    def kinds(versions: tuple[str, ...], *listed: str, namespaced: bool = True) -> dict[str, KindSchema]:
-        return {kind: KindSchema(dict.fromkeys(versions), namespaced) for kind in listed}
-
-    return {
-        names.KUBEVIRT_GROUP: kinds(
-            _V1,
-            *("VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet"),
-            *("VirtualMachineInstanceMigration", "VirtualMachineInstancePreset", "KubeVirt"),
-        ),
-        names.INSTANCETYPE_GROUP: {
-            **kinds(("v1beta1",), "VirtualMachineInstancetype", "VirtualMachinePreference"),
-            **kinds(
-                ("v1beta1",), "VirtualMachineClusterInstancetype", "VirtualMachineClusterPreference", namespaced=False
-            ),
-        },
-        "pool.kubevirt.io": kinds(_BETA, "VirtualMachinePool"),
-        "migrations.kubevirt.io": kinds(_ALPHA, "MigrationPolicy", namespaced=False),
-        "snapshot.kubevirt.io": kinds(
-            _BETA, "VirtualMachineSnapshot", "VirtualMachineSnapshotContent", "VirtualMachineRestore"
-        ),
-        "export.kubevirt.io": kinds(_BETA, "VirtualMachineExport"),
-        "clone.kubevirt.io": kinds(_BETA, "VirtualMachineClone"),
-    }
+    kinds: dict[str, dict[str, KindSchema]] = {}
+    for group, versions, namespaced, listed in _SERVED:
+        served = KindSchema(dict.fromkeys(versions), namespaced)
+        kinds.setdefault(group, {}).update(dict.fromkeys(listed.split(), served))
+    return kinds
 
 
 @lru_cache(maxsize=8)
 def _of_release(release: Release) -> Schemas:
     types = Types(release)
-    kinds = {group: dict(known) for group, known in _without_fields().items()}
+    kinds = _without_fields()
     vm, vmi = _schema_of(types.vm), _schema_of(types.vmi)
     template = {**_OPEN, "properties": {"spec": vmi["properties"]["spec"]}}
     schemas = {
@@ -475,17 +466,10 @@ def _schema(shape: Shape) -> Json:
     return _OPEN
 
 
-_METADATA: Final = {
-    **_schema(Struct(**METADATA.fields)),
-    "properties": {
-        **_schema(Struct(**METADATA.fields))["properties"],
-        "labels": {"type": "object", "nullable": True, "additionalProperties": {"type": "string", "nullable": True}},
-        "annotations": {
-            "type": "object",
-            "nullable": True,
-            "additionalProperties": {"type": "string", "nullable": True},
-        },
-    },
+_METADATA: Final = _schema(Struct(**METADATA.fields))
+_METADATA["properties"] |= {
+    field: {"type": "object", "nullable": True, "additionalProperties": {"type": "string", "nullable": True}}
+    for field in ("labels", "annotations")
 }
 
 
@@ -524,7 +508,9 @@ class DryRun:
         kinds = await self._served(version)
         if kind not in kinds:
             return [Finding(("apiVersion",), f"the cluster does not serve {quote(kind)} of {quote(version)}")], None
-        path, name = self._path(obj, kinds[kind], namespace), (obj.get("metadata") or {}).get("name")
+        metadata, resource = obj.get("metadata") or {}, kinds[kind]
+        name, inside = metadata.get("name"), f"namespaces/{metadata.get('namespace') or namespace}/"
+        path = f"/apis/{version}/{inside if resource.get('namespaced') else ''}{resource['name']}"
         existing = None
         if name:
             status, body = await self._request("GET", f"{path}/{name}")
@@ -535,11 +521,6 @@ class DryRun:
         else:
             status, body = await self._request("POST", path, _DRY_RUN, obj)
         return ([] if status < 300 else self._denials(status, decode_status(body))), existing
-
-    @staticmethod
-    def _path(obj: Json, resource: Json, namespace: str) -> str:
-        inside = f"namespaces/{(obj.get('metadata') or {}).get('namespace') or namespace}/"
-        return f"/apis/{obj['apiVersion']}/{inside if resource.get('namespaced') else ''}{resource['name']}"
 
     async def _served(self, version: str) -> Mapping[str, Json]:
         """The resources of a version by their kind; empty where the cluster does not serve it."""

@@ -6,8 +6,7 @@ but more may come.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID, uuid5
@@ -15,7 +14,6 @@ from uuid import UUID, uuid5
 import msgspec
 
 from webhook import names
-from webhook.admission.decision import Decision
 from webhook.admission.redaction import redact
 from webhook.cluster.directory import describe_wrong_type
 from webhook.cluster.reader import Objects
@@ -25,7 +23,6 @@ from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.forecast.requests import RequestReport, VmRequests, eviction_of, migration_of, pod_of
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Unstructured, View
-from webhook.k8s.types.scheduling import TopologySpreadConstraint
 from webhook.k8s.yaml_documents import format_path
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall, find_in_use
 from webhook.kubevirt.definitions import DEFINITIONS, Definition, fields_of
@@ -43,7 +40,7 @@ from webhook.placement.demand import target_pod_demand
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, Vmi
 from webhook.placement.machines import VMIS as PLACED_VMIS
-from webhook.placement.requirements import Elsewhere, Requirements
+from webhook.placement.requirements import Elsewhere
 from webhook.placement.target_pods import target_pod_requirements
 from webhook.policies.common.required_facts import Unreadable, read
 from webhook.policies.migration.explanation import MigrationExplanation, Nodes
@@ -55,6 +52,10 @@ from webhook.settings.model import Settings
 
 _OURS: Final = "kubevirt-webhook"
 _CREATED_BY: Final = "kubevirt.io/created-by"
+_MARKS: Final = {
+    "instancetype": names.INJECTED_INSTANCETYPE_ANNOTATION,
+    "preference": names.INJECTED_PREFERENCE_ANNOTATION,
+}
 # Of a VMI that does not exist yet.
 _UID: Final = "00000000-0000-0000-0000-000000000000"
 
@@ -64,7 +65,7 @@ _UUIDS: Final = UUID("b9d2c9a6-2f0a-5d0e-8d5e-0d3c3b0f6b52")
 VM_SCHEMA: Final = "kubevirt-webhook.github.io/explain-vm/v1alpha1"
 T = TypeVar("T")
 ObjectId: TypeAlias = tuple[str, str, str]  # kind, namespace and name
-SPREAD_SCHEMA: Final = "kubevirt-webhook.github.io/explain_spread-spread/v1alpha1"
+SPREAD_SCHEMA: Final = "kubevirt-webhook.github.io/explain-spread/v1alpha1"
 
 _VMS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMachine", True, VirtualMachine)
 
@@ -178,19 +179,17 @@ class Search:
 
     def _get(self, kind: str, namespace: str, name: str) -> Json | None:
         key = (kind, namespace, name)
-        if key not in self._known:
-            if self._source is None:
-                return None
+        if key not in self._known and self._source:
             raise _Needed(*key)
-        return self._known[key]
+        return self._known.get(key)
 
     async def _read(self, kind: str, namespace: str, name: str) -> Json | None:
         assert self._source
-        read = await self._source.get(kind, namespace, name)
-        if isinstance(read, Unavailable):
+        found = await self._source.get(kind, namespace, name)
+        if isinstance(found, Unavailable):
             place = f"{namespace}/{name}" if namespace else name
-            raise InputError(f"cannot be read: {read.why}", f"{kind} {place}", "add it to the file")
-        return read
+            raise InputError(f"cannot be read: {found.why}", f"{kind} {place}", "add it to the file")
+        return found
 
 
 async def configuration_of(
@@ -286,11 +285,16 @@ def explain_spread(namespace: str, name: str, settings: Settings, facts: Facts) 
         names.SCHEDULING, "enforce", namespace, facts, scheduling.cluster_wide, settings.excluded_namespaces
     )
     if where.reason is None:
-        zoned = partial(spread.has_zones, facts, _required_by(namespace, name, vm_or_vmi, facts))
+        # What the next launcher pods require of nodes, as far as the VMI says; for a VM, what all VMs require.
+        is_vm = isinstance(vm_or_vmi, VirtualMachine)
+        vmi = None if is_vm else facts.get(ObjectKey(PLACED_VMIS, namespace, name))
+        required = target_pod_requirements(vmi) if isinstance(vmi, Vmi) else spread.EVERY_VM
+        zoned = partial(spread.has_zones, facts, tuple(each for each in required if not isinstance(each, Elsewhere)))
         decision = spread.launchers_of(vm_or_vmi, scheduling.under(where.parameters), zoned, annotation=own)
         code, reason = decision.code, decision.reasons[0].text
     else:
         decision, code, reason = None, where.reason.code, where.reason.text
+    value = decision.notes.get("spread") if decision else None
     return SpreadAnswer(
         schema=SPREAD_SCHEMA,
         namespace=namespace,
@@ -299,21 +303,9 @@ def explain_spread(namespace: str, name: str, settings: Settings, facts: Facts) 
         mode=where.mode,
         code=code,
         reason=reason,
-        injected=_injected_constraints(decision),
+        injected=spread.constraints(value) if isinstance(value, str) else [],
         present=_present_constraints(vm_or_vmi),
     )
-
-
-def _required_by(
-    namespace: str, name: str, vm_or_vmi: VirtualMachineInstance | VirtualMachine, facts: Facts
-) -> Requirements:
-    """What the next launcher pods require of nodes, as far as the VMI says; for a VM, what all VMs require."""
-    if isinstance(vm_or_vmi, VirtualMachine):
-        return spread.EVERY_VM
-    vmi = facts.get(ObjectKey(PLACED_VMIS, namespace, name))
-    if not isinstance(vmi, Vmi):
-        return spread.EVERY_VM
-    return tuple(each for each in target_pod_requirements(vmi) if not isinstance(each, Elsewhere))
 
 
 def _find_vmi(namespace: str, name: str, facts: Facts) -> tuple[VirtualMachineInstance | VirtualMachine, object]:
@@ -329,20 +321,10 @@ def _find_vmi(namespace: str, name: str, facts: Facts) -> tuple[VirtualMachineIn
     return vm, metadata.annotation(names.SPREAD_ANNOTATION) if metadata else None
 
 
-def _injected_constraints(decision: Decision | None) -> list[dict[str, Any]]:
-    """The constraints that a decision writes; none where it writes nothing."""
-    value = decision.notes.get("spread") if decision else None
-    return spread.constraints(value) if isinstance(value, str) else []
-
-
 def _present_constraints(vm_or_vmi: VirtualMachineInstance | VirtualMachine) -> list[dict[str, Any]]:
-    written: Sequence[TopologySpreadConstraint | dict[str, Any]] | None = None
-    if isinstance(vm_or_vmi, VirtualMachine):
-        if vm_or_vmi.template and vm_or_vmi.template.spec:
-            written = vm_or_vmi.template.spec.topology_spread_constraints
-    elif vm_or_vmi.spec:
-        written = vm_or_vmi.spec.topology_spread_constraints
-    plain: list[dict[str, Any]] = msgspec.to_builtins(written or [])
+    holder = vm_or_vmi.template if isinstance(vm_or_vmi, VirtualMachine) else vm_or_vmi
+    spec = holder.spec if holder else None
+    plain: list[dict[str, Any]] = msgspec.to_builtins((spec.topology_spread_constraints if spec else None) or [])
     return [{key: value for key, value in constraint.items() if value is not None} for constraint in plain]
 
 
@@ -370,8 +352,7 @@ class StandInUuids:
         return self.made[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(NamedTuple):
     """A leaf of an object.
 
     Attributes:
@@ -395,9 +376,8 @@ def leaves_of(created: Created, shown: Mapping[str, Any], stand_ins: Collection[
     """
     for path, value in leaves(shown):
         # Where a secret hides more than a leaf, all of it came from the same place.
-        origin = created.origins.get(path) or next(
-            (each for own, each in created.origins.items() if own.startswith(path)), Origin.VM
-        )
+        hidden = (each for own, each in created.origins.items() if own.startswith(path))
+        origin = created.origins.get(path) or next(hidden, Origin.VM)
         yield Leaf(path, value, origin, isinstance(value, str) and value in stand_ins)
 
 
@@ -433,15 +413,7 @@ async def explain_vm(sources: Sources, settings: Settings, namespace: str, name:
 
 
 class _VmExplainer:
-    """One explanation of a VM.
-
-    Args:
-        sources: where everything is read.
-        settings: the settings of the server.
-        namespace: the VM's namespace.
-        name: the VM's name.
-        deadline: on the running loop's clock, in seconds.
-    """
+    """One explanation of a VM."""
 
     def __init__(self, sources: Sources, settings: Settings, namespace: str, name: str, deadline: float) -> None:
         self._sources: Final = sources
@@ -451,12 +423,6 @@ class _VmExplainer:
         self._requests: Final = VmRequests(sources.cluster, settings, deadline)
 
     async def explain(self) -> VmExplanation:
-        """The explanation.
-
-        Raises:
-            InputError: the VM does not exist.
-            Unreadable: something that it depends on cannot be read.
-        """
         vm, running = await self._read("VirtualMachine"), await self._read("VirtualMachineInstance")
         present = vm or running
         if present is None:
@@ -470,12 +436,17 @@ class _VmExplainer:
         configuration, _ = await configuration_of({}, self._sources.objects)
         uuids = StandInUuids(base)
         try:
-            created = await self._create_vmi(base, uuids, configuration)
+            if base["kind"] == "VirtualMachineInstance":
+                created = creation.from_vmi(base, uuids.restart(), configuration)
+            else:
+                search = Search({}, self._sources.objects)
+                created = await search.answer(lambda get: creation.from_vm(base, get, uuids.restart(), configuration))
         except CreationDenied as denied:
             denial = denied.what
         vmi, pod = None, None
         if created:
-            vmi = {**created.obj, "metadata": {**created.obj["metadata"], "uid": _uid(running)}}
+            uid = str((running or {}).get("metadata", {}).get("uid") or _UID)
+            vmi = {**created.obj, "metadata": {**created.obj["metadata"], "uid": uid}}
             if vm:
                 vmi, report = await self._requests.create(vmi)
                 reports.append(report)
@@ -483,7 +454,6 @@ class _VmExplainer:
             reports.append(report)
         if running and (running.get("status") or {}).get("nodeName"):
             reports += await self._when_running(running)
-        migration = await self._migration() if running else None
         return VmExplanation(
             schema=VM_SCHEMA,
             namespace=self._place[0],
@@ -496,7 +466,7 @@ class _VmExplainer:
             named=tuple(_named_reports(created, base)) if created else (),
             fields=tuple(_field_reports(created, vmi, base, uuids)) if created and vmi else (),
             nodes=await self._nodes(vmi) if vmi else None,
-            migration=migration,
+            migration=await self._migration() if running else None,
             gaps=(),
         )
 
@@ -511,12 +481,6 @@ class _VmExplainer:
         plain = found.plain()
         metadata = {key: value for key, value in plain["metadata"].items() if value is not None}
         return {**plain, "kind": kind, "apiVersion": plain["apiVersion"] or "kubevirt.io/v1", "metadata": metadata}
-
-    async def _create_vmi(self, base: Json, uuids: StandInUuids, configuration: ClusterConfig) -> Created:
-        search = Search({}, self._sources.objects)
-        if base["kind"] == "VirtualMachineInstance":
-            return await search.answer(lambda _: creation.from_vmi(base, uuids.restart(), configuration))
-        return await search.answer(lambda get: creation.from_vm(base, get, uuids.restart(), configuration))
 
     async def _when_running(self, running: Json) -> list[RequestReport]:
         """What the policies do with a migration without a selector, and with an eviction by the descheduler."""
@@ -536,13 +500,10 @@ class _VmExplainer:
     async def _migration(self) -> MigrationExplanation | None:
         namespace, name = self._place
         once = self._sources.once
+        facts = Facts(peek=once.peek)
         try:
             return await replay(
-                lambda facts: explain_migration(namespace, name, {}, facts),
-                once,
-                Facts(peek=once.peek),
-                self._deadline,
-                "explain vm",
+                lambda each: explain_migration(namespace, name, {}, each), once, facts, self._deadline, "explain vm"
             )
         except InputError:
             return None  # it has ended meanwhile
@@ -564,34 +525,26 @@ class _VmExplainer:
         return Nodes(eligibility.count, eligibility.names())
 
 
-def _uid(running: Json | None) -> str:
-    return str((running or {}).get("metadata", {}).get("uid") or _UID)
-
-
 def _named_reports(created: Created, base: Json) -> Iterator[NamedReport]:
+    annotations = _annotations(base)
     for origin, named in created.named.items():
-        mark = {
-            "instancetype": names.INJECTED_INSTANCETYPE_ANNOTATION,
-            "preference": names.INJECTED_PREFERENCE_ANNOTATION,
-        }[origin.value]
-        injected = _annotations(base).get(mark) == f"{named.kind}/{named.name}"
+        injected = annotations.get(_MARKS[origin.value]) == f"{named.kind}/{named.name}"
         yield NamedReport(origin.value, named.kind, named.name, named.volume, injected)
 
 
 def _field_reports(created: Created, vmi: Json, base: Json, uuids: StandInUuids) -> Iterator[FieldReport]:
     """The values of the VMI; what a policy has added counts as kubevirt-webhook's, as do its annotations."""
     shown = redact(vmi)
-    before = dict(created.origins)
     ours = _annotated_paths(vmi, base)
     for field in leaves_of(created, shown, frozenset(uuids.made)):
-        if field.path == "metadata.uid" or field.path in ("apiVersion", "kind"):
+        if field.path in ("apiVersion", "kind", "metadata.uid"):
             continue
         named = created.named.get(field.origin)
-        if field.path.startswith(ours) or field.path not in before:
+        if field.path.startswith(ours) or field.path not in created.origins:
             yield FieldReport(field.path, field.value, _OURS)
         else:
-            origin = base["kind"] == "VirtualMachineInstance" and field.origin.value == "vm"
-            label = "vmi" if origin else field.origin.value
+            is_vmis = base["kind"] == "VirtualMachineInstance" and field.origin.value == "vm"
+            label = "vmi" if is_vmis else field.origin.value
             yield FieldReport(field.path, field.value, label, named.name if named else "", field.stand_in)
 
 

@@ -166,9 +166,6 @@ class Installer:
     async def wait(self, plan: Plan) -> None:
         """Wait until all replicas are new and ready, the API server can verify them, and the second scheduler runs.
 
-        Args:
-            plan: the planned installation, which exists in the cluster.
-
         Raises:
             InputError: the replicas do not become ready, or are given no caBundle, in time.
         """
@@ -176,10 +173,7 @@ class Installer:
         await self._wait_for_scheduler(plan, is_changed=False)
 
     async def shortage(self, plan: Plan) -> str:
-        """What the roll-out of an installation lacks at this moment; empty: it is complete.
-
-        Args:
-            plan: the planned installation, which exists in the cluster.
+        """What the roll-out of an installation that exists lacks at this moment; empty: it is complete.
 
         Raises:
             InputError: the API server gives no answer, or denies a request.
@@ -199,10 +193,7 @@ class Installer:
         return [manifest for manifest in manifests if await self.get(manifest) is not None]
 
     async def uninstall(self, manifests: Iterable[Manifest]) -> None:
-        """Delete objects: first the webhook configurations, then the others, the last created first.
-
-        Args:
-            manifests: the objects, in the order in which they were created; those that do not exist are skipped.
+        """Delete objects that exist: first the webhook configurations, then the others, the last created first.
 
         Raises:
             InputError: the API server denies a request, or an object still exists after the timeout.
@@ -213,7 +204,7 @@ class Installer:
         for manifest in (*calling, *others):
             await self._delete(manifest)
         for manifest in objects:
-            await self._until(partial(self._deletion_shortage, manifest))
+            await self._until(partial(self._lack, deletion_shortage, manifest))
 
     async def _apply_and_report(self, manifest: Manifest) -> bool:
         """Create or change an object; returns whether it differs from before."""
@@ -236,13 +227,9 @@ class Installer:
         self._report(f"{title(manifest)}: deleted")
 
     async def _apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
-        query = {
-            "fieldManager": FIELD_MANAGER,
-            "force": "true" if self._force else "false",
-            "fieldValidation": "Strict",
-        }
-        if dry_run:
-            query["dryRun"] = "All"
+        force = "true" if self._force else "false"
+        query = {"fieldManager": FIELD_MANAGER, "force": force, "fieldValidation": "Strict"}
+        query |= {"dryRun": "All"} if dry_run else {}
         status, body = await self._call(manifest, "PATCH", query, manifest, _APPLY)
         if dry_run and status == 404:
             # Its namespace does not exist yet.
@@ -252,7 +239,7 @@ class Installer:
     async def _wait_for_callers(self, plan: Plan, *, is_changed: bool) -> None:
         await self._until(partial(self._replica_shortage, plan.deployment), is_changed=is_changed)
         for manifest in plan.configurations:
-            await self._until(partial(self._caller_shortage, manifest))
+            await self._until(partial(self._lack, caller_shortage, manifest))
 
     async def _wait_for_scheduler(self, plan: Plan, *, is_changed: bool) -> None:
         # Last, since no webhook depends on it: while it does not run, VMs are given to the default scheduler.
@@ -260,11 +247,7 @@ class Installer:
             await self._until(partial(self._replica_shortage, manifest), is_changed=is_changed)
 
     async def _check_namespace(self, plan: Plan) -> None:
-        """Find out whether the namespace is being deleted.
-
-        Raises:
-            InputError: it is.
-        """
+        """Raise InputError where the namespace is being deleted."""
         for manifest in (*plan.before, *plan.scheduler):
             if manifest["kind"] == "Namespace" and is_terminating(await self.get(manifest)):
                 what, fix = describe_termination(manifest)
@@ -275,11 +258,10 @@ class Installer:
         found = replica_shortage(manifest, live, None)
         return replica_shortage(manifest, live, await start_problem(self._api, manifest)) if found else None
 
-    async def _caller_shortage(self, manifest: Manifest) -> Shortage | None:
-        return caller_shortage(manifest, await self.get(manifest))
-
-    async def _deletion_shortage(self, manifest: Manifest) -> Shortage | None:
-        return deletion_shortage(manifest, await self.get(manifest))
+    async def _lack(
+        self, find: Callable[[Manifest, Manifest | None], Shortage | None], manifest: Manifest
+    ) -> Shortage | None:
+        return find(manifest, await self.get(manifest))
 
     async def _until(self, lack: Callable[[], Awaitable[Shortage | None]], *, is_changed: bool = True) -> None:
         """Poll until nothing is lacking.
@@ -324,7 +306,9 @@ class Installer:
     def _denial(self, manifest: Manifest, verb: str, status: int, body: bytes) -> InputError:
         error = decode_status(body)
         if error.is_of_terminating_namespace:
-            what, fix = describe_termination(_namespace_of(manifest))
+            what, fix = describe_termination(
+                {"kind": "Namespace", "metadata": {"name": manifest["metadata"]["namespace"]}}
+            )
             return InputError(what, title(manifest), fix)
         if status == 409 and verb == "patch":
             fix = "let only one tool install it, or overwrite its fields with --force-conflicts"
@@ -332,10 +316,6 @@ class Installer:
             fix = advise(status, error, f"{verb} it")
         what = f"the API server answered status {status}: {error.text}"
         return InputError(what, title(manifest), fix)
-
-
-def _namespace_of(manifest: Manifest) -> Manifest:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": manifest["metadata"]["namespace"]}}
 
 
 def _deployments(manifests: Iterable[Manifest]) -> list[Manifest]:

@@ -88,11 +88,11 @@ def task(vm: UnstructuredVm, *, allow_restart_required: bool, schedulers: Collec
     texts = []
     for field, injected_value in _DEFAULT_ANNOTATIONS.items():
         if injected_value in annotations:
-            operations += _remove_operations(("metadata", "annotations", injected_value), annotations[injected_value])
+            operations += _operations(("metadata", "annotations", injected_value), annotations[injected_value])
             texts.append(f"remove annotation {injected_value}; {_describe_kept(field, (vm.spec or {}).get(field))}")
-    held = []
+    held, runs = [], bool((vm.status or {}).get("created"))
     for changes, text in (_scheduler(vm, schedulers), _spread_operations(vm)):
-        if any(one["path"].startswith("/spec/") for one in changes) and _runs(vm) and not allow_restart_required:
+        if any(one["path"].startswith("/spec/") for one in changes) and runs and not allow_restart_required:
             held.append(text)
         elif changes:
             operations += changes
@@ -116,16 +116,14 @@ def _describe_kept(field: str, matcher: object) -> str:
 def _scheduler(vm: UnstructuredVm, schedulers: Collection[str]) -> tuple[list[Operation], str]:
     """Operations on schedulerName and its annotations, and a clause about them."""
     injected_values = _injected_annotations(vm, names.INJECTED_SCHEDULER_ANNOTATION)
-    chosen = _mapping(vm.spec, "template", "spec").get("schedulerName")
-    if not isinstance(chosen, str):
-        chosen = ""
-    is_injected = bool(chosen) and (chosen in injected_values.values() or chosen in schedulers)
-    if is_injected and Manifests(vm).declare(_SCHEDULER, chosen):
-        is_injected = False
-    operations = [operation for path, value in injected_values.items() for operation in _remove_operations(path, value)]
+    written = _mapping(vm.spec, "template", "spec").get("schedulerName")
+    chosen = written if isinstance(written, str) else ""
+    is_injected = chosen and (chosen in injected_values.values() or chosen in schedulers)
+    is_injected = is_injected and not Manifests(vm).declare(_SCHEDULER, chosen)
+    operations = [operation for path, value in injected_values.items() for operation in _operations(path, value)]
     annotated = f"annotation {names.INJECTED_SCHEDULER_ANNOTATION}"
     if is_injected:
-        operations += _remove_operations(_SCHEDULER, chosen)
+        operations += _operations(_SCHEDULER, chosen)
         return operations, f"remove schedulerName {chosen}" + (f" and {annotated}" if injected_values else "")
     kept = f"keep schedulerName {chosen}" if chosen else "the VM has no schedulerName"
     return operations, f"remove {annotated}; {kept}" if operations else ""
@@ -134,11 +132,10 @@ def _scheduler(vm: UnstructuredVm, schedulers: Collection[str]) -> tuple[list[Op
 def _spread_operations(vm: UnstructuredVm) -> tuple[list[Operation], str]:
     """Operations on topology spread constraints and their annotations, and a clause about them."""
     injected_values = _injected_annotations(vm, names.INJECTED_SPREAD_ANNOTATION)
-    operations = [operation for path, value in injected_values.items() for operation in _remove_operations(path, value)]
+    operations = [operation for path, value in injected_values.items() for operation in _operations(path, value)]
     annotated = f"annotation {names.INJECTED_SPREAD_ANNOTATION}"
-    injected_value = next(
-        (value for value in injected_values.values() if value in names.SPREADS and value != names.OFF), None
-    )
+    known = (value for value in injected_values.values() if value in names.SPREADS and value != names.OFF)
+    injected_value = next(known, None)
     present = _mapping(vm.spec, "template", "spec").get("topologySpreadConstraints")
     if not isinstance(present, list) or not present:
         return operations, f"remove {annotated}; the VM has no topologySpreadConstraints" if operations else ""
@@ -148,9 +145,9 @@ def _spread_operations(vm: UnstructuredVm) -> tuple[list[Operation], str]:
     if kept == present:
         return operations, f"remove {annotated}; keep the owner's topologySpreadConstraints" if operations else ""
     if kept:
-        operations += _replace_operations(_CONSTRAINTS, present, kept)
+        operations += _operations(_CONSTRAINTS, present, kept)
         return operations, f"remove the injected topologySpreadConstraints and {annotated}; keep the owner's"
-    operations += _remove_operations(_CONSTRAINTS, present)
+    operations += _operations(_CONSTRAINTS, present)
     return operations, f"remove the injected topologySpreadConstraints ({injected_value}) and {annotated}"
 
 
@@ -165,22 +162,11 @@ def _injected_annotations(vm: UnstructuredVm, annotation: str) -> dict[tuple[str
     return {path: value for path, value in found.items() if isinstance(value, str)}
 
 
-def _remove_operations(path: Sequence[str], value: object) -> list[Operation]:
-    pointer = _pointer(path)
-    return [{"op": "test", "path": pointer, "value": value}, {"op": "remove", "path": pointer}]
-
-
-def _replace_operations(path: Sequence[str], before: object, after: object) -> list[Operation]:
-    pointer = _pointer(path)
-    return [{"op": "test", "path": pointer, "value": before}, {"op": "replace", "path": pointer, "value": after}]
-
-
-def _pointer(path: Sequence[str]) -> str:
-    return "".join("/" + segment.replace("~", "~0").replace("/", "~1") for segment in path)
-
-
-def _runs(vm: UnstructuredVm) -> bool:
-    return bool((vm.status or {}).get("created"))
+def _operations(path: Sequence[str], before: object, after: object = None) -> list[Operation]:
+    """Remove a value, or replace it, if it is still there."""
+    pointer = "".join("/" + segment.replace("~", "~0").replace("/", "~1") for segment in path)
+    change = {"op": "replace", "path": pointer, "value": after} if after else {"op": "remove", "path": pointer}
+    return [{"op": "test", "path": pointer, "value": before}, change]
 
 
 def _mapping(value: object, *keys: str) -> Mapping[str, Any]:
@@ -224,9 +210,8 @@ class Cleanup:
         Raises:
             InputError: VMIs or pods cannot be listed.
         """
-        return await self._count_annotated(_ANNOTATED_VMIS, {}), await self._count_annotated(
-            POD_METADATA, _LAUNCHER_LABEL
-        )
+        vmis = await self._count_annotated(_ANNOTATED_VMIS, {})
+        return vmis, await self._count_annotated(POD_METADATA, _LAUNCHER_LABEL)
 
     async def clean(self, one: Task) -> str:
         """Apply the changes to one VM.
@@ -237,9 +222,8 @@ class Cleanup:
         path = STORED_VMS.path(quote(one.namespace), quote(one.name))
         query = {"fieldManager": FIELD_MANAGER}
         try:
-            status, body = await self._api.request(
-                "PATCH", path, query, list(one.operations), _JSON_PATCH, seconds=_SECONDS
-            )
+            patch = list(one.operations)
+            status, body = await self._api.request("PATCH", path, query, patch, _JSON_PATCH, seconds=_SECONDS)
         except ApiConnectionError as error:
             return error.why
         if status in (200, 404):

@@ -191,8 +191,11 @@ def of(
     optional, unwanted = rights(directory, settings)
     before = in_order(one for one in (*found, *optional) if one is not deployment)
     return Plan(
-        tuple(_with_settings(with_ports(one, _ports(settings)), text) for one in before),
-        with_layers(_with_image(deployment, text, image, settings.server.shutdown_seconds), settings.layers),
+        tuple(
+            {**one, "data": {SETTINGS_KEY: text}} if one["kind"] == "ConfigMap" else _with_ports(one, _ports(settings))
+            for one in before
+        ),
+        _with_layers(_with_image(deployment, text, image, settings.server.shutdown_seconds), settings.layers),
         tuple(configurations(settings)),
         unwanted=unwanted,
     )
@@ -278,7 +281,7 @@ def _ports(settings: Settings) -> dict[str, int]:
     return {name: int(_port(address)) for name, address in places.items() if address and not is_loopback(address)}
 
 
-def with_ports(manifest: Manifest, ports: Mapping[str, int]) -> Manifest:
+def _with_ports(manifest: Manifest, ports: Mapping[str, int]) -> Manifest:
     """A Service with the ports of the named components, or a NetworkPolicy that opens them; others are unchanged."""
     if not ports or manifest["kind"] not in ("Service", "NetworkPolicy"):
         return manifest
@@ -288,10 +291,6 @@ def with_ports(manifest: Manifest, ports: Mapping[str, int]) -> Manifest:
         return {**manifest, "spec": {**spec, "ports": [*spec["ports"], *own]}}
     rules = [{"ports": [{"port": port, "protocol": "TCP"}]} for port in ports.values()]
     return {**manifest, "spec": {**spec, "ingress": [*spec["ingress"], *rules]}}
-
-
-def _with_settings(manifest: Manifest, text: str) -> Manifest:
-    return {**manifest, "data": {SETTINGS_KEY: text}} if manifest["kind"] == "ConfigMap" else manifest
 
 
 def _with_image(manifest: Manifest, text: str, image: str, shutdown_seconds: int) -> Manifest:
@@ -336,13 +335,8 @@ _MOUNTS: Final[list[dict[str, Any]]] = [
 ]
 
 
-def with_layers(deployment: Manifest, settings: LayersSettings) -> Manifest:
-    """The Deployment with the client CA and the cache, if others than the own pod may ask for scores.
-
-    Args:
-        deployment: the Deployment; it is not changed.
-        settings: the section ``layers``.
-    """
+def _with_layers(deployment: Manifest, settings: LayersSettings) -> Manifest:
+    """The Deployment with the client CA and the cache, if others than the own pod may ask for scores."""
     if not settings.listen or is_loopback(settings.listen):
         return deployment
     result = deepcopy(deployment)

@@ -45,8 +45,10 @@ def _scheduler(settings: Settings) -> list[Manifest]:
     """Write the namespace's scheduler into VMIs without one; where a namespace only warns, say so."""
     scheduling = settings.scheduling
     declared = ", ".join(f'"{name}"' for name in sorted(scheduling.schedulers))
+    # The namespace's own value, else the settings'.
+    own = f"namespaceObject.metadata.?annotations[?'{names.SCHEDULER_NAME_ANNOTATION}'].orValue('')"
     variables = [
-        {"name": "chosen", "expression": _choose(names.SCHEDULER_NAME_ANNOTATION, scheduling.scheduler_name)},
+        {"name": "chosen", "expression": f"{own} != '' ? {own} : '{scheduling.scheduler_name}'"},
         # Of a misspelled name, VMs would wait indefinitely.
         {"name": "declared", "expression": f"variables.chosen in [{declared}]"},
     ]
@@ -98,12 +100,6 @@ def _scheduler(settings: Settings) -> list[Manifest]:
     }
     observed = _bindings(SCHEDULER_POLICY, names.SCHEDULING, settings, (names.WARN, names.AUDIT))
     return [mutating, binding, validating, *observed]
-
-
-def _choose(annotation: str, otherwise: str) -> str:
-    """CEL: the namespace's own value, else the settings'."""
-    own = f"namespaceObject.metadata.?annotations[?'{annotation}'].orValue('')"
-    return f"{own} != '' ? {own} : '{otherwise}'"
 
 
 def _migrations(settings: Settings) -> list[Manifest]:

@@ -60,11 +60,8 @@ def of_vms(scheduling: SchedulingSettings) -> dict[str, str]:
     """The conditions on VMs, by name: those without a scheduler, and those that have or had an injected one."""
     spec = "object.spec.template.spec"
     template = "has(object.spec) && has(object.spec.template) && has(object.spec.template.spec)"
-    free, annotated, was_annotated = (
-        unset(spec, "schedulerName"),
-        _has_annotation_anywhere("object"),
-        _has_annotation_anywhere("oldObject"),
-    )
+    free = unset(spec, "schedulerName")
+    annotated, was_annotated = _has_annotation_anywhere("object"), _has_annotation_anywhere("oldObject")
     # Copies may contain an injected scheduler without all or any of its annotations.
     named = only_by_webhook(f"{spec}.schedulerName", scheduling)
     unset_spread = f" || ({unspread(spec)})" if scheduling.spread_virtual_machines else ""
@@ -123,8 +120,6 @@ def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, A
             "object.metadata.generation != oldObject.metadata.generation",
             **(_kubevirts_updates(settings) if fails_closed(endpoint, settings) else {}),
         },
-    }
-    by_place |= {
         ("validate", names.MIGRATION, "virtualmachineinstancemigrations"): {"adds-a-selector": _ADDS},
         # KubeVirt's own migrations, for example evacuations, must not wait for kubevirt-webhook.
         ("mutate", names.MIGRATION, "virtualmachineinstancemigrations"): {
@@ -229,17 +224,16 @@ NOT_YET: Final = {"name": "not-yet-served", "expression": "false"}
 
 
 def stage(wanted: Manifest, live: Manifest | None) -> Manifest:
-    """The configuration during the rollout.
-
-    Args:
-        wanted: the configuration as planned.
-        live: the configuration as it is; None: there is none.
-    """
+    """The configuration during the rollout: entries that the live one, if any, lacks are called for nothing yet."""
     present = {entry["name"]: entry for entry in (live or {}).get("webhooks") or ()}
-    entries = [
-        _without_bundle(present[entry["name"]]) if entry["name"] in present else _inert(entry)
-        for entry in wanted.get("webhooks", ())
-    ]
+    entries = []
+    for entry in wanted.get("webhooks", ()):
+        if found := present.get(entry["name"]):
+            # caBundles belong to another field manager.
+            config = {key: value for key, value in found["clientConfig"].items() if key != "caBundle"}
+            entries.append({**found, "clientConfig": config})
+        else:
+            entries.append({**entry, "matchConditions": [NOT_YET]})
     return {**wanted, "webhooks": entries} if entries else wanted
 
 
@@ -247,16 +241,6 @@ def uncallable(wanted: Manifest, live: Manifest | None) -> list[str]:
     """The entries that do not exist yet, or have no caBundle by which the API server could verify the replicas."""
     bundles = {entry["name"]: entry["clientConfig"].get("caBundle") for entry in (live or {}).get("webhooks") or ()}
     return [entry["name"] for entry in wanted.get("webhooks", ()) if not bundles.get(entry["name"])]
-
-
-def _inert(entry: dict[str, Any]) -> dict[str, Any]:
-    return {**entry, "matchConditions": [NOT_YET]}
-
-
-def _without_bundle(entry: dict[str, Any]) -> dict[str, Any]:
-    """An entry as the installer writes it: caBundles belong to another field manager."""
-    config = {key: value for key, value in entry["clientConfig"].items() if key != "caBundle"}
-    return {**entry, "clientConfig": config}
 
 
 Manifest = dict[str, Any]
@@ -305,19 +289,17 @@ def check_url(url: str) -> None:
 
 def configurations(settings: Settings, target: RegistrationTarget = RegistrationTarget()) -> list[Manifest]:  # noqa: B008 - frozen
     """The three configurations: two mutating, one validating."""
-    mutating = [e for e in ENDPOINTS if e.verb == "mutate" and _is_wanted(e, settings)]
-    last = [e for e in mutating if e.group == ""]
-    first = [e for e in mutating if e.group != ""]
-    validating = [e for e in ENDPOINTS if e.verb == "validate" and _is_wanted(e, settings)]
-    plan = (
-        ("MutatingWebhookConfiguration", names.FIRST_CONFIGURATION, first),
-        ("MutatingWebhookConfiguration", names.LAST_CONFIGURATION, last),
-        ("ValidatingWebhookConfiguration", names.FIRST_CONFIGURATION, validating),
-    )
-    return [
-        _configuration(kind, name + target.suffix, [_entry(endpoint, settings, target) for endpoint in endpoints])
-        for kind, name, endpoints in plan
-    ]
+    entries: dict[tuple[str, str], list[Manifest]] = {
+        ("MutatingWebhookConfiguration", names.FIRST_CONFIGURATION): [],
+        ("MutatingWebhookConfiguration", names.LAST_CONFIGURATION): [],
+        ("ValidatingWebhookConfiguration", names.FIRST_CONFIGURATION): [],
+    }
+    for endpoint in filter(lambda endpoint: _is_wanted(endpoint, settings), ENDPOINTS):
+        kind = "MutatingWebhookConfiguration" if endpoint.verb == "mutate" else "ValidatingWebhookConfiguration"
+        is_last = endpoint.verb == "mutate" and not endpoint.group
+        name = names.LAST_CONFIGURATION if is_last else names.FIRST_CONFIGURATION
+        entries[kind, name].append(_entry(endpoint, settings, target))
+    return [_configuration(kind, name + target.suffix, own) for (kind, name), own in entries.items()]
 
 
 def entry_name(endpoint: Endpoint) -> str:
@@ -347,19 +329,27 @@ def _is_wanted(endpoint: Endpoint, settings: Settings) -> bool:
 
 def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -> Manifest:
     fail = fails_closed(endpoint, settings) and not target.only_ignore
+    config: Manifest = {"url": target.url.rstrip("/") + endpoint.path}
+    if not target.url:
+        service = settings.webhooks.service
+        place = {"namespace": service.namespace, "name": service.name, "port": service.port, "path": endpoint.path}
+        config = {"service": place}
+    if target.ca_bundle:
+        config["caBundle"] = b64encode(target.ca_bundle).decode("ascii")
+    modes: list[Mode] = [names.WARN, names.AUDIT] if endpoint.stage == names.OBSERVE else [names.ENFORCE]
     entry: Manifest = {
         "name": entry_name(endpoint),
-        "clientConfig": _client_config(endpoint, settings, target),
+        "clientConfig": config,
         "rules": [
             {
                 "apiGroups": [endpoint.group],
                 "apiVersions": [endpoint.version],
                 "operations": list(endpoint.operations),
-                "resources": [_resource(endpoint)],
+                "resources": ["/".join(filter(None, (endpoint.resource, endpoint.sub_resource)))],
                 "scope": "Namespaced",
             }
         ],
-        "namespaceSelector": {"matchExpressions": namespace_selector(endpoint.policy, settings, _modes(endpoint))},
+        "namespaceSelector": {"matchExpressions": namespace_selector(endpoint.policy, settings, modes)},
         "matchConditions": match_conditions(endpoint, settings),
         # The API server converts objects of other versions, so that one rule matches them all.
         "matchPolicy": "Equivalent",
@@ -381,32 +371,6 @@ def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -
     return entry
 
 
-def _resource(endpoint: Endpoint) -> str:
-    return f"{endpoint.resource}/{endpoint.sub_resource}" if endpoint.sub_resource else endpoint.resource
-
-
-def _client_config(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -> Manifest:
-    if target.url:
-        config: Manifest = {"url": target.url.rstrip("/") + endpoint.path}
-    else:
-        webhooks = settings.webhooks
-        config = {
-            "service": {
-                "namespace": webhooks.service.namespace,
-                "name": webhooks.service.name,
-                "port": webhooks.service.port,
-                "path": endpoint.path,
-            }
-        }
-    if target.ca_bundle:
-        config["caBundle"] = b64encode(target.ca_bundle).decode("ascii")
-    return config
-
-
-def _modes(endpoint: Endpoint) -> list[Mode]:
-    return [names.WARN, names.AUDIT] if endpoint.stage == names.OBSERVE else [names.ENFORCE]
-
-
 def namespace_selector(policy: Policy, settings: Settings, modes: Iterable[Mode]) -> list[Manifest]:
     """The namespaces in some modes of a policy, as a selector's ``matchExpressions``.
 
@@ -421,19 +385,9 @@ def namespace_selector(policy: Policy, settings: Settings, modes: Iterable[Mode]
         opted: Manifest = {"key": label, "operator": "NotIn", "values": [names.OFF, names.WARN, names.AUDIT]}
     else:
         opted = {"key": label, "operator": "In", "values": wanted}
-    excluded = {
-        "key": "kubernetes.io/metadata.name",
-        "operator": "NotIn",
-        "values": sorted(settings.excluded_namespaces),
-    }
+    excluded_names = sorted(settings.excluded_namespaces)
+    excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": excluded_names}
     return [opted, excluded, *(dict(expression) for expression in settings.webhooks.namespace_selector)]
-
-
-class _Created(msgspec.Struct):
-    class Meta(msgspec.Struct):
-        uid: str
-
-    metadata: Meta
 
 
 class Registration:
@@ -480,10 +434,8 @@ class Registration:
     async def _delete(self, path: str, uid: str | None) -> str:
         """Delete one configuration, and return the failure as a clause; empty on success."""
         try:
-            if uid is None:
-                uid = await self._own_uid(path)
-                if uid is None:
-                    return ""
+            if uid is None and (uid := await self._own_uid(path)) is None:
+                return ""
             status, body = await self._api.request(
                 "DELETE", path, body={"preconditions": {"uid": uid}}, seconds=_DELETE_SECONDS
             )
@@ -524,4 +476,4 @@ class Registration:
             fix = advise(status, answer, "create webhook configurations")
             what = f"the API server answered status {status}: {answer.text}"
             raise InputError(what, f"{manifest['kind']} {name}", fix)
-        self._created.append((path, msgspec.json.decode(body, type=_Created).metadata.uid))
+        self._created.append((path, msgspec.json.decode(body)["metadata"]["uid"]))

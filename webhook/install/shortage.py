@@ -83,7 +83,11 @@ def deletion_shortage(manifest: Manifest, live: Manifest | None) -> Shortage | N
     """Why an object still exists after its deletion; None: it does not exist."""
     if live is None:
         return None
-    why = "; ".join(filter(None, (_remaining(live), _finalizers(live))))
+    conditions = (live.get("status") or {}).get("conditions") or ()
+    left = [one.get("message", "") for one in conditions if one.get("type") in _REMAINING and one["status"] == "True"]
+    finalizers = live.get("metadata", {}).get("finalizers") or ()
+    held = f"finalizers {_short(', '.join(finalizers))}" if finalizers else ""
+    why = "; ".join(filter(None, (_short("; ".join(filter(None, left))), held)))
     what = f"{title(manifest)} is still being deleted" + (f": {why}" if why else "")
     return Shortage(what, f'"{_command(manifest)}" shows what it waits for; {_AGAIN}')
 
@@ -116,17 +120,6 @@ def _explain(what: str, look: str, status: dict[str, Any], problem: StartProblem
     late = any(condition.reason == "ProgressDeadlineExceeded" for condition in conditions)
     fix = f'"{command}" shows more; repair the cause, and {_AGAIN}{meanwhile}'
     return Shortage(what, fix, failed=bool(problem and problem.final), late=late)
-
-
-def _remaining(live: Manifest) -> str:
-    conditions = (live.get("status") or {}).get("conditions") or ()
-    found = [one.get("message", "") for one in conditions if one.get("type") in _REMAINING and one["status"] == "True"]
-    return _short("; ".join(filter(None, found)))
-
-
-def _finalizers(live: Manifest) -> str:
-    finalizers = live.get("metadata", {}).get("finalizers") or ()
-    return f"finalizers {_short(', '.join(finalizers))}" if finalizers else ""
 
 
 def _command(manifest: Manifest) -> str:

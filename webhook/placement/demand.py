@@ -43,6 +43,7 @@ from webhook.placement.nodes import (
 )
 
 _ALWAYS: Final = "Always"
+_POD_LEVEL: Final = (CPU, MEMORY)
 
 
 def sum_requests(
@@ -75,7 +76,7 @@ def sum_requests(
     for name, needed in most.items():
         whole[name] = max(whole.get(name, 0), needed)
     replaced = read_resource_list(pod_level or {})
-    whole |= {name: value for name, value in replaced.items() if _is_pod_level(name)}
+    whole |= {name: value for name, value in replaced.items() if name in _POD_LEVEL or name.startswith(HUGEPAGES)}
     _add(whole, read_resource_list(overhead or {}))
     return whole
 
@@ -85,8 +86,28 @@ def is_sidecar(container: ContainerRequests) -> bool:
     return container.restart_policy == _ALWAYS
 
 
-def _is_pod_level(resource: str) -> bool:
-    return resource in {CPU, MEMORY} or resource.startswith(HUGEPAGES)
+def pod_requests(spec: LauncherPodSpec, compute: Nanos | None = None) -> Nanos:
+    """What a pod requests, in billionths by resource.
+
+    Args:
+        spec: the ``spec`` of the pod.
+        compute: requests that replace those of the guest's container; None: nothing is replaced.
+    """
+    return sum_requests(
+        [
+            compute if compute is not None and each.name == _COMPUTE else each.requests
+            for each in spec.containers or ()
+            if each
+        ],
+        [(each.requests, is_sidecar(each)) for each in spec.init_containers or () if each],
+        pod_level=spec.resources.requests if spec.resources else None,
+        overhead=spec.overhead,
+    )
+
+
+def count_units(requests: Nanos) -> dict[str, int]:
+    """What kube-scheduler counts of requests, in its unit."""
+    return {name: to_scheduler_units(name, value) for name, value in requests.items() if is_counted_resource(name)}
 
 
 def _add(whole: Nanos, more: Mapping[str, int]) -> None:
@@ -131,23 +152,20 @@ def target_pod_demand(
         configuration: the cluster's configuration of KubeVirt.
     """
     if pod is None or pod.spec is None or not pod.spec.containers:
-        return _within_bounds(_count_units(_render_requests(vmi, {}, None, configuration)), [])
-    present = _total(pod.spec, None)
+        return _within_bounds(count_units(_render_requests(vmi, {}, None, configuration)), [])
+    present = pod_requests(pod.spec)
     compute = next((each.requests for each in pod.spec.containers if each and each.name == _COMPUTE), {})
     rendered = _render_requests(vmi, compute, pod, configuration)
     if not compute.keys().isdisjoint(_BY_SETTINGS):
         own = (vmi.domain.resources or GuestResources()).requests or {}
         compute = {name: amount for name, amount in compute.items() if name not in _BY_SETTINGS or name in own}
-    wanted = _total(pod.spec, {**compute, **rendered})
-    amounts, gaps = _count_units(wanted), []
-    again = _Again(vmi)
-    for resource, shown in _count_units(present).items():
-        if not is_extended_resource(resource) and not resource.startswith(HUGEPAGES):
-            continue
+    wanted = pod_requests(pod.spec, {**compute, **rendered})
+    amounts, gaps = count_units(wanted), []
+    for resource, shown, explained in _explain(vmi, count_units(present)):
         if node is not None and node.lacks(resource, shown):
             amounts.pop(resource, None)
             gaps.append(f"the VM's pod requests more {resource} than its current node offers, so that is not evaluated")
-        elif shown > (explained := again.of(resource, shown)):
+        elif shown > explained:
             amounts[resource] = explained
             gaps.append(f"the VM's pod requests more {resource} than the VM's devices and networks explain")
     if pod.spec.resource_claims:
@@ -160,30 +178,6 @@ def _within_bounds(amounts: Mapping[str, int], gaps: list[str]) -> Demand:
     if more := requested[_MOST_RESOURCES:]:
         gaps.append(f"the VM's pod requests {len(more)} more resources, which are not evaluated here")
     return Demand(dict(requested[:_MOST_RESOURCES]), tuple(gaps[:_MOST_RESOURCES]))
-
-
-def _count_units(wanted: Nanos) -> dict[str, int]:
-    return {name: to_scheduler_units(name, value) for name, value in wanted.items() if is_counted_resource(name)}
-
-
-def _total(spec: LauncherPodSpec, compute: Nanos | None) -> Nanos:
-    """What a pod requests.
-
-    Args:
-        spec: the ``spec`` of the pod.
-        compute: requests that replace those of the guest's container, in billionths by resource; None: nothing is
-            replaced.
-    """
-    return sum_requests(
-        [
-            compute if compute is not None and each.name == _COMPUTE else each.requests
-            for each in spec.containers or ()
-            if each
-        ],
-        [(each.requests, is_sidecar(each)) for each in spec.init_containers or () if each],
-        pod_level=spec.resources.requests if spec.resources else None,
-        overhead=spec.overhead,
-    )
 
 
 def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, configuration: ClusterConfig) -> Nanos:
@@ -219,7 +213,10 @@ def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, configur
     if own.overcommit_guest_overhead:
         return {**rendered, MEMORY: asked}
     requested = _memory(asked, compute.get(MEMORY, 0), guest if is_overcommitted else None, pod)
-    return {**rendered, MEMORY: max(asked + _reserved_overhead(memory, configuration), requested)}
+    # The overhead that the VM's owner has reserved.
+    added = memory.reserved_overhead.added_overhead if memory.reserved_overhead else None
+    reserved = nanos(added) if added is not None and configuration.release.has(REQUESTS_RESERVED_OVERHEAD) else None
+    return {**rendered, MEMORY: max(asked + (reserved or 0), requested)}
 
 
 def _of_release(domain: Domain, configuration: ClusterConfig) -> Nanos:
@@ -230,14 +227,6 @@ def _of_release(domain: Domain, configuration: ClusterConfig) -> Nanos:
     if configuration.is_gate_open("IOMMUFD"):
         requested[_IOMMUFD] = _NANOS
     return requested
-
-
-def _reserved_overhead(memory: Memory, configuration: ClusterConfig) -> int:
-    """The overhead that the VM's owner has reserved."""
-    added = memory.reserved_overhead.added_overhead if memory.reserved_overhead else None
-    if added is None or not configuration.release.has(REQUESTS_RESERVED_OVERHEAD):
-        return 0
-    return nanos(added) or 0
 
 
 def _guest(memory: Memory) -> int | None:
@@ -277,28 +266,20 @@ def _memory(asked: int, present: int, overcommitted: int | None, pod: LauncherPo
     return max(asked, min(present, asked + max(0, present - overcommitted)))
 
 
-class _Again:
-    """How much of each extended resource KubeVirt requests again.
+def _explain(vmi: Vmi, present: Mapping[str, int]) -> Iterator[tuple[str, int, int]]:
+    """What the present pod requests of each extended resource, and how much of it KubeVirt requests again.
 
     A device plugin's resource comes from the guest's devices, from its own requests, or from a network's
-    NetworkAttachmentDefinition, each network one. A network that was removed since is not requested again. All of it
-    is read once: a tenant's VMI may name thousands of resources.
+    NetworkAttachmentDefinition, each network one. A network that was removed since is not requested again.
     """
-
-    def __init__(self, vmi: Vmi) -> None:
-        own = vmi.domain.resources
-        self._explicit: Final = read_resource_list((own.requests if own else None) or {})
-        self._devices: Final = (vmi.domain.devices or Devices()).by_resource()
-        self._networks: Final = sum(1 for _ in _networks(vmi.spec or PlacedVmiSpec()))
-
-    def of(self, resource: str, shown: int) -> int:
-        """So much of a resource of which the present pod requests ``shown``, in kube-scheduler's unit."""
+    own, spec = vmi.domain.resources, vmi.spec or PlacedVmiSpec()
+    explicit = read_resource_list((own.requests if own else None) or {})
+    devices = (vmi.domain.devices or Devices()).by_resource()
+    networks = len([each for each in spec.networks or () if each and each.multus is not None])
+    for resource, shown in present.items():
         if resource.startswith((KUBEVIRT_DEVICES, HUGEPAGES)):
-            return shown
-        explicit = self._explicit.get(resource)
-        certain = self._devices[resource] if explicit is None else to_scheduler_units(resource, explicit)
-        return min(shown, certain + self._networks)
-
-
-def _networks(spec: PlacedVmiSpec) -> Iterator[object]:
-    return (each.multus for each in spec.networks or () if each and each.multus is not None)
+            yield resource, shown, shown
+        elif is_extended_resource(resource):
+            written = explicit.get(resource)
+            certain = devices[resource] if written is None else to_scheduler_units(resource, written)
+            yield resource, shown, min(shown, certain + networks)

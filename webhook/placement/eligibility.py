@@ -7,7 +7,7 @@ pods (affinity between pods, spread), or KubeVirt itself ignores it (hotplugged 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -15,7 +15,7 @@ from webhook.admission.step_budget import spend
 from webhook.errors import quote
 from webhook.k8s.types.scheduling import Taint
 from webhook.placement.machines import PersistentVolume, PlacedVmiSpec, Vmi
-from webhook.placement.nodes import Node, bitset_items, bitset_positions
+from webhook.placement.nodes import Node, bitset_items, bitset_positions, bitset_union
 from webhook.placement.requirements import Requirement, Requirements, UnmetRequirement
 
 # Sets of so few nodes are gone through one by one: where every node has a taint of its own there are thousands.
@@ -143,7 +143,12 @@ class Eligibility:
         for nodes, indices in together.items():
             # Where each of thousands of nodes lacks something else, and all of them thousands of labels.
             spend(len(parts) * (1 + len(indices)) // _PARTS_A_STEP, "different ways in which nodes do not fit")
-            parts = [half for part in parts for half in _split(part, indices, nodes)]
+            parts = [
+                half
+                for failed, part in parts
+                for half in (((*failed, *indices), part & nodes), (failed, part & ~nodes))
+                if half[1]
+            ]
         last = len(self.failures)
         ordered = sorted((-nodes.bit_count(), (*sorted(failed), last), nodes) for failed, nodes in parts)
         return tuple(Group(tuple(map(self.failures.__getitem__, failed[:-1])), nodes) for _, failed, nodes in ordered)
@@ -159,19 +164,8 @@ class Eligibility:
         for position, indices in failed.items():
             alike = tuple(indices)
             parts[alike] = parts.get(alike, 0) | 1 << position
-        rest = self._everyone
-        for nodes in parts.values():
-            rest ^= nodes
+        rest = self._everyone ^ bitset_union(parts.values())
         return [*parts.items(), ((), rest)] if rest else [*parts.items()]
-
-
-def _split(part: _Part, indices: Sequence[int], failing: int) -> Iterator[_Part]:
-    failed, nodes = part
-    inside = nodes & failing
-    if inside:
-        yield (*failed, *indices), inside
-    if outside := nodes ^ inside:
-        yield failed, outside
 
 
 def unmet_requirements(requirements: Requirements, node: Node) -> tuple[UnmetRequirement, ...]:
@@ -218,18 +212,14 @@ def _unevaluated_rules(spec: PlacedVmiSpec) -> Iterator[str]:
         yield "the VM's pod affinity is not evaluated here"
     if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.is_required:
         yield "the VM's pod anti-affinity is not evaluated here"
-    if any(_is_hard(constraint) for constraint in spec.topology_spread_constraints or ()):
+    spread = (each for each in spec.topology_spread_constraints or () if isinstance(each, dict))
+    if any(each.get("whenUnsatisfiable") == _HARD for each in spread):
         yield "the VM's topology spread constraints are not evaluated here"
-
-
-def _is_hard(constraint: Any) -> bool:
-    return isinstance(constraint, dict) and constraint.get("whenUnsatisfiable") == _HARD
 
 
 def _unreachable(nodes: tuple[Node, ...], volumes: Mapping[str, PersistentVolume]) -> Iterator[str]:
     for name, volume in volumes.items():
-        terms = volume.terms
-        if not terms:
+        if not (terms := volume.terms):
             continue
         spend(len(terms) * len(nodes), "volumes that only some nodes reach")
         reaching = sum(any(term.matches(node.labels, node.name) for term in terms) for node in nodes)

@@ -59,9 +59,6 @@ class ResourceIndex:
         # The nodes that have any amount, be it zero.
         self.nodes = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._nodes)
-
     def flip(self, amount: int, bit: int) -> None:
         """Add a node with an amount, or remove it where it has this amount."""
         before = self._nodes.get(amount, 0)
@@ -200,12 +197,14 @@ class NodeIndex:
         """Add a node or replace the one of its name; costs what has changed, so that heartbeats cost nothing."""
         position = self._positions.get(node.name)
         if position is None:
-            position = self._place(node.name)
-            old = None
-        else:
-            old = self._nodes[position]
-            if old == node:
-                return
+            if not self._free:
+                self._free.append(len(self._nodes))
+                self._nodes.append(None)
+            position = self._positions[node.name] = self._free.pop()
+            self._all |= 1 << position
+        old = self._nodes[position]
+        if old == node:
+            return
         self._change(1 << position, old, node)
         self._nodes[position] = node
         self._snapshot = None
@@ -252,16 +251,6 @@ class NodeIndex:
         found = [bits & nodes for bits in values.values()]
         return sum(map(bool, found)) > 1 and bitset_union(found) == nodes
 
-    def _place(self, name: str) -> int:
-        if self._free:
-            position = self._free.pop()
-        else:
-            position = len(self._nodes)
-            self._nodes.append(None)
-        self._positions[name] = position
-        self._all |= 1 << position
-        return position
-
     def _change(self, bit: int, old: Node | None, new: Node | None) -> None:
         if old is None:
             self._add_labels(bit, plain_labels(new.labels) if new else _NO_LABELS)
@@ -288,7 +277,7 @@ class NodeIndex:
             levels = self._levels.setdefault(resource, ResourceIndex())
             levels.flip(amount, bit)
         for resource in (before or _NO_VALUES).keys() - (after or _NO_VALUES).keys():
-            if not self._levels[resource]:
+            if not self._levels[resource].nodes:
                 del self._levels[resource]
 
     def _change_labels(self, bit: int, before: Mapping[str, str], after: Mapping[str, str]) -> None:
@@ -335,7 +324,8 @@ class NodeIndex:
             case Kvm():
                 return self._no_kvm
             case Allocatable():
-                return self._nodes_lacking(requirement.resource, requirement.amount)
+                levels = self._levels.get(requirement.resource, _NO_LEVELS)
+                return (self._all ^ self._unreported ^ levels.nodes) | levels.below(requirement.amount)
             case _:
                 raise TypeError(f"the index knows no {type(requirement).__name__}")
 
@@ -347,10 +337,6 @@ class NodeIndex:
         tolerated = Tolerated(requirement.tolerations)
         kept = [taint for taint in self._taints if not tolerated.covers(taint)]
         return [Failure(requirement, taint, self._taints[taint]) for taint in sorted(kept)]
-
-    def _nodes_lacking(self, resource: str, amount: int) -> int:
-        levels = self._levels.get(resource, _NO_LEVELS)
-        return (self._all ^ self._unreported ^ levels.nodes) | levels.below(amount)
 
     def _nodes_matching(self, term: Term) -> int:
         if term.hopeless:
@@ -428,20 +414,15 @@ _FIRST: Final = (
     "node.kubernetes.io/instance-type",
     "kubernetes.io/arch",
 )
-# Labels that KubeVirt keeps by itself, and deprecated ones.
-_NOT_FOR_PEOPLE: Final = ("kubevirt.io", "beta.kubernetes.io/", "failure-domain.beta.kubernetes.io/")
+# Deprecated labels; those of the domains of KubeVirt are kept by programs.
+_NOT_FOR_PEOPLE: Final = ("beta.kubernetes.io/", "failure-domain.beta.kubernetes.io/")
 # A label with more values names nodes rather than groups of them.
 _MAX_VALUES: Final = 50
 _MAX_KEYS: Final = 1000
-_STEPS_PER_VALUE: Final = 1
 
 
 class SuggestedSelector(msgspec.Struct, frozen=True):
-    """A label that a migration could add to its selector.
-
-    Attributes:
-        count: the eligible nodes that have it.
-    """
+    """A label that a migration could add to its selector, and how many eligible nodes have it."""
 
     key: str
     value: str
@@ -458,12 +439,15 @@ def suggest_selectors(nodes: NodeIndex, eligible: int, *, most: int = 12) -> tup
     """
     total = eligible.bit_count()
     suggested: list[SuggestedSelector] = []
-    for key in _ordered(nodes):
+    keys = nodes.keys()
+    rest = (key for key in keys if key not in _FIRST and key != HOSTNAME and not key.startswith(_NOT_FOR_PEOPLE))
+    usual = (key for key in rest if not key.partition("/")[0].endswith("kubevirt.io"))
+    for key in (*filter(nodes.values, _FIRST), *sorted(usual)[:_MAX_KEYS]):
         values = nodes.values(key)
         spend(1, "labels of nodes")
         if len(values) > _MAX_VALUES:
             continue
-        spend(len(values) * _STEPS_PER_VALUE, "labels of nodes")
+        spend(len(values), "labels of nodes")
         counts = ((value, (bits & eligible).bit_count()) for value, bits in values.items())
         # One that all eligible nodes have changes nothing.
         useful = [SuggestedSelector(key, value, count) for value, count in counts if 0 < count < total]
@@ -471,15 +455,3 @@ def suggest_selectors(nodes: NodeIndex, eligible: int, *, most: int = 12) -> tup
         if len(suggested) >= most:
             break
     return tuple(suggested[:most])
-
-
-def _ordered(nodes: NodeIndex) -> list[str]:
-    keys = nodes.keys()
-    first = [key for key in _FIRST if nodes.values(key)]
-    rest = (key for key in keys if key not in _FIRST and key != HOSTNAME and not _is_of_a_program(key))
-    return [*first, *sorted(rest)[:_MAX_KEYS]]
-
-
-def _is_of_a_program(key: str) -> bool:
-    prefix = key.partition("/")[0]
-    return prefix.endswith(_NOT_FOR_PEOPLE[0]) or key.startswith(_NOT_FOR_PEOPLE[1:])

@@ -48,9 +48,7 @@ class MigrationSpec(View, frozen=True):
     priority: str | None = None
 
 
-class PhaseTransition(View, frozen=True):
-    """One of the ``status.phaseTransitionTimestamps`` of a migration."""
-
+class _PhaseTransition(View, frozen=True):
     phase: str | None = None
     phase_transition_timestamp: str | None = None
 
@@ -61,7 +59,7 @@ class MigrationStatus(View, frozen=True):
     phase: str | None = None
     conditions: list[Condition | None] | None = None
     migration_state: MigrationState | None = None
-    phase_transition_timestamps: list[PhaseTransition | None] | None = None
+    phase_transition_timestamps: list[_PhaseTransition | None] | None = None
 
 
 class Migration(Object, frozen=True):
@@ -103,11 +101,7 @@ class Migration(Object, frozen=True):
         if self.status is None or self.is_unfinished:
             return None
         state, phases = self.status.migration_state, self.status.phase_transition_timestamps or ()
-        entered = (
-            transition.phase_transition_timestamp
-            for transition in phases
-            if transition and transition.phase == self.phase
-        )
+        entered = (each.phase_transition_timestamp for each in phases if each and each.phase == self.phase)
         times = (state.end_timestamp if state else None, *entered, self.meta.creation_timestamp)
         return next((at for text in times if (at := unix_time(text)) is not None), None)
 
@@ -156,14 +150,13 @@ def _reduce_migration(migration: Migration) -> Migration:
     return Migration(kept, MigrationSpec(spec.vmi_name, added, priority=priority), migration.status)
 
 
-def _reduce_unfinished(migration: Migration) -> Migration | None:
-    return _reduce_migration(migration) if migration.is_unfinished else None
-
-
 _MIGRATION: Final = (names.KUBEVIRT_GROUP, "v1", "virtualmachineinstancemigrations", "VirtualMachineInstanceMigration")
 MIGRATIONS: Final = Resource(*_MIGRATION, True, Migration, _reduce_migration)
 # Of lists for caps: finished ones, of which KubeVirt keeps five of each VM, would be most of them.
-UNFINISHED: Final = Resource(*_MIGRATION, True, Migration, _reduce_unfinished)
+UNFINISHED: Final = Resource(
+    *(*_MIGRATION, True, Migration),
+    lambda migration: _reduce_migration(migration) if migration.is_unfinished else None,
+)
 
 
 # Of a target pod, which keeps them when the migration is over: the migration's UID, a label, and name, an annotation.
@@ -190,9 +183,7 @@ class LauncherPodSpec(Placed, frozen=True):
     topology_spread_constraints: list[TopologySpreadConstraint | None] | None = None
 
 
-class LauncherPodStatus(View, frozen=True):
-    """``status`` of a launcher pod."""
-
+class _LauncherPodStatus(View, frozen=True):
     phase: str | None = None
 
 
@@ -200,7 +191,7 @@ class LauncherPod(Object, frozen=True):
     """A Pod (core/v1) in which KubeVirt runs a VM."""
 
     spec: LauncherPodSpec | None = None
-    status: LauncherPodStatus | None = None
+    status: _LauncherPodStatus | None = None
 
     @property
     def node_name(self) -> str:
@@ -249,22 +240,18 @@ def _reduce_pod(pod: LauncherPod) -> LauncherPod | None:
 LAUNCHER_PODS: Final = PODS.decoded_as(LauncherPod, _reduce_pod)
 
 
-class VolumeAffinity(View, frozen=True):
-    """``spec.nodeAffinity`` of a PersistentVolume."""
-
+class _VolumeAffinity(View, frozen=True):
     required: NodeSelector | None = None
 
 
-class VolumeSpec(View, frozen=True):
-    """``spec`` of a PersistentVolume."""
-
-    node_affinity: VolumeAffinity | None = None
+class _VolumeSpec(View, frozen=True):
+    node_affinity: _VolumeAffinity | None = None
 
 
 class PersistentVolume(Object, frozen=True):
     """A PersistentVolume (core/v1), by the nodes from which it can be reached."""
 
-    spec: VolumeSpec | None = None
+    spec: _VolumeSpec | None = None
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -273,16 +260,14 @@ class PersistentVolume(Object, frozen=True):
         return affinity.required.terms() if affinity and affinity.required else ()
 
 
-class ClaimSpec(View, frozen=True):
-    """``spec`` of a PersistentVolumeClaim."""
-
+class _ClaimSpec(View, frozen=True):
     volume_name: str | None = None
 
 
 class Claim(Object, frozen=True):
     """A PersistentVolumeClaim (core/v1), by the volume to which it is bound."""
 
-    spec: ClaimSpec | None = None
+    spec: _ClaimSpec | None = None
 
     @property
     def volume(self) -> str:
@@ -294,15 +279,11 @@ CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeCl
 VOLUMES: Final = Resource("", "v1", "persistentvolumes", "PersistentVolume", False, PersistentVolume)
 
 
-class Hugepages(View, frozen=True):
-    """``spec.domain.memory.hugepages`` of a VMI."""
-
+class _Hugepages(View, frozen=True):
     page_size: str | None = None
 
 
-class ReservedOverhead(View, frozen=True):
-    """``spec.domain.memory.reservedOverhead`` of a VMI."""
-
+class _ReservedOverhead(View, frozen=True):
     added_overhead: str | int | float | None = None
 
 
@@ -310,8 +291,8 @@ class Memory(View, frozen=True):
     """``spec.domain.memory`` of a VMI; the amounts are quantities."""
 
     guest: str | int | float | None = None
-    hugepages: Hugepages | None = None
-    reserved_overhead: ReservedOverhead | None = None
+    hugepages: _Hugepages | None = None
+    reserved_overhead: _ReservedOverhead | None = None
 
 
 class GuestResources(ResourceRequirements, frozen=True):
@@ -320,37 +301,31 @@ class GuestResources(ResourceRequirements, frozen=True):
     overcommit_guest_overhead: bool | None = None
 
 
-class IoThreads(View, frozen=True):
-    """``spec.domain.ioThreads`` of a VMI."""
-
+class _IoThreads(View, frozen=True):
     supplemental_pool_thread_count: int | None = None
 
 
-class HostDevice(View, frozen=True):
+class _HostDevice(View, frozen=True):
     """One of ``gpus`` or ``hostDevices``; one with a claim's name comes from a DRA driver, not from a device plugin."""
 
     device_name: str | None = None
     claim_name: str | None = None
 
 
-class Lun(View, frozen=True):
-    """``lun`` of one of a VMI's disks."""
-
+class _Lun(View, frozen=True):
     reservation: bool | None = None
 
 
-class Disk(View, frozen=True):
-    """One of the ``spec.domain.devices.disks`` of a VMI."""
-
-    lun: Lun | None = None
+class _Disk(View, frozen=True):
+    lun: _Lun | None = None
 
 
 class Devices(View, frozen=True):
     """``spec.domain.devices`` of a VMI, as far as they need resources of a node."""
 
-    disks: list[Disk | None] | None = None
-    gpus: list[HostDevice | None] | None = None
-    host_devices: list[HostDevice | None] | None = None
+    disks: list[_Disk | None] | None = None
+    gpus: list[_HostDevice | None] | None = None
+    host_devices: list[_HostDevice | None] | None = None
 
     def by_resource(self) -> Counter[str]:
         """How many devices of each resource the guest has; KubeVirt's ``permittedHostDevices`` name the resources."""
@@ -369,9 +344,7 @@ class Devices(View, frozen=True):
         return {resource: count * 10**9 for resource, count in self.by_resource().items()}
 
 
-class CpuFeature(View, frozen=True):
-    """One of the ``spec.domain.cpu.features`` of a VMI."""
-
+class _CpuFeature(View, frozen=True):
     name: str | None = None
     policy: str | None = None
 
@@ -384,7 +357,7 @@ class Cpu(View, frozen=True):
     threads: int | None = None
     model: str | None = None
     dedicated_cpu_placement: bool | None = None
-    features: list[CpuFeature] | None = None
+    features: list[_CpuFeature] | None = None
     realtime: dict[str, Any] | None = None
     numa: dict[str, Any] | None = None
 
@@ -410,8 +383,6 @@ class Cpu(View, frozen=True):
 
     def features_with(self, *policies: str) -> list[str]:
         """The names of the features that have one of these policies; ``""`` for none."""
-        if not self.features:
-            return []
         return [feature.name or "" for feature in self.features or () if (feature.policy or "") in policies]
 
 
@@ -430,28 +401,22 @@ class FeatureState(View, frozen=True):
     enabled: bool | None = None
 
 
-class DomainFeatures(View, frozen=True):
-    """``spec.domain.features`` of a VMI, with the Hyper-V features by their JSON names."""
-
+class _DomainFeatures(View, frozen=True):
     hyperv: dict[str, FeatureState | None] | None = None
 
 
-class SevPolicy(View, frozen=True):
-    """``spec.domain.launchSecurity.sev.policy`` of a VMI."""
-
+class _SevPolicy(View, frozen=True):
     encrypted_state: bool | None = None
 
 
-class Sev(View, frozen=True):
-    """``spec.domain.launchSecurity.sev`` of a VMI."""
-
-    policy: SevPolicy | None = None
+class _Sev(View, frozen=True):
+    policy: _SevPolicy | None = None
 
 
 class LaunchSecurity(View, frozen=True):
     """``spec.domain.launchSecurity`` of a VMI; of SNP and TDX only their presence counts."""
 
-    sev: Sev | None = None
+    sev: _Sev | None = None
     snp: dict[str, Any] | None = None
     tdx: dict[str, Any] | None = None
 
@@ -462,29 +427,23 @@ class Domain(View, frozen=True):
     cpu: Cpu | None = None
     memory: Memory | None = None
     resources: GuestResources | None = None
-    io_threads: IoThreads | None = None
+    io_threads: _IoThreads | None = None
     devices: Devices | None = None
     machine: Machine | None = None
-    features: DomainFeatures | None = None
+    features: _DomainFeatures | None = None
     launch_security: LaunchSecurity | None = None
 
 
-NO_DOMAIN: Final = Domain()
+_NO_DOMAIN: Final = Domain()
 
 
 HOST_MODEL: Final = "host-model"
 
 
-class ClaimSource(View, frozen=True):
-    """``persistentVolumeClaim`` of one of a VMI's volumes."""
+class _ClaimSource(View, frozen=True):
+    """``persistentVolumeClaim`` or ``dataVolume`` of one of a VMI's volumes; the latter has a name of its own."""
 
     claim_name: str | None = None
-    hotpluggable: bool | None = None
-
-
-class DataVolumeSource(View, frozen=True):
-    """``dataVolume`` of one of a VMI's volumes."""
-
     name: str | None = None
     hotpluggable: bool | None = None
 
@@ -493,8 +452,8 @@ class Volume(View, frozen=True):
     """One of the ``spec.volumes`` of a VMI."""
 
     name: str | None = None
-    persistent_volume_claim: ClaimSource | None = None
-    data_volume: DataVolumeSource | None = None
+    persistent_volume_claim: _ClaimSource | None = None
+    data_volume: _ClaimSource | None = None
 
     @property
     def claim(self) -> str:
@@ -528,34 +487,30 @@ class PlacedVmiSpec(Placed, frozen=True):
     utility_volumes: list[Any] | None = None
 
 
-class TopologyHints(View, frozen=True):
-    """``status.topologyHints`` of a VMI: the frequency of the time stamp counter, in Hz."""
-
+class _TopologyHints(View, frozen=True):
     tsc_frequency: int | None = None
 
 
-class BackupStatus(View, frozen=True):
-    """``status.changedBlockTracking.backupStatus`` of a VMI."""
-
+class _BackupStatus(View, frozen=True):
     backup_name: str | None = None
     completed: bool | None = None
 
 
-class BlockTracking(View, frozen=True):
+class _BlockTracking(View, frozen=True):
     """``status.changedBlockTracking`` of a VMI; KubeVirt denies migrations during a backup."""
 
-    backup_status: BackupStatus | None = None
+    backup_status: _BackupStatus | None = None
 
 
 class VmiStatus(View, frozen=True):
     """``status`` of a VMI, as far as it decides over nodes."""
 
-    changed_block_tracking: BlockTracking | None = None
+    changed_block_tracking: _BlockTracking | None = None
     phase: str | None = None
     conditions: list[Condition | None] | None = None
     node_name: str | None = None
     machine: Machine | None = None
-    topology_hints: TopologyHints | None = None
+    topology_hints: _TopologyHints | None = None
     migration_state: MigrationState | None = None
     evacuation_node_name: str | None = None
     migration_method: str | None = None
@@ -576,7 +531,7 @@ class Vmi(Object, frozen=True):
     @property
     def domain(self) -> Domain:
         """``spec.domain``; an empty one where it is absent."""
-        return (self.spec.domain if self.spec else None) or NO_DOMAIN
+        return (self.spec.domain if self.spec else None) or _NO_DOMAIN
 
     @property
     def machine_type(self) -> str:
@@ -628,9 +583,7 @@ class Vmi(Object, frozen=True):
         return (state.source_state if state else None) or SourceState()
 
 
-class EvacueeStatus(View, frozen=True):
-    """``status`` of a VMI, as far as it shows an evacuation."""
-
+class _EvacueeStatus(View, frozen=True):
     phase: str | None = None
     evacuation_node_name: str | None = None
 
@@ -638,7 +591,7 @@ class EvacueeStatus(View, frozen=True):
 class Evacuee(Object, frozen=True):
     """A VMI, read only for whether KubeVirt evacuates it."""
 
-    status: EvacueeStatus | None = None
+    status: _EvacueeStatus | None = None
 
     @property
     def is_evacuated(self) -> bool:
@@ -653,6 +606,4 @@ class Evacuee(Object, frozen=True):
 
 
 VMIS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, Vmi)
-EVACUEES: Final = Resource(
-    names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, Evacuee
-)
+EVACUEES: Final = VMIS.decoded_as(Evacuee)

@@ -80,12 +80,7 @@ def format_request(resource: str, amount: int) -> str:
 
 
 def format_offer(resource: str, amount: int) -> str:
-    """An amount that a node offers, rounded down, so that less than a request always shows as less.
-
-    Args:
-        resource: the name of the resource, for example ``memory``.
-        amount: thousandths of CPUs, or whole units of any other resource.
-    """
+    """An amount that a node offers, rounded down, so that less than a request always shows as less."""
     return _format_amount(resource, amount // _MIB * _MIB if _is_odd(resource, amount) else amount)
 
 
@@ -120,15 +115,8 @@ class LabelKeys:
     def __init__(self, keys: tuple[str, ...], usual: tuple[str, ...]) -> None:
         self.places: Final = {sys.intern(key): place for place, key in enumerate(keys)}
         self.usual: Final = usual
-        # By prefix, and by what stands in its place; see `find_starting`.
+        # Of `labels_starting_with`, by its arguments: the keys with the other prefix, as they are, and their places.
         self.starting: Final[dict[tuple[str, str], tuple[tuple[str, str, int], ...]]] = {}
-
-    def find_starting(self, prefix: str, instead: str) -> tuple[tuple[str, str, int], ...]:
-        """The keys with a prefix, sorted: with another prefix, as they are, and their places; remembered."""
-        found = sorted(key for key in self.places if key.startswith(prefix))
-        known = tuple((instead + key.removeprefix(prefix), key, self.places[key]) for key in found)
-        self.starting[prefix, instead] = known
-        return known
 
 
 _NO_VALUES: Final[dict[str, str]] = {}
@@ -215,9 +203,12 @@ def labels_starting_with(labels: Mapping[str, str], prefix: str, instead: str) -
         # The keys are the same for all nodes of one kind.
         known = labels.table.starting.get((prefix, instead))
         if known is None:
-            known = labels.table.find_starting(prefix, instead)
+            places = labels.table.places
+            written = sorted(key for key in places if key.startswith(prefix))
+            known = tuple((instead + key.removeprefix(prefix), key, places[key]) for key in written)
+            labels.table.starting[prefix, instead] = known
         own, usual = labels.own, labels.usual
-        return {key: own.get(written, usual[place]) for key, written, place in known}
+        return {key: own.get(label, usual[place]) for key, label, place in known}
     return {instead + key.removeprefix(prefix): labels[key] for key in sorted(labels) if key.startswith(prefix)}
 
 
@@ -307,11 +298,7 @@ class Departure(msgspec.Struct, frozen=True, gc=False):
         return None
 
     def clause(self, now: float) -> str:
-        """What happens to the node, to follow its name.
-
-        Args:
-            now: Unix time in seconds.
-        """
+        """What happens to the node, to follow its name; ``now`` is Unix time in seconds."""
         if self.is_under_way:
             return f"is being emptied ({self.cause})"
         minutes = -(-(self.at - now) // 60) if self.at else 0
@@ -388,10 +375,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def read(cls, json: Any) -> Node:
-        """A node from plain JSON.
-
-        Args:
-            json: a Node (core/v1), decoded.
+        """A node from plain JSON, a Node (core/v1).
 
         Raises:
             InputError: the value is not a node.
@@ -430,12 +414,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def convert_to_view(view: type[S], json: Any, name: str) -> S:
-    """Plain JSON as a view.
-
-    Args:
-        view: the class to convert to.
-        json: the decoded object.
-        name: the name of the object in messages, for example ``vmi``.
+    """Plain JSON as a view; ``name`` names the object in messages, for example ``vmi``.
 
     Raises:
         InputError: a value has a type that the API server would not have accepted.

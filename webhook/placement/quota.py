@@ -33,9 +33,7 @@ class ScopeRequirement(View, frozen=True):
     values: list[str] | None = None
 
 
-class ScopeSelector(View, frozen=True):
-    """``spec.scopeSelector`` of a ResourceQuota."""
-
+class _ScopeSelector(View, frozen=True):
     match_expressions: list[ScopeRequirement] | None = None
 
 
@@ -43,7 +41,7 @@ class QuotaSpec(View, frozen=True):
     """``spec`` of a ResourceQuota, as far as it says which pods count."""
 
     scopes: list[str] | None = None
-    scope_selector: ScopeSelector | None = None
+    scope_selector: _ScopeSelector | None = None
 
 
 class QuotaStatus(View, frozen=True):
@@ -60,24 +58,20 @@ class ResourceQuota(Object, frozen=True):
     status: QuotaStatus | None = None
 
 
-class LimitRangeItem(View, frozen=True):
-    """One of the ``spec.limits`` of a LimitRange; the API server has filled its defaults."""
-
+class _LimitRangeItem(View, frozen=True):
     type: str | None = None
     default: ResourceList | None = None
     default_request: ResourceList | None = None
 
 
-class LimitRangeSpec(View, frozen=True):
-    """``spec`` of a LimitRange."""
-
-    limits: list[LimitRangeItem] | None = None
+class _LimitRangeSpec(View, frozen=True):
+    limits: list[_LimitRangeItem] | None = None
 
 
 class LimitRange(Object, frozen=True):
     """A LimitRange (core/v1), by what it gives to containers that say nothing themselves."""
 
-    spec: LimitRangeSpec | None = None
+    spec: _LimitRangeSpec | None = None
 
 
 QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota", True, ResourceQuota)
@@ -154,7 +148,7 @@ def usage_of(pod: LauncherPod | None, requests: Mapping[str, int], ranges: Itera
     unset: dict[str, tuple[str, ...]] = {}
     if containers and spec.resources is None:
         for quota_name, (is_limit, resource) in _TO_BE_SET.items():
-            names = (each.name or "" for each in (*containers, *inits) if resource not in values[_key(each)][is_limit])
+            names = (each.name or "" for each in (*containers, *inits) if resource not in values[id(each)][is_limit])
             unset[quota_name] = tuple(sorted(names))
     return PodUsage(dict(_named(wanted, after[1])), unset, spec.priority_class_name or "", _crosses_namespaces(spec))
 
@@ -202,10 +196,6 @@ def review_quotas(quotas: Iterable[ResourceQuota], usage: PodUsage, *, left_behi
 _Values = tuple[Nanos, Nanos]  # requests, limits
 
 
-def _key(container: ContainerRequests) -> int:
-    return id(container)
-
-
 def _totals(
     spec: LauncherPodSpec,
     values: Mapping[int, _Values],
@@ -217,7 +207,7 @@ def _totals(
 
     def total(which: int, pod_level: ResourceList | None, overhead: ResourceList | None) -> Nanos:
         def of(container: ContainerRequests) -> Nanos:
-            found = values.get(_key(container))
+            found = values.get(id(container))
             return found[which] if found else _written(container)[which]
 
         return sum_requests(
@@ -261,7 +251,7 @@ def _defaulted(
             for each in defaults:
                 for name, value in each[which].items():
                     both[which].setdefault(name, value)
-        found[_key(container)] = (both[0], both[1])
+        found[id(container)] = (both[0], both[1])
     return found
 
 
@@ -314,12 +304,10 @@ def _listed(names: Iterable[str], amounts: Nanos, written: ResourceList | None =
     """Amounts as the API server lists them: as they are written in a quota's status, where that is the amount."""
 
     def text(name: str) -> str:
-        value = written.get(name) if written else None
-        return str(value) if value is not None and nanos(value) == amounts[name] else _format(name, amounts[name])
+        amount, value = amounts[name], written.get(name) if written else None
+        if value is not None and nanos(value) == amount:
+            return str(value)
+        is_binary = in_bytes(name.removeprefix("requests.").removeprefix("limits.")) and not amount % (1024 * _NANOS)
+        return str(Quantity(amount, Format.BINARY_SI if is_binary else Format.DECIMAL_SI))
 
     return ",".join(f"{name}={text(name)}" for name in names)
-
-
-def _format(name: str, amount: int) -> str:
-    is_binary = in_bytes(name.removeprefix("requests.").removeprefix("limits.")) and not amount % (1024 * _NANOS)
-    return str(Quantity(amount, Format.BINARY_SI if is_binary else Format.DECIMAL_SI))

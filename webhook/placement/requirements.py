@@ -27,7 +27,7 @@ from webhook.k8s.types.selectors import (
     Term,
     integer,
 )
-from webhook.placement.nodes import CORDON, CPU_VENDOR, HOSTNAME, Node, format_offer, format_request
+from webhook.placement.nodes import CORDON, CPU_VENDOR, HOSTNAME, KVM_DEVICE, Node, format_offer, format_request
 
 
 class Origin:
@@ -53,35 +53,33 @@ class Origin:
     RESERVATION: Final = "reservation"
 
 
-_CLAUSES: Final[Mapping[str, str]] = {
-    Origin.ADDED: "addedNodeSelector requires {}",
-    Origin.VM: "the VM's nodeSelector requires {}",
-    Origin.AFFINITY: "the VM's node affinity requires {}",
-    Origin.CLUSTER: "KubeVirt's configuration requires {} for every VM",
-    Origin.KUBEVIRT: "KubeVirt requires {} for this VM",
-    Origin.SCHEDULABLE: "KubeVirt requires {}, which virt-handler sets on nodes where it works",
-    Origin.HOST_MODEL: "the CPU that the VM took over from its first host requires {}",
-    Origin.VENDOR: "the CPU that the VM runs on now requires {}",
+# What requires a label, a clause, and why nodes are without it; empty: see the requirement.
+_WORDS: Final[Mapping[str, tuple[str, str]]] = {
+    Origin.ADDED: ("addedNodeSelector requires {}", "required by addedNodeSelector"),
+    Origin.VM: ("the VM's nodeSelector requires {}", "required by the VM's nodeSelector"),
+    Origin.AFFINITY: ("the VM's node affinity requires {}", ""),
+    Origin.CLUSTER: ("KubeVirt's configuration requires {} for every VM", "required by KubeVirt's configuration"),
+    Origin.KUBEVIRT: ("KubeVirt requires {} for this VM", "required by KubeVirt for this VM"),
+    Origin.SCHEDULABLE: (
+        "KubeVirt requires {}, which virt-handler sets on nodes where it works",
+        "no working virt-handler",
+    ),
+    Origin.HOST_MODEL: (
+        "the CPU that the VM took over from its first host requires {}",
+        "required by the CPU that the VM took over from its first host",
+    ),
+    Origin.VENDOR: ("the CPU that the VM runs on now requires {}", "required by the CPU that the VM runs on now"),
     # Of another cluster; nodes are named to those who may list them, and no user of this cluster can list this one.
-    Origin.SOURCE_NODE: "the migration must leave the node that the VM comes from",
-    Origin.RUNTIME_CLASS: "the RuntimeClass of the VM's pod requires {}",
-    Origin.NAMESPACE: "the namespace's node selector requires {}",
-    Origin.RESERVATION: "VMs that may reserve the same volume must run on different nodes",
-}
-
-
-_BY: Final[Mapping[str, str]] = {
-    Origin.ADDED: "required by addedNodeSelector",
-    Origin.VM: "required by the VM's nodeSelector",
-    Origin.CLUSTER: "required by KubeVirt's configuration",
-    Origin.KUBEVIRT: "required by KubeVirt for this VM",
-    Origin.SCHEDULABLE: "no working virt-handler",
-    Origin.HOST_MODEL: "required by the CPU that the VM took over from its first host",
-    Origin.VENDOR: "required by the CPU that the VM runs on now",
-    Origin.SOURCE_NODE: "where the VM comes from",
-    Origin.RUNTIME_CLASS: "required by the RuntimeClass of the VM's pod",
-    Origin.NAMESPACE: "required by the namespace's node selector",
-    Origin.RESERVATION: "where another VM reserves the same volume",
+    Origin.SOURCE_NODE: ("the migration must leave the node that the VM comes from", "where the VM comes from"),
+    Origin.RUNTIME_CLASS: (
+        "the RuntimeClass of the VM's pod requires {}",
+        "required by the RuntimeClass of the VM's pod",
+    ),
+    Origin.NAMESPACE: ("the namespace's node selector requires {}", "required by the namespace's node selector"),
+    Origin.RESERVATION: (
+        "VMs that may reserve the same volume must run on different nodes",
+        "where another VM reserves the same volume",
+    ),
 }
 
 
@@ -106,7 +104,13 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
 
     def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
         """Why a node does not fit; empty if it does."""
+        return tuple(UnmetRequirement(self, has) for has in self._unmet(node))
+
+    def _unmet(self, node: Node) -> Iterable[str]:
         raise NotImplementedError
+
+
+Requirements: TypeAlias = tuple[Requirement, ...]
 
 
 class UnmetRequirement(msgspec.Struct, frozen=True, gc=False):
@@ -132,22 +136,17 @@ class Label(Requirement, frozen=True, gc=False):
     @property
     def clause(self) -> str:
         """The requirement as a clause that names its origin."""
-        return _CLAUSES[self.origin].format(self.expression)
+        return _WORDS[self.origin][0].format(self.expression)
 
     @property
     def lacking(self) -> str:
         """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
-        by = _BY[self.origin]
+        by = _WORDS[self.origin][1]
         return by if self.origin in (Origin.SOURCE_NODE, Origin.RESERVATION) else f"{self.expression.lacking} ({by})"
 
-    def reason(self, value: str | None) -> UnmetRequirement:
-        """Why a node with this value of the label does not meet the requirement; None: it lacks the label."""
-        return UnmetRequirement(self, f"has {_label(self.expression.key, value)}")
-
-    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
-        """Why a node does not meet the requirement; empty if it does."""
+    def _unmet(self, node: Node) -> Iterable[str]:
         value = node.labels.get(self.expression.key)
-        return () if self.expression.accepts(value) else (self.reason(value),)
+        return () if self.expression.accepts(value) else (f"has {_label(self.expression.key, value)}",)
 
 
 def _label(key: str, value: str | None) -> str:
@@ -163,114 +162,69 @@ class OneOf(Requirement, frozen=True, gc=False):
     def clause(self) -> str:
         """The requirement as a clause; where no term can match, with the mistakes in them."""
         if all(term.hopeless for term in self.terms):
-            why = f" ({'; '.join(self.problems)})" if self.problems else ""
+            problems = "; ".join(problem for term in self.terms for problem in term.problems)
+            why = f" ({problems})" if problems else ""
             return f"the VM's node affinity has no term that a node could match{why}"
-        return _CLAUSES[self.origin].format(" or ".join(map(str, self.terms)))
+        return _WORDS[self.origin][0].format(" or ".join(map(str, self.terms)))
 
     @property
     def lacking(self) -> str:
         """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
         return "outside the VM's node affinity"
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The labels that it looks at, each once, in their order."""
-        terms = (term for term in self.terms if not term.hopeless)
-        return tuple(dict.fromkeys(expression.key for term in terms for expression in term.expressions))
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """Why terms cannot be evaluated, each with its path."""
-        return tuple(problem for term in self.terms for problem in term.problems)
-
-    def reason(self, values: tuple[str | None, ...]) -> UnmetRequirement:
-        """Why a node with these values of `keys` does not meet the requirement; None: it lacks the label."""
-        if not values:
-            return UnmetRequirement(
-                self, "has another name" if any(not term.hopeless for term in self.terms) else "cannot match"
-            )
-        return UnmetRequirement(self, f"has {', '.join(map(_label, self.keys, values))}")
-
-    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
-        """Why a node does not meet the requirement; empty if it does."""
+    def _unmet(self, node: Node) -> Iterable[str]:
         if any(term.matches(node.labels, node.name) for term in self.terms):
             return ()
-        return (self.reason(tuple(node.labels.get(key) for key in self.keys)),)
+        possible = [term for term in self.terms if not term.hopeless]
+        keys = dict.fromkeys(expression.key for term in possible for expression in term.expressions)
+        if not keys:
+            return ("has another name" if possible else "cannot match",)
+        return (f"has {', '.join(_label(key, node.labels.get(key)) for key in keys)}",)
 
 
 class Untainted(Requirement, frozen=True, gc=False):
     """No taint with the effects NoSchedule or NoExecute but those that are tolerated."""
 
     tolerations: tuple[Toleration, ...]
+    lacking: ClassVar[str] = "with taints that the VM does not tolerate"
 
     @property
     def clause(self) -> str:
         """The requirement as a clause."""
         return "the VM tolerates only some taints" if self.tolerations else "the VM tolerates no taints"
 
-    @property
-    def lacking(self) -> str:
-        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
-        return "with taints that the VM does not tolerate"
-
     def tolerates(self, taint: Taint) -> bool:
         """Whether one of the tolerations covers a taint."""
         return is_tolerated(taint, self.tolerations)
 
-    def reason(self, taint: Taint) -> UnmetRequirement:
-        """Why a node with this taint, which is not tolerated, does not meet the requirement."""
-        return UnmetRequirement(self, f"has the taint {taint}")
-
-    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
-        """Why a node does not meet the requirement, one reason for each taint; empty if it does."""
-        return tuple(self.reason(taint) for taint in node.taints if not self.tolerates(taint))
+    def _unmet(self, node: Node) -> Iterable[str]:
+        return (f"has the taint {taint}" for taint in node.taints if not self.tolerates(taint))
 
 
 class Uncordoned(Requirement, frozen=True, gc=False):
     """A node that is not cordoned, unless that is tolerated."""
 
     tolerations: tuple[Toleration, ...]
-
-    @property
-    def clause(self) -> str:
-        """The requirement as a clause."""
-        return "the VM does not tolerate cordoned nodes"
-
-    @property
-    def lacking(self) -> str:
-        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
-        return "cordoned"
+    clause: ClassVar[str] = "the VM does not tolerate cordoned nodes"
+    lacking: ClassVar[str] = "cordoned"
 
     @property
     def is_waived(self) -> bool:
         """Whether cordoned nodes fit as well."""
         return is_tolerated(CORDON, self.tolerations)
 
-    def reason(self) -> UnmetRequirement:
-        """Why a cordoned node does not meet the requirement."""
-        return UnmetRequirement(self, "is cordoned")
-
-    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
-        """Why a node does not meet the requirement; empty if it does."""
-        return (self.reason(),) if node.unschedulable and not self.is_waived else ()
+    def _unmet(self, node: Node) -> Iterable[str]:
+        return ("is cordoned",) if node.unschedulable and not self.is_waived else ()
 
 
 class Staying(Requirement, frozen=True, gc=False):
     """A node that VMs do not leave now. kube-scheduler does not require it."""
 
-    @property
-    def clause(self) -> str:
-        """The requirement as a clause."""
-        return "the VM would have to leave nodes that are being emptied again"
+    clause: ClassVar[str] = "the VM would have to leave nodes that are being emptied again"
+    lacking: ClassVar[str] = "being emptied"
 
-    @property
-    def lacking(self) -> str:
-        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
-        return "being emptied"
-
-    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
-        """Why a node does not meet the requirement; empty if it does."""
-        return (UnmetRequirement(self, "is being emptied"),) if node.is_being_emptied else ()
+    def _unmet(self, node: Node) -> Iterable[str]:
+        return ("is being emptied",) if node.is_being_emptied else ()
 
 
 class Elsewhere(Requirement, frozen=True, gc=False):
@@ -282,59 +236,24 @@ class Elsewhere(Requirement, frozen=True, gc=False):
 
     node: str
     hostname: str = ""
+    clause: ClassVar[str] = "the migration must leave the VM's current node"
+    lacking: ClassVar[str] = "where the VM runs now"
 
-    @property
-    def clause(self) -> str:
-        """The requirement as a clause."""
-        return "the migration must leave the VM's current node"
-
-    @property
-    def lacking(self) -> str:
-        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
-        return "where the VM runs now"
-
-    def reason(self, *, same: bool) -> UnmetRequirement:
-        """Why a node does not meet the requirement.
-
-        Args:
-            same: the node is the present one; False: it only shares the present node's hostname.
-        """
-        return UnmetRequirement(self, "is the current node" if same else f"has the same {HOSTNAME}={self.hostname}")
-
-    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
-        """Why a node does not meet the requirement; empty if it does."""
+    def _unmet(self, node: Node) -> Iterable[str]:
         if node.name == self.node:
-            return (self.reason(same=True),)
-        if self.hostname and node.labels.get(HOSTNAME) == self.hostname:
-            return (self.reason(same=False),)
-        return ()
+            return ("is the current node",)
+        same = self.hostname and node.labels.get(HOSTNAME) == self.hostname
+        return (f"has the same {HOSTNAME}={self.hostname}",) if same else ()
 
 
 class Kvm(Requirement, frozen=True, gc=False):
     """KubeVirt's device, without which the launcher pod is not scheduled unless emulation is allowed."""
 
-    device: ClassVar[str] = "devices.kubevirt.io/kvm"
+    clause: ClassVar[str] = f"KubeVirt requests {KVM_DEVICE} for every VM"
+    lacking: ClassVar[str] = f"without {KVM_DEVICE}"
 
-    @property
-    def clause(self) -> str:
-        """The requirement as a clause."""
-        return f"KubeVirt requests {self.device} for every VM"
-
-    @property
-    def lacking(self) -> str:
-        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
-        return f"without {self.device}"
-
-    def reason(self) -> UnmetRequirement:
-        """Why a node without the device does not meet the requirement."""
-        return UnmetRequirement(self, "does not offer it")
-
-    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
-        """Why a node does not meet the requirement; empty if it does."""
-        return (self.reason(),) if node.no_kvm else ()
-
-
-Requirements: TypeAlias = tuple[Requirement, ...]
+    def _unmet(self, node: Node) -> Iterable[str]:
+        return ("does not offer it",) if node.no_kvm else ()
 
 
 class Allocatable(Requirement, frozen=True, gc=False):
@@ -364,13 +283,11 @@ class Allocatable(Requirement, frozen=True, gc=False):
         """The amount with its unit, for people."""
         return format_request(self.resource, self.amount)
 
-    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
-        """Why a node does not meet the requirement; empty if it does."""
+    def _unmet(self, node: Node) -> Iterable[str]:
         if not node.lacks(self.resource, self.amount):
             return ()
         has = (node.allocatable or {}).get(self.resource)
-        told = "does not offer it" if has is None else f"has {format_offer(self.resource, has)} allocatable"
-        return (UnmetRequirement(self, told),)
+        return ("does not offer it" if has is None else f"has {format_offer(self.resource, has)} allocatable",)
 
 
 class Reachable(OneOf, frozen=True, gc=False):
@@ -414,16 +331,13 @@ class Contradiction(msgspec.Struct, frozen=True, gc=False):
         Else the target pod would stay unschedulable until the migration fails.
         """
         first, *others = self.requirements
-        return (
-            isinstance(first, Label)
-            and first.origin == Origin.ADDED
-            and any(
-                isinstance(other, Label)
-                and other.expression.key == first.expression.key
-                and other.expression.operator == IN
-                and other.origin not in {Origin.ADDED, Origin.VENDOR}
-                for other in others
-            )
+        if not isinstance(first, Label) or first.origin != Origin.ADDED:
+            return False
+        return any(
+            isinstance(other, Label)
+            and (other.expression.key, other.expression.operator) == (first.expression.key, IN)
+            and other.origin not in {Origin.ADDED, Origin.VENDOR}
+            for other in others
         )
 
     def __str__(self) -> str:
@@ -432,11 +346,8 @@ class Contradiction(msgspec.Struct, frozen=True, gc=False):
     @property
     def keys(self) -> tuple[str, ...]:
         """The labels that the migration adds and that take part in it."""
-        return tuple(
-            requirement.expression.key
-            for requirement in self.requirements
-            if isinstance(requirement, Label) and requirement.origin == Origin.ADDED
-        )
+        added = (each for each in self.requirements if isinstance(each, Label) and each.origin == Origin.ADDED)
+        return tuple(each.expression.key for each in added)
 
 
 # By itself.
@@ -494,26 +405,16 @@ def are_satisfiable(together: Sequence[Expression]) -> bool:
     """Whether any value does: as `are_compatible`, of what every node has."""
     if any(expression.operator == DOES_NOT_EXIST for expression in together):
         return False
+    # Of all lower bounds the greatest, and of all upper ones the least: they say what all together say.
+    lower = max((each for each in together if each.operator == GREATER), key=_bound, default=None)
+    upper = min((each for each in together if each.operator == LESS), key=_bound, default=None)
     listed = [set(expression.values) for expression in together if expression.operator == IN]
     if listed:
         forbidden = {value for each in together if each.operator == NOT_IN for value in each.values}
-        bounds = _tightest_bounds(together)
-        return any(_all_accept(bounds, value) for value in set.intersection(*listed) - forbidden)
+        bounds = [each for each in (lower, upper) if each]
+        return any(all(each.accepts(value) for each in bounds) for value in set.intersection(*listed) - forbidden)
     # Numbers are written in many ways and texts are endless, so a few forbidden ones never exhaust them.
-    above = max((_bound(each) for each in together if each.operator == GREATER), default=_INT64.start - 1)
-    below = min((_bound(each) for each in together if each.operator == LESS), default=_INT64.stop)
-    return below - above > 1
-
-
-def _tightest_bounds(together: Sequence[Expression]) -> list[Expression]:
-    """Of all lower bounds the greatest, and of all upper ones the least: they say what all together say."""
-    lower = max((each for each in together if each.operator == GREATER), key=_bound, default=None)
-    upper = min((each for each in together if each.operator == LESS), key=_bound, default=None)
-    return [each for each in (lower, upper) if each is not None]
-
-
-def _all_accept(bounds: Sequence[Expression], value: str) -> bool:
-    return all(bound.accepts(value) for bound in bounds)
+    return (_bound(upper) if upper else _INT64.stop) - (_bound(lower) if lower else _INT64.start - 1) > 1
 
 
 def _bound(expression: Expression) -> int:
@@ -523,11 +424,9 @@ def _bound(expression: Expression) -> int:
 def _of_one_label(asked: Sequence[_Asked]) -> Iterator[Contradiction]:
     # Every source of requirements asks for each label once: a handful of pairs, whatever the object.
     spend(len(asked) * len(asked), "requirements of one label")
-    pairs = [
-        (first[0], second[0]) for first, second in combinations(asked, 2) if not are_compatible((first[1], second[1]))
-    ]
+    pairs = [(one[0], two[0]) for one, two in combinations(asked, 2) if not are_compatible((one[1], two[1]))]
     if pairs:
-        yield from (_contradiction(pair) for pair in pairs)
+        yield from map(_contradiction, pairs)
     elif not are_compatible(tuple(expression for _, expression in asked)):
         yield _contradiction(requirement for requirement, _ in asked)
 

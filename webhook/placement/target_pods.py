@@ -15,6 +15,7 @@ selector and the labels that it generates, is one layer here too (pkg/virt-contr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -102,8 +103,7 @@ def generated_labels(vmi: Vmi, configuration: ClusterConfig, source: Mapping[str
     Args:
         vmi: the VMI that is placed.
         configuration: the cluster's configuration of KubeVirt.
-        source: the node selector of the VM's present pod, by which older and newer releases of KubeVirt are
-            distinguished.
+        source: the node selector of the VM's present pod, which distinguishes older and newer releases of KubeVirt.
     """
     domain = vmi.domain
     cpu, security, machine = domain.cpu or NO_CPU, domain.launch_security, vmi.machine_type
@@ -194,14 +194,12 @@ def _launch_security(security: LaunchSecurity, guest: str, release: Release) -> 
 
 NODE_SELECTOR_ANNOTATION: Final = "scheduler.alpha.kubernetes.io/node-selector"
 
-_KUBEVIRT_DOMAIN: Final = "kubevirt.io"
+_is_kubevirts: Final = re.compile(r"(?:[^/]*\.)?kubevirt\.io(?:/|\Z)").match
 # In a message; a pod can have thousands.
 _TOLD: Final = 5
 
 
-class RuntimeClassScheduling(View, frozen=True):
-    """``scheduling`` of a RuntimeClass (node.k8s.io/v1)."""
-
+class _RuntimeClassScheduling(View, frozen=True):
     node_selector: dict[str, str] | None = None
     tolerations: list[Toleration | None] | None = None
 
@@ -209,7 +207,7 @@ class RuntimeClassScheduling(View, frozen=True):
 class RuntimeClass(Object, frozen=True):
     """A RuntimeClass (node.k8s.io/v1), whose admission plugin merges its ``scheduling`` into pods."""
 
-    scheduling: RuntimeClassScheduling | None = None
+    scheduling: _RuntimeClassScheduling | None = None
 
     @property
     def labels(self) -> tuple[Label, ...]:
@@ -220,20 +218,17 @@ class RuntimeClass(Object, frozen=True):
     @property
     def tolerations(self) -> tuple[Toleration, ...]:
         """What it tolerates of nodes."""
-        listed = (self.scheduling.tolerations if self.scheduling else None) or ()
-        return tuple(toleration or Toleration() for toleration in listed)
+        return _given(self.scheduling.tolerations if self.scheduling else None)
 
 
-class DeviceClassSpec(View, frozen=True):
-    """``spec`` of a DeviceClass."""
-
+class _DeviceClassSpec(View, frozen=True):
     extended_resource_name: str | None = None
 
 
 class DeviceClass(Object, frozen=True):
     """A DeviceClass (resource.k8s.io): a node may serve its extended resource that has none of it allocatable."""
 
-    spec: DeviceClassSpec | None = None
+    spec: _DeviceClassSpec | None = None
 
     @property
     def provides(self) -> frozenset[str]:
@@ -255,7 +250,7 @@ def unexplained_labels(
         pod: the VM's present launcher pod.
         vmi: the VMI that the pod runs.
         configuration: the cluster's configuration of KubeVirt.
-        added: the labels that the migration which created the pod added; empty: no migration created it.
+        added: what the migration which created the pod added; empty: no migration created it.
         labels: the labels that the pod's RuntimeClass requires.
     """
     spec = vmi.spec or PlacedVmiSpec()
@@ -264,15 +259,15 @@ def unexplained_labels(
     return {
         key: value
         for key, value in pod.node_selector.items()
-        if known.get(key) != value and key != ARCHITECTURE and not _is_kubevirts(key)
+        if known.get(key) != value and key not in {ARCHITECTURE, CPU_MANAGER_BEFORE} and not _is_kubevirts(key)
     }
 
 
 def namespace_labels(annotation: str | None, shown: Mapping[str, str]) -> tuple[Label, ...]:
-    """What the namespace's annotation requires.
+    """What the namespace's annotation ``scheduler.alpha.kubernetes.io/node-selector`` requires.
 
     Args:
-        annotation: the value of ``scheduler.alpha.kubernetes.io/node-selector``; None: the namespace does not have it.
+        annotation: its value; None: the namespace does not have it.
         shown: the labels that only this plugin can have put into the present pod: proof that it is switched on.
     """
     pairs = (pair.partition("=") for pair in (annotation or "").split(","))
@@ -292,11 +287,6 @@ def unexplained_labels_gap(left: Mapping[str, str]) -> str:
 
 def _equals(origin: str, selector: Mapping[str, str]) -> Iterator[Label]:
     return (Label(origin, Expression.equals(key, value)) for key, value in selector.items())
-
-
-def _is_kubevirts(key: str) -> bool:
-    domain = key.partition("/")[0]
-    return domain == _KUBEVIRT_DOMAIN or domain.endswith(f".{_KUBEVIRT_DOMAIN}") or key == CPU_MANAGER_BEFORE
 
 
 # The API server's own admission tolerates them for pods that say nothing of them (DefaultTolerationSeconds).
@@ -376,9 +366,9 @@ def target_pod_requirements(  # noqa: PLR0913 - what a target pod is made from, 
         required += _mirrored_labels(known, made)
     required += _affinity_requirements(spec, absent)
     required += _exclude_source(vmi, source_node, labels, receives=receives)
-    required += _taint_requirements(
-        spec, tolerated=_TOLERATED_BY_DEFAULT, admitted=(*_tolerations(source_pod), *tolerations)
-    )
+    # The present pod's tolerations are the VM's and those that admission plugins add: a RuntimeClass's, a namespace's.
+    shown = _given(source_pod.spec.tolerations) if source_pod and source_pod.spec else ()
+    required += _taint_requirements(spec, tolerated=_TOLERATED_BY_DEFAULT, admitted=(*shown, *tolerations))
     required += admitted
     required += _resource_requirements(requests or {}, configuration)
     return tuple(required)
@@ -453,11 +443,6 @@ def _resource_requirements(requests: Mapping[str, int], configuration: ClusterCo
     return requested
 
 
-def _tolerations(pod: LauncherPod | None) -> tuple[Toleration, ...]:
-    """The present pod's, which has the VM's and those that admission plugins add: a RuntimeClass's, a namespace's."""
-    return _given(pod.spec.tolerations) if pod and pod.spec else ()
-
-
 def _given(tolerations: Iterable[Toleration | None] | None) -> tuple[Toleration, ...]:
     return tuple([toleration or Toleration() for toleration in tolerations]) if tolerations else ()
 
@@ -513,10 +498,7 @@ def _mirrored_labels(known: Mapping[str, object], made: Mapping[str, str]) -> It
     changed since.
     """
     for key, value in sorted(made.items()):
-        domain = key.partition("/")[0]
-        if not (domain == "kubevirt.io" or domain.endswith(".kubevirt.io")) or key in known:
-            continue
-        if value == TRUE and not key.startswith(_RECOMPUTED):
+        if value == TRUE and key not in known and _is_kubevirts(key) and not key.startswith(_RECOMPUTED):
             yield Label(Origin.KUBEVIRT, Expression.equals(key, value))
 
 
@@ -527,8 +509,7 @@ def _exclude_source(
         source = vmi.source_state.node
         # KubeVirt excludes it in the first term of the node affinity only.
         return (Label(Origin.SOURCE_NODE, Expression(HOSTNAME, NOT_IN, (source,))),) if source else ()
-    name = vmi.node_name
-    if not name:
+    if not (name := vmi.node_name):
         return ()
     hostname = labels.get(HOSTNAME, "") if node and node.name == name else ""
     return (Elsewhere(Origin.SOURCE_NODE, name, hostname),)

@@ -20,18 +20,10 @@ ExtensionPoint = Literal["queueSort", "preFilter", "filter", "postFilter", "preS
 IMAGE_LOCALITY: Final = "ImageLocality"
 SPREAD: Final = "PodTopologySpread"
 QUEUE_SORT: Final = "PrioritySort"
-# Without these filters a VM is placed where it cannot run, or beside one from which it must stay away.
-NEEDED_FILTERS: Final = ("TaintToleration", "InterPodAffinity", "NodeAffinity", "NodeResourcesFit", "NodeUnschedulable")
 
 
 def runs(profile: Mapping[str, Any], point: ExtensionPoint, plugin: str) -> bool:
-    """Whether a profile runs a default plugin at an extension point.
-
-    Args:
-        profile: plain JSON, of any type where the type is wrong.
-        point: the extension point, as the configuration names it.
-        plugin: its name; one that kube-scheduler runs there by default.
-    """
+    """Whether a profile, of whatever type, runs a plugin at an extension point where kube-scheduler does by default."""
     plugins = _as_mapping(profile.get("plugins"))
     for place in (point, "multiPoint"):
         lists = _as_mapping(plugins.get(place))
@@ -55,21 +47,21 @@ def queue_sort(profile: Mapping[str, Any]) -> str:
 
 def arguments(profile: Mapping[str, Any], plugin: str) -> Mapping[str, Any]:
     """The arguments that a profile gives to a plugin; empty for none."""
-    entries = profile.get("pluginConfig")
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict) and entry.get("name") == plugin:
-            return _as_mapping(entry.get("args"))
-    return {}
+    entries = [entry for entry in _as_list(profile.get("pluginConfig")) if isinstance(entry, dict)]
+    return next((_as_mapping(entry.get("args")) for entry in entries if entry.get("name") == plugin), {})
 
 
 def plugin_names(plugins: Any) -> set[str]:
     """The names in a list of plugins, of whatever type."""
-    listed = plugins if isinstance(plugins, list) else []
-    return {str(entry.get("name")) for entry in listed if isinstance(entry, dict)}
+    return {str(entry.get("name")) for entry in _as_list(plugins) if isinstance(entry, dict)}
 
 
 def _as_mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 KIND: Final = "KubeSchedulerConfiguration"
@@ -94,15 +86,9 @@ PLUGINS: Final = frozenset(
 # Of kubernetes-sigs/scheduler-plugins, which the load-aware configurations need.
 SCHEDULER_PLUGINS: Final = frozenset(
     {
-        *(
-            "CapacityScheduling",
-            "Coscheduling",
-            "LoadVariationRiskBalancing",
-            "LowRiskOverCommitment",
-            "NetworkOverhead",
-        ),
-        *("NodeMetadata", "NodeResourcesAllocatable", "NodeResourceTopologyMatch", "Peaks", "PodState"),
-        *("PreemptionToleration", "QOSSort", "SySched", "TargetLoadPacking", "TopologicalSort"),
+        *("CapacityScheduling", "Coscheduling", "LoadVariationRiskBalancing", "LowRiskOverCommitment"),
+        *("NetworkOverhead", "NodeMetadata", "NodeResourcesAllocatable", "NodeResourceTopologyMatch", "Peaks"),
+        *("PodState", "PreemptionToleration", "QOSSort", "SySched", "TargetLoadPacking", "TopologicalSort"),
     }
 )
 
@@ -268,49 +254,100 @@ def lint(document: Document, scheduler: LintTarget) -> list[Problem]:
 
 def profiles_of(configuration: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
     """The profiles with their positions; what is not a mapping is left out."""
-    listed = configuration.get("profiles")
-    return [
-        (index, profile)
-        for index, profile in enumerate(listed if isinstance(listed, list) else ())
-        if isinstance(profile, dict)
-    ]
+    listed = enumerate(_as_list(configuration.get("profiles")))
+    return [(index, profile) for index, profile in listed if isinstance(profile, dict)]
+
+
+# By code: how severe a mistake is, what follows, and what to do.
+_MISTAKES: Final[Mapping[str, tuple[Severity, str, str]]] = {
+    "stale-api-version": ("error", "kube-scheduler 1.29 and newer does not start with it", f"set it to {API_VERSION}"),
+    "invalid-field": (
+        "error",
+        "kube-scheduler does not start, since it decodes its configuration strictly",
+        "correct or remove the field",
+    ),
+    "default-profile-missing": (
+        "error",
+        "every pod without a schedulerName of its own stays Pending, in the whole cluster",
+        f"add a profile with schedulerName {names.DEFAULT_SCHEDULER}",
+    ),
+    "default-profile-twice": (
+        "error",
+        "two schedulers place the same pods, and overcommit nodes",
+        "remove the profile, unless this is the cluster's own scheduler (scheduler lint --cluster-scheduler)",
+    ),
+    "differing-queue-sort": (
+        "error",
+        "kube-scheduler does not start: all profiles share one queue",
+        "use the same queueSort plugin in every profile",
+    ),
+    "duplicate-profile": ("error", "kube-scheduler does not start", "give each profile a schedulerName of its own"),
+    "no-leader-election": (
+        "warning",
+        "two replicas would place the same pods, and kubevirt-webhook finds no Lease to check",
+        "set it to true, with a Lease of its own",
+    ),
+    "lease-clash": (
+        "error",
+        "this scheduler waits for the Lease and never places a pod, or takes it from the cluster's own",
+        "set leaderElection.resourceNamespace and resourceName to a Lease of its own",
+    ),
+    "image-locality-on": (
+        "warning",
+        "VMs pile up on the nodes that list the virt-launcher image; a node lists only 50 images",
+        f"add {IMAGE_LOCALITY} to plugins.score.disabled of the profile",
+    ),
+    "default-constraints-lost": (
+        "warning",
+        (
+            "pods of one Service or ReplicaSet are no longer spread, and the constraints that kubevirt-webhook sets"
+            " have no effect where the score is off"
+        ),
+        f"run {SPREAD}, with defaultingType System or with constraints in defaultConstraints",
+    ),
+    "few-nodes-scored": (
+        "warning",
+        "the scheduler stops looking after so many nodes that fit, so VMs are spread less evenly",
+        "set it to 100 where VMs are started seldom, or leave it out",
+    ),
+    "extender-not-ignorable": (
+        "warning",
+        "while it does not answer, no pod of any profile is placed",
+        "set ignorable: true, unless its filter is vital",
+    ),
+}
+# Without these filters a VM is placed where it cannot run, or beside one from which it must stay away.
+_LOST_FILTERS: Final[Mapping[str, str]] = {
+    "TaintToleration": "VMs are placed on nodes whose taints they do not tolerate, drained and unready ones among them",
+    "InterPodAffinity": "VMs that must stay apart are placed on the same node",
+    "NodeAffinity": "VMs are placed on nodes that their nodeSelector or affinity excludes, and migrations fail",
+    "NodeResourcesFit": "VMs are placed on nodes without room for them, whose kubelets then reject them",
+    "NodeUnschedulable": "VMs are placed on cordoned nodes",
+}
+
+
+def _problem(code: str, path: Path, text: str) -> Problem:
+    severity, consequence, remedy = _MISTAKES[code]
+    return Problem(code, severity, path, text, consequence, remedy)
 
 
 def _stale_version(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
     version = configuration.get("apiVersion")
-    if version == API_VERSION:
-        return
-    yield Problem(
-        "stale-api-version",
-        "error",
-        ("apiVersion",),
-        f"apiVersion is {quote(str(version))}",
-        "kube-scheduler 1.29 and newer does not start with it",
-        f"set it to {API_VERSION}",
-    )
+    if version != API_VERSION:
+        yield _problem("stale-api-version", ("apiVersion",), f"apiVersion is {quote(str(version))}")
 
 
 def _fields(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
-    if configuration.get("apiVersion") != API_VERSION:
-        return
-    for path, schema, value in _decoded(configuration):
-        for found in check(schema, value, path):
-            yield Problem(
-                "invalid-field",
-                "error",
-                found.path,
-                found.text,
-                "kube-scheduler does not start, since it decodes its configuration strictly",
-                "correct or remove the field",
-            )
+    if configuration.get("apiVersion") == API_VERSION:
+        for path, schema, value in _decoded(configuration):
+            yield from (_problem("invalid-field", found.path, found.text) for found in check(schema, value, path))
 
 
 def _decoded(configuration: Mapping[str, Any]) -> Iterator[tuple[Path, Schema, Any]]:
     """What kube-scheduler decodes: the configuration, then the arguments of each plugin that has a type for them."""
     yield (), _CONFIGURATION, configuration
     for index, profile in profiles_of(configuration):
-        entries = profile.get("pluginConfig")
-        for number, entry in enumerate(entries if isinstance(entries, list) else ()):
+        for number, entry in enumerate(_as_list(profile.get("pluginConfig"))):
             schema = _ARGUMENTS.get(str(entry.get("name"))) if isinstance(entry, dict) else None
             if schema and entry.get("args") is not None:
                 yield ("profiles", index, "pluginConfig", number, "args"), schema, entry["args"]
@@ -338,66 +375,38 @@ def _named_plugins(configuration: Mapping[str, Any]) -> Iterator[tuple[Path, str
     for index, profile in profiles_of(configuration):
         lists: list[tuple[Path, Any]] = [(("profiles", index, "pluginConfig"), profile.get("pluginConfig"))]
         for point, chosen in _as_mapping(profile.get("plugins")).items():
-            lists += [
-                (("profiles", index, "plugins", point, part), _as_mapping(chosen).get(part))
-                for part in ("enabled", "disabled")
-            ]
+            path: Path = ("profiles", index, "plugins", point)
+            lists += [((*path, part), _as_mapping(chosen).get(part)) for part in ("enabled", "disabled")]
         for path, listed in lists:
-            for number, entry in enumerate(listed if isinstance(listed, list) else ()):
+            for number, entry in enumerate(_as_list(listed)):
                 name = entry.get("name") if isinstance(entry, dict) else None
                 if isinstance(name, str) and name != "*":
                     yield (*path, number, "name"), name
 
 
 def _no_profile(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
-    if any(profile.get("schedulerName") == scheduler.profile for _, profile in profiles_of(configuration)):
-        return
-    yield Problem(
-        "no-profile",
-        "error",
-        ("profiles",),
-        f"no profile has the schedulerName {quote(scheduler.profile)}",
-        "pods that name it stay Pending",
-        f"add a profile with schedulerName {scheduler.profile}, or name the right one with --profile",
-    )
+    wanted = scheduler.profile
+    if all(profile.get("schedulerName") != wanted for _, profile in profiles_of(configuration)):
+        text, consequence = f"no profile has the schedulerName {quote(wanted)}", "pods that name it stay Pending"
+        remedy = f"add a profile with schedulerName {wanted}, or name the right one with --profile"
+        yield Problem("no-profile", "error", ("profiles",), text, consequence, remedy)
 
 
 def _default_profile(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
     positions = [index for index, profile in profiles_of(configuration) if _name(profile) == names.DEFAULT_SCHEDULER]
+    has_it = f"profile has the schedulerName {quote(names.DEFAULT_SCHEDULER)}"
     if scheduler.is_the_clusters and not positions:
-        yield Problem(
-            "default-profile-missing",
-            "error",
-            ("profiles",),
-            f"no profile has the schedulerName {quote(names.DEFAULT_SCHEDULER)}",
-            "every pod without a schedulerName of its own stays Pending, in the whole cluster",
-            f"add a profile with schedulerName {names.DEFAULT_SCHEDULER}",
-        )
+        yield _problem("default-profile-missing", ("profiles",), f"no {has_it}")
     if not scheduler.is_the_clusters and positions:
-        yield Problem(
-            "default-profile-twice",
-            "error",
-            ("profiles", positions[0]),
-            f"a profile has the schedulerName {quote(names.DEFAULT_SCHEDULER)}",
-            "two schedulers place the same pods, and overcommit nodes",
-            "remove the profile, unless this is the cluster's own scheduler (scheduler lint --cluster-scheduler)",
-        )
+        yield _problem("default-profile-twice", ("profiles", positions[0]), f"a {has_it}")
 
 
 def _queue_sorts(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
     sorts = {index: queue_sort(profile) for index, profile in profiles_of(configuration)}
-    if len(set(sorts.values())) < 2:
-        return
-    first = next(iter(sorts.values()))
-    index = next(index for index, name in sorts.items() if name != first)
-    yield Problem(
-        "differing-queue-sort",
-        "error",
-        ("profiles", index, "plugins"),
-        f"profiles use the queueSort plugins {' and '.join(sorted(set(sorts.values())))}",
-        "kube-scheduler does not start: all profiles share one queue",
-        "use the same queueSort plugin in every profile",
-    )
+    differing = [index for index, name in sorts.items() if name != next(iter(sorts.values()))]
+    if differing:
+        text = f"profiles use the queueSort plugins {' and '.join(sorted(set(sorts.values())))}"
+        yield _problem("differing-queue-sort", ("profiles", differing[0], "plugins"), text)
 
 
 def _same_names(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
@@ -405,92 +414,45 @@ def _same_names(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Pro
     for index, profile in profiles_of(configuration):
         name = _name(profile)
         if name in seen:
-            yield Problem(
-                "duplicate-profile",
-                "error",
-                ("profiles", index, "schedulerName"),
-                f"a profile before this one has the schedulerName {quote(name)}, too",
-                "kube-scheduler does not start",
-                "give each profile a schedulerName of its own",
-            )
+            text = f"a profile before this one has the schedulerName {quote(name)}, too"
+            yield _problem("duplicate-profile", ("profiles", index, "schedulerName"), text)
         seen.add(name)
 
 
 def _lease(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
-    election = configuration.get("leaderElection")
-    election = election if isinstance(election, dict) else {}
+    election = _as_mapping(configuration.get("leaderElection"))
     if election.get("leaderElect") is False:
-        yield Problem(
-            "no-leader-election",
-            "warning",
-            ("leaderElection", "leaderElect"),
-            "leaderElect is false",
-            "two replicas would place the same pods, and kubevirt-webhook finds no Lease to check",
-            "set it to true, with a Lease of its own",
-        )
+        yield _problem("no-leader-election", ("leaderElection", "leaderElect"), "leaderElect is false")
         return
-    lease = (election.get("resourceNamespace") or DEFAULT_LEASE[0], election.get("resourceName") or DEFAULT_LEASE[1])
+    place, name = DEFAULT_LEASE
+    lease = (election.get("resourceNamespace") or place, election.get("resourceName") or name)
     if lease == DEFAULT_LEASE and not scheduler.is_the_clusters:
-        yield Problem(
-            "lease-clash",
-            "error",
-            ("leaderElection",),
-            f"the Lease is {'/'.join(lease)}, which the cluster's own scheduler holds",
-            "this scheduler waits for the Lease and never places a pod, or takes it from the cluster's own",
-            "set leaderElection.resourceNamespace and resourceName to a Lease of its own",
-        )
+        text = f"the Lease is {'/'.join(lease)}, which the cluster's own scheduler holds"
+        yield _problem("lease-clash", ("leaderElection",), text)
 
 
 def _filters(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
     for index, profile in _for_vms(configuration, scheduler):
-        for plugin in NEEDED_FILTERS:
+        for plugin, consequence in _LOST_FILTERS.items():
             if not runs(profile, "filter", plugin):
-                yield Problem(
-                    "filter-off",
-                    "error",
-                    ("profiles", index, "plugins"),
-                    f"the profile disables the filter {plugin}",
-                    _LOST_FILTERS[plugin],
-                    f"remove {plugin} from the disabled plugins; to disable its score alone, list it under score",
-                )
-
-
-_LOST_FILTERS: Final[Mapping[str, str]] = {
-    "TaintToleration": "VMs are placed on nodes whose taints they do not tolerate, drained and unready ones among them",
-    "InterPodAffinity": "VMs that must stay apart are placed on the same node",
-    "NodeAffinity": "VMs are placed on nodes that their nodeSelector or affinity excludes, and migrations fail",
-    "NodeResourcesFit": "VMs are placed on nodes without room for them, whose kubelets then reject them",
-    "NodeUnschedulable": "VMs are placed on cordoned nodes",
-}
+                text, path = f"the profile disables the filter {plugin}", ("profiles", index, "plugins")
+                remedy = f"remove {plugin} from the disabled plugins; to disable its score alone, list it under score"
+                yield Problem("filter-off", "error", path, text, consequence, remedy)
 
 
 def _image_locality(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
     for index, profile in _for_vms(configuration, scheduler):
         if runs(profile, "score", IMAGE_LOCALITY):
-            yield Problem(
-                "image-locality-on",
-                "warning",
-                ("profiles", index),
-                f"the profile runs the score {IMAGE_LOCALITY}",
-                "VMs pile up on the nodes that list the virt-launcher image; a node lists only 50 images",
-                f"add {IMAGE_LOCALITY} to plugins.score.disabled of the profile",
-            )
+            yield _problem("image-locality-on", ("profiles", index), f"the profile runs the score {IMAGE_LOCALITY}")
 
 
 def _default_constraints(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
+    text = f"the profile has no default constraints of {SPREAD}, or does not run its score"
     for index, profile in _for_vms(configuration, scheduler):
         args = arguments(profile, SPREAD)
         lost = args.get("defaultingType") == "List" and not args.get("defaultConstraints")
         if lost or not runs(profile, "score", SPREAD):
-            yield Problem(
-                "default-constraints-lost",
-                "warning",
-                ("profiles", index),
-                f"the profile has no default constraints of {SPREAD}, or does not run its score",
-                "pods of one Service or ReplicaSet are no longer spread, and the constraints that kubevirt-webhook sets"
-                " have no effect where the score is off",
-                f"run {SPREAD}, with defaultingType System or with constraints in defaultConstraints",
-            )
+            yield _problem("default-constraints-lost", ("profiles", index), text)
 
 
 def _few_nodes(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
@@ -499,44 +461,20 @@ def _few_nodes(configuration: Mapping[str, Any], scheduler: LintTarget) -> Itera
     for path, place in places:
         percentage = place.get("percentageOfNodesToScore")
         if isinstance(percentage, int) and 0 < percentage < 100:
-            yield Problem(
-                "few-nodes-scored",
-                "warning",
-                (*path, "percentageOfNodesToScore"),
-                f"percentageOfNodesToScore is {percentage}",
-                "the scheduler stops looking after so many nodes that fit, so VMs are spread less evenly",
-                "set it to 100 where VMs are started seldom, or leave it out",
-            )
+            text = f"percentageOfNodesToScore is {percentage}"
+            yield _problem("few-nodes-scored", (*path, "percentageOfNodesToScore"), text)
 
 
 def _extenders(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
-    listed = configuration.get("extenders")
-    for index, extender in enumerate(listed if isinstance(listed, list) else ()):
+    for index, extender in enumerate(_as_list(configuration.get("extenders"))):
         if isinstance(extender, dict) and extender.get("ignorable") is not True:
-            yield Problem(
-                "extender-not-ignorable",
-                "warning",
-                ("extenders", index),
-                f"the extender {quote(str(extender.get('urlPrefix', '')))} is not ignorable",
-                "while it does not answer, no pod of any profile is placed",
-                "set ignorable: true, unless its filter is vital",
-            )
+            text = f"the extender {quote(str(extender.get('urlPrefix', '')))} is not ignorable"
+            yield _problem("extender-not-ignorable", ("extenders", index), text)
 
 
 _RULES: Final[tuple[Callable[[Mapping[str, Any], LintTarget], Iterator[Problem]], ...]] = (
-    _stale_version,
-    _fields,
-    _plugins,
-    _no_profile,
-    _default_profile,
-    _queue_sorts,
-    _same_names,
-    _lease,
-    _filters,
-    _image_locality,
-    _default_constraints,
-    _few_nodes,
-    _extenders,
+    *(_stale_version, _fields, _plugins, _no_profile, _default_profile, _queue_sorts, _same_names, _lease),
+    *(_filters, _image_locality, _default_constraints, _few_nodes, _extenders),
 )
 
 

@@ -120,24 +120,18 @@ def configuration(directory: Path, variant: Variant, place: Place = "second", pr
     text = (directory / "scheduler" / f"{variant}.yaml").read_text()
     if place != "second":
         # The operator elects by flags of its own; the cluster's own scheduler has kubeadm's, or the defaults.
-        text = _without_election(text)
+        before, _, after = text.partition(_ELECTION)
+        text = before + after[after.index(_PROFILES) :]
     if place == "cluster":
         text = text.replace(_PROFILES, f"{_CLUSTER}{_PROFILES}{_DEFAULT_PROFILE}", 1)
     return _with_prometheus(text, variant, prometheus) if prometheus else text
-
-
-def _without_election(text: str) -> str:
-    before, _, after = text.partition(_ELECTION)
-    return before + after[after.index(_PROFILES) :]
 
 
 def _with_prometheus(text: str, variant: Variant, url: str) -> str:
     if variant not in LOAD_AWARE:
         fix = f"leave --prometheus out, or use one of {', '.join(LOAD_AWARE)}"
         raise InputError(f"the variant {variant} reads no metrics", "--prometheus", fix)
-    if not url.startswith(("http://", "https://")) or any(
-        character.isspace() or character in "\"'\\" for character in url
-    ):
+    if not url.startswith(("http://", "https://")) or any(each.isspace() or each in "\"'\\" for each in url):
         raise InputError(f"{quote(url)} is not a valid URL", "--prometheus", "start it with http:// or https://")
     before, _, after = text.partition(_METRICS_SERVER)
     indent = before.rpartition("\n")[2]
@@ -242,21 +236,15 @@ def with_permissions(
 
 
 def of_live(deployment: Manifest | None, config_map: Manifest | None) -> Wanted | None:
-    """The scheduler that an earlier `install` runs; None if there is none, or if another tool has applied it.
-
-    Args:
-        deployment: the live Deployment.
-        config_map: the live ConfigMap.
-    """
+    """The scheduler of an earlier `install`, by its live objects; None: there is none, or another tool applied it."""
     annotations = (config_map or {}).get("metadata", {}).get("annotations") or {}
     variant = annotations.get(VARIANT_ANNOTATION)
     # The component of kustomize has no such annotation.
     if deployment is None or config_map is None or variant not in VARIANTS:
         return None
     image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
-    asked = re.search(
-        r'type: Prometheus\n +address: "([^"]*)"', (config_map.get("data") or {}).get(CONFIGURATION_KEY, "")
-    )
+    text = (config_map.get("data") or {}).get(CONFIGURATION_KEY, "")
+    asked = re.search(r'type: Prometheus\n +address: "([^"]*)"', text)
     return Wanted(variant, image, asked[1] if asked else "")
 
 
@@ -277,30 +265,24 @@ async def find_image(api: Requests, given: str, variant: Variant) -> str:
     Raises:
         InputError: the image has another minor version than the cluster, or it cannot be found out.
     """
-    version = await _cluster_version(api)
-    tag = version[0]
+    tag, minor = await _cluster_version(api)
     if given:
         tagged = _TAG.search(given)
-        if tagged and tagged.groups() != version[1]:
-            what = f"{quote(given)} is kube-scheduler {'.'.join(tagged.groups())}, but the cluster is {tag}"
-            raise InputError(what, "--scheduler-image", f"use an image of version {'.'.join(version[1])}")
+        if tagged and (other := ".".join(tagged.groups())) != minor:
+            what = f"{quote(given)} is kube-scheduler {other}, but the cluster is {tag}"
+            raise InputError(what, "--scheduler-image", f"use an image of version {minor}")
         return f"{given}:{tag}" if not tagged and _NO_TAG.fullmatch(given) else given
     if variant in LOAD_AWARE:
         what = f"the variant {variant} needs the image of kube-scheduler that the project scheduler-plugins publishes"
-        raise InputError(what, "--scheduler-variant", f"name it with --scheduler-image, of version {_minor(version)}")
-    found = await _own_image(api)
-    if found:
+        raise InputError(what, "--scheduler-variant", f"name it with --scheduler-image, of version {minor}")
+    if found := await _own_image(api):
         return found
     what = "the cluster shows no pod of its own scheduler, whose image could be used"
     raise InputError(what, "--with scheduler", f"name it: --scheduler-image REGISTRY/kube-scheduler:{tag}")
 
 
-def _minor(version: tuple[str, tuple[str, str]]) -> str:
-    return ".".join(version[1])
-
-
-async def _cluster_version(api: Requests) -> tuple[str, tuple[str, str]]:
-    """The version, such as ``v1.36.3``, and its major and minor part."""
+async def _cluster_version(api: Requests) -> tuple[str, str]:
+    """The version, such as ``v1.36.3``, and without its patch, ``1.36``."""
     body = await _get(api, "/version", {})
     try:
         text = msgspec.json.decode(body, type=_Version).git_version
@@ -310,7 +292,7 @@ async def _cluster_version(api: Requests) -> tuple[str, tuple[str, str]]:
     if found is None:
         fix = "name an image with a digest: --scheduler-image IMAGE@sha256:…"
         raise InputError(f"the API server's version {quote(text)} is not known", "the cluster", fix)
-    return found[0], (found[1], found[2])
+    return found[0], f"{found[1]}.{found[2]}"
 
 
 async def _own_image(api: Requests) -> str:
@@ -429,24 +411,21 @@ def granted(rules: Iterable[Mapping[str, Any]]) -> set[Permission]:
 
 def needed(rules: Iterable[Mapping[str, Any]]) -> set[Permission]:
     """What a kube-scheduler needs of the rules of ``UPSTREAM_ROLES``; a wildcard that an admin added is left out."""
-    return {each for each in granted(rules) if "*" not in each and each.verb != "get" and not _is_unused(each)}
-
-
-def _is_unused(permission: Permission) -> bool:
-    verbs = _UNUSED.get((permission.group, permission.resource))
-    return verbs is not None and (not verbs or permission.verb in verbs)
+    unused = {(*of, verb) for of, verbs in _UNUSED.items() for verb in verbs}
+    left_out = {of for of, verbs in _UNUSED.items() if not verbs}
+    found = (each for each in granted(rules) if "*" not in each and each.verb != "get" and each not in unused)
+    return {each for each in found if (each.group, each.resource) not in left_out}
 
 
 def missing_reads(upstream: Iterable[Mapping[str, Any]], own: Iterable[Mapping[str, Any]]) -> list[Permission]:
-    """What the scheduler must list and watch before it places a pod, and may not; the Secrets of a cluster never count.
+    """What a scheduler must list and watch before it places a pod, and may not; the Secrets of a cluster never count.
 
     Args:
         upstream: the rules of ``UPSTREAM_ROLES``, as the cluster has them.
         own: the rules of the second scheduler.
     """
-    return sorted(
-        each for each in needed(upstream) - granted(own) if each.verb in _READS and each.resource != "secrets"
-    )
+    missing = needed(upstream) - granted(own)
+    return sorted(each for each in missing if each.verb in _READS and each.resource != "secrets")
 
 
 def as_rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
