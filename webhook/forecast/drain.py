@@ -49,7 +49,6 @@ MAX_STEPS: Final = 20_000_000
 
 # Of the nodes that could take a VM, in the report.
 _MOST_CANDIDATES: Final = 20
-_DAEMON: Final = "DaemonSet"
 _PACKED: Final = (
     "there is room only if VMs are packed tightly; kube-scheduler spreads them, and may leave this one without a node"
 )
@@ -97,10 +96,6 @@ _BY_CODE: Final = {
     report.PODS_APART: "relax the rules between pods (affinity, anti-affinity, topology spread) of the VMs that they"
     " block",
 }
-_NONE: Final = "None"
-_MIGRATE: Final = "LiveMigrate"
-_MIGRATE_IF_POSSIBLE: Final = "LiveMigrateIfPossible"
-_EXTERNAL: Final = "External"
 # Labels that Cluster API's KubeVirt provider writes into the templates of VMs (its pkg/kubevirt/machine.go, utils.go).
 _CLUSTER_NAME: Final = "cluster.x-k8s.io/cluster-name"
 _MACHINE_NAME: Final = "capk.cluster.x-k8s.io/kubevirt-machine-name"
@@ -415,7 +410,7 @@ class _Planner:
         for node in nodes:
             for (namespace, name), pod in sorted(self._on.get(node, {}).items()):
                 owner = pod.meta.controller_owner()
-                if pod.meta.label(CREATED_BY) or (owner and owner.kind in (_DAEMON, "Node")):
+                if pod.meta.label(CREATED_BY) or (owner and owner.kind in ("DaemonSet", "Node")):
                     continue
                 number += 1
                 if reason := _budget_problem(pod, self._snapshot.budgets.get(namespace, ())):
@@ -529,11 +524,11 @@ def _evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
     own = vmi.spec.eviction_strategy if vmi.spec else None
     strategy = own or snapshot.objects.kubevirt.eviction_strategy
     origin = "its evictionStrategy" if own else "KubeVirt's evictionStrategy for VMs that have none"
-    if strategy == _NONE:
+    if strategy == "None":
         return _shut_down(vmi, snapshot, report.STRATEGY_NONE, f"{origin} is None")
-    if strategy == _EXTERNAL:
+    if strategy == "External":
         return _hand_over(vmi, origin)
-    if strategy not in (_MIGRATE, _MIGRATE_IF_POSSIBLE):
+    if strategy not in ("LiveMigrate", "LiveMigrateIfPossible"):
         reason = f"{origin} is {quote(strategy)}, which is not known here"
         return _plan_of(vmi, report.BLOCKS, report.UNKNOWN_STRATEGY, reason)
     if vmi.migratable:
@@ -543,7 +538,7 @@ def _evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
         parts = ": ".join(filter(None, (condition.reason, condition.message)))
         why = f" ({parts})" if parts else ""
     reason = f"it cannot be live-migrated{why}, and {origin} is {strategy}"
-    if strategy == _MIGRATE_IF_POSSIBLE:
+    if strategy == "LiveMigrateIfPossible":
         return _shut_down(vmi, snapshot, report.NOT_MIGRATABLE_IF_POSSIBLE, reason)
     return _plan_of(vmi, report.BLOCKS, report.NOT_MIGRATABLE, reason)
 

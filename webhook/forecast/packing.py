@@ -21,7 +21,7 @@ from webhook.k8s.types.scheduling import TopologySpreadConstraint
 from webhook.k8s.types.selectors import IN
 from webhook.placement.demand import count_units, pod_requests
 from webhook.placement.eligibility import Eligibility
-from webhook.placement.index import NodeIndex, ResourceIndex
+from webhook.placement.index import NodeIndex, NumberIndex
 from webhook.placement.machines import LauncherPod, PlacedVmiSpec, Vmi
 from webhook.placement.nodes import MEMORY, NOT_REPORTED, bitset_union, parse_allocatable, to_scheduler_units
 from webhook.placement.quota import NO_USAGE, PodUsage
@@ -160,13 +160,13 @@ class Room:
 
     def __init__(self, index: NodeIndex, offers: Mapping[str, Amounts]) -> None:
         self._free: Final[dict[int, Amounts]] = {}
-        self._levels: Final[dict[str, ResourceIndex]] = {}
+        self._levels: Final[dict[str, NumberIndex]] = {}
         for name, amounts in offers.items():
             position = index.position(name)
             if position is not None:
                 self._free[position] = dict(amounts)
                 for resource, amount in amounts.items():
-                    self._levels.setdefault(resource, ResourceIndex()).flip(amount, 1 << position)
+                    self._levels.setdefault(resource, NumberIndex()).flip(amount, 1 << position)
 
     def free(self, position: int, resource: str) -> int:
         """The free amount of one resource of a node."""

@@ -21,9 +21,6 @@ from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import bitset_union
 
 Labels = Mapping[str, str]
-_HARD: Final = "DoNotSchedule"
-_IGNORE: Final = "Ignore"
-_HONOR: Final = "Honor"
 # Rules about the same pods; any tenant can write as many as there are pods. Equal ones are one.
 MOST_RULES: Final = 1000
 
@@ -164,7 +161,11 @@ def rules_of(
                 for key, selector in _selectors(near.pod_anti_affinity, namespace, labels, namespaces)
             )
         ),
-        tuple(_spread(each, namespace, labels) for each in spread or () if each and each.when_unsatisfiable == _HARD),
+        tuple(
+            _spread(each, namespace, labels)
+            for each in spread or ()
+            if each and each.when_unsatisfiable == "DoNotSchedule"
+        ),
     )
 
 
@@ -204,8 +205,8 @@ def _spread(term: TopologySpreadConstraint, namespace: str, labels: Labels) -> S
         AffinityTerm(term.topology_key or "", (selector,)),
         1 if term.max_skew is None else term.max_skew,
         term.min_domains or 1,
-        term.node_affinity_policy != _IGNORE,
-        term.node_taints_policy == _HONOR,
+        term.node_affinity_policy != "Ignore",
+        term.node_taints_policy == "Honor",
     )
 
 

@@ -66,8 +66,6 @@ class VmPlan(View, frozen=True):
     """What a drain does to one VM.
 
     Attributes:
-        node: the node that is drained.
-        outcome: ``moves``, ``shuts-down``, ``blocks`` or ``handed-over``.
         code: why, one of `CODES`.
         reason: why, a clause; empty where there is nothing to add.
         to: a node that has room for it beside all others that move; empty: it does not move.
@@ -113,7 +111,6 @@ class Step(View, frozen=True):
         vms: every VM on them, by node, namespace and name.
         other_pods: how many pods without a VM are evicted, those of DaemonSets not counted.
         blocked_pods: those among them that may not be evicted now.
-        seconds: about how long the migrations take.
         at_most_seconds: how long they take if each takes all the time that KubeVirt gives it; null: KubeVirt
             ends none, however long it takes.
     """
@@ -127,12 +124,7 @@ class Step(View, frozen=True):
 
 
 class Remedy(View, frozen=True):
-    """A single change, and the VMs that would no longer block.
-
-    Attributes:
-        change: what to do, an imperative.
-        vms: those VMs, as ``NAMESPACE/NAME``, sorted.
-    """
+    """A single change, an imperative, and the VMs that would no longer block: ``NAMESPACE/NAME``, sorted."""
 
     change: str
     vms: tuple[str, ...]
@@ -142,8 +134,6 @@ class Limits(View, frozen=True):
     """How many migrations run concurrently, and how fast.
 
     Attributes:
-        per_cluster: KubeVirt's ``parallelMigrationsPerCluster``.
-        per_node: KubeVirt's ``parallelOutboundMigrationsPerNode``.
         bandwidth: bytes per second of one migration.
         bandwidth_is_assumed: KubeVirt's configuration does not limit it.
         timeout_seconds_per_gib: KubeVirt's ``completionTimeoutPerGiB``; 0: no migration is ended.
@@ -164,15 +154,9 @@ class DrainPlan(View, frozen=True):
     """The whole plan.
 
     Attributes:
-        schema: `SCHEMA`.
         rolling: the steps follow each other, and after each its nodes take VMs again; else there is one step.
-        moves: how many migrations there are in all steps.
-        shuts_down: how many VMs shut down.
         blocks: how many VMs and other pods keep a drain from ending.
         handed_over: how many VMs another controller moves or ends; a drain ends once it has.
-        seconds: about how long all migrations take.
-        at_most_seconds: how long they take if each takes all the time that KubeVirt gives it; null: KubeVirt
-            ends none, however long it takes.
         changes: the most helpful first.
         notes: what else decides over it, sentences.
         assumptions: what the plan takes for granted, sentences.
@@ -199,10 +183,8 @@ class QueuedMigration(msgspec.Struct, frozen=True):
     """One migration.
 
     Attributes:
-        node: where it starts.
         memory: how many bytes are copied.
         is_stuck: there is no node for its target pod, so that it ends when KubeVirt gives the pod up.
-        namespace: the VM's.
         at_once: how many target pods like its own the quotas of the namespace admit; None: no quota limits them.
         size: the bytes by which KubeVirt counts its time, the guest's memory; None: they are not known.
         rules: what decides over its time; None: the limits alone.

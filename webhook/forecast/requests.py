@@ -17,6 +17,7 @@ from webhook.admission.wire import request_of
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable, quote
 from webhook.facts import Key, KubeVirtKey, NamespaceKey, ObjectKey, VmiKey
+from webhook.forecast.snapshot import CREATED_BY
 from webhook.k8s.types.meta import Namespace, View
 from webhook.k8s.yaml_documents import Document
 from webhook.kubevirt.config import KubeVirtInstall
@@ -53,8 +54,6 @@ class ReviewRequest(msgspec.Struct, frozen=True):
     """One review to evaluate.
 
     Attributes:
-        file: the name of the file, as the user gave it.
-        line: the line of the object in the file.
         review: a whole AdmissionReview as plain JSON.
         origin: the object that makes the reviewed one, as ``KIND NAMESPACE/NAME``; None: it was given itself.
     """
@@ -155,8 +154,6 @@ class _Template(msgspec.Struct, frozen=True):
     """A kind whose objects make VMs or VMIs.
 
     Attributes:
-        group: API group of the kind.
-        path: where the template stands.
         by_controller: whether virt-controller creates what it makes; else a user does.
         make: returns the first object that it makes, from its value and the values of parameters.
     """
@@ -182,11 +179,7 @@ def _template(value: Json) -> _Template | None:
 
 
 def _check(value: Json, source: str, namespace: str | None) -> Json:
-    """The metadata of an object that can be sent.
-
-    Raises:
-        InputError: it is no object, or is in another namespace.
-    """
+    """The metadata of an object that can be sent."""
     if not isinstance(value.get("kind"), str) or not isinstance(value.get("apiVersion"), str):
         raise InputError("apiVersion or kind is missing", source, "use an AdmissionReview or a manifest")
     metadata = value.get("metadata")
@@ -279,12 +272,9 @@ class PolicyReport(View, frozen=True):
     """What one policy does with a request.
 
     Attributes:
-        policy: one of the four.
-        mode: the mode of the policy in the VM's namespace.
         decision: the decision in a word, as in audit lines.
         reasons: why, each with its code.
         changes: what it changes, or would change in mode ``enforce``.
-        warnings: what the sender of the request reads.
     """
 
     policy: str
@@ -296,12 +286,7 @@ class PolicyReport(View, frozen=True):
 
 
 class RequestReport(View, frozen=True):
-    """A request that is sent for the VM in its life.
-
-    Attributes:
-        kind: the kind of the object that it creates.
-        policies: what each policy does with it, in the order in which they are called.
-    """
+    """A request that creates an object of a kind in the life of a VM, and what the policies do with it, in order."""
 
     kind: str
     policies: tuple[PolicyReport, ...]
@@ -411,7 +396,7 @@ def pod_of(vmi: Json) -> Json:
     """The launcher pod of a VMI, as far as the policies read it."""
     metadata, spec = vmi["metadata"], vmi["spec"]
     owner = {"apiVersion": "kubevirt.io/v1", "kind": _VMI, "name": metadata["name"], "uid": metadata.get("uid", "")}
-    labels = {names.APP_LABEL: names.LAUNCHER_APP, "kubevirt.io/created-by": metadata.get("uid", "")}
+    labels = {names.APP_LABEL: names.LAUNCHER_APP, CREATED_BY: metadata.get("uid", "")}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -27,6 +27,7 @@ from webhook.k8s.yaml_documents import format_path
 from webhook.kubevirt.go_json.structs import (
     INT_OR_STRING_ALWAYS,
     Amount,
+    Json,
     List,
     Map,
     OrNull,
@@ -41,7 +42,6 @@ from webhook.kubevirt.releases.release import NEWEST, Release
 from webhook.kubevirt.rules import Types
 from webhook.kubevirt.types.core import METADATA
 
-Json: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[str | int, ...]
 
 _PRESERVES: Final = "x-kubernetes-preserve-unknown-fields"
@@ -93,13 +93,7 @@ _NEAR_GROUP: Final = 0.8
 
 
 class Finding(NamedTuple):
-    """What the API server denies in an object.
-
-    Attributes:
-        path: where in the object.
-        text: what is wrong there, a sentence without its end.
-        code: the reason code.
-    """
+    """What the API server denies in an object: where, what is wrong (a sentence without its end), and the code."""
 
     path: Path
     text: str
@@ -107,12 +101,7 @@ class Finding(NamedTuple):
 
 
 class KindSchema(msgspec.Struct, frozen=True):
-    """A kind as the API server serves it.
-
-    Attributes:
-        versions: the schemas by the served versions; None: the fields are not known.
-        namespaced: whether its objects are in namespaces.
-    """
+    """A kind as the API server serves it: the schema of each version, None where the fields are not known."""
 
     versions: Mapping[str, Json | None]
     namespaced: bool = True
@@ -139,12 +128,7 @@ class Schemas:
 
     @classmethod
     def of_definitions(cls, definitions: Iterable[Json], origin: str) -> Schemas | None:
-        """The schemas of CustomResourceDefinitions; None where none of them is of KubeVirt.
-
-        Args:
-            definitions: plain JSON; those of other projects are passed over.
-            origin: where they were read, a clause.
-        """
+        """The schemas of those CustomResourceDefinitions that are of KubeVirt, if any; ``origin`` is a clause."""
         kinds = _without_fields()
         found = False
         for definition in definitions:
@@ -255,13 +239,7 @@ def _check_name(name: str, path: Path, *, shown: str = "") -> Iterator[Finding]:
 
 
 def check(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
-    """What a structural schema denies in a value, with strict field validation.
-
-    Args:
-        schema: plain JSON.
-        value: plain JSON.
-        path: where the value stands.
-    """
+    """What a structural schema denies in a value, with strict field validation."""
     if value is None:
         if not schema.get("nullable"):
             yield Finding(path, f"{_name(path)} must be {_expected(schema)}, not null")
@@ -539,11 +517,7 @@ class DryRun:
             raise InputError(f"the API server does not answer: {error.why}", _OPTION) from error
 
     def _denials(self, status: int, answer: ApiStatus) -> list[Finding]:
-        """What an answer other than success says of the object.
-
-        Raises:
-            InputError: it says nothing of the object.
-        """
+        """What an answer other than success says of the object."""
         text = scrub_prose(answer.text)
         if status == 403 and answer.reason == "Forbidden" and not answer.is_of_admission and "cannot" in text:
             what = f"your user may not do what the dry run does, so nothing is known of the object: {text}"

@@ -21,6 +21,7 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.forecast.requests import RequestReport, VmRequests, eviction_of, migration_of, pod_of
+from webhook.forecast.snapshot import CREATED_BY
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Unstructured, View
 from webhook.k8s.yaml_documents import format_path
@@ -50,8 +51,6 @@ from webhook.review import scope
 from webhook.review.replay import replay
 from webhook.settings.model import Settings
 
-_OURS: Final = "kubevirt-webhook"
-_CREATED_BY: Final = "kubevirt.io/created-by"
 _MARKS: Final = {
     "instancetype": names.INJECTED_INSTANCETYPE_ANNOTATION,
     "preference": names.INJECTED_PREFERENCE_ANNOTATION,
@@ -74,7 +73,6 @@ class FieldReport(View, frozen=True):
     """A value of the VMI.
 
     Attributes:
-        path: for example ``spec.domain.cpu.cores``.
         value: plain JSON, without secrets.
         origin: where it comes from: ``vm`` (or ``vmi``), ``instancetype``, ``preference``, ``cluster settings``,
             ``KubeVirt default`` or ``kubevirt-webhook``.
@@ -93,7 +91,6 @@ class NamedReport(View, frozen=True):
     """An instancetype or a preference that takes part.
 
     Attributes:
-        role: ``instancetype`` or ``preference``.
         inferred_from: the volume from which it was inferred; empty: the VM names it.
         injected: kubevirt-webhook chose it, the namespace's default.
     """
@@ -109,17 +106,13 @@ class VmExplanation(View, frozen=True):
     """The whole explanation.
 
     Attributes:
-        schema: `VM_SCHEMA`.
         kind: ``VirtualMachine``, or ``VirtualMachineInstance`` where no VM stands behind it.
         running_on: the node that it runs on; empty: none.
         scheduler: the scheduler of its next pods; empty: there will be none.
-        requests: what the policies do with each request for it, in the order of its life.
         denial: why KubeVirt itself would not create its VMI; empty: it would.
-        named: the instancetype and the preference.
         fields: the values of its next VMI, in the VMI's order.
         nodes: the nodes on which it could start, as far as they do not depend on other pods; None: there is no VMI.
         migration: where it could migrate to; None: it does not run.
-        gaps: what could not be taken into account, clauses.
     """
 
     schema: str
@@ -244,12 +237,8 @@ class SpreadAnswer(msgspec.Struct, frozen=True, rename="camel"):
     """The whole explanation; no field is removed or changes its meaning under the same `SPREAD_SCHEMA`.
 
     Attributes:
-        schema: `SPREAD_SCHEMA`.
-        namespace: the VM's namespace.
-        name: the VM's name.
         kind: the object that was explained: ``VirtualMachineInstance`` where there is one, else ``VirtualMachine``.
         mode: mode of the namespace: ``enforce``, ``warn``, ``audit`` or ``off``.
-        code: one of `webhook.admission.reasons`.
         reason: the code in words, a clause.
         injected: what kubevirt-webhook writes into the pods, or would write where the mode only observes.
         present: what the VM's owner wrote, or an earlier injection.
@@ -333,9 +322,6 @@ class StandInUuids:
 
     Args:
         machine: the VM or VMI, plain JSON.
-
-    Attributes:
-        made: the stand-ins so far.
     """
 
     def __init__(self, machine: Json) -> None:
@@ -367,13 +353,7 @@ class Leaf(NamedTuple):
 
 
 def leaves_of(created: Created, shown: Mapping[str, Any], stand_ins: Collection[str]) -> Iterator[Leaf]:
-    """All leaves of an object, in its order.
-
-    Args:
-        created: what KubeVirt makes, with the origin of each value.
-        shown: the same object as it may be shown, without secrets.
-        stand_ins: values that stand for random ones.
-    """
+    """All leaves of an object in order, as it may be shown; ``stand_ins`` are values that stand for random ones."""
     for path, value in leaves(shown):
         # Where a secret hides more than a leaf, all of it came from the same place.
         hidden = (each for own, each in created.origins.items() if own.startswith(path))
@@ -487,7 +467,7 @@ class _VmExplainer:
         namespace, name = self._place
         _, migration = await self._requests.create(migration_of(namespace, name), by_owner=True)
         reports = [migration]
-        key = ListKey(LAUNCHER_PODS, namespace, f"{_CREATED_BY}={running['metadata'].get('uid', '')}")
+        key = ListKey(LAUNCHER_PODS, namespace, f"{CREATED_BY}={running['metadata'].get('uid', '')}")
         pods = await self._sources.once.read(key, self._deadline)
         present = [] if isinstance(pods, Unavailable) else [each for each in pods or () if each.node_name]
         requester = next(iter(self._settings.eviction.requesters), "")
@@ -541,7 +521,7 @@ def _field_reports(created: Created, vmi: Json, base: Json, uuids: StandInUuids)
             continue
         named = created.named.get(field.origin)
         if field.path.startswith(ours) or field.path not in created.origins:
-            yield FieldReport(field.path, field.value, _OURS)
+            yield FieldReport(field.path, field.value, "kubevirt-webhook")
         else:
             is_vmis = base["kind"] == "VirtualMachineInstance" and field.origin.value == "vm"
             label = "vmi" if is_vmis else field.origin.value

@@ -29,12 +29,10 @@ from webhook.k8s.types.meta import decode_status
 
 FIELD_MANAGER: Final = "kubevirt-webhook-install"
 
-_APPLY: Final = "application/apply-patch+yaml"
 _SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 1.0
 # Fields that the API server writes into every object.
 _WRITTEN: Final = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
-_REVISION: Final = "deployment.kubernetes.io/revision"
 
 
 class PlannedChange(msgspec.Struct, frozen=True):
@@ -52,6 +50,8 @@ class PlannedChange(msgspec.Struct, frozen=True):
 
 class Installer:
     """Creates, updates and deletes the objects of an installation.
+
+    Every method raises `InputError` where the API server gives no answer, or denies a request.
 
     Args:
         api: the connection to the API server.
@@ -77,20 +77,12 @@ class Installer:
         self._clock: Final = clock
 
     async def get(self, manifest: Manifest) -> Manifest | None:
-        """The live object; None if it does not exist.
-
-        Raises:
-            InputError: the API server does not answer, or denies the request.
-        """
+        """The live object; None if it does not exist."""
         status, body = await self._call(manifest, "GET")
         return None if status == 404 else self._object(manifest, "get", status, body)
 
     async def namespace(self) -> str:
-        """The namespace whose Service the API server calls; empty where nothing is installed.
-
-        Raises:
-            InputError: the API server does not answer, or denies the request.
-        """
+        """The namespace whose Service the API server calls; empty where nothing is installed."""
         metadata = {"name": names.FIRST_CONFIGURATION}
         found = await self.get(
             {"apiVersion": "admissionregistration.k8s.io/v1", "kind": CONFIGURATIONS[0], "metadata": metadata}
@@ -99,11 +91,7 @@ class Installer:
         return next((service["namespace"] for service in services if "namespace" in service), "")
 
     async def serves(self, group: str) -> bool:
-        """Whether the API server serves an API group.
-
-        Raises:
-            InputError: the API server does not answer.
-        """
+        """Whether the API server serves an API group."""
         try:
             status, _ = await self._api.request("GET", f"/apis/{group}", seconds=_SECONDS)
         except ApiConnectionError as error:
@@ -114,7 +102,7 @@ class Installer:
         """The changes that `install` would make, by a dry run in the API server.
 
         Raises:
-            InputError: the API server gives no answer, or denies a request; or the namespace is being deleted.
+            InputError: also where the namespace is being deleted.
         """
         result = []
         await self._check_namespace(plan)
@@ -134,12 +122,10 @@ class Installer:
 
         Args:
             plan: the planned installation.
-            wait: wait for the replicas before the API server calls them for more than before; False: apply all of it at
-                once.
+            wait: for the replicas, before the API server calls them for more than before; False: apply all at once.
 
         Raises:
-            InputError: the API server denies a request, or the replicas do not become ready in time. What was done is
-                kept; the next `install` continues.
+            InputError: also where replicas do not become ready in time. What was done is kept; the next run continues.
         """
         for manifest in plan.before:
             await self._apply_and_report(manifest)
@@ -173,11 +159,7 @@ class Installer:
         await self._wait_for_scheduler(plan, is_changed=False)
 
     async def shortage(self, plan: Plan) -> str:
-        """What the roll-out of an installation that exists lacks at this moment; empty: it is complete.
-
-        Raises:
-            InputError: the API server gives no answer, or denies a request.
-        """
+        """What the roll-out of an installation that exists lacks at this moment; empty: it is complete."""
         for manifest in (plan.deployment, *_deployments(plan.scheduler)):
             found = await self._replica_shortage(manifest)
             if found:
@@ -185,18 +167,14 @@ class Installer:
         return ""
 
     async def present(self, manifests: Iterable[Manifest]) -> list[Manifest]:
-        """The objects that exist in the cluster, in the given order.
-
-        Raises:
-            InputError: the API server gives no answer, or denies a request.
-        """
+        """The objects that exist in the cluster, in the given order."""
         return [manifest for manifest in manifests if await self.get(manifest) is not None]
 
     async def uninstall(self, manifests: Iterable[Manifest]) -> None:
         """Delete objects that exist: first the webhook configurations, then the others, the last created first.
 
         Raises:
-            InputError: the API server denies a request, or an object still exists after the timeout.
+            InputError: also where an object still exists after the timeout.
         """
         objects = list(manifests)
         calling = [one for one in objects if one["kind"] in CONFIGURATIONS]
@@ -230,7 +208,7 @@ class Installer:
         force = "true" if self._force else "false"
         query = {"fieldManager": FIELD_MANAGER, "force": force, "fieldValidation": "Strict"}
         query |= {"dryRun": "All"} if dry_run else {}
-        status, body = await self._call(manifest, "PATCH", query, manifest, _APPLY)
+        status, body = await self._call(manifest, "PATCH", query, manifest, "application/apply-patch+yaml")
         if dry_run and status == 404:
             # Its namespace does not exist yet.
             return manifest
@@ -269,9 +247,6 @@ class Installer:
         Args:
             lack: what is lacking at this moment.
             is_changed: this run has begun the rollout. Otherwise it may be late because of what was repaired since.
-
-        Raises:
-            InputError: something is lacking at the time limit, or waiting does not help.
         """
         deadline, reported = self._clock.now() + self._seconds, set[str]()
         while lacking := await lack():
@@ -336,7 +311,7 @@ def _comparable(manifest: Manifest | None) -> Manifest | None:
     for key in _WRITTEN:
         metadata.pop(key, None)
     annotations = metadata.get("annotations", {})
-    annotations.pop(_REVISION, None)
+    annotations.pop("deployment.kubernetes.io/revision", None)
     if not annotations:
         metadata.pop("annotations", None)
     if result["kind"] in CONFIGURATIONS:

@@ -19,8 +19,6 @@ from webhook.k8s.client.api import ApiConnectionError, Requests
 AUTO: Final = "auto"
 ANY: Final = "any"
 _SECONDS: Final = 10.0
-_SLICES: Final = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
-_NODES: Final = "/api/v1/nodes"
 # The API servers of most managed clusters reach pods through agents that run in the cluster.
 _AGENTS: Final = {
     "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
@@ -81,8 +79,13 @@ async def discover_callers(api: Requests) -> list[str]:
     Raises:
         InputError: the API server does not answer, or its objects contain no address.
     """
-    slices = await _list(api, _SLICES, "kubernetes.io/service-name=kubernetes", _Slices)
-    nodes = await _list(api, _NODES, "node-role.kubernetes.io/control-plane", _Nodes)
+    slices = await _list(
+        api,
+        "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+        "kubernetes.io/service-name=kubernetes",
+        _Slices,
+    )
+    nodes = await _list(api, "/api/v1/nodes", "node-role.kubernetes.io/control-plane", _Nodes)
     found = [address for one in slices.items for endpoint in one.endpoints or () for address in endpoint.addresses]
     known = [one for node in nodes.items if node.status for one in node.status.addresses or ()]
     found += [one.address for one in known if one.type == "InternalIP"]

@@ -42,7 +42,6 @@ _CONSTRAINTS: Final = ("spec", "template", "spec", "topologySpreadConstraints")
 _VMS: Final = msgspec.structs.replace(STORED_VMS, view=UnstructuredVm)
 _ANNOTATED_VMIS: Final = VMIS.decoded_as(PartialObjectMetadata)
 _LAUNCHER_LABEL: Final = {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}
-_JSON_PATCH: Final = "application/json-patch+json"
 _SECONDS: Final = 60.0
 
 Operation = dict[str, Any]
@@ -56,8 +55,6 @@ class Task(msgspec.Struct, frozen=True):
     """The clean-up of one VM.
 
     Attributes:
-        namespace: the VM's namespace.
-        name: the VM's name.
         operations: a JSON patch, which applies only to the values that were found.
         texts: the operations in words.
         left: what is kept, in words, and why; empty: nothing is.
@@ -177,7 +174,7 @@ def _mapping(value: object, *keys: str) -> Mapping[str, Any]:
 
 
 class Cleanup:
-    """Finds VMs that carry the server's annotations, and cleans them.
+    """Finds VMs that carry the server's annotations, and cleans them; `InputError`: objects cannot be listed.
 
     Args:
         api: the connection to the API server.
@@ -191,11 +188,7 @@ class Cleanup:
         self._schedulers: Final = schedulers
 
     async def tasks(self, *, allow_restart_required: bool) -> list[Task]:
-        """The changes, in the API server's order.
-
-        Raises:
-            InputError: VMs cannot be listed.
-        """
+        """The changes, in the API server's order."""
         found = []
         async with aclosing(all_of(self._api, _VMS, self._namespace)) as vms:
             async for vm in vms:
@@ -205,25 +198,19 @@ class Cleanup:
         return found
 
     async def remaining(self) -> tuple[int, int]:
-        """How many VMIs and how many launcher pods carry one of the server's annotations.
-
-        Raises:
-            InputError: VMIs or pods cannot be listed.
-        """
+        """How many VMIs and how many launcher pods carry one of the server's annotations."""
         vmis = await self._count_annotated(_ANNOTATED_VMIS, {})
         return vmis, await self._count_annotated(POD_METADATA, _LAUNCHER_LABEL)
 
     async def clean(self, one: Task) -> str:
-        """Apply the changes to one VM.
-
-        Returns:
-            The failure as a clause; empty on success.
-        """
+        """Apply the changes to one VM, and return the failure as a clause; empty on success."""
         path = STORED_VMS.path(quote(one.namespace), quote(one.name))
         query = {"fieldManager": FIELD_MANAGER}
         try:
             patch = list(one.operations)
-            status, body = await self._api.request("PATCH", path, query, patch, _JSON_PATCH, seconds=_SECONDS)
+            status, body = await self._api.request(
+                "PATCH", path, query, patch, "application/json-patch+json", seconds=_SECONDS
+            )
         except ApiConnectionError as error:
             return error.why
         if status in (200, 404):

@@ -22,7 +22,6 @@ from webhook.k8s.types.meta import decode_status
 HELM: Final = "helm"
 FIELD_MANAGER: Final = "kubevirt-webhook-hand-over"
 
-_JSON_PATCH: Final = "application/json-patch+json"
 _SECONDS: Final = 30.0
 
 
@@ -31,7 +30,6 @@ class Transfer(msgspec.Struct, frozen=True):
 
     Attributes:
         title: the object, as ``KIND NAMESPACE/NAME``.
-        path: its URL path.
         operations: a JSON patch, which applies only to the version that was read.
     """
 
@@ -41,13 +39,7 @@ class Transfer(msgspec.Struct, frozen=True):
 
 
 def rename_manager(entries: Iterable[Mapping[str, Any]], source: str, target: str) -> list[dict[str, Any]] | None:
-    """The ``managedFields`` with another owner; None if the first one owns nothing.
-
-    Args:
-        entries: the ``managedFields`` of an object.
-        source: the field manager that gives its fields away.
-        target: the field manager that receives them, in addition to its own.
-    """
+    """The ``managedFields`` in which ``target`` has what it and ``source`` own; None if ``source`` owns nothing."""
     others, given = [], []
     operation = "Update" if target == HELM else "Apply"
     for entry in entries:
@@ -69,6 +61,8 @@ def rename_manager(entries: Iterable[Mapping[str, Any]], source: str, target: st
 class HandOver:
     """Renames the owner of the fields of an installation's objects.
 
+    Every method raises `InputError` where the API server gives no answer or denies a request.
+
     Args:
         api: the connection to the API server.
         source: the field manager that gives its fields away.
@@ -81,14 +75,7 @@ class HandOver:
         self._target: Final = target
 
     async def transfers(self, manifests: Iterable[Manifest]) -> list[Transfer]:
-        """What has to be changed, without changing it.
-
-        Args:
-            manifests: objects; those that do not exist are skipped.
-
-        Raises:
-            InputError: the API server does not answer, or denies a request.
-        """
+        """What has to be changed of those objects that exist, without changing it."""
         result = []
         for manifest in manifests:
             status, body = await self._call(title(manifest), "GET", path(manifest))
@@ -108,13 +95,11 @@ class HandOver:
         return result
 
     async def transfer(self, one: Transfer) -> None:
-        """Change the owner of one object's fields.
-
-        Raises:
-            InputError: the API server does not answer, or denies it, for example since the object has changed.
-        """
+        """Change the owner of one object's fields, unless the object has changed."""
         query = {"fieldManager": FIELD_MANAGER}
-        status, body = await self._call(one.title, "PATCH", one.path, query, one.operations, _JSON_PATCH)
+        status, body = await self._call(
+            one.title, "PATCH", one.path, query, one.operations, "application/json-patch+json"
+        )
         if status != 200:
             raise _denial(one.title, status, body)
 

@@ -110,10 +110,6 @@ def in_namespace(value: Any, namespace: str) -> Any:
 
     Everything that names the namespace follows: the objects themselves, the subjects of bindings and of the FlowSchema,
     the Service that the API server calls, its DNS names, and the account in commands of alerts.
-
-    Args:
-        value: a manifest as it is shipped; it is not changed.
-        namespace: the namespace of the installation.
     """
     if isinstance(value, list):
         return [in_namespace(each, namespace) for each in value]
@@ -134,12 +130,7 @@ def in_namespace(value: Any, namespace: str) -> Any:
 
 
 def settings_in(text: str, where: str, namespace: str) -> str:
-    """The content of a settings file that says in which namespace the replicas run.
-
-    Args:
-        text: the content as given.
-        where: its name, for messages.
-        namespace: the namespace.
+    """The content of a settings file, called ``where``, with a line that says in which namespace the replicas run.
 
     Raises:
         InputError: the settings are invalid, or name another namespace.

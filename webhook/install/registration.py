@@ -208,13 +208,7 @@ def _requester_condition(requesters: Iterable[str]) -> str:
 
 
 def advise(status: int, error: ApiStatus, action: str) -> str:
-    """What to do about a denial, as an instruction; empty: the answer does not show what would help.
-
-    Args:
-        status: the HTTP status.
-        error: the answer.
-        action: what an account needs the permission for, for example ``get and patch it``.
-    """
+    """What would help against a denial of ``action``, such as ``get and patch it``; empty: it does not show that."""
     if error.is_of_admission:
         return "change what denies it, or let it through there, and run the command again"
     return f"use an account that is permitted to {action}" if status in (401, 403) else ""
@@ -372,13 +366,7 @@ def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -
 
 
 def namespace_selector(policy: Policy, settings: Settings, modes: Iterable[Mode]) -> list[Manifest]:
-    """The namespaces in some modes of a policy, as a selector's ``matchExpressions``.
-
-    Args:
-        policy: the policy, whose label counts.
-        settings: of which some count in every namespace.
-        modes: ``enforce`` alone, or others without it.
-    """
+    """The namespaces in some modes of a policy, ``enforce`` alone or others, as a selector's ``matchExpressions``."""
     label = names.policy_label(policy)
     wanted = list(modes)
     if settings.policy(policy).cluster_wide and wanted == [names.ENFORCE]:
@@ -422,11 +410,7 @@ class Registration:
             raise
 
     async def unregister(self) -> list[str]:
-        """Delete what `register` created.
-
-        Returns:
-            A clause for each configuration that could not be deleted.
-        """
+        """Delete what `register` created; returns a clause for each configuration that could not be deleted."""
         created, self._created = self._created, []
         problems = await asyncio.gather(*(self._delete(path, uid) for path, uid in created))
         return [problem for problem in problems if problem]

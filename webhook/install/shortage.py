@@ -45,13 +45,7 @@ class Shortage(msgspec.Struct, frozen=True):
 
 
 def replica_shortage(manifest: Manifest, live: Manifest | None, problem: StartProblem | None) -> Shortage | None:
-    """What a Deployment's roll-out lacks; None: all replicas are new and ready.
-
-    Args:
-        manifest: the Deployment as planned.
-        live: the Deployment as it is; None: it does not exist.
-        problem: why its pods do not start, as far as it is known.
-    """
+    """What a Deployment's roll-out lacks; None: all replicas are new and ready."""
     name = title(manifest)
     if live is None:
         return Shortage(f"{name} does not exist", _AGAIN)
@@ -176,18 +170,10 @@ REMEDY: Final = (
 
 
 async def why_unreachable(api: Requests, namespace: str, name: str) -> str | Unavailable:
-    """Why the API server has no connection to a replica, as a clause; empty: it has one.
+    """Why the API server has no connection to a replica of a Service, as a clause; empty: it has one.
 
     The API server itself sends a request to one of the replicas, by its proxy for Services. If the connection is
-    rejected at first, it sends another one.
-
-    Args:
-        api: the connection to the API server.
-        namespace: the namespace of the Service that the webhook configurations name.
-        name: the name of that Service.
-
-    Returns:
-        `Unavailable` where that is not to be known, for example for lack of permission.
+    rejected at first, it sends another one. `Unavailable`: that is not to be known, for example for lack of permission.
     """
     path = f"/api/v1/namespaces/{quote(namespace)}/services/https:{quote(name)}:webhooks/proxy/healthz"
     clock = asyncio.get_running_loop().time
@@ -223,15 +209,10 @@ _FINAL: Final = ("InvalidImageName", "ErrImageNeverPull")
 _NEVER_RAN: Final = ("StartError", "ContainerCannotRun")
 # An Event from before the pod had a node.
 _UNSCHEDULED: Final = "FailedScheduling"
-_OVER: Final = ("Succeeded", "Failed")
 
 
 class PodWarning(View, frozen=True):
-    """An Event (core/v1) of type Warning about a pod.
-
-    Attributes:
-        last_timestamp: when it happened last; RFC 3339.
-    """
+    """An Event (core/v1) of type Warning about a pod."""
 
     reason: str | None = None
     message: str | None = None
@@ -242,9 +223,7 @@ class StartProblem(msgspec.Struct, frozen=True):
     """Why a pod is not ready.
 
     Attributes:
-        namespace: the namespace of the pod.
         reason: the reason of the scheduler or kubelet, for example ``ImagePullBackOff``.
-        message: more about it; may be empty.
         failed: the start has failed at least once; False: it may only need more time.
         final: no retry mends it.
         command: the kubectl command that shows more.
@@ -265,11 +244,7 @@ class StartProblem(msgspec.Struct, frozen=True):
 
 
 def worst_problem(pods: Iterable[Pod]) -> StartProblem | None:
-    """The problem to report of a Deployment's pods: a failed start before a slow one, the newest pod first.
-
-    Returns:
-        None where every pod is ready, is being deleted, or has ended.
-    """
+    """The problem of a Deployment's pods: a failed start before a slow one, newest pods first; None: none has any."""
     newest_first = sorted(pods, key=lambda pod: pod.meta.creation_timestamp or "", reverse=True)
     problems = [problem for pod in newest_first if (problem := _problem(pod))]
     return min(problems, key=lambda problem: (not problem.final, not problem.failed), default=None)
@@ -293,7 +268,7 @@ def denied_pods(conditions: Iterable[Condition]) -> str:
 
 def _problem(pod: Pod) -> StartProblem | None:
     status = pod.status
-    if pod.meta.deletion_timestamp or status.phase in _OVER:
+    if pod.meta.deletion_timestamp or status.phase in ("Succeeded", "Failed"):
         return None
     conditions = {condition.type: condition for condition in status.conditions or ()}
     scheduled, ready = conditions.get("PodScheduled"), conditions.get("Ready")

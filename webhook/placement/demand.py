@@ -42,7 +42,6 @@ from webhook.placement.nodes import (
     to_scheduler_units,
 )
 
-_ALWAYS: Final = "Always"
 _POD_LEVEL: Final = (CPU, MEMORY)
 
 
@@ -83,16 +82,11 @@ def sum_requests(
 
 def is_sidecar(container: ContainerRequests) -> bool:
     """Whether an init container keeps running beside the containers."""
-    return container.restart_policy == _ALWAYS
+    return container.restart_policy == "Always"
 
 
 def pod_requests(spec: LauncherPodSpec, compute: Nanos | None = None) -> Nanos:
-    """What a pod requests, in billionths by resource.
-
-    Args:
-        spec: the ``spec`` of the pod.
-        compute: requests that replace those of the guest's container; None: nothing is replaced.
-    """
+    """What a pod requests, in billionths by resource; ``compute`` replaces the requests of the guest's container."""
     return sum_requests(
         [
             compute if compute is not None and each.name == _COMPUTE else each.requests
@@ -133,7 +127,6 @@ class Demand(msgspec.Struct, frozen=True):
 
     Attributes:
         requests: amounts by resource, in kube-scheduler's unit; sorted by name, without what is zero.
-        gaps: what could not be taken into account, clauses.
     """
 
     requests: dict[str, int]
@@ -185,8 +178,7 @@ def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, configur
 
     Args:
         vmi: the VMI that the container runs.
-        compute: the requests of that container in the present pod, in billionths by resource; empty: there is no
-            present pod.
+        compute: the requests of that container in the present pod, in billionths by resource; empty: there is none.
         pod: the present launcher pod; None: there is none.
         configuration: the cluster's configuration of KubeVirt.
     """

@@ -91,6 +91,9 @@ class Eligibility:
         everyone: the positions that are taken.
         eligible: those of nodes that fail nothing.
         failures: in the order of the requirements, of taints in theirs; only those that keep a node out.
+
+    Attributes:
+        bitset: the eligible nodes.
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class Eligibility:
     ) -> None:
         self._nodes: Final = nodes
         self._everyone: Final = everyone
-        self._eligible: Final = eligible
+        self.bitset: Final = eligible
         self.failures: Final = failures
 
     @property
@@ -109,16 +112,11 @@ class Eligibility:
     @property
     def count(self) -> int:
         """How many nodes are eligible."""
-        return self._eligible.bit_count()
-
-    @property
-    def bitset(self) -> int:
-        """The eligible nodes, as bitset of their positions in the index."""
-        return self._eligible
+        return self.bitset.bit_count()
 
     def names(self, part: Failure | Group | None = None) -> list[str]:
         """The names of the eligible nodes, or of those that fail something; sorted."""
-        bits = self._eligible if part is None else part.nodes
+        bits = self.bitset if part is None else part.nodes
         if bits.bit_count() > _FEW:
             return sorted(node.name for node in bitset_items(bits, self._nodes) if node)
         return sorted(node.name for position in bitset_positions(bits) if (node := self._nodes[position]))
@@ -173,7 +171,6 @@ def unmet_requirements(requirements: Requirements, node: Node) -> tuple[UnmetReq
     return tuple(reason for requirement in requirements for reason in requirement.reasons(node))
 
 
-_HARD: Final = "DoNotSchedule"
 _MOST_DEPARTURES: Final = 3
 
 
@@ -193,8 +190,7 @@ def eligibility_notes(
         eligible: the nodes that meet all requirements.
         volumes: the PersistentVolumes to which the VM's hotplugged volumes are bound, by the volumes' names.
         requests: the requests of the VM's pod, by resource, each in a unit of its own.
-        free: the unrequested rest of nodes, by node and resource in the same units; nodes that are missing here are not
-            evaluated.
+        free: the unrequested rest of nodes, by node and resource in the same units; others are not evaluated.
         now: Unix time in seconds.
     """
     nodes = tuple(eligible)
@@ -213,7 +209,7 @@ def _unevaluated_rules(spec: PlacedVmiSpec) -> Iterator[str]:
     if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.is_required:
         yield "the VM's pod anti-affinity is not evaluated here"
     spread = (each for each in spec.topology_spread_constraints or () if isinstance(each, dict))
-    if any(each.get("whenUnsatisfiable") == _HARD for each in spread):
+    if any(each.get("whenUnsatisfiable") == "DoNotSchedule" for each in spread):
         yield "the VM's topology spread constraints are not evaluated here"
 
 

@@ -9,8 +9,9 @@ still at hand when a node changes stays as it was.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 import msgspec
@@ -44,102 +45,70 @@ from webhook.placement.requirements import (
     Untainted,
 )
 
-# A union is kept for every so many amounts: memory differs from node to node, and each union of 5000 nodes takes 625
+# A union is kept for every so many numbers: memory differs from node to node, and each union of 5000 nodes takes 625
 # bytes.
-_AMOUNTS_A_UNION: Final = 64
+_NUMBERS_A_UNION: Final = 64
 
 
-class ResourceIndex:
-    """Answers which nodes have less than an amount, by a bisection and at most 64 unions of sets."""
+class NumberIndex:
+    """Answers which nodes have less than a number, by a bisection and at most 64 unions of sets.
 
-    def __init__(self) -> None:
-        self._nodes: dict[int, int] = {}  # amount -> nodes
-        self._amounts: list[int] = []  # sorted
-        self._unions: list[int] = [0]  # at place k: the nodes of the first k * _STEP amounts; grows when it is needed
-        # The nodes that have any amount, be it zero.
-        self.nodes = 0
+    Args:
+        nodes: the nodes that have each number, as bitsets.
 
-    def flip(self, amount: int, bit: int) -> None:
-        """Add a node with an amount, or remove it where it has this amount."""
-        before = self._nodes.get(amount, 0)
+    Attributes:
+        nodes: the nodes that have any number, be it zero.
+    """
+
+    def __init__(self, nodes: Mapping[int, int] = MappingProxyType({})) -> None:
+        self._nodes = dict(nodes)
+        self._numbers = sorted(nodes)
+        self._unions: list[int] = [0]  # at place k: the nodes of the first k * 64 numbers; grows when it is needed
+        self.nodes = bitset_union(nodes.values())
+
+    def flip(self, number: int, bit: int) -> None:
+        """Add a node with a number, or remove it where it has this number."""
+        before = self._nodes.get(number, 0)
         after = before ^ bit
-        place = bisect_left(self._amounts, amount)
+        place = bisect_left(self._numbers, number)
         if not before:
-            insort(self._amounts, amount)
+            insort(self._numbers, number)
         if after:
-            self._nodes[amount] = after
+            self._nodes[number] = after
         else:
-            del self._nodes[amount], self._amounts[place]
+            del self._nodes[number], self._numbers[place]
         self.nodes ^= bit
-        del self._unions[place // _AMOUNTS_A_UNION + 1 :]
+        del self._unions[place // _NUMBERS_A_UNION + 1 :]
 
-    def below(self, amount: int) -> int:
-        """The nodes that have less than an amount, without those that have none at all."""
-        place = bisect_left(self._amounts, amount)
-        while len(self._unions) <= place // _AMOUNTS_A_UNION:
-            start = (len(self._unions) - 1) * _AMOUNTS_A_UNION
-            self._unions.append(self._unions[-1] | self._union(start, start + _AMOUNTS_A_UNION))
-        whole = place // _AMOUNTS_A_UNION
-        return self._unions[whole] | self._union(whole * _AMOUNTS_A_UNION, place)
+    def below(self, number: int) -> int:
+        """The nodes that have less than a number, without those that have none at all."""
+        place = bisect_left(self._numbers, number)
+        while len(self._unions) <= place // _NUMBERS_A_UNION:
+            start = (len(self._unions) - 1) * _NUMBERS_A_UNION
+            self._unions.append(self._unions[-1] | self._union(start, start + _NUMBERS_A_UNION))
+        whole = place // _NUMBERS_A_UNION
+        return self._unions[whole] | self._union(whole * _NUMBERS_A_UNION, place)
 
-    def ascending(self, amount: int) -> Iterator[int]:
-        """The nodes that have at least an amount, those of each amount together, the smallest amount first."""
-        return map(self._nodes.__getitem__, self._amounts[bisect_left(self._amounts, amount) :])
+    def ascending(self, number: int) -> Iterator[int]:
+        """The nodes that have at least a number, those of each together, the smallest number first."""
+        return map(self._nodes.__getitem__, self._numbers[bisect_left(self._numbers, number) :])
 
     def descending(self) -> Iterator[int]:
-        """All nodes, those of each amount together, the largest amount first."""
-        return map(self._nodes.__getitem__, reversed(self._amounts))
+        """All nodes, those of each number together, the largest first."""
+        return map(self._nodes.__getitem__, reversed(self._numbers))
 
     def _union(self, start: int, end: int) -> int:
         nodes = 0
-        for amount in self._amounts[start:end]:
-            nodes |= self._nodes[amount]
+        for number in self._numbers[start:end]:
+            nodes |= self._nodes[number]
         return nodes
-
-
-# Between two prefixes that are kept lie so many values: an answer adds up fewer, and memory stays a sixteenth.
-_VALUES_A_PREFIX: Final = 16
-
-
-class Thresholds:
-    """The values of one label, sorted by number; those that are not whole numbers of 64 bits are on no side.
-
-    Args:
-        values: the nodes that have each value, as a bitset.
-    """
-
-    def __init__(self, values: Mapping[str, int]) -> None:
-        pairs = sorted((number, nodes) for value, nodes in values.items() if (number := integer(value)) is not None)
-        self._numbers: Final = [number for number, _ in pairs]
-        self._nodes: Final = [nodes for _, nodes in pairs]
-        self._prefixes: Final = [0]
-        union = 0
-        for index, nodes in enumerate(self._nodes, 1):
-            union |= nodes
-            if index % _VALUES_A_PREFIX == 0:
-                self._prefixes.append(union)
-        self._all: Final = union
-
-    def beyond(self, operator: str, bound: int) -> int:
-        """The nodes whose value is greater (``Gt``) or else less (``Lt``) than a number, as a bitset."""
-        if operator == GREATER:
-            return self._all ^ self._first(bisect_right(self._numbers, bound))
-        return self._first(bisect_left(self._numbers, bound))
-
-    def _first(self, count: int) -> int:
-        """The nodes that have one of the first so many values."""
-        prefix = count // _VALUES_A_PREFIX
-        union = self._prefixes[prefix]
-        for nodes in self._nodes[prefix * _VALUES_A_PREFIX : count]:
-            union |= nodes
-        return union
 
 
 T = TypeVar("T")
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
 _NO_VALUES: Final[Mapping[str, int]] = {}
-_NO_LEVELS: Final = ResourceIndex()
+_NO_LEVELS: Final = NumberIndex()
 
 # Labels whose values are kept sorted, those last used. With values of their own on 5,000 nodes each takes 200 KB.
 _MAX_THRESHOLDS: Final = 32
@@ -159,12 +128,12 @@ class NodeIndex:
         self._all = 0
         self._values: dict[str, dict[str, int]] = {}  # label, value -> nodes
         self._labelled: dict[str, int] = {}  # label -> nodes, for labels that were asked for
-        self._thresholds: dict[str, Thresholds] = {}  # label -> its values sorted; least recently used first
+        self._thresholds: dict[str, NumberIndex] = {}  # label -> its values sorted; least recently used first
         self._taints: dict[Taint, int] = {}
         self._unschedulable = 0
         self._being_emptied = 0
         self._no_kvm = 0
-        self._levels: dict[str, ResourceIndex] = {}  # resource -> nodes by what is allocatable
+        self._levels: dict[str, NumberIndex] = {}  # resource -> nodes by what is allocatable
         self._unreported = 0  # nodes that have not said what is allocatable
         self._snapshot: tuple[Node | None, ...] | None = None
         for node in nodes:
@@ -274,7 +243,7 @@ class NodeIndex:
         if before == after:
             return
         for resource, amount in (before or _NO_VALUES).items() ^ (after or _NO_VALUES).items():
-            levels = self._levels.setdefault(resource, ResourceIndex())
+            levels = self._levels.setdefault(resource, NumberIndex())
             levels.flip(amount, bit)
         for resource in (before or _NO_VALUES).keys() - (after or _NO_VALUES).keys():
             if not self._levels[resource].nodes:
@@ -365,7 +334,10 @@ class NodeIndex:
                 nodes |= values.get(value, 0)
             return nodes if operator == IN else self._all ^ nodes
         bound = integer(expression.values[0])
-        return 0 if bound is None else self._sorted_values(key, values).beyond(operator, bound)
+        if bound is None:
+            return 0
+        known = self._sorted_values(key, values)
+        return known.nodes & ~known.below(bound + 1) if operator == GREATER else known.below(bound)
 
     def _nodes_labelled(self, key: str) -> int:
         """The nodes that have a label, whatever its value; known from the first time on that it is asked for."""
@@ -374,12 +346,16 @@ class NodeIndex:
             known = self._labelled[key] = bitset_union(self._values[key].values())
         return known or 0
 
-    def _sorted_values(self, key: str, values: Mapping[str, int]) -> Thresholds:
-        """The values of a label, sorted; kept until the label changes on any node."""
+    def _sorted_values(self, key: str, values: Mapping[str, int]) -> NumberIndex:
+        """The values of a label that are whole numbers of 64 bits; kept until the label changes on any node."""
         known = self._thresholds.pop(key, None)
         if known is None:
             spend(len(values), "labels that the node affinity compares with numbers")
-            known = Thresholds(values)
+            numbers: dict[int, int] = {}
+            for value, nodes in values.items():
+                if (number := integer(value)) is not None:
+                    numbers[number] = numbers.get(number, 0) | nodes
+            known = NumberIndex(numbers)
             if len(self._thresholds) >= _MAX_THRESHOLDS:
                 del self._thresholds[next(iter(self._thresholds))]
         self._thresholds[key] = known
@@ -430,13 +406,7 @@ class SuggestedSelector(msgspec.Struct, frozen=True):
 
 
 def suggest_selectors(nodes: NodeIndex, eligible: int, *, most: int = 12) -> tuple[SuggestedSelector, ...]:
-    """Labels by which a migration could choose among the eligible nodes, the usual ones first.
-
-    Args:
-        nodes: all nodes.
-        eligible: the eligible ones, as a bitset.
-        most: how many to suggest at most.
-    """
+    """Labels by which a migration could choose among the eligible nodes, the usual ones first."""
     total = eligible.bit_count()
     suggested: list[SuggestedSelector] = []
     keys = nodes.keys()

@@ -20,7 +20,6 @@ from webhook.k8s.types.selectors import NodeSelector, Term
 # On migrations that KubeVirt makes of evictions, a drain's among them, and of its own updates. Any user can write them.
 EVACUATION: Final = "kubevirt.io/evacuationMigration"
 WORKLOAD_UPDATE: Final = "kubevirt.io/workloadUpdateMigration"
-_REJECTED_BY_QUOTA: Final = "migrationRejectedByResourceQuota"
 ENDED_PHASES: Final = ("Succeeded", "Failed")
 
 
@@ -92,7 +91,9 @@ class Migration(Object, frozen=True):
     def is_denied_by_quota(self) -> bool:
         """Whether it waits because a quota denied its target pod, as KubeVirt has written into it."""
         conditions = (self.status.conditions if self.status else None) or ()
-        found = any(each and (each.type, each.status) == (_REJECTED_BY_QUOTA, "True") for each in conditions)
+        found = any(
+            each and (each.type, each.status) == ("migrationRejectedByResourceQuota", "True") for each in conditions
+        )
         return found and self.is_unfinished
 
     @property

@@ -34,9 +34,7 @@ EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 HUGEPAGES: Final = "hugepages-"
 KVM_DEVICE: Final = "devices.kubevirt.io/kvm"
 
-_ATTACHABLE_VOLUMES: Final = "attachable-volumes-"
 _NATIVE_DOMAIN: Final = "kubernetes.io/"
-_QUOTA_PREFIX: Final = "requests."
 _KIB: Final = 2**10
 _MIB: Final = 2**20
 _NANOS: Final = 10**9
@@ -49,9 +47,9 @@ NOT_REPORTED: Final = dict.fromkeys((CPU, MEMORY, EPHEMERAL_STORAGE), _PLENTY)
 
 def is_counted_resource(resource: str) -> bool:
     """Whether kube-scheduler compares requests of this resource with what a node has."""
-    if resource in {CPU, MEMORY, EPHEMERAL_STORAGE} or resource.startswith((HUGEPAGES, _ATTACHABLE_VOLUMES)):
+    if resource in {CPU, MEMORY, EPHEMERAL_STORAGE} or resource.startswith((HUGEPAGES, "attachable-volumes-")):
         return True
-    return "/" in resource and (_NATIVE_DOMAIN in resource or not resource.startswith(_QUOTA_PREFIX))
+    return "/" in resource and (_NATIVE_DOMAIN in resource or not resource.startswith("requests."))
 
 
 def is_extended_resource(resource: str) -> bool:
@@ -192,13 +190,7 @@ def plain_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def labels_starting_with(labels: Mapping[str, str], prefix: str, instead: str) -> dict[str, str]:
-    """The labels with a prefix, sorted.
-
-    Args:
-        labels: a node's, or those of a selector.
-        prefix: one of those that KubeVirt's rules name.
-        instead: what stands in its place in the answer.
-    """
+    """The labels with a prefix of KubeVirt's rules, sorted, with ``instead`` in its place."""
     if isinstance(labels, Labels):
         # The keys are the same for all nodes of one kind.
         known = labels.table.starting.get((prefix, instead))
@@ -260,12 +252,10 @@ CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 
 # Node lifecycle conditions (Kubernetes 1.37), which kube-scheduler ignores, the most urgent first.
 _UNDER_WAY: Final = ("GracefulNodeShutdownInProgress", "MaintenanceInProgress", "Drained", "DrainInProgress")
-_PLANNED: Final = "MaintenancePlanned"
 # Taints of the node maintenance operator, now and formerly, of cluster-autoscaler and of Karpenter.
 _EMPTYING: Final = ("medik8s.io/drain", "kubevirt.io/drain", "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)")
 _MOST_TEXT: Final = 200
-_TRUE_STATUS: Final = "True"
 
 
 class Departure(msgspec.Struct, frozen=True, gc=False):
@@ -285,14 +275,14 @@ class Departure(msgspec.Struct, frozen=True, gc=False):
     def of(cls, view: NodeWithoutImages) -> Departure | None:
         """What a node's conditions and taints say; None: nothing."""
         conditions = (view.status.conditions if view.status else None) or ()
-        true = {condition.type: condition for condition in conditions if condition.status == _TRUE_STATUS}
+        true = {condition.type: condition for condition in conditions if condition.status == "True"}
         for kind in _UNDER_WAY:
             if kind in true:
                 return cls(_cause(true[kind]), True)
         for taint in (view.spec.taints if view.spec else None) or ():
             if taint.key in _EMPTYING and taint.effect in _REPELLING:
                 return cls(f"taint {taint}", True)
-        if planned := true.get(_PLANNED):
+        if planned := true.get("MaintenancePlanned"):
             written = _TIME.search(planned.message or "")
             return cls(_cause(planned), False, unix_time(written[0]) if written else None)
         return None
@@ -318,11 +308,9 @@ class Node(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         taints: those with the effects NoSchedule and NoExecute, sorted, each once; without a cordoned node's own.
-        unschedulable: cordoned.
         no_kvm: KubeVirt's device plugin says that it has none to give; where it says nothing, it is not known.
         allocatable: what pods could request of the whole node, as `resources` counts it; None: the kubelet has not
             reported it yet.
-        departure: why VMs leave it; None: they do not.
     """
 
     name: str

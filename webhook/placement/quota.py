@@ -79,7 +79,6 @@ LIMIT_RANGES: Final = Resource("", "v1", "limitranges", "LimitRange", True, Limi
 
 # Counted for every pod that exists; the pods that VMs have left count too, until KubeVirt deletes them.
 PODS_THAT_EXIST: Final = "count/pods"
-_PODS: Final = "pods"
 _NANOS: Final = 10**9
 _NANOS_PER_MILLI: Final = 10**6
 # Each container must set these where a quota limits them (enforcePodContainerConstraints).
@@ -118,8 +117,6 @@ class QuotaReview(msgspec.Struct, frozen=True):
     Attributes:
         problem: why the API server denies it, a clause in its own words; empty: no quota does.
         at_once: how many such pods fit at the same time; None: no quota limits them.
-        limited_by: the name of the quota behind ``at_once``; empty: none.
-        gaps: what is not known, clauses.
     """
 
     problem: str = ""
@@ -258,7 +255,7 @@ def _defaulted(
 def _named(requests: Nanos, limits: Nanos) -> Iterator[tuple[str, int]]:
     """The names by which quotas count what a pod requests (podComputeUsageHelper)."""
     yield PODS_THAT_EXIST, _NANOS
-    yield _PODS, _NANOS
+    yield "pods", _NANOS
     for name, amount in requests.items():
         if name in _LIMITED or name.startswith(HUGEPAGES):
             yield name, amount

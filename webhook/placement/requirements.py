@@ -84,11 +84,7 @@ _WORDS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 class Requirement(msgspec.Struct, frozen=True, gc=False):
-    """Base of all; immutable and hashable.
-
-    Attributes:
-        origin: where it comes from, one of `Origin`'s.
-    """
+    """Base of all; immutable and hashable. ``origin`` is one of `Origin`'s."""
 
     origin: str
 
@@ -114,12 +110,7 @@ Requirements: TypeAlias = tuple[Requirement, ...]
 
 
 class UnmetRequirement(msgspec.Struct, frozen=True, gc=False):
-    """Why one node does not fit.
-
-    Attributes:
-        requirement: what it fails.
-        has: what it has instead, in words: ``zone=a``, ``no label zone``.
-    """
+    """Why one node does not fit, and what it has instead, in words: ``has zone=a``, ``has no label zone``."""
 
     requirement: Requirement
     has: str
@@ -228,11 +219,7 @@ class Staying(Requirement, frozen=True, gc=False):
 
 
 class Elsewhere(Requirement, frozen=True, gc=False):
-    """Not where the VM is now.
-
-    Attributes:
-        hostname: its label, by which the scheduler keeps the target away; empty if it is not known.
-    """
+    """Not where the VM is now: neither that node nor any with its label ``hostname``; empty: that is not known."""
 
     node: str
     hostname: str = ""
@@ -257,11 +244,7 @@ class Kvm(Requirement, frozen=True, gc=False):
 
 
 class Allocatable(Requirement, frozen=True, gc=False):
-    """So much of a resource on the whole node. What other pods use of it now is not taken into account.
-
-    Attributes:
-        amount: the requested amount, in kube-scheduler's unit.
-    """
+    """So much of a resource on the whole node, in kube-scheduler's unit. What other pods use of it does not count."""
 
     resource: str
     amount: int
@@ -291,11 +274,7 @@ class Allocatable(Requirement, frozen=True, gc=False):
 
 
 class Reachable(OneOf, frozen=True, gc=False):
-    """A node on which a volume can be used: one of the terms of its PersistentVolume's node affinity.
-
-    Attributes:
-        volume: its name in the VM.
-    """
+    """A node on which a volume of the VM can be used: one of the terms of its PersistentVolume's node affinity."""
 
     volume: str
 
@@ -316,11 +295,7 @@ _INT64: Final = range(-(2**63), 2**63)
 
 
 class Contradiction(msgspec.Struct, frozen=True, gc=False):
-    """Requirements that no node can have at once, or one that no node can have at all.
-
-    Attributes:
-        requirements: those, what the migration adds first.
-    """
+    """Requirements that no node can have at once, or one that no node can have; what the migration adds first."""
 
     requirements: Requirements
 

@@ -27,6 +27,7 @@ from webhook.k8s.types.selectors import DOES_NOT_EXIST, IN, NOT_IN, Expression, 
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.releases.capabilities import REQUIRES_CPU_VENDOR, SELECTS_SNP_AND_TDX_NODES
 from webhook.kubevirt.releases.release import Release
+from webhook.placement import nodes
 from webhook.placement.machines import (
     HOST_MODEL,
     NO_CPU,
@@ -39,29 +40,7 @@ from webhook.placement.machines import (
     PlacedVmiSpec,
     Vmi,
 )
-from webhook.placement.nodes import (
-    ARCHITECTURE,
-    CPU_FEATURE,
-    CPU_MANAGER,
-    CPU_MANAGER_BEFORE,
-    CPU_MODEL,
-    CPU_MODEL_MIGRATION,
-    CPU_VENDOR,
-    HOST_MODEL_CPU,
-    HOST_MODEL_FEATURES,
-    HOSTNAME,
-    HYPERV,
-    KVM_DEVICE,
-    MACHINE_TYPE,
-    NO_EXECUTE,
-    OBSOLETE_HOST_MODEL,
-    SCHEDULABLE,
-    TRUE,
-    TSC_FREQUENCY,
-    VM_ARCHITECTURE,
-    Node,
-    labels_starting_with,
-)
+from webhook.placement.nodes import HOSTNAME, TRUE, Node, labels_starting_with
 from webhook.placement.requirements import (
     Allocatable,
     Elsewhere,
@@ -75,10 +54,6 @@ from webhook.placement.requirements import (
     Untainted,
 )
 
-_HOST_PASSTHROUGH: Final = "host-passthrough"
-_CROSS_ARCHITECTURE: Final = "CrossArchitectureVirtualization"
-_HYPERV_STRICT: Final = "HypervStrictCheck"
-_SECURE_EXECUTION_ARCHITECTURE: Final = "s390x"
 _HYPERV_LABELS: Final = (
     *("vpindex", "runtime", "reset", "synic", "synictimer"),
     *("frequencies", "reenlightenment", "tlbflush", "ipi"),
@@ -88,57 +63,54 @@ _HYPERV_LABELS: Final = (
 def architecture_label(vmi: Vmi) -> dict[str, str]:
     """The guest's architecture, which the cluster's and the VM's own selectors may overwrite."""
     guest = _guest(vmi)
-    return {ARCHITECTURE: guest.lower()} if guest else {}
+    return {nodes.ARCHITECTURE: guest.lower()} if guest else {}
 
 
 def is_emulated(vmi: Vmi, configuration: ClusterConfig) -> bool:
     """Whether nodes of any architecture will do; then KubeVirt drops that label, even if the VM's owner requires it."""
     named = vmi.spec is not None and bool(vmi.spec.architecture)
-    return named and configuration.is_gate_open(_CROSS_ARCHITECTURE)
+    return named and configuration.is_gate_open("CrossArchitectureVirtualization")
 
 
 def generated_labels(vmi: Vmi, configuration: ClusterConfig, source: Mapping[str, str]) -> list[str]:
     """The labels that must be ``true``; they overwrite the VM's own.
 
-    Args:
-        vmi: the VMI that is placed.
-        configuration: the cluster's configuration of KubeVirt.
-        source: the node selector of the VM's present pod, which distinguishes older and newer releases of KubeVirt.
+    ``source`` is the node selector of the VM's present pod, which distinguishes older and newer releases of KubeVirt.
     """
     domain = vmi.domain
     cpu, security, machine = domain.cpu or NO_CPU, domain.launch_security, vmi.machine_type
     hyperv = (domain.features.hyperv if domain.features else None) or {}
     labels = []
     if cpu.dedicated_cpu_placement:
-        older = CPU_MANAGER_BEFORE in source and CPU_MANAGER not in source
-        labels.append(CPU_MANAGER_BEFORE if older else CPU_MANAGER)
-    if hyperv and configuration.is_gate_open(_HYPERV_STRICT):
+        older = nodes.CPU_MANAGER_BEFORE in source and nodes.CPU_MANAGER not in source
+        labels.append(nodes.CPU_MANAGER_BEFORE if older else nodes.CPU_MANAGER)
+    if hyperv and configuration.is_gate_open("HypervStrictCheck"):
         labels += _hyperv(hyperv)
     if cpu.model:
-        if cpu.model not in {HOST_MODEL, _HOST_PASSTHROUGH}:
-            labels.append(CPU_MODEL + cpu.model)
+        if cpu.model not in {HOST_MODEL, "host-passthrough"}:
+            labels.append(nodes.CPU_MODEL + cpu.model)
         if cpu.features:
-            labels += [CPU_FEATURE + name for name in cpu.features_with("", "require")]
+            labels += [nodes.CPU_FEATURE + name for name in cpu.features_with("", "require")]
     if machine:
-        labels.append(MACHINE_TYPE + machine)
+        labels.append(nodes.MACHINE_TYPE + machine)
     hints = vmi.status.topology_hints if vmi.status else None
     if hints and (frequency := _tsc_frequency(cpu, hyperv, hints.tsc_frequency)):
-        labels.append(f"{TSC_FREQUENCY}{frequency}")
+        labels.append(f"{nodes.TSC_FREQUENCY}{frequency}")
     if cpu.realtime is not None:
         labels.append("kubevirt.io/realtime")
     if security:
         labels += _launch_security(security, _guest(vmi), configuration.release)
     if is_emulated(vmi, configuration):
-        labels.append(VM_ARCHITECTURE + _guest(vmi))
+        labels.append(nodes.VM_ARCHITECTURE + _guest(vmi))
     return labels
 
 
 def forbidden_labels(vmi: Vmi) -> list[str]:
     """The labels that a node must not have; KubeVirt appends them to every term of the node affinity."""
     cpu = vmi.cpu
-    labels = [OBSOLETE_HOST_MODEL] if cpu.model in {None, "", HOST_MODEL} else []
+    labels = [nodes.OBSOLETE_HOST_MODEL] if cpu.model in {None, "", HOST_MODEL} else []
     if cpu.features:
-        labels += [CPU_FEATURE + name for name in cpu.features_with("forbid")]
+        labels += [nodes.CPU_FEATURE + name for name in cpu.features_with("forbid")]
     return labels
 
 
@@ -147,13 +119,13 @@ def host_model_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
     Empty where the node's labels do not name its model: KubeVirt then loses the features too.
     """
-    models = labels_starting_with(labels, HOST_MODEL_CPU, CPU_MODEL_MIGRATION)
-    return models | labels_starting_with(labels, HOST_MODEL_FEATURES, CPU_FEATURE) if models else {}
+    models = labels_starting_with(labels, nodes.HOST_MODEL_CPU, nodes.CPU_MODEL_MIGRATION)
+    return models | labels_starting_with(labels, nodes.HOST_MODEL_FEATURES, nodes.CPU_FEATURE) if models else {}
 
 
 def is_sticky_label(key: str) -> bool:
     """Whether KubeVirt copies this key of a host-model VM's pod into the pods of all later migrations."""
-    return CPU_FEATURE in key or CPU_MODEL_MIGRATION in key
+    return nodes.CPU_FEATURE in key or nodes.CPU_MODEL_MIGRATION in key
 
 
 def _guest(vmi: Vmi) -> str:
@@ -164,10 +136,10 @@ def _hyperv(features: Mapping[str, FeatureState | None]) -> Iterator[str]:
     for name in _HYPERV_LABELS:
         state = features.get(name)
         if state and state.enabled:
-            yield HYPERV + name
+            yield nodes.HYPERV + name
     evmcs = features.get("evmcs")
     if evmcs and evmcs.enabled is not False:
-        yield f"{CPU_VENDOR}Intel"
+        yield f"{nodes.CPU_VENDOR}Intel"
 
 
 def _tsc_frequency(cpu: Cpu, hyperv: Mapping[str, FeatureState | None], frequency: int | None) -> int:
@@ -186,7 +158,7 @@ def _launch_security(security: LaunchSecurity, guest: str, release: Release) -> 
         yield "kubevirt.io/sev-es"
     if has_snp:
         yield "kubevirt.io/sev-snp"
-    if guest == _SECURE_EXECUTION_ARCHITECTURE:
+    if guest == "s390x":
         yield "kubevirt.io/s390-pv"
     if has_tdx:
         yield "kubevirt.io/tdx"
@@ -259,7 +231,9 @@ def unexplained_labels(
     return {
         key: value
         for key, value in pod.node_selector.items()
-        if known.get(key) != value and key not in {ARCHITECTURE, CPU_MANAGER_BEFORE} and not _is_kubevirts(key)
+        if known.get(key) != value
+        and key not in {nodes.ARCHITECTURE, nodes.CPU_MANAGER_BEFORE}
+        and not _is_kubevirts(key)
     }
 
 
@@ -291,15 +265,15 @@ def _equals(origin: str, selector: Mapping[str, str]) -> Iterator[Label]:
 
 # The API server's own admission tolerates them for pods that say nothing of them (DefaultTolerationSeconds).
 _TOLERATED_BY_DEFAULT = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_BY_DEFAULT = {key: Toleration(key, "Exists", None, NO_EXECUTE) for key in _TOLERATED_BY_DEFAULT}
+_BY_DEFAULT = {key: Toleration(key, "Exists", None, nodes.NO_EXECUTE) for key in _TOLERATED_BY_DEFAULT}
 _NO_SPEC = PlacedVmiSpec()
 # What each takes on the way from an object to the answer, beside its evaluation.
 _LABEL_STEPS = 3
 _EXPRESSION_STEPS = 2
 # What KubeVirt computes again for every pod, so the present pod's say nothing: a feature gate may have been closed.
 _RECOMPUTED = (
-    *(CPU_FEATURE, CPU_MODEL, CPU_MODEL_MIGRATION, CPU_VENDOR),
-    *(HYPERV, MACHINE_TYPE, TSC_FREQUENCY, VM_ARCHITECTURE, SCHEDULABLE),
+    *(nodes.CPU_FEATURE, nodes.CPU_MODEL, nodes.CPU_MODEL_MIGRATION, nodes.CPU_VENDOR),
+    *(nodes.HYPERV, nodes.MACHINE_TYPE, nodes.TSC_FREQUENCY, nodes.VM_ARCHITECTURE, nodes.SCHEDULABLE),
 )
 
 
@@ -396,7 +370,7 @@ def _layer(
     vmi: Vmi, spec: PlacedVmiSpec, configuration: ClusterConfig, pod: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
     """What is one mapping in every pod of the VM, later entries over earlier ones: value and origin by key."""
-    layer = {SCHEDULABLE: (TRUE, Origin.SCHEDULABLE)}
+    layer = {nodes.SCHEDULABLE: (TRUE, Origin.SCHEDULABLE)}
     keys = generated_labels(vmi, configuration, pod)
     for selector, origin in (
         (architecture_label(vmi), Origin.KUBEVIRT),
@@ -409,7 +383,7 @@ def _layer(
             if key not in layer or layer[key][0] != value:
                 layer[key] = (value, origin)
     if is_emulated(vmi, configuration):
-        layer.pop(ARCHITECTURE, None)
+        layer.pop(nodes.ARCHITECTURE, None)
     return layer
 
 
@@ -435,11 +409,11 @@ def _resource_requirements(requests: Mapping[str, int], configuration: ClusterCo
     requested: list[Requirement] = [
         Allocatable(Origin.RESOURCES, resource, amount)
         for resource, amount in requests.items()
-        if resource != KVM_DEVICE
+        if resource != nodes.KVM_DEVICE
     ]
     if configuration.needs_kvm:
-        kvm = requests.get(KVM_DEVICE)
-        requested.append(Allocatable(Origin.KVM, KVM_DEVICE, kvm) if kvm else Kvm(Origin.KVM))
+        kvm = requests.get(nodes.KVM_DEVICE)
+        requested.append(Allocatable(Origin.KVM, nodes.KVM_DEVICE, kvm) if kvm else Kvm(Origin.KVM))
     return requested
 
 
@@ -450,18 +424,12 @@ def _given(tolerations: Iterable[Toleration | None] | None) -> tuple[Toleration,
 def _taint_requirements(
     placed: Placed, *, tolerated: tuple[str, ...] = (), admitted: tuple[Toleration, ...] = ()
 ) -> tuple[Requirement, ...]:
-    """The requirements on taints and on cordoned nodes.
-
-    Args:
-        placed: the ``spec`` of a VMI or a pod, with its tolerations.
-        tolerated: the keys whose NoExecute taints Kubernetes tolerates by default.
-        admitted: further tolerations, which admission plugins add.
-    """
+    """The requirements on taints and cordoned nodes; Kubernetes tolerates NoExecute of the ``tolerated`` keys."""
     tolerations = tuple(dict.fromkeys((*_given(placed.tolerations), *admitted)))
     if tolerated and not tolerations:
         tolerations = tuple(map(_BY_DEFAULT.__getitem__, tolerated))
     elif tolerated:
-        said = {each.key or "" for each in tolerations if each.effect in {None, "", NO_EXECUTE}}
+        said = {each.key or "" for each in tolerations if each.effect in {None, "", nodes.NO_EXECUTE}}
         tolerations += tuple([_BY_DEFAULT[key] for key in tolerated if "" not in said and key not in said])
     return (Untainted(Origin.TAINTS, tolerations), Uncordoned(Origin.CORDONED, tolerations))
 
@@ -479,14 +447,9 @@ def _inherited_cpu(vmi: Vmi, pod: Mapping[str, str], labels: Mapping[str, str]) 
 
 
 def _vendor(known: Mapping[str, object], labels: Mapping[str, str]) -> list[Requirement]:
-    """The CPU's vendor stays. A key that the migration adds does not switch this off, as it does in KubeVirt.
-
-    Args:
-        known: the keys that KubeVirt, its settings, the VM or the migration already set.
-        labels: the labels of the node that the VM comes from.
-    """
-    vendors = labels_starting_with(labels, CPU_VENDOR, CPU_VENDOR)
-    if not vendors or [key for key in known if key.startswith(CPU_VENDOR)]:
+    """The CPU's vendor stays. A key that the migration adds does not switch this off, as it does in KubeVirt."""
+    vendors = labels_starting_with(labels, nodes.CPU_VENDOR, nodes.CPU_VENDOR)
+    if not vendors or [key for key in known if key.startswith(nodes.CPU_VENDOR)]:
         return []
     return [Label(Origin.VENDOR, Expression(key, IN, (TRUE,))) for key in vendors]
 

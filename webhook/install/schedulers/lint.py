@@ -207,8 +207,6 @@ class Problem(msgspec.Struct, frozen=True):
         code: names the kind of mistake, for programs.
         severity: ``error``: the scheduler does not start, or VMs cannot run; ``warning``: they are placed badly.
         path: the path of the field in the document; empty for the document itself.
-        text: what is wrong, as a sentence without a full stop.
-        consequence: what follows, as a sentence without a full stop.
         remedy: what to do, as a clause.
     """
 
@@ -242,12 +240,7 @@ def is_configuration(document: Document) -> bool:
 
 
 def lint(document: Document, scheduler: LintTarget) -> list[Problem]:
-    """The mistakes in a configuration, in the order of the rules.
-
-    Args:
-        document: a KubeSchedulerConfiguration, as plain JSON of any types.
-        scheduler: the scheduler that is to run with the configuration.
-    """
+    """The mistakes in a configuration, which may be of any types, in the order of the rules."""
     configuration: Mapping[str, Any] = document.value if isinstance(document.value, dict) else {}
     return [problem for rule in _RULES for problem in rule(configuration, scheduler)]
 

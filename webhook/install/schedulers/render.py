@@ -139,14 +139,10 @@ def _with_prometheus(text: str, variant: Variant, url: str) -> str:
 
 
 def stanza(template: str, url: str) -> str:
-    """The stanza as YAML, without the comment at its head.
-
-    Args:
-        template: the shipped stanza, ``manifests/scheduler/layers.yaml``.
-        url: where kube-scheduler reaches the extender: scheme, host and port.
+    """The shipped stanza as YAML, without the comment at its head, for an extender at a URL.
 
     Raises:
-        InputError: the URL is not one.
+        InputError: the URL is not one of scheme, host and port.
     """
     try:
         parts = urlsplit(url)
@@ -165,8 +161,6 @@ class Wanted(msgspec.Struct, frozen=True):
     """The scheduler that the admin asks for.
 
     Attributes:
-        variant: one of the shipped configurations.
-        image: of kube-scheduler.
         prometheus: the URL that a load-aware variant asks for metrics; empty: metrics-server.
     """
 
@@ -221,12 +215,7 @@ def objects(directory: Path, wanted: Wanted | None = None, *, is_openshift: bool
 def with_permissions(
     objects: tuple[Manifest, ...], upstream: Sequence[Manifest]
 ) -> tuple[tuple[Manifest, ...], list[Permission]]:
-    """The objects with what a newer kube-scheduler than the shipped ones must list, and that.
-
-    Args:
-        objects: those of ``objects``.
-        upstream: the rules that the cluster has for its own scheduler.
-    """
+    """The objects with what a newer kube-scheduler must list by the cluster's rules for its own, and that."""
     (role,) = (one for one in objects if one["kind"] == "ClusterRole")
     added = missing_reads(upstream, role["rules"])
     if not added:
@@ -337,13 +326,7 @@ def _with_image(deployment: Manifest, text: str, image: str, *, is_openshift: bo
 
 
 class Users(msgspec.Struct, frozen=True):
-    """How many objects name a scheduler.
-
-    Attributes:
-        vms: VMs, by their templates.
-        vmis: VMIs that exist; their migrations need the scheduler.
-        pods: pods that wait for a node.
-    """
+    """How many VMs (by their templates), VMIs that exist and pods that wait for a node name a scheduler."""
 
     vms: int
     vmis: int
@@ -358,10 +341,6 @@ class Users(msgspec.Struct, frozen=True):
 
 async def count_users(api: Transport, scheduler: str) -> Users:
     """Count the objects that name a scheduler.
-
-    Args:
-        api: the connection to the API server.
-        scheduler: the ``schedulerName``.
 
     Raises:
         InputError: the objects cannot be listed.
@@ -421,7 +400,7 @@ def missing_reads(upstream: Iterable[Mapping[str, Any]], own: Iterable[Mapping[s
     """What a scheduler must list and watch before it places a pod, and may not; the Secrets of a cluster never count.
 
     Args:
-        upstream: the rules of ``UPSTREAM_ROLES``, as the cluster has them.
+        upstream: the rules of `UPSTREAM_ROLES`, as the cluster has them.
         own: the rules of the second scheduler.
     """
     missing = needed(upstream) - granted(own)
