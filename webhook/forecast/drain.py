@@ -228,14 +228,8 @@ class _Planner:
         for node in before:
             index.put(node)
         other, blocked = self._others(nodes)
-        return Step(
-            tuple(nodes),
-            tuple(vms),
-            other,
-            tuple(blocked),
-            report.about(jobs, self._limits),
-            report.at_most(jobs, self._limits),
-        )
+        seconds, at_most = report.about(jobs, self._limits), report.at_most(jobs, self._limits)
+        return Step(tuple(nodes), tuple(vms), other, tuple(blocked), seconds, at_most)
 
     def _drain(self, nodes: Sequence[str]) -> tuple[list[VmPlan], list[report.QueuedMigration]]:
         plans: dict[Place, VmPlan] = {}
@@ -454,10 +448,7 @@ def rank(blocked: Sequence[Blocked], drained: frozenset[str]) -> tuple[Remedy, .
     for change, places in _another_node(blocked):
         freed.setdefault(change, set()).update(places)
     ranked = sorted(freed.items(), key=lambda item: (-len(item[1]), item[0]))
-    return tuple(
-        Remedy(change, tuple(f"{namespace}/{name}" for namespace, name in sorted(places)))
-        for change, places in ranked[:_MOST_CHANGES]
-    )
+    return tuple(Remedy(change, tuple(map("/".join, sorted(places)))) for change, places in ranked[:_MOST_CHANGES])
 
 
 def _changes(blocked: Blocked, drained: frozenset[str]) -> Iterator[str]:

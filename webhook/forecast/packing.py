@@ -168,10 +168,6 @@ class Room:
                 for resource, amount in amounts.items():
                     self._levels.setdefault(resource, NumberIndex()).flip(amount, 1 << position)
 
-    def free(self, position: int, resource: str) -> int:
-        """The free amount of one resource of a node."""
-        return self._free.get(position, {}).get(resource, 0)
-
     def holding(self, requests: Mapping[str, int]) -> int:
         """The nodes with room for a pod, as `bits`."""
         nodes = -1

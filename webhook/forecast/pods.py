@@ -153,19 +153,12 @@ def rules_of(
     near = affinity or Affinity()
     together = [*_selectors(near.pod_affinity, namespace, labels, namespaces)]
     all_selectors = tuple(selector for _, selector in together)
+    apart = _selectors(near.pod_anti_affinity, namespace, labels, namespaces)
+    hard = (each for each in spread or () if each and each.when_unsatisfiable == "DoNotSchedule")
     return PodConstraints(
         tuple(AffinityTerm(key, all_selectors) for key in dict.fromkeys(key for key, _ in together)),
-        tuple(
-            dict.fromkeys(
-                AffinityTerm(key, (selector,))
-                for key, selector in _selectors(near.pod_anti_affinity, namespace, labels, namespaces)
-            )
-        ),
-        tuple(
-            _spread(each, namespace, labels)
-            for each in spread or ()
-            if each and each.when_unsatisfiable == "DoNotSchedule"
-        ),
+        tuple(dict.fromkeys(AffinityTerm(key, (selector,)) for key, selector in apart)),
+        tuple(_spread(each, namespace, labels) for each in hard),
     )
 
 

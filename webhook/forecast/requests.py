@@ -261,11 +261,8 @@ async def endpoints(request: dict[str, Any], cluster: Cluster, settings: Setting
 async def _controller(cluster: Cluster, deadline: float) -> str:
     """The account of KubeVirt's controller; empty: KubeVirt's namespace is not known."""
     install = await cluster.read(KubeVirtKey(), deadline)
-    return (
-        controller_account(min(install.namespaces))
-        if isinstance(install, KubeVirtInstall) and install.namespaces
-        else ""
-    )
+    known = isinstance(install, KubeVirtInstall) and min(install.namespaces, default="")
+    return controller_account(known) if known else ""
 
 
 class PolicyReport(View, frozen=True):
@@ -318,16 +315,12 @@ class WithVmi(Cluster):
         return cast("T | None", self._own(key)) or await self._cluster.read(key, deadline)
 
     def _own(self, key: Key[Any]) -> object:
-        metadata = self._vmi["metadata"]
-        if isinstance(key, VmiKey | ObjectKey) and (key.namespace, key.name) == (
-            metadata["namespace"],
-            metadata["name"],
-        ):
-            if isinstance(key, VmiKey):
-                return msgspec.convert(self._vmi, VirtualMachineInstance)
-            if key.resource.kind == _VMI:
-                return msgspec.convert(self._vmi, key.resource.view)
-        return None
+        place = self._vmi["metadata"]["namespace"], self._vmi["metadata"]["name"]
+        if not isinstance(key, VmiKey | ObjectKey) or (key.namespace, key.name) != place:
+            return None
+        if isinstance(key, VmiKey):
+            return msgspec.convert(self._vmi, VirtualMachineInstance)
+        return msgspec.convert(self._vmi, key.resource.view) if key.resource.kind == _VMI else None
 
     def staleness(self) -> Mapping[str, float]:
         """As the cluster says."""
@@ -366,9 +359,8 @@ class VmRequests:
         """
         cluster = WithVmi(self._cluster, vmi) if vmi else self._cluster
         reviewer = Reviewer(cluster, lambda: self._settings, NoAudit(), NullObserver())
-        user = (
-            _OWNER if by_owner else await _controller(self._cluster, self._deadline) or controller_account("kubevirt")
-        )
+        controller = await _controller(self._cluster, self._deadline) or controller_account("kubevirt")
+        user = _OWNER if by_owner else controller
         request = _request_of(obj, obj["metadata"]["namespace"], user, "explain", dry_run=True)
         reports = []
         for endpoint in await endpoints(request, cluster, self._settings, self._deadline):

@@ -386,14 +386,11 @@ def _of_release(release: Release) -> Schemas:
     types = Types(release)
     kinds = _without_fields()
     vm, vmi = _schema_of(types.vm), _schema_of(types.vmi)
-    template = {**_OPEN, "properties": {"spec": vmi["properties"]["spec"]}}
     schemas = {
         (names.KUBEVIRT_GROUP, fields.VIRTUAL_MACHINE): vm,
         (names.KUBEVIRT_GROUP, fields.MACHINE): vmi,
-        (names.KUBEVIRT_GROUP, "VirtualMachineInstanceReplicaSet"): _holder("template", template),
-        ("pool.kubevirt.io", "VirtualMachinePool"): _holder(
-            "virtualMachineTemplate", {**_OPEN, "properties": {"spec": vm["properties"]["spec"]}}
-        ),
+        (names.KUBEVIRT_GROUP, "VirtualMachineInstanceReplicaSet"): _holder("template", vmi),
+        ("pool.kubevirt.io", "VirtualMachinePool"): _holder("virtualMachineTemplate", vm),
         **{(names.INSTANCETYPE_GROUP, kind): _schema_of(shape) for kind, shape in types.by_kind.items()},
     }
     for (group, kind), schema in schemas.items():
@@ -407,8 +404,9 @@ def _of_release(release: Release) -> Schemas:
 
 
 def _holder(field: str, template: Json) -> Json:
-    """The schema of a kind that holds a template, of which nothing else is known."""
-    spec = {**_OPEN, "properties": {field: template}, "required": [field]}
+    """The schema of a kind that holds a template of another kind, of which nothing else is known."""
+    inside = {**_OPEN, "properties": {"spec": template["properties"]["spec"]}}
+    spec = {**_OPEN, "properties": {field: inside}, "required": [field]}
     return {"type": "object", "properties": {"spec": spec, "status": _OPEN}, "required": ["spec"]}
 
 

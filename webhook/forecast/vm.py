@@ -44,6 +44,7 @@ from webhook.placement.machines import VMIS as PLACED_VMIS
 from webhook.placement.requirements import Elsewhere
 from webhook.placement.target_pods import target_pod_requirements
 from webhook.policies.common.required_facts import Unreadable, read
+from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS
 from webhook.policies.migration.explanation import MigrationExplanation, Nodes
 from webhook.policies.migration.explanation import explain as explain_migration
 from webhook.policies.scheduling import spread
@@ -51,10 +52,6 @@ from webhook.review import scope
 from webhook.review.replay import replay
 from webhook.settings.model import Settings
 
-_MARKS: Final = {
-    "instancetype": names.INJECTED_INSTANCETYPE_ANNOTATION,
-    "preference": names.INJECTED_PREFERENCE_ANNOTATION,
-}
 # Of a VMI that does not exist yet.
 _UID: Final = "00000000-0000-0000-0000-000000000000"
 
@@ -270,9 +267,8 @@ def explain_spread(namespace: str, name: str, settings: Settings, facts: Facts) 
     """
     vm_or_vmi, own = _find_vmi(namespace, name, facts)
     scheduling = settings.scheduling
-    where = scope.of_namespace(
-        names.SCHEDULING, "enforce", namespace, facts, scheduling.cluster_wide, settings.excluded_namespaces
-    )
+    excluded, is_everywhere = settings.excluded_namespaces, scheduling.cluster_wide
+    where = scope.of_namespace(names.SCHEDULING, "enforce", namespace, facts, is_everywhere, excluded)
     if where.reason is None:
         # What the next launcher pods require of nodes, as far as the VMI says; for a VM, what all VMs require.
         is_vm = isinstance(vm_or_vmi, VirtualMachine)
@@ -406,9 +402,8 @@ class _VmExplainer:
         vm, running = await self._read("VirtualMachine"), await self._read("VirtualMachineInstance")
         present = vm or running
         if present is None:
-            raise InputError(
-                f"VirtualMachine {'/'.join(self._place)} does not exist", fix="check the name and the namespace"
-            )
+            what = f"VirtualMachine {'/'.join(self._place)} does not exist"
+            raise InputError(what, fix="check the name and the namespace")
         patched, report = await self._requests.create(present, by_owner=True)
         # What exists has been changed already, or was created before the policies were.
         base = present if (present["metadata"].get("uid") and vm) else patched
@@ -482,9 +477,8 @@ class _VmExplainer:
         once = self._sources.once
         facts = Facts(peek=once.peek)
         try:
-            return await replay(
-                lambda each: explain_migration(namespace, name, {}, each), once, facts, self._deadline, "explain vm"
-            )
+            explain = partial(explain_migration, namespace, name, {})
+            return await replay(explain, once, facts, self._deadline, "explain vm")
         except InputError:
             return None  # it has ended meanwhile
 
@@ -508,7 +502,7 @@ class _VmExplainer:
 def _named_reports(created: Created, base: Json) -> Iterator[NamedReport]:
     annotations = _annotations(base)
     for origin, named in created.named.items():
-        injected = annotations.get(_MARKS[origin.value]) == f"{named.kind}/{named.name}"
+        injected = annotations.get(INJECTED_ANNOTATIONS[origin.value]) == f"{named.kind}/{named.name}"
         yield NamedReport(origin.value, named.kind, named.name, named.volume, injected)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from copy import deepcopy
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from webhook import names
 from webhook.errors import InputError
 from webhook.install.plan import CONFIGURATIONS, Plan, path, title
-from webhook.install.registration import Manifest, advise, stage
+from webhook.install.registration import API_VERSION, Manifest, advise, stage
 from webhook.install.shortage import (
     Shortage,
     caller_shortage,
@@ -33,6 +33,9 @@ _SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 1.0
 # Fields that the API server writes into every object.
 _WRITTEN: Final = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
+
+
+_Find: TypeAlias = Callable[[Manifest, Manifest | None], Shortage | None]
 
 
 class PlannedChange(msgspec.Struct, frozen=True):
@@ -84,9 +87,7 @@ class Installer:
     async def namespace(self) -> str:
         """The namespace whose Service the API server calls; empty where nothing is installed."""
         metadata = {"name": names.FIRST_CONFIGURATION}
-        found = await self.get(
-            {"apiVersion": "admissionregistration.k8s.io/v1", "kind": CONFIGURATIONS[0], "metadata": metadata}
-        )
+        found = await self.get({"apiVersion": API_VERSION, "kind": CONFIGURATIONS[0], "metadata": metadata})
         services = [entry["clientConfig"].get("service") or {} for entry in (found or {}).get("webhooks") or ()]
         return next((service["namespace"] for service in services if "namespace" in service), "")
 
@@ -236,9 +237,7 @@ class Installer:
         found = replica_shortage(manifest, live, None)
         return replica_shortage(manifest, live, await start_problem(self._api, manifest)) if found else None
 
-    async def _lack(
-        self, find: Callable[[Manifest, Manifest | None], Shortage | None], manifest: Manifest
-    ) -> Shortage | None:
+    async def _lack(self, find: _Find, manifest: Manifest) -> Shortage | None:
         return find(manifest, await self.get(manifest))
 
     async def _until(self, lack: Callable[[], Awaitable[Shortage | None]], *, is_changed: bool = True) -> None:
@@ -281,9 +280,8 @@ class Installer:
     def _denial(self, manifest: Manifest, verb: str, status: int, body: bytes) -> InputError:
         error = decode_status(body)
         if error.is_of_terminating_namespace:
-            what, fix = describe_termination(
-                {"kind": "Namespace", "metadata": {"name": manifest["metadata"]["namespace"]}}
-            )
+            metadata = {"name": manifest["metadata"]["namespace"]}
+            what, fix = describe_termination({"kind": "Namespace", "metadata": metadata})
             return InputError(what, title(manifest), fix)
         if status == 409 and verb == "patch":
             fix = "let only one tool install it, or overwrite its fields with --force-conflicts"

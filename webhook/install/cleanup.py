@@ -23,20 +23,15 @@ from webhook.k8s.types.meta import PartialObjectMetadata
 from webhook.kubevirt.resources import STORED_VMS, VMIS
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.policies.common.ownership import Manifests
+from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS as DEFAULTS_ANNOTATIONS
 from webhook.policies.scheduling.spread import without_injected
 
 FIELD_MANAGER: Final = "kubevirt-webhook-cleanup"
 INJECTED_ANNOTATIONS: Final = (
-    names.INJECTED_SCHEDULER_ANNOTATION,
-    names.INJECTED_SPREAD_ANNOTATION,
-    names.INJECTED_INSTANCETYPE_ANNOTATION,
-    names.INJECTED_PREFERENCE_ANNOTATION,
+    *(names.INJECTED_SCHEDULER_ANNOTATION, names.INJECTED_SPREAD_ANNOTATION),
+    *DEFAULTS_ANNOTATIONS.values(),
 )
 
-_DEFAULT_ANNOTATIONS: Final = {
-    "instancetype": names.INJECTED_INSTANCETYPE_ANNOTATION,
-    "preference": names.INJECTED_PREFERENCE_ANNOTATION,
-}
 _SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
 _CONSTRAINTS: Final = ("spec", "template", "spec", "topologySpreadConstraints")
 _VMS: Final = msgspec.structs.replace(STORED_VMS, view=UnstructuredVm)
@@ -83,7 +78,7 @@ def task(vm: UnstructuredVm, *, allow_restart_required: bool, schedulers: Collec
     annotations = vm.meta.annotations or {}
     operations: list[Operation] = []
     texts = []
-    for field, injected_value in _DEFAULT_ANNOTATIONS.items():
+    for field, injected_value in DEFAULTS_ANNOTATIONS.items():
         if injected_value in annotations:
             operations += _operations(("metadata", "annotations", injected_value), annotations[injected_value])
             texts.append(f"remove annotation {injected_value}; {_describe_kept(field, (vm.spec or {}).get(field))}")

@@ -180,13 +180,12 @@ def of(
     own = config_map(directory, overlay)["data"][SETTINGS_KEY]
     _check(settings, parse(own.encode(), overlay), where)
     optional, unwanted = rights(directory, settings)
+    ports, data = _ports(settings), {"data": {SETTINGS_KEY: text}}
     before = in_order(one for one in (*found, *optional) if one is not deployment)
+    deployment = _with_image(deployment, text, image, settings.server.shutdown_seconds)
     return Plan(
-        tuple(
-            {**one, "data": {SETTINGS_KEY: text}} if one["kind"] == "ConfigMap" else _with_ports(one, _ports(settings))
-            for one in before
-        ),
-        _with_layers(_with_image(deployment, text, image, settings.server.shutdown_seconds), settings.layers),
+        tuple({**one, **data} if one["kind"] == "ConfigMap" else _with_ports(one, ports) for one in before),
+        _with_layers(deployment, settings.layers),
         tuple(configurations(settings)),
         unwanted=unwanted,
     )

@@ -6,8 +6,8 @@ than from a ConfigMap in it, which the namespace's tenants could write.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 from webhook import names
 from webhook.errors import InputError
@@ -61,65 +61,52 @@ def _scheduler(settings: Settings) -> list[Manifest]:
         f' + [JSONPatch{{op: "add", path: "/metadata/annotations/{key}", value: variables.chosen}}] : []'
     )
     constraints = _constraints("virtualmachineinstances")
-    mutating = {
-        **_head("MutatingAdmissionPolicy", SCHEDULER_POLICY),
-        "spec": {
-            # VMs are never denied for want of a scheduler.
-            "failurePolicy": "Ignore",
-            "reinvocationPolicy": "Never",
-            "matchConstraints": constraints,
-            "matchConditions": [free],
-            "variables": variables,
-            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
-        },
+    mutating = _manifest(
+        "MutatingAdmissionPolicy",
+        SCHEDULER_POLICY,
+        # VMs are never denied for want of a scheduler.
+        failurePolicy="Ignore",
+        reinvocationPolicy="Never",
+        matchConstraints=constraints,
+        matchConditions=[free],
+        variables=variables,
+        mutations=[{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
+    )
+    would = {
+        "expression": "!variables.declared",
+        "message": "kubevirt-webhook: schedulerName would be set",
+        "messageExpression": '"kubevirt-webhook: schedulerName would be \'" + variables.chosen + "\'"',
     }
-    text = '"kubevirt-webhook: schedulerName would be \'" + variables.chosen + "\'"'
-    validating = {
-        **_head("ValidatingAdmissionPolicy", SCHEDULER_POLICY),
-        "spec": {
-            "failurePolicy": "Ignore",
-            "matchConstraints": constraints,
-            "matchConditions": [free],
-            "variables": variables,
-            "validations": [
-                {
-                    "expression": "!variables.declared",
-                    "message": "kubevirt-webhook: schedulerName would be set",
-                    "messageExpression": text,
-                }
-            ],
-        },
-    }
-    selector = namespace_selector(names.SCHEDULING, settings, [names.ENFORCE])
-    binding = {
-        **_head("MutatingAdmissionPolicyBinding", SCHEDULER_POLICY),
-        "spec": {
-            "policyName": SCHEDULER_POLICY,
-            "matchResources": {"namespaceSelector": {"matchExpressions": selector}},
-        },
-    }
+    validating = _manifest(
+        "ValidatingAdmissionPolicy",
+        SCHEDULER_POLICY,
+        failurePolicy="Ignore",
+        matchConstraints=constraints,
+        matchConditions=[free],
+        variables=variables,
+        validations=[would],
+    )
+    selector = {"matchExpressions": namespace_selector(names.SCHEDULING, settings, [names.ENFORCE])}
+    resources = {"namespaceSelector": selector}
+    kind = "MutatingAdmissionPolicyBinding"
+    binding = _manifest(kind, SCHEDULER_POLICY, policyName=SCHEDULER_POLICY, matchResources=resources)
     observed = _bindings(SCHEDULER_POLICY, names.SCHEDULING, settings, (names.WARN, names.AUDIT))
     return [mutating, binding, validating, *observed]
 
 
 def _migrations(settings: Settings) -> list[Manifest]:
     """Deny migrations whose added selector is wrong whatever the VM and the nodes are."""
-    policy = {
-        **_head("ValidatingAdmissionPolicy", MIGRATION_POLICY),
-        "spec": {
-            # There is no server that could be away; what cannot be evaluated is not a valid selector.
-            "failurePolicy": "Fail",
-            "matchConstraints": _constraints("virtualmachineinstancemigrations"),
-            "matchConditions": [
-                {
-                    "name": "adds-a-selector",
-                    "expression": "has(object.spec.addedNodeSelector) && size(object.spec.addedNodeSelector) > 0",
-                }
-            ],
-            "variables": _SELECTOR,
-            "validations": [*_VALIDATIONS, *_by_settings(settings)],
-        },
-    }
+    adds = "has(object.spec.addedNodeSelector) && size(object.spec.addedNodeSelector) > 0"
+    policy = _manifest(
+        "ValidatingAdmissionPolicy",
+        MIGRATION_POLICY,
+        # There is no server that could be away; what cannot be evaluated is not a valid selector.
+        failurePolicy="Fail",
+        matchConstraints=_constraints("virtualmachineinstancemigrations"),
+        matchConditions=[{"name": "adds-a-selector", "expression": adds}],
+        variables=_SELECTOR,
+        validations=[*_VALIDATIONS, *_by_settings(settings)],
+    )
     return [policy, *_bindings(MIGRATION_POLICY, names.MIGRATION, settings, (names.ENFORCE, names.WARN, names.AUDIT))]
 
 
@@ -221,22 +208,18 @@ def _by_settings(settings: Settings) -> list[dict[str, str]]:
     return found
 
 
-def _bindings(name: str, policy: Policy, settings: Settings, modes: Iterable[Mode]) -> list[Manifest]:
+def _bindings(name: str, policy: Policy, settings: Settings, modes: Iterable[Mode]) -> Iterator[Manifest]:
     """A binding of a ValidatingAdmissionPolicy for each mode of namespaces."""
     actions = {names.ENFORCE: ["Deny"], names.WARN: ["Warn", "Audit"], names.AUDIT: ["Audit"]}
-    return [
-        {
-            **_head("ValidatingAdmissionPolicyBinding", f"{name}-{mode}"),
-            "spec": {
-                "policyName": name,
-                "validationActions": actions[mode],
-                "matchResources": {
-                    "namespaceSelector": {"matchExpressions": namespace_selector(policy, settings, [mode])}
-                },
-            },
-        }
-        for mode in modes
-    ]
+    for mode in modes:
+        selector = {"matchExpressions": namespace_selector(policy, settings, [mode])}
+        yield _manifest(
+            "ValidatingAdmissionPolicyBinding",
+            f"{name}-{mode}",
+            policyName=name,
+            validationActions=actions[mode],
+            matchResources={"namespaceSelector": selector},
+        )
 
 
 def _constraints(resource: str) -> Manifest:
@@ -250,5 +233,6 @@ def _constraints(resource: str) -> Manifest:
     return {"matchPolicy": "Equivalent", "resourceRules": [rule]}
 
 
-def _head(kind: str, name: str) -> Manifest:
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name, "labels": dict(_LABELS)}}
+def _manifest(kind: str, name: str, **spec: Any) -> Manifest:
+    metadata = {"name": name, "labels": dict(_LABELS)}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}

@@ -158,10 +158,8 @@ def _kubevirts_updates(settings: Settings) -> dict[str, str]:
         ends = " || ".join(f'{user}.endsWith(":{account}")' for account in accounts)
         maker = f'{user}.startsWith("system:serviceaccount:") && ({ends})'
     field = "spec.instancetype"
-    same = (
-        f"has(object.{field}) == has(oldObject.{field}) && "
-        f"(!has(object.{field}) || object.{field} == oldObject.{field})"
-    )
+    both = f"has(object.{field}) == has(oldObject.{field})"
+    same = f"{both} && (!has(object.{field}) || object.{field} == oldObject.{field})"
     return {"no-update-by-kubevirt": f'request.operation == "CREATE" || !({maker}) || !({same})'}
 
 
@@ -420,9 +418,8 @@ class Registration:
         try:
             if uid is None and (uid := await self._own_uid(path)) is None:
                 return ""
-            status, body = await self._api.request(
-                "DELETE", path, body={"preconditions": {"uid": uid}}, seconds=_DELETE_SECONDS
-            )
+            options = {"preconditions": {"uid": uid}}
+            status, body = await self._api.request("DELETE", path, body=options, seconds=_DELETE_SECONDS)
         except ApiConnectionError as error:
             return f"{path} was not deleted: {error.why}; delete it manually"
         # 404 and 409: another program has deleted or replaced it, so nothing is left to delete.

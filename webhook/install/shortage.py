@@ -150,9 +150,8 @@ async def start_problem(api: Requests, manifest: Manifest) -> StartProblem | Non
 async def _read(api: Requests, kind: str, namespace: str, query: dict[str, str], view: type[_T]) -> list[_T]:
     where = {"apiVersion": "v1", "kind": kind, "metadata": {"namespace": namespace, "name": ""}}
     try:
-        status, body = await api.request(
-            "GET", path(where, collection=True), {**query, "limit": _MOST}, seconds=_SECONDS
-        )
+        limited = {**query, "limit": _MOST}
+        status, body = await api.request("GET", path(where, collection=True), limited, seconds=_SECONDS)
         items = (msgspec.json.decode(body, type=_List).items or []) if status == 200 else []
         return msgspec.convert(items, list[view])  # type: ignore[valid-type]
     except (ApiConnectionError, msgspec.MsgspecError):

@@ -87,12 +87,9 @@ def is_sidecar(container: ContainerRequests) -> bool:
 
 def pod_requests(spec: LauncherPodSpec, compute: Nanos | None = None) -> Nanos:
     """What a pod requests, in billionths by resource; ``compute`` replaces the requests of the guest's container."""
+    containers = [each for each in spec.containers or () if each]
     return sum_requests(
-        [
-            compute if compute is not None and each.name == _COMPUTE else each.requests
-            for each in spec.containers or ()
-            if each
-        ],
+        [each.requests if compute is None or each.name != _COMPUTE else compute for each in containers],
         [(each.requests, is_sidecar(each)) for each in spec.init_containers or () if each],
         pod_level=spec.resources.requests if spec.resources else None,
         overhead=spec.overhead,

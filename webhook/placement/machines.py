@@ -37,9 +37,7 @@ class MigrationState(View, frozen=True):
     end_timestamp: str | None = None
 
 
-class MigrationSpec(View, frozen=True):
-    """``spec`` of a VirtualMachineInstanceMigration."""
-
+class _MigrationSpec(View, frozen=True):
     vmi_name: str | None = None
     added_node_selector: dict[str, str] | None = None
     send_to: dict[str, Any] | None = None
@@ -64,13 +62,13 @@ class MigrationStatus(View, frozen=True):
 class Migration(Object, frozen=True):
     """A VirtualMachineInstanceMigration."""
 
-    spec: MigrationSpec | None = None
+    spec: _MigrationSpec | None = None
     status: MigrationStatus | None = None
 
     @classmethod
     def adding(cls, selector: dict[str, str], *, receives: bool = False) -> Migration:
         """A migration within the cluster, or the receiving half of one into it, that adds this selector."""
-        return cls(spec=MigrationSpec(added_node_selector=selector, receive={} if receives else None))
+        return cls(spec=_MigrationSpec(added_node_selector=selector, receive={} if receives else None))
 
     @property
     def added_selector(self) -> dict[str, str]:
@@ -90,11 +88,9 @@ class Migration(Object, frozen=True):
     @property
     def is_denied_by_quota(self) -> bool:
         """Whether it waits because a quota denied its target pod, as KubeVirt has written into it."""
-        conditions = (self.status.conditions if self.status else None) or ()
-        found = any(
-            each and (each.type, each.status) == ("migrationRejectedByResourceQuota", "True") for each in conditions
-        )
-        return found and self.is_unfinished
+        conditions = [each for each in (self.status.conditions if self.status else None) or () if each]
+        true = [each.type for each in conditions if each.status == "True"]
+        return "migrationRejectedByResourceQuota" in true and self.is_unfinished
 
     @property
     def ended_at(self) -> float | None:
@@ -142,13 +138,13 @@ def entries_of(written: dict[str, str] | None, *keys: str) -> dict[str, str]:
 
 def _reduce_migration(migration: Migration) -> Migration:
     """What lists keep of a migration: its VMI, its result, and its origin, without the texts that users wrote."""
-    meta, spec = migration.meta, migration.spec or MigrationSpec()
+    meta, spec = migration.meta, migration.spec or _MigrationSpec()
     marks = dict.fromkeys(entries_of(meta.annotations, EVACUATION, WORKLOAD_UPDATE), "")
     kept = ObjectMeta(meta.name, None, meta.namespace, meta.uid, None, marks, None, meta.creation_timestamp)
     # That it adds something counts here, not what.
     added = {"": ""} if spec.added_node_selector else None
     priority = "any" if spec.priority else None
-    return Migration(kept, MigrationSpec(spec.vmi_name, added, priority=priority), migration.status)
+    return Migration(kept, _MigrationSpec(spec.vmi_name, added, priority=priority), migration.status)
 
 
 _MIGRATION: Final = (names.KUBEVIRT_GROUP, "v1", "virtualmachineinstancemigrations", "VirtualMachineInstanceMigration")
@@ -390,9 +386,7 @@ class Cpu(View, frozen=True):
 NO_CPU: Final = Cpu()
 
 
-class Machine(View, frozen=True):
-    """``spec.domain.machine`` or ``status.machine`` of a VMI."""
-
+class _Machine(View, frozen=True):
     type: str | None = None
 
 
@@ -430,7 +424,7 @@ class Domain(View, frozen=True):
     resources: GuestResources | None = None
     io_threads: _IoThreads | None = None
     devices: Devices | None = None
-    machine: Machine | None = None
+    machine: _Machine | None = None
     features: _DomainFeatures | None = None
     launch_security: LaunchSecurity | None = None
 
@@ -470,16 +464,14 @@ class Volume(View, frozen=True):
         return bool(source and source.hotpluggable)
 
 
-class Network(View, frozen=True):
-    """One of the ``spec.networks`` of a VMI."""
-
+class _Network(View, frozen=True):
     multus: dict[str, Any] | None = None
 
 
 class PlacedVmiSpec(Placed, frozen=True):
     """``spec`` of a VMI, as far as it decides over nodes."""
 
-    networks: list[Network | None] | None = None
+    networks: list[_Network | None] | None = None
     architecture: str | None = None
     domain: Domain | None = None
     topology_spread_constraints: list[Any] | None = None
@@ -503,14 +495,12 @@ class _BlockTracking(View, frozen=True):
     backup_status: _BackupStatus | None = None
 
 
-class VmiStatus(View, frozen=True):
-    """``status`` of a VMI, as far as it decides over nodes."""
-
+class _VmiStatus(View, frozen=True):
     changed_block_tracking: _BlockTracking | None = None
     phase: str | None = None
     conditions: list[Condition | None] | None = None
     node_name: str | None = None
-    machine: Machine | None = None
+    machine: _Machine | None = None
     topology_hints: _TopologyHints | None = None
     migration_state: MigrationState | None = None
     evacuation_node_name: str | None = None
@@ -521,7 +511,7 @@ class Vmi(Object, frozen=True):
     """A VirtualMachineInstance: read it, not the VM, because its creation fills in the CPU model."""
 
     spec: PlacedVmiSpec | None = None
-    status: VmiStatus | None = None
+    status: _VmiStatus | None = None
 
     @property
     def cpu(self) -> Cpu:

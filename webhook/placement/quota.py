@@ -25,21 +25,17 @@ from webhook.placement.machines import LIMIT_RANGER, LauncherPod, LauncherPodSpe
 from webhook.placement.nodes import CPU, EPHEMERAL_STORAGE, HUGEPAGES, MEMORY, in_bytes, is_extended_resource
 
 
-class ScopeRequirement(View, frozen=True):
-    """One of the ``matchExpressions`` of a ResourceQuota's ``scopeSelector``."""
-
+class _ScopeRequirement(View, frozen=True):
     scope_name: str | None = None
     operator: str | None = None
     values: list[str] | None = None
 
 
 class _ScopeSelector(View, frozen=True):
-    match_expressions: list[ScopeRequirement] | None = None
+    match_expressions: list[_ScopeRequirement] | None = None
 
 
-class QuotaSpec(View, frozen=True):
-    """``spec`` of a ResourceQuota, as far as it says which pods count."""
-
+class _QuotaSpec(View, frozen=True):
     scopes: list[str] | None = None
     scope_selector: _ScopeSelector | None = None
 
@@ -54,7 +50,7 @@ class QuotaStatus(View, frozen=True):
 class ResourceQuota(Object, frozen=True):
     """A ResourceQuota (core/v1)."""
 
-    spec: QuotaSpec | None = None
+    spec: _QuotaSpec | None = None
     status: QuotaStatus | None = None
 
 
@@ -269,21 +265,20 @@ def _named(requests: Nanos, limits: Nanos) -> Iterator[tuple[str, int]]:
 def _crosses_namespaces(spec: LauncherPodSpec) -> bool:
     affinity = spec.affinity
     both = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ()
-    terms = chain.from_iterable(
-        (each.required_during_scheduling_ignored_during_execution if each else None) or () for each in both
-    )
+    required = (each.required_during_scheduling_ignored_during_execution for each in both if each)
+    terms = chain.from_iterable(each or () for each in required)
     return any(isinstance(term, dict) and (term.get("namespaces") or "namespaceSelector" in term) for term in terms)
 
 
 def _counts(quota: ResourceQuota, usage: PodUsage) -> bool:
     """Whether a quota counts a launcher pod, which requests CPU or memory, and has no deadline."""
-    spec = quota.spec or QuotaSpec()
-    required = [ScopeRequirement(scope, EXISTS) for scope in spec.scopes or ()]
+    spec = quota.spec or _QuotaSpec()
+    required = [_ScopeRequirement(scope, EXISTS) for scope in spec.scopes or ()]
     required += (spec.scope_selector.match_expressions if spec.scope_selector else None) or ()
     return all(_in_scope(each, usage) for each in required)
 
 
-def _in_scope(required: ScopeRequirement, usage: PodUsage) -> bool:
+def _in_scope(required: _ScopeRequirement, usage: PodUsage) -> bool:
     match required.scope_name:
         case "NotTerminating" | "NotBestEffort":
             return True

@@ -346,9 +346,8 @@ def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
     for each in asked.values():
         # Most labels are required once, and one value, or any, is always possible.
         expression = each[0][1]
-        if len(each) > 1 or (
-            expression.operator not in _ALWAYS_POSSIBLE and not (expression.operator == IN and expression.values)
-        ):
+        is_possible = expression.operator in _ALWAYS_POSSIBLE or (expression.operator == IN and expression.values)
+        if len(each) > 1 or not is_possible:
             conflicts += _of_one_label(each)
     for requirement in requirements:
         if isinstance(requirement, OneOf):

@@ -226,15 +226,11 @@ def unexplained_labels(
         labels: the labels that the pod's RuntimeClass requires.
     """
     spec = vmi.spec or PlacedVmiSpec()
-    known = {**added, **configuration.node_selectors, **(spec.node_selector or {})}
+    known: dict[str, str | None] = {**added, **configuration.node_selectors, **(spec.node_selector or {})}
     known |= {label.expression.key: label.expression.values[0] for label in labels}
-    return {
-        key: value
-        for key, value in pod.node_selector.items()
-        if known.get(key) != value
-        and key not in {nodes.ARCHITECTURE, nodes.CPU_MANAGER_BEFORE}
-        and not _is_kubevirts(key)
-    }
+    known |= {key: pod.node_selector.get(key) for key in (nodes.ARCHITECTURE, nodes.CPU_MANAGER_BEFORE)}
+    left = [(key, value) for key, value in pod.node_selector.items() if known.get(key) != value]
+    return {key: value for key, value in left if not _is_kubevirts(key)}
 
 
 def namespace_labels(annotation: str | None, shown: Mapping[str, str]) -> tuple[Label, ...]:

@@ -26,6 +26,7 @@ from webhook.install.registration import Manifest
 from webhook.install.shortage import no_answer
 from webhook.k8s.client.api import ApiConnectionError, Requests, Transport
 from webhook.k8s.resources import POD_METADATA
+from webhook.k8s.types.core import Pod
 from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
 from webhook.text import pluralize
@@ -173,21 +174,8 @@ class _Version(msgspec.Struct, frozen=True, rename="camel"):
     git_version: str = ""
 
 
-class _Container(msgspec.Struct, frozen=True):
-    name: str = ""
-    image: str = ""
-
-
-class _PodSpec(msgspec.Struct, frozen=True):
-    containers: list[_Container] = []
-
-
-class _SchedulerPod(msgspec.Struct, frozen=True):
-    spec: _PodSpec = _PodSpec()
-
-
 class _SchedulerPods(msgspec.Struct, frozen=True):
-    items: list[_SchedulerPod] = []
+    items: list[Pod] = []
 
 
 def objects(directory: Path, wanted: Wanted | None = None, *, is_openshift: bool = False) -> tuple[Manifest, ...]:
@@ -294,9 +282,9 @@ async def _own_image(api: Requests) -> str:
         except msgspec.MsgspecError:
             continue
         for pod in pods:
-            for container in pod.spec.containers:
+            for container in pod.spec.containers or ():
                 if container.name == "kube-scheduler":
-                    return container.image
+                    return container.image or ""
     return ""
 
 
@@ -412,7 +400,4 @@ def as_rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
     verbs: dict[tuple[str, str], list[str]] = {}
     for each in permissions:
         verbs.setdefault((each.group, each.resource), []).append(each.verb)
-    return [
-        {"apiGroups": [group], "resources": [resource], "verbs": granted_verbs}
-        for (group, resource), granted_verbs in verbs.items()
-    ]
+    return [{"apiGroups": [group], "resources": [resource], "verbs": own} for (group, resource), own in verbs.items()]
