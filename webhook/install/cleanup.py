@@ -81,7 +81,12 @@ def task(vm: UnstructuredVm, *, allow_restart_required: bool, schedulers: Collec
     for field, injected_value in DEFAULTS_ANNOTATIONS.items():
         if injected_value in annotations:
             operations += _operations(("metadata", "annotations", injected_value), annotations[injected_value])
-            texts.append(f"remove annotation {injected_value}; {_describe_kept(field, (vm.spec or {}).get(field))}")
+            # The VM keeps what it has, which can differ from the annotation's.
+            matcher = _mapping(vm.spec, field)
+            named = matcher.get("name") or matcher.get("revisionName")
+            kind = f"{matcher['kind']}/" if matcher.get("kind") else ""
+            kept = f"keep spec.{field} {kind}{named}" if named else f"the VM has no spec.{field}"
+            texts.append(f"remove annotation {injected_value}; {kept}")
     held, runs = [], bool((vm.status or {}).get("created"))
     for changes, text in (_scheduler(vm, schedulers), _spread_operations(vm)):
         if any(one["path"].startswith("/spec/") for one in changes) and runs and not allow_restart_required:
@@ -93,16 +98,6 @@ def task(vm: UnstructuredVm, *, allow_restart_required: bool, schedulers: Collec
     if not operations and not left:
         return None
     return Task(vm.meta.namespace or "", vm.meta.name or "", tuple(operations), tuple(texts), left)
-
-
-def _describe_kept(field: str, matcher: object) -> str:
-    """A clause about the instancetype or preference that the VM keeps, which can differ from the annotation's."""
-    given = _mapping(matcher)
-    named = given.get("name") or given.get("revisionName")
-    if not named:
-        return f"the VM has no spec.{field}"
-    kind = given.get("kind")
-    return f"keep spec.{field} {kind}/{named}" if kind else f"keep spec.{field} {named}"
 
 
 def _scheduler(vm: UnstructuredVm, schedulers: Collection[str]) -> tuple[list[Operation], str]:

@@ -141,47 +141,43 @@ _SELECTOR: Final = [
     },
 ]
 _HANGS: Final = '"no node can have such a label; the migration would hang, and block every drain of the VM\'s node"'
+
+
+def _rule(expression: str, message: str, detailed: str = "", reason: str = "Invalid") -> dict[str, str]:
+    """A validation; the detailed message is the inside of CEL that begins and may end with a text."""
+    rule = {"expression": expression, "reason": reason, "message": f"kubevirt-webhook: {message}"}
+    return {**rule, "messageExpression": f"'kubevirt-webhook: {detailed}"} if detailed else rule
+
+
 _OWN_NAME: Final = "object.metadata.?name.orValue('')"
 _VALIDATIONS: Final = [
-    {
-        "expression": f"!({_starts(_OWN_NAME, names.OWN_MIGRATIONS)})",
-        "reason": "Invalid",
-        "message": "kubevirt-webhook: metadata.name is reserved for KubeVirt's own migrations, which have no"
-        " addedNodeSelector; choose another name",
-    },
-    {
-        "expression": _FEW,
-        "reason": "Invalid",
-        "message": f"kubevirt-webhook: {_FIELD} has more than {MAX_ADDED} keys; remove some",
-    },
-    {
-        "expression": "variables.badKeys.size() == 0",
-        "reason": "Invalid",
-        "message": f"kubevirt-webhook: {_FIELD}: a key is not valid",
-        "messageExpression": f"'kubevirt-webhook: {_FIELD}: key ' + {_cel_quote('variables.badKeys[0]')}"
-        f" + ' is not valid: ' + {_HANGS}",
-    },
-    {
-        "expression": "variables.badValues.size() == 0",
-        "reason": "Invalid",
-        "message": f"kubevirt-webhook: {_FIELD}: a value is not valid",
-        "messageExpression": f"'kubevirt-webhook: {_FIELD}: the value of key ' + {_cel_quote('variables.badValues[0]')}"
-        f" + ' is not valid: ' + {_HANGS}",
-    },
-    {
-        "expression": "!has(object.spec.sendTo) || has(object.spec.receive)",
-        "reason": "Invalid",
-        "message": f"kubevirt-webhook: {_FIELD} has no effect on the sending side of a migration; set it on the"
-        " receiving side",
-    },
+    _rule(
+        f"!({_starts(_OWN_NAME, names.OWN_MIGRATIONS)})",
+        "metadata.name is reserved for KubeVirt's own migrations, which have no addedNodeSelector; choose another name",
+    ),
+    _rule(_FEW, f"{_FIELD} has more than {MAX_ADDED} keys; remove some"),
+    _rule(
+        "variables.badKeys.size() == 0",
+        f"{_FIELD}: a key is not valid",
+        f"{_FIELD}: key ' + {_cel_quote('variables.badKeys[0]')} + ' is not valid: ' + {_HANGS}",
+    ),
+    _rule(
+        "variables.badValues.size() == 0",
+        f"{_FIELD}: a value is not valid",
+        f"{_FIELD}: the value of key ' + {_cel_quote('variables.badValues[0]')} + ' is not valid: ' + {_HANGS}",
+    ),
+    _rule(
+        "!has(object.spec.sendTo) || has(object.spec.receive)",
+        f"{_FIELD} has no effect on the sending side of a migration; set it on the receiving side",
+    ),
 ]
-_RESERVED: Final = {
-    "expression": "variables.reserved.size() == 0",
-    "reason": "Forbidden",
-    "message": f"kubevirt-webhook: {_FIELD}: a key is reserved for KubeVirt; remove it",
-    "messageExpression": f"'kubevirt-webhook: {_FIELD}: ' + {_cel_quote('variables.reserved[0]')} + ' is reserved for"
-    " KubeVirt: the key would disable a safety check, remain for later migrations, or be dropped; remove it'",
-}
+_RESERVED: Final = _rule(
+    "variables.reserved.size() == 0",
+    f"{_FIELD}: a key is reserved for KubeVirt; remove it",
+    f"{_FIELD}: ' + {_cel_quote('variables.reserved[0]')} + ' is reserved for KubeVirt: the key would disable a safety"
+    " check, remain for later migrations, or be dropped; remove it'",
+    "Forbidden",
+)
 
 
 def _by_settings(settings: Settings) -> list[dict[str, str]]:
@@ -196,15 +192,14 @@ def _by_settings(settings: Settings) -> list[dict[str, str]]:
         if migration.via_virtctl == "allow":
             if not migration.kubevirt_namespace:
                 # Any tenant can have a service account of that name, and a policy cannot look up where KubeVirt runs.
-                what = (
-                    "migration.requireRight needs the namespace of KubeVirt here, to know who sends virtctl's requests"
-                )
-                raise InputError(what, "settings", "set kubevirt.namespace, or migration.viaVirtctl: deny")
+                fix = "set kubevirt.namespace, or migration.viaVirtctl: deny"
+                what = "needs the namespace of KubeVirt here, to know who sends virtctl's requests"
+                raise InputError(f"migration.requireRight {what}", "settings", fix)
             virt_api = account(migration.kubevirt_namespace, names.API_ACCOUNT)
             allowed += f" || request.userInfo.username == '{virt_api}'"
         text = f"this requires the verb {PIN_VERB} on {PIN_RESOURCE}.{names.DOMAIN}"
-        message = f"kubevirt-webhook: you cannot choose nodes for VMs of this namespace: {text}"
-        found.append({"expression": allowed, "reason": "Forbidden", "message": message})
+        message = f"you cannot choose nodes for VMs of this namespace: {text}"
+        found.append(_rule(allowed, message, reason="Forbidden"))
     return found
 
 

@@ -103,6 +103,8 @@ def fails_closed(endpoint: Endpoint, settings: Settings) -> bool:
 def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, Any]]:
     """CEL that keeps requests away which the policy would allow without changes anyway."""
     scheduling = settings.scheduling
+    annotations, requester = "object.metadata.annotations", f'"{REQUESTED_BY}"'
+    value, listed = f"{annotations}[{requester}]", ", ".join(f'"{each}"' for each in settings.eviction.requesters)
     by_place = {
         ("mutate", names.SCHEDULING, "pods"): _pod_conditions(scheduling),
         ("mutate", names.SCHEDULING, "virtualmachines"): {**_NOT_DELETED, **of_vms(scheduling)},
@@ -135,7 +137,7 @@ def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, A
         # Drains must not wait for kubevirt-webhook. An Eviction lacks its pod's labels, so its name is tested.
         ("mutate", names.EVICTION, "pods"): {
             "of-a-launcher-pod": f'request.name.startsWith("{names.LAUNCHER_APP}-")',
-            "requested-by": _requester_condition(settings.eviction.requesters),
+            "requested-by": f"has({annotations}) && {requester} in {annotations} && {value} in [{listed}]",
             "not-by-kubevirt": _BY_A_USER,
         },
     }
@@ -197,12 +199,6 @@ def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
             f"{spread}"
         ),
     }
-
-
-def _requester_condition(requesters: Iterable[str]) -> str:
-    annotations, key = "object.metadata.annotations", f'"{REQUESTED_BY}"'
-    listed = ", ".join(f'"{requester}"' for requester in requesters)
-    return f"has({annotations}) && {key} in {annotations} && {annotations}[{key}] in [{listed}]"
 
 
 def advise(status: int, error: ApiStatus, action: str) -> str:
@@ -291,22 +287,13 @@ def configurations(settings: Settings, target: RegistrationTarget = Registration
         is_last = endpoint.verb == "mutate" and not endpoint.group
         name = names.LAST_CONFIGURATION if is_last else names.FIRST_CONFIGURATION
         entries[kind, name].append(_entry(endpoint, settings, target))
-    return [_configuration(kind, name + target.suffix, own) for (kind, name), own in entries.items()]
-
-
-def entry_name(endpoint: Endpoint) -> str:
-    """The name of an endpoint's entry, which users see in denials and admins in the API server's metrics."""
-    return f"{endpoint.resource}.{endpoint.policy}.{endpoint.stage}.{names.DOMAIN}"
-
-
-def _configuration(kind: str, name: str, entries: list[Manifest]) -> Manifest:
-    """A configuration; without entries, applying it removes those that it had."""
-    metadata = {"name": name, "labels": {"app.kubernetes.io/name": "kubevirt-webhook"}}
-    manifest: Manifest = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata}
-    if entries:
-        # The API server drops an empty list, so with one, every apply would be a change.
-        manifest["webhooks"] = entries
-    return manifest
+    manifests: list[Manifest] = []
+    for (kind, name), own in entries.items():
+        metadata = {"name": name + target.suffix, "labels": {"app.kubernetes.io/name": "kubevirt-webhook"}}
+        # The API server drops an empty list, so with one, every apply would be a change. Without, it removes entries.
+        webhooks = {"webhooks": own} if own else {}
+        manifests.append({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, **webhooks})
+    return manifests
 
 
 def _is_wanted(endpoint: Endpoint, settings: Settings) -> bool:
@@ -330,7 +317,8 @@ def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -
         config["caBundle"] = b64encode(target.ca_bundle).decode("ascii")
     modes: list[Mode] = [names.WARN, names.AUDIT] if endpoint.stage == names.OBSERVE else [names.ENFORCE]
     entry: Manifest = {
-        "name": entry_name(endpoint),
+        # Users see it in denials, and admins in the API server's metrics.
+        "name": f"{endpoint.resource}.{endpoint.policy}.{endpoint.stage}.{names.DOMAIN}",
         "clientConfig": config,
         "rules": [
             {

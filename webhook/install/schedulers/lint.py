@@ -324,16 +324,13 @@ def _problem(code: str, path: Path, text: str) -> Problem:
     return Problem(code, severity, path, text, consequence, remedy)
 
 
-def _stale_version(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
+def _fields(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
     version = configuration.get("apiVersion")
     if version != API_VERSION:
         yield _problem("stale-api-version", ("apiVersion",), f"apiVersion is {quote(str(version))}")
-
-
-def _fields(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
-    if configuration.get("apiVersion") == API_VERSION:
-        for path, schema, value in _decoded(configuration):
-            yield from (_problem("invalid-field", found.path, found.text) for found in check(schema, value, path))
+        return
+    for path, schema, value in _decoded(configuration):
+        yield from (_problem("invalid-field", found.path, found.text) for found in check(schema, value, path))
 
 
 def _decoded(configuration: Mapping[str, Any]) -> Iterator[tuple[Path, Schema, Any]]:
@@ -377,28 +374,21 @@ def _named_plugins(configuration: Mapping[str, Any]) -> Iterator[tuple[Path, str
                     yield (*path, number, "name"), name
 
 
-def _no_profile(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
-    wanted = scheduler.profile
-    if all(profile.get("schedulerName") != wanted for _, profile in profiles_of(configuration)):
+def _profiles(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
+    profiles, wanted = profiles_of(configuration), scheduler.profile
+    if all(profile.get("schedulerName") != wanted for _, profile in profiles):
         text, consequence = f"no profile has the schedulerName {quote(wanted)}", "pods that name it stay Pending"
         remedy = f"add a profile with schedulerName {wanted}, or name the right one with --profile"
         yield Problem("no-profile", "error", ("profiles",), text, consequence, remedy)
-
-
-def _default_profile(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
-    positions = [index for index, profile in profiles_of(configuration) if _name(profile) == names.DEFAULT_SCHEDULER]
+    positions = [index for index, profile in profiles if _name(profile) == names.DEFAULT_SCHEDULER]
     has_it = f"profile has the schedulerName {quote(names.DEFAULT_SCHEDULER)}"
     if scheduler.is_the_clusters and not positions:
         yield _problem("default-profile-missing", ("profiles",), f"no {has_it}")
     if not scheduler.is_the_clusters and positions:
         yield _problem("default-profile-twice", ("profiles", positions[0]), f"a {has_it}")
-
-
-def _queue_sorts(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
-    sorts = {index: queue_sort(profile) for index, profile in profiles_of(configuration)}
-    differing = [index for index, name in sorts.items() if name != next(iter(sorts.values()))]
-    if differing:
-        text = f"profiles use the queueSort plugins {' and '.join(sorted(set(sorts.values())))}"
+    sorts = [(index, queue_sort(profile)) for index, profile in profiles]
+    if differing := [index for index, name in sorts if name != sorts[0][1]]:
+        text = f"profiles use the queueSort plugins {' and '.join(sorted({name for _, name in sorts}))}"
         yield _problem("differing-queue-sort", ("profiles", differing[0], "plugins"), text)
 
 
@@ -466,7 +456,7 @@ def _extenders(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Prob
 
 
 _RULES: Final[tuple[Callable[[Mapping[str, Any], LintTarget], Iterator[Problem]], ...]] = (
-    *(_stale_version, _fields, _plugins, _no_profile, _default_profile, _queue_sorts, _same_names, _lease),
+    *(_fields, _plugins, _profiles, _same_names, _lease),
     *(_filters, _image_locality, _default_constraints, _few_nodes, _extenders),
 )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from itertools import product
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -196,7 +196,10 @@ def objects(directory: Path, wanted: Wanted | None = None, *, is_openshift: bool
     if wanted is None:
         return (*others, deployment)
     text = configuration(directory, variant, prometheus=wanted.prometheus)
-    others = [_with_configuration(one, text, variant) if one["kind"] == "ConfigMap" else one for one in others]
+    for one in others:
+        if one["kind"] == "ConfigMap":
+            one["metadata"]["annotations"] = {VARIANT_ANNOTATION: variant}
+            one["data"] = {CONFIGURATION_KEY: text}
     return (*others, _with_image(deployment, text, wanted.image, is_openshift=is_openshift))
 
 
@@ -277,14 +280,11 @@ async def _own_image(api: Requests) -> str:
     for namespace, selector in _PODS:
         query = {"labelSelector": selector, "limit": "1"}
         body = await _get(api, f"/api/v1/namespaces/{namespace}/pods", query)
-        try:
+        with suppress(msgspec.MsgspecError):
             pods = msgspec.json.decode(body, type=_SchedulerPods).items
-        except msgspec.MsgspecError:
-            continue
-        for pod in pods:
-            for container in pod.spec.containers or ():
-                if container.name == "kube-scheduler":
-                    return container.image or ""
+            containers = [container for pod in pods for container in pod.spec.containers or ()]
+            if images := [each.image for each in containers if each.name == "kube-scheduler" and each.image]:
+                return images[0]
     return ""
 
 
@@ -294,11 +294,6 @@ async def _get(api: Requests, path: str, query: dict[str, str]) -> bytes:
     except ApiConnectionError as error:
         raise no_answer(error) from None
     return body if status == 200 else b""
-
-
-def _with_configuration(config_map: Manifest, text: str, variant: Variant) -> Manifest:
-    metadata = {**config_map["metadata"], "annotations": {VARIANT_ANNOTATION: variant}}
-    return {**config_map, "metadata": metadata, "data": {CONFIGURATION_KEY: text}}
 
 
 def _with_image(deployment: Manifest, text: str, image: str, *, is_openshift: bool) -> Manifest:
