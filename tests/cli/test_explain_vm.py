@@ -13,7 +13,7 @@ from click.testing import Result
 from tests.cli.runner import run
 from webhook.cluster.files import FilesCluster
 from webhook.facts import NodesKey, ObjectKey, VmiKey
-from webhook.forecast.requests import WithVmi
+from webhook.forecast.requests import _WithVmi
 from webhook.forecast.vm import VM_SCHEMA, VmExplanation
 from webhook.placement.machines import VMIS
 from webhook.settings.file import default_settings
@@ -168,7 +168,7 @@ def test_bad_input_is_one_sentence(arguments: list[str], golden: Callable[[str],
 async def test_a_vmi_that_is_yet_to_come() -> None:
     files = FilesCluster.load(EXAMPLES, default_settings())
     coming = {"metadata": {"name": "new", "namespace": "shop", "uid": "u"}, "spec": {"schedulerName": "x"}}
-    cluster = WithVmi(files, coming)
+    cluster = _WithVmi(files, coming)
 
     assert cluster.peek(VmiKey("shop", "new", "u")).spec.scheduler_name == "x"  # type: ignore[attr-defined]
     assert cluster.peek(ObjectKey(VMIS, "shop", "new")).meta.uid == "u"  # type: ignore[attr-defined]

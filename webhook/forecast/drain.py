@@ -12,21 +12,7 @@ import msgspec
 from webhook import names
 from webhook.admission.step_budget import StepBudget, TooComplex
 from webhook.errors import InputError, quote
-from webhook.forecast import report
-from webhook.forecast.packing import (
-    PODS,
-    Amounts,
-    Candidates,
-    Mover,
-    Packer,
-    Room,
-    after_migration,
-    mover_of,
-    offers_of,
-    pod_info_of,
-    requests_of,
-    target_pod,
-)
+from webhook.forecast import packing, report
 from webhook.forecast.pods import MOST_RULES, Neighbors, PodInfo, PodSelector, expressions_of
 from webhook.forecast.report import BlockedPod, DrainPlan, Limits, Remedy, Step, VmPlan
 from webhook.forecast.snapshot import CREATED_BY, ClusterObjects, ClusterSnapshot, Place, PodDisruptionBudget, place_of
@@ -183,13 +169,13 @@ class _Planner:
         # The quotas that leave room for fewer target pods at a time than KubeVirt would create, with how many.
         self._narrow: Final[dict[tuple[str, str], int]] = {}
         # What is counted on the nodes of the VMs that the plan has moved.
-        self._settled: Final[dict[Place, tuple[Amounts, PodInfo]]] = {}
-        self._offers: Final = {name: offers_of(view) for name, view in snapshot.views.items()}
-        self._room: Final = Room(index, self._offers)
+        self._settled: Final[dict[Place, tuple[packing.Amounts, PodInfo]]] = {}
+        self._offers: Final = {name: packing.offers_of(view) for name, view in snapshot.views.items()}
+        self._room: Final = packing.Room(index, self._offers)
         running = [pod for pod in snapshot.objects.pods if pod.node_name and not pod.is_over]
         for pod in running:
             if (position := index.position(pod.node_name)) is not None:
-                self._room.take(position, requests_of(pod))
+                self._room.take(position, packing.requests_of(pod))
         self._neighbors: Final = Neighbors(index)
         for pod in running:
             self._on.setdefault(pod.node_name, {})[place_of(pod)] = pod
@@ -197,16 +183,16 @@ class _Planner:
             if vmi.node_name and not vmi.has_ended:
                 self._vms.setdefault(vmi.node_name, {})[place_of(vmi)] = vmi
         self._count(running)
-        self._packer: Final = Packer(index, self._room, self._neighbors)
+        self._packer: Final = packing.Packer(index, self._room, self._neighbors)
 
     def _count(self, running: Sequence[LauncherPod]) -> None:
         """Have the neighbors know all rules first, and then all pods."""
-        infos = [(pod_info_of(pod, self._snapshot.labels), pod) for pod in running]
+        infos = [(packing.pod_info_of(pod, self._snapshot.labels), pod) for pod in running]
         for info, _ in infos:
             self._neighbors.track(info.rules)
         for vms in self._vms.values():
             for vmi in vms.values():
-                self._neighbors.track(target_pod(vmi, self._snapshot).rules)
+                self._neighbors.track(packing.target_pod(vmi, self._snapshot).rules)
         for info, pod in infos:
             position = self._snapshot.index.position(pod.node_name)
             if position is not None:
@@ -239,7 +225,7 @@ class _Planner:
             place = place_of(vmi)
             plans[place] = eviction = _evict(vmi, self._snapshot)
             if eviction.outcome == report.MOVES:
-                mover = mover_of(vmi, self._snapshot, self._info(vmi))
+                mover = packing.mover_of(vmi, self._snapshot, self._info(vmi))
                 if problem := self._quota_problem(mover):
                     plans[place] = _plan_of(vmi, report.BLOCKS, report.QUOTA, problem, notes=eviction.notes)
                     self.blocked.append(Blocked(place, report.QUOTA, vmi))
@@ -291,7 +277,7 @@ class _Planner:
             pods = pluralize(number, "target pod")
             yield f"ResourceQuota {namespace}/{name} leaves room for {pods} concurrently; other migrations wait."
 
-    def _quota_problem(self, mover: Mover) -> str:
+    def _quota_problem(self, mover: packing.Mover) -> str:
         """Why the namespace's quotas deny the target pod of a VM, a clause.
 
         What earlier migrations needed is free again, except for the pods that they leave.
@@ -308,7 +294,7 @@ class _Planner:
         self._moved[namespace] += not found.problem
         return f"the target pod of its migration would be denied: {found.problem}" if found.problem else ""
 
-    def _find_nodes(self, movers: Sequence[Mover], plans: Mapping[Place, VmPlan]) -> dict[Place, VmPlan]:
+    def _find_nodes(self, movers: Sequence[packing.Mover], plans: Mapping[Place, VmPlan]) -> dict[Place, VmPlan]:
         """The plans of the VMs that migrate if there is a node, and have them migrate."""
         review = [(mover, self._snapshot.index.review(mover.requirements)) for mover in movers]
         alone = {mover.place: self._packer.candidates(mover, eligibility) for mover, eligibility in review}
@@ -346,7 +332,7 @@ class _Planner:
                 self._settle(mover, found[mover.place].to)
         return found
 
-    def _pack(self, review: Sequence[tuple[Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
+    def _pack(self, review: Sequence[tuple[packing.Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
         """Nodes for all, and the VMs that only a tight packing leaves room for."""
         by_score = self._packer.pack(review, tightly=False)
         if len(by_score) == len(review):
@@ -358,7 +344,9 @@ class _Planner:
         self._packer.undo(review, tight)
         return self._packer.pack(review, tightly=False), set()
 
-    def _blocked_plan(self, about: VmPlan, mover: Mover, alone: Candidates, left: Candidates) -> VmPlan:
+    def _blocked_plan(
+        self, about: VmPlan, mover: packing.Mover, alone: packing.Candidates, left: packing.Candidates
+    ) -> VmPlan:
         """The plan of a VM that has found no node, of those before any other VM has moved and those that are left."""
         if not alone.eligibility.count:
             code, reason = report.NO_ELIGIBLE_NODE, no_node(alone.eligibility).text
@@ -374,7 +362,7 @@ class _Planner:
         if settled := self._settled.get(place_of(vmi)):
             return settled[1]
         pod = self._snapshot.pod_of(vmi)
-        return pod_info_of(pod, self._snapshot.labels) if pod else None
+        return packing.pod_info_of(pod, self._snapshot.labels) if pod else None
 
     def _leave(self, vmi: Vmi, node: str, *, moves: bool) -> None:
         """Free what a VM has taken of its node. The rules between pods know of it already if it moves."""
@@ -383,14 +371,14 @@ class _Planner:
         info, settled = self._info(vmi), self._settled.get(place_of(vmi))
         if pod is None or position is None:
             return
-        self._room.take(position, settled[0] if settled else requests_of(pod), -1)
+        self._room.take(position, settled[0] if settled else packing.requests_of(pod), -1)
         self._on[node].pop(place_of(pod), None)
         if not moves and info is not None:
             self._neighbors.add(info, position, -1)
 
-    def _settle(self, mover: Mover, node: str) -> None:
+    def _settle(self, mover: packing.Mover, node: str) -> None:
         """Have a VM run where it has moved to."""
-        vmi, pod = after_migration(mover, node, self._snapshot)
+        vmi, pod = packing.after_migration(mover, node, self._snapshot)
         self._settled[mover.place] = (mover.requests, mover.pod)
         self._vms.setdefault(node, {})[mover.place] = vmi
         self._snapshot.vmis[mover.place] = vmi
@@ -427,9 +415,9 @@ class Blocked(msgspec.Struct, frozen=True):
     place: Place
     code: str
     vmi: Vmi
-    mover: Mover | None = None
-    alone: Candidates | None = None
-    offers: Amounts | None = None
+    mover: packing.Mover | None = None
+    alone: packing.Candidates | None = None
+    offers: packing.Amounts | None = None
     node: str = ""
     position: int = 0
 
@@ -629,7 +617,9 @@ def _rules_of(vmi: Vmi, snapshot: ClusterSnapshot) -> MigrationRules:
     return migration_rules(snapshot.objects.kubevirt, policy)
 
 
-def _no_node_left(mover: Mover, alone: Candidates, left: Candidates, room: Room) -> tuple[str, str]:
+def _no_node_left(
+    mover: packing.Mover, alone: packing.Candidates, left: packing.Candidates, room: packing.Room
+) -> tuple[str, str]:
     """The code and the reason, a clause.
 
     Args:
@@ -650,7 +640,7 @@ def _no_node_left(mover: Mover, alone: Candidates, left: Candidates, room: Room)
         nodes = pluralize(alone.nodes.bit_count(), "node")
         return report.NO_ROOM, f"{nodes} {verb} room for it now, but not beside the VMs that move there"
     short = [
-        f"{resource} ({format_request(resource, amount)} requested)" if resource != PODS else "pods"
+        f"{resource} ({format_request(resource, amount)} requested)" if resource != packing.PODS else "pods"
         for resource, amount in mover.requests.items()
         if eligible & ~room.with_enough(resource, amount)
     ]

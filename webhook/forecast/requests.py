@@ -20,20 +20,10 @@ from webhook.facts import Key, KubeVirtKey, NamespaceKey, ObjectKey, VmiKey
 from webhook.forecast.snapshot import CREATED_BY
 from webhook.k8s.types.meta import Namespace, View
 from webhook.k8s.yaml_documents import Document
+from webhook.kubevirt import templates
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.launcher import controller_account
-from webhook.kubevirt.templates import GROUP as TEMPLATE_GROUP
-from webhook.kubevirt.templates import KIND as TEMPLATE
-from webhook.kubevirt.templates import (
-    POOL,
-    POOL_GROUP,
-    REPLICA_SET,
-    MissingParametersError,
-    vm_of_pool,
-    vm_of_template,
-    vmi_of_replica_set,
-)
 from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.policies.eviction.pods import REQUESTED_BY
 from webhook.review.endpoints import ENDPOINTS, Endpoint
@@ -165,11 +155,13 @@ class _Template(msgspec.Struct, frozen=True):
 
 
 _TEMPLATES: Final = {
-    POOL: _Template(POOL_GROUP, ("spec", "virtualMachineTemplate"), True, lambda value, _: vm_of_pool(value)),
-    REPLICA_SET: _Template(
-        names.KUBEVIRT_GROUP, ("spec", "template"), True, lambda value, _: vmi_of_replica_set(value)
+    templates.POOL: _Template(
+        templates.POOL_GROUP, ("spec", "virtualMachineTemplate"), True, lambda value, _: templates.vm_of_pool(value)
     ),
-    TEMPLATE: _Template(TEMPLATE_GROUP, ("spec", "virtualMachine"), False, vm_of_template),
+    templates.REPLICA_SET: _Template(
+        names.KUBEVIRT_GROUP, ("spec", "template"), True, lambda value, _: templates.vmi_of_replica_set(value)
+    ),
+    templates.KIND: _Template(templates.GROUP, ("spec", "virtualMachine"), False, templates.vm_of_template),
 }
 
 
@@ -202,7 +194,7 @@ def _convert_for_review(value: Json, template: _Template | None, source: str, pa
         return {**value, "spec": {**spec, "schedulerName": names.DEFAULT_SCHEDULER}}
     try:
         return template.make(value, parameters)
-    except MissingParametersError:
+    except templates.MissingParametersError:
         raise
     except InputError as error:
         raise InputError(error.what, f"{source}: {error.where}", error.fix) from None
@@ -294,24 +286,17 @@ class RequestReport(View, frozen=True):
         return any(each.decision == "denied" for each in self.policies)
 
 
-class WithVmi(Cluster):
-    """A cluster in which a VMI exists already that KubeVirt has yet to create.
-
-    Args:
-        cluster: answers everything else.
-        vmi: plain JSON.
-    """
+class _WithVmi(Cluster):
+    """A cluster in which a VMI (plain JSON) exists already that KubeVirt has yet to create."""
 
     def __init__(self, cluster: Cluster, vmi: Json) -> None:
         self._cluster: Final = cluster
         self._vmi: Final = vmi
 
     def peek(self, key: Key[Any]) -> object:
-        """The VMI, or what the cluster answers."""
         return self._own(key) or self._cluster.peek(key)
 
     async def read(self, key: Key[T], deadline: float) -> T | None | Unavailable:
-        """The VMI, or what the cluster answers."""
         return cast("T | None", self._own(key)) or await self._cluster.read(key, deadline)
 
     def _own(self, key: Key[Any]) -> object:
@@ -323,15 +308,12 @@ class WithVmi(Cluster):
         return msgspec.convert(self._vmi, key.resource.view) if key.resource.kind == _VMI else None
 
     def staleness(self) -> Mapping[str, float]:
-        """As the cluster says."""
         return self._cluster.staleness()
 
     def ages(self, keys: Iterable[Key[Any]]) -> Mapping[str, float]:
-        """As the cluster says."""
         return self._cluster.ages(keys)
 
     def waiting_for(self) -> tuple[str, ...]:
-        """As the cluster says."""
         return self._cluster.waiting_for()
 
 
@@ -357,7 +339,7 @@ class VmRequests:
             vmi: a VMI that exists although the cluster does not have it.
             by_owner: the VM's owner sends it; else KubeVirt's controller does.
         """
-        cluster = WithVmi(self._cluster, vmi) if vmi else self._cluster
+        cluster = _WithVmi(self._cluster, vmi) if vmi else self._cluster
         reviewer = Reviewer(cluster, lambda: self._settings, NoAudit(), NullObserver())
         controller = await _controller(self._cluster, self._deadline) or controller_account("kubevirt")
         user = _OWNER if by_owner else controller

@@ -15,8 +15,8 @@ from webhook.k8s.types.meta import Namespace, Object, View
 from webhook.k8s.types.selectors import LabelSelector
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall
 from webhook.kubevirt.migrationpolicy import MigrationPolicy
+from webhook.placement import machines
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, Claim, LauncherPod, Migration, PersistentVolume, Vmi
 from webhook.placement.nodes import Node
 from webhook.placement.quota import LIMIT_RANGES, LimitRange, ResourceQuota
 from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES, DeviceClass, RuntimeClass
@@ -50,7 +50,7 @@ class PodDisruptionBudget(Object, frozen=True):
 
 
 # Of all pods, also those of which reviews keep nothing: what runs on a node, and what it requires of pods beside it.
-RUNNING_PODS: Final = PODS.decoded_as(LauncherPod)
+RUNNING_PODS: Final = PODS.decoded_as(machines.LauncherPod)
 BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, PodDisruptionBudget)
 
 
@@ -64,13 +64,13 @@ class ClusterObjects(msgspec.Struct, frozen=True):
     """
 
     nodes: tuple[NodeWithoutImages, ...] = ()
-    pods: tuple[LauncherPod, ...] = ()
-    vmis: tuple[Vmi, ...] = ()
-    migrations: tuple[Migration, ...] = ()
+    pods: tuple[machines.LauncherPod, ...] = ()
+    vmis: tuple[machines.Vmi, ...] = ()
+    migrations: tuple[machines.Migration, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     budgets: tuple[PodDisruptionBudget, ...] = ()
-    claims: tuple[Claim, ...] = ()
-    volumes: tuple[PersistentVolume, ...] = ()
+    claims: tuple[machines.Claim, ...] = ()
+    volumes: tuple[machines.PersistentVolume, ...] = ()
     runtime_classes: tuple[RuntimeClass, ...] = ()
     device_classes: tuple[DeviceClass, ...] = ()
     quotas: tuple[ResourceQuota, ...] = ()
@@ -101,7 +101,7 @@ class ClusterSnapshot:
         self.namespaces: Final = {each.meta.name or "": each for each in objects.namespaces}
         self.labels: Final = {name: each.meta.labels or {} for name, each in self.namespaces.items()}
         self.migrations: Final = {place_of(each): each for each in objects.migrations}
-        self.unfinished: Final[dict[Place, list[Migration]]] = {}
+        self.unfinished: Final[dict[Place, list[machines.Migration]]] = {}
         for migration in objects.migrations:
             if migration.is_unfinished:
                 place = (migration.meta.namespace or "", migration.vmi_name)
@@ -111,7 +111,7 @@ class ClusterSnapshot:
         self.limit_ranges: Final = _by_namespace(objects.limit_ranges)
         self.claims: Final = {place_of(each): each for each in objects.claims}
         self.volumes: Final = {each.meta.name or "": each for each in objects.volumes}
-        self.launchers: Final[dict[str, list[LauncherPod]]] = {}
+        self.launchers: Final[dict[str, list[machines.LauncherPod]]] = {}
         for pod in objects.pods:
             owner = pod.meta.label(CREATED_BY)
             if owner and not pod.is_over:
@@ -127,7 +127,7 @@ class ClusterSnapshot:
                 return KubeVirtInstall(_ANYWHERE, self.objects.kubevirt)
             case NamespaceKey():
                 return self.namespaces.get(key.name)
-            case ListKey() if key.resource is LAUNCHER_PODS:
+            case ListKey() if key.resource is machines.LAUNCHER_PODS:
                 name, _, uid = key.label.partition("=")
                 pods = self.launchers.get(uid, ()) if name == CREATED_BY else chain(*self.launchers.values())
                 return tuple(pod for pod in pods if (pod.meta.namespace, pod.meta.label(name)) == (key.namespace, uid))
@@ -135,13 +135,13 @@ class ClusterSnapshot:
                 return self.objects.device_classes
             case ListKey() if key.resource is LIMIT_RANGES:
                 return tuple(self.limit_ranges.get(key.namespace, ()))
-            case ObjectKey() if key.resource is MIGRATIONS:
+            case ObjectKey() if key.resource is machines.MIGRATIONS:
                 return self.migrations.get((key.namespace, key.name))
             case ObjectKey() if key.resource is RUNTIME_CLASSES:
                 return self._classes.get(key.name)
         raise TypeError(f"a snapshot does not answer {type(key).__name__}")
 
-    def pod_of(self, vmi: Vmi) -> LauncherPod | None:
+    def pod_of(self, vmi: machines.Vmi) -> machines.LauncherPod | None:
         """The pod that a VM runs in; None: there is none to be seen."""
         found = (pod for pod in self.launchers.get(vmi.meta.uid or "", ()) if pod.node_name == vmi.node_name)
         return max(found, key=lambda pod: pod.meta.creation_timestamp or "", default=None)

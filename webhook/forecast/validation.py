@@ -64,24 +64,14 @@ _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0
 _MOST_NAME: Final = 253
 _MOST_ANNOTATIONS_BYTES: Final = 256 * 1024
 _MOST_FINDINGS: Final = 50
+_STABLE: Final = ("v1", "v1alpha3")
 _BETA: Final = ("v1beta1", "v1alpha1")
 # Group, versions, whether in namespaces, and kinds.
 _SERVED: Final[tuple[tuple[str, tuple[str, ...], bool, str], ...]] = (
-    (names.KUBEVIRT_GROUP, ("v1", "v1alpha3"), True, "VirtualMachine VirtualMachineInstance"),
-    (
-        names.KUBEVIRT_GROUP,
-        ("v1", "v1alpha3"),
-        True,
-        "VirtualMachineInstanceReplicaSet VirtualMachineInstanceMigration",
-    ),
-    (names.KUBEVIRT_GROUP, ("v1", "v1alpha3"), True, "VirtualMachineInstancePreset KubeVirt"),
-    (names.INSTANCETYPE_GROUP, ("v1beta1",), True, "VirtualMachineInstancetype VirtualMachinePreference"),
-    (
-        names.INSTANCETYPE_GROUP,
-        ("v1beta1",),
-        False,
-        "VirtualMachineClusterInstancetype VirtualMachineClusterPreference",
-    ),
+    (names.KUBEVIRT_GROUP, _STABLE, True, "VirtualMachine VirtualMachineInstance VirtualMachineInstanceReplicaSet"),
+    (names.KUBEVIRT_GROUP, _STABLE, True, "VirtualMachineInstanceMigration VirtualMachineInstancePreset KubeVirt"),
+    (names.INSTANCETYPE_GROUP, _BETA[:1], True, "VirtualMachineInstancetype VirtualMachinePreference"),
+    (names.INSTANCETYPE_GROUP, _BETA[:1], False, "VirtualMachineClusterInstancetype VirtualMachineClusterPreference"),
     ("pool.kubevirt.io", _BETA, True, "VirtualMachinePool"),
     ("migrations.kubevirt.io", ("v1alpha1",), False, "MigrationPolicy"),
     ("snapshot.kubevirt.io", _BETA, True, "VirtualMachineSnapshot VirtualMachineSnapshotContent VirtualMachineRestore"),
@@ -114,17 +104,15 @@ class Schemas:
         kinds: by group and name.
         origin: where the schemas come from, a clause.
         unseen: what they do not show, a clause.
+
+    Attributes:
+        line: which schemas they are, and what they cannot show.
     """
 
     def __init__(self, kinds: Mapping[str, Mapping[str, KindSchema]], origin: str, unseen: str) -> None:
         self._kinds: Final = kinds
         self.origin: Final = origin
-        self._unseen: Final = unseen
-
-    @property
-    def line(self) -> str:
-        """Which schemas they are, and what they cannot show."""
-        return f"checked against {self.origin}; {self._unseen}"
+        self.line: Final = f"checked against {origin}; {unseen}"
 
     @classmethod
     def of_definitions(cls, definitions: Iterable[Json], origin: str) -> Schemas | None:

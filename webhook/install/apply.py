@@ -11,18 +11,10 @@ import msgspec
 
 from webhook import names
 from webhook.errors import InputError
+from webhook.install import shortage
 from webhook.install.plan import CONFIGURATIONS, Plan, path, title
 from webhook.install.registration import API_VERSION, Manifest, advise, stage
-from webhook.install.shortage import (
-    Shortage,
-    caller_shortage,
-    deletion_shortage,
-    describe_termination,
-    is_terminating,
-    no_answer,
-    replica_shortage,
-    start_problem,
-)
+from webhook.install.shortage import Shortage
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.types.meta import decode_status
@@ -96,7 +88,7 @@ class Installer:
         try:
             status, _ = await self._api.request("GET", f"/apis/{group}", seconds=_SECONDS)
         except ApiConnectionError as error:
-            raise no_answer(error) from None
+            raise shortage.no_answer(error) from None
         return status == 200
 
     async def changes(self, plan: Plan) -> list[PlannedChange]:
@@ -183,7 +175,7 @@ class Installer:
         for manifest in (*calling, *others):
             await self._delete(manifest)
         for manifest in objects:
-            await self._until(partial(self._lack, deletion_shortage, manifest))
+            await self._until(partial(self._lack, shortage.deletion_shortage, manifest))
 
     async def _apply_and_report(self, manifest: Manifest) -> bool:
         """Create or change an object; returns whether it differs from before."""
@@ -218,7 +210,7 @@ class Installer:
     async def _wait_for_callers(self, plan: Plan, *, is_changed: bool) -> None:
         await self._until(partial(self._replica_shortage, plan.deployment), is_changed=is_changed)
         for manifest in plan.configurations:
-            await self._until(partial(self._lack, caller_shortage, manifest))
+            await self._until(partial(self._lack, shortage.caller_shortage, manifest))
 
     async def _wait_for_scheduler(self, plan: Plan, *, is_changed: bool) -> None:
         # Last, since no webhook depends on it: while it does not run, VMs are given to the default scheduler.
@@ -228,14 +220,18 @@ class Installer:
     async def _check_namespace(self, plan: Plan) -> None:
         """Raise InputError where the namespace is being deleted."""
         for manifest in (*plan.before, *plan.scheduler):
-            if manifest["kind"] == "Namespace" and is_terminating(await self.get(manifest)):
-                what, fix = describe_termination(manifest)
+            if manifest["kind"] == "Namespace" and shortage.is_terminating(await self.get(manifest)):
+                what, fix = shortage.describe_termination(manifest)
                 raise InputError(what, title(manifest), fix)
 
     async def _replica_shortage(self, manifest: Manifest) -> Shortage | None:
         live = await self.get(manifest)
-        found = replica_shortage(manifest, live, None)
-        return replica_shortage(manifest, live, await start_problem(self._api, manifest)) if found else None
+        found = shortage.replica_shortage(manifest, live, None)
+        return (
+            shortage.replica_shortage(manifest, live, await shortage.start_problem(self._api, manifest))
+            if found
+            else None
+        )
 
     async def _lack(self, find: _Find, manifest: Manifest) -> Shortage | None:
         return find(manifest, await self.get(manifest))
@@ -281,7 +277,7 @@ class Installer:
         error = decode_status(body)
         if error.is_of_terminating_namespace:
             metadata = {"name": manifest["metadata"]["namespace"]}
-            what, fix = describe_termination({"kind": "Namespace", "metadata": metadata})
+            what, fix = shortage.describe_termination({"kind": "Namespace", "metadata": metadata})
             return InputError(what, title(manifest), fix)
         if status == 409 and verb == "patch":
             fix = "let only one tool install it, or overwrite its fields with --force-conflicts"

@@ -8,7 +8,7 @@ bound (`webhook.placement.demand`), so a quota that is called exceeded is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -17,7 +17,7 @@ import msgspec
 from webhook.admission.step_budget import spend
 from webhook.k8s.quantity import Format, Nanos, Quantity, ResourceList, nanos, read_resource_list
 from webhook.k8s.resources import Resource
-from webhook.k8s.types.core import ContainerRequests
+from webhook.k8s.types.core import ContainerRequests, ResourceRequirements
 from webhook.k8s.types.meta import Object, View
 from webhook.k8s.types.selectors import DOES_NOT_EXIST, EXISTS, IN
 from webhook.placement.demand import is_sidecar, sum_requests
@@ -132,9 +132,9 @@ def usage_of(pod: LauncherPod | None, requests: Mapping[str, int], ranges: Itera
     spec = (pod.spec if pod else None) or LauncherPodSpec()
     containers = [each for each in spec.containers or () if each]
     inits = [each for each in spec.init_containers or () if each]
-    before = _totals(spec, {}, containers, inits)
+    before = _totals(spec, _written, containers, inits)
     values = _defaulted(pod, [*containers, *inits], ranges)
-    after = _totals(spec, values, containers, inits)
+    after = _totals(spec, lambda container: values[id(container)], containers, inits)
     wanted = {name: amount * (_NANOS_PER_MILLI if name == CPU else _NANOS) for name, amount in requests.items()}
     for name in before[0].keys() | after[0].keys():
         wanted[name] = wanted.get(name, 0) + after[0].get(name, 0) - before[0].get(name, 0)
@@ -191,26 +191,22 @@ _Values = tuple[Nanos, Nanos]  # requests, limits
 
 def _totals(
     spec: LauncherPodSpec,
-    values: Mapping[int, _Values],
+    values: Callable[[ContainerRequests], _Values],
     containers: Sequence[ContainerRequests],
     inits: Sequence[ContainerRequests],
 ) -> _Values:
-    """A pod's requests and limits, with other values of its containers where there are any."""
-    own = spec.resources
-
-    def total(which: int, pod_level: ResourceList | None, overhead: ResourceList | None) -> Nanos:
-        def of(container: ContainerRequests) -> Nanos:
-            found = values.get(id(container))
-            return found[which] if found else _written(container)[which]
-
-        return sum_requests(
-            map(of, containers),
-            [(of(each), is_sidecar(each)) for each in inits],
+    """A pod's requests and limits, from those of its containers."""
+    own = spec.resources or ResourceRequirements()
+    requests, limits = (
+        sum_requests(
+            [values(each)[which] for each in containers],
+            [(values(each)[which], is_sidecar(each)) for each in inits],
             pod_level=pod_level,
             overhead=overhead,
         )
-
-    return total(0, own.requests if own else None, spec.overhead), total(1, own.limits if own else None, None)
+        for which, pod_level, overhead in ((0, own.requests, spec.overhead), (1, own.limits, None))
+    )
+    return requests, limits
 
 
 def _written(container: ContainerRequests) -> _Values:
