@@ -19,22 +19,13 @@ from webhook.k8s.quantity import nanos
 from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.scheduling import TopologySpreadConstraint
 from webhook.k8s.types.selectors import IN
+from webhook.placement import requirements
 from webhook.placement.demand import count_units, pod_requests
 from webhook.placement.eligibility import Eligibility
 from webhook.placement.index import NodeIndex, NumberIndex
 from webhook.placement.machines import LauncherPod, PlacedVmiSpec, Vmi
 from webhook.placement.nodes import MEMORY, NOT_REPORTED, bitset_union, parse_allocatable, to_scheduler_units
 from webhook.placement.quota import NO_USAGE, PodUsage
-from webhook.placement.requirements import (
-    Allocatable,
-    Label,
-    OneOf,
-    Origin,
-    Reachable,
-    Requirements,
-    Uncordoned,
-    Untainted,
-)
 from webhook.policies.common import migration_targets
 
 # A VM can be kept from a node by pods that move away themselves, so those that found none try again.
@@ -220,7 +211,7 @@ class Mover(msgspec.Struct, frozen=True):
     """
 
     vmi: Vmi
-    requirements: Requirements
+    requirements: requirements.Requirements
     requests: Amounts
     pod: PodInfo
     usage: PodUsage
@@ -245,9 +236,11 @@ def mover_of(vmi: Vmi, snapshot: ClusterSnapshot, source: PodInfo | None) -> Mov
     facts = Facts(peek=snapshot.peek)
     target = migration_targets.of(vmi, namespace, facts)
     usage = migration_targets.usage(target, namespace, facts) if namespace in snapshot.quotas else NO_USAGE
-    requests = {each.resource: each.amount for each in target.requirements if isinstance(each, Allocatable)}
-    requirements = (*target.requirements, *_reachable(vmi, namespace, snapshot))
-    return Mover(vmi, requirements, {PODS: 1, **requests}, target_pod(vmi, snapshot), usage, source, target.gaps)
+    requests = {
+        each.resource: each.amount for each in target.requirements if isinstance(each, requirements.Allocatable)
+    }
+    required = (*target.requirements, *_reachable(vmi, namespace, snapshot))
+    return Mover(vmi, required, {PODS: 1, **requests}, target_pod(vmi, snapshot), usage, source, target.gaps)
 
 
 def target_pod(vmi: Vmi, snapshot: ClusterSnapshot) -> PodInfo:
@@ -273,9 +266,11 @@ def scopes(eligibility: Eligibility) -> tuple[int, int]:
     """The nodes that a VM's selectors and affinity allow, and those whose taints it tolerates, as `bits`."""
     matching = tolerated = 0
     for failure in eligibility.failures:
-        if isinstance(failure.requirement, Label | OneOf) and not isinstance(failure.requirement, Reachable):
+        if isinstance(failure.requirement, requirements.Label | requirements.OneOf) and not isinstance(
+            failure.requirement, requirements.Reachable
+        ):
             matching |= failure.nodes
-        elif isinstance(failure.requirement, Untainted | Uncordoned):
+        elif isinstance(failure.requirement, requirements.Untainted | requirements.Uncordoned):
             tolerated |= failure.nodes
     return ~matching, ~tolerated
 
@@ -288,20 +283,20 @@ def after_migration(mover: Mover, node: str, snapshot: ClusterSnapshot) -> tuple
     if pod is None or pod.spec is None:
         return vmi, pod
     # KubeVirt keeps the labels of the first host's CPU from the selector of one target pod to the next.
-    labels = [each.expression for each in mover.requirements if isinstance(each, Label)]
+    labels = [each.expression for each in mover.requirements if isinstance(each, requirements.Label)]
     required = {each.key: each.values[0] for each in labels if each.operator == IN}
     spec = msgspec.structs.replace(pod.spec, node_name=node, node_selector={**pod.node_selector, **required})
     return vmi, msgspec.structs.replace(pod, spec=spec)
 
 
-def _reachable(vmi: Vmi, namespace: str, snapshot: ClusterSnapshot) -> tuple[Reachable, ...]:
+def _reachable(vmi: Vmi, namespace: str, snapshot: ClusterSnapshot) -> tuple[requirements.Reachable, ...]:
     """Where the VM's volumes can be used; hotplugged ones follow the VM, whether the node reaches them or not."""
     found = []
     for each in (vmi.spec.volumes if vmi.spec else None) or ():
         claim = snapshot.claims.get((namespace, each.claim)) if each and not each.is_hotplugged else None
         volume = snapshot.volumes.get(claim.volume) if claim else None
         if each and volume and volume.terms:
-            found.append(Reachable(Origin.VOLUMES, volume.terms, each.name or ""))
+            found.append(requirements.Reachable(requirements.Origin.VOLUMES, volume.terms, each.name or ""))
     return tuple(found)
 
 

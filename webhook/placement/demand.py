@@ -22,16 +22,7 @@ from webhook.k8s.quantity import Nanos, ResourceList, nanos, read_resource_list
 from webhook.k8s.types.core import ContainerRequests
 from webhook.kubevirt.config import DEFAULTS, MEMORY_OVERCOMMIT, ClusterConfig
 from webhook.kubevirt.releases.capabilities import REQUESTS_RESERVED_OVERHEAD, REQUESTS_TDX_DEVICE
-from webhook.placement.machines import (
-    Devices,
-    Domain,
-    GuestResources,
-    LauncherPod,
-    LauncherPodSpec,
-    Memory,
-    PlacedVmiSpec,
-    Vmi,
-)
+from webhook.placement import machines
 from webhook.placement.nodes import (
     CPU,
     HUGEPAGES,
@@ -85,7 +76,7 @@ def is_sidecar(container: ContainerRequests) -> bool:
     return container.restart_policy == "Always"
 
 
-def pod_requests(spec: LauncherPodSpec, compute: Nanos | None = None) -> Nanos:
+def pod_requests(spec: machines.LauncherPodSpec, compute: Nanos | None = None) -> Nanos:
     """What a pod requests, in billionths by resource; ``compute`` replaces the requests of the guest's container."""
     containers = [each for each in spec.containers or () if each]
     return sum_requests(
@@ -131,7 +122,10 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 def target_pod_demand(
-    vmi: Vmi, pod: LauncherPod | None = None, node: Node | None = None, configuration: ClusterConfig = DEFAULTS
+    vmi: machines.Vmi,
+    pod: machines.LauncherPod | None = None,
+    node: Node | None = None,
+    configuration: ClusterConfig = DEFAULTS,
 ) -> Demand:
     """What the target pod of a VMI requests at least.
 
@@ -147,7 +141,7 @@ def target_pod_demand(
     compute = next((each.requests for each in pod.spec.containers if each and each.name == _COMPUTE), {})
     rendered = _render_requests(vmi, compute, pod, configuration)
     if not compute.keys().isdisjoint(_BY_SETTINGS):
-        own = (vmi.domain.resources or GuestResources()).requests or {}
+        own = (vmi.domain.resources or machines.GuestResources()).requests or {}
         compute = {name: amount for name, amount in compute.items() if name not in _BY_SETTINGS or name in own}
     wanted = pod_requests(pod.spec, {**compute, **rendered})
     amounts, gaps = count_units(wanted), []
@@ -170,7 +164,9 @@ def _within_bounds(amounts: Mapping[str, int], gaps: list[str]) -> Demand:
     return Demand(dict(requested[:_MOST_RESOURCES]), tuple(gaps[:_MOST_RESOURCES]))
 
 
-def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, configuration: ClusterConfig) -> Nanos:
+def _render_requests(
+    vmi: machines.Vmi, compute: Nanos, pod: machines.LauncherPod | None, configuration: ClusterConfig
+) -> Nanos:
     """What KubeVirt renders into the container of the guest now, as far as it follows from the VMI.
 
     Args:
@@ -180,14 +176,14 @@ def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, configur
         configuration: the cluster's configuration of KubeVirt.
     """
     domain = vmi.domain
-    own = domain.resources or GuestResources()
+    own = domain.resources or machines.GuestResources()
     explicit = read_resource_list(own.requests or {})
     rendered = {} if pod else {**(domain.devices.requests() if domain.devices else {}), **explicit}
     rendered |= _of_release(domain, configuration)
     is_dedicated = domain.cpu is not None and domain.cpu.dedicated_cpu_placement
     if not is_dedicated and CPU not in explicit and CPU not in (own.limits or {}):
         rendered |= _cpu(domain, compute.get(CPU), configuration.cpu_allocation_ratio)
-    memory = domain.memory or Memory()
+    memory = domain.memory or machines.Memory()
     overcommit = configuration.memory_overcommit
     guest = _guest(memory)
     asked = explicit.get(MEMORY) or (read_resource_list(own.limits).get(MEMORY) if own.limits else None)
@@ -208,7 +204,7 @@ def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, configur
     return {**rendered, MEMORY: max(asked + (reserved or 0), requested)}
 
 
-def _of_release(domain: Domain, configuration: ClusterConfig) -> Nanos:
+def _of_release(domain: machines.Domain, configuration: ClusterConfig) -> Nanos:
     """The devices that some releases request: an older one may have made the present pod, without them."""
     security, requested = domain.launch_security, {}
     if security and security.tdx is not None and configuration.release.has(REQUESTS_TDX_DEVICE):
@@ -218,7 +214,7 @@ def _of_release(domain: Domain, configuration: ClusterConfig) -> Nanos:
     return requested
 
 
-def _guest(memory: Memory) -> int | None:
+def _guest(memory: machines.Memory) -> int | None:
     """The guest's memory, which is one huge page where nothing else is said."""
     size = memory.guest
     if size is None and memory.hugepages:
@@ -226,7 +222,7 @@ def _guest(memory: Memory) -> int | None:
     return None if size is None else nanos(size)
 
 
-def _cpu(domain: Domain, present: int | None, ratio: int) -> Nanos:
+def _cpu(domain: machines.Domain, present: int | None, ratio: int) -> Nanos:
     """The vCPUs by the allocation ratio. Only newer KubeVirts count the threads of an I/O pool: either is possible."""
     vcpus = domain.cpu.vcpus if domain.cpu else 1
     threads = domain.io_threads
@@ -236,7 +232,7 @@ def _cpu(domain: Domain, present: int | None, ratio: int) -> Nanos:
     return {CPU: amount} if amount else {}
 
 
-def _memory(asked: int, present: int, overcommitted: int | None, pod: LauncherPod | None) -> int:
+def _memory(asked: int, present: int, overcommitted: int | None, pod: machines.LauncherPod | None) -> int:
     """The memory that KubeVirt requests for the guest, with its overhead, which the present pod shows.
 
     Args:
@@ -255,15 +251,15 @@ def _memory(asked: int, present: int, overcommitted: int | None, pod: LauncherPo
     return max(asked, min(present, asked + max(0, present - overcommitted)))
 
 
-def _explain(vmi: Vmi, present: Mapping[str, int]) -> Iterator[tuple[str, int, int]]:
+def _explain(vmi: machines.Vmi, present: Mapping[str, int]) -> Iterator[tuple[str, int, int]]:
     """What the present pod requests of each extended resource, and how much of it KubeVirt requests again.
 
     A device plugin's resource comes from the guest's devices, from its own requests, or from a network's
     NetworkAttachmentDefinition, each network one. A network that was removed since is not requested again.
     """
-    own, spec = vmi.domain.resources, vmi.spec or PlacedVmiSpec()
+    own, spec = vmi.domain.resources, vmi.spec or machines.PlacedVmiSpec()
     explicit = read_resource_list((own.requests if own else None) or {})
-    devices = (vmi.domain.devices or Devices()).by_resource()
+    devices = (vmi.domain.devices or machines.Devices()).by_resource()
     networks = len([each for each in spec.networks or () if each and each.multus is not None])
     for resource, shown in present.items():
         if resource.startswith((KUBEVIRT_DEVICES, HUGEPAGES)):

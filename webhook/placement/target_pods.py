@@ -27,19 +27,7 @@ from webhook.k8s.types.selectors import DOES_NOT_EXIST, IN, NOT_IN, Expression, 
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.releases.capabilities import REQUIRES_CPU_VENDOR, SELECTS_SNP_AND_TDX_NODES
 from webhook.kubevirt.releases.release import Release
-from webhook.placement import nodes
-from webhook.placement.machines import (
-    HOST_MODEL,
-    NO_CPU,
-    NO_MIGRATION,
-    Cpu,
-    FeatureState,
-    LauncherPod,
-    LaunchSecurity,
-    Migration,
-    PlacedVmiSpec,
-    Vmi,
-)
+from webhook.placement import machines, nodes
 from webhook.placement.nodes import HOSTNAME, TRUE, Node, labels_starting_with
 from webhook.placement.requirements import (
     Allocatable,
@@ -60,25 +48,25 @@ _HYPERV_LABELS: Final = (
 )
 
 
-def architecture_label(vmi: Vmi) -> dict[str, str]:
+def architecture_label(vmi: machines.Vmi) -> dict[str, str]:
     """The guest's architecture, which the cluster's and the VM's own selectors may overwrite."""
     guest = _guest(vmi)
     return {nodes.ARCHITECTURE: guest.lower()} if guest else {}
 
 
-def is_emulated(vmi: Vmi, configuration: ClusterConfig) -> bool:
+def is_emulated(vmi: machines.Vmi, configuration: ClusterConfig) -> bool:
     """Whether nodes of any architecture will do; then KubeVirt drops that label, even if the VM's owner requires it."""
     named = vmi.spec is not None and bool(vmi.spec.architecture)
     return named and configuration.is_gate_open("CrossArchitectureVirtualization")
 
 
-def generated_labels(vmi: Vmi, configuration: ClusterConfig, source: Mapping[str, str]) -> list[str]:
+def generated_labels(vmi: machines.Vmi, configuration: ClusterConfig, source: Mapping[str, str]) -> list[str]:
     """The labels that must be ``true``; they overwrite the VM's own.
 
     ``source`` is the node selector of the VM's present pod, which distinguishes older and newer releases of KubeVirt.
     """
     domain = vmi.domain
-    cpu, security, machine = domain.cpu or NO_CPU, domain.launch_security, vmi.machine_type
+    cpu, security, machine = domain.cpu or machines.NO_CPU, domain.launch_security, vmi.machine_type
     hyperv = (domain.features.hyperv if domain.features else None) or {}
     labels = []
     if cpu.dedicated_cpu_placement:
@@ -87,7 +75,7 @@ def generated_labels(vmi: Vmi, configuration: ClusterConfig, source: Mapping[str
     if hyperv and configuration.is_gate_open("HypervStrictCheck"):
         labels += _hyperv(hyperv)
     if cpu.model:
-        if cpu.model not in {HOST_MODEL, "host-passthrough"}:
+        if cpu.model not in {machines.HOST_MODEL, "host-passthrough"}:
             labels.append(nodes.CPU_MODEL + cpu.model)
         if cpu.features:
             labels += [nodes.CPU_FEATURE + name for name in cpu.features_with("", "require")]
@@ -105,10 +93,10 @@ def generated_labels(vmi: Vmi, configuration: ClusterConfig, source: Mapping[str
     return labels
 
 
-def forbidden_labels(vmi: Vmi) -> list[str]:
+def forbidden_labels(vmi: machines.Vmi) -> list[str]:
     """The labels that a node must not have; KubeVirt appends them to every term of the node affinity."""
     cpu = vmi.cpu
-    labels = [nodes.OBSOLETE_HOST_MODEL] if cpu.model in {None, "", HOST_MODEL} else []
+    labels = [nodes.OBSOLETE_HOST_MODEL] if cpu.model in {None, "", machines.HOST_MODEL} else []
     if cpu.features:
         labels += [nodes.CPU_FEATURE + name for name in cpu.features_with("forbid")]
     return labels
@@ -128,11 +116,11 @@ def is_sticky_label(key: str) -> bool:
     return nodes.CPU_FEATURE in key or nodes.CPU_MODEL_MIGRATION in key
 
 
-def _guest(vmi: Vmi) -> str:
+def _guest(vmi: machines.Vmi) -> str:
     return (vmi.spec.architecture if vmi.spec else None) or ""
 
 
-def _hyperv(features: Mapping[str, FeatureState | None]) -> Iterator[str]:
+def _hyperv(features: Mapping[str, machines.FeatureState | None]) -> Iterator[str]:
     for name in _HYPERV_LABELS:
         state = features.get(name)
         if state and state.enabled:
@@ -142,14 +130,14 @@ def _hyperv(features: Mapping[str, FeatureState | None]) -> Iterator[str]:
         yield f"{nodes.CPU_VENDOR}Intel"
 
 
-def _tsc_frequency(cpu: Cpu, hyperv: Mapping[str, FeatureState | None], frequency: int | None) -> int:
+def _tsc_frequency(cpu: machines.Cpu, hyperv: Mapping[str, machines.FeatureState | None], frequency: int | None) -> int:
     """In Hz; 0: no node must have a certain one."""
     reenlightenment = hyperv.get("reenlightenment")
     needed = "invtsc" in cpu.features_with("require", "force") or (reenlightenment and reenlightenment.enabled)
     return max(frequency or 0, 0) if needed else 0
 
 
-def _launch_security(security: LaunchSecurity, guest: str, release: Release) -> Iterator[str]:
+def _launch_security(security: machines.LaunchSecurity, guest: str, release: Release) -> Iterator[str]:
     newer = release.has(SELECTS_SNP_AND_TDX_NODES)
     has_snp, has_tdx = newer and security.snp is not None, newer and security.tdx is not None
     if security.sev or has_snp:
@@ -214,7 +202,11 @@ RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "Runtim
 
 
 def unexplained_labels(
-    pod: LauncherPod, vmi: Vmi, configuration: ClusterConfig, added: Mapping[str, str], labels: tuple[Label, ...] = ()
+    pod: machines.LauncherPod,
+    vmi: machines.Vmi,
+    configuration: ClusterConfig,
+    added: Mapping[str, str],
+    labels: tuple[Label, ...] = (),
 ) -> dict[str, str]:
     """What the present pod's node selector has from elsewhere than KubeVirt, its settings, the VM and a migration.
 
@@ -225,7 +217,7 @@ def unexplained_labels(
         added: what the migration which created the pod added; empty: no migration created it.
         labels: the labels that the pod's RuntimeClass requires.
     """
-    spec = vmi.spec or PlacedVmiSpec()
+    spec = vmi.spec or machines.PlacedVmiSpec()
     known: dict[str, str | None] = {**added, **configuration.node_selectors, **(spec.node_selector or {})}
     known |= {label.expression.key: label.expression.values[0] for label in labels}
     known |= {key: pod.node_selector.get(key) for key in (nodes.ARCHITECTURE, nodes.CPU_MANAGER_BEFORE)}
@@ -262,7 +254,7 @@ def _equals(origin: str, selector: Mapping[str, str]) -> Iterator[Label]:
 # The API server's own admission tolerates them for pods that say nothing of them (DefaultTolerationSeconds).
 _TOLERATED_BY_DEFAULT = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _BY_DEFAULT = {key: Toleration(key, "Exists", None, nodes.NO_EXECUTE) for key in _TOLERATED_BY_DEFAULT}
-_NO_SPEC = PlacedVmiSpec()
+_NO_SPEC = machines.PlacedVmiSpec()
 # What each takes on the way from an object to the answer, beside its evaluation.
 _LABEL_STEPS = 3
 _EXPRESSION_STEPS = 2
@@ -282,10 +274,10 @@ def own_requirements(placed: Placed) -> Iterator[Requirement]:
 
 
 def target_pod_requirements(  # noqa: PLR0913 - what a target pod is made from, each with a default
-    vmi: Vmi,
-    migration: Migration = NO_MIGRATION,
+    vmi: machines.Vmi,
+    migration: machines.Migration = machines.NO_MIGRATION,
     *,
-    source_pod: LauncherPod | None = None,
+    source_pod: machines.LauncherPod | None = None,
     source_pod_added: Mapping[str, str] | None = None,
     source_node: Node | None = None,
     configuration: ClusterConfig = DEFAULTS,
@@ -345,13 +337,13 @@ def target_pod_requirements(  # noqa: PLR0913 - what a target pod is made from, 
 
 
 def requirement_gaps(
-    vmi: Vmi, migration: Migration, source_pod: LauncherPod | None, source_node: Node | None
+    vmi: machines.Vmi, migration: machines.Migration, source_pod: machines.LauncherPod | None, source_node: Node | None
 ) -> tuple[str, ...]:
     """What `of` could not take into account, clauses: more nodes may look eligible than are."""
     if migration.receives:
         if not vmi.source_state.node:
             return ("the VM's source node is not known yet",)
-        if vmi.cpu.model == HOST_MODEL and not host_model_labels(vmi.source_state.node_selectors or {}):
+        if vmi.cpu.model == machines.HOST_MODEL and not host_model_labels(vmi.source_state.node_selectors or {}):
             return ("the VM's current CPU is not known, and KubeVirt creates no target pod without it",)
         return ()
     unknown = []
@@ -363,7 +355,7 @@ def requirement_gaps(
 
 
 def _layer(
-    vmi: Vmi, spec: PlacedVmiSpec, configuration: ClusterConfig, pod: Mapping[str, str]
+    vmi: machines.Vmi, spec: machines.PlacedVmiSpec, configuration: ClusterConfig, pod: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
     """What is one mapping in every pod of the VM, later entries over earlier ones: value and origin by key."""
     layer = {nodes.SCHEDULABLE: (TRUE, Origin.SCHEDULABLE)}
@@ -430,14 +422,14 @@ def _taint_requirements(
     return (Untainted(Origin.TAINTS, tolerations), Uncordoned(Origin.CORDONED, tolerations))
 
 
-def _inherited_cpu(vmi: Vmi, pod: Mapping[str, str], labels: Mapping[str, str]) -> Mapping[str, str]:
+def _inherited_cpu(vmi: machines.Vmi, pod: Mapping[str, str], labels: Mapping[str, str]) -> Mapping[str, str]:
     """The CPU that a host-model VM took over from where it started.
 
     If its present pod requires any CPU feature or model, KubeVirt takes those: it has migrated before. (The features
     that its owner requires count as such too: a quirk of KubeVirt's, kept.) Else, and from another cluster, it is the
     CPU of the node that it comes from.
     """
-    if vmi.cpu.model != HOST_MODEL:
+    if vmi.cpu.model != machines.HOST_MODEL:
         return {}
     return {key: value for key, value in pod.items() if is_sticky_label(key)} or host_model_labels(labels)
 
@@ -462,7 +454,7 @@ def _mirrored_labels(known: Mapping[str, object], made: Mapping[str, str]) -> It
 
 
 def _exclude_source(
-    vmi: Vmi, node: Node | None, labels: Mapping[str, str], *, receives: bool
+    vmi: machines.Vmi, node: Node | None, labels: Mapping[str, str], *, receives: bool
 ) -> tuple[Requirement, ...]:
     if receives:
         source = vmi.source_state.node
