@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from webhook.placement.eligibility import Eligibility, unmet_requirements
 from webhook.placement.nodes import Node
-from webhook.placement.requirements import Requirements, UnmetRequirement, Untainted
+from webhook.placement.requirements import Requirements, UnmetRequirement
 
 
 def reasons_node_by_node(requirements: Requirements, nodes: Iterable[Node]) -> dict[str, tuple[UnmetRequirement, ...]]:
@@ -15,19 +15,11 @@ def reasons_node_by_node(requirements: Requirements, nodes: Iterable[Node]) -> d
 
 
 def reasons_by_node(eligibility: Eligibility, nodes: Iterable[Node]) -> dict[str, tuple[UnmetRequirement, ...]]:
-    """The same as an `Eligibility` has it: for each node, a reason for each failure that names it.
-
-    Args:
-        eligibility: what the index answered.
-        nodes: the nodes of the index, as they were then.
-    """
+    """The same as an `Eligibility` of these nodes has it: for each, a reason for each failure that names it."""
     known = {node.name: node for node in nodes}
     rows: dict[str, list[UnmetRequirement]] = {name: [] for name in known}
     for failure in eligibility.failures:
-        requirement = failure.requirement
         for name in eligibility.names(failure):
-            if isinstance(requirement, Untainted) and failure.taint:
-                rows[name].append(requirement.reason(failure.taint))
-            else:
-                rows[name].extend(requirement.reasons(known[name]))
+            reasons = failure.requirement.reasons(known[name])
+            rows[name] += [each for each in reasons if failure.taint is None or each.has.endswith(f" {failure.taint}")]
     return {name: tuple(row) for name, row in rows.items()}

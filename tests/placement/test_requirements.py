@@ -1,9 +1,7 @@
-""""""
+"""Requirements on nodes: which nodes meet them, and which of them exclude each other."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -25,7 +23,7 @@ from tests.placement.samples import (
     vmi,
     vmis,
 )
-from webhook.k8s.types.scheduling import Taint, Toleration
+from webhook.k8s.types.scheduling import Toleration
 from webhook.k8s.types.selectors import Expression, Term
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import Migration, Vmi
@@ -41,7 +39,9 @@ from webhook.placement.requirements import (
     Reachable,
     Requirement,
     Requirements,
+    Staying,
     Uncordoned,
+    UnmetRequirement,
     Untainted,
     are_compatible,
     are_satisfiable,
@@ -53,175 +53,68 @@ from webhook.placement.target_pods import own_requirements, target_pod_requireme
 ZONE = Expression.equals("zone", "b")
 
 
-ORIGINS = (
-    Origin.ADDED,
-    Origin.VM,
-    Origin.CLUSTER,
-    Origin.KUBEVIRT,
-    Origin.SCHEDULABLE,
-    Origin.HOST_MODEL,
-    Origin.VENDOR,
-    Origin.RUNTIME_CLASS,
-    Origin.NAMESPACE,
+FOO = "example.com/foo"
+TWO = Allocatable(Origin.RESOURCES, FOO, 2)
+ELSEWHERE = Elsewhere(Origin.SOURCE_NODE, "n1", "host-1")
+TERMS = (Term((ZONE, Expression("disk", "Exists"))), Term((Expression("rank", "Gt", ("5",)),)))
+MALFORMED = Term.of((Expression("zone", "Is"),), (), "nodeSelectorTerms[0]")
+TAINTS = [
+    {"key": "b", "value": "x", "effect": "NoSchedule"},
+    {"key": "a", "effect": "NoExecute"},
+    {"key": "c", "effect": "PreferNoSchedule"},
+]
+
+
+def reporting(**allocatable: str) -> Node:
+    return Node.read({"metadata": {"name": "n1"}, "status": {"allocatable": allocatable}})
+
+
+@pytest.mark.parametrize(
+    ("asked", "on", "has"),
+    [
+        (Label(Origin.VM, ZONE), node(labels={"zone": "b"}), []),
+        (Label(Origin.VM, ZONE), node(labels={"zone": "a"}), ["has zone=a"]),
+        (OneOf(Origin.AFFINITY, TERMS), node(labels={"zone": "b", "disk": "x"}), []),
+        (OneOf(Origin.AFFINITY, TERMS), node(labels={"rank": "7"}), []),
+        (OneOf(Origin.AFFINITY, TERMS), node(labels={"zone": "b", "rank": "5"}), ["has zone=b, no label disk, rank=5"]),
+        (OneOf(Origin.AFFINITY, (MALFORMED, Term((ZONE,)))), node(labels={"zone": "b"}), []),
+        (OneOf(Origin.AFFINITY, (Term(),)), node(), ["cannot match"]),
+        (
+            Untainted(Origin.TAINTS, ()),
+            node(taints=TAINTS),
+            ["has the taint a:NoExecute", "has the taint b=x:NoSchedule"],
+        ),
+        (Untainted(Origin.TAINTS, (Toleration("a", "Exists"),)), node(taints=TAINTS), ["has the taint b=x:NoSchedule"]),
+        (Uncordoned(Origin.CORDONED, ()), node(), []),
+        (Uncordoned(Origin.CORDONED, (Toleration(CORDON.key, "Exists"),)), node(cordoned=True), []),
+        (Staying(Origin.DEPARTURE), node(), []),
+        (ELSEWHERE, node("n2", {HOST: "n1"}), []),
+        (Elsewhere(Origin.SOURCE_NODE, "n1"), node("n2", {HOST: ""}), []),
+        (Kvm(Origin.KVM), node(), []),
+        (Kvm(Origin.KVM), node(kvm="1k"), []),
+        (TWO, node(), []),
+        (TWO, reporting(**{FOO: "2"}), []),
+        (TWO, reporting(**{FOO: "1k"}), []),
+        (TWO, reporting(**{FOO: "0"}), ["has 0 allocatable"]),
+        (TWO, reporting(), ["does not offer it"]),
+        (Reachable(Origin.VOLUMES, (Term((ZONE,)),), "root"), node(labels={"zone": "b"}), []),
+    ],
 )
+def test_a_node_has_what_is_required_or_this_instead(asked: Requirement, on: Node, has: list[str]) -> None:
+    """`test_wording` holds the words for every requirement that a node does not meet."""
+    assert asked.reasons(on) == tuple(UnmetRequirement(asked, each) for each in has)
+    found = NodeIndex([on]).review((asked,))
+    assert reasons_by_node(found, [on]) == {on.name: asked.reasons(on)}
 
 
-def told(asked: Requirement, **labels: str) -> list[str]:
-    """The value of a node that does not meet a requirement."""
-    return _instead(asked, node("n1", labels))
-
-
-def _instead(asked: Requirement, on: Node) -> list[str]:
-    found = asked.reasons(on)
-    assert all(reason.requirement is asked for reason in found)
-    assert [str(reason) for reason in found] == [f"{asked.clause}; the node {reason.has}" for reason in found]
-    return [reason.has for reason in found]
-
-
-@pytest.mark.parametrize("origin", ORIGINS)
-def test_labels(origin: str) -> None:
-    asked = Label(origin, ZONE)
-
-    assert "zone=b" in asked.clause
-    assert asked.lacking.startswith("without zone=b (")
-    assert told(asked, zone="b") == []
-    assert told(asked, zone="a") == ["has zone=a"]
-    assert told(asked) == ["has no label zone"]
-
-
-def test_every_origin_has_its_own_words() -> None:
-    labels = [Label(origin, ZONE) for origin in ORIGINS]
-
-    assert len({label.clause for label in labels}) == len({label.lacking for label in labels}) == len(ORIGINS)
-
-
-def test_where_the_vm_comes_from_is_not_named() -> None:
-    asked = Label(Origin.SOURCE_NODE, Expression("kubernetes.io/hostname", "NotIn", ("far-away",)))
-
-    assert "far-away" not in asked.clause + asked.lacking
-
-
-def test_affinity(golden: Callable[[str], None]) -> None:
-    terms = (Term((ZONE, Expression("disk", "Exists"))), Term((Expression("rank", "Gt", ("5",)),)))
-    asked = OneOf(Origin.AFFINITY, terms)
-
-    assert "zone=b and disk or rank > 5" in asked.clause
-    assert told(asked, zone="b", disk="x") == told(asked, rank="7") == []
-    golden("\n".join(told(asked, zone="b", rank="5")))
-
-
-def test_affinity_over_names_alone() -> None:
-    asked = OneOf(Origin.AFFINITY, (Term((), (Expression("metadata.name", "In", ("n2",)),)),))
-
-    assert "metadata.name=n2" in asked.clause
-    assert told(asked) == ["has another name"]
-
-
-@pytest.mark.parametrize("terms", [(), (Term(),)])
-def test_affinity_without_hope(terms: tuple[Term, ...]) -> None:
-    asked = OneOf(Origin.AFFINITY, terms)
-
-    assert len(told(asked)) == 1
-
-
-def test_malformed_affinity_says_why() -> None:
-    malformed = Term.of((Expression("zone", "Is"),), (), "nodeSelectorTerms[0]")
-    (why,) = malformed.problems
-
-    assert why in OneOf(Origin.AFFINITY, (malformed,)).clause
-    assert why in OneOf(Origin.AFFINITY, (malformed, Term((ZONE,)))).clause
-    assert told(OneOf(Origin.AFFINITY, (malformed, Term((ZONE,)))), zone="b") == []
-
-
-def test_taints() -> None:
-    taints = [
-        {"key": "b", "value": "x", "effect": "NoSchedule"},
-        {"key": "a", "effect": "NoExecute"},
-        {"key": "c", "effect": "PreferNoSchedule"},
-    ]
-    none, some = Untainted(Origin.TAINTS, ()), Untainted(Origin.TAINTS, (Toleration("a", "Exists"),))
-
-    assert none.clause != some.clause
-    assert _instead(none, node(taints=taints)) == ["has the taint a:NoExecute", "has the taint b=x:NoSchedule"]
-    assert _instead(some, node(taints=taints)) == ["has the taint b=x:NoSchedule"]
-    assert some.tolerates(Taint("a", "y", "NoSchedule"))
-
-
-def test_cordon() -> None:
-    asked = Uncordoned(Origin.CORDONED, ())
-    waived = Uncordoned(Origin.CORDONED, (Toleration(CORDON.key, "Exists"),))
-
-    assert len(_instead(asked, node(cordoned=True))) == 1
-    assert asked.reasons(node()) == waived.reasons(node(cordoned=True)) == ()
-
-
-def test_the_present_node() -> None:
-    asked = Elsewhere(Origin.SOURCE_NODE, "n1", "host-1")
-
-    (same,), (shared,) = told(asked), _instead(asked, node("n2", {HOST: "host-1"}))
-    assert HOST not in same
-    assert f"{HOST}=host-1" in shared
-    assert asked.reasons(node("n2", {HOST: "n1"})) == ()
-    assert Elsewhere(Origin.SOURCE_NODE, "n1").reasons(node("n2", {HOST: ""})) == ()
-
-
-def test_kvm() -> None:
-    asked = Kvm(Origin.KVM)
-
-    assert "devices.kubevirt.io/kvm" in asked.lacking
-    assert "devices.kubevirt.io/kvm" in asked.clause
-    assert len(_instead(asked, node(kvm="0"))) == 1
-    assert asked.reasons(node()) == asked.reasons(node(kvm="1k")) == ()
+def test_amounts_in_units() -> None:
+    assert "2299Mi" in Allocatable(Origin.RESOURCES, "memory", 2299 * 2**20).lacking
+    assert Allocatable(Origin.KVM, "devices.kubevirt.io/kvm", 1).clause == Kvm(Origin.KVM).clause
 
 
 def test_requirements_can_be_counted() -> None:
     assert len({Label(Origin.VM, ZONE), Label(Origin.VM, ZONE), Label(Origin.ADDED, ZONE)}) == 2
     assert len({Untainted(Origin.TAINTS, (Toleration("a"),)), Untainted(Origin.TAINTS, ())}) == 2
-
-
-FOO = "example.com/foo"
-TWO = Allocatable(Origin.RESOURCES, FOO, 2)
-
-
-def node_with(name: str = "n1", labels: dict[str, str] | None = None, **status: Any) -> Node:
-    return Node.read({"metadata": {"name": name, "labels": labels}, "status": status})
-
-
-@pytest.mark.parametrize(
-    ("allocatable", "has"), [({FOO: "1"}, "1"), ({FOO: "0"}, "0"), ({"cpu": "4"}, None), ({}, None)]
-)
-def test_a_node_with_less_than_is_requested(allocatable: dict[str, str], has: str | None) -> None:
-    (reason,) = TWO.reasons(node_with(allocatable=allocatable))
-
-    assert reason.requirement is TWO
-    assert re.findall("[0-9]+", reason.has) == ([] if has is None else [has])
-    assert f"2 {FOO}" in str(reason)
-
-
-@pytest.mark.parametrize("status", [{}, {"allocatable": {FOO: "2"}}, {"allocatable": {FOO: "1k"}}])
-def test_a_node_that_could_hold_it_or_has_not_said(status: Any) -> None:
-    assert TWO.reasons(node_with(**status)) == ()
-
-
-def test_amounts_in_units() -> None:
-    memory = Allocatable(Origin.RESOURCES, "memory", 2299 * 2**20)
-
-    assert "memory" in memory.lacking
-    assert "2299Mi" in memory.lacking
-    assert Allocatable(Origin.KVM, "devices.kubevirt.io/kvm", 1).clause == Kvm(Origin.KVM).clause
-
-
-def test_nodes_on_which_a_volume_cannot_be_used() -> None:
-    zone_a = Term.of((Expression.equals("zone", "a"),), (), "terms[0]")
-    local = Reachable(Origin.VOLUMES, (zone_a,), "root")
-    nodes = [node_with("n1", {"zone": "a"}), node_with("n2", {"zone": "b"}), node_with("n3")]
-
-    eligibility = NodeIndex(nodes).review((local,))
-    assert eligibility.names() == ["n1"]
-    assert reasons_by_node(eligibility, nodes) == {each.name: local.reasons(each) for each in nodes}
-    assert '"root"' in local.clause
-    assert "zone=b" in local.reasons(nodes[1])[0].has
-    assert "root" in local.lacking
 
 
 NAMED = {"cpu": {"model": "Westmere"}}
@@ -312,22 +205,46 @@ def test_no_value_means_no_value(asked: list[Expression]) -> None:
 # -- requirements ------------------------------------------------------------------------------------------------------
 
 
-def test_both_sides_are_named_what_is_added_first() -> None:
-    assert parties_to({"nodeSelector": {"zone": "a"}}, {"zone": "b"}) == [["added: zone=b", "vm: zone=a"]]
+ZONE_A_OR_B = affinity(expressions(expression("zone", "In", "a", "b")))
+PINNED = affinity({"matchFields": [expression("metadata.name", "In", "n1")]})
+THREE_TERMS = affinity(
+    expressions(expression("zone", "In", "a")),
+    expressions(expression("disk", "DoesNotExist"), expression("rank", "Exists")),
+    {},
+)
+HOST_1 = node("n1", {HOST: "host-1"})
 
 
-def test_agreement_is_none() -> None:
-    assert parties_to({"nodeSelector": {"zone": "a"}}, {"zone": "a", "disk": "ssd"}) == []
-    assert parties_to({"affinity": affinity(expressions(expression("zone", "In", "a", "b")))}, {"zone": "b"}) == []
-
-
-def test_generated_labels_are_contradicted_too() -> None:
-    assert parties_to(
-        {"architecture": "amd64"}, {"kubevirt.io/schedulable": "false", "kubernetes.io/arch": "arm64"}
-    ) == [
-        ["added: kubevirt.io/schedulable=false", "schedulable: kubevirt.io/schedulable=true"],
-        ["added: kubernetes.io/arch=arm64", "kubevirt: kubernetes.io/arch=amd64"],
-    ]
+@pytest.mark.parametrize(
+    ("spec", "added", "source", "parties"),
+    [
+        ({"nodeSelector": {"zone": "a"}}, {"zone": "b"}, None, [["added: zone=b", "vm: zone=a"]]),
+        ({"nodeSelector": {"zone": "a"}}, {"zone": "a", "disk": "ssd"}, None, []),
+        ({"affinity": ZONE_A_OR_B}, {"zone": "b"}, None, []),
+        (
+            {"architecture": "amd64"},
+            {"kubevirt.io/schedulable": "false", "kubernetes.io/arch": "arm64"},
+            None,
+            [
+                ["added: kubevirt.io/schedulable=false", "schedulable: kubevirt.io/schedulable=true"],
+                ["added: kubernetes.io/arch=arm64", "kubevirt: kubernetes.io/arch=amd64"],
+            ],
+        ),
+        (None, {HOST: "host-1"}, HOST_1, [[f"added: {HOST}=host-1", "source node"]]),
+        ({"nodeSelector": {HOST: "host-1"}}, None, HOST_1, [[f"vm: {HOST}=host-1", "source node"]]),
+        ({"affinity": PINNED}, None, HOST_1, [["affinity: metadata.name=n1", "source node"]]),
+        ({"affinity": PINNED}, None, None, []),
+        (
+            {"affinity": THREE_TERMS},
+            {"zone": "b", "disk": "ssd"},
+            None,
+            [["added: zone=b", "added: disk=ssd", "affinity: zone=a or no disk and rank or an empty term"]],
+        ),
+        ({"affinity": THREE_TERMS}, {"zone": "b"}, None, []),
+    ],
+)
+def test_who_takes_part_what_is_added_first(spec: Any, added: Any, source: Any, parties: list[list[str]]) -> None:
+    assert parties_to(spec, added, source) == parties
 
 
 def test_an_added_feature_that_the_vm_forbids() -> None:
@@ -349,20 +266,14 @@ def test_what_kubevirt_drops_without_a_word() -> None:
     )
     source = node("n1", {vendor: "true"})
     feature = "cpu-feature.node.kubevirt.io/svm"
-    wishes = {
-        "zone": "b",
-        "kubevirt.io/schedulable": "false",
-        "disk": "hdd",
-        feature: "true",
-        vendor: "false",
-        HOST: "n1",
-    }
+    schedulable = "kubevirt.io/schedulable"
+    wishes = {"zone": "b", schedulable: "false", "disk": "hdd", feature: "true", vendor: "false", HOST: "n1"}
 
     found = contradictions(target_pod_requirements(vm, Migration.adding(wishes), source_node=source))
 
     assert {key: each.is_dropped for key, each in zip(wishes, sorted_by(wishes, found), strict=True)} == {
         "zone": True,
-        "kubevirt.io/schedulable": True,
+        schedulable: True,
         "disk": False,  # the pod has both, and stays unschedulable
         feature: False,
         vendor: False,  # worse: it replaces KubeVirt's own requirement
@@ -404,29 +315,6 @@ def test_what_kubevirt_holds_a_pod_to() -> None:
 def sorted_by(wishes: dict[str, str], found: tuple[Contradiction, ...]) -> list[Contradiction]:
     by_key = {each.requirements[0].expression.key: each for each in found if isinstance(each.requirements[0], Label)}
     return [by_key[key] for key in wishes]
-
-
-def test_the_present_node_as_a_wish() -> None:
-    source = node("n1", {HOST: "host-1"})
-
-    assert parties_to(None, {HOST: "host-1"}, source) == [[f"added: {HOST}=host-1", "source node"]]
-    assert parties_to({"nodeSelector": {HOST: "host-1"}}, None, source) == [[f"vm: {HOST}=host-1", "source node"]]
-    pinned = affinity({"matchFields": [expression("metadata.name", "In", "n1")]})
-    assert parties_to({"affinity": pinned}, None, source) == [["affinity: metadata.name=n1", "source node"]]
-    assert parties_to({"affinity": pinned}) == []
-
-
-def test_an_affinity_of_which_every_term_is_excluded() -> None:
-    terms = affinity(
-        expressions(expression("zone", "In", "a")),
-        expressions(expression("disk", "DoesNotExist"), expression("rank", "Exists")),
-        {},
-    )
-
-    assert parties_to({"affinity": terms}, {"zone": "b", "disk": "ssd"}) == [
-        ["added: zone=b", "added: disk=ssd", "affinity: zone=a or no disk and rank or an empty term"]
-    ]
-    assert parties_to({"affinity": terms}, {"zone": "b"}) == []
 
 
 @pytest.mark.parametrize(

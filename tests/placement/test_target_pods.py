@@ -28,7 +28,6 @@ from tests.placement.samples import (
     vmi,
     vmis,
 )
-from tests.placement.samples import vmi as a_vmi
 from webhook.k8s.types.scheduling import Placed
 from webhook.k8s.types.selectors import Expression
 from webhook.kubevirt.config import DEFAULTS
@@ -54,6 +53,7 @@ from webhook.placement.target_pods import (
 
 CROSS = kubevirt(featureGates=["CrossArchitectureVirtualization"])
 STRICT = kubevirt(featureGates=["HypervStrictCheck"])
+EMULATED = kubevirt(useEmulation=True)
 HYPERV = {
     "vpindex": {"enabled": True},
     "synic": {"enabled": False},
@@ -62,33 +62,54 @@ HYPERV = {
     "relaxed": {"enabled": True},
     "evmcs": {},
 }
+CPU_FEATURES = [
+    {"name": "a"},
+    {"name": "b", "policy": "require"},
+    {"name": "c", "policy": ""},
+    *({"name": policy, "policy": policy} for policy in ("forbid", "optional", "disable", "force")),
+]
+FEATURE_LABELS = [f"cpu-feature.node.kubevirt.io/{name}" for name in "abc"]
+Q35 = {"machine": {"type": "q35"}}
 
 
 def required(domain: dict[str, Any], spec: dict[str, Any] | None = None, **status: Any) -> list[str]:
     return list(generated_labels(vmi(spec, domain, **status), DEFAULTS, {}))
 
 
-def test_a_plain_vm_needs_nothing() -> None:
-    assert required({}) == []
-    assert required({"cpu": {"model": "host-passthrough"}, "launchSecurity": {}}) == []
-
-
-def test_cpu_models_and_features() -> None:
-    features = [
-        {"name": "a"},
-        {"name": "b", "policy": "require"},
-        {"name": "c", "policy": ""},
-        *({"name": policy, "policy": policy} for policy in ("forbid", "optional", "disable", "force")),
-    ]
-    labels = [f"cpu-feature.node.kubevirt.io/{name}" for name in "abc"]
-
-    assert required({"cpu": {"model": "Westmere", "features": features}}) == [
-        "cpu-model.node.kubevirt.io/Westmere",
-        *labels,
-    ]
-    assert required({"cpu": {"model": "host-model", "features": features}}) == labels
-    # Without a model KubeVirt looks at no features.
-    assert required({"cpu": {"features": features}}) == []
+@pytest.mark.parametrize(
+    ("domain", "more", "labels"),
+    [
+        ({}, {}, []),
+        ({"cpu": {"model": "host-passthrough"}, "launchSecurity": {}}, {}, []),
+        (
+            {"cpu": {"model": "Westmere", "features": CPU_FEATURES}},
+            {},
+            ["cpu-model.node.kubevirt.io/Westmere", *FEATURE_LABELS],
+        ),
+        ({"cpu": {"model": "host-model", "features": CPU_FEATURES}}, {}, FEATURE_LABELS),
+        # Without a model KubeVirt looks at no features.
+        ({"cpu": {"features": CPU_FEATURES}}, {}, []),
+        ({"cpu": {"realtime": {}}}, {}, ["kubevirt.io/realtime"]),
+        ({"cpu": {"realtime": None}}, {}, []),
+        (Q35, {}, ["machine-type.node.kubevirt.io/q35"]),
+        (Q35, {"machine": {"type": "pc-q35-9.6"}}, ["machine-type.node.kubevirt.io/pc-q35-9.6"]),
+        (Q35, {"machine": {"type": ""}}, ["machine-type.node.kubevirt.io/q35"]),
+        ({"features": {"hyperv": HYPERV}}, {}, []),
+        ({"launchSecurity": {"sev": {}}}, {}, ["kubevirt.io/sev"]),
+        (
+            {"launchSecurity": {"sev": {"policy": {"encryptedState": True}}}},
+            {},
+            ["kubevirt.io/sev", "kubevirt.io/sev-es"],
+        ),
+        ({"launchSecurity": {"sev": {"policy": {"encryptedState": False}}}}, {}, ["kubevirt.io/sev"]),
+        ({"launchSecurity": {"snp": {}}}, {}, ["kubevirt.io/sev", "kubevirt.io/sev-snp"]),
+        ({"launchSecurity": {"tdx": {}}}, {}, ["kubevirt.io/tdx"]),
+        ({"launchSecurity": {}}, {"spec": {"architecture": "s390x"}}, ["kubevirt.io/s390-pv"]),
+        ({}, {"spec": {"architecture": "s390x"}}, []),
+    ],
+)
+def test_labels_that_follow_from_the_vm(domain: dict[str, Any], more: dict[str, Any], labels: list[str]) -> None:
+    assert required(domain, **more) == labels
 
 
 @pytest.mark.parametrize(
@@ -100,32 +121,19 @@ def test_cpu_models_and_features() -> None:
     ],
 )
 def test_dedicated_cpus(source: dict[str, str], label: str) -> None:
-    assert list(generated_labels(vmi(None, {"cpu": {"dedicatedCpuPlacement": True}}), DEFAULTS, source)) == [label]
+    assert generated_labels(vmi(None, {"cpu": {"dedicatedCpuPlacement": True}}), DEFAULTS, source) == [label]
 
 
-def test_realtime() -> None:
-    assert required({"cpu": {"realtime": {}}}) == ["kubevirt.io/realtime"]
-    assert required({"cpu": {"realtime": None}}) == []
-
-
-def test_the_machine_that_runs_counts() -> None:
-    domain = {"machine": {"type": "q35"}}
-
-    assert required(domain) == ["machine-type.node.kubevirt.io/q35"]
-    assert required(domain, machine={"type": "pc-q35-9.6"}) == ["machine-type.node.kubevirt.io/pc-q35-9.6"]
-    assert required(domain, machine={"type": ""}) == ["machine-type.node.kubevirt.io/q35"]
-
-
-def test_hyperv_is_looked_at_only_if_strict() -> None:
-    windows = vmi(None, {"features": {"hyperv": HYPERV}})
-
-    assert list(generated_labels(windows, DEFAULTS, {})) == []
-    assert list(generated_labels(windows, STRICT, {})) == [
-        "hyperv.node.kubevirt.io/vpindex",
-        "cpu-vendor.node.kubevirt.io/Intel",
-    ]
-    off = vmi(None, {"features": {"hyperv": {"evmcs": {"enabled": False}}}})
-    assert list(generated_labels(off, STRICT, {})) == list(generated_labels(vmi(), STRICT, {})) == []
+@pytest.mark.parametrize(
+    ("hyperv", "labels"),
+    [
+        (HYPERV, ["hyperv.node.kubevirt.io/vpindex", "cpu-vendor.node.kubevirt.io/Intel"]),
+        ({"evmcs": {"enabled": False}}, []),
+        ({}, []),
+    ],
+)
+def test_hyperv_is_looked_at_if_strict(hyperv: dict[str, Any], labels: list[str]) -> None:
+    assert generated_labels(vmi(None, {"features": {"hyperv": hyperv}}), STRICT, {}) == labels
 
 
 @pytest.mark.parametrize(
@@ -146,51 +154,22 @@ def test_tsc_frequency(domain: dict[str, Any], needed: bool) -> None:
     assert required(domain, topologyHints={"tscFrequency": -1}) == required(domain, topologyHints={}) == []
 
 
-@pytest.mark.parametrize(
-    ("security", "labels"),
-    [
-        ({"sev": {}}, ["sev"]),
-        ({"sev": {"policy": {"encryptedState": True}}}, ["sev", "sev-es"]),
-        ({"sev": {"policy": {"encryptedState": False}}}, ["sev"]),
-        ({"snp": {}}, ["sev", "sev-snp"]),
-        ({"tdx": {}}, ["tdx"]),
-        ({}, []),
-    ],
-)
-def test_launch_security(security: dict[str, Any], labels: list[str]) -> None:
-    assert required({"launchSecurity": security}) == [f"kubevirt.io/{label}" for label in labels]
-
-
-def test_secure_execution() -> None:
-    assert required({"launchSecurity": {}}, {"architecture": "s390x"}) == ["kubevirt.io/s390-pv"]
-    assert required({}, {"architecture": "s390x"}) == []
-
-
 def test_architecture() -> None:
     arm = vmi({"architecture": "ARM64"})
 
-    assert architecture_label(arm) == {"kubernetes.io/arch": "arm64"}
-    assert architecture_label(vmi()) == {}
-    assert is_emulated(arm, CROSS)
-    assert not is_emulated(arm, DEFAULTS)
-    assert list(generated_labels(arm, CROSS, {})) == ["kubevirt.io/vm-arch-ARM64"]
+    assert (architecture_label(arm), architecture_label(vmi())) == ({"kubernetes.io/arch": "arm64"}, {})
+    assert (is_emulated(arm, CROSS), is_emulated(arm, DEFAULTS)) == (True, False)
+    assert generated_labels(arm, CROSS, {}) == ["kubevirt.io/vm-arch-ARM64"]
     # A VM without an architecture stays where its selectors tell it to be.
-    assert not is_emulated(vmi(), CROSS)
-    assert list(generated_labels(vmi(), CROSS, {})) == []
+    assert (is_emulated(vmi(), CROSS), generated_labels(vmi(), CROSS, {})) == (False, [])
 
 
 def test_what_nodes_must_not_have() -> None:
-    obsolete = "node-labeller.kubevirt.io/obsolete-host-model"
     forbidden = [{"name": "svm", "policy": "forbid"}]
+    named = vmi(None, {"cpu": {"model": "Westmere", "features": forbidden}})
 
-    assert (
-        list(forbidden_labels(vmi()))
-        == list(forbidden_labels(vmi(None, {"cpu": {"model": "host-model"}})))
-        == [obsolete]
-    )
-    assert list(forbidden_labels(vmi(None, {"cpu": {"model": "Westmere", "features": forbidden}}))) == [
-        "cpu-feature.node.kubevirt.io/svm"
-    ]
+    assert forbidden_labels(vmi()) == forbidden_labels(vmi(None, HOST_MODEL)) == [OBSOLETE]
+    assert forbidden_labels(named) == ["cpu-feature.node.kubevirt.io/svm"]
 
 
 def test_a_hosts_own_cpu() -> None:
@@ -206,10 +185,6 @@ def test_a_hosts_own_cpu() -> None:
         "cpu-feature.node.kubevirt.io/by-hand": "yes",
         "cpu-feature.node.kubevirt.io/vmx": "true",
     }
-
-
-def test_without_its_model_a_host_has_no_features_either() -> None:
-    assert host_model_labels({"host-model-required-features.node.kubevirt.io/vmx": "true"}) == {}
 
 
 @pytest.mark.parametrize(
@@ -241,21 +216,13 @@ def test_what_a_runtime_class_asks() -> None:
 
 
 def test_what_the_present_pod_has_from_elsewhere() -> None:
-    present = pod(
-        **{
-            "disk": "ssd",
-            "zone": "a",
-            "tier": "gold",
-            "added": "1",
-            "kata": "yes",
-            "changed": "then",
-            "unknown": "x",
-            "kubernetes.io/arch": "amd64",
-            "kubevirt.io/schedulable": "true",
-            "cpu-model.node.kubevirt.io/X": "true",
-            "cpumanager": "true",
-        }
-    )
+    explained = {"disk": "ssd", "zone": "a", "tier": "gold", "added": "1", "kata": "yes"}
+    generated = {
+        "kubernetes.io/arch": "amd64",
+        "kubevirt.io/schedulable": "true",
+        "cpu-model.node.kubevirt.io/X": "true",
+    }
+    present = pod(**explained, **generated, cpumanager="true", changed="then", unknown="x")
     vm = vmi({"nodeSelector": {"disk": "ssd", "changed": "now"}})
     settings = kubevirt(nodeSelectors={"tier": "gold", "zone": "a"})
     labels = runtime_class(nodeSelector={"kata": "yes"}).labels
@@ -292,73 +259,218 @@ def test_what_is_left_is_named() -> None:
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 
 
-def adding(**selector: str) -> Migration:
-    return Migration.adding(selector)
+ARCH, WESTMERE = "kubernetes.io/arch", "cpu-model.node.kubevirt.io/Westmere"
+POOL = kubevirt(nodeSelectors={"pool": "vms"})
+RECEIVES = convert_to_view(Migration, {"spec": {"receive": {"migrationID": "x"}}}, "migration")
+SKYLAKE = {"host-model-cpu.node.kubevirt.io/Skylake": "true"}
+EPYC = {"host-model-cpu.node.kubevirt.io/EPYC": "true", f"{VENDOR}AMD": "true", f"{FEATURE}svm": "true", "zone": "far"}
+BY_HAND = {"host-model-cpu.node.kubevirt.io/Mine": "yes", "host-model-required-features.node.kubevirt.io/a": "yes"}
+UNNAMED = {"host-model-required-features.node.kubevirt.io/vmx": "true", f"{VENDOR}Intel": "true"}
+OLD_POD = {f"{MODEL}Broadwell": "true", f"{FEATURE}a": "true", "zone": "a"}
+# Labels of KubeVirt's that are unknown here, those of the owner, and those that KubeVirt computes again.
+STRANGE_POD = {
+    "kubevirt.io/cca": "true",
+    "new.node.kubevirt.io/x": "true",
+    "kubevirt.io/mine": "true",
+    "kubevirt.io/pool": "was-the-owners",
+    "machine-type.node.kubevirt.io/old": "true",
+    "kubevirt.io/schedulable": "true",
+    f"{VENDOR}Intel": "true",
+    "zone": "a",
+    "notkubevirt.io/x": "true",
+}
 
 
-# -- layers ------------------------------------------------------------------------------------------------------------
+def coming(domain: dict[str, Any], **labels: str) -> Vmi:
+    state = {"sourceState": {"node": "far-1", "nodeSelectors": labels}}
+    return vmi(None, domain, nodeName="n1", migrationState=state)
 
 
-def test_every_layer_has_its_origin() -> None:
-    vm = a_vmi({"architecture": "amd64", "nodeSelector": {"zone": "a"}}, NAMED)
+@pytest.mark.parametrize(
+    ("vm", "added", "options", "expected"),
+    [
+        pytest.param(
+            vmi({"architecture": "amd64", "nodeSelector": {"zone": "a"}}, NAMED),
+            {"zone": "b", "disk": "ssd"},
+            {"configuration": POOL},
+            {
+                "added": ["zone=b", "disk=ssd"],
+                "schedulable": ["kubevirt.io/schedulable=true"],
+                "kubevirt": [f"{ARCH}=amd64", f"{WESTMERE}=true"],
+                "cluster": ["pool=vms"],
+                "vm": ["zone=a"],
+            },
+            id="every layer has its origin",
+        ),
+        pytest.param(
+            vmi(
+                {
+                    "architecture": "amd64",
+                    "nodeSelector": {
+                        "pool": "mine",
+                        ARCH: "arm64",
+                        WESTMERE: "false",
+                        "kubevirt.io/schedulable": "false",
+                    },
+                },
+                NAMED,
+            ),
+            {"pool": "other", WESTMERE: "false"},
+            {"configuration": kubevirt(nodeSelectors={"pool": "vms", ARCH: "riscv64"})},
+            {
+                "added": ["pool=other", f"{WESTMERE}=false"],
+                "vm": ["kubevirt.io/schedulable=false", f"{ARCH}=arm64", "pool=mine"],
+                "kubevirt": [f"{WESTMERE}=true"],
+                "cluster": None,
+            },
+            id="later layers overwrite earlier ones but not what is added",
+        ),
+        pytest.param(
+            vmi({"nodeSelector": {"pool": "vms"}}, NAMED),
+            {},
+            {"configuration": POOL},
+            {"vm": None, "cluster": ["pool=vms"]},
+            id="an equal value keeps its first origin",
+        ),
+        pytest.param(
+            vmi({"architecture": "arm64", "nodeSelector": {ARCH: "arm64", "zone": "a"}}, NAMED),
+            {ARCH: "amd64"},
+            {
+                "configuration": kubevirt(
+                    featureGates=["CrossArchitectureVirtualization"], nodeSelectors={ARCH: "arm64"}
+                )
+            },
+            {
+                "added": [f"{ARCH}=amd64"],
+                "vm": ["zone=a"],
+                "cluster": None,
+                "kubevirt": [f"{WESTMERE}=true", "kubevirt.io/vm-arch-arm64=true"],
+            },
+            id="no selector holds an emulated VM to an architecture",
+        ),
+        pytest.param(
+            vmi(None, NAMED),
+            {},
+            {"source_pod": pod(**STRANGE_POD), "source_pod_added": {"kubevirt.io/mine": "true"}},
+            {"kubevirt": [f"{WESTMERE}=true", "kubevirt.io/cca=true", "new.node.kubevirt.io/x=true"]},
+            id="unknown labels of KubeVirt's are mirrored",
+        ),
+        pytest.param(
+            coming(HOST_MODEL, **SKYLAKE),
+            None,
+            {},
+            {"source node": [f"{HOST}!=far-1"], "host-model": [f"{MODEL}Skylake=true"]},
+            id="a received VM keeps away from the hostname that it comes from",
+        ),
+        pytest.param(vmi(None, HOST_MODEL), None, {}, {"source node": None}, id="a received VM from nowhere"),
+        pytest.param(
+            coming(HOST_MODEL, **EPYC),
+            None,
+            {"source_pod": pod(**{f"{FEATURE}vmx": "true"}), "source_node": INTEL},
+            {"host-model": [f"{MODEL}EPYC=true"], "vendor": [f"{VENDOR}AMD=true"], "vm": None},
+            id="a received VM keeps the CPU that its source tells",
+        ),
+        pytest.param(
+            coming(HOST_MODEL, **EPYC),
+            {f"{VENDOR}Intel": "true"},
+            {"source_node": INTEL},
+            {"vendor": [f"{VENDOR}Intel=true"]},
+            id="what another source told counts for no migration of its own",
+        ),
+        pytest.param(
+            vmi(None, HOST_MODEL, nodeName="n1"),
+            {},
+            {"source_pod": pod(), "source_node": INTEL},
+            {"host-model": [f"{MODEL}Skylake=true", f"{FEATURE}vmx=true"], "vendor": [f"{VENDOR}Intel=true"]},
+            id="a first migration takes the CPU of the node",
+        ),
+        pytest.param(
+            vmi(None, HOST_MODEL),
+            {},
+            {"source_pod": pod(**OLD_POD), "source_node": INTEL},
+            {"host-model": [f"{MODEL}Broadwell=true", f"{FEATURE}a=true"]},
+            id="a later migration takes what its pod required",
+        ),
+        pytest.param(
+            vmi({"nodeSelector": {f"{FEATURE}a": "no", "zone": "a"}}, HOST_MODEL),
+            {},
+            {"source_pod": pod(), "source_node": node("n1", BY_HAND)},
+            {"host-model": [f"{MODEL}Mine=yes", f"{FEATURE}a=yes"], "vm": ["zone=a"]},
+            id="values are taken as they stand over the VM's own",
+        ),
+        pytest.param(
+            vmi(None, HOST_MODEL),
+            {},
+            {"source_pod": pod(), "source_node": node("n1", UNNAMED)},
+            {"host-model": None, "vendor": [f"{VENDOR}Intel=true"]},
+            id="a node that names no model gives no features",
+        ),
+        pytest.param(
+            # That its pod has one already means to KubeVirt that the VM has migrated before: it adds no model.
+            vmi(None, {"cpu": {"model": "host-model", "features": [{"name": "vmx"}]}}),
+            {},
+            {"source_pod": pod(**{f"{FEATURE}vmx": "true"}), "source_node": INTEL},
+            {"host-model": None, "kubevirt": [f"{FEATURE}vmx=true", f"no {OBSOLETE}"]},
+            id="features of the owner's own are not asked for twice",
+        ),
+        pytest.param(
+            vmi(None, NAMED),
+            {},
+            {"source_pod": pod(**OLD_POD), "source_node": INTEL},
+            {"host-model": None, "kubevirt": [f"{WESTMERE}=true"]},
+            id="other models carry nothing",
+        ),
+        pytest.param(
+            vmi(None, NAMED),
+            {f"{VENDOR}AMD": "true"},
+            {"source_node": INTEL},
+            {"added": [f"{VENDOR}AMD=true"], "vendor": [f"{VENDOR}Intel=true"]},
+            id="an added vendor does not switch the guard off",
+        ),
+        pytest.param(
+            vmi({"nodeSelector": {f"{VENDOR}AMD": "true"}}, NAMED),
+            {},
+            {"source_node": INTEL},
+            {"vendor": None},
+            id="a vendor of the VM's own is enough",
+        ),
+        pytest.param(
+            vmi(None, NAMED),
+            {},
+            {"source_pod": pod(**{f"{VENDOR}Intel": "true"})},
+            {"vendor": [f"{VENDOR}Intel=true"]},
+            id="without the node the pod tells the vendor",
+        ),
+        pytest.param(
+            vmi(None, NAMED),
+            {},
+            {"source_pod": pod(**{f"{VENDOR}Intel": "true"}), "source_pod_added": {f"{VENDOR}Intel": "true"}},
+            {"vendor": None},
+            id="what a migration added says nothing of the vendor",
+        ),
+    ],
+)
+def test_labels_by_their_origin(
+    vm: Vmi, added: dict[str, str] | None, options: dict[str, Any], expected: dict[str, list[str] | None]
+) -> None:
+    """A migration that adds a selector, or, without one, the receiving half of one from another cluster."""
+    migration = RECEIVES if added is None else Migration.adding(added)
+    requirements = target_pod_requirements(vm, migration, **options)
+    found = asked(requirements)
 
-    assert asked(
-        target_pod_requirements(vm, adding(zone="b", disk="ssd"), configuration=kubevirt(nodeSelectors={"pool": "vms"}))
-    ) == {
-        "added": ["zone=b", "disk=ssd"],
-        "schedulable": ["kubevirt.io/schedulable=true"],
-        "kubevirt": ["kubernetes.io/arch=amd64", "cpu-model.node.kubevirt.io/Westmere=true"],
-        "cluster": ["pool=vms"],
-        "vm": ["zone=a"],
-    }
-
-
-def test_later_layers_overwrite_earlier_ones_but_not_what_is_added() -> None:
-    model = "cpu-model.node.kubevirt.io/Westmere"
-    own_selector = {"pool": "mine", "kubernetes.io/arch": "arm64", model: "false", "kubevirt.io/schedulable": "false"}
-    vm = a_vmi({"architecture": "amd64", "nodeSelector": own_selector}, NAMED)
-    cluster = kubevirt(nodeSelectors={"pool": "vms", "kubernetes.io/arch": "riscv64"})
-
-    found = asked(
-        target_pod_requirements(vm, Migration.adding({"pool": "other", model: "false"}), configuration=cluster)
-    )
-
-    assert found == {
-        "added": ["pool=other", f"{model}=false"],
-        "vm": ["kubevirt.io/schedulable=false", "kubernetes.io/arch=arm64", "pool=mine"],
-        "kubevirt": [f"{model}=true"],
-    }
-
-
-def test_an_equal_value_keeps_its_first_origin() -> None:
-    vm = a_vmi({"nodeSelector": {"pool": "vms"}}, NAMED)
-
-    assert "vm" not in asked(target_pod_requirements(vm, configuration=kubevirt(nodeSelectors={"pool": "vms"})))
-
-
-def test_no_selector_holds_an_emulated_vm_to_an_architecture() -> None:
-    arch = "kubernetes.io/arch"
-    vm = a_vmi({"architecture": "arm64", "nodeSelector": {arch: "arm64", "zone": "a"}}, NAMED)
-    cluster = kubevirt(featureGates=["CrossArchitectureVirtualization"], nodeSelectors={arch: "arm64"})
-
-    found = asked(target_pod_requirements(vm, Migration.adding({arch: "amd64"}), configuration=cluster))
-
-    assert found["added"] == [f"{arch}=amd64"]
-    assert found["vm"] == ["zone=a"]
-    assert "cluster" not in found
-    assert found["kubevirt"] == ["cpu-model.node.kubevirt.io/Westmere=true", "kubevirt.io/vm-arch-arm64=true"]
+    assert {origin: found.get(origin) for origin in expected} == expected
+    assert added is not None or not any(isinstance(each, Elsewhere) for each in requirements)
 
 
 def test_kvm_is_needed_unless_it_is_emulated() -> None:
-    assert any(isinstance(each, Kvm) for each in target_pod_requirements(a_vmi()))
-    assert not any(
-        isinstance(each, Kvm) for each in target_pod_requirements(a_vmi(), configuration=kubevirt(useEmulation=True))
-    )
+    for configuration, needed in ((DEFAULTS, True), (EMULATED, False)):
+        found = target_pod_requirements(vmi(), configuration=configuration)
+        assert any(isinstance(each, Kvm) for each in found) is needed
 
 
 def test_the_api_servers_own_tolerations_count() -> None:
     lost = [{"key": "node.kubernetes.io/unreachable", "effect": effect} for effect in ("NoSchedule", "NoExecute")]
-    (untainted,) = (each for each in target_pod_requirements(a_vmi()) if isinstance(each, Untainted))
+    (untainted,) = (each for each in target_pod_requirements(vmi()) if isinstance(each, Untainted))
 
     assert [reason.has for reason in untainted.reasons(node(taints=lost))] == [
         "has the taint node.kubernetes.io/unreachable:NoSchedule"
@@ -378,7 +490,7 @@ def test_the_api_servers_own_tolerations_count() -> None:
     ],
 )
 def test_the_api_server_tolerates_only_what_nobody_spoke_of(tolerations: Any, tolerated: bool) -> None:
-    vm = a_vmi({"tolerations": tolerations})
+    vm = vmi({"tolerations": tolerations})
     (untainted,) = (each for each in target_pod_requirements(vm) if isinstance(each, Untainted))
     lost = node(taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}])
 
@@ -389,7 +501,7 @@ def test_the_api_server_tolerates_only_what_nobody_spoke_of(tolerations: Any, to
 
 
 def test_what_kubevirt_appends_to_every_term_stands_apart() -> None:
-    vm = a_vmi({"affinity": affinity(expressions(expression("zone", "In", "a", "b")))}, HOST_MODEL)
+    vm = vmi({"affinity": affinity(expressions(expression("zone", "In", "a", "b")))}, HOST_MODEL)
     requirements = target_pod_requirements(vm)
 
     assert asked(requirements)["kubevirt"] == [f"no {OBSOLETE}"]
@@ -400,12 +512,12 @@ def test_what_kubevirt_appends_to_every_term_stands_apart() -> None:
 def test_an_empty_term_matches_by_what_kubevirt_appends(empty: Any) -> None:
     spec = {"affinity": affinity(empty)}
 
-    assert eligible(target_pod_requirements(a_vmi(spec, HOST_MODEL))) == ["n2"]
-    assert eligible(target_pod_requirements(a_vmi(spec, NAMED))) == []
+    assert eligible(target_pod_requirements(vmi(spec, HOST_MODEL))) == ["n2"]
+    assert eligible(target_pod_requirements(vmi(spec, NAMED))) == []
 
 
 def test_no_terms_match_nothing() -> None:
-    assert eligible(target_pod_requirements(a_vmi({"affinity": affinity()}, HOST_MODEL))) == []
+    assert eligible(target_pod_requirements(vmi({"affinity": affinity()}, HOST_MODEL))) == []
 
 
 def eligible(requirements: Requirements) -> list[str]:
@@ -419,42 +531,15 @@ def eligible(requirements: Requirements) -> list[str]:
 # -- requirements that only the present pod shows ----------------------------------------------------------------------
 
 
-def test_unknown_labels_of_kubevirts_are_mirrored() -> None:
-    source = pod(
-        **{
-            "kubevirt.io/cca": "true",
-            "new.node.kubevirt.io/x": "true",
-            "kubevirt.io/mine": "true",
-            "kubevirt.io/pool": "was-the-owners",
-            "machine-type.node.kubevirt.io/old": "true",
-            "kubevirt.io/schedulable": "true",
-            f"{VENDOR}Intel": "true",
-            "zone": "a",
-            "notkubevirt.io/x": "true",
-        }
-    )
-
-    found = asked(
-        target_pod_requirements(a_vmi(None, NAMED), source_pod=source, source_pod_added={"kubevirt.io/mine": "true"})
-    )
-
-    assert found["kubevirt"] == [
-        "cpu-model.node.kubevirt.io/Westmere=true",
-        "kubevirt.io/cca=true",
-        "new.node.kubevirt.io/x=true",
-    ]
-
-
 def test_what_a_feature_gate_asked_for_goes_with_it() -> None:
     """KubeVirt even takes such labels off the nodes, so that mirroring one would leave none."""
     gates = ["CrossArchitectureVirtualization", "HypervStrictCheck"]
-    vm = a_vmi({"architecture": "amd64"}, NAMED | {"features": {"hyperv": {"vpindex": {"enabled": True}}}})
+    vm = vmi({"architecture": "amd64"}, NAMED | {"features": {"hyperv": {"vpindex": {"enabled": True}}}})
     ours = ["kubevirt.io/vm-arch-amd64=true", "hyperv.node.kubevirt.io/vpindex=true"]
     source = pod(**{expression.partition("=")[0]: "true" for expression in ours}, **{"kubevirt.io/cca": "true"})
 
-    opened = asked(target_pod_requirements(vm, source_pod=source, configuration=kubevirt(featureGates=gates)))[
-        "kubevirt"
-    ]
+    settings = kubevirt(featureGates=gates)
+    opened = asked(target_pod_requirements(vm, source_pod=source, configuration=settings))["kubevirt"]
     closed = asked(target_pod_requirements(vm, source_pod=source))["kubevirt"]
 
     named, mirrored = "cpu-model.node.kubevirt.io/Westmere=true", "kubevirt.io/cca=true"
@@ -465,9 +550,9 @@ def test_what_a_feature_gate_asked_for_goes_with_it() -> None:
 def test_a_recorded_target_pod_is_what_we_expect() -> None:
     """KubeVirt's own target pod: a host-model VM, which had cpu features in its selector, migrated to zone b."""
     target = json.loads((CAPTURES / "pod-create-migration-target.json").read_text())["request"]["object"]["spec"]
-    vm = a_vmi({"architecture": "amd64"}, HOST_MODEL, nodeName="n1", machine={"type": "q35"})
+    vm = vmi({"architecture": "amd64"}, HOST_MODEL, nodeName="n1", machine={"type": "q35"})
 
-    requirements = target_pod_requirements(vm, adding(zone="b"), source_pod=pod(), source_node=INTEL)
+    requirements = target_pod_requirements(vm, Migration.adding({"zone": "b"}), source_pod=pod(), source_node=INTEL)
 
     ours = {str(each.expression) for each in requirements if isinstance(each, Label)}
     model = {f"{MODEL}Skylake=true", f"{MODEL}Skylake-Client-IBRS=true"}
@@ -486,54 +571,17 @@ def test_a_recorded_target_pod_is_what_we_expect() -> None:
 
 
 def test_the_present_node_is_left() -> None:
-    running = a_vmi(None, NAMED, nodeName="n1")
+    running = vmi(None, NAMED, nodeName="n1")
 
     assert Elsewhere("source node", "n1", "host-1") in target_pod_requirements(running, source_node=INTEL)
     assert Elsewhere("source node", "n1") in target_pod_requirements(running)
     assert Elsewhere("source node", "n1") in target_pod_requirements(running, source_node=node("n2"))
-    assert not any(isinstance(each, Elsewhere) for each in target_pod_requirements(a_vmi(None, NAMED)))
-
-
-RECEIVES = convert_to_view(Migration, {"spec": {"receive": {"migrationID": "x"}}}, "migration")
-
-
-def test_a_received_vm_keeps_away_from_the_hostname_that_it_comes_from() -> None:
-    selectors = {"host-model-cpu.node.kubevirt.io/Skylake": "true"}
-    state = {"sourceState": {"node": "far-1", "nodeSelectors": selectors}}
-    coming = a_vmi(None, HOST_MODEL, nodeName="n1", migrationState=state)
-
-    found = asked(target_pod_requirements(coming, RECEIVES))
-
-    assert found["source node"] == [f"{HOST}!=far-1"]
-    assert found["host-model"] == [f"{MODEL}Skylake=true"]
-    assert not any(isinstance(each, Elsewhere) for each in target_pod_requirements(coming, RECEIVES))
-    assert "source node" not in asked(target_pod_requirements(a_vmi(None, HOST_MODEL), RECEIVES))
-
-
-def test_a_received_vm_keeps_the_cpu_that_its_source_tells() -> None:
-    selectors = {
-        "host-model-cpu.node.kubevirt.io/EPYC": "true",
-        f"{VENDOR}AMD": "true",
-        f"{FEATURE}svm": "true",
-        "zone": "far",
-    }
-    coming = a_vmi(None, HOST_MODEL, migrationState={"sourceState": {"node": "far-1", "nodeSelectors": selectors}})
-
-    found = asked(
-        target_pod_requirements(coming, RECEIVES, source_pod=pod(**{f"{FEATURE}vmx": "true"}), source_node=INTEL)
-    )
-
-    assert found["host-model"] == [f"{MODEL}EPYC=true"]
-    assert found["vendor"] == [f"{VENDOR}AMD=true"]
-    assert "vm" not in found
-    assert asked(target_pod_requirements(coming, Migration.adding({f"{VENDOR}Intel": "true"}), source_node=INTEL))[
-        "vendor"
-    ] == [f"{VENDOR}Intel=true"]
+    assert not any(isinstance(each, Elsewhere) for each in target_pod_requirements(vmi(None, NAMED)))
 
 
 def test_gaps() -> None:
-    vm, source = a_vmi(None, NAMED), pod()
-    coming = a_vmi(None, NAMED, migrationState={"sourceState": {"node": "far-1"}})
+    vm, source = vmi(None, NAMED), pod()
+    coming = vmi(None, NAMED, migrationState={"sourceState": {"node": "far-1"}})
 
     assert requirement_gaps(vm, Migration(), source, INTEL) == ()
     no_pod, no_node = requirement_gaps(vm, Migration(), None, None)
@@ -541,7 +589,7 @@ def test_gaps() -> None:
     assert requirement_gaps(vm, Migration(), source, None) == (no_node,)
     assert requirement_gaps(coming, RECEIVES, None, None) == ()
     (no_source,) = requirement_gaps(vm, RECEIVES, None, None)
-    unnamed = a_vmi(None, HOST_MODEL, migrationState={"sourceState": {"node": "far-1"}})
+    unnamed = vmi(None, HOST_MODEL, migrationState={"sourceState": {"node": "far-1"}})
     (no_cpu,) = requirement_gaps(unnamed, RECEIVES, None, None)
     assert len({no_pod, no_node, no_source, no_cpu}) == 4
 
@@ -559,9 +607,6 @@ def test_adding_a_selector_never_adds_a_node(vm: Vmi, added: Any, more: Any, clu
         return {name for name, why in answer.items() if not why}
 
     assert eligible_with({**more, **added}) <= eligible_with(added) <= eligible_with({})
-
-
-EMULATED = kubevirt(useEmulation=True)
 
 
 @untimed
@@ -597,84 +642,3 @@ def test_defaults() -> None:
         Vmi(), Migration(), source_pod=None, configuration=DEFAULTS
     )
     assert target_pod_requirements(Vmi(), source_pod=LauncherPod()) == target_pod_requirements(Vmi())
-
-
-# -- the host's own CPU, and the vendor --------------------------------------------------------------------------------
-
-
-def test_a_first_migration_takes_the_cpu_of_the_node() -> None:
-    found = asked(target_pod_requirements(a_vmi(None, HOST_MODEL, nodeName="n1"), source_pod=pod(), source_node=INTEL))
-
-    assert found["host-model"] == [f"{MODEL}Skylake=true", f"{FEATURE}vmx=true"]
-    assert found["vendor"] == [f"{VENDOR}Intel=true"]
-
-
-def test_a_later_migration_takes_what_its_pod_required() -> None:
-    source = pod(**{f"{MODEL}Broadwell": "true", f"{FEATURE}a": "true", "zone": "a"})
-
-    found = asked(target_pod_requirements(a_vmi(None, HOST_MODEL), source_pod=source, source_node=INTEL))
-
-    assert found["host-model"] == [f"{MODEL}Broadwell=true", f"{FEATURE}a=true"]
-
-
-def test_values_are_taken_as_they_stand_over_the_vms_own() -> None:
-    by_hand = {"host-model-cpu.node.kubevirt.io/Mine": "yes", "host-model-required-features.node.kubevirt.io/a": "yes"}
-    vm = a_vmi({"nodeSelector": {f"{FEATURE}a": "no", "zone": "a"}}, HOST_MODEL)
-
-    found = asked(target_pod_requirements(vm, source_pod=pod(), source_node=node("n1", by_hand)))
-
-    assert found["host-model"] == [f"{MODEL}Mine=yes", f"{FEATURE}a=yes"]
-    assert found["vm"] == ["zone=a"]
-
-
-def test_a_node_that_names_no_model_gives_no_features() -> None:
-    unnamed = node("n1", {"host-model-required-features.node.kubevirt.io/vmx": "true", f"{VENDOR}Intel": "true"})
-
-    found = asked(target_pod_requirements(a_vmi(None, HOST_MODEL), source_pod=pod(), source_node=unnamed))
-
-    assert "host-model" not in found
-    assert found["vendor"] == [f"{VENDOR}Intel=true"]
-
-
-def test_features_of_the_owners_own_are_not_asked_for_twice() -> None:
-    domain = {"cpu": {"model": "host-model", "features": [{"name": "vmx"}]}}
-    source = pod(**{f"{FEATURE}vmx": "true"})
-
-    found = asked(target_pod_requirements(a_vmi(None, domain), source_pod=source, source_node=INTEL))
-
-    # That its pod has one already means to KubeVirt that the VM has migrated before: it adds no model.
-    assert "host-model" not in found
-    assert found["kubevirt"] == [f"{FEATURE}vmx=true", f"no {OBSOLETE}"]
-
-
-def test_other_models_carry_nothing() -> None:
-    source = pod(**{f"{MODEL}Broadwell": "true", f"{FEATURE}a": "true"})
-
-    found = asked(target_pod_requirements(a_vmi(None, NAMED), source_pod=source, source_node=INTEL))
-
-    assert "host-model" not in found
-    assert found["kubevirt"] == ["cpu-model.node.kubevirt.io/Westmere=true"]
-
-
-def test_an_added_vendor_does_not_switch_the_guard_off() -> None:
-    found = asked(
-        target_pod_requirements(a_vmi(None, NAMED), Migration.adding({f"{VENDOR}AMD": "true"}), source_node=INTEL)
-    )
-
-    assert found["added"] == [f"{VENDOR}AMD=true"]
-    assert found["vendor"] == [f"{VENDOR}Intel=true"]
-
-
-def test_a_vendor_of_the_vms_own_is_enough() -> None:
-    vm = a_vmi({"nodeSelector": {f"{VENDOR}AMD": "true"}}, NAMED)
-
-    assert "vendor" not in asked(target_pod_requirements(vm, source_node=INTEL))
-
-
-def test_without_the_node_the_pod_tells_the_vendor() -> None:
-    source = pod(**{f"{VENDOR}Intel": "true"})
-
-    assert asked(target_pod_requirements(a_vmi(None, NAMED), source_pod=source))["vendor"] == [f"{VENDOR}Intel=true"]
-    assert "vendor" not in asked(
-        target_pod_requirements(a_vmi(None, NAMED), source_pod=source, source_pod_added={f"{VENDOR}Intel": "true"})
-    )
