@@ -18,7 +18,8 @@ from webhook.errors import InputError
 from webhook.forecast import drain as planner
 from webhook.forecast import report
 from webhook.forecast.drain import plan
-from webhook.forecast.report import CODES, DrainPlan, VmPlan
+from webhook.forecast.report import CODES, DrainPlan, Remedy, VmPlan
+from webhook.forecast.snapshot import ClusterObjects
 from webhook.k8s.types.core import NodeWithoutImages
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.releases.capabilities import parse_version
@@ -35,12 +36,23 @@ def of(found: DrainPlan, name: str) -> VmPlan:
     return each
 
 
-def only(**options: Any) -> VmPlan:
+STOPS = {"strategy": "None", "labels": {"app": "x"}}
+UNABLE = {"condition": {"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable"}}
+
+
+def only(name: str = "web", **options: Any) -> VmPlan:
     """The plan of one VM on node a."""
     own = {key: options.pop(key) for key in [*options] if key not in ("strategy", "migrations", "limits", "budgets")}
-    found = plan(snapshot(NODES, [vm("web", "a", **own)], **options), ["a"])
+    found = plan(snapshot(NODES, [vm(name, "a", **own)], **options), ["a"])
     assert found.blocks == (found.steps[0].vms[0].outcome == report.BLOCKS)
     return found.steps[0].vms[0]
+
+
+def of_release(release: str, world: ClusterObjects) -> ClusterObjects:
+    version = parse_version(release)
+    assert version
+    configuration = ClusterConfig(eviction_strategy="LiveMigrate", rules=rules_of(release_of(version)))
+    return msgspec.structs.replace(world, kubevirt=configuration)
 
 
 class TestEvictions:
@@ -52,37 +64,29 @@ class TestEvictions:
         assert found.turn == 1
         assert found.memory == clusters.GIB
 
-    @pytest.mark.parametrize("own", [True, False])
-    def test_no_strategy_shuts_down(self, own: bool) -> None:
-        found = only(evictionStrategy="None") if own else only(strategy="None")
-
-        assert (found.outcome, found.code) == ("shuts-down", "strategy-none")
-
-    def test_a_budget_keeps_a_vm_from_being_shut_down(self) -> None:
-        covered = only(strategy="None", labels={"app": "x"}, budgets=[budget(0, app="x")])
-        allowed = only(strategy="None", labels={"app": "x"}, budgets=[budget(1, app="x")])
-        other = only(strategy="None", labels={"app": "x"}, budgets=[budget(0, app="y")])
-        two = only(strategy="None", labels={"app": "x"}, budgets=[budget(1, app="x"), budget(1, app="x")])
-
-        assert (covered.outcome, covered.code) == ("blocks", "disruption-budget")
-        assert (two.outcome, two.code) == ("blocks", "disruption-budget")
-        assert allowed.outcome == other.outcome == "shuts-down"
-
-    def test_a_budget_keeps_no_vm_from_moving(self) -> None:
-        assert only(labels={"app": "x"}, budgets=[budget(0, app="x")]).outcome == "moves"
-
     @pytest.mark.parametrize(
-        ("strategy", "outcome", "code"),
+        ("options", "outcome", "code"),
         [
-            ("LiveMigrate", "blocks", "not-migratable"),
-            ("LiveMigrateIfPossible", "shuts-down", "not-migratable-if-possible"),
-            ("External", "handed-over", "external-strategy"),
-            ("Whatever", "blocks", "unknown-strategy"),
+            ({"evictionStrategy": "None"}, "shuts-down", "strategy-none"),
+            ({"strategy": "None"}, "shuts-down", "strategy-none"),
+            (STOPS | {"budgets": [budget(0, app="x")]}, "blocks", "disruption-budget"),
+            (STOPS | {"budgets": [budget(1, app="x")]}, "shuts-down", "strategy-none"),
+            (STOPS | {"budgets": [budget(0, app="y")]}, "shuts-down", "strategy-none"),
+            (STOPS | {"budgets": [budget(1, app="x"), budget(1, app="x")]}, "blocks", "disruption-budget"),
+            ({"labels": {"app": "x"}, "budgets": [budget(0, app="x")]}, "moves", "migrates"),
+            (UNABLE | {"evictionStrategy": "LiveMigrate"}, "blocks", "not-migratable"),
+            (UNABLE | {"evictionStrategy": "LiveMigrateIfPossible"}, "shuts-down", "not-migratable-if-possible"),
+            (UNABLE | {"evictionStrategy": "External"}, "handed-over", "external-strategy"),
+            (UNABLE | {"evictionStrategy": "Whatever"}, "blocks", "unknown-strategy"),
+            ({"limits": {"parallelMigrationsPerCluster": 0}}, "blocks", "no-migrations"),
+            ({"limits": {"parallelOutboundMigrationsPerNode": 0}}, "blocks", "no-migrations"),
+            ({"limits": {"completionTimeoutPerGiB": -1}}, "blocks", "no-migrations"),
+            ({"limits": {"completionTimeoutPerGiB": 0}}, "moves", "migrates"),
+            ({"name": "w" * 64}, "blocks", "name-too-long"),
         ],
     )
-    def test_a_vm_that_cannot_be_migrated(self, strategy: str, outcome: str, code: str) -> None:
-        condition = {"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable"}
-        found = only(condition=condition, evictionStrategy=strategy)
+    def test_what_becomes_of_a_vm(self, options: dict[str, Any], outcome: str, code: str) -> None:
+        found = only(**options)
 
         assert (found.outcome, found.code) == (outcome, code)
 
@@ -124,14 +128,9 @@ class TestEvictions:
 
     @pytest.mark.parametrize(("release", "notes"), [("1.7", 0), ("1.8", 1)])
     def test_a_backup_since_kubevirt_1_8(self, release: str, notes: int) -> None:
-        version = parse_version(release)
-        assert version
         vmi, pod = vm("web", "a")
         vmi["status"]["changedBlockTracking"] = {"backupStatus": {"backupName": "nightly"}}
-        known = snapshot(NODES, [(vmi, pod)])
-        known = msgspec.structs.replace(
-            known, kubevirt=ClusterConfig(eviction_strategy="LiveMigrate", rules=rules_of(release_of(version)))
-        )
+        known = of_release(release, snapshot(NODES, [(vmi, pod)]))
 
         assert len(of(plan(known, ["a"]), "web").notes) == notes
 
@@ -143,19 +142,6 @@ class TestEvictions:
 
         assert of(plan(snapshot(NODES, vms), ["a"]), "web").candidates == ("c",)
         assert of(plan(snapshot(NODES[:2], vms), ["a"]), "web").code == "no-eligible-node"
-
-    @pytest.mark.parametrize("limit", ["parallelMigrationsPerCluster", "parallelOutboundMigrationsPerNode"])
-    def test_no_migrations_at_all(self, limit: str) -> None:
-        assert only(limits={limit: 0}).code == "no-migrations"
-
-    def test_migrations_that_are_aborted_at_once(self) -> None:
-        assert only(limits={"completionTimeoutPerGiB": -1}).code == "no-migrations"
-        assert only(limits={"completionTimeoutPerGiB": 0}).outcome == "moves"
-
-    def test_a_name_too_long(self) -> None:
-        found = plan(snapshot(NODES, [vm("w" * 64, "a")]), ["a"])
-
-        assert found.steps[0].vms[0].code == "name-too-long"
 
 
 class TestDrainedNodes:
@@ -302,12 +288,7 @@ class TestCancellation:
             golden(*found.notes)
 
     def test_kubevirt_1_6_has_none(self) -> None:
-        version = parse_version("1.6")
-        assert version
-        configuration = ClusterConfig(eviction_strategy="LiveMigrate", rules=rules_of(release_of(version)))
-        world = msgspec.structs.replace(snapshot(NODES, [vm("web", "a", "99Gi")]), kubevirt=configuration)
-
-        assert plan(world, ["a"]).notes == ()
+        assert plan(of_release("1.6", snapshot(NODES, [vm("web", "a", "99Gi")])), ["a"]).notes == ()
 
 
 class TestKubelets:
@@ -352,9 +333,8 @@ class TestQuotas:
         options: Any = {"limits": {"parallelMigrationsPerCluster": 4}}
         nodes = [*NODES, node("d")]
         free = plan(snapshot(nodes, vms, **options), ["a", "b"])
-        narrow = plan(
-            snapshot(nodes, vms, quotas=[clusters.quota(requests_memory=("10Gi", "8Gi"))], **options), ["a", "b"]
-        )
+        quotas = [clusters.quota(requests_memory=("10Gi", "8Gi"))]
+        narrow = plan(snapshot(nodes, vms, quotas=quotas, **options), ["a", "b"])
 
         assert (free.blocks, narrow.blocks, free.notes) == (0, 0, ())
         assert narrow.seconds == 4 * free.seconds
@@ -522,16 +502,15 @@ def test_what_frees_most_comes_first() -> None:
         ({"evictionStrategy": "Whatever"}, {}),
         ({}, {"limits": {"parallelMigrationsPerCluster": 0}}),
         ({"evictionStrategy": "None", "labels": {"app": "x"}}, {"budgets": [budget(0, app="x")]}),
+        ({"affinity": apart(app="y")}, {}),
     ],
 )
 def test_every_kind_of_block_has_a_change(own: Any, options: Any) -> None:
-    assert len(changes(vm("web", "a", **own), **options)) == 1
+    assert len(changes(vm("web", "a", **own), vm("db", "b", labels={"app": "y"}), **options)) == 1
 
 
-def test_pods_that_keep_apart_have_a_change() -> None:
-    other = vm("db", "b", labels={"app": "x"})
-
-    assert len(changes(vm("web", "a", affinity=apart(app="x")), other)) == 1
+def named_by(change: Remedy, found: DrainPlan) -> list[VmPlan]:
+    return [each for each in found.steps[0].vms if f"{each.namespace}/{each.name}" in change.vms]
 
 
 @thorough
@@ -545,8 +524,7 @@ def test_a_node_that_is_uncordoned_takes_each_vm_that_is_named(world: Any) -> No
                 for each in world.nodes
             )
             after = plan(msgspec.structs.replace(world, nodes=nodes), [DRAINED])
-            named = [each for each in after.steps[0].vms if f"{each.namespace}/{each.name}" in change.vms]
-            assert all(uncordoned[1] in each.candidates for each in named), change
+            assert all(uncordoned[1] in each.candidates for each in named_by(change, after)), change
 
 
 @thorough
@@ -559,5 +537,4 @@ def test_a_node_that_is_added_takes_the_vms_that_are_named(world: Any) -> None:
             meta = msgspec.structs.replace(like.meta, name="new", labels=labels)
             more = NodeWithoutImages(metadata=meta, status=like.status)
             after = plan(msgspec.structs.replace(world, nodes=(*world.nodes, more)), [DRAINED])
-            named = [each for each in after.steps[0].vms if f"{each.namespace}/{each.name}" in change.vms]
-            assert all("new" in each.candidates for each in named), change
+            assert all("new" in each.candidates for each in named_by(change, after)), change

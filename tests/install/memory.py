@@ -19,7 +19,7 @@ class InstallMemory(Transport):
 
     Attributes:
         wrote: method and path of every request that changed something, in their order.
-        answers: what a request is answered instead, by method and the end of its path; None: not at all.
+        answers: what a request is answered instead, by method and the end of its object's path; None: not at all.
         then: called after every write.
         cluster: how the command line names it.
     """
@@ -57,6 +57,8 @@ class InstallMemory(Transport):
         *,
         seconds: float = 0,
     ) -> tuple[int, bytes]:
+        if method == "POST" and "metadata" in (body or {}):
+            path = f"{path}/{body['metadata']['name']}"
         for (verb, end), answer in self.answers.items():
             if verb == method and path.endswith(end):
                 if answer is None:
@@ -83,6 +85,10 @@ class InstallMemory(Transport):
             items = [each for key, each in self.objects.items() if key.split("/")[-2] == kind]
             return 200, {"metadata": {}, "items": items}
         found = self.objects.get(path)
+        if method == "POST":
+            if found is None:
+                self.put(path, body)
+            return (409, {}) if found else (201, self.objects[path])
         if "apply" in content_type:
             namespace = path.partition("/namespaces/")[2].partition("/")
             if namespace[2] and f"/api/v1/namespaces/{namespace[0]}" not in self.objects:
@@ -95,7 +101,8 @@ class InstallMemory(Transport):
         if found is None:
             return 404, {"message": "not found"}
         if method == "DELETE":
-            assert body["preconditions"]["uid"] == found["metadata"]["uid"]
+            if body["preconditions"]["uid"] != found["metadata"]["uid"]:
+                return 409, {"message": "the object is another one"}
             del self.objects[path]
         elif method == "PATCH":
             try:
@@ -113,11 +120,8 @@ class InstallMemory(Transport):
         for entry in body.get("webhooks", ()):
             if bundles.get(entry["name"]):
                 entry["clientConfig"]["caBundle"] = bundles[entry["name"]]
-        kept = {
-            key: found["metadata"][key]
-            for key in ("uid", "resourceVersion", "managedFields")
-            if key in found["metadata"]
-        }
+        metadata = found["metadata"]
+        kept = {key: metadata[key] for key in ("uid", "resourceVersion", "managedFields") if key in metadata}
         status = {"status": found["status"]} if "status" in found else {}
         return {**body, **status, "metadata": {**body["metadata"], **kept}}
 

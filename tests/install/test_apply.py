@@ -14,6 +14,7 @@ from webhook.install.apply import Installer
 from webhook.install.registration import NOT_YET
 
 DEPLOYMENT = plan.path(planned().deployment)
+GIVEN_UP = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 FIRST = f"{MUTATING}/kubevirt-webhook"
 MORE = f"{HEALTH_CHECK}scheduling: {{virtualMachineInstances: true}}\ninstancetypes: {{fidelityCheck: {{sample: 1}}}}\n"
@@ -133,9 +134,7 @@ async def test_a_roll_out_that_has_failed_is_not_waited_for(
 ) -> None:
     def failed(path: str) -> None:
         if path == DEPLOYMENT:
-            world.api.objects[path]["status"] = {
-                "conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]
-            }
+            world.api.objects[path]["status"] = {"conditions": [GIVEN_UP]}
 
     world.api.then = failed
     with pytest.raises(InputError) as caught:
@@ -184,8 +183,8 @@ async def test_a_second_run_waits_for_a_roll_out_that_hangs(
 async def test_a_second_run_goes_on_with_a_roll_out_whose_cause_was_repaired(world: InstalledWorld) -> None:
     await world.installer.install(planned())
     healthy = world.api.objects[DEPLOYMENT]["status"]
-    late = [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]
-    world.api.objects[DEPLOYMENT]["status"] = {"replicas": 3, "updatedReplicas": 1, "conditions": late}
+    late = {"replicas": 3, "updatedReplicas": 1, "conditions": [GIVEN_UP]}
+    world.api.objects[DEPLOYMENT]["status"] = late
 
     def repaired(line: str) -> None:
         if line.startswith("waiting: "):
@@ -197,7 +196,7 @@ async def test_a_second_run_goes_on_with_a_roll_out_whose_cause_was_repaired(wor
     assert await installer.shortage(planned()) == ""
 
     # Nor is a run at fault that was stopped before the rollout was complete, and has other objects to change.
-    world.api.objects[DEPLOYMENT]["status"] = {"replicas": 3, "updatedReplicas": 1, "conditions": late}
+    world.api.objects[DEPLOYMENT]["status"] = late
     del world.api.objects[FIRST]
     await installer.install(planned())
     assert await installer.shortage(planned()) == ""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import yaml
@@ -117,34 +118,36 @@ def test_openshift_must_be_told_where_kubevirt_is(golden: Callable[[str], None])
     assert "kubevirt-hyperconverged" in str(elsewhere.configurations)
 
 
-def test_explanations_have_a_port_where_others_may_ask() -> None:
-    made = planned(f"{HEALTH_CHECK}explain: {{listen: '0.0.0.0:8091'}}\n").before
-    (service,) = (one for one in made if one["kind"] == "Service")
-    (policy,) = (one for one in made if one["kind"] == "NetworkPolicy")
+def opened(text: str) -> tuple[list[Any], list[Any]]:
+    """The ports of the Service, and the rules of the NetworkPolicy."""
+    by_kind = {one["kind"]: one["spec"] for one in planned(f"{HEALTH_CHECK}{text}\n").before if "spec" in one}
+    return by_kind["Service"]["ports"], by_kind["NetworkPolicy"]["ingress"]
 
-    assert service["spec"]["ports"][-1] == {"name": "explain", "port": 8091, "targetPort": 8091, "protocol": "TCP"}
-    assert policy["spec"]["ingress"][-1] == {"ports": [{"port": 8091, "protocol": "TCP"}]}
+
+def test_explanations_have_a_port_where_others_may_ask() -> None:
+    ports, rules = opened("explain: {listen: '0.0.0.0:8091'}")
+
+    assert ports[-1] == {"name": "explain", "port": 8091, "targetPort": 8091, "protocol": "TCP"}
+    assert rules[-1] == {"ports": [{"port": 8091, "protocol": "TCP"}]}
 
 
 def test_metrics_have_a_port_of_their_own_as_their_component_has_it() -> None:
-    made = planned(f"{HEALTH_CHECK}explain: {{listen: '0.0.0.0:8090'}}\nmetrics: {{listen: '0.0.0.0:8444'}}\n").before
-    (service,) = (one for one in made if one["kind"] == "Service")
-    (policy,) = (one for one in made if one["kind"] == "NetworkPolicy")
+    ports, rules = opened("explain: {listen: '0.0.0.0:8090'}\nmetrics: {listen: '0.0.0.0:8444'}")
     component = yaml.safe_load((MANIFESTS / "components" / "metrics" / "kustomization.yaml").read_text())
     patched = [yaml.safe_load(one["patch"])[0]["value"] for one in component["patches"]]
 
-    assert [port["name"] for port in service["spec"]["ports"][-2:]] == ["explain", "metrics"]
-    assert [service["spec"]["ports"][-1], policy["spec"]["ingress"][-1]] == patched
+    assert [port["name"] for port in ports[-2:]] == ["explain", "metrics"]
+    assert [ports[-1], rules[-1]] == patched
 
 
 def test_scores_for_layers_have_a_port_a_client_ca_and_a_cache() -> None:
     clients = "clientCaFile: /etc/kubevirt-webhook-layers/ca.crt, clientNames: [x]"
-    made = planned(f"{HEALTH_CHECK}layers: {{listen: '0.0.0.0:8447', {clients}}}\n")
-    (service,) = (one for one in made.before if one["kind"] == "Service")
+    text = f"layers: {{listen: '0.0.0.0:8447', {clients}}}"
+    made = planned(f"{HEALTH_CHECK}{text}\n")
     pod = made.deployment["spec"]["template"]["spec"]
     mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
 
-    assert service["spec"]["ports"][-1] == {"name": "layers", "port": 8447, "targetPort": 8447, "protocol": "TCP"}
+    assert opened(text)[0][-1] == {"name": "layers", "port": 8447, "targetPort": 8447, "protocol": "TCP"}
     assert [volume["name"] for volume in pod["volumes"]] == ["settings", "layers-clients", "layers-cache"]
     assert mounts["layers-clients"] == "/etc/kubevirt-webhook-layers"
     # No client outside of the pod reaches a loopback address.

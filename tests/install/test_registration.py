@@ -1,17 +1,27 @@
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests import builders
+from tests.install.memory import InstallMemory
 from webhook.errors import InputError
-from webhook.install.registration import Registration, RegistrationTarget, check_url, configurations
-from webhook.k8s.client.api import NO_QUERY, ApiConnectionError
+from webhook.install.registration import (
+    NOT_YET,
+    Registration,
+    RegistrationTarget,
+    advise,
+    check_url,
+    configurations,
+    stage,
+    uncallable,
+)
+from webhook.k8s.client.api import ApiConnectionError
+from webhook.k8s.types.meta import ApiStatus
 from webhook.settings.model import EvictionSettings, InstancetypeSettings, MigrationSettings, Settings
 
 IN_CLUSTER = RegistrationTarget()
@@ -51,15 +61,8 @@ def test_pods_come_last_and_again() -> None:
 
     assert pods["reinvocationPolicy"] == "IfNeeded"
     assert pods["objectSelector"] == {"matchLabels": {"kubevirt.io": "virt-launcher"}}
-    assert pods["rules"] == [
-        {
-            "apiGroups": [""],
-            "apiVersions": ["v1"],
-            "operations": ["CREATE"],
-            "resources": ["pods"],
-            "scope": "Namespaced",
-        }
-    ]
+    created = {"apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    assert pods["rules"] == [{"apiGroups": [""], **created, "scope": "Namespaced"}]
     assert entry("virtualmachines")["reinvocationPolicy"] == "Never"
 
 
@@ -87,18 +90,18 @@ def test_what_every_entry_promises() -> None:
         assert rule["resources"] == ["pods/eviction" if policy == "eviction" else resource]
 
 
-def test_opting_in() -> None:
-    assert entry("pods")["namespaceSelector"]["matchExpressions"][0] == {
-        "key": LABEL,
-        "operator": "In",
-        "values": ["enforce"],
-    }
-    assert entry("pods", "observe")["namespaceSelector"]["matchExpressions"][0]["values"] == ["warn", "audit"]
-    assert entry("pods", cluster_wide=True)["namespaceSelector"]["matchExpressions"][0] == {
-        "key": LABEL,
-        "operator": "NotIn",
-        "values": ["off", "warn", "audit"],
-    }
+@pytest.mark.parametrize(
+    ("stage", "settings", "operator", "values"),
+    [
+        ("enforce", {}, "In", ["enforce"]),
+        ("observe", {}, "In", ["warn", "audit"]),
+        ("enforce", {"cluster_wide": True}, "NotIn", ["off", "warn", "audit"]),
+    ],
+)
+def test_opting_in(stage: str, settings: dict[str, Any], operator: str, values: list[str]) -> None:
+    first = entry("pods", stage, **settings)["namespaceSelector"]["matchExpressions"][0]
+
+    assert first == {"key": LABEL, "operator": operator, "values": values}
 
 
 def test_namespaces_that_are_never_matched() -> None:
@@ -221,86 +224,46 @@ def test_kubevirts_own_updates_pass_where_nobody_answers() -> None:
         assert expression.endswith("object.spec.instancetype == oldObject.spec.instancetype))")
 
 
-class ApiOfConfigurations:
-    """An API server that knows names and uids."""
-
-    def __init__(self, existing: set[str] = frozenset(), refused: str = "") -> None:  # type: ignore[assignment]
-        self.objects: dict[str, str] = dict.fromkeys(existing, "foreign")
-        self.refused = refused
-        self.silent = ""
-        self.bodies: dict[str, Any] = {}
-        self.broken = False
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] = NO_QUERY,
-        body: Any = None,
-        content_type: str = "application/json",
-        *,
-        seconds: float = 1,
-    ) -> tuple[int, bytes]:
-        if method == "POST":
-            key = f"{path}/{body['metadata']['name']}"
-            if key == self.refused:
-                return 403, b'{"message": "forbidden: no rights"}'
-            if key in self.objects:
-                return 409, b"{}"
-            self.objects[key] = f"uid-{len(self.objects)}"
-            self.bodies[key] = json.loads(json.dumps(body)) | {
-                "metadata": body["metadata"] | {"uid": self.objects[key]}
-            }
-            if key == self.silent:
-                raise ApiConnectionError("no answer")
-            return 201, json.dumps({"metadata": {"uid": self.objects[key]}}).encode()
-        if method == "GET":
-            found = self.bodies.get(path)
-            return (200, json.dumps(found).encode()) if found else (404, b"{}")
-        if self.broken:
-            return 500, b"not json"
-        if path not in self.objects:
-            return 404, b"{}"
-        if body["preconditions"]["uid"] != self.objects[path]:
-            return 409, b"{}"
-        del self.objects[path]
-        return 200, b"{}"
-
-
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+FIRST, LAST, CHECKING = (
+    f"{MUTATING}/kubevirt-webhook",
+    f"{MUTATING}/zz-kubevirt-webhook",
+    f"{VALIDATING}/kubevirt-webhook",
+)
+
+
+async def denial(api: InstallMemory) -> str:
+    """Why the configurations cannot be registered."""
+    with pytest.raises(InputError) as caught:
+        await Registration(api).register(configurations(builders.settings()))
+    return str(caught.value)
 
 
 async def test_registers_and_takes_back() -> None:
-    api = ApiOfConfigurations()
+    api = InstallMemory()
     registration = Registration(api)
     await registration.register(configurations(builders.settings()))
 
-    assert set(api.objects) == {
-        f"{MUTATING}/kubevirt-webhook",
-        f"{MUTATING}/zz-kubevirt-webhook",
-        f"{VALIDATING}/kubevirt-webhook",
-    }
+    assert api.objects.keys() == {FIRST, LAST, CHECKING}
     assert await registration.unregister() == []
     assert api.objects == {}
     assert await registration.unregister() == []
 
 
 async def test_refuses_to_overwrite_and_leaves_nothing_behind(golden: Callable[[str], None]) -> None:
-    api = ApiOfConfigurations({f"{VALIDATING}/kubevirt-webhook"})
+    api = InstallMemory()
+    api.put(CHECKING, {"metadata": {"name": "kubevirt-webhook", "uid": "foreign"}})
 
-    with pytest.raises(InputError) as caught:
-        await Registration(api).register(configurations(builders.settings()))
-    golden(str(caught.value))
-    assert api.objects == {f"{VALIDATING}/kubevirt-webhook": "foreign"}
+    golden(await denial(api))
+    assert {path: found["metadata"]["uid"] for path, found in api.objects.items()} == {CHECKING: "foreign"}
 
 
 async def test_refusal_of_the_api_server_is_told(golden: Callable[[str], None]) -> None:
-    api = ApiOfConfigurations(refused=f"{MUTATING}/zz-kubevirt-webhook")
+    api = InstallMemory()
+    api.answers["POST", LAST] = 403, {"message": "forbidden: no rights"}
 
-    with pytest.raises(InputError) as caught:
-        await Registration(api).register(configurations(builders.settings()))
-    golden(str(caught.value))
+    golden(await denial(api))
     assert api.objects == {}
 
 
@@ -308,34 +271,24 @@ async def test_refusal_of_the_api_server_is_told(golden: Callable[[str], None]) 
 async def test_creation_without_an_answer_is_taken_back_if_it_happened(
     theirs: bool, golden: Callable[[str], None]
 ) -> None:
-    api = ApiOfConfigurations()
-    api.silent = f"{MUTATING}/zz-kubevirt-webhook"
-    registration = Registration(api)
-    with pytest.raises(InputError) as caught:
-        await registration.register(configurations(builders.settings()))
-    golden(str(caught.value))
-    assert api.objects == {}
+    def lose(path: str) -> None:
+        if api.wrote[-1] == f"POST {LAST}":
+            if theirs:
+                api.objects[path]["webhooks"][0]["clientConfig"] = {"url": "https://elsewhere"}
+            raise ApiConnectionError("no answer")
 
-    class SlowApi(ApiOfConfigurations):
-        async def request(self, method: str, path: str, *rest: Any, **more: Any) -> tuple[int, bytes]:
-            if method == "GET" and theirs:
-                self.bodies[path]["webhooks"][0]["clientConfig"] = {"url": "https://elsewhere"}
-            return await super().request(method, path, *rest, **more)
+    api = InstallMemory()
+    api.then = lose
 
-    slow = SlowApi()
-    slow.silent = api.silent
-    with pytest.raises(InputError):
-        await Registration(slow).register(configurations(builders.settings()))
-    assert set(slow.objects) == ({slow.silent} if theirs else set())
+    golden(await denial(api))
+    assert api.objects.keys() == ({LAST} if theirs else set())
 
 
 async def test_what_a_failed_registration_leaves_behind_is_told(golden: Callable[[str], None]) -> None:
-    api = ApiOfConfigurations(refused=f"{MUTATING}/zz-kubevirt-webhook")
-    api.broken = True
+    api = InstallMemory()
+    api.answers = {("POST", LAST): (403, {"message": "forbidden: no rights"}), ("DELETE", FIRST): (500, b"not json")}
 
-    with pytest.raises(InputError) as caught:
-        await Registration(api).register(configurations(builders.settings()))
-    golden(str(caught.value))
+    golden(await denial(api))
 
 
 @pytest.mark.parametrize(
@@ -364,21 +317,84 @@ def test_urls_that_can_be_called(url: str) -> None:
 
 
 async def test_what_somebody_replaced_is_not_ours_to_delete() -> None:
-    api = ApiOfConfigurations()
+    api = InstallMemory()
     registration = Registration(api)
     await registration.register(configurations(builders.settings()))
-    api.objects[f"{MUTATING}/kubevirt-webhook"] = "foreign"
+    api.objects[FIRST]["metadata"]["uid"] = "foreign"
 
     assert await registration.unregister() == []
-    assert api.objects == {f"{MUTATING}/kubevirt-webhook": "foreign"}
+    assert api.objects.keys() == {FIRST}
 
 
 async def test_what_can_not_be_deleted_is_told(golden: Callable[[str], None]) -> None:
-    api = ApiOfConfigurations()
+    api = InstallMemory()
     registration = Registration(api)
     await registration.register(configurations(builders.settings()))
-    api.broken = True
+    api.answers["DELETE", "kubevirt-webhook"] = 500, b"not json"
 
     problems = await registration.unregister()
     assert len(problems) == 3
     golden("\n".join(problems))
+
+
+def staged(name: str, bundle: str = "", **more: Any) -> dict[str, Any]:
+    config = {"url": f"https://localhost/{name}", **({"caBundle": bundle} if bundle else {})}
+    return {"name": name, "clientConfig": config, "matchConditions": [{"name": "c", "expression": "true"}], **more}
+
+
+def configuration(*entries: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "K", "metadata": {"name": "n"}, **({"webhooks": list(entries)} if entries else {})}
+
+
+def test_what_stays_stays_as_it_was_what_goes_is_gone_what_comes_matches_nothing() -> None:
+    wanted = configuration(staged("stays", timeoutSeconds=2), staged("comes"))
+    live = configuration(staged("goes", "PEM"), staged("stays", "PEM", timeoutSeconds=1))
+
+    assert stage(wanted, live) == configuration(
+        staged("stays", timeoutSeconds=1), {**staged("comes"), "matchConditions": [NOT_YET]}
+    )
+    assert live["webhooks"][1]["clientConfig"]["caBundle"] == "PEM"
+
+
+def test_the_first_time_nothing_matches() -> None:
+    for live in (None, configuration()):
+        (only,) = stage(configuration(staged("comes")), live)["webhooks"]
+        assert only["matchConditions"] == [NOT_YET]
+
+
+def test_one_without_entries_is_left_without() -> None:
+    assert stage(configuration(), configuration(staged("goes"))) == configuration()
+    assert stage(configuration(), None) == configuration()
+
+
+def test_uncallable() -> None:
+    wanted = configuration(staged("one"), staged("two"), staged("three"))
+
+    assert uncallable(wanted, None) == ["one", "two", "three"]
+    assert uncallable(wanted, configuration(staged("one", "PEM"), staged("two"))) == ["two", "three"]
+    assert uncallable(configuration(), None) == []
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_an_account_without_a_permission_needs_another_account(status: int) -> None:
+    assert "account" in advise(status, ApiStatus(message='deployments.apps is forbidden: User "x" cannot'), "patch it")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'pods "a" is forbidden: exceeded quota: small, requested: pods=1',
+        'admission webhook "x" denied the request: no',
+        'ValidatingAdmissionPolicy "x" with binding "y" denied request: no',
+        'pods "a" is forbidden: violates PodSecurity "restricted:latest"',
+    ],
+)
+def test_what_admission_denies_needs_no_other_account(message: str) -> None:
+    advice = advise(403, ApiStatus(message=message), "patch it")
+
+    assert advice
+    assert "account" not in advice
+
+
+def test_what_an_answer_does_not_show_is_not_made_up() -> None:
+    assert advise(500, ApiStatus(message="etcd is away"), "patch it") == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,8 @@ def grants(name: str) -> set[tuple[str, str, str]]:
 
 
 def granted(role: Any) -> set[tuple[str, str, str]]:
-    return {
-        (group, resource, verb)
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
+    parts = [[rule[key] for key in ("apiGroups", "resources", "verbs")] for rule in role["rules"]]
+    return {(group, resource, verb) for each in parts for group, resource, verb in product(*each)}
 
 
 def test_the_right_to_choose_nodes_is_the_one_that_is_asked_for() -> None:

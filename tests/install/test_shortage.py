@@ -11,68 +11,45 @@ DEPLOYMENT = planned().deployment
 
 
 def live(counts: tuple[int, int, int] = (3, 1, 2), **more: Any) -> dict[str, Any]:
-    status = dict(zip(("replicas", "updatedReplicas", "availableReplicas"), counts, strict=True))
-    return {
-        "metadata": {"generation": 2},
-        "spec": {"replicas": 2},
-        "status": {"observedGeneration": 2, **status, **more},
-    }
+    status: dict[str, Any] = dict(zip(("replicas", "updatedReplicas", "availableReplicas"), counts, strict=True))
+    status = {"observedGeneration": 2, **status, **more}
+    return {"metadata": {"generation": 2}, "spec": {"replicas": 2}, "status": status}
 
 
 def condition(kind: str, status: str, reason: str, message: str = "") -> dict[str, Any]:
     return {"conditions": [{"type": kind, "status": status, "reason": reason, "message": message}]}
 
 
-def test_a_complete_roll_out_lacks_nothing() -> None:
-    assert replica_shortage(DEPLOYMENT, live((2, 2, 2)), None) is None
-
-
-def test_replicas_that_were_scaled_down_by_others_count_as_they_are() -> None:
-    none = live((0, 0, 0))
-    none["spec"]["replicas"] = 0
-
-    assert replica_shortage(DEPLOYMENT, none, None) is None
-
-
-def test_a_deployment_that_somebody_deleted_is_missing() -> None:
-    found = replica_shortage(DEPLOYMENT, None, None)
-
-    assert found
-    assert "does not exist" in found.what
-
-
-def test_counts_of_an_older_generation_say_nothing() -> None:
-    found = replica_shortage(DEPLOYMENT, live((2, 2, 2), observedGeneration=1), None)
-
-    assert found
-    assert "has not started" in found.what
-    assert not found.failed
-
-
-def test_pods_that_the_api_server_denies_are_told_with_its_reason() -> None:
-    why = 'pods "kubevirt-webhook-" is forbidden: violates PodSecurity'
-    found = replica_shortage(
-        DEPLOYMENT, live((0, 0, 0), **condition("ReplicaFailure", "True", "FailedCreate", why)), None
-    )
-
-    assert found
-    assert f"FailedCreate: {why}" in found.what
-    assert "describe deployment kubevirt-webhook" in found.fix
-    assert not found.failed
+DENIED = 'pods "kubevirt-webhook-" is forbidden: violates PodSecurity'
 
 
 @pytest.mark.parametrize(
-    ("conditions", "late"),
+    ("found", "what", "late"),
     [
-        (condition("Progressing", "True", "ReplicaSetUpdated"), False),
-        (condition("Progressing", "False", "ProgressDeadlineExceeded"), True),
+        (live((2, 2, 2)), None, False),
+        # Others have scaled it down.
+        ({**live((0, 0, 0)), "spec": {"replicas": 0}}, None, False),
+        (None, "does not exist", False),
+        # Counts of an older generation say nothing.
+        (live((2, 2, 2), observedGeneration=1), "has not started", False),
+        (
+            live((0, 0, 0), **condition("ReplicaFailure", "True", "FailedCreate", DENIED)),
+            f"FailedCreate: {DENIED}",
+            False,
+        ),
+        (live(**condition("Progressing", "True", "ReplicaSetUpdated")), "2/2 replicas are ready", False),
+        # The Deployment controller has given up.
+        (live(**condition("Progressing", "False", "ProgressDeadlineExceeded")), "2/2 replicas are ready", True),
     ],
 )
-def test_waiting_ends_when_the_deployment_controller_gives_up(conditions: dict[str, Any], late: bool) -> None:
-    found = replica_shortage(DEPLOYMENT, live(**conditions), None)
+def test_what_a_roll_out_lacks(found: Any, what: str | None, late: bool) -> None:
+    lacking = replica_shortage(DEPLOYMENT, found, None)
 
-    assert found
-    assert (found.late, found.failed) == (late, False)
+    assert (lacking is None) is (what is None)
+    if lacking and what:
+        assert what in lacking.what
+        assert (lacking.late, lacking.failed) == (late, False)
+        assert found is None or "describe deployment kubevirt-webhook" in lacking.fix
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-""""""
+"""What pods request, and what the target pod of a migration requests."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from webhook.k8s.types.core import Container
 from webhook.placement.demand import is_sidecar, sum_requests, target_pod_demand
 from webhook.placement.machines import LauncherPod, Vmi
 from webhook.placement.nodes import Node, convert_to_view
-from webhook.placement.nodes import convert_to_view as view
 
 NANO_GI, CPU = 2**30 * 10**9, 10**9
 
 
 def container(always: bool = False, **requests: str) -> Container:
     json: dict[str, Any] = {"resources": {"requests": requests}} | ({"restartPolicy": "Always"} if always else {})
-    return view(Container, json, "container")
+    return convert_to_view(Container, json, "container")
 
 
 @pytest.mark.parametrize(
@@ -160,104 +159,73 @@ def test_the_present_pod_shows_all_that_its_containers_request() -> None:
     }
 
 
-class TestCpus:
-    def test_hotplugged_ones_are_requested_by_the_target_pod(self) -> None:
-        assert requests(vmi({"cpu": {"sockets": 8}}), pod({"cpu": "200m"}))["cpu"] == 800
-
-    def test_the_allocation_ratio_is_that_of_now(self) -> None:
-        vm, launcher = vmi({"cpu": {"sockets": 8}}), pod({"cpu": "8"})
-
-        assert requests(vm, launcher, configuration=kubevirt(cpuAllocationRatio=2))["cpu"] == 4000
-        assert requests(vm, launcher, configuration=kubevirt(cpuAllocationRatio=3))["cpu"] == 2667
-        assert requests(vm, launcher)["cpu"] == 800
-
-    @pytest.mark.parametrize(("shown", "expected"), [("800m", 800), ("1", 1000), ("1200m", 1000)])
-    def test_threads_of_an_io_pool_may_count(self, shown: str, expected: int) -> None:
-        vm = vmi({"cpu": {"sockets": 8}, "ioThreads": {"supplementalPoolThreadCount": 2}})
-
-        assert requests(vm, pod({"cpu": shown}))["cpu"] == expected
-
-    @pytest.mark.parametrize(
-        "domain",
-        [
-            {"cpu": {"sockets": 8, "dedicatedCpuPlacement": True}},
-            {"cpu": {"sockets": 8}, "resources": {"requests": {"cpu": "3"}}},
-            {"cpu": {"sockets": 8}, "resources": {"limits": {"cpu": "3"}}},
-        ],
-        ids=["dedicated", "requested", "limited"],
-    )
-    def test_where_no_ratio_is_applied_the_pod_says_it(self, domain: Json) -> None:
-        assert requests(vmi(domain), pod({"cpu": "3"}))["cpu"] == 3000
-
-    def test_a_vm_without_a_topology(self) -> None:
-        assert requests(vmi(), None) == {"cpu": 100}
-        # Then KubeVirt requests nothing.
-        assert requests(vmi({"cpu": {"model": "host-model"}}), None) == {}
+SOCKETS, GUEST = {"cpu": {"sockets": 8}}, {"memory": {"guest": "4Gi"}}
+IO_POOL = {**SOCKETS, "ioThreads": {"supplementalPoolThreadCount": 2}}
+OVERHEAD = {"kubevirt.io/memory-overhead-bytes": str(300 * MI)}
+HALF = kubevirt(memoryOvercommit=200)
+THREE_GI = {"memory": "3Gi"}
+SMALL_PAGES = {"memory": {"guest": "4Gi", "hugepages": {"pageSize": "2Mi"}}}
 
 
-class TestMemory:
-    GUEST: Json = {"memory": {"guest": "4Gi"}}
-
-    def test_the_overhead_is_what_the_present_pod_shows(self) -> None:
-        assert requests(vmi(self.GUEST), pod({"memory": "4396Mi"}))["memory"] == 4396 * MI
-
-    def test_hotplugged_memory_is_requested_by_the_target_pod(self) -> None:
-        assert requests(vmi(self.GUEST), pod({"memory": "1324Mi"}))["memory"] == 4 * GI
-        told = pod({"memory": "1324Mi"}, {"kubevirt.io/memory-overhead-bytes": str(300 * MI)})
-        assert requests(vmi(self.GUEST), told)["memory"] == 4 * GI + 300 * MI
-
-    def test_the_overcommitment_is_that_of_now(self) -> None:
-        strict = pod({"memory": "4396Mi"})
-        now = kubevirt(memoryOvercommit=200)
-
-        # 2Gi for the guest, and the 300Mi that the pod shows beyond its 4Gi.
-        assert requests(vmi(self.GUEST), strict, configuration=now)["memory"] == 2 * GI + 300 * MI
+@pytest.mark.parametrize(
+    ("domain", "launcher", "options", "expected"),
+    [
+        # CPUs: hotplugged ones are requested, by the allocation ratio of now, and those of an I/O pool may count.
+        (SOCKETS, pod({"cpu": "200m"}), {}, {"cpu": 800}),
+        (SOCKETS, pod({"cpu": "8"}), {}, {"cpu": 800}),
+        (SOCKETS, pod({"cpu": "8"}), {"configuration": kubevirt(cpuAllocationRatio=2)}, {"cpu": 4000}),
+        (SOCKETS, pod({"cpu": "8"}), {"configuration": kubevirt(cpuAllocationRatio=3)}, {"cpu": 2667}),
+        (IO_POOL, pod({"cpu": "800m"}), {}, {"cpu": 800}),
+        (IO_POOL, pod({"cpu": "1"}), {}, {"cpu": 1000}),
+        (IO_POOL, pod({"cpu": "1200m"}), {}, {"cpu": 1000}),
+        # Where no ratio is applied the pod says it.
+        ({"cpu": {"sockets": 8, "dedicatedCpuPlacement": True}}, pod({"cpu": "3"}), {}, {"cpu": 3000}),
+        ({**SOCKETS, "resources": {"requests": {"cpu": "3"}}}, pod({"cpu": "3"}), {}, {"cpu": 3000}),
+        ({**SOCKETS, "resources": {"limits": {"cpu": "3"}}}, pod({"cpu": "3"}), {}, {"cpu": 3000}),
+        # Without a topology KubeVirt requests nothing.
+        ({"cpu": {"model": "host-model"}}, None, {}, {"cpu": None}),
+        # Memory: the overhead is what the present pod shows, hotplugged memory is requested.
+        (GUEST, pod({"memory": "4396Mi"}), {}, {"memory": 4396 * MI}),
+        (GUEST, pod({"memory": "1324Mi"}), {}, {"memory": 4 * GI}),
+        (GUEST, pod({"memory": "1324Mi"}, OVERHEAD), {}, {"memory": 4 * GI + 300 * MI}),
+        # Half for the guest, and the 300Mi that the pod shows beyond its 4Gi.
+        (GUEST, pod({"memory": "4396Mi"}), {"configuration": HALF}, {"memory": 2 * GI + 300 * MI}),
         # Made under the same settings: the overhead isn't known, and the least counts.
-        assert requests(vmi(self.GUEST), pod({"memory": "2348Mi"}), configuration=now)["memory"] == 2 * GI
-        told = pod({"memory": "4396Mi"}, {"kubevirt.io/memory-overhead-bytes": str(300 * MI)})
-        assert requests(vmi(self.GUEST), told, configuration=now)["memory"] == 2 * GI + 300 * MI
+        (GUEST, pod({"memory": "2348Mi"}), {"configuration": HALF}, {"memory": 2 * GI}),
+        (GUEST, pod({"memory": "4396Mi"}, OVERHEAD), {"configuration": HALF}, {"memory": 2 * GI + 300 * MI}),
+        (
+            {**GUEST, "resources": {"requests": THREE_GI, "overcommitGuestOverhead": True}},
+            pod(THREE_GI),
+            {},
+            {"memory": 3 * GI},
+        ),
+        ({**GUEST, "resources": {"requests": THREE_GI}}, None, {"configuration": HALF}, {"memory": 3 * GI}),
+        ({**GUEST, "resources": {"limits": THREE_GI}}, None, {"configuration": HALF}, {"memory": 3 * GI}),
+        ({}, pod({"memory": "300Mi"}), {}, {"memory": 300 * MI}),
+    ],
+)
+def test_cpus_and_memory(
+    domain: Json, launcher: LauncherPod | None, options: dict[str, Any], expected: dict[str, int | None]
+) -> None:
+    found = requests(vmi(domain), launcher, **options)
 
-    def test_overcommitted_overhead(self) -> None:
-        domain = {**self.GUEST, "resources": {"requests": {"memory": "3Gi"}, "overcommitGuestOverhead": True}}
-
-        assert requests(vmi(domain), pod({"memory": "3Gi"}))["memory"] == 3 * GI
-
-    def test_what_the_vm_requests_itself(self) -> None:
-        for own in ({"requests": {"memory": "3Gi"}}, {"limits": {"memory": "3Gi"}}):
-            domain = {**self.GUEST, "resources": own}
-            assert requests(vmi(domain), None, configuration=kubevirt(memoryOvercommit=200))["memory"] == 3 * GI
-
-    def test_a_vm_that_says_nothing_of_memory(self) -> None:
-        assert requests(vmi(), pod({"memory": "300Mi"}))["memory"] == 300 * MI
+    assert {resource: found.get(resource) for resource in expected} == expected
 
 
-class TestHugepages:
-    @pytest.mark.parametrize(
-        ("domain", "expected"),
-        [
-            ({"memory": {"guest": "4Gi", "hugepages": {"pageSize": "2Mi"}}}, {"hugepages-2Mi": 4 * GI}),
-            ({"memory": {"hugepages": {"pageSize": "1Gi"}}}, {"hugepages-1Gi": GI}),
-            (
-                {
-                    "memory": {"guest": "4Gi", "hugepages": {"pageSize": "2Mi"}},
-                    "resources": {"requests": {"memory": "5Gi"}},
-                },
-                {"hugepages-2Mi": 4 * GI},
-            ),
-            (
-                {
-                    "memory": {"guest": "4Gi", "hugepages": {"pageSize": "2Mi"}},
-                    "resources": {"requests": {"memory": "3Gi"}},
-                },
-                {"hugepages-2Mi": 3 * GI},
-            ),
-        ],
-    )
-    def test_they_hold_the_guest_and_memory_the_rest(self, domain: Json, expected: dict[str, int]) -> None:
-        assert requests(vmi(domain), None) == {"cpu": 100, **expected}
-        page = next(iter(expected))
-        shown = requests(vmi(domain), pod({"memory": "300Mi", page: "1Gi"}))
-        assert shown == {"cpu": 100, "memory": 300 * MI, **expected}
+@pytest.mark.parametrize(
+    ("domain", "expected"),
+    [
+        (SMALL_PAGES, {"hugepages-2Mi": 4 * GI}),
+        ({"memory": {"hugepages": {"pageSize": "1Gi"}}}, {"hugepages-1Gi": GI}),
+        (SMALL_PAGES | {"resources": {"requests": {"memory": "5Gi"}}}, {"hugepages-2Mi": 4 * GI}),
+        (SMALL_PAGES | {"resources": {"requests": {"memory": "3Gi"}}}, {"hugepages-2Mi": 3 * GI}),
+    ],
+)
+def test_huge_pages_hold_the_guest_and_memory_the_rest(domain: Json, expected: dict[str, int]) -> None:
+    assert requests(vmi(domain), None) == {"cpu": 100, **expected}
+    page = next(iter(expected))
+    shown = requests(vmi(domain), pod({"memory": "300Mi", page: "1Gi"}))
+    assert shown == {"cpu": 100, "memory": 300 * MI, **expected}
 
 
 class TestDevices:

@@ -1,4 +1,4 @@
-""""""
+"""What placements read of VMIs, migrations and volumes."""
 
 from __future__ import annotations
 
@@ -32,15 +32,12 @@ def test_migrations_between_clusters(spec: Any, receives: bool, sends: bool) -> 
     assert (migration.receives, migration.sends) == (receives, sends)
 
 
-def test_what_a_migration_adds() -> None:
-    given = convert_to_view(Migration, {"spec": {"vmiName": "vm", "addedNodeSelector": {"zone": "b"}}}, "migration")
-
-    assert given.added_selector == Migration.adding({"zone": "b"}).added_selector == {"zone": "b"}
-    assert (
-        convert_to_view(Migration, {"spec": {"addedNodeSelector": {}}}, "migration").added_selector
-        == Migration().added_selector
-        == {}
-    )
+@pytest.mark.parametrize(
+    ("spec", "added"), [({"addedNodeSelector": {"zone": "b"}}, {"zone": "b"}), ({}, {}), (None, {})]
+)
+def test_what_a_migration_adds(spec: Any, added: dict[str, str]) -> None:
+    assert convert_to_view(Migration, {"spec": spec}, "migration").added_selector == added
+    assert Migration.adding(added).added_selector == added
 
 
 def test_the_receiving_half() -> None:
@@ -70,12 +67,11 @@ def test_terms_keep_their_places() -> None:
     assert {problem.partition(": ")[0] for problem in spoiled.problems} == {"nodeSelectorTerms[2].matchExpressions[1]"}
 
 
-def test_only_required_affinity_counts() -> None:
-    preferred = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]}}
-
-    assert convert_to_view(Placed, {"affinity": preferred}, "spec").required_affinity is None
-    assert convert_to_view(Placed, {"affinity": {}}, "spec").required_affinity is None
-    assert convert_to_view(Placed, {}, "spec").required_affinity is None
+@pytest.mark.parametrize(
+    "affinity", [{"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}, {}, None]
+)
+def test_only_required_affinity_counts(affinity: Any) -> None:
+    assert convert_to_view(Placed, {"affinity": affinity}, "spec").required_affinity is None
 
 
 def test_feature_gates() -> None:
@@ -91,12 +87,14 @@ def test_where_a_vm_comes_from() -> None:
     assert vmi().source_state == vmi(None, None, migrationState={}).source_state == SourceState()
 
 
-def test_volumes() -> None:
-    required = {"required": {"nodeSelectorTerms": [expressions(expression("zone", "In", "a"))]}}
-    volume = convert_to_view(PersistentVolume, {"spec": {"nodeAffinity": required}}, "volume")
+@pytest.mark.parametrize(
+    ("affinity", "terms"),
+    [({"required": {"nodeSelectorTerms": [expressions(expression("zone", "In", "a"))]}}, ["zone=a"]), ({}, [])],
+)
+def test_volumes(affinity: Any, terms: list[str]) -> None:
+    volume = convert_to_view(PersistentVolume, {"spec": {"nodeAffinity": affinity}}, "volume")
 
-    assert [str(term) for term in volume.terms] == ["zone=a"]
-    assert convert_to_view(PersistentVolume, {"spec": {"nodeAffinity": {}}}, "volume").terms == ()
+    assert [str(term) for term in volume.terms] == terms
 
 
 def test_volumes_claims_and_what_they_are_bound_to() -> None:
@@ -118,11 +116,8 @@ def test_volumes_claims_and_what_they_are_bound_to() -> None:
 def test_what_becomes_of_a_vmi() -> None:
     assert vmi(nodeName="n1").node_name == "n1"
     assert Vmi().node_name == vmi().node_name == ""
-    assert [vmi(phase=phase).has_ended for phase in ("Running", "Succeeded", "Failed", None)] == [
-        False,
-        True,
-        True,
-        False,
+    assert [phase for phase in ("Running", "Succeeded", "Failed", None) if vmi(phase=phase).has_ended] == [
+        *("Succeeded", "Failed")
     ]
     assert not Vmi().has_ended
 
@@ -134,24 +129,18 @@ def test_conditions() -> None:
     assert found.condition("Paused") is vmi().condition("Ready") is Vmi().condition("Ready") is None
 
 
+GATE = {"developerConfiguration": {"featureGates": ["ConfigurableHypervisor"]}}
+
+
 @pytest.mark.parametrize(
     ("configuration", "needed"),
     [
         ({}, True),
         ({"hypervisors": []}, True),
-        (
-            {"hypervisors": [{"name": "kvm"}], "developerConfiguration": {"featureGates": ["ConfigurableHypervisor"]}},
-            True,
-        ),
+        ({"hypervisors": [{"name": "kvm"}], **GATE}, True),
         ({"hypervisors": [{"name": "hyperv-direct"}]}, True),
-        ({"developerConfiguration": {"featureGates": ["ConfigurableHypervisor"]}}, True),
-        (
-            {
-                "hypervisors": [{"name": "hyperv-direct"}],
-                "developerConfiguration": {"featureGates": ["ConfigurableHypervisor"]},
-            },
-            False,
-        ),
+        (GATE, True),
+        ({"hypervisors": [{"name": "hyperv-direct"}], **GATE}, False),
         ({"developerConfiguration": {"useEmulation": True}}, False),
         (None, True),
     ],

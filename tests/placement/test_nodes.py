@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
-from tests.placement.samples import KEYS, node, untimed
+from tests.placement.samples import KEYS, affinity, node, untimed
 from webhook.errors import InputError
 from webhook.k8s.quantity import nanos, parse
 from webhook.k8s.types.scheduling import Placed, Taint
@@ -105,22 +105,17 @@ def test_amounts_are_written_as_kubernetes_writes_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("resource", "known"),
+    ("resources", "known"),
     [
-        ("cpu", True),
-        ("memory", True),
-        ("ephemeral-storage", True),
-        ("hugepages-2Mi", True),
-        ("attachable-volumes-csi", True),
-        ("example.com/foo", True),
-        ("kubernetes.io/foo", True),
-        ("foo", False),
-        ("requests.example.com/foo", False),
+        (("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "attachable-volumes-csi"), True),
+        (("example.com/foo", "kubernetes.io/foo"), True),
+        (("foo", "requests.example.com/foo"), False),
     ],
 )
-def test_what_the_scheduler_compares(resource: str, known: bool) -> None:
-    assert is_counted_resource(resource) is known
-    assert (resource in parse_allocatable({resource: "1"})) is known
+def test_what_the_scheduler_compares(resources: tuple[str, ...], known: bool) -> None:
+    for resource in resources:
+        assert is_counted_resource(resource) is known
+        assert (resource in parse_allocatable({resource: "1"})) is known
 
 
 def test_what_a_device_plugin_provides() -> None:
@@ -142,9 +137,8 @@ def test_as_a_dictionary(one: dict[str, str], other: dict[str, str], key: str) -
 
     assert dict(labels) == one
     assert list(labels.items()) == list(one.items())
-    assert (len(labels), key in labels, labels.get(key), labels.get(key, "x")) == (
-        *(len(one), key in one, one.get(key), one.get(key, "x")),
-    )
+    for asked in (len, lambda each: key in each, lambda each: each.get(key), lambda each: each.get(key, "x")):
+        assert asked(labels) == asked(one)
     assert labels.keys() == one.keys()
     assert plain_labels(labels) == plain_labels(one) == one
     assert labels == Labels(one) == one
@@ -231,43 +225,40 @@ def test_a_cordoned_node_has_no_second_reason_in_its_taint() -> None:
     assert node("n1", taints=[{**taint, "value": "x"}], cordoned=True).taints != ()
 
 
-def _with_status(*conditions: dict[str, str], **spec: Any) -> Node:
-    return Node.read({"metadata": {"name": "n1"}, "spec": spec, "status": {"conditions": list(conditions)}})
+def maintained(message: str) -> dict[str, str]:
+    return {"type": "MaintenancePlanned", "status": "True", "message": message}
 
 
 @pytest.mark.parametrize(
-    ("found", "clause"),
+    ("conditions", "taint_effect", "clause"),
     [
-        (_with_status({"type": "Ready", "status": "True"}), None),
-        (_with_status({"type": "Drained", "status": "Unknown"}), None),
-        (_with_status(taints=[{"key": "medik8s.io/drain", "effect": "PreferNoSchedule"}]), None),
+        ([{"type": "Ready", "status": "True"}], None, None),
+        ([{"type": "Drained", "status": "Unknown"}], None, None),
+        ([], "PreferNoSchedule", None),
+        ([maintained(""), {"type": "Drained", "status": "True"}], None, "is being emptied (Drained)"),
         (
-            _with_status({"type": "MaintenancePlanned", "status": "True"}, {"type": "Drained", "status": "True"}),
-            "is being emptied (Drained)",
-        ),
-        (
-            _with_status({"type": "DrainInProgress", "status": "True", "reason": "Upgrade"}),
+            [{"type": "DrainInProgress", "status": "True", "reason": "Upgrade"}],
+            None,
             "is being emptied (DrainInProgress: Upgrade)",
         ),
+        ([], "NoSchedule", "is being emptied (taint medik8s.io/drain:NoSchedule)"),
+        ([maintained("new disks")], None, "will be emptied for maintenance (MaintenancePlanned: new disks)"),
         (
-            _with_status(taints=[{"key": "medik8s.io/drain", "effect": "NoSchedule"}]),
-            "is being emptied (taint medik8s.io/drain:NoSchedule)",
-        ),
-        (
-            _with_status({"type": "MaintenancePlanned", "status": "True", "message": "new disks"}),
-            "will be emptied for maintenance (MaintenancePlanned: new disks)",
-        ),
-        (
-            _with_status({"type": "MaintenancePlanned", "status": "True", "message": "at 1970-01-01T02:00:01Z"}),
+            [maintained("at 1970-01-01T02:00:01Z")],
+            None,
             "will be emptied for maintenance in 1h 21m (MaintenancePlanned: at 1970-01-01T02:00:01Z)",
         ),
         (
-            _with_status({"type": "MaintenancePlanned", "status": "True", "message": "since 1970-01-01T00:30:00Z"}),
+            [maintained("since 1970-01-01T00:30:00Z")],
+            None,
             "will be emptied for maintenance (MaintenancePlanned: since 1970-01-01T00:30:00Z)",
         ),
     ],
 )
-def test_why_vms_leave_a_node(found: Node, clause: str | None) -> None:
+def test_why_vms_leave_a_node(conditions: Any, taint_effect: str | None, clause: str | None) -> None:
+    spec = {"taints": [{"key": "medik8s.io/drain", "effect": taint_effect}]} if taint_effect else {}
+    found = Node.read({"metadata": {"name": "n1"}, "spec": spec, "status": {"conditions": conditions}})
+
     assert (found.departure and found.departure.clause(now=2400.0)) == clause
     assert found.is_being_emptied is bool(clause and clause.startswith("is"))
 
@@ -320,22 +311,14 @@ garbage = st.recursive(
     max_leaves=12,
 )
 terms = st.lists(st.dictionaries(st.sampled_from(NAMES[5:]), garbage, max_size=3) | garbage, max_size=3)
-affinities = st.one_of(
-    garbage,
-    st.builds(
-        lambda terms: {
-            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-        },
-        terms,
-    ),
-)
+affinities = garbage | st.builds(lambda terms: affinity(*terms), terms)
 NODES = [Node("n1", {"zone": "a", "rank": "5"}), Node("n2", {})]
 
 
 @untimed
-@given(affinity=affinities, tolerations=garbage, selector=garbage)
-def test_garbage_ends_with_an_answer_or_a_sentence(affinity: Any, tolerations: Any, selector: Any) -> None:
-    spec = {"nodeSelector": selector, "affinity": affinity, "tolerations": tolerations}
+@given(near=affinities, tolerations=garbage, selector=garbage)
+def test_garbage_ends_with_an_answer_or_a_sentence(near: Any, tolerations: Any, selector: Any) -> None:
+    spec = {"nodeSelector": selector, "affinity": near, "tolerations": tolerations}
     try:
         requirements = tuple(own_requirements(convert_to_view(Placed, spec, "spec")))
     except InputError as rejection:
