@@ -408,8 +408,6 @@ class Blocked(msgspec.Struct, frozen=True):
         mover: what it requires; None: its eviction already leads to no migration.
         alone: the nodes for it before any other VM moved; None like ``mover``.
         offers: what the node that is drained could give; None: more room would not help.
-        node: the node that is drained.
-        position: that node's, in `bits`.
     """
 
     place: Place

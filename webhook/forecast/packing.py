@@ -202,12 +202,9 @@ class Mover(msgspec.Struct, frozen=True):
     """A VM that needs another node.
 
     Attributes:
-        requirements: what the node must have.
         requests: what the target pod takes of it.
-        pod: the target pod, as other pods' rules see it.
         source: the pod that it runs in now; None: it is not known.
         usage: what the target pod counts for in the namespace's quotas.
-        gaps: what could not be taken into account, clauses.
     """
 
     vmi: Vmi

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from copy import deepcopy
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -13,9 +13,9 @@ from webhook import names
 from webhook.errors import InputError
 from webhook.install import shortage
 from webhook.install.plan import CONFIGURATIONS, Plan, path, title
-from webhook.install.registration import API_VERSION, Manifest, advise, stage
+from webhook.install.registration import API_VERSION, Manifest, advise, answered, stage
 from webhook.install.shortage import Shortage
-from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests
+from webhook.k8s.client.api import Requests
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.types.meta import decode_status
 
@@ -73,7 +73,7 @@ class Installer:
 
     async def get(self, manifest: Manifest) -> Manifest | None:
         """The live object; None if it does not exist."""
-        status, body = await self._call(manifest, "GET")
+        status, body = await answered(self._api.request("GET", path(manifest), seconds=_SECONDS), title(manifest))
         return None if status == 404 else self._object(manifest, "get", status, body)
 
     async def namespace(self) -> str:
@@ -85,11 +85,8 @@ class Installer:
 
     async def serves(self, group: str) -> bool:
         """Whether the API server serves an API group."""
-        try:
-            status, _ = await self._api.request("GET", f"/apis/{group}", seconds=_SECONDS)
-        except ApiConnectionError as error:
-            raise shortage.no_answer(error) from None
-        return status == 200
+        found = self._api.request("GET", f"/apis/{group}", seconds=_SECONDS)
+        return (await answered(found, "the cluster", shortage.CHECK_SERVER))[0] == 200
 
     async def changes(self, plan: Plan) -> list[PlannedChange]:
         """The changes that `install` would make, by a dry run in the API server.
@@ -192,7 +189,8 @@ class Installer:
             return
         # The precondition protects an object that was recreated in the meantime.
         options = {"preconditions": {"uid": live["metadata"]["uid"]}, "propagationPolicy": "Background"}
-        status, body = await self._call(manifest, "DELETE", body=options)
+        deletion = self._api.request("DELETE", path(manifest), body=options, seconds=_SECONDS)
+        status, body = await answered(deletion, title(manifest))
         if status not in (200, 202, 404):
             raise self._denial(manifest, "delete", status, body)
         self._report(f"{title(manifest)}: deleted")
@@ -201,7 +199,9 @@ class Installer:
         force = "true" if self._force else "false"
         query = {"fieldManager": FIELD_MANAGER, "force": force, "fieldValidation": "Strict"}
         query |= {"dryRun": "All"} if dry_run else {}
-        status, body = await self._call(manifest, "PATCH", query, manifest, "application/apply-patch+yaml")
+        kind = "application/apply-patch+yaml"
+        patch = self._api.request("PATCH", path(manifest), query, manifest, kind, seconds=_SECONDS)
+        status, body = await answered(patch, title(manifest))
         if dry_run and status == 404:
             # Its namespace does not exist yet.
             return manifest
@@ -226,12 +226,9 @@ class Installer:
 
     async def _replica_shortage(self, manifest: Manifest) -> Shortage | None:
         live = await self.get(manifest)
-        found = shortage.replica_shortage(manifest, live, None)
-        return (
-            shortage.replica_shortage(manifest, live, await shortage.start_problem(self._api, manifest))
-            if found
-            else None
-        )
+        if not (found := shortage.replica_shortage(manifest, live, None)):
+            return found
+        return shortage.replica_shortage(manifest, live, await shortage.start_problem(self._api, manifest))
 
     async def _lack(self, find: _Find, manifest: Manifest) -> Shortage | None:
         return find(manifest, await self.get(manifest))
@@ -253,19 +250,6 @@ class Installer:
                 self._report(f"waiting: {lacking.what}")
                 reported.add(lacking.what)
             await self._clock.sleep(_POLL_SECONDS)
-
-    async def _call(
-        self,
-        manifest: Manifest,
-        method: str,
-        query: Mapping[str, str] = NO_QUERY,
-        body: Any = None,
-        content_type: str = "application/json",
-    ) -> tuple[int, bytes]:
-        try:
-            return await self._api.request(method, path(manifest), query, body, content_type, seconds=_SECONDS)
-        except ApiConnectionError as error:
-            raise InputError(error.why, title(manifest), "run the command again to continue") from None
 
     def _object(self, manifest: Manifest, verb: str, status: int, body: bytes) -> Manifest:
         if status not in (200, 201):

@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from webhook.errors import InputError, quote
-from webhook.install.registration import Manifest
-from webhook.k8s.client.api import ApiConnectionError, Requests
+from webhook.install.registration import Manifest, answered
+from webhook.k8s.client.api import Requests
 
 AUTO: Final = "auto"
 ANY: Final = "any"
@@ -121,10 +121,8 @@ def _is_for_webhooks(rule: Manifest) -> bool:
 
 
 async def _list(api: Requests, path: str, label: str, view: type[Any]) -> Any:
-    try:
-        status, body = await api.request("GET", path, {"labelSelector": label}, seconds=_SECONDS)
-    except ApiConnectionError as error:
-        raise InputError(error.why, path, "run the command again once the API server answers") from None
+    found = api.request("GET", path, {"labelSelector": label}, seconds=_SECONDS)
+    status, body = await answered(found, path, "run the command again once the API server answers")
     if status != 200:
         raise InputError(f"the API server answered status {status}", path, "use --callers CIDR,CIDR")
     try:

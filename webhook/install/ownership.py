@@ -14,8 +14,8 @@ import msgspec
 
 from webhook.errors import InputError
 from webhook.install.plan import path, title
-from webhook.install.registration import Manifest, advise
-from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests
+from webhook.install.registration import Manifest, advise, answered
+from webhook.k8s.client.api import Requests
 from webhook.k8s.types.meta import decode_status
 
 # Helm 3 writes objects as this manager, by requests that are not applies.
@@ -78,7 +78,7 @@ class HandOver:
         """What has to be changed of those objects that exist, without changing it."""
         result = []
         for manifest in manifests:
-            status, body = await self._call(title(manifest), "GET", path(manifest))
+            status, body = await answered(self._api.request("GET", path(manifest), seconds=_SECONDS), title(manifest))
             if status == 404:
                 continue
             if status != 200:
@@ -96,26 +96,11 @@ class HandOver:
 
     async def transfer(self, one: Transfer) -> None:
         """Change the owner of one object's fields, unless the object has changed."""
-        query = {"fieldManager": FIELD_MANAGER}
-        status, body = await self._call(
-            one.title, "PATCH", one.path, query, one.operations, "application/json-patch+json"
-        )
+        query, kind = {"fieldManager": FIELD_MANAGER}, "application/json-patch+json"
+        patch = self._api.request("PATCH", one.path, query, one.operations, kind, seconds=_SECONDS)
+        status, body = await answered(patch, one.title)
         if status != 200:
             raise _denial(one.title, status, body)
-
-    async def _call(
-        self,
-        where: str,
-        method: str,
-        path: str,
-        query: Mapping[str, str] = NO_QUERY,
-        body: Any = None,
-        content_type: str = "application/json",
-    ) -> tuple[int, bytes]:
-        try:
-            return await self._api.request(method, path, query, body, content_type, seconds=_SECONDS)
-        except ApiConnectionError as error:
-            raise InputError(error.why, where, "run the command again to continue") from None
 
 
 def _unite(into: dict[str, Any], fields: Mapping[str, Any]) -> None:

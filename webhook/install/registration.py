@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -29,6 +29,7 @@ from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.settings.model import SchedulingSettings, Settings
 from webhook.settings.syntax import is_host
 
+_AGAIN: Final = "run the command again to continue"
 _INJECTED_ANNOTATION: Final = f'"{names.INJECTED_SCHEDULER_ANNOTATION}"'
 _SPREAD_ANNOTATION: Final = f'"{names.INJECTED_SPREAD_ANNOTATION}"'
 
@@ -199,6 +200,18 @@ def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
             f"{spread}"
         ),
     }
+
+
+async def answered(answer: Awaitable[tuple[int, bytes]], where: str, fix: str = _AGAIN) -> tuple[int, bytes]:
+    """The status and the body of an answer of the API server.
+
+    Raises:
+        InputError: there is none; ``where`` and ``fix`` are those of the error.
+    """
+    try:
+        return await answer
+    except ApiConnectionError as error:
+        raise InputError(error.why, where, fix) from None
 
 
 def advise(status: int, error: ApiStatus, action: str) -> str:

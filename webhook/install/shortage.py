@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from webhook.errors import InputError, Unavailable
+from webhook.errors import Unavailable
 from webhook.install.plan import path, title
 from webhook.install.registration import Manifest, uncallable
 from webhook.k8s.client.api import ApiConnectionError, NoAnswerInTimeError, Requests
@@ -18,6 +18,8 @@ from webhook.k8s.types.meta import Condition, View, decode_status
 from webhook.text import pluralize, shorten, shorten_middle
 
 _AGAIN: Final = "run the command again to continue"
+# Where the API server gives no answer to the first question of a run.
+CHECK_SERVER: Final = "check the server in the kubeconfig and its CA, and run the command again once it answers"
 _MESSAGE_CHARACTERS: Final = 300
 # The conditions of a Namespace by which its deletion is explained.
 _REMAINING: Final = (
@@ -95,12 +97,6 @@ def describe_termination(namespace: Manifest) -> tuple[str, str]:
     """What is wrong with an installation into a namespace that is being deleted, and what to do."""
     what = "the namespace is being deleted, so nothing can be created in it"
     return what, f'wait until it is gone, and run the command again; "{_command(namespace)}" shows what it waits for'
-
-
-def no_answer(error: ApiConnectionError) -> InputError:
-    """What to say where the API server gives no answer to the first question of a run."""
-    fix = "check the server in the kubeconfig and its CA, and run the command again once it answers"
-    return InputError(error.why, "the cluster", fix)
 
 
 def _explain(what: str, look: str, status: dict[str, Any], problem: StartProblem | None) -> Shortage:

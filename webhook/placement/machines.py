@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any, Final
 
 from webhook import names
-from webhook.k8s.quantity import Nanos, ResourceList
+from webhook.k8s.quantity import ResourceList
 from webhook.k8s.resources import PODS, Resource
 from webhook.k8s.types.core import ContainerRequests, ResourceRequirements
 from webhook.k8s.types.meta import Condition, Object, ObjectMeta, View, unix_time
@@ -333,12 +333,6 @@ class Devices(View, frozen=True):
     def reserves_persistently(self) -> bool:
         """Whether a disk takes a persistent reservation of its LUN."""
         return any(disk and disk.lun and disk.lun.reservation for disk in self.disks or ())
-
-    def requests(self) -> Nanos:
-        """What KubeVirt requests for them."""
-        if not (self.gpus or self.host_devices):
-            return {}
-        return {resource: count * 10**9 for resource, count in self.by_resource().items()}
 
 
 class _CpuFeature(View, frozen=True):

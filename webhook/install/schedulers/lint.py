@@ -114,50 +114,44 @@ _TEXTS: Final = _list(_TEXT)
 _TYPE: Final = {"apiVersion": _TEXT, "kind": _TEXT}
 _SET: Final = _object(**dict.fromkeys(("enabled", "disabled"), _list(_object(name=_TEXT, weight=_INT))))
 _POINTS: Final = (
-    *("preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score", "reserve", "permit"),
-    *("preBind", "bind", "postBind", "multiPoint", "placementGenerate", "placementScore", "podGroupPostFilter"),
+    "preEnqueue queueSort preFilter filter postFilter preScore score reserve permit preBind bind postBind multiPoint"
+    " placementGenerate placementScore podGroupPostFilter"
 )
+_LEASE: Final = "leaseDuration renewDeadline retryPeriod resourceLock resourceName resourceNamespace"
+
+
+def _each(schema: Schema, fields: str) -> dict[str, Schema]:
+    return dict.fromkeys(fields.split(), schema)
+
+
 # k8s.io/kube-scheduler/config/v1 and k8s.io/component-base/config/v1alpha1, of Kubernetes 1.36 and 1.37.
 _CONFIGURATION: Final = _object(
     **_TYPE,
-    parallelism=_INT,
-    leaderElection=_object(
-        leaderElect=_FLAG,
-        **dict.fromkeys(("leaseDuration", "renewDeadline", "retryPeriod"), _TEXT),
-        **dict.fromkeys(("resourceLock", "resourceName", "resourceNamespace"), _TEXT),
-    ),
+    **_each(_INT, "parallelism percentageOfNodesToScore podInitialBackoffSeconds podMaxBackoffSeconds"),
+    **_each(_FLAG, "enableProfiling enableContentionProfiling delayCacheUntilActive"),
+    leaderElection=_object(leaderElect=_FLAG, **_each(_TEXT, _LEASE)),
     clientConnection=_object(
-        kubeconfig=_TEXT, acceptContentTypes=_TEXT, contentType=_TEXT, qps=_schema("number"), burst=_INT
+        **_each(_TEXT, "kubeconfig acceptContentTypes contentType"), qps=_schema("number"), burst=_INT
     ),
-    enableProfiling=_FLAG,
-    enableContentionProfiling=_FLAG,
-    percentageOfNodesToScore=_INT,
-    podInitialBackoffSeconds=_INT,
-    podMaxBackoffSeconds=_INT,
     profiles=_list(
         _object(
             schedulerName=_TEXT,
             percentageOfNodesToScore=_INT,
-            plugins=_object(**dict.fromkeys(_POINTS, _SET)),
+            plugins=_object(**_each(_SET, _POINTS)),
             pluginConfig=_list(_object(name=_TEXT, args=_OPEN)),
         )
     ),
     extenders=_list(
         _object(
-            **dict.fromkeys(("urlPrefix", "filterVerb", "preemptVerb", "prioritizeVerb", "bindVerb"), _TEXT),
+            **_each(_TEXT, "urlPrefix filterVerb preemptVerb prioritizeVerb bindVerb httpTimeout"),
+            **_each(_FLAG, "enableHTTPS nodeCacheCapable ignorable"),
             weight=_INT,
-            **dict.fromkeys(("enableHTTPS", "nodeCacheCapable", "ignorable"), _FLAG),
             tlsConfig=_object(
-                insecure=_FLAG,
-                **dict.fromkeys(
-                    ("serverName", "certFile", "keyFile", "caFile", "certData", "keyData", "caData"), _TEXT
-                ),
+                insecure=_FLAG, **_each(_TEXT, "serverName certFile keyFile caFile certData keyData caData")
             ),
-            httpTimeout=_TEXT,
             managedResources=_list(_object(name=_TEXT, ignoredByScheduler=_FLAG)),
         )
     ),
-    delayCacheUntilActive=_FLAG,
 )
 _RESOURCES: Final = _list(_object(name=_TEXT, weight=_INT))
 _SHAPE: Final = _list(_object(utilization=_INT, score=_INT))

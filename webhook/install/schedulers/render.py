@@ -22,9 +22,9 @@ from webhook import names
 from webhook.cluster.reader import all_of
 from webhook.errors import InputError, quote
 from webhook.install.plan import shipped
-from webhook.install.registration import Manifest
-from webhook.install.shortage import no_answer
-from webhook.k8s.client.api import ApiConnectionError, Requests, Transport
+from webhook.install.registration import Manifest, answered
+from webhook.install.shortage import CHECK_SERVER
+from webhook.k8s.client.api import Requests, Transport
 from webhook.k8s.resources import POD_METADATA
 from webhook.k8s.types.core import Pod
 from webhook.k8s.types.meta import Unstructured
@@ -289,10 +289,7 @@ async def _own_image(api: Requests) -> str:
 
 
 async def _get(api: Requests, path: str, query: dict[str, str]) -> bytes:
-    try:
-        status, body = await api.request("GET", path, query, seconds=_SECONDS)
-    except ApiConnectionError as error:
-        raise no_answer(error) from None
+    status, body = await answered(api.request("GET", path, query, seconds=_SECONDS), "the cluster", CHECK_SERVER)
     return body if status == 200 else b""
 
 
