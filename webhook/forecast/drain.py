@@ -228,11 +228,11 @@ class _Planner:
                 mover = packing.mover_of(vmi, self._snapshot, self._info(vmi))
                 if problem := self._quota_problem(mover):
                     plans[place] = _plan_of(vmi, report.BLOCKS, report.QUOTA, problem, notes=eviction.notes)
-                    self.blocked.append(Blocked(place, report.QUOTA, vmi))
+                    self.blocked.append(Blocked(report.QUOTA, vmi))
                 else:
                     movers.append(mover)
             elif eviction.outcome == report.BLOCKS:
-                self.blocked.append(Blocked(place, eviction.code, vmi))
+                self.blocked.append(Blocked(eviction.code, vmi))
             elif eviction.outcome == report.SHUTS_DOWN:
                 self._leave(vmi, node, moves=False)
         plans.update(self._find_nodes(movers, plans))
@@ -354,7 +354,7 @@ class _Planner:
             code, reason = _no_node_left(mover, alone, left, self._room)
         offers = self._offers[about.node] if code == report.NO_ROOM else None
         position = self._snapshot.index.position(about.node) or 0
-        self.blocked.append(Blocked(mover.place, code, mover.vmi, mover, alone, offers, about.node, position))
+        self.blocked.append(Blocked(code, mover.vmi, mover, alone, offers, position))
         return msgspec.structs.replace(about, outcome=report.BLOCKS, code=code, reason=reason)
 
     def _info(self, vmi: Vmi) -> PodInfo | None:
@@ -404,19 +404,15 @@ class Blocked(msgspec.Struct, frozen=True):
     """A VM that blocks a drain.
 
     Attributes:
-        code: one of `report.CODES`.
         mover: what it requires; None: its eviction already leads to no migration.
         alone: the nodes for it before any other VM moved; None like ``mover``.
-        offers: what the node that is drained could give; None: more room would not help.
     """
 
-    place: Place
     code: str
     vmi: Vmi
     mover: packing.Mover | None = None
     alone: packing.Candidates | None = None
     offers: packing.Amounts | None = None
-    node: str = ""
     position: int = 0
 
 
@@ -430,7 +426,7 @@ def rank(blocked: Sequence[Blocked], drained: frozenset[str]) -> tuple[Remedy, .
     freed: dict[str, set[Place]] = {}
     for each in blocked:
         for change in _changes(each, drained):
-            freed.setdefault(change, set()).add(each.place)
+            freed.setdefault(change, set()).add(place_of(each.vmi))
     for change, places in _another_node(blocked):
         freed.setdefault(change, set()).update(places)
     ranked = sorted(freed.items(), key=lambda item: (-len(item[1]), item[0]))
@@ -462,7 +458,7 @@ def _openings(blocked: Blocked, drained: frozenset[str]) -> Iterator[str]:
         if required.origin == Origin.CORDONED:
             # The nodes that are being drained are cordoned, too.
             reached = alone.eligibility.names(Group((), usable))
-            others = [name for name in reached if name not in drained | {blocked.node}]
+            others = [name for name in reached if name not in drained | {blocked.vmi.node_name}]
             if others:
                 yield f"uncordon {quote(others[0])}" if len(others) == 1 else "uncordon a node that is not drained"
         elif change := change_of(opening.failure):
@@ -483,14 +479,14 @@ def _another_node(blocked: Sequence[Blocked]) -> Iterator[tuple[str, set[Place]]
     by_node: dict[str, list[Blocked]] = {}
     for each in blocked:
         if each.code == report.NO_ROOM and _fits_beside(each):
-            by_node.setdefault(each.node, []).append(each)
+            by_node.setdefault(each.vmi.node_name, []).append(each)
     for node, vms in by_node.items():
         free = Counter(vms[0].offers or {})
         held = set()
         for each in vms:
             requests = Counter(each.mover.requests if each.mover else {})
             if all(free.get(resource, 0) >= amount for resource, amount in requests.items()):
-                held.add(each.place)
+                held.add(place_of(each.vmi))
                 free.subtract(requests)
         if held:
             yield f"add an empty node like {node}", held
@@ -618,14 +614,7 @@ def _rules_of(vmi: Vmi, snapshot: ClusterSnapshot) -> MigrationRules:
 def _no_node_left(
     mover: packing.Mover, alone: packing.Candidates, left: packing.Candidates, room: packing.Room
 ) -> tuple[str, str]:
-    """The code and the reason, a clause.
-
-    Args:
-        mover: the VM.
-        alone: the nodes for it before any other VM has moved.
-        left: the nodes for it after all others have.
-        room: what is free then.
-    """
+    """The code and the reason, a clause, by the nodes before any other VM has moved and those after all others have."""
     eligible = left.eligibility.bitset
     count = pluralize(eligible.bit_count(), "eligible node")
     roomy = eligible & left.room

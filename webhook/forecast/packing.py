@@ -42,7 +42,6 @@ class Candidates(msgspec.Struct, frozen=True):
     """The nodes for one VM at one moment.
 
     Attributes:
-        eligibility: which nodes meet its requirements, and what the others fail.
         room: the nodes that have enough free, as `bits`.
         apart: what other pods keep it from, each with the nodes, as `bits`.
     """
@@ -78,20 +77,18 @@ class Packer:
 
     def candidates(self, mover: Mover, eligibility: Eligibility) -> Candidates:
         """Where a VM can go now; ``eligibility`` has the nodes by its requirements."""
-        matching, tolerated = scopes(eligibility)
-        apart = tuple(self._neighbors.excluded_nodes(mover.pod, matching, tolerated))
+        unmatched = untolerated = 0
+        for failure in eligibility.failures:
+            required = failure.requirement
+            if isinstance(required, requirements.Untainted | requirements.Uncordoned):
+                untolerated |= failure.nodes
+            elif isinstance(required, requirements.Label | requirements.OneOf):
+                unmatched |= 0 if isinstance(required, requirements.Reachable) else failure.nodes
+        apart = tuple(self._neighbors.excluded_nodes(mover.pod, ~unmatched, ~untolerated))
         return Candidates(eligibility, self._room.holding(mover.requests), apart)
 
     def pack(self, movers: Iterable[tuple[Mover, Eligibility]], *, tightly: bool) -> dict[Place, int]:
-        """Place VMs on nodes.
-
-        Args:
-            movers: the VMs, in the order in which they are evicted.
-            tightly: the way to fill nodes.
-
-        Returns:
-            The positions of the nodes by the VMs' places, without the VMs that found none.
-        """
+        """The positions of nodes by the VMs' places, which come in the order of their eviction; some find none."""
         waiting = list(movers)
         if tightly:
             waiting.sort(key=lambda each: (each[1].count, -each[0].memory, each[0].place))
@@ -183,13 +180,10 @@ class Room:
             levels.flip(free[resource], bit)
 
     def choose(self, candidates: int, requests: Mapping[str, int], *, tightly: bool) -> int:
-        """The position of a candidate.
+        """The position of a candidate for a pod.
 
-        Args:
-            candidates: nodes with enough free, as `bits`.
-            requests: what the pod takes.
-            tightly: the one with the least free memory, so that large gaps stay for large VMs; else the one with the
-                most: about what kube-scheduler's scores prefer.
+        Tightly, it is the one with the least free memory, so that large gaps stay for large VMs; else the one with the
+        most: about what kube-scheduler's scores prefer.
         """
         levels = self._levels[MEMORY]
         for nodes in levels.ascending(requests.get(MEMORY, 0)) if tightly else levels.descending():
@@ -257,19 +251,6 @@ def pod_info_of(pod: LauncherPod, namespaces: Mapping[str, Mapping[str, str]]) -
         return PodInfo(namespace, labels)
     own = rules_of(affinity, (), namespace, labels, namespaces)
     return PodInfo(namespace, labels, PodConstraints(anti_affinity=own.anti_affinity))
-
-
-def scopes(eligibility: Eligibility) -> tuple[int, int]:
-    """The nodes that a VM's selectors and affinity allow, and those whose taints it tolerates, as `bits`."""
-    matching = tolerated = 0
-    for failure in eligibility.failures:
-        if isinstance(failure.requirement, requirements.Label | requirements.OneOf) and not isinstance(
-            failure.requirement, requirements.Reachable
-        ):
-            matching |= failure.nodes
-        elif isinstance(failure.requirement, requirements.Untainted | requirements.Uncordoned):
-            tolerated |= failure.nodes
-    return ~matching, ~tolerated
 
 
 def after_migration(mover: Mover, node: str, snapshot: ClusterSnapshot) -> tuple[Vmi, LauncherPod | None]:

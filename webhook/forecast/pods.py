@@ -30,12 +30,7 @@ TOPOLOGY_SPREAD: Final = "topology spread constraints"
 
 
 class PodSelector(msgspec.Struct, frozen=True):
-    """Pods by namespace and labels.
-
-    Attributes:
-        namespaces: None: all.
-        expressions: all must hold; None: no pod is meant, as by an absent selector.
-    """
+    """Pods by namespace (None: any) and labels, of which all expressions must hold (None: no pod is meant)."""
 
     namespaces: frozenset[str] | None
     expressions: tuple[Expression, ...] | None
@@ -61,13 +56,7 @@ def expressions_of(selector: LabelSelector | None, more: tuple[Expression, ...] 
 
 
 def of_labels(keys: list[str] | None, labels: Labels, operator: str = IN) -> Iterator[Expression]:
-    """What ``matchLabelKeys`` (or, with `NOT_IN`, ``mismatchLabelKeys``) add to the selector of a pod.
-
-    Args:
-        keys: labels; those that the pod does not have count for nothing.
-        labels: the pod's own.
-        operator: how the values of others compare to the pod's.
-    """
+    """What ``matchLabelKeys`` (with `NOT_IN`: ``mismatchLabelKeys``) add to the selector of a pod with labels."""
     for key in keys or ():
         if key in labels:
             yield Expression(key, operator, (labels[key],))
@@ -77,7 +66,6 @@ class AffinityTerm(msgspec.Struct, frozen=True):
     """Nodes in the same domain as pods that all selectors mean.
 
     Attributes:
-        key: the node label whose values are the domains.
         selectors: of affinity those of all terms, for a pod counts only if it meets all.
     """
 
@@ -109,7 +97,6 @@ class PodConstraints(msgspec.Struct, frozen=True):
     Attributes:
         affinity: a pod of each must be in the node's domain.
         anti_affinity: no pod of any may be there.
-        spread: hard constraints.
     """
 
     affinity: tuple[AffinityTerm, ...] = ()
@@ -139,15 +126,7 @@ def rules_of(
     labels: Labels,
     namespaces: Mapping[str, Labels],
 ) -> PodConstraints:
-    """The rules that a pod's spec has.
-
-    Args:
-        affinity: ``affinity`` of the pod or VMI.
-        spread: ``topologySpreadConstraints``.
-        namespace: the pod's.
-        labels: the pod's.
-        namespaces: the labels of all namespaces.
-    """
+    """The rules that a pod's spec has."""
     if affinity is None and not spread:
         return PodConstraints()
     near = affinity or Affinity()

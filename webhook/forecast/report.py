@@ -105,7 +105,7 @@ class BlockedPod(View, frozen=True):
 
 
 class Step(View, frozen=True):
-    """Nodes that are drained at the same time.
+    """Nodes that are drained at the same time, and what that takes.
 
     Attributes:
         vms: every VM on them, by node, namespace and name.
@@ -200,13 +200,7 @@ class QueuedMigration(msgspec.Struct, frozen=True):
 
 
 def limits_of(kubevirt: ClusterConfig, migrations: Iterable[Migration], bandwidth: int | None = None) -> Limits:
-    """The limits of a cluster.
-
-    Args:
-        kubevirt: KubeVirt's configuration.
-        migrations: all migrations.
-        bandwidth: assumed bytes per second where the cluster limits none; None: `ASSUMED_BANDWIDTH`.
-    """
+    """The limits of a cluster; ``bandwidth`` is assumed where it limits none, None: `ASSUMED_BANDWIDTH`."""
     limit = kubevirt.migration_bandwidth.value if kubevirt.migration_bandwidth else 0
     assumed = bandwidth or ASSUMED_BANDWIDTH
     return Limits(

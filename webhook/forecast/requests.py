@@ -91,16 +91,10 @@ async def to_review_request(
     deadline: float,
     sending: Sending = Sending(),  # noqa: B008 - frozen
 ) -> ReviewRequest:
-    """The review in a document, or the review that creating its object would cause.
+    """The review in a document, or the review that creating its object would cause, as it is sent.
 
     The API server calls the endpoints for the VMs and VMIs of pools, replica sets and templates, so each of these
-    stands for the first one that it makes.
-
-    Args:
-        document: an AdmissionReview, or the manifest of an object.
-        cluster: finds KubeVirt's namespace, from which the sender of a launcher pod follows.
-        deadline: on the running loop's clock, in seconds.
-        sending: how manifests are sent.
+    stands for the first one that it makes. Look-ups end at the deadline, on the running loop's clock, in seconds.
 
     Raises:
         InputError: the document is neither a review nor an object, has another namespace, or makes no VM.
@@ -332,12 +326,9 @@ class VmRequests:
         self._deadline: Final = deadline
 
     async def create(self, obj: Json, *, vmi: Json | None = None, by_owner: bool = False) -> tuple[Json, RequestReport]:
-        """The object after all policies, and what each of them did.
+        """The object after all policies, and what each of them did, as if a VMI existed that the cluster does not have.
 
-        Args:
-            obj: the object, which stays as it is.
-            vmi: a VMI that exists although the cluster does not have it.
-            by_owner: the VM's owner sends it; else KubeVirt's controller does.
+        The VM's owner or, by default, KubeVirt's controller sends it; the argument stays as it is.
         """
         cluster = _WithVmi(self._cluster, vmi) if vmi else self._cluster
         reviewer = Reviewer(cluster, lambda: self._settings, NoAudit(), NullObserver())

@@ -58,7 +58,6 @@ class ClusterObjects(msgspec.Struct, frozen=True):
     """Everything that decides over a drain, as it was read.
 
     Attributes:
-        kubevirt: KubeVirt's configuration.
         gaps: what could not be read, clauses.
         now: when that was, Unix time in seconds.
     """

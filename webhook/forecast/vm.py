@@ -89,7 +89,6 @@ class NamedReport(View, frozen=True):
 
     Attributes:
         inferred_from: the volume from which it was inferred; empty: the VM names it.
-        injected: kubevirt-webhook chose it, the namespace's default.
     """
 
     role: str
@@ -134,11 +133,7 @@ class VmExplanation(View, frozen=True):
 
 
 class _Needed(Exception):  # noqa: N818 - never leaves this module
-    """An object that has not been read yet."""
-
-    def __init__(self, kind: str, namespace: str, name: str) -> None:
-        super().__init__(kind, namespace, name)
-        self.key = (kind, namespace, name)
+    """An object that has not been read yet: its kind, namespace and name."""
 
 
 class Search:
@@ -165,7 +160,7 @@ class Search:
             try:
                 return ask(self._get)
             except _Needed as needed:
-                self._known[needed.key] = await self._read(*needed.key)
+                self._known[needed.args] = await self._read(*needed.args)
 
     def _get(self, kind: str, namespace: str, name: str) -> Json | None:
         key = (kind, namespace, name)
@@ -280,6 +275,9 @@ def explain_spread(namespace: str, name: str, settings: Settings, facts: Facts) 
     else:
         decision, code, reason = None, where.reason.code, where.reason.text
     value = decision.notes.get("spread") if decision else None
+    holder = vm_or_vmi.template if isinstance(vm_or_vmi, VirtualMachine) else vm_or_vmi
+    spec = holder.spec if holder else None
+    present: list[dict[str, Any]] = msgspec.to_builtins((spec.topology_spread_constraints if spec else None) or [])
     return SpreadAnswer(
         schema=SPREAD_SCHEMA,
         namespace=namespace,
@@ -289,7 +287,7 @@ def explain_spread(namespace: str, name: str, settings: Settings, facts: Facts) 
         code=code,
         reason=reason,
         injected=spread.constraints(value) if isinstance(value, str) else [],
-        present=_present_constraints(vm_or_vmi),
+        present=[{key: value for key, value in each.items() if value is not None} for each in present],
     )
 
 
@@ -304,13 +302,6 @@ def _find_vmi(namespace: str, name: str, facts: Facts) -> tuple[VirtualMachineIn
         raise InputError(f"VirtualMachine {namespace}/{name} does not exist", fix="check the name and the namespace")
     metadata = vm.template.metadata if vm.template else None
     return vm, metadata.annotation(names.SPREAD_ANNOTATION) if metadata else None
-
-
-def _present_constraints(vm_or_vmi: VirtualMachineInstance | VirtualMachine) -> list[dict[str, Any]]:
-    holder = vm_or_vmi.template if isinstance(vm_or_vmi, VirtualMachine) else vm_or_vmi
-    spec = holder.spec if holder else None
-    plain: list[dict[str, Any]] = msgspec.to_builtins((spec.topology_spread_constraints if spec else None) or [])
-    return [{key: value for key, value in constraint.items() if value is not None} for constraint in plain]
 
 
 class StandInUuids:
@@ -335,12 +326,7 @@ class StandInUuids:
 
 
 class Leaf(NamedTuple):
-    """A leaf of an object.
-
-    Attributes:
-        value: plain JSON; an empty object or list is a leaf.
-        stand_in: KubeVirt generates the value at random, so it will be different.
-    """
+    """A leaf of an object as plain JSON, be it an empty object; KubeVirt makes another value of a stand-in."""
 
     path: str
     value: Any
@@ -358,13 +344,7 @@ def leaves_of(created: Created, shown: Mapping[str, Any], stand_ins: Collection[
 
 
 class Sources(NamedTuple):
-    """Where an explanation reads the cluster.
-
-    Attributes:
-        cluster: what the policies ask, as in the server.
-        once: reads each object once, as it is now.
-        objects: instancetypes, preferences and volumes, whole.
-    """
+    """Where an explanation reads the cluster: as in the server, each object once as it is now, and objects whole."""
 
     cluster: Cluster
     once: Cluster
@@ -372,14 +352,9 @@ class Sources(NamedTuple):
 
 
 async def explain_vm(sources: Sources, settings: Settings, namespace: str, name: str, deadline: float) -> VmExplanation:
-    """Explain what the policies do to a VM in its life, and where the values of its VMI come from.
+    """What the policies do to a VM in its life, and where the values of its VMI come from.
 
-    Args:
-        sources: where the cluster is read.
-        settings: the settings of the server.
-        namespace: the VM's namespace.
-        name: the VM's name.
-        deadline: on the running loop's clock, in seconds.
+    Look-ups end at the deadline, which is on the running loop's clock, in seconds.
 
     Raises:
         InputError: the VM does not exist.

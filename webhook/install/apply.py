@@ -31,12 +31,7 @@ _Find: TypeAlias = Callable[[Manifest, Manifest | None], Shortage | None]
 
 
 class PlannedChange(msgspec.Struct, frozen=True):
-    """One object that differs from the plan.
-
-    Attributes:
-        before: the object without what the API server adds; None if it does not exist.
-        after: the object as planned; None if it will be deleted.
-    """
+    """One object that differs from the plan; None: it does not exist before, or will be deleted after."""
 
     title: str
     before: Manifest | None
@@ -108,11 +103,7 @@ class Installer:
         return result
 
     async def install(self, plan: Plan, *, wait: bool = True) -> None:
-        """Create or change everything as planned.
-
-        Args:
-            plan: the planned installation.
-            wait: for the replicas, before the API server calls them for more than before; False: apply all at once.
+        """Create or change everything as planned, and wait for the replicas before the API server calls them for more.
 
         Raises:
             InputError: also where replicas do not become ready in time. What was done is kept; the next run continues.
@@ -234,12 +225,7 @@ class Installer:
         return find(manifest, await self.get(manifest))
 
     async def _until(self, lack: Callable[[], Awaitable[Shortage | None]], *, is_changed: bool = True) -> None:
-        """Poll until nothing is lacking.
-
-        Args:
-            lack: what is lacking at this moment.
-            is_changed: this run has begun the rollout. Otherwise it may be late because of what was repaired since.
-        """
+        """Poll until nothing is lacking. A roll-out that this run has not begun may be late by what was repaired."""
         deadline, reported = self._clock.now() + self._seconds, set[str]()
         while lacking := await lack():
             if lacking.failed or (lacking.late and is_changed):

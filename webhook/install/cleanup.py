@@ -70,10 +70,8 @@ class Task(msgspec.Struct, frozen=True):
 def task(vm: UnstructuredVm, *, allow_restart_required: bool, schedulers: Collection[str] = ()) -> Task | None:
     """The clean-up of a VM; None where nothing in it came from this server.
 
-    Args:
-        vm: the VM.
-        allow_restart_required: change the templates of running VMs too, which then need a restart.
-        schedulers: those that only this server ever chose, so that they are removed even without an annotation.
+    Templates of running VMs, which then need a restart, are changed only if that is allowed. What only this server
+    ever chose, ``schedulers``, is removed even without an annotation.
     """
     annotations = vm.meta.annotations or {}
     operations: list[Operation] = []

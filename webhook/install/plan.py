@@ -55,8 +55,6 @@ class Plan(msgspec.Struct, frozen=True):
 
     Attributes:
         before: all that is created before the Deployment.
-        deployment: the Deployment of the replicas.
-        configurations: the webhook configurations, by which the API server calls the replicas.
         scheduler: the second scheduler, its Deployment last; empty: none is installed.
         unwanted: the objects that an earlier installation with other settings may have left.
     """
@@ -156,15 +154,9 @@ def of(
     image: str,
     narrow: Callable[[Manifest], Manifest] = lambda policy: policy,
 ) -> Plan:
-    """The plan for a settings file.
+    """The plan for a settings file, which messages call ``where``, with the manifests of a directory's overlay.
 
-    Args:
-        directory: the directory of the manifests.
-        overlay: the name of the overlay.
-        text: the content of the settings file.
-        where: the name of the settings file, for messages.
-        image: the image of the replicas.
-        narrow: changes the overlay's NetworkPolicy; default: it is kept.
+    ``narrow`` changes the overlay's NetworkPolicy; by default it is kept.
 
     Raises:
         InputError: the settings are invalid, or do not match the manifests.
@@ -203,13 +195,11 @@ def with_scheduler(plan: Plan, objects: Iterable[Manifest]) -> Plan:
 
 def rights(directory: Path, settings: Settings) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
     """Roles and bindings of optional components: those that the settings enable, and the others."""
-    namespace = settings.webhooks.service.namespace
-    wanted: list[Manifest] = []
-    others: list[Manifest] = []
+    both: dict[bool, list[Manifest]] = {True: [], False: []}
     for component, needed in _NEEDED.items():
-        objects = in_namespace(shipped(directory / "components" / component / "rbac.yaml"), namespace)
-        (wanted if needed(settings) else others).extend(objects)
-    return tuple(wanted), tuple(others)
+        objects = shipped(directory / "components" / component / "rbac.yaml")
+        both[needed(settings)] += in_namespace(objects, settings.webhooks.service.namespace)
+    return tuple(both[True]), tuple(both[False])
 
 
 def everything(directory: Path, namespace: str = NAMESPACE) -> tuple[Manifest, ...]:
@@ -233,9 +223,7 @@ def _render(directory: Path, overlay: Overlay, namespace: str) -> Sequence[Manif
 
 def _plural(kind: str) -> str:
     word = kind.lower()
-    if word.endswith("y"):
-        return f"{word[:-1]}ies"
-    return f"{word}es" if word.endswith("s") else f"{word}s"
+    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}es" if word.endswith("s") else f"{word}s"
 
 
 def _check(settings: Settings, own: Settings, where: str) -> None:

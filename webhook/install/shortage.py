@@ -34,8 +34,6 @@ class Shortage(msgspec.Struct, frozen=True):
     """One thing that is missing.
 
     Attributes:
-        what: the thing as a clause.
-        fix: what to do once the wait for it has ended.
         failed: waiting longer does not help.
         late: the Deployment controller has given up; the rollout goes on if the cause is repaired.
     """

@@ -127,13 +127,9 @@ def target_pod_demand(
     node: Node | None = None,
     configuration: ClusterConfig = DEFAULTS,
 ) -> Demand:
-    """What the target pod of a VMI requests at least.
+    """What the target pod of a VMI requests at least; without the pod that the VM runs in, what follows from the VMI.
 
-    Args:
-        vmi: the VMI that migrates.
-        pod: the one that the VM runs in; None: what follows from the VMI alone.
-        node: the node where that pod runs; None: it is not known.
-        configuration: the cluster's configuration of KubeVirt.
+    ``node`` is where that pod runs, None: not known.
     """
     if pod is None or pod.spec is None or not pod.spec.containers:
         return _within_bounds(count_units(_render_requests(vmi, {}, None, configuration)), [])
@@ -169,11 +165,7 @@ def _render_requests(
 ) -> Nanos:
     """What KubeVirt renders into the container of the guest now, as far as it follows from the VMI.
 
-    Args:
-        vmi: the VMI that the container runs.
-        compute: the requests of that container in the present pod, in billionths by resource; empty: there is none.
-        pod: the present launcher pod; None: there is none.
-        configuration: the cluster's configuration of KubeVirt.
+    ``compute`` has the requests of that container in the present pod, in billionths by resource.
     """
     domain = vmi.domain
     own = domain.resources or machines.GuestResources()
@@ -239,8 +231,8 @@ def _memory(asked: int, present: int, overcommitted: int | None, pod: machines.L
     Args:
         asked: the memory that the VM requests now, without overhead.
         present: the memory that the present pod requests, with overhead.
-        overcommitted: the guest's memory where the settings request less of it, else None. The settings may have been
-            stricter when the present pod was created, so the overhead is known only where an annotation states it.
+        overcommitted: the guest's memory where the settings request less of it, else None. They may have been stricter
+            when the present pod was created, so the overhead is known only where an annotation states it.
         pod: the present launcher pod; None: there is none.
     """
     annotation = pod.meta.annotation(_OVERHEAD) if pod else None

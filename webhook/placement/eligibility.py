@@ -29,12 +29,7 @@ _Part: TypeAlias = tuple[tuple[int, ...], int]
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
-    """A class of reasons: one requirement, and of taints one taint, with the nodes that fail it.
-
-    Attributes:
-        taint: the one that is not tolerated; None for other requirements.
-        nodes: the nodes that fail it, as bitset of their positions in the failure's `Eligibility`.
-    """
+    """One requirement, and of taints one that is not tolerated, with the nodes that fail it, as a bitset."""
 
     requirement: Requirement
     taint: Taint | None
@@ -67,12 +62,7 @@ class Group(msgspec.Struct, frozen=True, gc=False):
 
 
 class Opening(msgspec.Struct, frozen=True, gc=False):
-    """What a single change would bring.
-
-    Attributes:
-        failure: what would be given up, or tolerated, or mended on the nodes.
-        nodes: the nodes that would become eligible by that alone, as a bitset.
-    """
+    """What giving up, tolerating or mending one failure would bring: the nodes that become eligible, as a bitset."""
 
     failure: Failure
     nodes: int
@@ -194,11 +184,17 @@ def eligibility_notes(
         now: Unix time in seconds.
     """
     nodes = tuple(eligible)
+    departing = [f"{node.name} {node.departure.clause(now)}" for node in nodes if node.departure]
+    more = len(departing) - _MOST_DEPARTURES
+    known = [free[node.name] for node in nodes if free and node.name in free]
+    short = {each: sum(rest.get(each, 0) < wanted for rest in known) for each, wanted in (requests or {}).items()}
+    total = f"{len(nodes)} eligible nodes"
     return (
         *_unevaluated_rules(vmi.spec or PlacedVmiSpec()),
         *_unreachable(nodes, volumes or {}),
-        *_short(nodes, requests or {}, free or {}),
-        *_departing(nodes, now),
+        *(f"{count}/{total} have less free {each} than the VM requests" for each, count in short.items() if count),
+        *departing[:_MOST_DEPARTURES],
+        *([f"{more} more eligible nodes are or will be emptied"] if more > 0 else ()),
     )
 
 
@@ -221,19 +217,3 @@ def _unreachable(nodes: tuple[Node, ...], volumes: Mapping[str, PersistentVolume
         reaching = sum(any(term.matches(node.labels, node.name) for term in terms) for node in nodes)
         if reaching < len(nodes):
             yield f"volume {quote(name)} is available on {reaching}/{len(nodes)} eligible nodes"
-
-
-def _departing(nodes: tuple[Node, ...], now: float) -> Iterator[str]:
-    departing = [f"{node.name} {node.departure.clause(now)}" for node in nodes if node.departure]
-    yield from departing[:_MOST_DEPARTURES]
-    if len(departing) > _MOST_DEPARTURES:
-        yield f"{len(departing) - _MOST_DEPARTURES} more eligible nodes are or will be emptied"
-
-
-def _short(
-    nodes: tuple[Node, ...], requests: Mapping[str, int], free: Mapping[str, Mapping[str, int]]
-) -> Iterator[str]:
-    for resource, wanted in requests.items():
-        short = sum(free[node.name].get(resource, 0) < wanted for node in nodes if node.name in free)
-        if short:
-            yield f"{short}/{len(nodes)} eligible nodes have less free {resource} than the VM requests"

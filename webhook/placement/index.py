@@ -110,7 +110,7 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 _NO_VALUES: Final[Mapping[str, int]] = {}
 _NO_LEVELS: Final = NumberIndex()
 
-# Labels whose values are kept sorted, those last used. With values of their own on 5,000 nodes each takes 200 KB.
+# Labels whose values are kept sorted, those last used. With values of their own on 5,000 nodes each takes 400 KB.
 _MAX_THRESHOLDS: Final = 32
 
 

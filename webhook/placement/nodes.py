@@ -2,9 +2,8 @@
 
 - Amounts of resources are those of kube-scheduler: thousandths of CPUs, and whole units of everything else
   (k8s.io/kubernetes, pkg/scheduler/framework, ``Resource.Add``, and pkg/scheduler/util, ``IsScalarResourceName``).
-- `Labels` takes a tenth of the memory of a dictionary. Nodes of one kind have the same hundred keys and, but for their
-  names and zones, the same values. So the table of keys and the usual values are shared, and a node has alone what
-  differs.
+- `Labels` takes a tenth of the memory of a dictionary: nodes of one kind have the same hundred keys and, but for their
+  names and zones, the same values. So the table of keys and the usual values are shared.
 - Sets of nodes are bitsets: the bits of an integer, a hundred times faster than sets where there are thousands.
 """
 

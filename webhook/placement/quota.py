@@ -122,12 +122,9 @@ class QuotaReview(msgspec.Struct, frozen=True):
 
 
 def usage_of(pod: LauncherPod | None, requests: Mapping[str, int], ranges: Iterable[LimitRange]) -> PodUsage:
-    """What the next target pod of a VM counts for.
+    """What the next target pod of a VM counts for, which may have a present pod, and LimitRanges in its namespace.
 
-    Args:
-        pod: the pod that the VM runs in; None: only what the VM requests counts.
-        requests: what the target pod requests at least, in kube-scheduler's unit (`webhook.placement.demand`).
-        ranges: the LimitRanges of the namespace.
+    ``requests`` is what the target pod requests at least, in kube-scheduler's unit (`webhook.placement.demand`).
     """
     spec = (pod.spec if pod else None) or LauncherPodSpec()
     containers = [each for each in spec.containers or () if each]
@@ -149,10 +146,7 @@ def usage_of(pod: LauncherPod | None, requests: Mapping[str, int], ranges: Itera
 def review_quotas(quotas: Iterable[ResourceQuota], usage: PodUsage, *, left_behind: int = 0) -> QuotaReview:
     """Whether the quotas of a namespace admit one more target pod now.
 
-    Args:
-        quotas: those of the namespace.
-        usage: what the pod counts for.
-        left_behind: how many pods earlier migrations of a plan have left, beyond what the quotas count.
+    ``left_behind`` is how many pods earlier migrations of a plan have left, beyond what the quotas count.
     """
     problems, gaps = [], []
     at_once: int | None = None

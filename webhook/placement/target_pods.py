@@ -2,15 +2,13 @@
 
 KubeVirt merges these into one mapping, in which a key that the migration adds loses against the VM's own silently (and
 a ``cpu-vendor`` key wins against KubeVirt's own rule). Here each one is kept, with its origin: a node must have them
-all. Only what KubeVirt lays over each other for every pod of a VM, its defaults, the cluster's settings, the VM's
-selector and the labels that it generates, is one layer here too (pkg/virt-controller, createTargetPod).
+all. Only what KubeVirt lays over each other for every pod of a VM is one layer here too (pkg/virt-controller,
+createTargetPod), with the labels that it requires by itself (services/nodeselectorrenderer.go).
 
-- The labels that KubeVirt requires for a VMI by itself are those of
-  pkg/virt-controller/services/nodeselectorrenderer.go.
-- Kubernetes' own admission plugins add to the node selector and the tolerations of every pod. RuntimeClass merges the
-  class's ``scheduling`` into pods that name it, as launcher pods do where KubeVirt's configuration has a
-  ``defaultRuntimeClass``. PodNodeSelector, where the API server has it enabled, merges an annotation of the namespace.
-  Both reject a pod whose own node selector has another value.
+Kubernetes' own admission plugins add to the node selector and the tolerations of every pod. RuntimeClass merges the
+class's ``scheduling`` into pods that name it, as launcher pods do where KubeVirt's configuration has a
+``defaultRuntimeClass``. PodNodeSelector, where the API server has it enabled, merges an annotation of the namespace.
+Both reject a pod whose own node selector has another value.
 """
 
 from __future__ import annotations
@@ -210,12 +208,7 @@ def unexplained_labels(
 ) -> dict[str, str]:
     """What the present pod's node selector has from elsewhere than KubeVirt, its settings, the VM and a migration.
 
-    Args:
-        pod: the VM's present launcher pod.
-        vmi: the VMI that the pod runs.
-        configuration: the cluster's configuration of KubeVirt.
-        added: what the migration which created the pod added; empty: no migration created it.
-        labels: the labels that the pod's RuntimeClass requires.
+    ``added`` is what the migration added that created the pod, ``labels`` is what the pod's RuntimeClass requires.
     """
     spec = vmi.spec or machines.PlacedVmiSpec()
     known: dict[str, str | None] = {**added, **configuration.node_selectors, **(spec.node_selector or {})}
@@ -226,11 +219,9 @@ def unexplained_labels(
 
 
 def namespace_labels(annotation: str | None, shown: Mapping[str, str]) -> tuple[Label, ...]:
-    """What the namespace's annotation ``scheduler.alpha.kubernetes.io/node-selector`` requires.
+    """What a namespace's annotation ``scheduler.alpha.kubernetes.io/node-selector`` requires.
 
-    Args:
-        annotation: its value; None: the namespace does not have it.
-        shown: the labels that only this plugin can have put into the present pod: proof that it is switched on.
+    ``shown`` are labels that only this plugin can have put into the present pod: proof that it is switched on.
     """
     pairs = (pair.partition("=") for pair in (annotation or "").split(","))
     wanted = {key.strip(): value.strip() for key, _, value in pairs}
@@ -376,11 +367,9 @@ def _layer(
 
 
 def _affinity_requirements(placed: Placed, absent: tuple[Expression, ...] = ()) -> Iterator[Requirement]:
-    """Required node affinity.
+    """Required node affinity, with what KubeVirt appends to every term as being absent.
 
-    Args:
-        placed: the ``spec`` of a VMI or a pod.
-        absent: what KubeVirt appends to every term. One that was empty, and so matched nothing, then matches by it.
+    A term that was empty, and so matched nothing, then matches by that.
     """
     required = placed.required_affinity
     if required is None:

@@ -109,12 +109,6 @@ _UNUSED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 def configuration(directory: Path, variant: Variant, place: Place = "second", prometheus: str = "") -> str:
     """A shipped configuration, as YAML with comments.
 
-    Args:
-        directory: the directory of the manifests.
-        variant: which one.
-        place: where the scheduler runs.
-        prometheus: the URL of the Prometheus that a load-aware variant asks; empty: metrics-server.
-
     Raises:
         InputError: the variant asks no Prometheus, or the URL is none.
     """
@@ -179,12 +173,7 @@ class _SchedulerPods(msgspec.Struct, frozen=True):
 
 
 def objects(directory: Path, wanted: Wanted | None = None, *, is_openshift: bool = False) -> tuple[Manifest, ...]:
-    """The objects of the component, the Deployment last.
-
-    Args:
-        directory: the directory of the manifests.
-        wanted: which scheduler; None: any, to look for what is there.
-        is_openshift: the cluster chooses the pods' user.
+    """The objects of the component in the directory of the manifests, the Deployment last; on OpenShift without a user.
 
     Raises:
         InputError: the variant has no use for the Prometheus.
@@ -236,11 +225,7 @@ def is_ours(manifest: Manifest) -> bool:
 async def find_image(api: Requests, given: str, variant: Variant) -> str:
     """The image of the scheduler: of the cluster's minor version, and from where the cluster has its own.
 
-    Args:
-        api: the connection to the API server.
-        given: what the admin gives; without a tag it gets that of the cluster's version. Empty: the image of the
-            cluster's own scheduler.
-        variant: those that know load need an image of their own.
+    What the admin gives may lack the tag, or be empty. Variants that know load need an image of their own.
 
     Raises:
         InputError: the image has another minor version than the cluster, or it cannot be found out.
@@ -377,12 +362,7 @@ def needed(rules: Iterable[Mapping[str, Any]]) -> set[Permission]:
 
 
 def missing_reads(upstream: Iterable[Mapping[str, Any]], own: Iterable[Mapping[str, Any]]) -> list[Permission]:
-    """What a scheduler must list and watch before it places a pod, and may not; the Secrets of a cluster never count.
-
-    Args:
-        upstream: the rules of `UPSTREAM_ROLES`, as the cluster has them.
-        own: the rules of the second scheduler.
-    """
+    """What a scheduler must list and watch before it places a pod, and may not; Secrets of a cluster never count."""
     missing = needed(upstream) - granted(own)
     return sorted(each for each in missing if each.verb in _READS and each.resource != "secrets")
 
