@@ -135,12 +135,7 @@ def is_reviewed(value: Json) -> bool:
 
 
 class _Template(msgspec.Struct, frozen=True):
-    """A kind whose objects make VMs or VMIs.
-
-    Attributes:
-        by_controller: whether virt-controller creates what it makes; else a user does.
-        make: returns the first object that it makes, from its value and the values of parameters.
-    """
+    """A kind whose objects make VMs or VMIs: where the template is, who makes it, and the first one, by parameters."""
 
     group: str
     path: tuple[str, ...]
@@ -255,7 +250,6 @@ class PolicyReport(View, frozen=True):
     """What one policy does with a request.
 
     Attributes:
-        decision: the decision in a word, as in audit lines.
         reasons: why, each with its code.
         changes: what it changes, or would change in mode ``enforce``.
     """

@@ -459,7 +459,7 @@ class DryRun:
         self._kinds: Final[dict[str, Mapping[str, Json]]] = {}
 
     async def ask(self, obj: Json, namespace: str) -> tuple[list[Finding], Json | None]:
-        """What the API server denies in an object, in ``namespace`` where it names none, and the one that exists already.
+        """What the API server denies in an object, in a namespace if it names none, and the one that exists already.
 
         Raises:
             InputError: the API server does not answer, or the user may not do what the dry run does.

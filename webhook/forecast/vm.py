@@ -231,7 +231,6 @@ class SpreadAnswer(msgspec.Struct, frozen=True, rename="camel"):
     Attributes:
         kind: the object that was explained: ``VirtualMachineInstance`` where there is one, else ``VirtualMachine``.
         mode: mode of the namespace: ``enforce``, ``warn``, ``audit`` or ``off``.
-        reason: the code in words, a clause.
         injected: what kubevirt-webhook writes into the pods, or would write where the mode only observes.
         present: what the VM's owner wrote, or an earlier injection.
     """

@@ -213,13 +213,11 @@ class PodWarning(View, frozen=True):
 
 
 class StartProblem(msgspec.Struct, frozen=True):
-    """Why a pod is not ready.
+    """Why a pod is not ready, in the words of the scheduler or kubelet, and the kubectl command that shows more.
 
     Attributes:
-        reason: the reason of the scheduler or kubelet, for example ``ImagePullBackOff``.
         failed: the start has failed at least once; False: it may only need more time.
         final: no retry mends it.
-        command: the kubectl command that shows more.
     """
 
     namespace: str
