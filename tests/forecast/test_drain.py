@@ -36,6 +36,11 @@ def of(found: DrainPlan, name: str) -> VmPlan:
     return each
 
 
+def code(nodes: Sequence[Any], *vms: Any, **options: Any) -> str:
+    """What becomes of the VM ``web`` when node a is drained."""
+    return of(plan(snapshot(nodes, vms, **options), ["a"]), "web").code
+
+
 STOPS = {"strategy": "None", "labels": {"app": "x"}}
 UNABLE = {"condition": {"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable"}}
 
@@ -208,9 +213,9 @@ class TestPodsOnDrainedNodes:
         own = vm("web", "a", labels={"app": "x"}, affinity=apart(app="y"))
         theirs = vm("db", "b", labels={"app": "y"}, affinity=apart(app="x"))
 
-        assert of(plan(snapshot(nodes, [mover, other]), ["a"]), "web").code == "migrates"
-        assert of(plan(snapshot(nodes, [own, other]), ["a"]), "web").code == "pods-apart"
-        assert of(plan(snapshot(nodes, [mover, theirs]), ["a"]), "web").code == "pods-apart"
+        assert code(nodes, mover, other) == "migrates"
+        assert code(nodes, own, other) == "pods-apart"
+        assert code(nodes, mover, theirs) == "pods-apart"
 
     def test_a_vm_keeps_itself_from_its_own_zone(self) -> None:
         """Its target pod is beside the pod that it leaves, which runs until the migration is over."""
@@ -326,7 +331,7 @@ class TestQuotas:
         other = clusters.quota(pods=("0", "0"))
         other["metadata"]["namespace"] = "lab"
 
-        assert of(plan(snapshot(NODES, [vm("web", "a")], quotas=[other]), ["a"]), "web").code == "migrates"
+        assert code(NODES, vm("web", "a"), quotas=[other]) == "migrates"
 
     def test_migrations_that_wait_for_each_other_take_longer(self, golden: Callable[[str], None]) -> None:
         vms = [vm(f"vm-{number}", on, "2Gi") for number, on in enumerate("aabb")]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -32,6 +32,12 @@ class InstalledWorld:
 
     def wrote(self, end: str) -> list[int]:
         return [index for index, one in enumerate(self.api.wrote) if one.endswith(end)]
+
+
+async def fails(doing: Awaitable[object]) -> InputError:
+    with pytest.raises(InputError) as caught:
+        await doing
+    return caught.value
 
 
 @pytest.fixture
@@ -103,9 +109,8 @@ async def test_unwanted_objects_are_shown(world: InstalledWorld) -> None:
 
 async def test_replicas_that_do_not_come(world: InstalledWorld, golden: Callable[[str], None]) -> None:
     world.replicas.serve = False
-    with pytest.raises(InputError) as caught:
-        await world.installer.install(planned())
-    golden("\n".join([*world.reported, str(caught.value)]))
+    error = await fails(world.installer.install(planned()))
+    golden("\n".join([*world.reported, str(error)]))
     assert any(line.startswith("waiting: ") for line in world.reported)
     assert all(entry["matchConditions"] == [NOT_YET] for entry in world.entries().values())
 
@@ -124,9 +129,7 @@ async def test_a_roll_out_that_has_not_begun_is_waited_for(
         world.api.objects[DEPLOYMENT]["metadata"]["generation"] = 2
 
     world.api.then = slow
-    with pytest.raises(InputError) as caught:
-        await world.installer.install(planned(MORE))
-    golden(str(caught.value))
+    golden(str(await fails(world.installer.install(planned(MORE)))))
 
 
 async def test_a_roll_out_that_has_failed_is_not_waited_for(
@@ -137,11 +140,10 @@ async def test_a_roll_out_that_has_failed_is_not_waited_for(
             world.api.objects[path]["status"] = {"conditions": [GIVEN_UP]}
 
     world.api.then = failed
-    with pytest.raises(InputError) as caught:
-        await world.installer.install(planned())
-    assert "Deployment kubevirt-webhook/kubevirt-webhook" in caught.value.what
+    error = await fails(world.installer.install(planned()))
+    assert "Deployment kubevirt-webhook/kubevirt-webhook" in error.what
     assert not [line for line in world.reported if line.startswith("waiting: ")]
-    golden(str(caught.value))
+    golden(str(error))
 
 
 def pod(name: str, waiting: dict[str, str]) -> dict[str, Any]:
@@ -165,12 +167,11 @@ async def test_a_second_run_waits_for_a_roll_out_that_hangs(
     assert await world.installer.changes(planned()) == []
     shortage = await world.installer.shortage(planned())
     assert "Pod new: ImagePullBackOff" in shortage
-    with pytest.raises(InputError) as caught:
-        await world.installer.wait(planned())
+    error = await fails(world.installer.wait(planned()))
 
-    assert "ImagePullBackOff" in caught.value.what
-    assert "describe pod new" in caught.value.fix
-    golden(str(caught.value))
+    assert "ImagePullBackOff" in error.what
+    assert "describe pod new" in error.fix
+    golden(str(error))
     assert world.api.wrote == []
 
     # The list of pods only explains: a user who may not list them still gets the rest.
@@ -208,11 +209,10 @@ async def test_a_pod_without_a_waiting_reason_is_explained_by_its_events(world: 
     world.api.put("/api/v1/namespaces/kubevirt-webhook/pods/new", creating)
     mount = {"reason": "FailedMount", "message": 'secret "gone" not found', "lastTimestamp": "2026-01-02T00:00:00Z"}
     world.api.put("/api/v1/namespaces/kubevirt-webhook/events/a", mount)
-    with pytest.raises(InputError) as caught:
-        await world.installer.install(planned())
+    error = await fails(world.installer.install(planned()))
 
-    assert 'Pod new: ContainerCreating: FailedMount: secret "gone" not found' in caught.value.what
-    assert "describe pod new" in caught.value.fix
+    assert 'Pod new: ContainerCreating: FailedMount: secret "gone" not found' in error.what
+    assert "describe pod new" in error.fix
 
     # Events only explain, too.
     world.api.answers["GET", "/events"] = 403, {}
@@ -222,9 +222,8 @@ async def test_a_pod_without_a_waiting_reason_is_explained_by_its_events(world: 
 async def test_an_image_name_that_is_invalid_is_not_waited_for(world: InstalledWorld) -> None:
     world.replicas.serve = False
     world.api.put("/api/v1/namespaces/kubevirt-webhook/pods/new", pod("new", {"reason": "InvalidImageName"}))
-    with pytest.raises(InputError) as caught:
-        await world.installer.install(planned())
-    assert "InvalidImageName" in caught.value.what
+    error = await fails(world.installer.install(planned()))
+    assert "InvalidImageName" in error.what
     assert not [line for line in world.reported if line.startswith("waiting: ")]
 
 
@@ -233,12 +232,11 @@ async def test_a_namespace_that_is_being_deleted(world: InstalledWorld, golden: 
     world.api.wrote.clear()
     namespace = world.api.objects["/api/v1/namespaces/kubevirt-webhook"]
     namespace["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    with pytest.raises(InputError) as caught:
-        await world.installer.changes(planned())
+    error = await fails(world.installer.changes(planned()))
 
-    assert caught.value.where == "Namespace kubevirt-webhook"
+    assert error.where == "Namespace kubevirt-webhook"
     assert world.api.wrote == []
-    golden(str(caught.value))
+    golden(str(error))
 
 
 async def test_a_namespace_whose_deletion_begins_meanwhile(
@@ -246,11 +244,10 @@ async def test_a_namespace_whose_deletion_begins_meanwhile(
 ) -> None:
     status = {"message": "forbidden: …", "details": {"causes": [{"reason": "NamespaceTerminating"}]}}
     world.api.answers["PATCH", "/deployments/kubevirt-webhook"] = 403, status
-    with pytest.raises(InputError) as caught:
-        await world.installer.install(planned())
-    assert "being deleted" in caught.value.what
-    assert "account" not in caught.value.fix
-    golden(str(caught.value))
+    error = await fails(world.installer.install(planned()))
+    assert "being deleted" in error.what
+    assert "account" not in error.fix
+    golden(str(error))
 
 
 async def test_nobody_writes_ca_bundles(world: InstalledWorld, golden: Callable[[str], None]) -> None:
@@ -260,9 +257,7 @@ async def test_nobody_writes_ca_bundles(world: InstalledWorld, golden: Callable[
             world.api.objects[path]["status"] = counts
 
     world.api.then = rolled
-    with pytest.raises(InputError) as caught:
-        await world.installer.install(planned())
-    golden(str(caught.value))
+    golden(str(await fails(world.installer.install(planned()))))
 
 
 async def test_without_waiting_all_is_applied_at_once(world: InstalledWorld) -> None:
@@ -292,22 +287,17 @@ async def test_what_does_not_go_is_told(world: InstalledWorld, golden: Callable[
     await world.installer.install(planned())
     there = await world.installer.present(plan.everything(MANIFESTS))
     world.api.answers["DELETE", "/namespaces/kubevirt-webhook"] = 202, {}
-    with pytest.raises(InputError) as caught:
-        await world.installer.uninstall(there)
-    golden(str(caught.value))
+    golden(str(await fails(world.installer.uninstall(there))))
     # Why it is there still, in the namespace controller's words; not the log of pods that are gone.
     message = "finalizers remaining: example.org/hold"
     condition = {"type": "NamespaceFinalizersRemaining", "status": "True", "message": message}
     world.api.objects["/api/v1/namespaces/kubevirt-webhook"]["status"] = {"conditions": [condition]}
-    with pytest.raises(InputError) as caught:
-        await world.installer.uninstall(there)
-    assert message in caught.value.what
-    assert "get namespace kubevirt-webhook" in caught.value.fix
-    golden(str(caught.value))
+    error = await fails(world.installer.uninstall(there))
+    assert message in error.what
+    assert "get namespace kubevirt-webhook" in error.fix
+    golden(str(error))
     world.api.answers["DELETE", "/namespaces/kubevirt-webhook"] = 403, {"message": "no"}
-    with pytest.raises(InputError) as caught:
-        await world.installer.uninstall(there)
-    golden(str(caught.value))
+    golden(str(await fails(world.installer.uninstall(there))))
 
 
 @pytest.mark.parametrize(
@@ -328,11 +318,10 @@ async def test_refusals_are_one_sentence(
     await world.installer.install(planned())
     world.api.answers["PATCH", "/deployments/kubevirt-webhook"] = answer
 
-    with pytest.raises(InputError) as caught:
-        await world.installer.changes(planned(MORE))
-    assert caught.value.where == "Deployment kubevirt-webhook/kubevirt-webhook"
-    assert "\n" not in str(caught.value)
-    golden(str(caught.value))
+    error = await fails(world.installer.changes(planned(MORE)))
+    assert error.where == "Deployment kubevirt-webhook/kubevirt-webhook"
+    assert "\n" not in str(error)
+    golden(str(error))
 
 
 async def test_what_others_wrote_is_no_difference(world: InstalledWorld) -> None:

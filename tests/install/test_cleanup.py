@@ -30,15 +30,18 @@ def spread_vm(found: Any, mark: str = "hostname", **status: Any) -> Json:
     return result
 
 
+def declared(thing: Json, fields: Json) -> Json:
+    """The same VM, whose owner's manifest declares these fields of the template."""
+    applied = {"f:spec": {"f:template": {"f:spec": fields}}}
+    thing["metadata"]["managedFields"] = [{"manager": "flux", "operation": "Apply", "fieldsV1": applied}]
+    return thing
+
+
 def declared_by_apply(thing: Json, *items: Json) -> Json:
     """The same VM, whose owner's manifest declares these constraints."""
-    listed: Json = {}
-    for item in items:
-        key = json.dumps({field: item[field] for field in ("topologyKey", "whenUnsatisfiable")})
-        listed[f"k:{key}"] = {f"f:{field}": {} for field in item}
-    fields: Json = {"f:spec": {"f:template": {"f:spec": {"f:topologySpreadConstraints": listed}}}}
-    thing["metadata"]["managedFields"] = [{"manager": "flux", "operation": "Apply", "fieldsV1": fields}]
-    return thing
+    keys = [json.dumps({field: item[field] for field in ("topologyKey", "whenUnsatisfiable")}) for item in items]
+    listed = {f"k:{key}": {f"f:{field}": {} for field in item} for key, item in zip(keys, items, strict=True)}
+    return declared(thing, {"f:topologySpreadConstraints": listed})
 
 
 def constraints_of(thing: Json) -> Any:
@@ -47,6 +50,12 @@ def constraints_of(thing: Json) -> Any:
 
 def evaluated(thing: Json, *, allow: bool = False) -> Task | None:
     return task(msgspec.json.decode(json.dumps(thing), type=UnstructuredVm), allow_restart_required=allow)
+
+
+def texts(thing: Json) -> str:
+    found = evaluated(thing)
+    assert found
+    return "\n".join(found.texts)
 
 
 def cleaned(thing: Json, *, allow: bool = False) -> Json:
@@ -96,10 +105,9 @@ def test_it_says_what_stays_and_not_what_the_mark_said(
 ) -> None:
     thing = vm({SIZE: "VirtualMachineClusterInstancetype/u1.small"})
     thing["spec"]["instancetype"] = matcher
-    found = evaluated(thing)
+    text = texts(thing)
 
-    assert found
-    (text,) = found.texts
+    assert "\n" not in text
     assert kept in text
     assert "u1.small" not in text
     golden(text)
@@ -107,10 +115,7 @@ def test_it_says_what_stays_and_not_what_the_mark_said(
 
 @pytest.mark.parametrize("chosen", ["theirs", None])
 def test_the_same_of_schedulers(chosen: str | None, golden: Callable[[str], None]) -> None:
-    found = evaluated(vm({S: "kubevirt"}, {S: "kubevirt"}, chosen))
-
-    assert found
-    golden("\n".join(found.texts))
+    golden(texts(vm({S: "kubevirt"}, {S: "kubevirt"}, chosen)))
 
 
 def test_a_scheduler_that_only_we_chose_goes_without_a_mark(golden: Callable[[str], None]) -> None:
@@ -124,9 +129,7 @@ def test_a_scheduler_that_only_we_chose_goes_without_a_mark(golden: Callable[[st
 
 
 def test_what_a_manifest_declares_is_the_owners() -> None:
-    thing = vm({S: "kubevirt"}, {S: "kubevirt"}, "kubevirt")
-    fields: Json = {"f:spec": {"f:template": {"f:spec": {"f:schedulerName": {}}}}}
-    thing["metadata"]["managedFields"] = [{"manager": "flux", "operation": "Apply", "fieldsV1": fields}]
+    thing = declared(vm({S: "kubevirt"}, {S: "kubevirt"}, "kubevirt"), {"f:schedulerName": {}})
 
     assert cleaned(thing)["spec"]["template"]["spec"]["schedulerName"] == "kubevirt"
 
@@ -134,10 +137,8 @@ def test_what_a_manifest_declares_is_the_owners() -> None:
 @pytest.mark.parametrize("mark", ["hostname", "zone", "both"])
 def test_injected_constraints_go_with_their_marks(mark: str, golden: Callable[[str], None]) -> None:
     thing = spread_vm(constraints(mark), mark)
-    found = evaluated(thing)
 
-    assert found
-    golden("\n".join(found.texts))
+    golden(texts(thing))
     assert cleaned(thing) == vm({}, {})
 
 
@@ -166,10 +167,8 @@ def test_constraints_without_a_mark_are_the_owners() -> None:
 
 def test_of_a_mixture_the_injected_part_goes(golden: Callable[[str], None]) -> None:
     thing = spread_vm([*constraints("hostname"), OWN])
-    found = evaluated(thing)
 
-    assert found
-    golden("\n".join(found.texts))
+    golden(texts(thing))
     assert constraints_of(cleaned(thing)) == [OWN]
 
 

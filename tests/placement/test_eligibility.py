@@ -1,4 +1,4 @@
-""""""
+"""Which nodes are eligible, what keeps the others out, and what is noted about the eligible ones."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,11 +109,8 @@ def test_a_node_is_in_the_one_group_of_its_reasons(vm: Vmi, added: Any, cluster:
     assert all(described(group) == told(matrix[name]) for group in groups for name in eligibility.names(group))
     # However many count as a few.
     with patch("webhook.placement.eligibility._FEW", few):
-        assert (eligibility.groups(), eligibility.names(), reasons_by_node(eligibility, cluster)) == (
-            groups,
-            names,
-            matrix,
-        )
+        assert (eligibility.groups(), eligibility.names()) == (groups, names)
+        assert reasons_by_node(eligibility, cluster) == matrix
 
 
 def test_every_node_may_have_a_taint_of_its_own() -> None:
@@ -163,13 +161,13 @@ def test_all_reasons_are_told_not_the_first() -> None:
 
 
 def test_by_node() -> None:
-    right, wrong = node("n2", {**SCHEDULABLE, "disk": "ssd"}), node("n3", {**SCHEDULABLE, "disk": "hdd"})
+    cluster = [node(name, {**SCHEDULABLE, "disk": disk}) for name, disk in (("n2", "ssd"), ("n3", "hdd"))]
+    answer = reasons_node_by_node(target_pod_requirements(VM), cluster)
 
-    answer = reasons_node_by_node(target_pod_requirements(VM), [right, wrong])
-
-    assert answer["n2"] == ()
-    assert [reason.has for reason in answer["n3"]] == ["has disk=hdd"]
-    assert list(answer) == ["n2", "n3"]
+    assert {name: [reason.has for reason in reasons] for name, reasons in answer.items()} == {
+        "n2": [],
+        "n3": ["has disk=hdd"],
+    }
 
 
 NODES = [node("n1", {"zone": "a"}), node("n2", {"zone": "b"})]
@@ -181,16 +179,16 @@ def volume(*terms: Any) -> PersistentVolume:
     )
 
 
-def test_nothing_to_say() -> None:
-    assert eligibility_notes(vmi(), NODES) == ()
-    assert (
-        eligibility_notes(
-            vmi({"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}}), NODES
-        )
-        == ()
-    )
-    soft = {"whenUnsatisfiable": "ScheduleAnyway"}
-    assert eligibility_notes(vmi({"topologySpreadConstraints": [soft, None]}), NODES) == ()
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}},
+        {"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}, None]},
+    ],
+)
+def test_nothing_to_say(spec: Any) -> None:
+    assert eligibility_notes(vmi(spec), NODES) == ()
 
 
 def test_what_depends_on_other_pods() -> None:

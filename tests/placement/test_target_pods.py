@@ -269,15 +269,10 @@ UNNAMED = {"host-model-required-features.node.kubevirt.io/vmx": "true", f"{VENDO
 OLD_POD = {f"{MODEL}Broadwell": "true", f"{FEATURE}a": "true", "zone": "a"}
 # Labels of KubeVirt's that are unknown here, those of the owner, and those that KubeVirt computes again.
 STRANGE_POD = {
-    "kubevirt.io/cca": "true",
-    "new.node.kubevirt.io/x": "true",
-    "kubevirt.io/mine": "true",
+    **dict.fromkeys(("kubevirt.io/cca", "new.node.kubevirt.io/x", "kubevirt.io/mine", "notkubevirt.io/x"), "true"),
+    **dict.fromkeys(("machine-type.node.kubevirt.io/old", "kubevirt.io/schedulable", f"{VENDOR}Intel"), "true"),
     "kubevirt.io/pool": "was-the-owners",
-    "machine-type.node.kubevirt.io/old": "true",
-    "kubevirt.io/schedulable": "true",
-    f"{VENDOR}Intel": "true",
     "zone": "a",
-    "notkubevirt.io/x": "true",
 }
 
 
@@ -286,13 +281,20 @@ def coming(domain: dict[str, Any], **labels: str) -> Vmi:
     return vmi(None, domain, nodeName="n1", migrationState=state)
 
 
+PLAIN, MODELED = vmi(None, NAMED), vmi(None, HOST_MODEL)
+INTELS, FROM_INTEL, IN_POOL = [f"{VENDOR}Intel=true"], {"source_node": INTEL}, {"configuration": POOL}
+OWN_SELECTOR = {"pool": "mine", ARCH: "arm64", WESTMERE: "false", "kubevirt.io/schedulable": "false"}
+CROSS_ARM = kubevirt(featureGates=["CrossArchitectureVirtualization"], nodeSelectors={ARCH: "arm64"})
+
+
 @pytest.mark.parametrize(
     ("vm", "added", "options", "expected"),
     [
-        pytest.param(
+        # Every layer has its origin.
+        (
             vmi({"architecture": "amd64", "nodeSelector": {"zone": "a"}}, NAMED),
             {"zone": "b", "disk": "ssd"},
-            {"configuration": POOL},
+            IN_POOL,
             {
                 "added": ["zone=b", "disk=ssd"],
                 "schedulable": ["kubevirt.io/schedulable=true"],
@@ -300,21 +302,10 @@ def coming(domain: dict[str, Any], **labels: str) -> Vmi:
                 "cluster": ["pool=vms"],
                 "vm": ["zone=a"],
             },
-            id="every layer has its origin",
         ),
-        pytest.param(
-            vmi(
-                {
-                    "architecture": "amd64",
-                    "nodeSelector": {
-                        "pool": "mine",
-                        ARCH: "arm64",
-                        WESTMERE: "false",
-                        "kubevirt.io/schedulable": "false",
-                    },
-                },
-                NAMED,
-            ),
+        # Later layers overwrite earlier ones but not what is added.
+        (
+            vmi({"architecture": "amd64", "nodeSelector": OWN_SELECTOR}, NAMED),
             {"pool": "other", WESTMERE: "false"},
             {"configuration": kubevirt(nodeSelectors={"pool": "vms", ARCH: "riscv64"})},
             {
@@ -323,130 +314,101 @@ def coming(domain: dict[str, Any], **labels: str) -> Vmi:
                 "kubevirt": [f"{WESTMERE}=true"],
                 "cluster": None,
             },
-            id="later layers overwrite earlier ones but not what is added",
         ),
-        pytest.param(
-            vmi({"nodeSelector": {"pool": "vms"}}, NAMED),
-            {},
-            {"configuration": POOL},
-            {"vm": None, "cluster": ["pool=vms"]},
-            id="an equal value keeps its first origin",
-        ),
-        pytest.param(
+        # An equal value keeps its first origin.
+        (vmi({"nodeSelector": {"pool": "vms"}}, NAMED), {}, IN_POOL, {"vm": None, "cluster": ["pool=vms"]}),
+        # No selector holds an emulated VM to an architecture.
+        (
             vmi({"architecture": "arm64", "nodeSelector": {ARCH: "arm64", "zone": "a"}}, NAMED),
             {ARCH: "amd64"},
-            {
-                "configuration": kubevirt(
-                    featureGates=["CrossArchitectureVirtualization"], nodeSelectors={ARCH: "arm64"}
-                )
-            },
+            {"configuration": CROSS_ARM},
             {
                 "added": [f"{ARCH}=amd64"],
                 "vm": ["zone=a"],
                 "cluster": None,
                 "kubevirt": [f"{WESTMERE}=true", "kubevirt.io/vm-arch-arm64=true"],
             },
-            id="no selector holds an emulated VM to an architecture",
         ),
-        pytest.param(
-            vmi(None, NAMED),
+        # Unknown labels of KubeVirt's are mirrored.
+        (
+            PLAIN,
             {},
             {"source_pod": pod(**STRANGE_POD), "source_pod_added": {"kubevirt.io/mine": "true"}},
             {"kubevirt": [f"{WESTMERE}=true", "kubevirt.io/cca=true", "new.node.kubevirt.io/x=true"]},
-            id="unknown labels of KubeVirt's are mirrored",
         ),
-        pytest.param(
+        # A received VM keeps away from the hostname that it comes from.
+        (
             coming(HOST_MODEL, **SKYLAKE),
             None,
             {},
             {"source node": [f"{HOST}!=far-1"], "host-model": [f"{MODEL}Skylake=true"]},
-            id="a received VM keeps away from the hostname that it comes from",
         ),
-        pytest.param(vmi(None, HOST_MODEL), None, {}, {"source node": None}, id="a received VM from nowhere"),
-        pytest.param(
+        # A received VM from nowhere.
+        (MODELED, None, {}, {"source node": None}),
+        # A received VM keeps the CPU that its source tells.
+        (
             coming(HOST_MODEL, **EPYC),
             None,
-            {"source_pod": pod(**{f"{FEATURE}vmx": "true"}), "source_node": INTEL},
+            {"source_pod": pod(**{f"{FEATURE}vmx": "true"}), **FROM_INTEL},
             {"host-model": [f"{MODEL}EPYC=true"], "vendor": [f"{VENDOR}AMD=true"], "vm": None},
-            id="a received VM keeps the CPU that its source tells",
         ),
-        pytest.param(
-            coming(HOST_MODEL, **EPYC),
-            {f"{VENDOR}Intel": "true"},
-            {"source_node": INTEL},
-            {"vendor": [f"{VENDOR}Intel=true"]},
-            id="what another source told counts for no migration of its own",
-        ),
-        pytest.param(
+        # What another source told counts for no migration of its own.
+        (coming(HOST_MODEL, **EPYC), {f"{VENDOR}Intel": "true"}, FROM_INTEL, {"vendor": INTELS}),
+        # A first migration takes the CPU of the node.
+        (
             vmi(None, HOST_MODEL, nodeName="n1"),
             {},
-            {"source_pod": pod(), "source_node": INTEL},
-            {"host-model": [f"{MODEL}Skylake=true", f"{FEATURE}vmx=true"], "vendor": [f"{VENDOR}Intel=true"]},
-            id="a first migration takes the CPU of the node",
+            {"source_pod": pod(), **FROM_INTEL},
+            {"host-model": [f"{MODEL}Skylake=true", f"{FEATURE}vmx=true"], "vendor": INTELS},
         ),
-        pytest.param(
-            vmi(None, HOST_MODEL),
+        # A later migration takes what its pod required.
+        (
+            MODELED,
             {},
-            {"source_pod": pod(**OLD_POD), "source_node": INTEL},
+            {"source_pod": pod(**OLD_POD), **FROM_INTEL},
             {"host-model": [f"{MODEL}Broadwell=true", f"{FEATURE}a=true"]},
-            id="a later migration takes what its pod required",
         ),
-        pytest.param(
+        # Values are taken as they stand over the VM's own.
+        (
             vmi({"nodeSelector": {f"{FEATURE}a": "no", "zone": "a"}}, HOST_MODEL),
             {},
             {"source_pod": pod(), "source_node": node("n1", BY_HAND)},
             {"host-model": [f"{MODEL}Mine=yes", f"{FEATURE}a=yes"], "vm": ["zone=a"]},
-            id="values are taken as they stand over the VM's own",
         ),
-        pytest.param(
-            vmi(None, HOST_MODEL),
+        # A node that names no model gives no features.
+        (
+            MODELED,
             {},
             {"source_pod": pod(), "source_node": node("n1", UNNAMED)},
-            {"host-model": None, "vendor": [f"{VENDOR}Intel=true"]},
-            id="a node that names no model gives no features",
+            {"host-model": None, "vendor": INTELS},
         ),
-        pytest.param(
-            # That its pod has one already means to KubeVirt that the VM has migrated before: it adds no model.
+        # Features of the owner's own are not asked for twice: that its pod has one already means to KubeVirt that the
+        # VM has migrated before, so that it adds no model.
+        (
             vmi(None, {"cpu": {"model": "host-model", "features": [{"name": "vmx"}]}}),
             {},
-            {"source_pod": pod(**{f"{FEATURE}vmx": "true"}), "source_node": INTEL},
+            {"source_pod": pod(**{f"{FEATURE}vmx": "true"}), **FROM_INTEL},
             {"host-model": None, "kubevirt": [f"{FEATURE}vmx=true", f"no {OBSOLETE}"]},
-            id="features of the owner's own are not asked for twice",
         ),
-        pytest.param(
-            vmi(None, NAMED),
+        # Other models carry nothing.
+        (
+            PLAIN,
             {},
-            {"source_pod": pod(**OLD_POD), "source_node": INTEL},
+            {"source_pod": pod(**OLD_POD), **FROM_INTEL},
             {"host-model": None, "kubevirt": [f"{WESTMERE}=true"]},
-            id="other models carry nothing",
         ),
-        pytest.param(
-            vmi(None, NAMED),
-            {f"{VENDOR}AMD": "true"},
-            {"source_node": INTEL},
-            {"added": [f"{VENDOR}AMD=true"], "vendor": [f"{VENDOR}Intel=true"]},
-            id="an added vendor does not switch the guard off",
-        ),
-        pytest.param(
-            vmi({"nodeSelector": {f"{VENDOR}AMD": "true"}}, NAMED),
-            {},
-            {"source_node": INTEL},
-            {"vendor": None},
-            id="a vendor of the VM's own is enough",
-        ),
-        pytest.param(
-            vmi(None, NAMED),
-            {},
-            {"source_pod": pod(**{f"{VENDOR}Intel": "true"})},
-            {"vendor": [f"{VENDOR}Intel=true"]},
-            id="without the node the pod tells the vendor",
-        ),
-        pytest.param(
-            vmi(None, NAMED),
+        # An added vendor does not switch the guard off.
+        (PLAIN, {f"{VENDOR}AMD": "true"}, FROM_INTEL, {"added": [f"{VENDOR}AMD=true"], "vendor": INTELS}),
+        # A vendor of the VM's own is enough.
+        (vmi({"nodeSelector": {f"{VENDOR}AMD": "true"}}, NAMED), {}, FROM_INTEL, {"vendor": None}),
+        # Without the node the pod tells the vendor.
+        (PLAIN, {}, {"source_pod": pod(**{f"{VENDOR}Intel": "true"})}, {"vendor": INTELS}),
+        # What a migration added says nothing of the vendor.
+        (
+            PLAIN,
             {},
             {"source_pod": pod(**{f"{VENDOR}Intel": "true"}), "source_pod_added": {f"{VENDOR}Intel": "true"}},
             {"vendor": None},
-            id="what a migration added says nothing of the vendor",
         ),
     ],
 )
