@@ -21,8 +21,6 @@ from webhook.placement.nodes import Node
 from webhook.placement.quota import LIMIT_RANGES, LimitRange, ResourceQuota
 from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES, DeviceClass, RuntimeClass
 
-# Where KubeVirt runs makes no difference to a drain.
-_ANYWHERE: Final[frozenset[str]] = frozenset()
 CREATED_BY: Final = "kubevirt.io/created-by"
 
 V = TypeVar("V", bound=Object)
@@ -123,7 +121,7 @@ class ClusterSnapshot:
             case NodesKey():
                 return self.index
             case KubeVirtKey():
-                return KubeVirtInstall(_ANYWHERE, self.objects.kubevirt)
+                return KubeVirtInstall(frozenset(), self.objects.kubevirt)  # where it runs is no matter here
             case NamespaceKey():
                 return self.namespaces.get(key.name)
             case ListKey() if key.resource is machines.LAUNCHER_PODS:

@@ -63,8 +63,6 @@ _TLS: Final = """    enableHTTPS: true
 """
 # The schedulerName of the shipped profile.
 PROFILE: Final = "kubevirt"
-PART_OF: Final = "app.kubernetes.io/part-of"
-OURS: Final = "kubevirt-webhook"
 VARIANT_ANNOTATION: Final = f"{names.DOMAIN}/scheduler-variant"
 DIGEST_ANNOTATION: Final = f"{names.DOMAIN}/configuration-digest"
 _SECONDS: Final = 10.0
@@ -219,7 +217,7 @@ def of_live(deployment: Manifest | None, config_map: Manifest | None) -> Wanted 
 
 def is_ours(manifest: Manifest) -> bool:
     """Whether a live object belongs to an installation of kubevirt-webhook."""
-    return (manifest["metadata"].get("labels") or {}).get(PART_OF) == OURS
+    return (manifest["metadata"].get("labels") or {}).get("app.kubernetes.io/part-of") == "kubevirt-webhook"
 
 
 async def find_image(api: Requests, given: str, variant: Variant) -> str:
