@@ -57,12 +57,9 @@ def answer(
 
 
 def instance(*found: Json, own: str = "") -> VirtualMachineInstance:
-    result: Json = {"metadata": {"name": "web"}, "spec": {}}
-    if own:
-        result["metadata"]["annotations"] = {names.SPREAD_ANNOTATION: own}
-    if found:
-        result["spec"]["topologySpreadConstraints"] = list(found)
-    return msgspec.convert(result, VirtualMachineInstance)
+    metadata = {"name": "web", "annotations": {names.SPREAD_ANNOTATION: own} if own else None}
+    spec = {"topologySpreadConstraints": list(found) or None}
+    return msgspec.convert({"metadata": metadata, "spec": spec}, VirtualMachineInstance)
 
 
 def machine(*found: Json, own: str = "") -> VirtualMachine:

@@ -191,19 +191,6 @@ def test_nothing_to_say(spec: Any) -> None:
     assert eligibility_notes(vmi(spec), NODES) == ()
 
 
-def test_what_depends_on_other_pods() -> None:
-    required: Any = {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}
-    spec = {
-        "affinity": {"podAffinity": required, "podAntiAffinity": required},
-        "topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}],
-    }
-
-    near, away, spread = eligibility_notes(vmi(spec), NODES)
-    assert "affinity" in near
-    assert "anti-affinity" in away
-    assert "spread" in spread
-
-
 def test_volumes_that_few_nodes_reach() -> None:
     volumes = {
         "root": volume(expressions(expression("zone", "In", "a"))),

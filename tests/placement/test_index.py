@@ -1,4 +1,4 @@
-"""Selectors to try: labels that distinguish the eligible nodes, counted in steps."""
+"""The index of nodes answers as looking at each node does, in few steps; and the selectors that it suggests."""
 
 from __future__ import annotations
 
