@@ -85,7 +85,7 @@ class InstallMemory(Transport):
             items = [each for key, each in self.objects.items() if key.split("/")[-2] == kind]
             return 200, {"metadata": {}, "items": items}
         found = self.objects.get(path)
-        if method == "POST":
+        if method == "POST" and "metadata" in body:
             if found is None:
                 self.put(path, body)
             return (409, {}) if found else (201, self.objects[path])
