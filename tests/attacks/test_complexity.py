@@ -26,7 +26,6 @@ from webhook.facts import Facts, Key, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.k8s.types.meta import Unstructured, View
 from webhook.k8s.types.selectors import Expression
 from webhook.kubevirt.go_json import structs
-from webhook.placement import eligibility
 from webhook.placement.eligibility import Eligibility, Failure
 from webhook.placement.nodes import bitset_items, bitset_positions
 from webhook.placement.requirements import Label, Origin
@@ -40,7 +39,7 @@ NODES = 4
 MOST_LINES = 20_000_000
 
 # What finds the groups of nodes that lack the same.
-_OF_GROUPS = (Eligibility, eligibility._split, bitset_items, bitset_positions)
+_OF_GROUPS = (Eligibility, bitset_items, bitset_positions)
 
 each_world = pytest.mark.parametrize("world", [pytest.param(world, id=world.name) for world in WORLDS])
 each_kind = pytest.mark.parametrize("alike", [False, True], ids=["different", "alike"])

@@ -40,7 +40,7 @@ def declared(thing: Json, fields: Json) -> Json:
 def declared_by_apply(thing: Json, *items: Json) -> Json:
     """The same VM, whose owner's manifest declares these constraints."""
     keys = [json.dumps({field: item[field] for field in ("topologyKey", "whenUnsatisfiable")}) for item in items]
-    listed = {f"k:{key}": {f"f:{field}": {} for field in item} for key, item in zip(keys, items, strict=True)}
+    listed: Json = {f"k:{key}": {f"f:{field}": {} for field in item} for key, item in zip(keys, items, strict=True)}
     return declared(thing, {"f:topologySpreadConstraints": listed})
 
 

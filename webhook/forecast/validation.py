@@ -278,8 +278,8 @@ def _check_value(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
         lowest, highest = _FORMATS.get(schema.get("format", ""), (None, None))
         for bound, sign in ((schema.get("minimum", lowest), -1), (schema.get("maximum", highest), 1)):
             if bound is not None and (value - bound) * sign > 0:
-                most = "most" if sign > 0 else "least"
-                yield Finding(path, f"{name} is {_shown(value)}, but must be at {most} {bound}")
+                side = "most" if sign > 0 else "least"
+                yield Finding(path, f"{name} is {_shown(value)}, but must be at {side} {bound}")
     elif isinstance(value, list):
         most = schema.get("maxItems")
         if most is not None and len(value) > most:

@@ -41,7 +41,7 @@ from webhook.placement.demand import target_pod_demand
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, Vmi
 from webhook.placement.machines import VMIS as PLACED_VMIS
-from webhook.placement.requirements import Elsewhere
+from webhook.placement.requirements import Elsewhere, Requirements
 from webhook.placement.target_pods import target_pod_requirements
 from webhook.policies.common.required_facts import Unreadable, read
 from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS
@@ -265,9 +265,10 @@ def explain_spread(namespace: str, name: str, settings: Settings, facts: Facts) 
     where = scope.of_namespace(names.SCHEDULING, "enforce", namespace, facts, is_everywhere, excluded)
     if where.reason is None:
         # What the next launcher pods require of nodes, as far as the VMI says; for a VM, what all VMs require.
-        is_vm = isinstance(vm_or_vmi, VirtualMachine)
-        vmi = None if is_vm else facts.get(ObjectKey(PLACED_VMIS, namespace, name))
-        required = target_pod_requirements(vmi) if isinstance(vmi, Vmi) else spread.EVERY_VM
+        required: Requirements = spread.EVERY_VM
+        if isinstance(vm_or_vmi, VirtualMachineInstance):
+            vmi = facts.get(ObjectKey(PLACED_VMIS, namespace, name))
+            required = target_pod_requirements(vmi) if isinstance(vmi, Vmi) else required
         zoned = partial(spread.has_zones, facts, tuple(each for each in required if not isinstance(each, Elsewhere)))
         decision = spread.launchers_of(vm_or_vmi, scheduling.under(where.parameters), zoned, annotation=own)
         code, reason = decision.code, decision.reasons[0].text

@@ -176,8 +176,8 @@ def of(
     before = in_order(one for one in (*found, *optional) if one is not deployment)
     deployment = _with_image(deployment, text, image, settings.server.shutdown_seconds)
     return Plan(
-        tuple({**one, **data} if one["kind"] == "ConfigMap" else _with_ports(one, ports) for one in before),
-        _with_layers(deployment, settings.layers),
+        tuple({**one, **data} if one["kind"] == "ConfigMap" else with_ports(one, ports) for one in before),
+        with_layers(deployment, settings.layers),
         tuple(configurations(settings)),
         unwanted=unwanted,
     )
@@ -259,7 +259,7 @@ def _ports(settings: Settings) -> dict[str, int]:
     return {name: int(_port(address)) for name, address in places.items() if address and not is_loopback(address)}
 
 
-def _with_ports(manifest: Manifest, ports: Mapping[str, int]) -> Manifest:
+def with_ports(manifest: Manifest, ports: Mapping[str, int]) -> Manifest:
     """A Service with the ports of the named components, or a NetworkPolicy that opens them; others are unchanged."""
     if not ports or manifest["kind"] not in ("Service", "NetworkPolicy"):
         return manifest
@@ -313,7 +313,7 @@ _MOUNTS: Final[list[dict[str, Any]]] = [
 ]
 
 
-def _with_layers(deployment: Manifest, settings: LayersSettings) -> Manifest:
+def with_layers(deployment: Manifest, settings: LayersSettings) -> Manifest:
     """The Deployment with the client CA and the cache, if others than the own pod may ask for scores."""
     if not settings.listen or is_loopback(settings.listen):
         return deployment
