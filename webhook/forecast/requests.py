@@ -285,8 +285,9 @@ class _WithVmi(Cluster):
         return self._own(key) or self._cluster.peek(key)
 
     async def read(self, key: Key[T], deadline: float) -> T | None | Unavailable:
-        own = cast("T | None", self._own(key))
-        return own or await self._cluster.read(key, deadline)
+        if own := self._own(key):
+            return cast("T", own)
+        return await self._cluster.read(key, deadline)
 
     def _own(self, key: Key[Any]) -> object:
         place = self._vmi["metadata"]["namespace"], self._vmi["metadata"]["name"]

@@ -78,9 +78,12 @@ def is_sidecar(container: ContainerRequests) -> bool:
 
 def pod_requests(spec: machines.LauncherPodSpec, compute: Nanos | None = None) -> Nanos:
     """What a pod requests, in billionths by resource; ``compute`` replaces the requests of the guest's container."""
-    containers = [each for each in spec.containers or () if each]
     return sum_requests(
-        [each.requests if compute is None or each.name != _COMPUTE else compute for each in containers],
+        [
+            each.requests if compute is None or each.name != _COMPUTE else compute
+            for each in spec.containers or ()
+            if each
+        ],
         [(each.requests, is_sidecar(each)) for each in spec.init_containers or () if each],
         pod_level=spec.resources.requests if spec.resources else None,
         overhead=spec.overhead,
@@ -170,8 +173,7 @@ def _render_requests(
     domain = vmi.domain
     own = domain.resources or machines.GuestResources()
     explicit = read_resource_list(own.requests or {})
-    devices = (domain.devices or machines.Devices()).by_resource() if pod is None else {}
-    rendered = {} if pod else {**{resource: count * _NANOS for resource, count in devices.items()}, **explicit}
+    rendered = {} if pod else {**(domain.devices.requests() if domain.devices else {}), **explicit}
     rendered |= _of_release(domain, configuration)
     is_dedicated = domain.cpu is not None and domain.cpu.dedicated_cpu_placement
     if not is_dedicated and CPU not in explicit and CPU not in (own.limits or {}):
@@ -255,9 +257,11 @@ def _explain(vmi: machines.Vmi, present: Mapping[str, int]) -> Iterator[tuple[st
     devices = (vmi.domain.devices or machines.Devices()).by_resource()
     networks = len([each for each in spec.networks or () if each and each.multus is not None])
     for resource, shown in present.items():
+        if not is_extended_resource(resource) and not resource.startswith(HUGEPAGES):
+            continue
         if resource.startswith((KUBEVIRT_DEVICES, HUGEPAGES)):
             yield resource, shown, shown
-        elif is_extended_resource(resource):
+        else:
             written = explicit.get(resource)
             certain = devices[resource] if written is None else to_scheduler_units(resource, written)
             yield resource, shown, min(shown, certain + networks)
