@@ -352,7 +352,7 @@ CROSS_ARM = kubevirt(featureGates=["CrossArchitectureVirtualization"], nodeSelec
             {"source_pod": pod(**{f"{FEATURE}vmx": "true"}), **FROM_INTEL},
             {"host-model": [f"{MODEL}EPYC=true"], "vendor": [f"{VENDOR}AMD=true"], "vm": None},
         ),
-        # What another source told counts for no migration of its own.
+        # What another source names counts for no migration of its own.
         (coming(HOST_MODEL, **EPYC), {f"{VENDOR}Intel": "true"}, FROM_INTEL, {"vendor": INTELS}),
         # A first migration takes the CPU of the node.
         (

@@ -75,8 +75,6 @@ class VmPlan(View, frozen=True):
         candidates: their names, of many the first ones.
         turn: in which order the VMs of a step move, from 1; 0: it does not.
         controller: the object for which another controller acts on a VM that is handed over; empty: it is not known.
-        notes: what may come in between, clauses.
-        gaps: what could not be taken into account, clauses.
     """
 
     namespace: str
@@ -110,7 +108,6 @@ class Step(View, frozen=True):
     Attributes:
         vms: every VM on them, by node, namespace and name.
         other_pods: how many pods without a VM are evicted, those of DaemonSets not counted.
-        blocked_pods: those among them that may not be evicted now.
         at_most_seconds: how long they take if each takes all the time that KubeVirt gives it; null: KubeVirt
             ends none, however long it takes.
     """
@@ -157,10 +154,8 @@ class DrainPlan(View, frozen=True):
         rolling: the steps follow each other, and after each its nodes take VMs again; else there is one step.
         blocks: how many VMs and other pods keep a drain from ending.
         handed_over: how many VMs another controller moves or ends; a drain ends once it has.
-        changes: the most helpful first.
         notes: what else decides over it, sentences.
         assumptions: what the plan takes for granted, sentences.
-        gaps: what could not be taken into account, clauses.
     """
 
     schema: str
@@ -183,11 +178,9 @@ class QueuedMigration(msgspec.Struct, frozen=True):
     """One migration.
 
     Attributes:
-        memory: how many bytes are copied.
         is_stuck: there is no node for its target pod, so that it ends when KubeVirt gives the pod up.
         at_once: how many target pods like its own the quotas of the namespace admit; None: no quota limits them.
         size: the bytes by which KubeVirt counts its time, the guest's memory; None: they are not known.
-        rules: what decides over its time; None: the limits alone.
     """
 
     node: str

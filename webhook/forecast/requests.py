@@ -44,7 +44,6 @@ class ReviewRequest(msgspec.Struct, frozen=True):
     """One review to evaluate.
 
     Attributes:
-        review: a whole AdmissionReview as plain JSON.
         origin: the object that makes the reviewed one, as ``KIND NAMESPACE/NAME``; None: it was given itself.
     """
 

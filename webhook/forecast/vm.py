@@ -106,7 +106,6 @@ class VmExplanation(View, frozen=True):
         running_on: the node that it runs on; empty: none.
         scheduler: the scheduler of its next pods; empty: there will be none.
         denial: why KubeVirt itself would not create its VMI; empty: it would.
-        fields: the values of its next VMI, in the VMI's order.
         nodes: the nodes on which it could start, as far as they do not depend on other pods; None: there is no VMI.
         migration: where it could migrate to; None: it does not run.
     """

@@ -261,7 +261,6 @@ class Departure(msgspec.Struct, frozen=True, gc=False):
     """Why VMs leave a node, or will have to.
 
     Attributes:
-        cause: the condition with its message, or the taint.
         is_under_way: VMs leave it now; else that is planned.
         at: when it begins, if the message has a time (RFC 3339), in Unix seconds.
     """

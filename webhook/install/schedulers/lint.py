@@ -200,8 +200,6 @@ class Problem(msgspec.Struct, frozen=True):
     Attributes:
         code: names the kind of mistake, for programs.
         severity: ``error``: the scheduler does not start, or VMs cannot run; ``warning``: they are placed badly.
-        path: the path of the field in the document; empty for the document itself.
-        remedy: what to do, as a clause.
     """
 
     code: str
