@@ -45,25 +45,28 @@ from webhook.placement.requirements import (
     Untainted,
 )
 
-# A union is kept for every so many numbers: memory differs from node to node, and each union of 5000 nodes takes 625
-# bytes.
-_NUMBERS_A_UNION: Final = 64
+# A union is kept for every so many amounts: memory differs from node to node, and each union of 5000 nodes takes 625
+# bytes. Of values that expressions are compared with, by the thousand, an answer adds up fewer.
+_AMOUNTS_A_UNION: Final = 64
+_VALUES_A_UNION: Final = 16
 
 
 class NumberIndex:
-    """Answers which nodes have less than a number, by a bisection and at most 64 unions of sets.
+    """Answers which nodes have less than a number, by a bisection and a few unions of sets.
 
     Args:
         nodes: the nodes that have each number, as bitsets.
+        step: for how many numbers a union is kept.
 
     Attributes:
         nodes: the nodes that have any number, be it zero.
     """
 
-    def __init__(self, nodes: Mapping[int, int] = MappingProxyType({})) -> None:
+    def __init__(self, nodes: Mapping[int, int] = MappingProxyType({}), step: int = _AMOUNTS_A_UNION) -> None:
+        self._step: Final = step
         self._nodes = dict(nodes)
         self._numbers = sorted(nodes)
-        self._unions: list[int] = [0]  # at place k: the nodes of the first k * 64 numbers; grows when it is needed
+        self._unions: list[int] = [0]  # at place k: the nodes of the first k * step numbers; grows when it is needed
         self.nodes = bitset_union(nodes.values())
 
     def flip(self, number: int, bit: int) -> None:
@@ -78,16 +81,16 @@ class NumberIndex:
         else:
             del self._nodes[number], self._numbers[place]
         self.nodes ^= bit
-        del self._unions[place // _NUMBERS_A_UNION + 1 :]
+        del self._unions[place // self._step + 1 :]
 
     def below(self, number: int) -> int:
         """The nodes that have less than a number, without those that have none at all."""
         place = bisect_left(self._numbers, number)
-        while len(self._unions) <= place // _NUMBERS_A_UNION:
-            start = (len(self._unions) - 1) * _NUMBERS_A_UNION
-            self._unions.append(self._unions[-1] | self._union(start, start + _NUMBERS_A_UNION))
-        whole = place // _NUMBERS_A_UNION
-        return self._unions[whole] | self._union(whole * _NUMBERS_A_UNION, place)
+        while len(self._unions) <= place // self._step:
+            start = (len(self._unions) - 1) * self._step
+            self._unions.append(self._unions[-1] | self._union(start, start + self._step))
+        whole = place // self._step
+        return self._unions[whole] | self._union(whole * self._step, place)
 
     def ascending(self, number: int) -> Iterator[int]:
         """The nodes that have at least a number, those of each together, the smallest number first."""
@@ -110,7 +113,7 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 _NO_VALUES: Final[Mapping[str, int]] = {}
 _NO_LEVELS: Final = NumberIndex()
 
-# Labels whose values are kept sorted, those last used. With values of their own on 5,000 nodes each takes 400 KB.
+# Labels whose values are kept sorted, those last used. With values of their own on 5,000 nodes each takes 500 KB.
 _MAX_THRESHOLDS: Final = 32
 
 
@@ -355,7 +358,7 @@ class NodeIndex:
             for value, nodes in values.items():
                 if (number := integer(value)) is not None:
                     numbers[number] = numbers.get(number, 0) | nodes
-            known = NumberIndex(numbers)
+            known = NumberIndex(numbers, _VALUES_A_UNION)
             if len(self._thresholds) >= _MAX_THRESHOLDS:
                 del self._thresholds[next(iter(self._thresholds))]
         self._thresholds[key] = known
