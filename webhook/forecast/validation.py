@@ -24,19 +24,8 @@ from webhook.k8s.client.api import ApiConnectionError, Requests
 from webhook.k8s.types.meta import ApiStatus, decode_status
 from webhook.k8s.types.selectors import is_name, key_problem, value_problem
 from webhook.k8s.yaml_documents import format_path
-from webhook.kubevirt.go_json.structs import (
-    INT_OR_STRING_ALWAYS,
-    Amount,
-    Json,
-    List,
-    Map,
-    OrNull,
-    Scalar,
-    Shape,
-    Struct,
-    Value,
-    WholeNumber,
-)
+from webhook.kubevirt.go_json import structs
+from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.releases.release import NEWEST, Release
 from webhook.kubevirt.rules import Types
@@ -398,39 +387,39 @@ def _holder(field: str, template: Json) -> Json:
     return {"type": "object", "properties": {"spec": spec, "status": _OPEN}, "required": ["spec"]}
 
 
-def _schema_of(shape: Struct) -> Json:
+def _schema_of(shape: structs.Struct) -> Json:
     """The schema of a whole object; what a status holds is not checked."""
     schema = _schema(shape)
     return {**schema, "properties": {**schema["properties"], "status": _OPEN, "metadata": _OPEN}, "required": ["spec"]}
 
 
-def _schema(shape: Shape) -> Json:
+def _schema(shape: structs.Shape) -> Json:
     """A Go type as a structural schema."""
-    if isinstance(shape, Value):
+    if isinstance(shape, structs.Value):
         return _schema(shape.shape)
-    if isinstance(shape, OrNull):
+    if isinstance(shape, structs.OrNull):
         return {**_schema(shape.shape), "nullable": True}
     if shape is METADATA:
         # A template's; the definitions leave it open.
         return {"type": "object", **_OPEN}
-    if isinstance(shape, Struct):
+    if isinstance(shape, structs.Struct):
         return {"type": "object", "properties": {name: _schema(each) for name, each in shape.fields.items()}}
-    if isinstance(shape, List):
+    if isinstance(shape, structs.List):
         return {"type": "array", "items": _schema(shape.item)}
-    if isinstance(shape, Map):
+    if isinstance(shape, structs.Map):
         return {"type": "object", "additionalProperties": _OPEN}
-    if isinstance(shape, Amount):
+    if isinstance(shape, structs.Amount):
         return {_INT_OR_STRING: True, "pattern": _QUANTITY}
-    if shape is INT_OR_STRING_ALWAYS:
+    if shape is structs.INT_OR_STRING_ALWAYS:
         return {_INT_OR_STRING: True}
-    if isinstance(shape, WholeNumber):
+    if isinstance(shape, structs.WholeNumber):
         return {"type": "integer"}
-    if isinstance(shape, Scalar) and shape.kept in (str, bool):
+    if isinstance(shape, structs.Scalar) and shape.kept in (str, bool):
         return {"type": "string" if shape.kept is str else "boolean"}
     return _OPEN
 
 
-_METADATA: Final = _schema(Struct(**METADATA.fields))
+_METADATA: Final = _schema(structs.Struct(**METADATA.fields))
 _METADATA["properties"] |= {
     field: {"type": "object", "nullable": True, "additionalProperties": {"type": "string", "nullable": True}}
     for field in ("labels", "annotations")

@@ -55,11 +55,8 @@ class NumberIndex:
     """Answers which nodes have less than a number, by a bisection and a few unions of sets.
 
     Args:
-        nodes: the nodes that have each number, as bitsets.
+        nodes: the nodes that have each number, as bitsets; the attribute has those that have any, be it zero.
         step: for how many numbers a union is kept.
-
-    Attributes:
-        nodes: the nodes that have any number, be it zero.
     """
 
     def __init__(self, nodes: Mapping[int, int] = MappingProxyType({}), step: int = _AMOUNTS_A_UNION) -> None:
