@@ -131,11 +131,7 @@ def _lab(directory: Path, binaries: Path) -> Iterator[str]:
         plane.admin.create("v1/namespaces", _namespace({SCHEDULING: "enforce"}, {}))
         _write_manifests(plane, directory)
         yield _said(
-            plane,
-            directory,
-            "KubeVirt's kinds",
-            f"Namespace {NAMESPACE} is labelled {SCHEDULING}=enforce.",
-            WITH_KINDS,
+            plane, directory, "KubeVirt's kinds", f"Namespace {NAMESPACE} is labelled {SCHEDULING}=enforce.", WITH_KINDS
         )
 
 

@@ -132,10 +132,7 @@ HELM = Bundle(
     "helm", "Helm", "about two minutes", (ToolModule("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),)
 )
 KREW = Bundle(
-    "krew",
-    "krew",
-    "half a minute",
-    (ToolModule("krew", "sigs.k8s.io/krew", ("krew", "validate-krew-manifest")),),
+    "krew", "krew", "half a minute", (ToolModule("krew", "sigs.k8s.io/krew", ("krew", "validate-krew-manifest")),)
 )
 PLUGINS = "scheduler-plugins"
 SCHEDULER_PLUGINS = Bundle(

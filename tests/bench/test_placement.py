@@ -13,13 +13,7 @@ from bench.placement.cases import BOTH, CASES, DEFAULT
 from bench.placement.cost import Cost
 from bench.placement.errors import PlacementError
 from bench.placement.figures import PlacementFigures, count_figures
-from bench.placement.nodes import (
-    LAUNCHER_IMAGE,
-    MIDDLE_NODE,
-    NodeImageList,
-    NodeLoad,
-    make_nodes,
-)
+from bench.placement.nodes import LAUNCHER_IMAGE, MIDDLE_NODE, NodeImageList, NodeLoad, make_nodes
 from bench.placement.report import PlacementReport
 from bench.placement.rows import ROWS, PlacementRow
 from bench.placement.sizes import GIB, PlacementSize

@@ -56,8 +56,7 @@ def _established(crd: KubeObject) -> bool:
 def looked(server: WebhookServer) -> None:
     """Returns once the server has looked for what passed it by."""
     eventually(
-        lambda: server.metric("kubevirt_webhook_drift_scans_total", result="finished"),
-        what=f"{server.name} to look",
+        lambda: server.metric("kubevirt_webhook_drift_scans_total", result="finished"), what=f"{server.name} to look"
     )
 
 

@@ -33,8 +33,7 @@ def test_warn_tells_and_changes_nothing(new_sized: NewTenant) -> None:
 
 @pytest.mark.parametrize(("mode", "said"), [("warn", True), ("audit", False)])
 @pytest.mark.parametrize(
-    ("spec", "text"),
-    [(REFUSED, "preference requires 8 vCPU"), (CRASHING, "KubeVirt would crash")],
+    ("spec", "text"), [(REFUSED, "preference requires 8 vCPU"), (CRASHING, "KubeVirt would crash")]
 )
 def test_nothing_is_refused_where_not_enforced(
     new_sized: NewTenant, mode: str, said: bool, spec: Json, text: str

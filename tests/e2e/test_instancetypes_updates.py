@@ -9,15 +9,7 @@ from typing import Any
 import pytest
 
 from .support.kube import Json
-from .support.sizes import (
-    LINUX,
-    MUTATE,
-    SIZED_TEMPLATE,
-    SMALL,
-    VALIDATE,
-    is_ours,
-    matchers_of,
-)
+from .support.sizes import LINUX, MUTATE, SIZED_TEMPLATE, SMALL, VALIDATE, is_ours, matchers_of
 from .support.tenant import Tenant
 from .support.workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
 from .support.workloads import PREFERENCES, REVISIONS, VMS, revision_of, vm

@@ -7,14 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from .conftest import NewWebhook, OwnPlane
-from .support.hostile_registry import (
-    Answer,
-    HostileRegistry,
-    another_manifest,
-    answering,
-    dripping,
-    endless,
-)
+from .support.hostile_registry import Answer, HostileRegistry, another_manifest, answering, dripping, endless
 from .support.kube import Json, eventually
 from .support.objects import launcher_pod, make_node
 from .support.plane import ControlPlane

@@ -70,10 +70,7 @@ def test_a_relabelled_namespace_is_followed(new_tenant: NewTenant, mode: str, ch
     tenant.label(mode)
 
     eventually(lambda: tenant.choice() == chosen, what=f"VMs to be in mode {mode}")
-    eventually(
-        lambda: chosen_for_pod(tenant) == (chosen or "default-scheduler"),
-        what=f"pods to be in mode {mode}",
-    )
+    eventually(lambda: chosen_for_pod(tenant) == (chosen or "default-scheduler"), what=f"pods to be in mode {mode}")
 
 
 def test_a_namespace_that_is_created_with_its_label_has_no_first_instant(new_tenant: NewTenant) -> None:

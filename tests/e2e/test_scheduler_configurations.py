@@ -115,12 +115,7 @@ def test_without_its_filter_vms_go_to_tainted_nodes(plane: ControlPlane) -> None
 def test_an_extender_that_is_away_holds_up_all_pods_unless_it_is_ignorable(
     plane: ControlPlane, ignorable: bool
 ) -> None:
-    extender = {
-        "urlPrefix": "http://127.0.0.1:1",
-        "filterVerb": "filter",
-        "ignorable": ignorable,
-        "httpTimeout": "1s",
-    }
+    extender = {"urlPrefix": "http://127.0.0.1:1", "filterVerb": "filter", "ignorable": ignorable, "httpTimeout": "1s"}
     written = configuration(extenders=[extender])
     start(plane, written if ignorable else tried(written, "extender-not-ignorable"))
     name = f"extended-{ignorable}".lower()

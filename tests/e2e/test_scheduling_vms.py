@@ -13,16 +13,7 @@ from .conftest import NewTenant
 from .support.kube import Json, Kube, KubeObject
 from .support.messages import parse
 from .support.tenant import Tenant
-from .support.workloads import (
-    CLUSTER_INSTANCETYPES,
-    INSTANCETYPES,
-    MARK,
-    OLD_VMS,
-    VMS,
-    instancetype,
-    scheduler_of,
-    vm,
-)
+from .support.workloads import CLUSTER_INSTANCETYPES, INSTANCETYPES, MARK, OLD_VMS, VMS, instancetype, scheduler_of, vm
 
 
 def marks_of(found: Mapping[str, Any]) -> list[str | None]:

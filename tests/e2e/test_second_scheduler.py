@@ -302,12 +302,7 @@ def claim_devices(kube: Kube) -> None:
     offers = {"extendedResourceName": "example.com/gpu"}
     kube.create(
         f"{version}/deviceclasses",
-        {
-            "apiVersion": version,
-            "kind": "DeviceClass",
-            "metadata": {"name": "gpu"},
-            "spec": offers,
-        },
+        {"apiVersion": version, "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": offers},
     )
     generation = {"name": "node-0", "generation": 1, "resourceSliceCount": 1}
     spec: Json = {
@@ -333,10 +328,7 @@ def claim_devices(kube: Kube) -> None:
     )
     resources = {"claims": [{"name": "gpu"}], "requests": {"cpu": "100m"}}
     create(
-        kube,
-        "device",
-        resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}],
-        container={"resources": resources},
+        kube, "device", resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}], container={"resources": resources}
     )
     assert placed(kube, "device") == "node-0"
 

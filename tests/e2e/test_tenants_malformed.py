@@ -216,11 +216,5 @@ def _may_patch_vms(access: Access) -> None:
     metadata = {"name": name}
     access.admin.apply({"apiVersion": api, "kind": "ClusterRole", "metadata": metadata, "rules": [rule]})
     access.admin.apply(
-        {
-            "apiVersion": api,
-            "kind": "ClusterRoleBinding",
-            "metadata": metadata,
-            "roleRef": role,
-            "subjects": [account],
-        }
+        {"apiVersion": api, "kind": "ClusterRoleBinding", "metadata": metadata, "roleRef": role, "subjects": [account]}
     )

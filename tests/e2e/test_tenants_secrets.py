@@ -76,11 +76,7 @@ def bindings(plane: Access) -> Iterator[list[str]]:
 
 
 def test_metrics_for_those_alone_who_may_have_them(
-    new_webhook: NewWebhook,
-    new_tenant: NewTenant,
-    plane: Access,
-    bindings: list[str],
-    monkeypatch: pytest.MonkeyPatch,
+    new_webhook: NewWebhook, new_tenant: NewTenant, plane: Access, bindings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # By its metrics, which are elsewhere now; whether it is called doesn't matter here.
     monkeypatch.setattr(WebhookServer, "answered", lambda _: 1)

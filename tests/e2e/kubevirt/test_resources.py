@@ -45,13 +45,9 @@ VMS: Mapping[str, Json] = {
     DEVICE: {"domain": {"devices": {"gpus": [{"name": "gpu", "deviceName": DEVICE}]}}},
     NETWORK: SRIOV,
     NAMED: {"domain": {"devices": {}, "resources": {"requests": {NAMED: "2"}, "limits": {NAMED: "2"}}}},
-    "hugepages-2Mi": {
-        "domain": {"devices": {}, "memory": {"guest": "1Gi", "hugepages": {"pageSize": "2Mi"}}},
-    },
+    "hugepages-2Mi": {"domain": {"devices": {}, "memory": {"guest": "1Gi", "hugepages": {"pageSize": "2Mi"}}}},
     "memory": {"domain": {"devices": {}, "memory": {"guest": "100Gi"}}},
-    "cpu": {
-        "domain": {"devices": {}, "memory": {"guest": "1Gi"}, "resources": {"requests": {"cpu": "40"}}},
-    },
+    "cpu": {"domain": {"devices": {}, "memory": {"guest": "1Gi"}, "resources": {"requests": {"cpu": "40"}}}},
 }
 
 
@@ -220,10 +216,7 @@ SHAPES: Mapping[str, Json] = {
         "memory": {"guest": "256Mi", "hugepages": {"pageSize": "2Mi"}},
         "resources": {"requests": {"memory": "512Mi"}},
     },
-    "devices": {
-        "memory": {"guest": "1Gi"},
-        "devices": {"gpus": [{"name": "one", "deviceName": DEVICE}]},
-    },
+    "devices": {"memory": {"guest": "1Gi"}, "devices": {"gpus": [{"name": "one", "deviceName": DEVICE}]}},
 }
 
 

@@ -12,7 +12,7 @@ LOOPBACK = "127.0.0.1"
 DEFAULT_SCHEDULER: Mapping[str, Any] = {"profiles": [{"schedulerName": "default-scheduler"}]}
 # The reason for this project: with ImageLocality, the nodes that report the launcher's image draw the pods to them.
 KUBEVIRT_SCHEDULER: Mapping[str, Any] = {
-    "profiles": [{"schedulerName": "kubevirt", "plugins": {"score": {"disabled": [{"name": "ImageLocality"}]}}}],
+    "profiles": [{"schedulerName": "kubevirt", "plugins": {"score": {"disabled": [{"name": "ImageLocality"}]}}}]
 }
 
 

@@ -148,13 +148,7 @@ class Kube:
         options = {"fieldManager": FIELD_MANAGER, "force": "true", **query}
         resource = self.resource_of(obj)
         return self.patch(
-            resource,
-            metadata["name"],
-            obj,
-            metadata.get("namespace"),
-            kind="apply",
-            subresource=subresource,
-            **options,
+            resource, metadata["name"], obj, metadata.get("namespace"), kind="apply", subresource=subresource, **options
         )
 
     def delete(

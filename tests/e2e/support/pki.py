@@ -38,8 +38,7 @@ class Identity(NamedTuple):
 def service_account(namespace: str, name: str) -> Identity:
     """The identity that the API server gives to a service account's token."""
     return Identity(
-        f"system:serviceaccount:{namespace}:{name}",
-        ("system:serviceaccounts", f"system:serviceaccounts:{namespace}"),
+        f"system:serviceaccount:{namespace}:{name}", ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
     )
 
 
