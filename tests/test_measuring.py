@@ -77,7 +77,7 @@ def test_files_whose_programs_are_measured_exist() -> None:
         ("tests/certs/test_files.py", True),
         ("tests/admission/test_messages.py", True),
         ("tests/attacks/test_known.py", False),
-        ("tests/e2e/test_plane.py", False),
+        ("tests/e2e/test_support.py", False),
         ("tests/hack/test_site.py", False),
         ("tests/test_docs.py", False),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -41,50 +42,41 @@ def environment(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def start(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
-    command = [BUILD[0], "-W", "error", *BUILD[1:], *arguments]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def run(environment: dict[str, str], *, times: int = 1) -> list[tuple[int, str, str]]:
+    """Exit status, output and errors of builds that begin together."""
+    command = [BUILD[0], "-W", "error", *BUILD[1:]]
+    begin = partial(subprocess.Popen, command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    builds = [begin(text=True) for _ in range(times)]
+    said = [(*build.communicate(), build.returncode) for build in builds]
+    return [(code, output.strip(), errors.strip()) for output, errors, code in said]
 
 
-def run(environment: dict[str, str], *arguments: str) -> tuple[int, str, str]:
-    with start(environment, *arguments) as build:
-        output, errors = build.communicate()
-    return build.returncode, output.strip(), errors.strip()
+def test_builds_every_binary_once_for_parallel_callers(environment: dict[str, str], tmp_path: Path) -> None:
+    found = run(environment, times=3)
 
-
-def test_builds_every_binary(environment: dict[str, str], tmp_path: Path) -> None:
-    code, output, _ = run(environment)
-
-    assert code == 0
-    assert {file.name for file in Path(output).iterdir()} == BINARIES
-    assert Path(output).parent == tmp_path / "cache" / "controlplane"
+    assert {(code, output) for code, output, _ in found} == {(0, found[0][1])}
+    directory = Path(found[0][1])
+    assert {file.name for file in directory.iterdir()} == BINARIES
+    assert directory.parent == tmp_path / "cache" / "controlplane"
     calls = (tmp_path / "calls").read_text()
     assert "0 build -mod=readonly -trimpath" in calls
-    assert f"gitVersion={Path(output).name.partition('-')[0]} " in calls
-
-
-def test_parallel_callers_share_one_build(environment: dict[str, str], tmp_path: Path) -> None:
-    builds = [start(environment) for _ in range(3)]
-    outputs = {build.communicate()[0] for build in builds}
-
-    assert len(outputs) == 1
-    assert len((tmp_path / "calls").read_text().splitlines()) == 2  # Kubernetes and etcd
+    assert f"gitVersion={directory.name.partition('-')[0]} " in calls
+    assert len(calls.splitlines()) == 2  # Kubernetes and etcd
 
 
 def test_a_failed_build_leaves_nothing_that_looks_finished(environment: dict[str, str]) -> None:
-    code, output, errors = run({**environment, "BROKEN": "yes"})
+    ((code, output, errors),) = run({**environment, "BROKEN": "yes"})
 
     assert (code, output) == (1, "")
     assert errors.splitlines()[-1] == "  no required module provides package"
     assert "error: 'go build' of the tools in" in errors
-    assert run(environment)[0] == 0
+    assert run(environment)[0][0] == 0
 
 
 def test_without_go_one_line_says_what_to_do(environment: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "tools" / "go").unlink()
     (tmp_path / "empty").mkdir()
 
-    code, output, errors = run({**environment, "PATH": str(tmp_path / "empty")})
+    ((code, output, errors),) = run({**environment, "PATH": str(tmp_path / "empty")})
 
     assert (code, output, len(errors.splitlines())) == (EX_UNAVAILABLE, "", 1)
     assert "install Go" in errors

@@ -6,8 +6,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,7 @@ from .support.helm import CHART, IMAGE, Helm
 from .support.kube import Json, Kube, eventually
 from .support.manifests import MANIFESTS
 from .support.plane import ControlPlane
-from .support.processes import ROOT
-from .support.program import command
+from .support.program import command, run
 from .support.webhook_server import CONFIGURATIONS
 from .test_install import DEPLOYMENT, NAMESPACE, objects, settings_file
 
@@ -133,19 +130,12 @@ def overlay(directory: Path, newer: str, *, more: bool) -> str:
     """Writes an admin's own kustomization, with an image and the webhooks that the settings need."""
     settings = {"schedulers": {"kubevirt": {"healthCheck": "off"}}, "scheduling": {"virtualMachineInstances": more}}
     (directory / "settings.yaml").write_text(json.dumps(settings))
-    printed = [sys.executable, "-m", "webhook", "manifests", "webhooks", f"--config={directory / 'settings.yaml'}"]
-    made = subprocess.run(printed, check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    made = run("manifests", "webhooks", f"--config={directory / 'settings.yaml'}").stdout
     (directory / "webhooks.yaml").write_text(made)
+    settings_map = {"name": "kubevirt-webhook", "namespace": NAMESPACE, "files": ["settings.yaml"]}
     content = {
         "resources": [os.path.relpath(MANIFESTS / "base", directory.resolve()), "webhooks.yaml"],
-        "configMapGenerator": [
-            {
-                "name": "kubevirt-webhook",
-                "namespace": NAMESPACE,
-                "files": ["settings.yaml"],
-                "options": {"disableNameSuffixHash": True},
-            }
-        ],
+        "configMapGenerator": [settings_map | {"options": {"disableNameSuffixHash": True}}],
         "images": [{"name": "kubevirt-webhook", "newName": newer, "newTag": "1"}],
     }
     (directory / "kustomization.yaml").write_text(json.dumps(content))
@@ -161,7 +151,7 @@ def owners(kube: Kube, resource: str = DEPLOYMENT[0]) -> set[str]:
 def install(cluster: ControlPlane, directory: Path, newer: str, *, more: bool, check: bool = True) -> str:
     file = settings_file(directory, scheduling={"virtualMachineInstances": more})
     done = command(cluster, "install", f"--image={newer}:1", f"--config={file}", "--no-wait", check=check)
-    return done.stdout + done.stderr
+    return done.output
 
 
 def test_from_install_to_kubectl_and_back(cluster: ControlPlane, tmp_path: Path) -> None:

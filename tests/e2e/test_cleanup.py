@@ -8,18 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.support.program import command
 from webhook.install.cleanup import Cleanup
 from webhook.k8s.client.transport import connect
 
 from .conftest import NewTenant, NewWebhook
 from .support.kube import Json, eventually
+from .support.program import command
 from .support.sizes import DEFAULTS, offer
 from .support.tenant import Tenant
 from .support.webhook_server import DOMAIN, INSTANCETYPES, SCHEDULING
 from .support.workloads import MARK, VMS, scheduler_of, vm
-
-# -- cleanup -----------------------------------------------------------------------------------------------------------
 
 
 def marks(found: Mapping[str, Any]) -> set[str]:

@@ -8,19 +8,34 @@ from typing import Any
 
 import pytest
 
-from .support.kube import Json, KubeError, KubeObject
+from .conftest import NewTenant
+from .support.kube import Json, KubeObject, denied
+from .support.sizes import DEFAULTS, LARGE, LINUX, MUTATE, SMALL, is_ours, marks_of, matchers_of, offer
 from .support.tenant import Tenant
+from .support.webhook_server import INSTANCETYPES, SCHEDULING
 from .support.workloads import VMS, scheduler_of, vm
 
 # Client-side apply remembers the applied manifest in an annotation, and server-side apply has field owners.
 both_ways = pytest.mark.parametrize("way", [(), ("--server-side",)], ids=["client-side", "server-side"])
 
 
-def kubectl(tenant: Tenant, *arguments: str, manifest: Json) -> str:
-    """The output of kubectl, which reads a manifest; a difference, a conflict or a warning is a failure."""
+@pytest.fixture
+def tenant(new_tenant: NewTenant) -> Tenant:
+    """A namespace whose VMs get a scheduler, an instancetype and a preference."""
+    made = new_tenant(annotations=DEFAULTS, policies=(SCHEDULING, INSTANCETYPES))
+    return offer(made, "small", "large", "linux")
+
+
+def kubectl(tenant: Tenant, *arguments: str, manifest: Json, warns: str = "") -> str:
+    """The output of kubectl, which reads a manifest; a difference, a conflict or an unexpected warning is a failure.
+
+    Args:
+        warns: words of the one warning; empty: there is none.
+    """
     where = (f"--namespace={tenant.namespace}", "--filename=-")
     done = tenant.server.access.kubectl(*arguments, *where, stdin=json.dumps(manifest))
-    assert done.stderr == ""
+    assert len(done.stderr.splitlines()) == bool(warns)
+    assert warns in done.stderr
     return done.stdout
 
 
@@ -34,73 +49,88 @@ def found(tenant: Tenant) -> KubeObject:
     return tenant.owner.get(VMS, "web", tenant.namespace)
 
 
-def managers_of(vm: Mapping[str, Any]) -> list[str]:
-    """The field manager that owns the choice of the scheduler."""
-    return [it["manager"] for it in vm["metadata"]["managedFields"] if "f:schedulerName" in json.dumps(it["fieldsV1"])]
+def managers_of(vm: Mapping[str, Any], field: str) -> list[str]:
+    """The managers that own a field that the webhook writes."""
+    return [it["manager"] for it in vm["metadata"]["managedFields"] if f'"f:{field}"' in json.dumps(it["fieldsV1"])]
 
 
 @both_ways
 def test_applied_again_nothing_changes(tenant: Tenant, way: tuple[str, ...]) -> None:
+    shown = kubectl(tenant, "apply", "--dry-run=server", "--output=json", *way, manifest=vm())
+    assert scheduler_of(json.loads(shown)) == "kubevirt"
+    assert is_ours(json.loads(shown))
+    assert tenant.owner.list(VMS, tenant.namespace) == []
     kubectl(tenant, "apply", *way, manifest=vm())
     created = found(tenant)
 
     assert kubectl(tenant, "diff", *way, manifest=vm()) == ""
     kubectl(tenant, "apply", *way, manifest=vm())
-
     assert found(tenant) == created
     assert scheduler_of(created) == "kubevirt"
+    assert is_ours(created)
+    before = len(tenant.verdicts(path=MUTATE))
+    kubectl(tenant, "apply", *way, manifest=vm(runStrategy="Halted"))
+
+    assert found(tenant)["spec"]["runStrategy"] == "Halted"
+    assert is_ours(found(tenant))
+    # They were never gone.
+    assert tenant.verdicts(path=MUTATE)[before:] == ["allowed instancetype-unchanged"]
 
 
 @both_ways
-def test_a_dry_run_of_a_new_vm_shows_what_would_be_written(tenant: Tenant, way: tuple[str, ...]) -> None:
-    shown = kubectl(tenant, "apply", "--dry-run=server", "--output=json", *way, manifest=vm())
-
-    assert scheduler_of(json.loads(shown)) == "kubevirt"
-    assert tenant.owner.list(VMS, tenant.namespace) == []
-
-
-@both_ways
-def test_an_owner_who_starts_to_declare_the_field_gets_it(tenant: Tenant, way: tuple[str, ...]) -> None:
+def test_an_owner_who_starts_or_stops_to_declare_a_field_is_obeyed(tenant: Tenant, way: tuple[str, ...]) -> None:
     kubectl(tenant, "apply", *way, manifest=vm())
 
-    kubectl(tenant, "apply", *way, manifest=vm(scheduler="volcano"))
-
-    assert scheduler_of(found(tenant)) == "volcano"
-
-
-@both_ways
-def test_an_owner_who_stops_declaring_the_field_is_obeyed(tenant: Tenant, way: tuple[str, ...]) -> None:
-    kubectl(tenant, "apply", *way, manifest=vm(scheduler="volcano"))
-
-    kubectl(tenant, "apply", *way, manifest=vm())
+    for _ in range(2):
+        kubectl(tenant, "apply", *way, manifest=vm(scheduler="volcano", instancetype=LARGE, preference=LINUX))
+        assert scheduler_of(found(tenant)) == "volcano"
+        assert matchers_of(found(tenant)) == [LARGE, LINUX]
+    kubectl(tenant, "apply", *way, manifest=vm(), warns="[size-removed]")
 
     assert scheduler_of(found(tenant)) is None
-    assert tenant.verdicts() == []
+    assert matchers_of(found(tenant)) == marks_of(found(tenant)) == [None, None]
+
+
+def test_a_replace_by_kubectl_keeps_the_defaults(tenant: Tenant) -> None:
+    kubectl(tenant, "create", manifest=vm())
+
+    kubectl(tenant, "replace", manifest=vm(runStrategy="Halted"))
+    kubectl(tenant, "replace", manifest=vm())
+
+    assert is_ours(found(tenant))
 
 
 def test_nobody_owns_what_we_wrote(tenant: Tenant) -> None:
-    applied = apply(tenant, vm(), "first")
+    """So another manager may declare it without force; managers conflict over what both of them declare alone."""
+    first = apply(tenant, vm(), "first")
+    same = apply(tenant, vm(scheduler="kubevirt"), "second")
+    declared = apply(tenant, vm(scheduler="volcano", instancetype=LARGE), "second")
+    again = apply(tenant, vm(), "first")
 
-    assert scheduler_of(applied) == "kubevirt"
-    assert managers_of(applied) == []
+    for applied, scheduler, matchers, managers in (
+        (first, "kubevirt", [SMALL, LINUX], []),
+        (declared, "volcano", [LARGE, LINUX], ["second"]),
+        (again, "volcano", [LARGE, LINUX], ["second"]),
+    ):
+        assert (scheduler_of(applied), matchers_of(applied)) == (scheduler, matchers)
+        assert managers_of(applied, "schedulerName") == managers_of(applied, "instancetype") == managers
+    assert managers_of(same, "schedulerName") == ["second"]
+    for field, other in (("schedulerName", vm(scheduler="kubevirt")), ("instancetype", vm(instancetype=SMALL))):
+        conflict = denied(lambda other=other: apply(tenant, other, "third"))  # type: ignore[misc]
+        assert conflict.status == 409
+        assert 'with "second"' in conflict.message
+        assert field in conflict.message
 
 
-@pytest.mark.parametrize("scheduler", ["kubevirt", "volcano"])
-def test_another_manager_may_declare_the_field_without_force(tenant: Tenant, scheduler: str) -> None:
-    apply(tenant, vm(), "first")
+@both_ways
+def test_an_applier_who_now_says_a_size_gets_a_vm_of_that_size(tenant: Tenant, way: tuple[str, ...]) -> None:
+    """A size beside a matcher is a conflict, for KubeVirt too; the injected matcher gives way in the same request."""
+    kubectl(tenant, "apply", *way, manifest=vm())
+    made = vm()
+    made["spec"]["template"]["spec"]["domain"]["memory"] = {"guest": "2Gi"}
 
-    declared = apply(tenant, vm(scheduler=scheduler), "second")
-    applied = apply(tenant, vm(), "first")
+    kubectl(tenant, "apply", *way, manifest=made, warns="[default-withdrawn]")
+    kubectl(tenant, "apply", *way, manifest=made)
 
-    assert (scheduler_of(declared), managers_of(declared)) == (scheduler, ["second"])
-    assert (scheduler_of(applied), managers_of(applied)) == (scheduler, ["second"])
-
-
-def test_managers_conflict_with_each_other_only_over_what_they_declare(tenant: Tenant) -> None:
-    apply(tenant, vm(), "first")
-    apply(tenant, vm(scheduler="volcano"), "second")
-
-    with pytest.raises(KubeError, match=r'conflict with "second": \.spec\.template\.spec\.schedulerName') as refused:
-        apply(tenant, vm(scheduler="kubevirt"), "third")
-
-    assert refused.value.status == 409
+    assert matchers_of(found(tenant)) == marks_of(found(tenant)) == [None, None]
+    assert kubectl(tenant, "diff", *way, manifest=made) == ""

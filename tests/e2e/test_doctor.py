@@ -6,8 +6,6 @@ The manifests are the real ones but for the Deployment: without a kubelet, a pro
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -28,9 +26,12 @@ from .support.installed import SETTINGS as INSTALLED
 from .support.installed import ServerReplica
 from .support.kube import Json, eventually
 from .support.objects import ensure_namespace, make_node
+from .support.pki import ADMIN, Identity
 from .support.plane import ControlPlane
 from .support.processes import ROOT
-from .support.webhook_server import CONFIGURATIONS, SCHEDULING
+from .support.program import command
+from .support.rbac import may
+from .support.webhook_server import ACCOUNT, CONFIGURATIONS, SCHEDULING
 
 MUTATING = CONFIGURATIONS[0]
 LAST = "zz-kubevirt-webhook"
@@ -65,13 +66,9 @@ class Installed:
         self.admin.apply({**kubevirt, "metadata": {"namespace": "kubevirt", "name": "kubevirt"}})
         status = {"phase": "Deployed", "observedKubeVirtVersion": "v1.8.1"}
         self.admin.patch("kubevirt.io/v1/kubevirts", "kubevirt", {"status": status}, "kubevirt", subresource="status")
-        self.admin.apply(
-            {
-                "apiVersion": "admissionregistration.k8s.io/v1",
-                "kind": "MutatingWebhookConfiguration",
-                "metadata": {"name": "virt-api-mutator"},
-            }
-        )
+        group = "admissionregistration.k8s.io/v1"
+        mutator = {"apiVersion": group, "kind": CONFIGURATION_KINDS[0], "metadata": {"name": "virt-api-mutator"}}
+        self.admin.apply(mutator)
         make_node(self.admin, "node-a")
         ensure_namespace(self.admin, "kubevirt-webhook")
         for document in yaml.safe_load_all((ROOT / "manifests" / "rendered" / "kubernetes.yaml").read_text()):
@@ -126,19 +123,13 @@ class Installed:
             for entry in found.get("webhooks", ())
         )
 
-    def doctor(self, *options: str, user: str = "") -> subprocess.CompletedProcess[str]:
-        kubeconfig = self.plane.kubeconfig_for(user) if user else self.plane.kubeconfig_for("admin", ["system:masters"])
-        command = [sys.executable, "-m", "webhook", "doctor", f"--kubeconfig={kubeconfig}"]
-        command += [f"--config={self.settings}", *options]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
-        assert "Traceback" not in done.stderr
-        return done
-
     def findings(self, status: int, *, user: str = "", service: bool = False) -> list[Json]:
         """Its findings; it must exit with this status."""
         where = [] if service else [f"--url={self.url}"]
-        done = self.doctor("--output=json", *where, user=user)
-        assert done.returncode == status, done.stdout + done.stderr
+        identity = Identity(user) if user else ADMIN
+        words = ("doctor", "--output=json", f"--config={self.settings}", *where)
+        done = command(self.plane, *words, user=identity, check=False)
+        assert done.exit_code == status, done.output
         report = json.loads(done.stdout)
         assert report["schemaVersion"] == 1
         found: list[Json] = report["findings"]
@@ -176,9 +167,10 @@ def test_a_whole_installation_has_no_failure(installed: Installed) -> None:
 
 
 def test_people_read_one_line_a_finding(installed: Installed) -> None:
-    done = installed.doctor("--strict", f"--url={installed.url}")
+    words = ("doctor", "--strict", f"--config={installed.settings}", f"--url={installed.url}")
+    done = command(installed.plane, *words, check=False)
 
-    assert done.returncode == 3
+    assert done.exit_code == 3
     assert done.stdout.splitlines()[-1].endswith(" ok")
     assert "MutatingWebhookConfiguration kubevirt-webhook: " in done.stdout
 
@@ -255,16 +247,12 @@ def test_a_missing_right(installed: Installed) -> None:
     less = [{**rule, "verbs": ["watch"]} if rule["resources"] == ["nodes"] else rule for rule in rules]
     installed.admin.replace(ROLES, {**role, "rules": less})
     try:
-        (failure,) = failures(eventually(lambda: _red(installed), what="the authorizer to know"))
+        account = installed.plane.kube(*ACCOUNT)
+        eventually(lambda: not may(account, "list", "nodes", ""), what="the authorizer to know")
+        (failure,) = failures(installed.findings(1))
     finally:
         role["metadata"].pop("resourceVersion")
         installed.admin.replace(ROLES, role)
 
     assert (failure["check"], failure["code"]) == ("rights", "permissions-missing")
     assert failure["found"].endswith(": list nodes")
-
-
-def _red(installed: Installed) -> list[Json] | None:
-    done = installed.doctor("--output=json", f"--url={installed.url}")
-    found: list[Json] = json.loads(done.stdout)["findings"]
-    return found if done.returncode == 1 else None

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from click.testing import Result
 
 from .support.access import Access
 from .support.kube import Json
-from .support.pki import ADMIN
-from .support.processes import ROOT
+from .support.pki import ADMIN, Identity
+from .support.program import command
 
 GROUP = "instancetype.kubevirt.io/v1beta1"
-Expand = Callable[..., subprocess.CompletedProcess[str]]
+Expand = Callable[..., Result]
 
 
 @pytest.fixture
@@ -32,27 +30,25 @@ def image(plane: Access, namespace: str) -> Iterator[str]:
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }
     plane.admin.create("v1/persistentvolumeclaims", claim, namespace)
-    for kind, spec in (
-        ("Instancetype", {"cpu": {"guest": 3}, "memory": {"guest": "3Gi"}}),
-        ("Preference", {"devices": {"preferredDiskBus": "virtio"}}),
-    ):
+    specs = {
+        "Instancetype": {"cpu": {"guest": 3}, "memory": {"guest": "3Gi"}},
+        "Preference": {"devices": {"preferredDiskBus": "virtio"}},
+    }
+    for kind, spec in specs.items():
         made = {"apiVersion": GROUP, "kind": f"VirtualMachineCluster{kind}", "metadata": {"name": name}, "spec": spec}
         plane.admin.create(f"{GROUP}/virtualmachinecluster{kind.lower()}s", made)
     yield name
-    for kind in ("instancetypes", "preferences"):
-        plane.admin.delete(f"{GROUP}/virtualmachinecluster{kind}", name)
+    for kind in specs:
+        plane.admin.delete(f"{GROUP}/virtualmachinecluster{kind.lower()}s", name)
 
 
 @pytest.fixture
 def expand(plane: Access, tmp_path: Path) -> Expand:
     """Runs the command as a user, over a VM."""
 
-    def run(vm: Json, *options: str, user: Any = ADMIN) -> subprocess.CompletedProcess[str]:
-        file = tmp_path / "vm.json"
-        file.write_text(json.dumps(vm))
-        kubeconfig = plane.kubeconfig_for(*user)
-        command = [sys.executable, "-m", "webhook", "expand", "-f", str(file), "--kubeconfig", str(kubeconfig)]
-        return subprocess.run([*command, *options], capture_output=True, text=True, cwd=ROOT)
+    def run(vm: Json, *options: str, user: Identity = ADMIN) -> Result:
+        (tmp_path / "vm.json").write_text(json.dumps(vm))
+        return command(plane, "expand", "-f", tmp_path / "vm.json", *options, user=user, check=False)
 
     return run
 
@@ -76,7 +72,7 @@ def test_a_volume_leads_to_the_machine(expand: Expand, namespace: str, image: st
     done = expand(vm(namespace, image), "--explain", "-o", "json")
     told = json.loads(done.stdout)
 
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert told["instancetype"] == {
         "kind": "VirtualMachineClusterInstancetype",
         "name": image,
@@ -90,13 +86,13 @@ def test_a_volume_leads_to_the_machine(expand: Expand, namespace: str, image: st
 def test_what_is_not_there(expand: Expand, namespace: str) -> None:
     done = expand(vm(namespace, "none"))
 
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert 'persistentvolumeclaims "none" not found' in done.stderr
 
 
 def test_the_users_rights_count(expand: Expand, namespace: str, image: str) -> None:
-    done = expand(vm(namespace, image), user=("nobody-in-particular", ()))
+    done = expand(vm(namespace, image), user=Identity("nobody-in-particular"))
 
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert done.stdout == ""
     assert "grant list on kubevirts.kubevirt.io" in done.stderr

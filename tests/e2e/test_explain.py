@@ -1,163 +1,125 @@
-"""Explanations of migrations on a real API server: what the documented roles let whom see, and that it comes true."""
+"""Explanations on a real API server: what the documented roles let whom see, and that it comes true."""
 
 from __future__ import annotations
 
-import http.client
 import json
 import secrets
-import ssl
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import closing
-from typing import Any
+from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
-from tests.e2e.support.readers import RBAC, bind
+from webhook.forecast.vm import VmExplanation
 
-from .conftest import NewTenant, NewWebhook
+from .conftest import SCHEDULERS, NewTenant, NewWebhook
 from .support.access import Access
-from .support.commands import LOOPBACK
+from .support.fetch import fetch
 from .support.kube import Json, eventually
 from .support.migrations import WEST, MigrationMover, guest
 from .support.objects import ZONE
+from .support.pki import Identity
 from .support.processes import ROOT, free_port
+from .support.program import command
+from .support.rbac import RBAC, account, bind, grant
 from .support.tenant import Tenant
-from .support.webhook_server import MIGRATION, WebhookServer
-
-ROLES = ROOT / "manifests" / "roles" / "migrate.yaml"
+from .support.webhook_server import MIGRATION
+from .support.workloads import PODS, VMS, launcher_of, vm
 
 
 @pytest.fixture
-def roles(plane: Access) -> None:
-    for role in yaml.safe_load_all(ROLES.read_text()):
+def bound(plane: Access) -> Iterator[list[str]]:
+    """Names of ClusterRoleBindings that end with the test; the documented roles are there."""
+    for role in yaml.safe_load_all((ROOT / "manifests" / "roles" / "migrate.yaml").read_text()):
         plane.admin.apply(role)
-
-
-class ExplainCaller:
-    """A service account, whose token authenticates requests for explanations.
-
-    Args:
-        port: where the server explains.
-    """
-
-    def __init__(self, tenant: Tenant, port: int) -> None:
-        self._kube, self._namespace, self._port = tenant.owner, tenant.namespace, port
-        self.subject = {"kind": "ServiceAccount", "namespace": self._namespace, "name": "asker"}
-        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "asker"}}
-        self._kube.create("v1/serviceaccounts", account, self._namespace)
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        made = self._kube.create("v1/serviceaccounts", request, self._namespace, name="asker", subresource="token")
-        self.token: str = made["status"]["token"]
-
-    def ask(self, query: str, token: str | None = None) -> tuple[int, Json]:
-        unverified = ssl._create_unverified_context()
-        headers = {"Authorization": f"Bearer {self.token if token is None else token}"}
-        with closing(http.client.HTTPSConnection(LOOPBACK, self._port, timeout=20, context=unverified)) as connection:
-            path = f"/v1/explain/migration?namespace={self._namespace}&name=web{query}"
-            connection.request("GET", path, headers=headers)
-            response = connection.getresponse()
-            return response.status, json.load(response)
-
-    def go(self) -> None:
-        self._kube.delete("v1/serviceaccounts", "asker", self._namespace)
-
-
-@pytest.fixture
-def bound(plane: Access, roles: None) -> Iterator[list[str]]:
-    """Names of ClusterRoleBindings that end with the test."""
     made: list[str] = []
     yield made
     for name in made:
         plane.admin.delete(f"{RBAC}/v1/clusterrolebindings", name)
 
 
-@pytest.fixture
-def explaining(new_webhook: NewWebhook, plane: Access, bound: list[str]) -> tuple[WebhookServer, int]:
-    port = free_port()
-    account = {"kind": "ServiceAccount", "namespace": "kubevirt-webhook", "name": "kubevirt-webhook"}
-    bound.append(bind(plane.admin, "system:auth-delegator", account))
-    return new_webhook({"explain": {"listen": f"0.0.0.0:{port}"}}), port
-
-
 def test_who_may_see_it_is_told_what_then_happens(
-    explaining: tuple[WebhookServer, int], new_tenant: NewTenant, plane: Access, bound: list[str]
+    new_webhook: NewWebhook, new_tenant: NewTenant, plane: Access, bound: list[str]
 ) -> None:
-    server, port = explaining
+    port = free_port()
+    bound.append(bind(plane.admin, "system:auth-delegator", account("kubevirt-webhook", "kubevirt-webhook")))
+    server = new_webhook({"explain": {"listen": f"0.0.0.0:{port}"}})
     tenant = new_tenant(server=server, policies=[MIGRATION])
-    vm = MigrationMover(tenant, guest())
-    asker = ExplainCaller(tenant, port)
-    west = f"&to={ZONE}=west"
+    mover = MigrationMover(tenant, guest())
+    token, subject = plane.token(tenant.namespace, "asker"), account(tenant.namespace, "asker")
+    path = f"/v1/explain/migration?namespace={tenant.namespace}&name=web&to={ZONE}=west"
 
-    status, nothing = asker.ask(west)
-    assert (status, "may not get virtualmachineinstances.kubevirt.io" in nothing["error"]) == (403, True)
-    bind(plane.admin, "kubevirt-webhook:explain", asker.subject, tenant.namespace)
-    status, nothing = eventually(
-        lambda: answered(asker, west, "may not list nodes"), what="the authorizer to know of one role"
-    )
-    assert (status, "may not list nodes" in nothing["error"]) == (403, True)
-    bound.append(bind(plane.admin, "kubevirt-webhook:explain-nodes", asker.subject))
-    status, answer = eventually(lambda: answered(asker, west, ""), what="both roles to be known")
+    def answer(missing: str) -> Json | None:
+        """The answer, once what it complains of is another thing than the right that was given last."""
+        status, text = fetch(port, path, token)
+        found: Json = json.loads(text)
+        assert status == (403 if "error" in found else 200)
+        return found if missing in found.get("error", "") and ("error" in found) == bool(missing) else None
 
-    assert status == 200, answer
-    assert answer["runningOn"] == "node-a"
+    assert answer("may not get virtualmachineinstances.kubevirt.io")
+    bind(plane.admin, "kubevirt-webhook:explain", subject, tenant.namespace)
+    eventually(lambda: answer("may not list nodes"), what="the authorizer to know of one role")
+    bound.append(bind(plane.admin, "kubevirt-webhook:explain-nodes", subject))
+    said = eventually(lambda: answer(""), what="both roles to be known")
+
+    assert said["runningOn"] == "node-a"
     # The server does not read quotas, since who asks may not be allowed to see them.
-    assert [gap for gap in answer["gaps"] if not gap.startswith("ResourceQuotas")] == []
-    target = vm.target(vm.ask(WEST))
-    assert vm.node_of(target) in answer["eligible"]["names"]
-    (own,) = (group for group in answer["groups"] if "node-a" in group["nodes"]["names"])
+    assert [gap for gap in said["gaps"] if not gap.startswith("ResourceQuotas")] == []
+    assert mover.node_of(mover.target(mover.ask(WEST))) in said["eligible"]["names"]
+    (own,) = (group for group in said["groups"] if "node-a" in group["nodes"]["names"])
     assert own["nodes"]["names"] == ["node-a"]
     assert own["fails"]
 
-    assert asker.ask(west, token="forged")[0] == 401
-    assert asker.ask(west, token=f"{asker.token}x")[0] == 401
-    asker.go()
+    assert [fetch(port, path, wrong)[0] for wrong in ("forged", f"{token}x")] == [401, 401]
+    plane.admin.delete("v1/serviceaccounts", "asker", tenant.namespace)
     # The API server itself remembers an accepted token for some seconds; the webhook does not.
-    eventually(lambda: asker.ask(west)[0] == 401, what="the API server to forget the account")
+    eventually(lambda: fetch(port, path, token)[0] == 401, what="the API server to forget the account")
     assert server.metric("kubevirt_webhook_explain_requests_total", code="401") == 3
-    assert asker.token not in server.log.read_text()
-
-
-def answered(asker: ExplainCaller, query: str, missing: str) -> tuple[int, Json] | None:
-    """The answer, once what it complains of is another thing than the right that was given last."""
-    status, answer = asker.ask(query)
-    return (status, answer) if missing in answer.get("error", "") and ("error" in answer) == bool(missing) else None
-
-
-def explain(plane: Access, user: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "webhook", "explain", "migration", *arguments]
-    kubeconfig = ["--kubeconfig", str(plane.kubeconfig_for(user))]
-    return subprocess.run([*command, *kubeconfig], capture_output=True, text=True, cwd=ROOT)
-
-
-def admitted(plane: Access, user: str, *arguments: str) -> subprocess.CompletedProcess[str] | None:
-    done = explain(plane, user, *arguments)
-    return done if done.returncode == 0 else None
+    assert token not in server.log.read_text()
 
 
 def test_the_command_needs_the_documented_rights_and_no_others(moving: Tenant, plane: Access, bound: list[str]) -> None:
     MigrationMover(moving, guest())
-    user = f"asker-{secrets.token_hex(4)}"
-    subject: dict[str, Any] = {"apiGroup": RBAC, "kind": "User", "name": user}
-    asked = ("web", "-n", moving.namespace, "--to", f"{ZONE}=west")
+    user = Identity(f"asker-{secrets.token_hex(4)}")
+    subject = {"apiGroup": RBAC, "kind": "User", "name": user.user}
 
-    refused = explain(plane, user, *asked)
-    assert refused.returncode == 2
-    assert "grant get on virtualmachineinstances.kubevirt.io" in refused.stderr
+    def explain(name: str, *options: str) -> tuple[int, str, str]:
+        words = ("explain", "migration", name, "-n", moving.namespace, *options)
+        done = command(plane, *words, user=user, check=False)
+        return done.exit_code, done.stdout, done.stderr
+
+    def explained() -> str:
+        status, said, _ = explain("web", "--to", f"{ZONE}=west")
+        return said if status == 0 else ""
+
+    status, _, error = explain("web", "--to", f"{ZONE}=west")
+    assert (status, "grant get on virtualmachineinstances.kubevirt.io" in error) == (2, True)
     bind(plane.admin, "kubevirt-webhook:explain", subject, moving.namespace)
     bound.append(bind(plane.admin, "kubevirt-webhook:explain-nodes", subject))
     # KubeVirt itself grants this to all users.
-    everybody = {"apiGroups": ["kubevirt.io"], "resources": ["kubevirts"], "verbs": ["list"]}
-    role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "e2e-sees-kubevirt"}}
-    plane.admin.apply({**role, "rules": [everybody]})
-    bound.append(bind(plane.admin, "e2e-sees-kubevirt", subject))
-    done = eventually(lambda: admitted(plane, user, *asked), what="the authorizer to know of the roles")
+    grant(plane.admin, user.user, [{"apiGroups": ["kubevirt.io"], "resources": ["kubevirts"], "verbs": ["list"]}])
+    said = eventually(explained, what="the authorizer to know of the roles")
 
-    assert " eligible: " in done.stdout.splitlines()[0]
-    assert "Not taken into account" not in done.stdout
-    gone = explain(plane, user, "nothing", "-n", moving.namespace)
-    assert gone.returncode == 2
-    assert f" VirtualMachine {moving.namespace}/nothing" in gone.stderr
-    assert gone.stderr.count("\n") == 1
+    assert " eligible: " in said.splitlines()[0]
+    assert "Not taken into account" not in said
+    status, _, error = explain("nothing")
+    assert (status, error.count("\n")) == (2, 1)
+    assert f" VirtualMachine {moving.namespace}/nothing" in error
+
+
+def test_the_scheduler_that_is_named_is_the_one_that_the_pod_gets(tenant: Tenant, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    # The plane's schedulers are declared where the command is to know them, too.
+    settings.write_text(yaml.safe_dump({"schedulers": SCHEDULERS}))
+    made = tenant.create(vm())
+    words = ("explain", "vm", f"{tenant.namespace}/web", f"--config={settings}", "-o", "json")
+    found = msgspec.json.decode(command(tenant.server.access, *words).stdout, type=VmExplanation)
+
+    assert tenant.owner.get(VMS, "web", tenant.namespace) == made, "nothing is written"
+    assert tenant.owner.list(PODS, tenant.namespace) == []
+    pod = tenant.pod(launcher_of(tenant.start(made)))
+    assert found.scheduler == pod["spec"]["schedulerName"] == "kubevirt"
+    assert found.running_on == ""
+    assert found.nodes
+    assert found.nodes.count > 0

@@ -15,6 +15,7 @@ from webhook.server.background.fidelity import FidelityCheck
 from webhook.settings.model import FidelitySettings
 
 from .support.access import Access
+from .support.rbac import RBAC, grant
 from .support.workloads import CLUSTER_INSTANCETYPES, REVISIONS, VMIS, VMS, instancetype, vm
 
 WATCHER = "fidelity-checker"
@@ -23,27 +24,15 @@ RIGHTS = [
     {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachineinstances"], "verbs": ["get"]},
     {"apiGroups": ["apps"], "resources": ["controllerrevisions"], "verbs": ["get"]},
 ]
-RBAC = "rbac.authorization.k8s.io"
 
 
 @pytest.fixture
 def watcher(plane: Access, namespace: str) -> Iterator[str]:
     """The kubeconfig of a user with those permissions."""
     name = f"{WATCHER}-{namespace}"
-    metadata = {"name": name}
-    role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": RIGHTS}
-    plane.admin.create(f"{RBAC}/v1/clusterroles", role)
-    binding = {
-        "apiVersion": f"{RBAC}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": metadata,
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
-        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": name}],
-    }
-    plane.admin.create(f"{RBAC}/v1/clusterrolebindings", binding)
+    grant(plane.admin, name, RIGHTS)
     yield str(plane.kubeconfig_for(name))
-    for resource in ("clusterrolebindings", "clusterroles"):
-        plane.admin.delete(f"{RBAC}/v1/{resource}", name)
+    plane.admin.delete(f"{RBAC}/v1/clusterroles", name)
 
 
 def started(plane: Access, namespace: str, name: str, size: dict[str, Any]) -> dict[str, Any]:

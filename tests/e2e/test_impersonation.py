@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import yaml
 
 from .conftest import OwnPlane
 from .support.lent import OPERATOR
-from .support.processes import environment
+from .support.program import run as program
 
 ADMINS = "system:masters"
-
-
-def run(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "webhook", *arguments, f"--kubeconfig={kubeconfig}"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment(), stdin=subprocess.DEVNULL, timeout=120
-    )
-    assert "Traceback" not in done.stderr
-    return done
 
 
 def test_every_request_of_a_command_is_one_of_the_impersonated_user(own_plane: OwnPlane, tmp_path: Path) -> None:
@@ -40,11 +29,14 @@ def test_every_request_of_a_command_is_one_of_the_impersonated_user(own_plane: O
     acting = tmp_path / "kubeconfig"
     acting.write_text(yaml.safe_dump(document))
 
+    def run(*arguments: str) -> int:
+        return program(*arguments, f"--kubeconfig={acting}", check=False).exit_code
+
     # By the kubeconfig.
     before = len(log.requests())
-    assert run(acting, "install", "--image=one", "--no-wait").returncode == 0
+    assert run("install", "--image=one", "--no-wait") == 0
     for arguments in (["doctor"], ["explain", "spread", "vm", "-n", "default"], ["uninstall"], ["cleanup"]):
-        run(acting, *arguments)
+        run(*arguments)
     requests = log.requests()[before:]
     assert {(line["verb"], line["objectRef"]["resource"]) for line in requests} >= {
         ("patch", "namespaces"),
@@ -63,8 +55,7 @@ def test_every_request_of_a_command_is_one_of_the_impersonated_user(own_plane: O
 
     # By the options, in place of the same fields: a user without permissions changes nothing.
     before = len(log.requests())
-    done = run(acting, "install", "--image=one", "--no-wait", "--as=bob", "--as-group=interns", "--as-group=ops")
-    assert done.returncode == 2
+    assert run("install", "--image=one", "--no-wait", "--as=bob", "--as-group=interns", "--as-group=ops") == 2
     requests = log.requests()[before:]
     assert requests
     for line in requests:

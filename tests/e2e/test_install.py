@@ -16,7 +16,6 @@ import click
 import pytest
 import yaml
 
-from tests.e2e.support.program import command
 from webhook.cli.main import main
 from webhook.cli.serve import serve
 from webhook.install import plan
@@ -28,6 +27,7 @@ from .support.installed import ServerReplica
 from .support.kube import Json, Kube, KubeError, eventually
 from .support.manifests import MANIFESTS
 from .support.plane import ControlPlane
+from .support.program import command
 from .support.repeated import Repeated
 from .support.webhook_server import CONFIGURATIONS
 
@@ -307,7 +307,7 @@ def test_from_the_first_installation_to_the_last_object(
     # The command leaves fields of another manager alone, unless an option says otherwise.
     kube.patch(*DEPLOYMENT[:2], {"spec": {"replicas": 3}}, NAMESPACE, fieldManager="somebody")
     done = command(cluster, "install", check=False)
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert 'conflict with "somebody"' in done.stderr
     assert done.stderr.count("\n") == 1
     command(cluster, "install", "--force-conflicts", "--no-wait")
@@ -328,13 +328,13 @@ def test_replicas_that_do_not_become_ready_are_told(own_plane: OwnPlane) -> None
     cluster = own_plane(controller_manager=True)
     done = command(cluster, "install", "--image=one", "--timeout=2", check=False)
 
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert "0/2 replicas are ready" in done.stderr
     assert done.stderr.count("\n") == 1
     # No node at all: the scheduler's own words, and the command that shows more; nothing is left to change, and no
     # run says that all is well.
     for again in (done, command(cluster, "install", "--timeout=1", check=False)):
-        assert again.returncode == 2
+        assert again.exit_code == 2
         assert "describe pod kubevirt-webhook-" in again.stderr
     # The API server does not call an endpoint that no replica serves.
     conditions = [

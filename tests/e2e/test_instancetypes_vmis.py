@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from webhook.kubevirt.vm import standalone_vmi
 
 from .conftest import NewTenant
 from .support.everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
-from .support.kube import Json, KubeError, KubeObject, eventually
+from .support.kube import Json, KubeError, KubeObject, denial, denied, eventually
 from .support.objects import owner_reference
 from .support.sizes import DEFAULTS, INJECTED_ANNOTATIONS, marks_of
 from .support.tenant import Tenant
@@ -92,21 +93,13 @@ def test_a_forged_owner_gets_around_the_defaults_until_a_policy_denies_it(
 
     request.getfixturevalue("vmis_of_vms")
 
-    def is_denied() -> bool:
-        try:
-            create(sized, forged("nobody", nobody), dryRun="All")
-        except KubeError as error:
-            return "only KubeVirt creates the VMIs of VirtualMachines" in str(error)
-        return False
-
-    eventually(is_denied, what="the policy to be in force")
+    forge = partial(create, sized, forged("nobody", nobody), dryRun="All")
+    said = eventually(lambda: denial(forge), what="the policy to be in force")
+    assert "only KubeVirt creates the VMIs of VirtualMachines" in said.message
     stored = sized.owner.get(VMS, "web", sized.namespace)
     started = sized.start(stored)
     sized.owner.patch(VMIS, started["metadata"]["name"], {"metadata": {"labels": {"a": "b"}}}, sized.namespace)
     assert size_of(create(sized, vmi("bare"))) == (1, "1Gi")
-
-
-# -- which are filled --------------------------------------------------------------------------------------------------
 
 
 def test_a_bare_vmi_gets_the_defaults(sized: Tenant) -> None:
@@ -126,16 +119,9 @@ def test_a_bare_vmi_gets_the_defaults(sized: Tenant) -> None:
 
 def test_a_replica_sets_vmis_are_filled(sized: Tenant) -> None:
     template = {"metadata": {"labels": {"app": "web"}}, "spec": vmi()["spec"]}
-    replica_set = sized.owner.create(
-        REPLICA_SETS,
-        {
-            "apiVersion": "kubevirt.io/v1",
-            "kind": "VirtualMachineInstanceReplicaSet",
-            "metadata": {"name": "web"},
-            "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template},
-        },
-        sized.namespace,
-    )
+    kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceReplicaSet", "metadata": {"name": "web"}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    replica_set = sized.owner.create(REPLICA_SETS, kind | {"spec": spec}, sized.namespace)
     replica = vmi() | {"metadata": {"generateName": "web", "ownerReferences": [owner_reference(replica_set)]}}
 
     created = sized.controller.create(VMIS, replica, sized.namespace)
@@ -262,8 +248,7 @@ def compare(sized: Tenant, unjudged: Tenant, combinations: Iterator[Combination]
                 refused += 1
             else:
                 # Then the fault is the owner's: the VMI is denied without the webhook too.
-                with pytest.raises(KubeError):
-                    unjudged.owner.create(VMIS, combination.vmi(name), unjudged.namespace, dryRun="All")
+                denied(partial(unjudged.owner.create, VMIS, combination.vmi(name), unjudged.namespace, dryRun="All"))
             continue
         assert created.warnings == ()
         assert as_kubevirt_writes_it(created) == combination.filled(name), combination.found

@@ -8,7 +8,7 @@ from tests.monitoring.rules import RECORDS
 
 from .conftest import NewTenant, NewWebhook
 from .support.access import Access
-from .support.kube import KubeError, eventually
+from .support.kube import denial, eventually
 from .support.webhook_server import INSTANCETYPES, SCHEDULING
 from .support.workloads import vm
 
@@ -52,11 +52,8 @@ def test_the_api_server_counts_what_happens_while_no_replica_answers(
     tenant.create(vm("allowed"))
 
     def is_denied() -> bool:
-        try:
-            tenant.create(vm("denied", instancetype={"name": "small"}), dryRun="All")
-        except KubeError as error:
-            return "failed calling webhook" in error.message
-        return False
+        error = denial(lambda: tenant.create(vm("denied", instancetype={"name": "small"}), dryRun="All"))
+        return error is not None and "failed calling webhook" in error.message
 
     eventually(is_denied, what="the failure policy to be known")
 

@@ -20,8 +20,9 @@ from webhook.settings.file import parse
 from .conftest import OwnPlane
 from .support import versions
 from .support.access import Access
-from .support.kube import Json, Kube, KubeError, KubeObject, eventually
+from .support.kube import Json, Kube, KubeError, KubeObject, denial, eventually
 from .support.objects import crds
+from .support.rbac import grant
 from .support.shipped import definitions
 from .support.workloads import MARK, MIGRATIONS, VMIS, scheduler_of, vm, vmi_of
 
@@ -33,7 +34,6 @@ SETTINGS: Json = {
     "migration": {"requireRight": True},
 }
 MODES = ("enforce", "warn", "audit", "off")
-RIGHT = "rbac.authorization.k8s.io"
 OWNER = "owner"
 
 
@@ -62,7 +62,7 @@ def plane(module_plane: OwnPlane, request: pytest.FixtureRequest, tmp_path_facto
     for document in policies(parse(json.dumps(SETTINGS).encode(), "settings")):
         admin.apply(document, fieldValidation="Strict")
     eventually(lambda: scheduler_of(create(admin, "enforce")) == "kubevirt", what="the mutating policy")
-    eventually(lambda: denial(admin, {"a b": ""}), what="the policy of migrations")
+    eventually(lambda: denial_of(admin, {"a b": ""}), what="the policy of migrations")
     eventually(lambda: create(admin, "warn").warnings, what="the warnings of VMIs")
     eventually(lambda: migrate(admin, {"a b": ""}, "warn").warnings, what="the warnings of migrations")
     return started
@@ -76,20 +76,6 @@ def kube(plane: Access) -> Kube:
 def namespace(kube: Kube, name: str, labels: Mapping[str, str], annotations: Mapping[str, str] | None = None) -> None:
     metadata = {"name": name, "labels": labels, "annotations": annotations or {}}
     kube.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-
-
-def grant(kube: Kube, user: str, rules: list[Json]) -> None:
-    metadata = {"name": user}
-    kube.apply({"apiVersion": f"{RIGHT}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules})
-    kube.apply(
-        {
-            "apiVersion": f"{RIGHT}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": RIGHT, "kind": "ClusterRole", "name": user},
-            "subjects": [{"apiGroup": RIGHT, "kind": "User", "name": user}],
-        }
-    )
 
 
 def create(kube: Kube, place: str, scheduler: str | None = None, **metadata: Any) -> KubeObject:
@@ -110,50 +96,29 @@ def migrate(
     return kube.create(MIGRATIONS, manifest, place, dryRun="All")
 
 
-def denial(kube: Kube, added: Mapping[str, Any], place: str = "enforce", **more: Any) -> KubeError | None:
-    try:
-        migrate(kube, added, place, **more)
-    except KubeError as error:
-        return error
-    return None
+def denial_of(kube: Kube, added: Mapping[str, Any], place: str = "enforce", **more: Any) -> KubeError | None:
+    return denial(lambda: migrate(kube, added, place, **more))
 
 
 # -- schedulers --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("place", "chosen"),
-    [
-        ("enforce", "kubevirt"),
-        ("batch", "batch"),
-        ("undeclared", None),
-        ("warn", None),
-        ("audit", None),
-        ("off", None),
-        ("unlabelled", None),
-        ("default", None),
-    ],
-)
-def test_a_namespaces_own_label_and_annotation_choose(kube: Kube, place: str, chosen: str | None) -> None:
-    vmi = create(kube, place)
+def test_a_namespaces_own_label_and_annotation_choose(kube: Kube) -> None:
+    for place in ("enforce", "batch", "undeclared", "warn", "audit", "off", "unlabelled", "default"):
+        chosen = {"enforce": "kubevirt", "batch": "batch"}.get(place)
+        vmi = create(kube, place)
 
-    assert scheduler_of(vmi) == chosen
-    assert vmi["metadata"].get("annotations", {}).get(MARK) == chosen
-    assert bool(vmi.warnings) == (place == "warn")
+        assert scheduler_of(vmi) == chosen
+        assert vmi["metadata"].get("annotations", {}).get(MARK) == chosen
+        assert bool(vmi.warnings) == (place == "warn")
+    annotated = create(kube, "enforce", annotations={"a": "b"})
+    assert annotated["metadata"]["annotations"] == {"a": "b", MARK: "kubevirt"}
 
 
-@pytest.mark.parametrize("theirs", ["default-scheduler", "volcano"])
-@pytest.mark.parametrize("place", ["enforce", "warn"])
-def test_the_owners_choice_wins(kube: Kube, theirs: str, place: str) -> None:
-    vmi = create(kube, place, scheduler=theirs)
-
-    assert (scheduler_of(vmi), vmi.warnings) == (theirs, ())
-
-
-def test_annotations_of_the_owner_stay(kube: Kube) -> None:
-    vmi = create(kube, "enforce", annotations={"a": "b"})
-
-    assert vmi["metadata"]["annotations"] == {"a": "b", MARK: "kubevirt"}
+def test_the_owners_choice_wins(kube: Kube) -> None:
+    for theirs, place in itertools.product(["default-scheduler", "volcano"], ["enforce", "warn"]):
+        vmi = create(kube, place, scheduler=theirs)
+        assert (scheduler_of(vmi), vmi.warnings) == (theirs, ())
 
 
 # -- migrations --------------------------------------------------------------------------------------------------------
@@ -180,7 +145,7 @@ def test_a_selector_is_denied_as_the_webhook_denies_it(kube: Kube) -> None:
     for added in selectors():
         malformed = len(added) > MAX_ADDED or find_malformed(added, "")
         expected = 422 if malformed else 403 if reserved_keys(added) else None
-        found = denial(kube, added)
+        found = denial_of(kube, added)
 
         assert (found and found.status) == expected, added
         if found:
@@ -189,45 +154,39 @@ def test_a_selector_is_denied_as_the_webhook_denies_it(kube: Kube) -> None:
 
 
 def test_a_selector_as_large_as_etcd_takes_it_is_denied_for_its_length(kube: Kube) -> None:
-    found = denial(kube, {f"{number:07}{'k' * 40}": "v" for number in range(20_000)})
+    found = denial_of(kube, {f"{number:07}{'k' * 40}": "v" for number in range(20_000)})
 
     assert found is not None
     assert found.status == 422
     assert f"more than {MAX_ADDED} keys" in found.message
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"name": "kubevirt-evacuation-x"},
-        {"name": "kubevirt-workload-update-x"},
-        {"sendTo": {"migrationID": "m", "connectURL": "a:1"}},
-    ],
-)
-def test_what_has_no_effect_or_looks_like_kubevirts_own_is_denied(kube: Kube, more: dict[str, Any]) -> None:
-    found = denial(kube, {"zone": "b"}, **more)
+def test_what_has_no_effect_or_looks_like_kubevirts_own_is_denied(kube: Kube) -> None:
+    names: list[Any] = [{"name": "kubevirt-evacuation-x"}, {"name": "kubevirt-workload-update-x"}]
+    for more in (*names, {"sendTo": {"migrationID": "m", "connectURL": "a:1"}}):
+        found = denial_of(kube, {"zone": "b"}, **more)
 
-    assert found is not None
-    assert found.status == 422
-    assert denial(kube, {}, **more) is None
+        assert found is not None
+        assert found.status == 422
+        assert denial_of(kube, {}, **more) is None
 
 
 def test_modes(kube: Kube) -> None:
     for place in (*MODES, "unlabelled"):
-        found = denial(kube, {"a b": ""}, place)
+        found = denial_of(kube, {"a b": ""}, place)
         assert bool(found) == (place == "enforce")
         if not found:
             assert bool(migrate(kube, {"a b": ""}, place).warnings) == (place == "warn")
 
 
 def test_choosing_nodes_takes_the_right_to_it(plane: Access) -> None:
-    found = denial(plane.kube("clerk"), {"zone": "b"})
+    found = denial_of(plane.kube("clerk"), {"zone": "b"})
 
     assert found is not None
     assert found.status == 403
     assert "migrationtargets" in found.message
-    assert denial(plane.kube("clerk"), {}) is None
-    assert denial(plane.kube(OWNER), {"zone": "b"}) is None
+    assert denial_of(plane.kube("clerk"), {}) is None
+    assert denial_of(plane.kube(OWNER), {"zone": "b"}) is None
 
 
 @pytest.mark.parametrize(("place", "may"), [("kubevirt", True), ("shop", False)])
@@ -235,4 +194,4 @@ def test_virtctls_requests_are_sent_by_virt_api_alone(plane: Access, place: str,
     user = f"system:serviceaccount:{place}:kubevirt-apiserver"
     grant(plane.admin, user, [{"apiGroups": ["kubevirt.io"], "resources": ["*"], "verbs": ["*"]}])
 
-    assert (denial(plane.kube(user), {"zone": "b"}) is None) == may
+    assert (denial_of(plane.kube(user), {"zone": "b"}) is None) == may

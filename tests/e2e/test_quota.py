@@ -15,7 +15,7 @@ from webhook.placement.quota import LimitRange, QuotaReview, ResourceQuota, revi
 
 from .conftest import NewNamespace
 from .support.access import Access
-from .support.kube import Json, Kube, KubeError, eventually
+from .support.kube import Json, Kube, denial, eventually
 from .support.migrations import guest
 from .support.workloads import PODS, VMIS, launcher_of
 
@@ -108,12 +108,9 @@ def test_what_is_said_of_quotas_is_what_the_api_server_does(
     said = foretold(kube, namespace, present, made)
 
     def answer() -> str:
-        try:
-            plane.kubevirt_controller.create(PODS, rendered, namespace, dryRun="All")
-        except KubeError as error:
-            assert error.status == FORBIDDEN, error
-            return error.message
-        return ""
+        error = denial(lambda: plane.kubevirt_controller.create(PODS, rendered, namespace, dryRun="All"))
+        assert error is None or error.status == FORBIDDEN, error
+        return error.message if error else ""
 
     def agreed() -> bool:
         # The quota controller replaces the usage that was written above, sooner or later.
@@ -123,4 +120,4 @@ def test_what_is_said_of_quotas_is_what_the_api_server_does(
 
     # The API server learns of quotas and LimitRanges by a watch.
     assert not said.gaps
-    eventually(agreed, what=f"{said} to be what the API server says, which is {answer()!r}", timeout=5)
+    eventually(agreed, what=f"{said} to be what the API server says, which is {answer()!r}")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
-import ssl
-from contextlib import closing
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 
+import yaml
+
+from tests.builders import launcher_pod, review
 from tests.cluster.fake_apiserver import FakeClock
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.config import DEFAULTS
@@ -20,11 +22,11 @@ from .conftest import OwnPlane
 from .support import manifests
 from .support.access import Access
 from .support.balancer import Balancer
-from .support.commands import LOOPBACK
+from .support.fetch import fetch
 from .support.foreign_webhook import eviction
 from .support.installed import SETTINGS, LiveInstallation
-from .support.kube import Json, Kube, KubeError, eventually
-from .support.objects import CRDS, make_node
+from .support.kube import Json, Kube, denial, eventually
+from .support.objects import make_node
 from .support.processes import free_port
 from .support.sizes import SIZED_TEMPLATE
 from .support.tenant import Tenant
@@ -64,8 +66,11 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
         eventually(lambda: tenant.choice() == "kubevirt", what="the API server to call us")
 
         evaluate(tenant)
-        explain(port)
-        rotate(installed)
+        where = "/v1/explain/migration?namespace=shop&name=web"
+        assert fetch(port, where, "nonsense")[0] == HTTPStatus.UNAUTHORIZED
+        ca = installed.secret()["data"]["ca.crt"]
+        installed.rotate()
+        installed.wait_serving(ca)
         make_policy_reports(plane.admin)
         settings["explain"] = {}
         # Begins with a scan for objects that are not as enforce would make them.
@@ -83,7 +88,7 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
 
 def evaluate(tenant: Tenant) -> None:
     """Sends VMs, pods and migrations whose evaluation takes every look-up."""
-    tenant.server.ask("/mutate/scheduling/pods/enforce", review("nowhere"))
+    tenant.server.ask("/mutate/scheduling/pods/enforce", review(launcher_pod(), namespace="nowhere"))
     owner = tenant.create(vm("web"))
     vmi = tenant.start(owner)
     manifest = launcher_of(vmi)
@@ -111,11 +116,8 @@ def evaluate(tenant: Tenant) -> None:
     }
 
     def refused() -> bool:
-        try:
-            tenant.owner.create(MIGRATIONS, migration, tenant.namespace, dryRun="All")
-        except KubeError as error:
-            return "node" in error.message
-        return False
+        error = denial(lambda: tenant.owner.create(MIGRATIONS, migration, tenant.namespace, dryRun="All"))
+        return error is not None and "node" in error.message
 
     eventually(refused, what="a migration to be refused, since there are no nodes")
     # Quotas are looked at where all else allows an eviction, and LimitRanges where there is a quota.
@@ -124,22 +126,11 @@ def evaluate(tenant: Tenant) -> None:
     quota = {"metadata": {"name": "some"}, "spec": {"hard": {"count/secrets": "100"}}}
     admin.create("v1/resourcequotas", {"apiVersion": "v1", "kind": "ResourceQuota", **quota}, tenant.namespace)
 
-    def allowed() -> bool:
-        name = pod["metadata"]["name"]
-        try:
-            tenant.owner.create(
-                PODS,
-                eviction(name, "sigs.k8s.io/descheduler"),
-                tenant.namespace,
-                name=name,
-                subresource="eviction",
-                dryRun="All",
-            )
-        except KubeError:
-            return False
-        return True
-
-    eventually(allowed, what="an eviction to be allowed, since there is a node")
+    name = pod["metadata"]["name"]
+    evicted = eviction(name, "sigs.k8s.io/descheduler")
+    where: Json = {"namespace": tenant.namespace, "name": name, "subresource": "eviction", "dryRun": "All"}
+    ask = partial(tenant.owner.create, PODS, evicted, **where)
+    eventually(lambda: not denial(ask), what="an eviction to be allowed, since there is a node")
     admin.delete("v1/nodes", "node-b")
     for kind in ("VirtualMachine", "VirtualMachineCluster"):
         for field, what in (("instancetype", "Instancetype"), ("preference", "Preference")):
@@ -166,27 +157,13 @@ def evaluate(tenant: Tenant) -> None:
     eventually(constrained, what="the constraint")
 
 
-def explain(port: int) -> None:
-    """Requests an explanation over HTTP, with an invalid token."""
-    unverified = ssl._create_unverified_context()
-    with closing(http.client.HTTPSConnection(LOOPBACK, port, timeout=10, context=unverified)) as connection:
-        where = "/v1/explain/migration?namespace=shop&name=web"
-        connection.request("GET", where, headers={"Authorization": "Bearer nonsense"})
-        assert connection.getresponse().status == http.HTTPStatus.UNAUTHORIZED
-
-
 async def beside_admission(plane: Access, tenant: Tenant) -> None:
     """The hourly work beside admission: a round of each, as the server's account."""
     plane.admin.patch(VMS, "web", {"status": {"created": True}}, tenant.namespace, subresource="status")
     api = await connect(str(plane.kubeconfig_for(*ACCOUNT)))
     try:
-        watch = FidelityCheck(
-            api,
-            lambda: DEFAULTS,
-            lambda: FidelitySettings(sample=9, every_minutes=1),
-            lambda _: None,
-            clock=FakeClock(),
-        )
+        rounds = FidelitySettings(sample=9, every_minutes=1)
+        watch = FidelityCheck(api, lambda: DEFAULTS, lambda: rounds, lambda _: None, clock=FakeClock())
         await watch.compare(9)
         assert sum(watch.checked.values()) == 1
 
@@ -207,40 +184,5 @@ async def beside_admission(plane: Access, tenant: Tenant) -> None:
 
 def make_policy_reports(kube: Kube) -> None:
     """Has the API server serve PolicyReports, which are another project's."""
-    names = {"plural": "policyreports", "singular": "policyreport", "kind": "PolicyReport"}
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1alpha2", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    kube.create(
-        CRDS,
-        {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {
-                "name": "policyreports.wgpolicyk8s.io",
-                "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
-            },
-            "spec": {"group": "wgpolicyk8s.io", "names": names, "scope": "Namespaced", "versions": [version]},
-        },
-    )
+    kube.apply(yaml.safe_load((Path(__file__).parent / "policyreports.yaml").read_text()))
     eventually(lambda: kube.list(POLICY_REPORTS) is not None, what="PolicyReports to be served")
-
-
-def rotate(installed: LiveInstallation) -> None:
-    """Has another CA made."""
-    ca = installed.secret()["data"]["ca.crt"]
-    installed.rotate()
-    installed.wait_serving(ca)
-
-
-def review(namespace: str) -> Json:
-    """A review of a pod in a namespace that does not exist."""
-    request = {
-        "uid": "1",
-        "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "resource": {"group": "", "version": "v1", "resource": "pods"},
-        "namespace": namespace,
-        "operation": "CREATE",
-        "userInfo": {"username": "somebody"},
-        "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": {}},
-    }
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}

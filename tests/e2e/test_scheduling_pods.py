@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
-
-import pytest
 
 from .conftest import NewTenant
 from .support.foreign_webhook import Labeller
-from .support.kube import Json, KubeObject, eventually
+from .support.kube import KubeObject, eventually
 from .support.objects import launcher_pod
 from .support.tenant import Tenant
 from .support.workloads import MARK, PODS, launcher_of, migration_target_of, provisioning_of, vm
@@ -25,11 +21,16 @@ def is_ours(pod: KubeObject) -> bool:
 
 def test_a_vm_made_under_judgement_runs_by_the_declared_scheduler(tenant: Tenant) -> None:
     vmi = tenant.start(tenant.create(vm()))
+    shown = tenant.launch(vmi, dryRun="All")
+    assert is_ours(shown)
+    assert tenant.owner.list(PODS, tenant.namespace) == []
+
     pod = tenant.launch(vmi)
 
     assert is_ours(pod)
     assert tenant.bound_by(pod) == "kubevirt"
-    assert tenant.verdicts() == ["patched scheduler-injected", "allowed already-injected"]
+    assert tenant.verdicts() == ["patched scheduler-injected", *["allowed already-injected"] * 2]
+    assert [line["dryRun"] for line in tenant.audit("Pod")] == [True, False]
 
 
 def test_a_vm_older_than_us_does_too(new_tenant: NewTenant) -> None:
@@ -79,38 +80,18 @@ def test_a_user_who_copies_a_launcher_pod_gets_nothing(tenant: Tenant) -> None:
     assert tenant.verdicts() == []
 
 
-def test_a_gated_pod_is_for_the_declared_scheduler_once_it_is_let_go(tenant: Tenant) -> None:
-    gated = launcher_of(tenant.start(vm()))
-    gated["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
-
-    pod = tenant.pod(gated)
-    assert is_ours(pod)
-    let_go = [{"op": "remove", "path": "/spec/schedulingGates"}]
-    tenant.controller.patch(PODS, pod["metadata"]["name"], let_go, tenant.namespace, kind="json")
-
-    assert tenant.bound_by(pod) == "kubevirt"
-
-
-@pytest.mark.parametrize("made_of", [provisioning_of, migration_target_of])
-def test_every_kind_of_launcher_is_injected(tenant: Tenant, made_of: Callable[[Mapping[str, Any]], Json]) -> None:
+def test_every_kind_of_launcher_is_injected(tenant: Tenant) -> None:
     vmi = tenant.start(vm())
     tenant.launch(vmi)
+    gated = launcher_of(vmi)
+    gated["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
+    pods = [tenant.pod(made) for made in (provisioning_of(vmi), migration_target_of(vmi), gated)]
+    let_go = [{"op": "remove", "path": "/spec/schedulingGates"}]
+    tenant.controller.patch(PODS, pods[-1]["metadata"]["name"], let_go, tenant.namespace, kind="json")
 
-    pod = tenant.pod(made_of(vmi))
-
-    assert is_ours(pod)
-    assert tenant.bound_by(pod) == "kubevirt"
-
-
-def test_a_dry_run_shows_the_same_and_leaves_nothing(tenant: Tenant) -> None:
-    vmi = tenant.start(vm())
-
-    shown = tenant.launch(vmi, dryRun="All")
-
-    assert is_ours(shown)
-    assert tenant.owner.list(PODS, tenant.namespace) == []
-    (line,) = tenant.audit()
-    assert (line["decision"], line["dryRun"]) == ("patched", True)
+    for pod in pods:
+        assert is_ours(pod)
+        assert tenant.bound_by(pod) == "kubevirt"
 
 
 def test_the_api_server_sends_one_head_but_for_the_length(tenant: Tenant) -> None:

@@ -1,19 +1,26 @@
-"""The scheduling policy on VirtualMachines: the fields that it writes, and how the owners' tools treat these."""
+"""The scheduling policy on VirtualMachines and their VMIs: the fields that it writes, and when the server is called."""
 
 from __future__ import annotations
 
-import copy
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from .conftest import NewTenant
-from .support.kube import Json, Kube, KubeObject
-from .support.messages import parse
+from .conftest import SCHEDULERS, ModuleWebhook, NewTenant
+from .support.kube import Json
 from .support.tenant import Tenant
-from .support.workloads import CLUSTER_INSTANCETYPES, INSTANCETYPES, MARK, OLD_VMS, VMS, instancetype, scheduler_of, vm
+from .support.workloads import (
+    CLUSTER_INSTANCETYPES,
+    INSTANCETYPES,
+    MARK,
+    OLD_VMS,
+    VMIS,
+    VMS,
+    instancetype,
+    scheduler_of,
+    vm,
+)
 
 
 def marks_of(found: Mapping[str, Any]) -> list[str | None]:
@@ -29,9 +36,6 @@ def is_ours(found: Mapping[str, Any]) -> bool:
     return written == {"kubevirt"}
 
 
-# -- creation ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("scheduler", [None, ""])
 def test_a_vm_whose_owner_chose_nothing(tenant: Tenant, scheduler: str | None) -> None:
     created = tenant.create(vm(scheduler=scheduler))
@@ -42,86 +46,52 @@ def test_a_vm_whose_owner_chose_nothing(tenant: Tenant, scheduler: str | None) -
     assert tenant.verdicts() == ["patched scheduler-injected"]
 
 
-@pytest.mark.parametrize("scheduler", ["default-scheduler", "volcano"])
-def test_a_vm_whose_owner_chose(tenant: Tenant, scheduler: str) -> None:
-    created = tenant.create(vm(scheduler=scheduler))
-
-    assert scheduler_of(created) == scheduler
-    assert marks_of(created) == [None, None]
+def test_a_vm_whose_owner_chose(tenant: Tenant) -> None:
+    for scheduler in ("default-scheduler", "volcano"):
+        created = tenant.create(vm(scheduler, scheduler=scheduler))
+        assert scheduler_of(created) == scheduler
+        assert marks_of(created) == [None, None]
     assert tenant.verdicts() == []
 
 
 def test_a_vm_of_an_older_version(tenant: Tenant) -> None:
-    old = {**vm(), "apiVersion": "kubevirt.io/v1alpha3"}
-
-    created = tenant.owner.create(OLD_VMS, old, tenant.namespace)
+    created = tenant.owner.create(OLD_VMS, {**vm(), "apiVersion": "kubevirt.io/v1alpha3"}, tenant.namespace)
 
     assert created["apiVersion"] == "kubevirt.io/v1alpha3"
     assert is_ours(created)
     assert is_ours(tenant.owner.get(VMS, "web", tenant.namespace))
 
 
-# -- instancetypes -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def instancetypes(tenant: Tenant) -> Iterator[Mapping[str, KubeObject]]:
+def test_a_vm_with_an_instancetype(tenant: Tenant) -> None:
     """Of each kind one that sets a scheduler and one that doesn't; the cluster's have the namespace in their names."""
-    made = {}
-    for scheduler in (None, "volcano"):
-        name = f"{tenant.namespace}-{scheduler or 'plain'}"
+    names = {scheduler: f"{tenant.namespace}-{scheduler or 'plain'}" for scheduler in (None, "volcano")}
+    for scheduler, name in names.items():
         namespaced = instancetype(name, scheduler=scheduler, cluster=False)
-        made[f"namespaced {scheduler}"] = tenant.owner.create(INSTANCETYPES, namespaced, tenant.namespace)
-        made[f"cluster {scheduler}"] = tenant.owner.create(
-            CLUSTER_INSTANCETYPES, instancetype(name, scheduler=scheduler)
-        )
-    yield made
-    for scheduler in ("plain", "volcano"):
-        tenant.owner.delete(CLUSTER_INSTANCETYPES, f"{tenant.namespace}-{scheduler}")
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        None,
-        "VirtualMachineClusterInstancetype",
-        "virtualmachineclusterinstancetypes",
-        "VirtualMachineInstancetype",
-        "VIRTUALMACHINEINSTANCETYPES",
-    ],
-)
-def test_a_vm_with_an_instancetype(tenant: Tenant, instancetypes: Mapping[str, KubeObject], kind: str | None) -> None:
-    sort = "namespaced" if kind and "cluster" not in kind.lower() else "cluster"
-
-    def matcher(scheduler: str | None) -> Json:
-        name = instancetypes[f"{sort} {scheduler}"]["metadata"]["name"]
-        return {"name": name} | ({"kind": kind} if kind else {})
-
-    assert is_ours(tenant.create(vm("plain", instancetype=matcher(None))))
-    assert scheduler_of(tenant.create(vm("set", instancetype=matcher("volcano")))) is None
-    assert tenant.verdicts() == ["patched scheduler-injected", "allowed instancetype-sets-scheduler"]
-
-
-# -- updates -----------------------------------------------------------------------------------------------------------
-
-
-def overwrite(kube: Kube, found: Mapping[str, Any], desired: Mapping[str, Any]) -> KubeObject:
-    """Replaces a VM as a VirtualMachinePool does: spec and annotations as they are in the template, and no others."""
-    changed = copy.deepcopy(dict(found))
-    changed["spec"] = desired["spec"]
-    changed["metadata"].pop("annotations", None)
-    return kube.replace(VMS, changed)
+        tenant.owner.create(INSTANCETYPES, namespaced, tenant.namespace)
+        tenant.owner.create(CLUSTER_INSTANCETYPES, instancetype(name, scheduler=scheduler))
+    kinds = ["", "VirtualMachineClusterInstancetype", "virtualmachineclusterinstancetypes"]
+    kinds += ["VirtualMachineInstancetype", "VIRTUALMACHINEINSTANCETYPES"]
+    try:
+        for number, kind in enumerate(kinds):
+            plain, other = (({"kind": kind} if kind else {}) | {"name": names[one]} for one in (None, "volcano"))
+            assert is_ours(tenant.create(vm(f"plain-{number}", instancetype=plain)))
+            assert scheduler_of(tenant.create(vm(f"set-{number}", instancetype=other))) is None
+    finally:
+        for name in names.values():
+            tenant.owner.delete(CLUSTER_INSTANCETYPES, name)
+    said = ["patched scheduler-injected", "allowed instancetype-sets-scheduler"]
+    assert tenant.verdicts() == said * len(kinds)
 
 
 def test_an_overwrite_keeps_the_choice(tenant: Tenant) -> None:
     created = tenant.create(vm())
     desired = vm(runStrategy="Halted")
 
-    overwritten = overwrite(tenant.controller, created, desired)
+    overwritten = tenant.overwrite(created, desired)
 
     assert is_ours(overwritten)
     assert overwritten["spec"]["runStrategy"] == "Halted"
-    again = overwrite(tenant.controller, overwritten, desired)
+    again = tenant.overwrite(overwritten, desired)
     assert again["metadata"]["resourceVersion"] == overwritten["metadata"]["resourceVersion"]
     assert tenant.verdicts() == ["patched scheduler-injected", *["patched scheduler-preserved"] * 2]
 
@@ -136,54 +106,46 @@ def test_an_owner_who_takes_the_field_out_means_it(tenant: Tenant) -> None:
     assert tenant.verdicts() == ["patched scheduler-injected"]
 
 
-def test_a_vm_that_is_being_deleted_is_not_touched(tenant: Tenant) -> None:
+def test_neither_a_status_nor_a_deletion_is_our_business(tenant: Tenant) -> None:
     kept = vm()
     kept["metadata"]["finalizers"] = ["example.com/finalizer"]
-    tenant.create(kept)
-
-    deleting = tenant.owner.delete(VMS, "web", tenant.namespace)
-    del deleting["metadata"]["finalizers"]
-    overwrite(tenant.controller, deleting, vm())
-
-    tenant.owner.wait_gone(VMS, "web", tenant.namespace)
-    assert tenant.verdicts() == ["patched scheduler-injected"]
-
-
-def test_a_status_is_none_of_our_business(tenant: Tenant) -> None:
-    stored = tenant.create(vm())
-    before = tenant.server.answered()
+    stored = tenant.create(kept)
 
     # A webhook for the status subresource would see the whole object, and would preserve the annotations on this copy.
     old_copy = {**vm(runStrategy="Halted"), "metadata": {**stored["metadata"], "annotations": {}}}
     tenant.controller.replace(VMS, {**old_copy, "status": {"ready": True}}, subresource="status")
-
     found = tenant.owner.get(VMS, "web", tenant.namespace)
     assert found["status"]["ready"] is True
     assert is_ours(found)
-    assert tenant.server.answered() == before
+
+    deleting = tenant.owner.delete(VMS, "web", tenant.namespace)
+    del deleting["metadata"]["finalizers"]
+    tenant.overwrite(deleting, vm())
+    tenant.owner.wait_gone(VMS, "web", tenant.namespace)
+    assert tenant.verdicts() == ["patched scheduler-injected"]
 
 
-# -- warnings ----------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def of_vmis(module_webhook: ModuleWebhook, new_tenant: NewTenant) -> Tenant:
+    """A namespace of a server that matches VMIs and not VMs."""
+    switches = {"virtualMachines": False, "virtualMachineInstances": True}
+    return new_tenant(server=module_webhook({"schedulers": SCHEDULERS, "scheduling": switches}))
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "code", "why"),
-    [
-        ("dead", "scheduler-unavailable", "Lease kubevirt-scheduler/nobody"),
-        ("unheard-of", "scheduler-undeclared", "the settings"),
-    ],
-)
-def test_a_scheduler_that_may_not_be_named_is_warned_of(
-    new_tenant: NewTenant, scheduler: str, code: str, why: str
-) -> None:
-    tenant = new_tenant(annotations={"kubevirt-webhook.github.io/scheduler-name": scheduler})
+def test_switched_on_for_vmis_the_choice_shows_there_and_the_vm_stays_as_it_was(of_vmis: Tenant) -> None:
+    created = of_vmis.create(vm())
+    vmi = of_vmis.start(created)
+    pod = of_vmis.launch(vmi)
 
-    created = tenant.create(vm())
-    shown = tenant.server.access.kubectl("create", "-f-", f"-n{tenant.namespace}", stdin=json.dumps(vm("other")))
+    assert (scheduler_of(created), scheduler_of(vmi), scheduler_of(pod)) == (None, "kubevirt", "kubevirt")
+    assert vmi["metadata"]["annotations"][MARK] == "kubevirt"
+    assert [line["object"]["kind"] for line in of_vmis.audit()] == ["VirtualMachineInstance", "Pod"]
+    said = ["patched scheduler-injected", "allowed already-injected"]
+    assert of_vmis.verdicts() == said
 
-    assert scheduler_of(created) is None
-    (warning,) = created.warnings
-    assert parse(warning).code == code
-    assert f'"{scheduler}"' in warning
-    assert why in warning
-    assert f"Warning: {warning}" in shown.stderr
+    for scheduler in ("default-scheduler", "volcano"):
+        assert scheduler_of(of_vmis.start(vm(scheduler, scheduler=scheduler))) == scheduler
+    # Without a status subresource, every change of a VMI's status is an update of the VMI.
+    running: Json = of_vmis.controller.patch(VMIS, "web", {"status": {"phase": "Running"}}, of_vmis.namespace)
+    assert running["status"]["phase"] == "Running"
+    assert of_vmis.verdicts() == said

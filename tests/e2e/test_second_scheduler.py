@@ -26,6 +26,7 @@ from .support.manifests import MANIFESTS
 from .support.objects import launcher_pod, make_node
 from .support.plane import ControlPlane
 from .support.program import command
+from .support.rbac import account, grant
 from .support.second_scheduler import ACCOUNT, NAME, SchedulerReplica, holder
 from .support.workloads import PODS, VMS, vm
 
@@ -250,40 +251,17 @@ def is_unschedulable(kube: Kube, name: str) -> bool:
 
 def bind_volumes(kube: Kube) -> None:
     """A claim that waits for its first pod, and one for which there is a volume."""
+    size = {"accessModes": ["ReadWriteOnce"]}
     for name, provisioner in (("made", "example.com/makes"), ("local", "kubernetes.io/no-provisioner")):
-        kube.create(
-            "storage.k8s.io/v1/storageclasses",
-            {
-                "apiVersion": "storage.k8s.io/v1",
-                "kind": "StorageClass",
-                "metadata": {"name": name},
-                "provisioner": provisioner,
-                "volumeBindingMode": "WaitForFirstConsumer",
-            },
-        )
-        claim = {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": name},
-            "spec": {
-                "accessModes": ["ReadWriteOnce"],
-                "storageClassName": name,
-                "resources": {"requests": {"storage": "1Gi"}},
-            },
-        }
-        kube.create("v1/persistentvolumeclaims", claim, "default")
-    volume = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": "local"},
-        "spec": {
-            "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": "local",
-            "hostPath": {"path": "/tmp/nothing"},
-        },
-    }
-    kube.create("v1/persistentvolumes", volume)
+        storage = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
+        waits = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+        kube.create("storage.k8s.io/v1/storageclasses", storage | waits)
+        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}}
+        spec = size | {"storageClassName": name, "resources": {"requests": {"storage": "1Gi"}}}
+        kube.create("v1/persistentvolumeclaims", claim | {"spec": spec}, "default")
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "local"}}
+    place = {"storageClassName": "local", "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/tmp/nothing"}}
+    kube.create("v1/persistentvolumes", volume | {"spec": size | place})
     kube.patch("v1/persistentvolumes", "local", {"status": {"phase": "Available"}}, subresource="status")
     for name in ("made", "local"):
         create(kube, f"volume-{name}", volumes=[{"name": "disk", "persistentVolumeClaim": {"claimName": name}}])
@@ -299,61 +277,34 @@ def bind_volumes(kube: Kube) -> None:
 def claim_devices(kube: Kube) -> None:
     """A pod with a device of a driver's."""
     version = "resource.k8s.io/v1"
-    offers = {"extendedResourceName": "example.com/gpu"}
-    kube.create(
-        f"{version}/deviceclasses",
-        {"apiVersion": version, "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": offers},
-    )
-    generation = {"name": "node-0", "generation": 1, "resourceSliceCount": 1}
-    spec: Json = {
-        "driver": "example.com",
-        "nodeName": "node-0",
-        "pool": generation,
-        "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}],
-    }
-    kube.create(
-        f"{version}/resourceslices",
-        {"apiVersion": version, "kind": "ResourceSlice", "metadata": {"name": "node-0"}, "spec": spec},
-    )
+    pool = {"name": "node-0", "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": "gpu-0"}, {"name": "gpu-1"}]
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
-    kube.create(
-        f"{version}/resourceclaims",
-        {
-            "apiVersion": version,
-            "kind": "ResourceClaim",
-            "metadata": {"name": "gpu"},
-            "spec": {"devices": {"requests": [request]}},
-        },
-        "default",
-    )
+    specs: dict[str, Json] = {
+        "DeviceClass": {"extendedResourceName": "example.com/gpu"},
+        "ResourceSlice": {"driver": "example.com", "nodeName": "node-0", "pool": pool, "devices": devices},
+        "ResourceClaim": {"devices": {"requests": [request]}},
+    }
+    for kind, spec in specs.items():
+        made = {"apiVersion": version, "kind": kind, "metadata": {"name": "gpu"}, "spec": spec}
+        kube.create(f"{version}/{kind.lower()}{'es' if kind.endswith('s') else 's'}", made, _space(kind))
     resources = {"claims": [{"name": "gpu"}], "requests": {"cpu": "100m"}}
-    create(
-        kube, "device", resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}], container={"resources": resources}
-    )
+    claims = [{"name": "gpu", "resourceClaimName": "gpu"}]
+    create(kube, "device", resourceClaims=claims, container={"resources": resources})
     assert placed(kube, "device") == "node-0"
+
+
+def _space(kind: str) -> str | None:
+    return "default" if kind == "ResourceClaim" else None
 
 
 def scrape(plane: ControlPlane, replica: SchedulerReplica) -> None:
     """Reads its metrics, with a token that may and with one that may not."""
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "prometheus"}}
-    plane.admin.create("v1/serviceaccounts", account, "default")
-    token = second_scheduler.token_of(plane, "default", "prometheus")
+    token = plane.token("default", "prometheus")
     with pytest.raises(urllib.error.HTTPError, match="403"):
         replica.get("/metrics", token)
     rules = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
-    rbac = "rbac.authorization.k8s.io"
-    role = {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": "metrics"}, "rules": rules}
-    plane.admin.create(f"{rbac}/v1/clusterroles", role)
-    plane.admin.create(
-        f"{rbac}/v1/clusterrolebindings",
-        {
-            "apiVersion": f"{rbac}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "metrics"},
-            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "metrics"},
-            "subjects": [{"kind": "ServiceAccount", "name": "prometheus", "namespace": "default"}],
-        },
-    )
+    grant(plane.admin, "metrics", rules, subject=account("default", "prometheus"))
 
     def is_read() -> bool:
         try:

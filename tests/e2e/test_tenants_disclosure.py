@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
 
-from .conftest import SCHEDULERS, ModuleWebhook, NewTenant, NewWebhook
-from .support.kube import Json, Kube, KubeError, KubeObject, eventually
+from .conftest import SCHEDULERS, ModuleWebhook, NewTenant
+from .support.kube import Json, Kube, KubeError, KubeObject, denied, eventually
+from .support.objects import owner_reference
+from .support.rbac import account, grant, may
 from .support.sizes import LARGE, LINUX, SMALL
 from .support.tenant import Tenant
 from .support.webhook_server import DOMAIN
 from .support.workloads import INSTANCETYPES, REVISIONS, VMS, revision_of, vm
 
 EVENTS = "events.k8s.io/v1/events"
-RBAC = "rbac.authorization.k8s.io/v1"
+# Shared by the tests of this module.
+DENYING = {"schedulers": SCHEDULERS, "instancetypes": {"missing": "deny"}, "events": True}
 CANARY = "canary-7d1f"
 # A DaemonSet's revision keeps this of its pod template: everything that an admin wrote into it.
 POD = {
@@ -26,59 +30,40 @@ POD = {
 }
 
 
-def user_of(tenant: Tenant, *, verbs: tuple[str, ...] = ("get", "create", "update", "patch")) -> Kube:
+def user_of(tenant: Tenant) -> Kube:
     """A user who has permissions on VMs in a namespace, and on nothing else anywhere."""
     name = f"user-{secrets.token_hex(4)}"
-    meta = {"name": name, "namespace": tenant.namespace}
-    rules = [{"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": list(verbs)}]
-    role = {"apiVersion": RBAC, "kind": "Role", "metadata": meta, "rules": rules}
-    binding = {
-        "apiVersion": RBAC,
-        "kind": "RoleBinding",
-        "metadata": meta,
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}],
-    }
-    tenant.owner.create(f"{RBAC}/roles", role, tenant.namespace)
-    tenant.owner.create(f"{RBAC}/rolebindings", binding, tenant.namespace)
+    verbs = ["get", "create", "update", "patch"]
+    rule = {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": verbs}
+    grant(tenant.owner, name, [rule], tenant.namespace)
     user = tenant.server.access.kube(name)
-    eventually(lambda: _may_create(user, tenant.namespace), what=f"the rights of {name}")
+    create = partial(may, user, "create", "virtualmachines", tenant.namespace, "kubevirt.io")
+    eventually(create, what=f"the rights of {name}")
     return user
-
-
-def _may_create(user: Kube, namespace: str) -> bool:
-    try:
-        user.create(VMS, vm("probe"), namespace, dryRun="All")
-    except KubeError as error:
-        return error.status != 403 or "cannot create" not in error.message
-    return True
 
 
 def daemonset_revision(tenant: Tenant, name: str, **labels: str) -> None:
     """A ControllerRevision as the DaemonSet controller makes it; its labels are the pod template's."""
     template = {"metadata": {"labels": {"app": name}}, "spec": POD}
-    daemonset = {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": name},
-        "spec": {"selector": {"matchLabels": {"app": name}}, "template": template},
-    }
+    spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
+    daemonset = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name}, "spec": spec}
     # A real one: the garbage collector removes what belongs to nothing.
     made = tenant.owner.create("apps/v1/daemonsets", daemonset, tenant.namespace)
     revision = {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
-        "metadata": {"name": name, "labels": labels, "ownerReferences": [owner_of(made)]},
+        "metadata": {"name": name, "labels": labels, "ownerReferences": [owner_reference(made)]},
         "data": {"spec": {"template": {**template, "$patch": "replace"}}},
         "revision": 1,
     }
     tenant.owner.create(REVISIONS, revision, tenant.namespace)
 
 
-def owner_of(made: Mapping[str, Any]) -> Json:
-    """The owner reference of what an object controls."""
-    named = {"name": made["metadata"]["name"], "uid": made["metadata"]["uid"]}
-    return {"apiVersion": made["apiVersion"], "kind": made["kind"], **named, "controller": True}
+def stored_large(tenant: Tenant) -> Json:
+    """The instancetype large, as a revision holds it."""
+    stored = tenant.owner.get(INSTANCETYPES, "large", tenant.namespace)
+    stored["metadata"].pop("managedFields")
+    return stored
 
 
 def answer_to(user: Kube, tenant: Tenant, obj: Mapping[str, Any]) -> tuple[int, str]:
@@ -91,18 +76,16 @@ def answer_to(user: Kube, tenant: Tenant, obj: Mapping[str, Any]) -> tuple[int, 
 
 
 def with_revision(name: str, field: str = "instancetype") -> Json:
-    if field == "preference":
-        return vm(preference=LINUX | {"revisionName": name})
-    return vm(instancetype=SMALL | {"revisionName": name})
+    made = vm()
+    made["spec"][field] = {"instancetype": SMALL, "preference": LINUX}[field] | {"revisionName": name}
+    return made
 
 
-@pytest.mark.parametrize("field", ["instancetype", "preference"])
 @pytest.mark.parametrize("missing", ["warn", "deny"])
 def test_a_foreign_revision_is_as_good_as_absent(
-    module_webhook: ModuleWebhook, new_sized: NewTenant, field: str, missing: str
+    module_webhook: ModuleWebhook, new_sized: NewTenant, missing: str
 ) -> None:
-    server = module_webhook({"schedulers": SCHEDULERS, "instancetypes": {"missing": missing}})
-    tenant = new_sized(server=server, annotations={})
+    tenant = new_sized(server=module_webhook(DENYING) if missing == "deny" else None, annotations={})
     user = user_of(tenant)
     daemonset_revision(tenant, "foreign-1")
     # Labels come from a pod template, which is a tenant's.
@@ -110,16 +93,13 @@ def test_a_foreign_revision_is_as_good_as_absent(
     labels["instancetype.kubevirt.io/object-kind"] = SMALL["kind"]
     daemonset_revision(tenant, "foreign-2", **labels)
 
-    with pytest.raises(KubeError) as forbidden:
-        user.get(REVISIONS, "foreign-1", tenant.namespace)
-    answers = {name: answer_to(user, tenant, with_revision(name, field)) for name in ("foreign-1", "foreign-2", "none")}
-
-    assert forbidden.value.status == 403
-    status, text = answers["none"]
-    assert status == {"warn": 201, "deny": 422}[missing]
-    assert 'controllerrevisions.apps "none" not found' in text.replace("\\", "")
-    for name in ("foreign-1", "foreign-2"):
-        assert answers[name] == (status, text.replace("none", name))
+    assert denied(lambda: user.get(REVISIONS, "foreign-1", tenant.namespace)).status == 403
+    for field in ("instancetype", "preference"):
+        status, text = answer_to(user, tenant, with_revision("none", field))
+        assert status == {"warn": 201, "deny": 422}[missing]
+        assert 'controllerrevisions.apps "none" not found' in text.replace("\\", "")
+        for name in ("foreign-1", "foreign-2"):
+            assert answer_to(user, tenant, with_revision(name, field)) == (status, text.replace("none", name))
     assert CANARY not in json.dumps(tenant.audit())
 
 
@@ -127,9 +107,7 @@ def test_a_foreign_revision_is_no_way_around_an_allow_list(new_sized: NewTenant)
     tenant = new_sized(annotations={f"{DOMAIN}/allowed-instancetypes": "VirtualMachineInstancetype/small"})
     user = user_of(tenant)
     daemonset_revision(tenant, "foreign")
-    stored = tenant.owner.get(INSTANCETYPES, "large", tenant.namespace)
-    stored["metadata"].pop("managedFields")
-    forged = revision_of(stored, "forged")
+    forged = revision_of(stored_large(tenant), "forged")
     # KubeVirt takes any revision that it can decode, whatever its creator.
     forged["metadata"].pop("labels")
     tenant.owner.create(REVISIONS, forged, tenant.namespace)
@@ -144,13 +122,12 @@ def test_a_foreign_revision_is_no_way_around_an_allow_list(new_sized: NewTenant)
 
 def test_a_revision_of_another_vm_counts_as_it_does_for_kubevirt(new_sized: NewTenant) -> None:
     tenant = new_sized(annotations={})
-    stored = tenant.owner.get(INSTANCETYPES, "large", tenant.namespace)
-    stored["metadata"].pop("managedFields")
+    stored = stored_large(tenant)
     owner = tenant.create(vm("db"))
     # KubeVirt 1.0 wrote no labels.
     old = revision_of(stored, "old")
     del old["metadata"]["labels"]
-    old["metadata"]["ownerReferences"] = [owner_of(owner)]
+    old["metadata"]["ownerReferences"] = [owner_reference(owner)]
     # A restore makes its revisions before the VM that is to own them.
     for revision in (old, revision_of(stored, "restored")):
         tenant.owner.create(REVISIONS, revision, tenant.namespace)
@@ -160,29 +137,15 @@ def test_a_revision_of_another_vm_counts_as_it_does_for_kubevirt(new_sized: NewT
         assert created.warnings == ()
 
 
-def test_an_event_says_nothing_of_a_foreign_revision(new_webhook: NewWebhook, new_sized: NewTenant) -> None:
-    settings = {"schedulers": SCHEDULERS, "instancetypes": {"missing": "deny"}, "events": True}
-    server = new_webhook(settings)
-    tenant = new_sized(server=server, annotations={})
+def test_an_event_says_nothing_of_a_foreign_revision(module_webhook: ModuleWebhook, new_sized: NewTenant) -> None:
+    tenant = new_sized(server=module_webhook(DENYING), annotations={})
     rights = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}
-    meta = {"name": "kubevirt-webhook-events", "namespace": tenant.namespace}
-    tenant.owner.create(
-        f"{RBAC}/roles", {"apiVersion": RBAC, "kind": "Role", "metadata": meta, "rules": [rights]}, tenant.namespace
-    )
-    account = {"kind": "ServiceAccount", "namespace": "kubevirt-webhook", "name": "kubevirt-webhook"}
-    binding = {
-        "apiVersion": RBAC,
-        "kind": "RoleBinding",
-        "metadata": meta,
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": meta["name"]},
-        "subjects": [account],
-    }
-    tenant.owner.create(f"{RBAC}/rolebindings", binding, tenant.namespace)
+    server = account("kubevirt-webhook", "kubevirt-webhook")
+    grant(tenant.owner, "kubevirt-webhook-events", [rights], tenant.namespace, server)
     daemonset_revision(tenant, "foreign")
 
     def told() -> list[KubeObject]:
-        with pytest.raises(KubeError):
-            tenant.create(with_revision("foreign"))
+        denied(lambda: tenant.create(with_revision("foreign")))
         return tenant.owner.list(EVENTS, tenant.namespace)
 
     assert CANARY not in json.dumps(eventually(told, what="the Event"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 
 from .conftest import NewWebhook, OwnPlane
 from .support.commands import KUBEVIRT_SCHEDULER, HeldLease
-from .support.kube import Json, Kube, KubeError, eventually
+from .support.kube import Json, denial, eventually
 from .support.objects import make_node
 from .support.plane import ControlPlane
+from .support.rbac import grant, may
 from .support.tenant import Tenant
 from .support.webhook_server import WebhookServer
 from .support.workloads import PODS, VMIS, launcher_of, vm, vmi_of
@@ -23,7 +25,6 @@ HEALTH_CHECK = f"lease {LEASE.namespace}/{LEASE.name}"
 # Longer than a pod waits before the server may take its wait for evidence.
 LONG_SECONDS = 36.0
 UNKNOWN_CLAIM = [{"name": "gpu", "resourceClaimName": "does-not-exist"}]
-RBAC = "rbac.authorization.k8s.io"
 
 Attack = Callable[["Mallory"], None]
 
@@ -36,8 +37,10 @@ class Mallory:
         self.own = [Tenant.new(server), Tenant.new(server)]
         self.kube = server.access.kube("mallory")
         for tenant in (self.foreign, *self.own):
-            _grant_pods(server.access.admin, tenant.namespace)
-            eventually(lambda tenant=tenant: self._may_create(tenant), what="the authorizer to know that mallory may")  # type: ignore[misc]
+            rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}
+            grant(server.access.admin, "mallory", [rule], tenant.namespace)
+            asked = partial(may, self.kube, "create", "pods", tenant.namespace)
+            eventually(asked, what="the authorizer to know that mallory may")
 
     def create(self, tenant: Tenant, pod: Mapping[str, Any]) -> None:
         """A pod by himself, for the scheduler of all."""
@@ -53,21 +56,6 @@ class Mallory:
                 if name in pod["metadata"]["name"].split("-") and "PodScheduled" not in conditions:
                     found.append(pod["metadata"]["name"])
         return found
-
-    def _may_create(self, tenant: Tenant) -> bool:
-        attributes = {"verb": "create", "resource": "pods", "namespace": tenant.namespace}
-        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-        asked = self.kube.create(
-            "authorization.k8s.io/v1/selfsubjectaccessreviews", {**review, "spec": {"resourceAttributes": attributes}}
-        )
-        return bool(asked["status"]["allowed"])
-
-
-def _grant_pods(admin: Kube, namespace: str) -> None:
-    role = {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": {"name": "pods", "namespace": namespace}}
-    admin.apply({**role, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}]})
-    binding = {**role, "kind": "RoleBinding", "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": "pods"}}
-    admin.apply({**binding, "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "mallory"}]})
 
 
 def plain(name: str, **spec: Any) -> Json:
@@ -144,12 +132,10 @@ def _padded(tenant: Tenant, vmi: Mapping[str, Any], size: int) -> Json | None:
     pod = launcher_of(vmi)
     pod["spec"] |= {"schedulerName": "kubevirt", "nodeSelector": {"example.com/zone": "nowhere"}}
     pod["spec"]["containers"][0]["env"] = [{"name": "PADDING", "value": "x" * size}]
-    try:
-        return tenant.controller.create(PODS, pod, tenant.namespace)
-    except KubeError as error:
-        if "too large" not in error.message:
-            raise
-        return None
+    made: list[Json] = []
+    error = denial(lambda: made.append(tenant.controller.create(PODS, pod, tenant.namespace)))
+    assert error is None or "too large" in error.message, error
+    return made[0] if made else None
 
 
 def _own_launcher_pods(mallory: Mallory, name: str, **spec: Any) -> None:

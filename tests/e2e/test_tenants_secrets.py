@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import secrets
-import ssl
-from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
 import yaml
 
-from tests.e2e.support.allow_lists import ALLOWED, kubectl
-from tests.e2e.support.readers import RBAC, bind
-
 from .conftest import NewTenant, NewWebhook
 from .support.access import Access
-from .support.commands import LOOPBACK
-from .support.kube import Json, KubeError, eventually
+from .support.allow_lists import ALLOWED, kubectl
+from .support.fetch import fetch
+from .support.kube import Json, denial, denied, eventually
+from .support.manifests import parse
 from .support.processes import ROOT, free_port
+from .support.rbac import RBAC, account, bind
 from .support.tenant import Tenant
 from .support.webhook_server import INSTANCETYPES, WebhookServer
 from .support.workloads import PODS, vm
@@ -57,65 +53,35 @@ def test_a_presigned_address_stays_in_the_object(new_tenant: NewTenant) -> None:
     bad = {**good, "spec": {**good["spec"], "instancetype": {"name": PRESIGNED}}}
 
     made = tenant.create(good)
-    with pytest.raises(KubeError) as refused:
-        tenant.create({**bad, "metadata": {"name": "bad"}})
+    refused = denied(lambda: tenant.create({**bad, "metadata": {"name": "bad"}}))
 
     assert PRESIGNED in json.dumps(made), "what was stored is whole"
-    assert CANARY not in json.dumps(refused.value.body)
+    assert CANARY not in json.dumps(refused.body)
     assert CANARY not in json.dumps(tenant.audit())
     assert CANARY not in tenant.server.log.read_text()
 
 
-@pytest.fixture
-def bindings(plane: Access) -> Iterator[list[str]]:
-    """Names of ClusterRoleBindings that end with the test."""
-    made: list[str] = []
-    yield made
-    for name in made:
-        plane.admin.delete(f"{RBAC}/v1/clusterrolebindings", name)
-
-
 def test_metrics_for_those_alone_who_may_have_them(
-    new_webhook: NewWebhook, new_tenant: NewTenant, plane: Access, bindings: list[str], monkeypatch: pytest.MonkeyPatch
+    new_webhook: NewWebhook, new_tenant: NewTenant, plane: Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # By its metrics, which are elsewhere now; whether it is called doesn't matter here.
     monkeypatch.setattr(WebhookServer, "answered", lambda _: 1)
-    for role in yaml.safe_load_all((ROOT / "manifests" / "components" / "metrics" / "rbac.yaml").read_text()):
+    for role in parse((ROOT / "manifests" / "components" / "metrics" / "rbac.yaml").read_text()):
         plane.admin.apply(role)
     plane.admin.apply(yaml.safe_load((ROOT / "manifests" / "roles" / "metrics.yaml").read_text()))
     port = free_port()
     server = new_webhook({"metrics": {"listen": f"0.0.0.0:{port}"}})
-    tenant = new_tenant()
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "prometheus"}}
-    tenant.owner.create("v1/serviceaccounts", account, tenant.namespace)
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    made = tenant.owner.create("v1/serviceaccounts", request, tenant.namespace, name="prometheus", subresource="token")
-    token: str = made["status"]["token"]
+    namespace = new_tenant().namespace
+    token = plane.token(namespace, "prometheus")
 
     assert server.ops("/metrics")[0] == 404
     assert server.ops("/healthz")[0] == 200
-    assert scraped(port, "")[0] == 401
-    assert scraped(port, "forged")[0] == 401
-    assert scraped(port, token)[0] == 403
-    subject = {"kind": "ServiceAccount", "namespace": tenant.namespace, "name": "prometheus"}
-    bindings.append(bind(plane.admin, "kubevirt-webhook:metrics-reader", subject))
-    text = eventually(lambda: allowed(port, token), what="the role to be known", timeout=45)
-    assert "kubevirt_webhook_ready 1.0" in text
+    assert [fetch(port, "/metrics", one)[0] for one in ("", "forged", token)] == [401, 401, 403]
+    binding = bind(plane.admin, "kubevirt-webhook:metrics-reader", account(namespace, "prometheus"))
+    eventually(lambda: fetch(port, "/metrics", token)[0] == 200, what="the role to be known")
+    assert "kubevirt_webhook_ready 1.0" in fetch(port, "/metrics", token)[1]
     assert token not in server.log.read_text()
-
-
-def scraped(port: int, token: str) -> tuple[int, str]:
-    unverified = ssl._create_unverified_context()
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    with closing(http.client.HTTPSConnection(LOOPBACK, port, timeout=20, context=unverified)) as connection:
-        connection.request("GET", "/metrics", headers=headers)
-        response = connection.getresponse()
-        return response.status, response.read().decode()
-
-
-def allowed(port: int, token: str) -> str:
-    status, text = scraped(port, token)
-    return text if status == 200 else ""
+    plane.admin.delete(f"{RBAC}/v1/clusterrolebindings", binding)
 
 
 def test_a_quota_keeps_our_priority_from_tenants(new_tenant: NewTenant, plane: Access) -> None:
@@ -139,12 +105,7 @@ def test_a_quota_keeps_our_priority_from_tenants(new_tenant: NewTenant, plane: A
 
 def tries(tenant: Tenant, priority: str | None) -> str:
     """Why a pod of this priority is denied; empty: it is allowed."""
-    spec: Json = {"containers": [{"name": "c", "image": "i"}]}
-    if priority:
-        spec["priorityClassName"] = priority
+    spec: Json = {"containers": [{"name": "c", "image": "i"}]} | ({"priorityClassName": priority} if priority else {})
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "p-"}, "spec": spec}
-    try:
-        tenant.owner.create(PODS, pod, tenant.namespace, dryRun="All")
-    except KubeError as error:
-        return error.message
-    return ""
+    error = denial(lambda: tenant.owner.create(PODS, pod, tenant.namespace, dryRun="All"))
+    return error.message if error else ""

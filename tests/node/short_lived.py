@@ -12,7 +12,6 @@ import json
 import ssl
 from contextlib import closing
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import yaml
@@ -88,10 +87,8 @@ class ShortLived(Repeated):
         self.first = self.token()
         return super().__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, traceback)
+    def __exit__(self, *_: object) -> None:
+        super().__exit__(*_)
         self._node.admin.delete("v1/namespaces", AUDITED)
 
     def step(self) -> None:

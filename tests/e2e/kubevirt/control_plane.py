@@ -11,7 +11,6 @@ import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from hack.controlplane.build import version_of
@@ -104,9 +103,7 @@ class RunningKubeVirt:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.nodes.stop()
         self._kill()
 

@@ -34,13 +34,17 @@ class Access:
         """A client that acts as ``user``."""
         return Kube(self.server, self.pki.ca, self.pki.client(user, groups), user)
 
-    def service_account(self, namespace: str, name: str) -> Kube:
-        """A client with a token of a service account, as a pod has one; makes the account where there is none."""
+    def token(self, namespace: str, name: str) -> str:
+        """A token of a service account, as a pod has one; makes the account where there is none."""
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"namespace": namespace, "name": name}}
         self.admin.apply(account)
         asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         made = self.admin.create("v1/serviceaccounts", asked, namespace, name=name, subresource="token")
-        return Kube(self.server, self.pki.ca, None, f"{namespace}/{name}", token=made["status"]["token"])
+        return str(made["status"]["token"])
+
+    def service_account(self, namespace: str, name: str) -> Kube:
+        """A client with such a token."""
+        return Kube(self.server, self.pki.ca, None, f"{namespace}/{name}", token=self.token(namespace, name))
 
     def kubeconfig_for(self, user: str, groups: Iterable[str] = ()) -> Path:
         """A self-contained kubeconfig of ``user``."""

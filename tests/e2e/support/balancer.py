@@ -7,7 +7,6 @@ import itertools
 import selectors
 import socket
 import threading
-from types import TracebackType
 from typing import Self
 
 from .commands import LOOPBACK
@@ -26,9 +25,7 @@ class Balancer:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # Closed alone, the thread would still wait in accept().
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

@@ -8,7 +8,6 @@ import json
 import secrets
 import ssl
 import threading
-from types import TracebackType
 from typing import Any, Self
 
 from .access import Access
@@ -75,9 +74,7 @@ class ForeignWebhook:
         eventually(self._is_called, what="the API server to call the other webhook")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._access.admin.delete(self._path, self._name)
         self._server.shutdown()
         self._thread.join()

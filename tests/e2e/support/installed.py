@@ -7,7 +7,6 @@ import time
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from cryptography import x509
@@ -94,9 +93,7 @@ class LiveInstallation:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for replica in self.replicas:
             replica.kill()
 

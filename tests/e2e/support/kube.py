@@ -305,3 +305,19 @@ def eventually(check: Callable[[], T | None], *, what: str, timeout: float = PAT
         time.sleep(pause)
         pause = min(pause * 1.5, LAST_PAUSE)
     raise AssertionError(f"waited {timeout:.0f} seconds for {what}" + (f"; last error: {last}" if last else ""))
+
+
+def denial(ask: Callable[[], object]) -> KubeError | None:
+    """Why a request is denied; None for an allowed one."""
+    try:
+        ask()
+    except KubeError as error:
+        return error
+    return None
+
+
+def denied(ask: Callable[[], object]) -> KubeError:
+    """Why a request is denied, which it must be."""
+    error = denial(ask)
+    assert error, "it was allowed"
+    return error

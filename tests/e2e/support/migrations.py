@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
-from .kube import Json, Kube, KubeError, KubeObject, eventually
+from .kube import Json, Kube, KubeObject, denial, denied, eventually
 from .objects import ZONE
+from .rbac import grant, may
 from .tenant import Tenant
 from .workloads import MIGRATIONS, PODS, VMIS, launcher_of
 
@@ -140,44 +142,25 @@ def _affinity(vmi: Mapping[str, Any]) -> Json:
 
 def member(tenant: Tenant, *rules: Mapping[str, Sequence[str]]) -> Kube:
     """A user who may create migrations in a namespace, and what more rules of a Role allow there."""
-    name, space = "alice", tenant.namespace
     create = {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachineinstancemigrations"], "verbs": ["create"]}
-    rbac = "rbac.authorization.k8s.io"
-    role = {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": name, "namespace": space}}
-    tenant.owner.apply({**role, "rules": [create, *rules]})
-    binding = {**role, "kind": "RoleBinding", "roleRef": {"apiGroup": rbac, "kind": "Role", "name": name}}
-    tenant.owner.apply({**binding, "subjects": [{"apiGroup": rbac, "kind": "User", "name": name}]})
-    kube = tenant.server.access.kube(name)
+    grant(tenant.owner, "alice", [create, *map(dict, rules)], tenant.namespace)
+    kube = tenant.server.access.kube("alice")
     for rule in (create, *rules):
         for verb, group, resource in product(rule["verbs"], rule["apiGroups"], rule["resources"]):
-            asked = {"verb": verb, "group": group, "resource": resource, "namespace": space}
-            eventually(lambda asked=asked: _may(kube, asked), what=f"the authorizer to know that {name} may")  # type: ignore[misc]
+            asked = partial(may, kube, verb, resource, tenant.namespace, group)
+            eventually(asked, what="the authorizer to know that alice may")
     return kube
-
-
-def _may(kube: Kube, asked: Mapping[str, str]) -> bool:
-    """Whether a user has a right in a namespace."""
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-    answer = kube.create(
-        "authorization.k8s.io/v1/selfsubjectaccessreviews", {**review, "spec": {"resourceAttributes": dict(asked)}}
-    )
-    return bool(answer["status"]["allowed"])
 
 
 def rejection(ask: Callable[[], object]) -> Json | None:
     """The Status of a denied request; None for an allowed one."""
-    try:
-        ask()
-    except KubeError as error:
-        return error.body
-    return None
+    error = denial(ask)
+    return error.body if error else None
 
 
 def refused(ask: Callable[[], object]) -> Json:
     """The Status of a request, which must be denied."""
-    status = rejection(ask)
-    assert status, "it was admitted"
-    return status
+    return denied(ask).body
 
 
 class MigrationMover:

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from . import commands, prepared
@@ -63,9 +62,7 @@ class ControlPlane(Access):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self) -> None:

@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from hack.debian import ensure
@@ -66,9 +65,7 @@ class Registry:
         self._process.wait_ready(lambda: self._send("GET", "/v2/")[0] in (200, 401))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
 
     def stop(self) -> None:

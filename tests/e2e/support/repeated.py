@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from types import TracebackType
 from typing import ClassVar, Self
 
 
@@ -27,13 +26,11 @@ class Repeated:
             thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._end.set()
         for thread in self._threads:
             thread.join()
-        if self._errors and error is None:
+        if self._errors and kind is None:
             raise self._errors[0]
 
     def step(self) -> None:

@@ -35,13 +35,6 @@ def apply(plane: Access, variant: str = "spread") -> None:
         plane.admin.apply(document, fieldValidation="Strict")
 
 
-def token_of(plane: Access, namespace: str, name: str) -> str:
-    """A token of a service account."""
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    answer = plane.admin.create("v1/serviceaccounts", request, namespace, name=name, subresource="token")
-    return str(answer["status"]["token"])
-
-
 class SchedulerReplica:
     """One replica of the Deployment.
 
@@ -107,7 +100,7 @@ class SchedulerReplica:
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "one", "cluster": cluster}],
-            "users": [{"name": "one", "user": {"token": token_of(self._plane, NAME, NAME)}}],
+            "users": [{"name": "one", "user": {"token": self._plane.token(NAME, NAME)}}],
             "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
             "current-context": "one",
         }

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import signal
-import ssl
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import yaml
@@ -22,10 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from . import manifests
 from .access import Access
 from .commands import LOOPBACK
+from .fetch import fetch
 from .kube import PATIENCE, Json, Kube, eventually
 from .objects import launcher_pod
 from .pki import service_account
-from .processes import ROOT, TETHER, environment, free_port, tail
+from .processes import TETHER, environment, free_port, tail
+from .program import run
 from .workloads import VMS, vm
 
 HERE = Path(__file__).resolve().parent
@@ -80,9 +78,7 @@ class WebhookServer:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._popen is not None:
             self.stop()
 
@@ -138,7 +134,7 @@ class WebhookServer:
 
     def insist(self) -> None:
         """Its registered configurations get the failure policies of installed ones, for `--register` asks for none."""
-        shown = self._run("manifests", "webhooks", f"--config={self._settings}")
+        shown = run("manifests", "webhooks", f"--config={self._settings}").stdout
         for installed in yaml.safe_load_all(shown):
             policies = {entry["name"]: entry["failurePolicy"] for entry in installed["webhooks"]}
             resource = self.access.admin.resource_of(installed)
@@ -233,20 +229,12 @@ class WebhookServer:
 
     def ops(self, path: str) -> tuple[int, str]:
         """Status and text of ``/readyz``, ``/healthz`` or ``/metrics``."""
-        with closing(http.client.HTTPConnection(LOOPBACK, self._ops_port, timeout=PATIENCE)) as connection:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, response.read().decode()
+        return fetch(self._ops_port, path, tls=False)
 
     def ask(self, path: str, review: Json) -> Json:
         """Its answer to an AdmissionReview that no API server sent."""
-        unverified = ssl._create_unverified_context()
-        with closing(
-            http.client.HTTPSConnection(LOOPBACK, self.port, timeout=PATIENCE, context=unverified)
-        ) as connection:
-            connection.request("POST", path, json.dumps(review), {"Content-Type": "application/json"})
-            answer: Json = json.load(connection.getresponse())
-            return answer
+        answer: Json = json.loads(fetch(self.port, path, body=json.dumps(review))[1])
+        return answer
 
     def configurations(self) -> list[str]:
         """Its webhook configurations in the API server, as ``PLURAL/NAME``."""
@@ -256,10 +244,6 @@ class WebhookServer:
             for found in self.access.admin.list(resource)
             if found["metadata"]["name"].endswith(f"-{self.name}")
         ]
-
-    def _run(self, *arguments: str) -> str:
-        command = [sys.executable, "-m", "webhook", *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
 
     def _command(self) -> list[str]:
         return [
