@@ -47,7 +47,7 @@ def report(lock: Path) -> Any:
     """What pip-audit says of a lock file.
 
     Raises:
-        UnknownError: it is not there, or has not come to an end.
+        AuditError: it is not there, or has not come to an end.
     """
     command = next((each for each in COMMANDS if shutil.which(each[0])), None)
     if command is None:
@@ -74,7 +74,7 @@ def known(found: Any) -> list[Any]:
     """The packages in a report.
 
     Raises:
-        UnknownError: not one of them is known to the database, so it isn't one.
+        AuditError: not one of them is known to the database, so it isn't one.
     """
     packages: list[Any] = found["dependencies"]
     if not any("vulns" in package for package in packages):

@@ -13,9 +13,7 @@ import json
 import math
 import os
 import re
-import socket
 import ssl
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,6 +27,7 @@ import yaml
 
 from hack import svg
 from hack.debian import MissingError, ensure
+from tests.e2e.support.processes import Process, free_port
 from webhook.cluster.files import FilesCluster
 from webhook.forecast import requests
 from webhook.k8s.yaml_documents import read_documents
@@ -128,31 +127,6 @@ def _answers(api: str, panels: Sequence[Mapping[str, Any]], since: float) -> dic
     return found
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _wait(url: str) -> None:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
-            if answer.status == 200:
-                return
-        time.sleep(0.2)
-    raise SystemExit(f"dashboard: {url} was not ready within 60 seconds")
-
-
-@contextlib.contextmanager
-def _running(command: Sequence[str], log: Path) -> Iterator[None]:
-    with log.open("w") as output, subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output) as process:
-        try:
-            yield
-        finally:
-            process.terminate()
-
-
 async def _prepare() -> list[tuple[str, bytes]]:
     """The example reviews as bodies, each with the path that the API server sends it to."""
     examples = ROOT / "examples"
@@ -182,9 +156,16 @@ def _send(port: int, prepared: Sequence[tuple[str, bytes]], seconds: float) -> N
 
 def measure(prometheus: Path, panels: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Series]:
     """What Prometheus answers to the queries of panels after a server was scraped for a while."""
-    webhooks, ops, port = _free_port(), _free_port(), _free_port()
+    webhooks, ops, port = free_port(), free_port(), free_port()
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         directory = Path(name)
+
+        def run(program: str, command: Sequence[str], url: str) -> None:
+            process = Process(program, command, directory / f"{program}.log")
+            stack.callback(process.stop)
+            process.start()
+            process.wait_ready(lambda: urllib.request.urlopen(url, timeout=5).status == 200)
+
         labels = {"namespace": NAMESPACE, "pod": "example", "service": NAMESPACE}
         target = {"targets": [f"127.0.0.1:{ops}"], "labels": labels}
         rules = yaml.safe_load((ROOT / "manifests" / "components" / "monitoring" / "alerts.yaml").read_text())
@@ -195,14 +176,13 @@ def measure(prometheus: Path, panels: Sequence[Mapping[str, Any]], seconds: floa
             "scrape_configs": [{"job_name": NAMESPACE, "static_configs": [target]}],
         }
         (directory / "prometheus.yml").write_text(json.dumps(content))
-        serve = [sys.executable, "-m", "webhook", "serve", "--cluster-from", "examples/cluster"]
-        serve += ["--config", "examples/settings.yaml", f"--listen=127.0.0.1:{webhooks}"]
-        stack.enter_context(_running([*serve, f"--ops-listen=127.0.0.1:{ops}"], directory / "server.log"))
-        _wait(f"http://127.0.0.1:{ops}/readyz")
+        examples = ROOT / "examples"
+        serve = [sys.executable, "-m", "webhook", "serve", "--cluster-from", str(examples / "cluster")]
+        serve += ["--config", str(examples / "settings.yaml"), f"--listen=127.0.0.1:{webhooks}"]
+        run("serve", [*serve, f"--ops-listen=127.0.0.1:{ops}"], f"http://127.0.0.1:{ops}/readyz")
         scrape = [str(prometheus), f"--config.file={directory / 'prometheus.yml'}"]
         scrape += [f"--storage.tsdb.path={directory / 'data'}", f"--web.listen-address=127.0.0.1:{port}"]
-        stack.enter_context(_running(scrape, directory / "prometheus.log"))
-        _wait(f"http://127.0.0.1:{port}/-/ready")
+        run("prometheus", scrape, f"http://127.0.0.1:{port}/-/ready")
         since = time.time()
         _send(webhooks, asyncio.run(_prepare()), seconds)
         return _answers(f"http://127.0.0.1:{port}/api/v1", panels, since)

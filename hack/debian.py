@@ -5,16 +5,14 @@ Packages are downloaded and unpacked; nothing is installed, so it takes no root.
 
 from __future__ import annotations
 
-import fcntl
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hack.controlplane.build import cache_root
+from hack.controlplane.build import cache_root, locked
 
 
 class MissingError(Exception):
@@ -38,7 +36,8 @@ def ensure(package: str, programs: Sequence[str], environ: Mapping[str, str]) ->
         return directories.pop()
     home = cache_root(environ).resolve() / package
     binaries = home / "usr" / "bin"
-    with _locked(home.with_suffix(".lock")):
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with locked(home.with_suffix(".lock")):
         if not all((binaries / program).exists() for program in programs):
             unpack([package], home)
     return binaries
@@ -102,11 +101,3 @@ def _name(package: str, options: Sequence[str]) -> str:
         if re.search(r"Candidate: (?!\(none\))", known):
             return name
     return alternatives[0]
-
-
-@contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

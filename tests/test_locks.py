@@ -16,7 +16,6 @@ from hack.release.image import left_out
 ROOT = Path(__file__).parents[1]
 _REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)(?P<rest>(?:.*\\\n)*.*)$", re.MULTILINE)
 
-
 LOCKS = {
     "requirements.lock": 20,
     "requirements-dev.lock": 20,

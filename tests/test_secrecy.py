@@ -25,18 +25,13 @@ from webhook.settings.model import Settings
 
 CANARY = "hunter2-canary"
 
-
 ENCODED = b64encode(f"#cloud-config\npassword: {CANARY}\n".encode()).decode()
-
 
 TEXT = f"#cloud-config\npassword: {CANARY}\nssh_authorized_keys:\n- ssh-ed25519 AAAAC3{CANARY} me@home\n"
 
-
 KEY = f"ssh-rsa AAAAB3{CANARY} me@home"
 
-
 APPLIED = json.dumps({"kind": "VirtualMachine", "spec": {"userData": TEXT}})
-
 
 ANNOTATIONS = {
     "kubectl.kubernetes.io/last-applied-configuration": APPLIED,
@@ -45,13 +40,11 @@ ANNOTATIONS = {
     "example.com/note": KEY,
 }
 
-
 VOLUMES = [
     {f"cloudInit{kind}": {member: ENCODED if member.endswith("Base64") else TEXT, "secretRef": {"name": "s"}}}
     for kind in ("NoCloud", "ConfigDrive")
     for member in ("userData", "userDataBase64", "networkData", "networkDataBase64")
 ]
-
 
 Place = Callable[[Json], None]
 
@@ -123,9 +116,7 @@ PLACES: list[Place] = [
     *(credentials, header, source, environment),
 ]
 
-
 MALFORMED: list[Place] = [malformed_volume, malformed_data, malformed_annotations, malformed_spec]
-
 
 MIGRATION: Json = {
     "apiVersion": "kubevirt.io/v1",
@@ -133,7 +124,6 @@ MIGRATION: Json = {
     "metadata": {"name": "move", "namespace": "demo"},
     "spec": {"vmiName": "web01", "addedNodeSelector": {"zone": "west"}},
 }
-
 
 OBJECTS: dict[str, list[Json]] = {
     "VirtualMachine": [

@@ -92,7 +92,7 @@ def ensure(environ: Mapping[str, str], cache: Path | None = None, bundle: Bundle
     if needed and (incomplete := environ.get("KUBEBUILDER_ASSETS")):
         _say(f"KUBEBUILDER_ASSETS={incomplete} doesn't hold {needed}: building them instead")
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(directory.with_name(f"{directory.name}.lock")):
+    with locked(directory.with_name(f"{directory.name}.lock")):
         if not directory.is_dir():  # else another process built it while this one waited
             _build(go, bundle, directory, environ)
     return directory
@@ -103,7 +103,7 @@ def _missing(directory: Path, names: Sequence[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Holds the lock on ``path``; the kernel drops it when this process dies, so a lock is never left behind."""
     with path.open("w") as lock:
         try:

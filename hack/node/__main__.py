@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import os
 import subprocess
 import sys
@@ -48,7 +47,8 @@ def main(arguments: Sequence[str] | None = None, neighbours: Sequence[bundles.Bu
         node = build.ensure(os.environ, bundle=bundles.NODE)
         for neighbour in neighbours if command else ():
             build.ensure(os.environ, bundle=neighbour)
-        with locked(cache):
+        # Builds of images share a storage.
+        with build.locked(cache / "lock"):
             usr = packages.ensure(cache)
             images = image.ensure(cache, usr)
     except (build.UnavailableError, bundles.BuildError, packages.PreparationError) as error:
@@ -71,14 +71,6 @@ def main(arguments: Sequence[str] | None = None, neighbours: Sequence[bundles.Bu
             return subprocess.run(["unshare", *NAMESPACES, *inside], env=environ, cwd=ROOT, check=False).returncode
         except KeyboardInterrupt:
             return 130
-
-
-@contextlib.contextmanager
-def locked(cache: Path) -> Iterator[None]:
-    """Holds the cache's lock: builds of images share a storage."""
-    with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @contextlib.contextmanager

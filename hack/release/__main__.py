@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from hack.release import ReleaseError
 from hack.release.build import ReleaseBuild, build
 from hack.release.image import parse_image
-from hack.release.mistake import ReleaseError
 from hack.release.version import check_version, expected, prepare, versions
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import tarfile
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from hack.release import sbom
-from hack.release.archives import tar_gz
+from hack.release import ReleaseError, sbom
 from hack.release.image import ReleaseImage, read_archive
-from hack.release.mistake import ReleaseError
-from hack.release.provenance import checksums, statement
 from hack.release.version import CHANGELOG, chart_version, expected, notes, versions
 
 OVERLAYS: Final = ("kubernetes", "openshift")
@@ -66,8 +68,9 @@ def build(tree: Path, release: ReleaseBuild) -> dict[str, bytes]:
     files[f"kubevirt-webhook-{release.version}.cdx.json"] = sbom.of_wheel(lock, release.version, release.epoch).encode()
     if release.image is not None:
         files |= _deployables(tree, release, release.image)
-    files[PROVENANCE] = statement(files, release.image, release.version, release.source, release.builder).encode()
-    files[CHECKSUMS] = checksums(files).encode()
+    files[PROVENANCE] = _provenance(files, release).encode()
+    sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in sorted(files.items()))
+    files[CHECKSUMS] = sums.encode()
     return files
 
 
@@ -132,3 +135,43 @@ def with_image(values: str, image: ReleaseImage) -> str:
         if count != 1:
             raise ReleaseError(f"the chart's values have {count} empty image.{key}; there must be one")
     return values
+
+
+def tar_gz(files: Mapping[str, bytes], epoch: int) -> bytes:
+    """A compressed archive of contents by path; its bytes depend on these and on the time, since 1970, alone."""
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path in sorted(files):
+            member = tarfile.TarInfo(path)
+            member.size, member.mtime, member.mode = len(files[path]), epoch, 0o644
+            archive.addfile(member, io.BytesIO(files[path]))
+    compressed = io.BytesIO()
+    # Without a file's name in its header; level 9 is what gzip's own header then records.
+    with gzip.GzipFile(filename="", fileobj=compressed, mode="wb", compresslevel=9, mtime=epoch) as stream:
+        stream.write(plain.getvalue())
+    return compressed.getvalue()
+
+
+def _provenance(files: Mapping[str, bytes], release: ReleaseBuild) -> str:
+    """How all files were made, as an in-toto statement with a predicate of SLSA; it is signed as a whole."""
+    subjects: list[dict[str, Any]] = [
+        {"name": name, "digest": {"sha256": hashlib.sha256(data).hexdigest()}} for name, data in sorted(files.items())
+    ]
+    parameters = {"version": release.version}
+    if release.image is not None:
+        digest = {"sha256": release.image.digest.removeprefix("sha256:")}
+        subjects.append({"name": release.image.repository, "digest": digest})
+        parameters["image"] = str(release.image)
+    uri, commit = release.source
+    definition = {
+        "buildType": "https://kubevirt-webhook.github.io/release/v1",
+        "externalParameters": parameters,
+        "resolvedDependencies": [{"uri": uri, "digest": {"gitCommit": commit}}],
+    }
+    content = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": subjects,
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {"buildDefinition": definition, "runDetails": {"builder": {"id": release.builder}}},
+    }
+    return json.dumps(content, indent=2) + "\n"

@@ -16,7 +16,7 @@ from typing import Any, Final
 from packaging.requirements import Requirement
 
 from hack.interpreters import of_the_image
-from hack.release.mistake import ReleaseError
+from hack.release import ReleaseError
 
 _REFERENCE: Final = re.compile(r"(?P<repository>[\w.-]+(?::\d+)?(?:/[\w.-]+)*)@(?P<digest>sha256:[0-9a-f]{64})")
 _METADATA: Final = re.compile(r"(?:.*/)?[^/]+\.dist-info/METADATA")

@@ -8,7 +8,7 @@ from typing import Final
 
 import yaml
 
-from hack.release.mistake import ReleaseError
+from hack.release import ReleaseError
 from webhook.settings.file import effective
 
 CHANGELOG: Final = "CHANGELOG.md"

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
-
-from webhook.install.cleanup import Cleanup
-from webhook.k8s.client.transport import connect
 
 from .conftest import NewTenant, NewWebhook
 from .support.kube import Json, eventually
@@ -17,7 +13,7 @@ from .support.program import command
 from .support.sizes import DEFAULTS, offer
 from .support.tenant import Tenant
 from .support.webhook_server import DOMAIN, INSTANCETYPES, SCHEDULING
-from .support.workloads import MARK, VMS, scheduler_of, vm
+from .support.workloads import VMS, scheduler_of, vm
 
 
 def marks(found: Mapping[str, Any]) -> set[str]:
@@ -95,24 +91,3 @@ def test_cleanup_takes_injected_constraints_back_and_leaves_the_owners(
     assert "topologySpreadConstraints" not in ours["spec"]["template"]["spec"]
     assert theirs["spec"]["template"]["spec"]["topologySpreadConstraints"] == own
     assert marks(ours) == marks(theirs) == set()
-
-
-def test_cleanup_says_what_it_can_not_change(marked: Tenant) -> None:
-    """A foreign webhook may deny every change, or a VM may have changed meanwhile: here it is gone."""
-    access = marked.server.access
-
-    async def clean_late() -> list[str]:
-        api = await connect(str(access.kubeconfig_for("admin", ("system:masters",))))
-        try:
-            work = Cleanup(api, marked.namespace)
-            tasks = {one.name: one for one in await work.tasks(allow_restart_required=False)}
-            marked.owner.patch(VMS, "stopped", {"metadata": {"annotations": {MARK: "another"}}}, marked.namespace)
-            marked.owner.delete(VMS, "chosen", marked.namespace)
-            return [await work.clean(tasks[name]) for name in ("stopped", "chosen")]
-        finally:
-            await api.close()
-
-    late, gone = asyncio.run(clean_late())
-    assert late
-    assert gone == ""
-    assert scheduler_of(found(marked, "stopped")) == "kubevirt"

@@ -16,12 +16,9 @@ from .support.workloads import VMS, vm
 
 MUTATOR = f"virtualmachines.instancetypes.enforce.{DOMAIN}"
 
-
 TEMPLATE = "spec.template.spec.domain"
 
-
 MISSING = named("Instancetype", "gone")
-
 
 NOT_FOUND = 'virtualmachineinstancetypes.instancetype.kubevirt.io "gone" not found'
 

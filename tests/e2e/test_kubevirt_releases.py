@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 import pytest
 
+from tests.builders import review
 from tests.definitions import definition
 from webhook.kubevirt.definitions import NAMES
-from webhook.kubevirt.releases import fields
 from webhook.server.runtime.logs import ServerEvent
 
 from .conftest import NewWebhook, OwnPlane
@@ -122,45 +121,34 @@ def test_an_update_and_the_way_back_are_followed_under_load(
     assert len(tenant.server.events(ServerEvent.API_SERVER_READ)) == 1, "it was restarted"
 
 
-class TestDefinitionsOfReleases:
-    """What the API server of the cluster keeps decides, whatever the release is called."""
+def test_the_definitions_of_the_cluster_decide_whatever_the_release_is_called(
+    plane: ControlPlane, tenant: Tenant
+) -> None:
+    before = {name: plane.admin.get(CRDS, name)["spec"] for name in NAMES.values()}
+    put_release(plane, "v1.7.4")
+    wait_for(tenant, OF_1_7)
 
-    @pytest.fixture
-    def defined(self, plane: ControlPlane) -> Iterator[Any]:
-        """Exchanges the definitions of some kinds; afterwards they are as before."""
-        before = {name: plane.admin.get(CRDS, name)["spec"] for name in NAMES.values()}
-        yield lambda **without: exchange(plane, without)
-        for name, spec in before.items():
-            plane.admin.patch(CRDS, name, {"spec": {"versions": spec["versions"]}})
+    exchange(plane, VirtualMachineInstance=(), VirtualMachinePreference=(), VirtualMachineClusterPreference=())
+    # The same release, built again: its object changes, and so the definitions are read.
+    put_release(plane, "v1.7.4+vendor.2")
+    # The panic device is a rule, not a field: it stays 1.7's.
+    wait_for(tenant, OF_1_8)
+    assert tenant.server.metric(METRIC, version="1.7.4", rules="known", fields="definitions") == 1
 
-    def test_a_field_that_they_have_counts_though_the_release_is_older(
-        self, plane: ControlPlane, tenant: Tenant, defined: Any
-    ) -> None:
-        put_release(plane, "v1.7.4")
-        wait_for(tenant, OF_1_7)
-
-        defined(VirtualMachineInstance=(), VirtualMachinePreference=(), VirtualMachineClusterPreference=())
-        # The same release, built anew: its object changes, and so the definitions are read.
-        put_release(plane, "v1.7.4+vendor.2")
-
-        # The panic device is a rule, not a field: it stays 1.7's.
-        wait_for(tenant, OF_1_8)
-        assert tenant.server.metric(METRIC, version="1.7.4", rules="known", fields="definitions") == 1
-
-    def test_a_field_that_they_lack_is_never_written(self, plane: ControlPlane, tenant: Tenant, defined: Any) -> None:
-        put_release(plane, "v1.9.0")
-        wait_for(tenant, OF_1_9)
-        assert "/spec/subdomain" in written(tenant)
-
-        defined(VirtualMachineInstance=["subdomain"])
-        put_release(plane, "v1.9.0+vendor.2")
-
-        # The patch of the server itself, since the API server would drop the field without a word.
-        eventually(lambda: "/spec/subdomain" not in written(tenant), what="the definitions to be read")
-        assert answer(tenant) == OF_1_9
+    # A field that they lack is never written.
+    put_release(plane, "v1.9.0")
+    wait_for(tenant, OF_1_9)
+    assert "/spec/subdomain" in written(tenant)
+    exchange(plane, VirtualMachineInstance=["subdomain"])
+    put_release(plane, "v1.9.0+vendor.2")
+    # The patch of the server itself, since the API server would drop the field without a word.
+    eventually(lambda: "/spec/subdomain" not in written(tenant), what="the definitions to be read")
+    assert answer(tenant) == OF_1_9
+    for name, spec in before.items():
+        plane.admin.patch(CRDS, name, {"spec": {"versions": spec["versions"]}})
 
 
-def exchange(plane: ControlPlane, without: dict[str, Any]) -> None:
+def exchange(plane: ControlPlane, **without: Iterable[str]) -> None:
     """Gives kinds definitions that list their fields, all but some."""
     for kind, paths in without.items():
         crd = plane.admin.get(CRDS, NAMES[kind])
@@ -174,18 +162,7 @@ def written(tenant: Tenant) -> set[str]:
     """The paths that the patch of a bare VMI writes, of the members of ``spec`` alone."""
     bare = vmi_of(vm("asked"))
     bare["metadata"] |= {"namespace": tenant.namespace, "annotations": {CHOSEN: "VirtualMachinePreference/linux"}}
-    kind = {"group": "kubevirt.io", "version": "v1", "kind": fields.MACHINE}
-    request = {
-        "uid": "asked",
-        "kind": kind,
-        "resource": {"group": "kubevirt.io", "version": "v1", "resource": "virtualmachineinstances"},
-        "namespace": tenant.namespace,
-        "name": "asked",
-        "operation": "CREATE",
-        "userInfo": {"username": "owner"},
-        "object": bare,
-    }
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    response = tenant.server.ask("/mutate/instancetypes/virtualmachineinstances/enforce", review)["response"]
+    asked = review(bare, "owner", namespace=tenant.namespace, name="asked")
+    response = tenant.server.ask("/mutate/instancetypes/virtualmachineinstances/enforce", asked)["response"]
     assert response["allowed"], response
     return {operation["path"] for operation in json.loads(base64.b64decode(response["patch"]))}

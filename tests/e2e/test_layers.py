@@ -107,43 +107,39 @@ def knows(port: int, written: Json, tls: ssl.SSLContext | None = None) -> bool:
 def prepared(plane: ControlPlane, registry: Registry, new_webhook: NewWebhook, port: int) -> WebhookServer:
     """A server that scores layers, nodes of which the first has image 1, and the manifests of both images read."""
     digests = {name: registry.push(name, layers) for name, layers in IMAGES.items()}
-    server = new_webhook(settings(registry.address, port), access=plane)
+    server = new_webhook(settings([registry.address], port), access=plane)
     list_images(plane, "node-1", [entry(registry, "image-1", digests["image-1"])])
     for name in IMAGES:
         eventually(partial(knows, port, pod(registry, "asked", name)), what=f"the layers of {name}")
     return server
 
 
-def test_a_vm_goes_where_most_of_its_layers_are(
+def test_vms_go_where_most_of_their_layers_are_until_those_nodes_are_fuller(
     plane: ControlPlane, registry: Registry, new_webhook: NewWebhook
 ) -> None:
     port = free_port()
-    prepared(plane, registry, new_webhook, port)
+    server = prepared(plane, registry, new_webhook, port)
     assert ask(port, pod(registry, "asked", "image-1"), NODES) == {"node-1": 10}
     assert ask(port, pod(registry, "asked", "image-2"), NODES) == {"node-1": 7}
-    start_scheduler(plane, port, weight=2)
-    assert place(plane, pod(registry, "first", "image-1")) == "node-1"
-    assert place(plane, pod(registry, "second", "image-2")) == "node-1"
-    # Fuller by two VMs than the others by now, it still has the layers.
-    assert place(plane, pod(registry, "third", "image-1")) == "node-1"
+    written = yaml.safe_load((directory("manifests") / "scheduler" / "spread.yaml").read_text())["profiles"][0]
+    start_scheduler(plane, port, profiles=[{**written, "schedulerName": "other"}, written], weight=2)
+    other = pod(registry, "other", "image-1")
+    other["spec"]["schedulerName"] = "other"
+    assert place(plane, other) in NODES
+    assert server.metric("kubevirt_webhook_layers_requests_total", result="other-scheduler") == 1
+    plane.admin.delete("v1/pods", "other", "default", gracePeriodSeconds="0")
 
-
-def test_without_the_extender_it_goes_elsewhere(
-    plane: ControlPlane, registry: Registry, new_webhook: NewWebhook
-) -> None:
-    prepared(plane, registry, new_webhook, free_port())
-    start_scheduler(plane, None)
-    placed = [place(plane, pod(registry, f"vm-{number}", "image-1")) for number in range(3)]
-    assert sorted(placed) == NODES
-
-
-def test_fuller_nodes_lose_in_the_end(plane: ControlPlane, registry: Registry, new_webhook: NewWebhook) -> None:
-    port = free_port()
-    prepared(plane, registry, new_webhook, port)
-    start_scheduler(plane, port, weight=2)
-    placed = [place(plane, pod(registry, f"vm-{number}", "image-1")) for number in range(7)]
-    assert placed[:2] == ["node-1", "node-1"]
+    # Fuller by two VMs than the others in the end, it still has the layers.
+    images = ("image-1", "image-2", "image-1", *["image-1"] * 5)
+    placed = [place(plane, pod(registry, f"vm-{number}", image)) for number, image in enumerate(images)]
+    assert placed[:3] == ["node-1"] * 3
     assert set(placed) == set(NODES)
+    clean_up(plane)
+
+    # Without the extender they go elsewhere.
+    list_images(plane, "node-1", [entry(registry, "image-1", registry.push("image-1", IMAGES["image-1"]))])
+    start_scheduler(plane, None)
+    assert sorted(place(plane, pod(registry, f"alone-{number}", "image-1")) for number in range(3)) == NODES
 
 
 def knows_image(server: WebhookServer) -> bool:
@@ -155,7 +151,7 @@ def test_scheduling_goes_on_beside_a_registry_that_hangs(
 ) -> None:
     digests = {name: registry.push(name, layers) for name, layers in IMAGES.items()}
     port = free_port()
-    server = new_webhook(settings(registry.address, port), access=plane)
+    server = new_webhook(settings([registry.address], port), access=plane)
     registry.pause()
     list_images(plane, "node-1", [entry(registry, "image-1", digests["image-1"])])
     start_scheduler(plane, port, weight=2)
@@ -183,20 +179,6 @@ def test_scheduling_goes_on_without_the_server(
     assert {frozen, place(plane, pod(registry, "stopped", "image-1"))} <= set(NODES)
 
 
-def test_pods_of_other_profiles_get_no_scores(plane: ControlPlane, registry: Registry, new_webhook: NewWebhook) -> None:
-    port = free_port()
-    server = prepared(plane, registry, new_webhook, port)
-    written = yaml.safe_load((directory("manifests") / "scheduler" / "spread.yaml").read_text())
-    extender = yaml.safe_load((directory("manifests") / "scheduler" / "layers.yaml").read_text())["extenders"][0]
-    profiles = [{**written["profiles"][0], "schedulerName": "other"}, written["profiles"][0]]
-    extenders = [{**extender, "urlPrefix": f"http://127.0.0.1:{port}/v1/layers", "weight": 2}]
-    plane.start_scheduler("layers", {"profiles": profiles, "extenders": extenders})
-    other = pod(registry, "other", "image-1")
-    other["spec"]["schedulerName"] = "other"
-    place(plane, other)
-    assert server.metric("kubevirt_webhook_layers_requests_total", result="other-scheduler") == 1
-
-
 def test_manifests_of_private_images_are_read_with_the_pods_own_secret(
     plane: ControlPlane, registry_binary: Path, tmp_path: Path, new_webhook: NewWebhook
 ) -> None:
@@ -213,7 +195,7 @@ def test_manifests_of_private_images_are_read_with_the_pods_own_secret(
         }
         plane.admin.create("v1/secrets", secret, "default")
         port = free_port()
-        server = new_webhook(settings(private.address, port, pullSecrets="on"), access=plane)
+        server = new_webhook(settings([private.address], port, pullSecrets="on"), access=plane)
         list_images(plane, "node-1", [entry(private, "image-1", digest)])
         written = pod(private, "asked", "image-1")
         written["metadata"]["namespace"] = "default"
@@ -231,7 +213,7 @@ def test_manifests_of_private_images_are_read_with_the_pods_own_secret(
         for document in yaml.safe_load_all(text.replace("NAMESPACE", "default").replace("SECRET", "pull")):
             plane.admin.create(plane.admin.resource_of(document), document, "default")
         # Another server: the first one remembers for some minutes that the registry said no.
-        server = new_webhook(settings(private.address, port, pullSecrets="on"), access=plane)
+        server = new_webhook(settings([private.address], port, pullSecrets="on"), access=plane)
         eventually(partial(knows, port, written), what="the layers of a private image")
         assert ask(port, written, NODES) == {"node-1": 10}
         # In another namespace the same name is another Secret, which does not exist.
@@ -247,7 +229,7 @@ def test_kube_scheduler_has_to_prove_who_it_is(
     client = plane.pki.client(*KUBE_SCHEDULER)
     more = {"clientCaFile": str(plane.pki.ca), "clientNames": [KUBE_SCHEDULER.user]}
     digest = registry.push("image-1", IMAGES["image-1"])
-    server = new_webhook(settings(registry.address, port, **more), access=plane)
+    server = new_webhook(settings([registry.address], port, **more), access=plane)
     list_images(plane, "node-1", [entry(registry, "image-1", digest)])
     eventually(partial(knows_image, server), what="the layers of image-1")
     authority = tmp_path / "server.crt"

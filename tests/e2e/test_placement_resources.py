@@ -160,7 +160,7 @@ def scheduled(kube: Kube, pod: Json, namespace: str) -> set[str]:
 
 def test_the_scheduler_agrees_on_what_can_never_fit(own_plane: OwnPlane) -> None:
     dice = ResourceDice(SEED)
-    plane = own_plane(apiserver_flags=["--enable-admission-plugins=PodNodeSelector"])
+    plane = own_plane()
     for name in NODES:
         dice.node(plane.admin, name)
     plane.admin.create(RUNTIME_CLASSES, RUNTIME_CLASS)

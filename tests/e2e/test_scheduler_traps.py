@@ -1,69 +1,183 @@
-"""What follows from the mistakes that lint finds, with the real kube-scheduler; more of them are in
-test_scheduler_configurations.
-"""
+"""The real kube-scheduler with the shipped configurations, and with the mistakes that lint finds."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.install.schedulers.configurations import configuration, profile
 from webhook.cli.data import directory
+from webhook.install.schedulers.render import Variant
+from webhook.install.schedulers.render import configuration as configuration_for
 
 from .conftest import OwnPlane
 from .support.commands import HeldLease
-from .support.configured import create, end, is_untouched, place, placed, start, tried
-from .support.kube import Json
-from .support.objects import make_node
+from .support.configured import create, end, is_untouched, node_of, place, placed, start, tried
+from .support.kube import Json, eventually
+from .support.objects import launcher_pod, make_node
 from .support.plane import ControlPlane
 from .support.processes import StartError
+from .support.workloads import PODS
 
 HERE = Path(__file__).parent
 NODES = 4
+NAMES = [f"node-{number}" for number in range(NODES)]
 SIZE = {"cpu": "16", "memory": "64Gi", "devices.kubevirt.io/kvm": "110"}
 CLUSTERS = {"profiles": [{"schedulerName": "default-scheduler"}]}
 LAUNCHER = {"names": ["registry.example/kubevirt/virt-launcher:v1"], "sizeBytes": 600_000_000}
+SOFT = {"key": "nodeutilization.descheduler.kubernetes.io/overutilized", "effect": "PreferNoSchedule"}
+DRAINED = {"key": "drained", "value": "yes", "effect": "NoSchedule"}
 
 
 @pytest.fixture(scope="module")
 def plane(module_plane: OwnPlane) -> ControlPlane:
     started = module_plane()
-    for number in range(NODES):
-        make_node(started.admin, f"node-{number}", allocatable=SIZE)
+    for name in NAMES:
+        make_node(started.admin, name, allocatable=SIZE)
     return started
+
+
+@contextmanager
+def running(plane: ControlPlane, written: Json) -> Iterator[None]:
+    """A configuration at work; its pods go with it, and nodes have no taints afterwards."""
+    start(plane, written)
+    try:
+        yield
+    finally:
+        for name in NAMES:
+            plane.admin.patch("v1/nodes", name, {"spec": {"taints": None, "unschedulable": None}})
+        end(plane)
 
 
 def test_each_mistake_is_tried_with_the_real_kube_scheduler() -> None:
     page = (directory("manifests").parent / "docs" / "schedulers.md").read_text()
     section = page.partition("## Check a scheduler configuration")[2].partition("\n## ")[0]
     codes = set(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE))
-    tests = "".join((HERE / f"test_scheduler_{name}.py").read_text() for name in ("configurations", "traps", "lint"))
+    tests = "".join((HERE / f"test_scheduler_{name}.py").read_text() for name in ("traps", "lint"))
 
     assert codes
     assert {code for code in codes if f'"{code}"' not in tests} == set()
 
 
-def test_profiles_with_different_queues_do_not_start(plane: ControlPlane) -> None:
-    other = {"queueSort": {"enabled": [{"name": "Other"}], "disabled": [{"name": "*"}]}}
-    written = tried(configuration(profile(), profile("other", plugins=other)), "differing-queue-sort")
-    with pytest.raises(StartError, match=r"queueSort.*must be the same for all profiles"):
-        start(plane, written)
+@pytest.mark.parametrize(("variant", "nodes"), [("spread", NODES), ("pack", 1)])
+def test_the_shipped_configurations_do_what_they_are_named_after(
+    plane: ControlPlane, variant: Variant, nodes: int
+) -> None:
+    page = (directory("manifests").parent / "docs" / "scheduler-variants.md").read_text()
+    assert f"manifests/scheduler/{variant}.yaml" in page
+    with running(plane, yaml.safe_load((directory("manifests") / "scheduler" / f"{variant}.yaml").read_text())):
+        found = place(plane, NODES * 3)
+        assert len(found) == nodes
+        assert max(found.values()) - min(found.values()) <= 1
+        if variant == "spread":
+            # Soft taints of the descheduler steer VMs away even from an empty node.
+            for pod in plane.admin.list(PODS, "default"):
+                plane.admin.delete(PODS, pod["metadata"]["name"], "default", gracePeriodSeconds="0")
+            plane.admin.patch("v1/nodes", NAMES[0], {"spec": {"taints": [SOFT]}})
+            assert place(plane, NODES * 3).keys() == {*NAMES[1:]}
+
+    # In the cluster's own scheduler both profiles place pods.
+    written = yaml.safe_load(configuration_for(directory("manifests"), variant, "cluster"))
+    # The path where kubeadm keeps its own, in the pod of the cluster's scheduler.
+    assert written.pop("clientConnection")["kubeconfig"]
+    with running(plane, written):
+        create(plane, "vm")
+        plane.admin.create(PODS, launcher_pod("other"), "default")
+        assert placed(plane, "vm")
+        assert placed(plane, "other")
+
+
+OTHER_QUEUE = {"queueSort": {"enabled": [{"name": "Other"}], "disabled": [{"name": "*"}]}}
+
+
+@pytest.mark.parametrize(
+    ("code", "written"),
+    [
+        ("stale-api-version", configuration(apiVersion="kubescheduler.config.k8s.io/v1beta3")),
+        ("duplicate-profile", configuration(profile(), profile())),
+        ("differing-queue-sort", configuration(profile(), profile("other", plugins=OTHER_QUEUE))),
+    ],
+)
+def test_the_scheduler_does_not_start(plane: ControlPlane, code: str, written: Json) -> None:
+    said = "must be the same for all profiles" if code == "differing-queue-sort" else "."
+    with pytest.raises(StartError, match=said):
+        start(plane, tried(written, code))
+
+
+APART = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "kubernetes.io/os", "labelSelector": {"matchLabels": {"apart": "yes"}}}
+        ]
+    }
+}
+FILTERS: dict[str, Json] = {
+    # The only topology is taken by the first pod.
+    "InterPodAffinity": {"affinity": APART, "labels": {"apart": "yes"}},
+    "NodeAffinity": {"nodeSelector": {"no-node": "has-this"}},
+    "NodeUnschedulable": {},
+    "TaintToleration": {},
+    # Last: it leaves nodes fuller than they are.
+    "NodeResourcesFit": {"requests": {"cpu": "1000"}},
+}
+
+
+def test_without_a_filter_vms_go_where_they_must_not(plane: ControlPlane) -> None:
+    """A profile without each of the filters, named after it."""
+    profiles = []
+    for plugin in FILTERS:
+        plugins: Any = {"multiPoint": {"disabled": [{"name": plugin}, {"name": "ImageLocality"}]}}
+        profiles.append(profile(plugin.lower(), plugins=plugins))
+        tried(configuration(profiles[-1]), "filter-off")
+    with running(plane, configuration(*profiles)):
+        for plugin, options in FILTERS.items():
+            for name in NAMES:
+                taints = [DRAINED] if plugin == "TaintToleration" else None
+                spec = {"unschedulable": plugin == "NodeUnschedulable", "taints": taints}
+                plane.admin.patch("v1/nodes", name, {"spec": spec})
+            assert place(plane, 2, prefix=plugin.lower(), scheduler=plugin.lower(), **options).total() == 2
+
+
+@pytest.mark.parametrize("ignorable", [False, True])
+def test_an_extender_that_is_away_holds_up_all_pods_unless_it_is_ignorable(
+    plane: ControlPlane, ignorable: bool
+) -> None:
+    away = {"urlPrefix": "http://127.0.0.1:1", "filterVerb": "filter", "ignorable": ignorable, "httpTimeout": "1s"}
+    written = configuration(extenders=[away])
+    with running(plane, written if ignorable else tried(written, "extender-not-ignorable")):
+        create(plane, "extended")
+        if ignorable:
+            assert placed(plane, "extended")
+            return
+
+        def is_held_up() -> bool:
+            conditions = plane.admin.get(PODS, "extended", "default").get("status", {}).get("conditions", [])
+            return any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions)
+
+        eventually(is_held_up, what="the scheduler to give up for want of the extender")
+        assert node_of(plane, "extended") is None
+
+
+def test_a_pod_whose_profile_is_not_there_is_looked_at_by_nobody(plane: ControlPlane) -> None:
+    with running(plane, tried(configuration(profile("vms")), "no-profile")):
+        create(plane, "unknown")
+        create(plane, "seen", scheduler="vms")
+        placed(plane, "seen")
+        assert is_untouched(plane, "unknown")
 
 
 def test_without_the_default_profile_pods_that_name_no_scheduler_wait(plane: ControlPlane) -> None:
-    start(plane, tried(configuration(profile()), "default-profile-missing", is_the_clusters=True))
-    try:
+    with running(plane, tried(configuration(profile()), "default-profile-missing", is_the_clusters=True)):
         create(plane, "named-none", scheduler=None)
         create(plane, "vm")
         placed(plane, "vm")
         assert is_untouched(plane, "named-none")
-    finally:
-        end(plane)
 
 
 @pytest.fixture
@@ -123,48 +237,13 @@ def test_with_the_clusters_lease_a_second_scheduler_places_nothing_or_the_cluste
     assert is_untouched(plane, "another")
 
 
-APART = {
-    "podAntiAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": [
-            {"topologyKey": "kubernetes.io/os", "labelSelector": {"matchLabels": {"apart": "yes"}}}
-        ]
-    }
-}
-FILTERS: dict[str, Json] = {
-    # The only topology is taken by the first pod.
-    "InterPodAffinity": {"affinity": APART, "labels": {"apart": "yes"}},
-    "NodeAffinity": {"nodeSelector": {"no-node": "has-this"}},
-    "NodeResourcesFit": {"requests": {"cpu": "1000"}},
-    "NodeUnschedulable": {},
-}
-
-
-@pytest.mark.parametrize("plugin", FILTERS)
-def test_without_a_filter_vms_go_where_they_must_not(plane: ControlPlane, plugin: str) -> None:
-    plugins: Any = {"multiPoint": {"disabled": [{"name": plugin}, {"name": "ImageLocality"}]}}
-    start(plane, tried(configuration(profile(plugins=plugins)), "filter-off"))
-    names = [node["metadata"]["name"] for node in plane.admin.list("v1/nodes")]
-    try:
-        for name in names:
-            plane.admin.patch("v1/nodes", name, {"spec": {"unschedulable": plugin == "NodeUnschedulable"}})
-        assert place(plane, 2, **FILTERS[plugin]).total() == 2
-    finally:
-        for name in names:
-            plane.admin.patch("v1/nodes", name, {"spec": {"unschedulable": None}})
-        end(plane)
-
-
 @pytest.mark.parametrize("is_on", [True, False])
 def test_image_locality_piles_vms_up_on_the_node_that_lists_the_launcher(plane: ControlPlane, is_on: bool) -> None:
     plane.admin.patch("v1/nodes", "node-2", {"status": {"images": [LAUNCHER]}}, subresource="status")
-    written = configuration(profile(plugins={})) if is_on else configuration()
-    start(plane, tried(written, "image-locality-on") if is_on else written)
-    try:
-        found = place(plane, NODES)
-        assert (found["node-2"] == NODES) is is_on
-    finally:
-        plane.admin.patch("v1/nodes", "node-2", {"status": {"images": []}}, subresource="status")
-        end(plane)
+    written = tried(configuration(profile(plugins={})), "image-locality-on") if is_on else configuration()
+    with running(plane, written):
+        assert (place(plane, NODES)["node-2"] == NODES) is is_on
+    plane.admin.patch("v1/nodes", "node-2", {"status": {"images": []}}, subresource="status")
 
 
 @pytest.mark.parametrize("lost", [True, False])
@@ -172,34 +251,28 @@ def test_without_default_constraints_the_pods_of_a_service_are_not_spread(plane:
     selector = {"app": "web"}
     service = {"metadata": {"name": "web"}, "spec": {"selector": selector, "ports": [{"port": 80}]}}
     plane.admin.create("v1/services", {"apiVersion": "v1", "kind": "Service", **service}, "default")
+    kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "PodTopologySpreadArgs"}
     args = {"defaultingType": "List", "defaultConstraints": []} if lost else {"defaultingType": "System"}
-    spread = {
-        "name": "PodTopologySpread",
-        "args": {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "PodTopologySpreadArgs", **args},
-    }
-    written = configuration(profile(pluginConfig=[spread]))
-    start(plane, tried(written, "default-constraints-lost") if lost else written)
-    try:
+    written = configuration(profile(pluginConfig=[{"name": "PodTopologySpread", "args": {**kind, **args}}]))
+    with running(plane, tried(written, "default-constraints-lost") if lost else written):
         # All but one node are half full.
         for number in range(1, NODES):
             create(plane, f"large-{number}", requests={"cpu": "8", "memory": "32Gi"})
             placed(plane, f"large-{number}")
-        found = place(plane, 6, labels=selector)
-        assert (len(found) == 1) is lost
-    finally:
-        end(plane)
-        plane.admin.delete("v1/services", "web", "default")
+        assert (len(place(plane, 6, labels=selector)) == 1) is lost
+    plane.admin.delete("v1/services", "web", "default")
 
 
-@pytest.mark.parametrize("percentage", [1, 100])
-def test_if_few_nodes_are_scored_vms_miss_the_emptiest_node(own_plane: OwnPlane, percentage: int) -> None:
+def test_if_few_nodes_are_scored_vms_miss_the_emptiest_node(own_plane: OwnPlane) -> None:
     """At least 100 nodes are always looked at."""
     plane = own_plane()
     make_node(plane.admin, "empty", allocatable={"cpu": "1k", "memory": "4Ti"})
     for number in range(220):
         make_node(plane.admin, f"node-{number}", allocatable=SIZE)
-    written = configuration(percentageOfNodesToScore=percentage)
-    start(plane, tried(written, "few-nodes-scored") if percentage == 1 else written)
-    found = place(plane, 8, requests={"cpu": "2", "memory": "8Gi"})
+    for percentage in (1, 100):
+        written = configuration(percentageOfNodesToScore=percentage)
+        start(plane, tried(written, "few-nodes-scored") if percentage == 1 else written)
+        found = place(plane, 8, requests={"cpu": "2", "memory": "8Gi"})
+        end(plane)
 
-    assert (found["empty"] == 8) is (percentage == 100)
+        assert (found["empty"] == 8) is (percentage == 100)

@@ -16,7 +16,7 @@ import pytest
 from .conftest import OwnPlane
 from .support import prepared
 from .support.kube import Json, eventually
-from .support.objects import CRDS, crds, ensure_namespace, make_node
+from .support.objects import ensure_namespace, make_node
 from .support.order import dealt
 from .support.processes import ROOT, Process, StartError
 from .support.workloads import VMS, vm
@@ -102,15 +102,6 @@ class TestPreparedData:
         assert prepared.prepare(programs, [], make) != directory
         assert [path.exists() for path in made] == [False, False]
         assert len([path for path in (tmp_path / "cache").glob("*/*") if path.is_dir()]) == 2
-
-    def test_planes_serve_what_they_were_asked_for_and_share_nothing(self, own_plane: OwnPlane) -> None:
-        first, second = own_plane(definitions=crds()[:2]), own_plane()
-        first.admin.create("v1/configmaps", CONFIG_MAP, "default")
-
-        assert {each["metadata"]["name"] for each in first.admin.list(CRDS)} == {
-            each["metadata"]["name"] for each in crds()[:2]
-        }
-        assert "one" not in [found["metadata"]["name"] for found in second.admin.list("v1/configmaps", "default")]
 
     def test_a_plane_is_given_to_the_next_test_as_it_was(self, own_plane: OwnPlane) -> None:
         plane = own_plane(controller_manager=True)

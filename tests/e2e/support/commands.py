@@ -75,6 +75,7 @@ def apiserver(
         "--service-account-issuer=https://kubernetes.default.svc",
         "--authorization-mode=RBAC",
         "--disable-admission-plugins=ServiceAccount",  # no controller makes the service accounts that it requires
+        "--enable-admission-plugins=PodNodeSelector",  # for namespaces that say so by an annotation
         "--allow-privileged=true",
         "--shutdown-delay-duration=0",
         *extra,

@@ -50,12 +50,12 @@ def placed(plane: ControlPlane, name: str) -> str:
     return eventually(partial(node_of, plane, name), what=f"a node for {name}") or ""
 
 
-def place(plane: ControlPlane, count: int, **options: Any) -> Counter[str]:
+def place(plane: ControlPlane, count: int, prefix: str = "vm", **options: Any) -> Counter[str]:
     """How many pods each node gets, of pods that come one after the other; ``options`` as for ``create``."""
     found: Counter[str] = Counter()
     for number in range(count):
-        create(plane, f"vm-{number}", **options)
-        found[placed(plane, f"vm-{number}")] += 1
+        create(plane, f"{prefix}-{number}", **options)
+        found[placed(plane, f"{prefix}-{number}")] += 1
     return found
 
 

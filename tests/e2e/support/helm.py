@@ -53,6 +53,6 @@ class Helm:
         made = self.run("template", "kubevirt-webhook", CHART, values=given)
         return [document for document in parse(made) if document]
 
-    def refusal(self, values: Mapping[str, Any]) -> str:
+    def refusal(self, values: Mapping[str, Any], *options: str) -> str:
         """Why the chart is not rendered."""
-        return self.run("template", "kubevirt-webhook", CHART, values=values, check=False)
+        return self.run("template", "kubevirt-webhook", CHART, *options, values=values, check=False)

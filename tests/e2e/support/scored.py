@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
@@ -16,28 +17,24 @@ from .workloads import PODS
 NODES = ["node-1", "node-2", "node-3"]
 
 
-def settings(address: str, port: int, **more: Any) -> Json:
-    """Of a server that scores layers, with a registry on loopback.
+def settings(addresses: Sequence[str], port: int, **more: Any) -> Json:
+    """Of a server that scores layers, with registries on loopback.
 
     Args:
-        address: of the registry.
+        addresses: of the registries.
         port: for kube-scheduler.
         more: further keys of the section ``layers``.
     """
-    return {
-        "schedulers": {"kubevirt": {"healthCheck": "off"}},
-        "layers": {
-            "listen": f"127.0.0.1:{port}",
-            "registries": {address: {"plainHttp": True, "addresses": ["127.0.0.0/8"]}},
-            **more,
-        },
-    }
+    registry = {"plainHttp": True, "addresses": ["127.0.0.0/8"]}
+    layers = {"listen": f"127.0.0.1:{port}", "registries": dict.fromkeys(addresses, registry), **more}
+    return {"schedulers": {"kubevirt": {"healthCheck": "off"}}, "layers": layers}
 
 
-def start_scheduler(plane: ControlPlane, port: int | None, **more: Any) -> None:
-    """The shipped profile, with the extender where there is a port."""
+def start_scheduler(plane: ControlPlane, port: int | None, profiles: Sequence[Json] | None = None, **more: Any) -> None:
+    """The shipped profile, or others, with the extender where there is a port; ``more`` goes into its section."""
     written = yaml.safe_load((directory("manifests") / "scheduler" / "spread.yaml").read_text())
     written.pop("leaderElection")
+    written["profiles"] = profiles or written["profiles"]
     if port is not None:
         extender = yaml.safe_load((directory("manifests") / "scheduler" / "layers.yaml").read_text())["extenders"][0]
         written["extenders"] = [{**extender, "urlPrefix": f"http://127.0.0.1:{port}/v1/layers", **more}]

@@ -20,9 +20,9 @@ import yaml
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
+from hack.release import ReleaseError
 from hack.release.build import CHECKSUMS, PROVENANCE, ReleaseBuild, build
 from hack.release.image import ReleaseImage
-from hack.release.mistake import ReleaseError
 from hack.release.version import CHANGELOG, prepare
 from tests.hack.release.archive import oci_archive
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from hack.release import ReleaseError
 from hack.release.image import parse_image
-from hack.release.mistake import ReleaseError
 from hack.release.version import expected, notes, prepare, versions
 from webhook import __version__
 from webhook.settings.file import default_settings, load
