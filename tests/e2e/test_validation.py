@@ -60,7 +60,7 @@ def labelled(**labels: str) -> Json:
 def test_what_is_valid_is_allowed(kube: Kube) -> None:
     for policy in ("scheduling", "instancetypes", "migration", "eviction"):
         for mode in ("enforce", "warn", "audit", "off"):
-            create(kube, labels={names.policy_label(policy): mode}, dryRun="All")  # type: ignore[arg-type]
+            create(kube, labels={names.policy_label(policy): mode}, dryRun="All")
     # The NetworkPolicy lets namespaces with it read the metrics.
     create(kube, labels={f"{DOMAIN}/metrics": "scrape"}, dryRun="All")
     for annotation, value in (
