@@ -134,7 +134,7 @@ def test_without_a_filter_vms_go_where_they_must_not(plane: ControlPlane) -> Non
     for plugin in FILTERS:
         plugins: Any = {"multiPoint": {"disabled": [{"name": plugin}, {"name": "ImageLocality"}]}}
         profiles.append(profile(plugin.lower(), plugins=plugins))
-        tried(configuration(profiles[-1]), "filter-off")
+        tried(configuration(profile(plugins=plugins)), "filter-off")
     with running(plane, configuration(*profiles)):
         for plugin, options in FILTERS.items():
             for name in NAMES:
