@@ -70,7 +70,7 @@ def pods_alone(world: DoctorWorld) -> None:
     ("change", "code"),
     [
         (lambda it: it.server.remove(LEASES, "kubevirt-scheduler", "kubevirt-scheduler"), "unavailable"),
-        # Anybody can create a pod that names the scheduler.
+        # Every tenant can create a pod that names the scheduler.
         (lambda it: waiting(it, 100), "available"),
         (pods_alone, "available"),
         (lambda it: declare(it, SchedulerSettings("kubevirt", SchedulerHealthSettings("off"))), "health-check-off"),
