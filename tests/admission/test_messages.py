@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ import pytest
 from tests import golden_files, wording
 from webhook import names
 from webhook.admission.decision import MAX_MESSAGE, Reason, compose
-from webhook.admission.reasons import MEANINGS, common, eviction, instancetypes, migration, scheduling
+from webhook.admission.reasons import MEANINGS, catalog, common, eviction, instancetypes, migration, scheduling
 from webhook.k8s.types.selectors import Expression
 from webhook.names import Mode
 from webhook.placement.nodes import HOSTNAME
@@ -20,7 +20,8 @@ from webhook.placement.requirements import Contradiction, Elsewhere, Label, Orig
 from webhook.policies.common import migration_targets
 
 Arguments = tuple[Any, ...]
-Examples = Mapping[Callable[..., Any], tuple[Arguments, ...]]
+# The arguments of each sentence, by its name.
+Examples = Mapping[str, tuple[Arguments, ...]]
 
 SMALL: Final = "VirtualMachineClusterInstancetype/u1.small"
 FEDORA: Final = "VirtualMachineClusterPreference/fedora"
@@ -30,7 +31,8 @@ CONFLICT: Final = (
 )
 LEASE: Final = "Lease kubevirt-scheduler/kubevirt-scheduler expired 12s ago"
 VM_UID: Final = "705ab4f5-6393-11e8-b7cc-42010a800002"
-NOTHING: Final[tuple[Arguments, ...]] = ((),)
+# Of a sentence that is always the same.
+NOTHING: Final[tuple[Arguments, ...]] = ()
 
 
 def _zones(origin: str, value: str) -> Label:
@@ -43,124 +45,118 @@ PINNED: Final = Contradiction(
 )
 
 COMMON: Final[Examples] = {
-    common.being_deleted: (("the VM",),),
-    common.disabled: (("scheduling.virtualMachines",),),
-    common.immutable_after_create: (("a migration's spec", "UPDATE"),),
-    common.other_operation: (("DELETE",),),
-    common.lookup_failed: (("the VM's instancetype was not validated", NO_ANSWER),),
-    common.not_created_by_kubevirt: (("mallory",), ("",)),
-    common.kubevirt_absent: NOTHING,
-    common.vmi_not_found: (("shop", "web"),),
-    common.vmi_replaced: (("shop", "web"),),
-    common.eligible: ((2, 6), (0, 6)),
-    common.opted_out: ((names.SCHEDULING,),),
-    common.not_a_launcher_pod: NOTHING,
-    common.no_vmi_owner: NOTHING,
-    common.unnamed_vmi_owner: NOTHING,
-    common.no_namespace: NOTHING,
-    common.excluded_namespace: (("kube-system",),),
-    common.namespace_unreadable: (("shop", "the request to the API server timed out after 3s"),),
-    common.not_opted_in: ((names.SCHEDULING,),),
-    common.switched_off: ((names.SCHEDULING,),),
-    common.unknown_mode: ((names.SCHEDULING, "on"),),
-    common.out_of_scope: NOTHING,
-    common.other_subresource: (("status",), (None,)),
-    common.no_object: (("DELETE",),),
-    common.internal_error: ((VM_UID,),),
-    common.overloaded: (("kubevirt-webhook has more reviews than it can evaluate",),),
-    common.too_deep: NOTHING,
-    common.not_evaluable: (("VirtualMachine", common.too_deep(), common.INVALID_OBJECT),),
-    common.correct_the_object: ((common.not_evaluable("VirtualMachine", common.too_deep(), common.INVALID_OBJECT),),),
-    common.not_evaluated_now: ((common.internal_error(VM_UID),),),
-    common.allowed_unchanged: (("VirtualMachine", common.namespace_unreadable("shop", "403 Forbidden")),),
+    "being_deleted": (("the VM",),),
+    "disabled": (("scheduling.virtualMachines",),),
+    "immutable_after_create": (("a migration's spec", "UPDATE"),),
+    "other_operation": (("DELETE",),),
+    "lookup_failed": (("the VM's instancetype was not validated", NO_ANSWER),),
+    "not_created_by_kubevirt": (("mallory",), ("",)),
+    "kubevirt_absent": NOTHING,
+    "vmi_not_found": (("shop", "web"),),
+    "vmi_replaced": (("shop", "web"),),
+    "eligible": ((2, 6), (0, 6)),
+    "opted_out": ((names.SCHEDULING,),),
+    "not_a_launcher_pod": NOTHING,
+    "no_vmi_owner": NOTHING,
+    "unnamed_vmi_owner": NOTHING,
+    "no_namespace": NOTHING,
+    "excluded_namespace": (("kube-system",),),
+    "namespace_unreadable": (("shop", "the request to the API server timed out after 3s"),),
+    "not_opted_in": ((names.SCHEDULING,),),
+    "switched_off": ((names.SCHEDULING,),),
+    "unknown_mode": ((names.SCHEDULING, "on"),),
+    "out_of_scope": NOTHING,
+    "other_subresource": (("status",), (None,)),
+    "no_object": (("DELETE",),),
+    "internal_error": ((VM_UID,),),
+    "overloaded": (("kubevirt-webhook has more reviews than it can evaluate",),),
+    "too_deep": NOTHING,
+    "not_evaluable": (("VirtualMachine", common.too_deep, common.INVALID_OBJECT),),
+    "correct_the_object": ((common.not_evaluable("VirtualMachine", common.too_deep, common.INVALID_OBJECT),),),
+    "not_evaluated_now": ((common.internal_error(VM_UID),),),
+    "allowed_unchanged": (("VirtualMachine", common.namespace_unreadable("shop", "403 Forbidden")),),
 }
 
 SCHEDULING: Final[Examples] = {
-    scheduling.injected: (("the VM",), ("VirtualMachineInstance shop/web",)),
-    scheduling.already_injected: (("kubevirt",),),
-    scheduling.annotation_restored: (("kubevirt",),),
-    scheduling.preserved: (("kubevirt",),),
-    scheduling.withdrawn: (
-        ("kubevirt", scheduling.no_longer_declared()),
+    "injected": (("the VM",), ("VirtualMachineInstance shop/web",)),
+    "already_injected": (("kubevirt",),),
+    "annotation_restored": (("kubevirt",),),
+    "preserved": (("kubevirt",),),
+    "withdrawn": (
+        ("kubevirt", scheduling.no_longer_declared),
         ("kubevirt", scheduling.instancetype_sets_scheduler("batch").text),
     ),
-    scheduling.fell_back: (("kubevirt", LEASE), ("kubevirt", scheduling.no_longer_declared())),
-    scheduling.already_fell_back: (("kubevirt",),),
-    scheduling.no_longer_declared: NOTHING,
-    scheduling.undeclared: (("batch",),),
-    scheduling.none_declared: NOTHING,
-    scheduling.not_preserved: (("batch",),),
-    scheduling.unavailable: (("kubevirt", LEASE),),
-    scheduling.health_unknown: (("kubevirt", scheduling.no_health_check()),),
-    scheduling.no_health_check: NOTHING,
-    scheduling.already_bound: (("node-1",),),
-    scheduling.foreign_scheduler: (("stork",),),
-    scheduling.rewritten: (("VirtualMachineInstance shop/web", "kubevirt"),),
-    scheduling.owner_chose: (("stork",), (names.DEFAULT_SCHEDULER,)),
-    scheduling.owner_chose_default: (("VirtualMachineInstance shop/web",),),
-    scheduling.owner_removed: (("kubevirt",),),
-    scheduling.nothing_to_preserve: NOTHING,
-    scheduling.no_template: NOTHING,
-    scheduling.no_spec: NOTHING,
-    scheduling.kubevirt_unreadable: (("KubeVirt's namespace cannot be read: 403 Forbidden",),),
-    scheduling.vmi_unreadable: (("VirtualMachineInstance shop/web", "403 Forbidden"),),
-    scheduling.instancetype_unreadable: ((f"{SMALL} cannot be read: 403 Forbidden",),),
-    scheduling.instancetype_unresolved: ((f"{SMALL} does not exist",),),
-    scheduling.instancetype_sets_scheduler: (("batch",),),
-    scheduling.spread_off: NOTHING,
-    scheduling.spread_injected: NOTHING,
-    scheduling.spread_hosts_only: NOTHING,
-    scheduling.spread_without_zones: NOTHING,
-    scheduling.spread_present: (("hostname",),),
-    scheduling.spread_preserved: (("hostname",),),
-    scheduling.spread_withdrawn: NOTHING,
-    scheduling.spread_chosen: NOTHING,
-    scheduling.spread_opted_out: NOTHING,
-    scheduling.spread_removed: (("hostname",),),
-    scheduling.spread_invalid: (("rack",),),
+    "fell_back": (("kubevirt", LEASE), ("kubevirt", scheduling.no_longer_declared)),
+    "already_fell_back": (("kubevirt",),),
+    "no_longer_declared": NOTHING,
+    "undeclared": (("batch",),),
+    "none_declared": NOTHING,
+    "not_preserved": (("batch",),),
+    "unavailable": (("kubevirt", LEASE),),
+    "health_unknown": (("kubevirt", scheduling.no_health_check),),
+    "no_health_check": NOTHING,
+    "already_bound": (("node-1",),),
+    "foreign_scheduler": (("stork",),),
+    "rewritten": (("VirtualMachineInstance shop/web", "kubevirt"),),
+    "owner_chose": (("stork",), (names.DEFAULT_SCHEDULER,)),
+    "owner_chose_default": (("VirtualMachineInstance shop/web",),),
+    "owner_removed": (("kubevirt",),),
+    "nothing_to_preserve": NOTHING,
+    "no_template": NOTHING,
+    "no_spec": NOTHING,
+    "kubevirt_unreadable": (("KubeVirt's namespace cannot be read: 403 Forbidden",),),
+    "vmi_unreadable": (("VirtualMachineInstance shop/web", "403 Forbidden"),),
+    "instancetype_unreadable": ((f"{SMALL} cannot be read: 403 Forbidden",),),
+    "instancetype_unresolved": ((f"{SMALL} does not exist",),),
+    "instancetype_sets_scheduler": (("batch",),),
+    "spread_off": NOTHING,
+    "spread_injected": NOTHING,
+    "spread_hosts_only": NOTHING,
+    "spread_without_zones": NOTHING,
+    "spread_present": (("hostname",),),
+    "spread_preserved": (("hostname",),),
+    "spread_withdrawn": NOTHING,
+    "spread_chosen": NOTHING,
+    "spread_opted_out": NOTHING,
+    "spread_removed": (("hostname",),),
+    "spread_invalid": (("rack",),),
 }
 
 INSTANCETYPES: Final[Examples] = {
-    instancetypes.owner_chose: (("instancetype",),),
-    instancetypes.owner_removed: (("instancetype",), ("preference",)),
-    instancetypes.owner_removed_name: (("instancetype",),),
-    instancetypes.owner_declined: (("preference",),),
-    instancetypes.sized: (
-        (instancetypes.vm_size("memory.guest"), "instancetype"),
-        (instancetypes.vmi_size("cpu.cores"), "instancetype"),
-        (instancetypes.preset_size("large", "memory.guest"), "preference"),
+    "owner_chose": (("instancetype",),),
+    "owner_removed": (("instancetype",), ("preference",)),
+    "owner_removed_name": (("instancetype",),),
+    "owner_declined": (("preference",),),
+    "sized": (
+        ("instancetype", instancetypes.vm_size("memory.guest")),
+        ("instancetype", instancetypes.vmi_size("cpu.cores")),
+        ("preference", instancetypes.preset_size("large", "memory.guest")),
     ),
-    instancetypes.vm_size: (("memory.guest",),),
-    instancetypes.vmi_size: (("cpu.cores",),),
-    instancetypes.preset_size: (("large", "memory.guest"),),
-    instancetypes.preset_unknown: (("403 Forbidden",),),
-    instancetypes.no_defaults: NOTHING,
-    instancetypes.nothing_requested: NOTHING,
-    instancetypes.no_default_applied: NOTHING,
-    instancetypes.no_matcher: NOTHING,
-    instancetypes.unchanged: NOTHING,
-    instancetypes.spec_unchanged: NOTHING,
-    instancetypes.defaults_kept: NOTHING,
-    instancetypes.nothing_to_preserve: NOTHING,
-    instancetypes.owned_by_a_vm: NOTHING,
-    instancetypes.already_applied: (("instancetype", SMALL),),
-    instancetypes.defaults_injected: (
-        ((("instancetype", SMALL), ("preference", FEDORA)),),
-        ((("preference", FEDORA),),),
-    ),
-    instancetypes.defaults_preserved: (
-        ((("instancetype", SMALL), ("preference", FEDORA)),),
-        ((("instancetype", SMALL),),),
-    ),
-    instancetypes.defaults_withdrawn: (
+    "vm_size": (("memory.guest",),),
+    "vmi_size": (("cpu.cores",),),
+    "preset_size": (("large", "memory.guest"),),
+    "preset_unknown": (("403 Forbidden",),),
+    "no_defaults": NOTHING,
+    "nothing_requested": NOTHING,
+    "no_default_applied": NOTHING,
+    "no_matcher": NOTHING,
+    "unchanged": NOTHING,
+    "spec_unchanged": NOTHING,
+    "defaults_kept": NOTHING,
+    "nothing_to_preserve": NOTHING,
+    "owned_by_a_vm": NOTHING,
+    "already_applied": (("instancetype", SMALL),),
+    "defaults_injected": (((("instancetype", SMALL), ("preference", FEDORA)),), ((("preference", FEDORA),),)),
+    "defaults_preserved": (((("instancetype", SMALL), ("preference", FEDORA)),), ((("instancetype", SMALL),),)),
+    "defaults_withdrawn": (
         ((("instancetype", SMALL), ("preference", FEDORA)), (instancetypes.vm_size("memory.guest"),)),
         ((("instancetype", SMALL),), (instancetypes.vm_size("memory.guest"),)),
     ),
-    instancetypes.default_replaced: (("instancetype",),),
-    instancetypes.default_assumed: (
+    "default_replaced": (("instancetype",),),
+    "default_assumed": (
         (instancetypes.assumed_same_kind("instancetype", "u1.large", "VirtualMachineClusterInstancetype/u1.large"),),
     ),
-    instancetypes.assumed_cluster_wide: (
+    "assumed_cluster_wide": (
         (
             "instancetype",
             "u1.large",
@@ -168,31 +164,25 @@ INSTANCETYPES: Final[Examples] = {
             "VirtualMachineInstancetype/u1.large",
         ),
     ),
-    instancetypes.assumed_same_kind: (("instancetype", "u1.large", "VirtualMachineInstancetype/u1.large"),),
-    instancetypes.expanded: (({"instancetype": SMALL, "preference": FEDORA},), ({"instancetype": SMALL},)),
-    instancetypes.applied: (({"instancetype": SMALL, "preference": FEDORA},), ({"instancetype": SMALL},)),
-    instancetypes.default_conflicts: (
-        ("instancetype", SMALL, CONFLICT),
-        ("preference", FEDORA, instancetypes.inferred_conflict()),
-    ),
-    instancetypes.default_unusable: (("instancetype", instancetypes.not_allowed(SMALL, "shop", "cx1.*, u1.large")),),
-    instancetypes.default_missing: (("instancetype", SMALL),),
-    instancetypes.vmi_default_unusable: (
+    "assumed_same_kind": (("instancetype", "u1.large", "VirtualMachineInstancetype/u1.large"),),
+    "expanded": (({"instancetype": SMALL, "preference": FEDORA},), ({"instancetype": SMALL},)),
+    "applied": (({"instancetype": SMALL, "preference": FEDORA},), ({"instancetype": SMALL},)),
+    "default_conflicts": (("instancetype", SMALL, CONFLICT), ("preference", FEDORA, instancetypes.inferred_conflict)),
+    "default_unusable": (("instancetype", instancetypes.not_allowed(SMALL, "shop", "cx1.*, u1.large")),),
+    "default_missing": (("instancetype", SMALL),),
+    "vmi_default_unusable": (
         ("instancetype", "u1.small", "VMI conflicts with instancetype spec in fields: [spec.domain.cpu.cores]"),
     ),
-    instancetypes.not_expanded_inferred: NOTHING,
-    instancetypes.not_expanded_architecture: NOTHING,
-    instancetypes.not_expanded: ((CONFLICT,),),
-    instancetypes.size_removed: NOTHING,
-    instancetypes.not_evaluated: (("spec.template.spec.domain.cpu.sockets must be a number, not a string",),),
-    instancetypes.vmi_not_filled: (("spec.domain.cpu must be an object, not an array",),),
-    instancetypes.kubevirt_too_old: (
-        (
-            "the VM's instancetype was not validated",
-            "KubeVirt 1.5.0 is older than 1.6, the oldest known release",
-        ),
+    "not_expanded_inferred": NOTHING,
+    "not_expanded_architecture": NOTHING,
+    "not_expanded": ((CONFLICT,),),
+    "size_removed": NOTHING,
+    "not_evaluated": (("spec.template.spec.domain.cpu.sockets must be a number, not a string",),),
+    "vmi_not_filled": (("spec.domain.cpu must be an object, not an array",),),
+    "kubevirt_too_old": (
+        ("the VM's instancetype was not validated", "KubeVirt 1.5.0 is older than 1.6, the oldest known release"),
     ),
-    instancetypes.missing: (
+    "missing": (
         (
             (
                 ('virtualmachineclusterinstancetypes.instancetype.kubevirt.io "u1.gone" not found', True),
@@ -200,84 +190,73 @@ INSTANCETYPES: Final[Examples] = {
             ),
         ),
     ),
-    instancetypes.valid: NOTHING,
-    instancetypes.names_nothing: (("instancetype", "instancetype.kubevirt.io/default-instancetype"),),
-    instancetypes.not_allowed: ((SMALL, "shop", "cx1.*, u1.large"),),
-    instancetypes.not_captured: (("web-u1.small-1", "shop", "cx1.*, u1.large"),),
-    instancetypes.lookup_failed: ((f"{SMALL} cannot be read: 403 Forbidden",),),
-    instancetypes.way_out_at_create: ((SMALL,),),
-    instancetypes.way_out_at_update: (
-        ({"instancetype": SMALL},),
-        ({"instancetype": SMALL, "preference": FEDORA},),
-    ),
-    instancetypes.inferred_conflict: NOTHING,
-    instancetypes.architecture_conflict: NOTHING,
+    "valid": NOTHING,
+    "names_nothing": (("instancetype", "instancetype.kubevirt.io/default-instancetype"),),
+    "not_allowed": ((SMALL, "shop", "cx1.*, u1.large"),),
+    "not_captured": (("web-u1.small-1", "shop", "cx1.*, u1.large"),),
+    "lookup_failed": ((f"{SMALL} cannot be read: 403 Forbidden",),),
+    "way_out_at_create": ((SMALL,),),
+    "way_out_at_update": (({"instancetype": SMALL},), ({"instancetype": SMALL, "preference": FEDORA},)),
+    "inferred_conflict": NOTHING,
+    "architecture_conflict": NOTHING,
 }
 
 AVAILABLE: Final = common.eligible(0, 6).text
 MIGRATION: Final[Examples] = {
-    migration.no_added_selector: NOTHING,
-    migration.nothing_to_constrain: (("m1",),),
-    migration.validated_elsewhere: NOTHING,
-    migration.on_sending_side: NOTHING,
-    migration.ignored_on_sending_side: NOTHING,
-    migration.by_kubevirt: NOTHING,
-    migration.lookup_failed: ((NO_ANSWER,),),
-    migration.pinned: (((PINNED,),),),
-    migration.selector_conflict: (((ZONES,), AVAILABLE), ((ZONES, PINNED), AVAILABLE), ((PINNED,), AVAILABLE)),
-    migration.pending: ((migration.SELECTOR_CONFLICT, migration.describe((ZONES,))),),
-    migration.describe: (((ZONES, PINNED),), ((ZONES,) * 12,)),
-    migration.reserved_name: (("kubevirt-evacuation-1",),),
-    migration.too_many_keys: ((257, 256),),
-    migration.selector_invalid: (
-        (("key \"a/b/c\" has more than one '/'", "key \"/x\" has no prefix before its '/'"),),
-    ),
-    migration.reserved_keys: (
+    "no_added_selector": NOTHING,
+    "nothing_to_constrain": (("m1",),),
+    "validated_elsewhere": NOTHING,
+    "on_sending_side": NOTHING,
+    "ignored_on_sending_side": NOTHING,
+    "by_kubevirt": NOTHING,
+    "lookup_failed": ((NO_ANSWER,),),
+    "pinned": (((PINNED,),),),
+    "selector_conflict": (((ZONES,), AVAILABLE), ((ZONES, PINNED), AVAILABLE), ((PINNED,), AVAILABLE)),
+    "pending": ((migration.SELECTOR_CONFLICT, migration.describe((ZONES,))),),
+    "describe": (((ZONES, PINNED),), ((ZONES,) * 12,)),
+    "reserved_name": (("kubevirt-evacuation-1",),),
+    "too_many_keys": ((257, 256),),
+    "selector_invalid": ((("key \"a/b/c\" has more than one '/'", "key \"/x\" has no prefix before its '/'"),),),
+    "reserved_keys": (
         (("kubevirt.io/schedulable",),),
         (("kubevirt.io/schedulable", "cpu-vendor.node.kubevirt.io/AMD"),),
     ),
-    migration.via_virtctl: NOTHING,
-    migration.node_choice_forbidden: (
+    "via_virtctl": NOTHING,
+    "node_choice_forbidden": (
         ("jane", "shop", "use", "migrationtargets.kubevirt-webhook.github.io"),
         ("", "shop", "use", "migrationtargets.kubevirt-webhook.github.io"),
     ),
-    migration.too_many: ((3, 2, "shop"), (1, 1, "shop")),
-    migration.not_a_target: NOTHING,
-    migration.migration_not_found: (("m1",),),
-    migration.guards_unknown: ((NO_ANSWER,),),
-    migration.constrained: (("m1", "zone=b and disk=ssd"),),
-    migration.already_constrained: (("zone=b and disk=ssd",), ("",)),
+    "too_many": ((3, 2, "shop"), (1, 1, "shop")),
+    "not_a_target": NOTHING,
+    "migration_not_found": (("m1",),),
+    "guards_unknown": ((NO_ANSWER,),),
+    "constrained": (("zone=b and disk=ssd", "m1"),),
+    "already_constrained": (("zone=b and disk=ssd",), ("",)),
 }
 
 EVICTION: Final[Examples] = {
-    eviction.other_requester: ((("sigs.k8s.io/descheduler", "rebalancer"),), ((),)),
-    eviction.by_kubevirt: NOTHING,
-    eviction.quota: (("exceeded quota: vms, requested: pods=1, used: pods=4, limited: pods=4",),),
-    eviction.quota_not_known: (("whether ResourceQuotas allow the target pod is not known, because X",),),
-    eviction.pod_not_found: (("virt-launcher-web-x7k2p",),),
-    eviction.pod_completed: (("Succeeded",),),
-    eviction.being_deleted: NOTHING,
-    eviction.not_the_current_pod: NOTHING,
-    eviction.no_configuration: NOTHING,
-    eviction.external_strategy: (("shop/web",),),
-    eviction.unknown_strategy: (("shop/web", "LiveMigrateTomorrow"),),
-    eviction.will_stop: (
-        ("shop/web", eviction.strategy_none()),
-        ("shop/web", eviction.strategy_if_possible()),
-    ),
-    eviction.strategy_none: NOTHING,
-    eviction.strategy_if_possible: NOTHING,
-    eviction.not_migratable: (("shop/web",),),
-    eviction.already_evacuating: (("shop/web",),),
-    eviction.name_too_long: ((str(migration_targets.name_problem("v" * 64)),),),
-    eviction.held_back: (
-        (("while its backup runs",),),
-        (("while its backup runs", "until its utility volumes are detached"),),
-    ),
-    eviction.blackout: (("Fri, Sat from 22:00 to 12:01 UTC",),),
-    eviction.cool_down: ((300, 1, 60, 240), (600, 2, 60, 540)),
-    eviction.too_many: ((3, 2, "namespace shop"), (1, 1, "the cluster")),
-    eviction.cap_not_applied: (("the list of virtualmachineinstancemigrations is too large to be read",),),
+    "other_requester": ((("sigs.k8s.io/descheduler", "rebalancer"),), ((),)),
+    "by_kubevirt": NOTHING,
+    "quota": (("exceeded quota: vms, requested: pods=1, used: pods=4, limited: pods=4",),),
+    "quota_not_known": (("whether ResourceQuotas allow the target pod is not known, because X",),),
+    "pod_not_found": (("virt-launcher-web-x7k2p",),),
+    "pod_completed": (("Succeeded",),),
+    "being_deleted": NOTHING,
+    "not_the_current_pod": NOTHING,
+    "no_configuration": NOTHING,
+    "external_strategy": (("shop/web",),),
+    "unknown_strategy": (("shop/web", "LiveMigrateTomorrow"),),
+    "will_stop": (("shop/web", eviction.strategy_none), ("shop/web", eviction.strategy_if_possible)),
+    "strategy_none": NOTHING,
+    "strategy_if_possible": NOTHING,
+    "not_migratable": (("shop/web",),),
+    "already_evacuating": (("shop/web",),),
+    "name_too_long": ((str(migration_targets.name_problem("v" * 64)),),),
+    "held_back": (("while its backup runs",), ("while its backup runs and until its utility volumes are detached",)),
+    "blackout": (("Fri, Sat from 22:00 to 12:01 UTC",),),
+    "cool_down": ((300, 1, 60, 240), (600, 2, 60, 540)),
+    "too_many": ((3, 2, "namespace shop"), (1, 1, "the cluster")),
+    "cap_not_applied": (("the list of virtualmachineinstancemigrations is too large to be read",),),
 }
 
 # The policy that speaks in the examples; what more than one policy says has the first.
@@ -291,9 +270,13 @@ CATALOGUES: Final[Mapping[str, tuple[ModuleType, names.Policy, Examples]]] = {
 each_catalogue = pytest.mark.parametrize("name", CATALOGUES)
 
 
+def _is_sentence(name: str, value: object) -> bool:
+    is_ours = inspect.isfunction(value) and value.__module__.startswith(catalog.__package__ or "")
+    return name.islower() and (is_ours or isinstance(value, Reason | str)) and not name.startswith("_")
+
+
 def _public(catalogue: ModuleType) -> set[str]:
-    found = inspect.getmembers(catalogue, inspect.isfunction)
-    return {name for name, function in found if not name.startswith("_") and function.__module__ == catalogue.__name__}
+    return {name for name, value in vars(catalogue).items() if _is_sentence(name, value)} - vars(catalog).keys()
 
 
 def _parts(made: object) -> list[Reason | str]:
@@ -304,13 +287,14 @@ def _parts(made: object) -> list[Reason | str]:
     return [part for each in made for part in _parts(each)]
 
 
-def _made(examples: Examples) -> list[tuple[str, Reason | str]]:
-    """The text of each function for its examples, in their order."""
+def _made(name: str) -> list[tuple[str, Reason | str]]:
+    """The text of each sentence of a catalogue for its examples, in their order."""
+    catalogue, _, examples = CATALOGUES[name]
     return [
-        (function.__name__, part)
-        for function, given in examples.items()
-        for arguments in given
-        for part in _parts(function(*arguments))
+        (sentence, part)
+        for sentence, given in examples.items()
+        for made in ([getattr(catalogue, sentence)(*each) for each in given] or [getattr(catalogue, sentence)])
+        for part in _parts(made)
     ]
 
 
@@ -324,15 +308,14 @@ def _compose(policy: str, part: Reason | str, mode: Mode = names.ENFORCE) -> str
 def test_every_message_has_an_example(name: str) -> None:
     catalogue, _, examples = CATALOGUES[name]
 
-    assert {function.__name__ for function in examples} == _public(catalogue)
+    assert examples.keys() == _public(catalogue)
 
 
 @pytest.mark.golden
 @each_catalogue
 def test_messages(name: str) -> None:
     """A line for each example as users read it; what begins with an ellipsis is a part of other messages."""
-    _, policy, examples = CATALOGUES[name]
-    made = _made(examples)
+    policy, made = CATALOGUES[name][1], _made(name)
     lines = [f"{function}: {_compose(policy, part)}" for function, part in made]
     function, reason = next((function, part) for function, part in made if isinstance(part, Reason))
     lines.append(f"{function} in mode warn: {_compose(policy, reason, names.WARN)}")
@@ -342,14 +325,14 @@ def test_messages(name: str) -> None:
 
 @each_catalogue
 def test_messages_are_worded_as_kubernetes_words_them(name: str) -> None:
-    for function, part in _made(CATALOGUES[name][2]):
+    for function, part in _made(name):
         text = part if isinstance(part, str) else part.text
         assert wording.mistakes(text) == [], f"{function}: {text}"
 
 
 @each_catalogue
 def test_every_code_is_a_documented_one(name: str) -> None:
-    assert {part.code for _, part in _made(CATALOGUES[name][2]) if isinstance(part, Reason)} <= MEANINGS.keys()
+    assert {part.code for _, part in _made(name) if isinstance(part, Reason)} <= MEANINGS.keys()
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def test_a_code_is_defined_once() -> None:
     code = CODES[0]
 
     with pytest.raises(ValueError, match=code):
-        catalog.define(code, catalog.ALL, "skipped", "Another meaning.")
+        catalog.define("skipped", code, "Another meaning.")
     assert MEANINGS[code].meaning != "Another meaning."
 
 

@@ -33,8 +33,8 @@ def vmi_owner(pod: Object) -> OwnerReference | Reason:
     """The VMI that controls a launcher pod, as far as the pod itself shows it; else why the pod is none."""
     meta = pod.meta
     if meta.label(names.APP_LABEL) != names.LAUNCHER_APP:
-        return common.not_a_launcher_pod()
+        return common.not_a_launcher_pod
     owner = meta.controller_owner()
     if owner is None or owner.kind != "VirtualMachineInstance" or owner.group != names.KUBEVIRT_GROUP:
-        return common.no_vmi_owner()
-    return owner if owner.name and owner.uid else common.unnamed_vmi_owner()
+        return common.no_vmi_owner
+    return owner if owner.name and owner.uid else common.unnamed_vmi_owner

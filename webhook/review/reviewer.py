@@ -324,7 +324,7 @@ def _decide(
         rendered = patch.render(view, outcome.changes) if outcome.changes else None
     except RecursionError:
         # Depth comes with data, never with code: here with what was read beside the object.
-        return _not_evaluable(endpoint, received, where.mode, common.too_deep())
+        return _not_evaluable(endpoint, received, where.mode, common.too_deep)
     except TooComplex as error:
         # To ask again would not help, so a denial is about the object and not about the server.
         return _not_evaluable(endpoint, received, where.mode, str(error), common.TOO_COMPLEX)
@@ -343,7 +343,7 @@ def _label(decision: Decision, mode: Mode) -> Label:
 
 
 def _not_evaluated(endpoint: Endpoint, received: Received[Any], where: Scope, settings: Settings) -> Evaluation:
-    reason = where.reason or common.out_of_scope()
+    reason = where.reason or common.out_of_scope
     decision = Decision((reason,))
     unreadable = reason.code == common.NAMESPACE_UNREADABLE
     if unreadable:

@@ -121,7 +121,7 @@ def of_namespace(
         excluded: namespaces that are always skipped; those in which KubeVirt runs are added where they are known.
     """
     if not namespace:
-        return _off(common.no_namespace())
+        return _off(common.no_namespace)
     if namespace in excluded or _runs_kubevirt(namespace, facts):
         return _off(common.excluded_namespace(namespace))
     answer = facts.get(NamespaceKey(namespace))

@@ -180,10 +180,10 @@ class TestGoesDown:
     @pytest.mark.parametrize(
         ("found", "why"),
         [
-            (vmi("None"), reasons.strategy_none()),
-            (vmi(None), reasons.strategy_none()),
-            (vmi("LiveMigrateIfPossible", "False"), reasons.strategy_if_possible()),
-            (vmi("LiveMigrateIfPossible", None), reasons.strategy_if_possible()),
+            (vmi("None"), reasons.strategy_none),
+            (vmi(None), reasons.strategy_none),
+            (vmi("LiveMigrateIfPossible", "False"), reasons.strategy_if_possible),
+            (vmi("LiveMigrateIfPossible", None), reasons.strategy_if_possible),
         ],
     )
     def test_is_warned_about_and_never_refused(self, found: Json, why: str) -> None:

@@ -99,7 +99,7 @@ class TestExpansion:
         decision = decide(obj, facts(WORLD), expand=True)
 
         assert (decision.code, decision.changes) == (reasons.NOT_INFERRED, ())
-        assert decision.warnings == (reasons.not_expanded_architecture(),)
+        assert decision.warnings == (reasons.not_expanded_architecture,)
         obj["spec"]["template"]["spec"]["architecture"] = "arm64"
         assert decide(obj, facts(WORLD), expand=True).code == reasons.EXPANDED
 

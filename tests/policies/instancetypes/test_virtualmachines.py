@@ -148,7 +148,7 @@ class TestCreate:
         decision = decide(vm(instancetype={"inferFromVolume": "root"}), world, default_preference="fedora")
 
         assert not decision.changes
-        why = reasons.default_conflicts("preference", FEDORA_MARK, reasons.inferred_conflict())
+        why = reasons.default_conflicts("preference", FEDORA_MARK, reasons.inferred_conflict)
         assert decision.warnings == (why,)
 
     def test_whatever_an_inferred_preference_asks_for_a_vm_of_a_size_offers_more(self) -> None:
@@ -271,7 +271,7 @@ class TestCreate:
         decision = decide(vm(dataVolumeTemplates=templates), world, **BOTH)
 
         assert set(changes(decision)) == {("spec", "instancetype"), IT_MARK}
-        why = reasons.default_conflicts("preference", FEDORA_MARK, reasons.architecture_conflict())
+        why = reasons.default_conflicts("preference", FEDORA_MARK, reasons.architecture_conflict)
         assert decision.warnings == (why,)
         assert changes(decide(vm(), world, **BOTH)) == INJECTED
 

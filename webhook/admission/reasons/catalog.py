@@ -1,11 +1,19 @@
-"""What a reason code means: its shape, the catalogue of all codes, and the words that several meanings share."""
+"""What a reason code means, the catalogue of all codes, and sentences that carry one.
+
+In the modules beside this one, a code is in capitals, and below it are its sentences: a `Reason`, or a function that
+returns one for what the sentence names.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Final, Literal
 
 import msgspec
 
+from webhook.admission.decision import Reason
+from webhook.errors import quote
 from webhook.names import EVICTION, INSTANCETYPES, MIGRATION, SCHEDULING, Policy
 
 # What a code stands for: a change, a denial, a request that is left alone, or a fault on the way to a decision.
@@ -37,20 +45,41 @@ class Meaning(msgspec.Struct, frozen=True):
 MEANINGS: Final[dict[str, Meaning]] = {}
 
 
-def define(code: str, policies: tuple[Policy, ...], kind: Kind, meaning: str, remedy: str = "") -> str:
-    """A code, which is in `MEANINGS` from now on.
-
-    Args:
-        code: the code, words in lower case with dashes.
-        policies: the policies that use the code.
-        kind: what the policy does in mode ``enforce``.
-        meaning: what happened, in a sentence or two.
-        remedy: what to do about it; empty where nothing needs to be done.
+def define(kind: Kind, code: str, meaning: str, remedy: str = "", *, by: tuple[Policy, ...] = ALL) -> str:
+    """A code, words in lower case with dashes, which is in `MEANINGS` from now on; the rest is as in `Meaning`.
 
     Raises:
         ValueError: the code is defined already.
     """
     if code in MEANINGS:
         raise ValueError(f"the reason code {code} is defined twice")
-    MEANINGS[code] = Meaning(policies, kind, meaning, remedy)
+    MEANINGS[code] = Meaning(by, kind, meaning, remedy)
     return code
+
+
+def about(code: str, template: str) -> Callable[[str], Reason]:
+    """The reasons whose sentences differ in one text.
+
+    Args:
+        code: their code.
+        template: the sentence with ``%s`` for the text; in quotation marks, the text is quoted as `quote` does it.
+    """
+    is_quoted = '"%s"' in template
+    plain = template.replace('"%s"', "%s")
+
+    def reason(text: str) -> Reason:
+        return Reason(code, plain % (quote(text) if is_quoted else text))
+
+    return reason
+
+
+def about_two(code: str, template: str) -> Callable[[str, str], Reason]:
+    """As `about`, for sentences that differ in two texts."""
+    is_first_quoted, is_second_quoted = (mark != "%s" for mark in re.findall('"%s"|%s', template))
+    plain = template.replace('"%s"', "%s")
+
+    def reason(first: str, second: str) -> Reason:
+        texts = quote(first) if is_first_quoted else first, quote(second) if is_second_quoted else second
+        return Reason(code, plain % texts)
+
+    return reason

@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from webhook.admission.decision import Reason
 from webhook.admission.reasons import common
-from webhook.admission.reasons.catalog import define
+from webhook.admission.reasons.catalog import about, about_two, define
 from webhook.errors import quote
 from webhook.names import EVICTION
 from webhook.text import pluralize
 
-BLACKOUT: Final = define(
-    "blackout",
-    (EVICTION,),
-    "denied",
-    "The settings forbid evictions by the descheduler at this time.",
-    "Retry after the blackout.",
+_denied: Final = partial(define, "denied", by=(EVICTION,))
+_allowed: Final = partial(define, "allowed", by=(EVICTION,))
+_skipped: Final = partial(define, "skipped", by=(EVICTION,))
+
+BLACKOUT: Final = _denied(
+    "blackout", "The settings forbid evictions by the descheduler at this time.", "Retry after the blackout."
 )
-
-
-def blackout(window: str) -> Reason:
-    """The settings forbid evictions now.
-
-    Args:
-        window: the time window, as the settings write it.
-    """
-    return Reason(BLACKOUT, f"evictions of VMs are not allowed during the blackout ({window}); retry after it ends")
-
-
-COOL_DOWN: Final = define(
+blackout: Final = about(BLACKOUT, "evictions of VMs are not allowed during the blackout (%s); retry after it ends")
+COOL_DOWN: Final = _denied(
     "cool-down",
-    (EVICTION,),
-    "denied",
-    "The VM was migrated recently and is held on its node for a while, so that the descheduler does not move it"
-    " back"
+    "The VM was migrated recently and is held on its node for a while, so that the descheduler does not move it back"
     " and forth.",
     "Retry after the time in the message.",
 )
@@ -55,12 +43,8 @@ def cool_down(seconds: int, in_a_row: int, ago: int, left: int) -> Reason:
     return Reason(COOL_DOWN, text)
 
 
-TOO_MANY_EVACUATIONS: Final = define(
-    "too-many-evacuations",
-    (EVICTION,),
-    "denied",
-    "As many VMs are being evacuated as the settings allow.",
-    "Retry later.",
+TOO_MANY_EVACUATIONS: Final = _denied(
+    "too-many-evacuations", "As many VMs are being evacuated as the settings allow.", "Retry later."
 )
 
 
@@ -76,99 +60,38 @@ def too_many(count: int, cap: int, where: str) -> Reason:
     return Reason(TOO_MANY_EVACUATIONS, text)
 
 
-NAME_TOO_LONG: Final = define(
+NAME_TOO_LONG: Final = _denied(
     "name-too-long",
-    (EVICTION,),
-    "denied",
-    "KubeVirt labels migrations with the VM's name, and this name is not a valid label value, so KubeVirt can"
-    " create"
-    " no migration.",
+    "KubeVirt labels migrations with the VM's name, and this name is not a valid label value, so KubeVirt can create no"
+    " migration.",
     "Give the VM a name of at most 63 characters.",
 )
-
-
-def name_too_long(text: str) -> Reason:
-    """KubeVirt can create no migration for a VM of such a name."""
-    return Reason(NAME_TOO_LONG, text)
-
-
-HELD_BACK: Final = define(
+name_too_long: Final = about(NAME_TOO_LONG, "%s")
+HELD_BACK: Final = _denied(
     "migration-held-back",
-    (EVICTION,),
-    "denied",
     "KubeVirt, since 1.8, holds the VM's migrations back while a backup of it runs or utility volumes are attached.",
     "Retry when the backup has ended and the utility volumes are detached.",
 )
-
-
-def held_back(terms: Iterable[str]) -> Reason:
-    """KubeVirt would create a migration, and let it wait.
-
-    Args:
-        terms: how long, clauses.
-    """
-    text = f"KubeVirt holds migrations of this VM back {' and '.join(terms)}; retry afterwards"
-    return Reason(HELD_BACK, text)
-
-
-QUOTA: Final = define(
+held_back: Final = about(HELD_BACK, "KubeVirt holds migrations of this VM back %s; retry afterwards")
+QUOTA: Final = _denied(
     "quota",
-    (EVICTION,),
-    "denied",
     "A ResourceQuota of the namespace does not allow the target pod of the VM's migration, which requests all that the"
     " VM has again.",
     "Raise the quota by what the namespace's largest VM requests, or count VMs with the Application Aware Quota"
     " operator.",
 )
-
-
-def quota(problem: str) -> Reason:
-    """KubeVirt would create a migration, and the API server would deny its target pod.
-
-    Args:
-        problem: what the API server would say, a clause.
-    """
-    return Reason(QUOTA, f"the target pod of a migration of this VM would be denied: {problem}")
-
-
-def quota_not_known(why: str) -> Reason:
-    """The eviction is allowed by all that is known; the quotas are not.
-
-    Args:
-        why: what is not known and why, a clause.
-    """
-    return Reason(common.LOOKUP_FAILED, why)
-
-
-WILL_STOP: Final = define(
+quota: Final = about(QUOTA, "the target pod of a migration of this VM would be denied: %s")
+quota_not_known: Final = about(common.LOOKUP_FAILED, "%s")
+WILL_STOP: Final = _allowed(
     "vm-will-stop",
-    (EVICTION,),
-    "allowed",
     "The eviction stops the VM instead of migrating it, because of its eviction strategy.",
     "Set evictionStrategy LiveMigrate if the VM should be migrated.",
 )
-
-
-def will_stop(place: str, why: str) -> Reason:
-    """The eviction is allowed, and it stops the VM."""
-    return Reason(WILL_STOP, f"this eviction stops VM {place}: {why}")
-
-
-def strategy_none() -> str:
-    """Why an eviction stops a VM, as a clause."""
-    return "its eviction strategy is None"
-
-
-def strategy_if_possible() -> str:
-    """Why an eviction stops a VM, as a clause."""
-    return "it is not live-migratable (eviction strategy LiveMigrateIfPossible)"
-
-
-OTHER_REQUESTER: Final = define(
-    "other-requester",
-    (EVICTION,),
-    "skipped",
-    "The eviction was not requested by a component in the setting eviction.requesters.",
+will_stop: Final = about_two(WILL_STOP, "this eviction stops VM %s: %s")
+strategy_none: Final = "its eviction strategy is None"
+strategy_if_possible: Final = "it is not live-migratable (eviction strategy LiveMigrateIfPossible)"
+OTHER_REQUESTER: Final = _skipped(
+    "other-requester", "The eviction was not requested by a component in the setting eviction.requesters."
 )
 
 
@@ -178,120 +101,44 @@ def other_requester(requesters: Iterable[str]) -> Reason:
     return Reason(OTHER_REQUESTER, f"skipped: the eviction is not requested by {named}")
 
 
-POD_NOT_FOUND: Final = define(
-    "pod-not-found",
-    (EVICTION,),
-    "skipped",
-    "The pod does not exist.",
+POD_NOT_FOUND: Final = _skipped("pod-not-found", "The pod does not exist.")
+pod_not_found: Final = about(POD_NOT_FOUND, 'skipped: pod "%s" does not exist')
+POD_OVER: Final = _skipped("pod-completed", "The pod has completed, and no VM runs in it.")
+pod_completed: Final = about(POD_OVER, "skipped: the pod is in phase %s, and no VM runs in it")
+NOT_THE_CURRENT_POD: Final = _skipped(
+    "not-the-current-pod", "The VM does not run in this pod: it is the source or target of a migration in progress."
 )
-
-
-def pod_not_found(name: str) -> Reason:
-    """The pod does not exist; the API server reports that."""
-    return Reason(POD_NOT_FOUND, f"skipped: pod {quote(name)} does not exist")
-
-
-POD_OVER: Final = define(
-    "pod-completed",
-    (EVICTION,),
-    "skipped",
-    "The pod has completed, and no VM runs in it.",
+not_the_current_pod: Final = Reason(
+    NOT_THE_CURRENT_POD, "skipped: the VM does not run in this pod; a migration to or from it is in progress"
 )
-
-
-def pod_completed(phase: str) -> Reason:
-    """The pod has ended."""
-    return Reason(POD_OVER, f"skipped: the pod is in phase {phase}, and no VM runs in it")
-
-
-NOT_THE_CURRENT_POD: Final = define(
-    "not-the-current-pod",
-    (EVICTION,),
-    "skipped",
-    "The VM does not run in this pod: it is the source or target of a migration in progress.",
+EXTERNAL: Final = _skipped(
+    "external-eviction-strategy", "The VM's eviction strategy is External: a component other than KubeVirt migrates it."
 )
-
-
-def not_the_current_pod() -> Reason:
-    """The pod is a migration's target, or its source after the migration."""
-    return Reason(
-        NOT_THE_CURRENT_POD, "skipped: the VM does not run in this pod; a migration to or from it is in progress"
-    )
-
-
-EXTERNAL: Final = define(
-    "external-eviction-strategy",
-    (EVICTION,),
-    "skipped",
-    "The VM's eviction strategy is External: a component other than KubeVirt migrates it.",
+external_strategy: Final = about(
+    EXTERNAL, "skipped: VM %s has eviction strategy External; another component migrates it"
 )
-
-
-def external_strategy(place: str) -> Reason:
-    """Another component moves the VM."""
-    return Reason(EXTERNAL, f"skipped: VM {place} has eviction strategy External; another component migrates it")
-
-
-UNKNOWN_STRATEGY: Final = define(
+UNKNOWN_STRATEGY: Final = _skipped(
     "unknown-eviction-strategy",
-    (EVICTION,),
-    "skipped",
     "The VM has an eviction strategy that this version of kubevirt-webhook does not support.",
 )
-
-
-def unknown_strategy(place: str, strategy: str) -> Reason:
-    """A strategy of a KubeVirt that is newer than this program."""
-    text = f"skipped: VM {place} has eviction strategy {quote(strategy)}, which kubevirt-webhook does not support"
-    return Reason(UNKNOWN_STRATEGY, text)
-
-
-NOT_MIGRATABLE: Final = define(
-    "not-migratable",
-    (EVICTION,),
-    "skipped",
-    "The VM is not live-migratable, and KubeVirt denies its eviction by itself.",
+unknown_strategy: Final = about_two(
+    UNKNOWN_STRATEGY, 'skipped: VM %s has eviction strategy "%s", which kubevirt-webhook does not support'
 )
-
-
-def not_migratable(place: str) -> Reason:
-    """KubeVirt denies the eviction by itself."""
-    return Reason(NOT_MIGRATABLE, f"skipped: VM {place} is not live-migratable; KubeVirt denies its eviction")
-
-
-EVACUATING: Final = define(
-    "already-evacuating",
-    (EVICTION,),
-    "skipped",
-    "The VM is already being migrated.",
+NOT_MIGRATABLE: Final = _skipped(
+    "not-migratable", "The VM is not live-migratable, and KubeVirt denies its eviction by itself."
 )
-
-
-def already_evacuating(place: str) -> Reason:
-    """KubeVirt is already moving the VM."""
-    return Reason(EVACUATING, f"skipped: VM {place} is already being migrated")
-
+not_migratable: Final = about(NOT_MIGRATABLE, "skipped: VM %s is not live-migratable; KubeVirt denies its eviction")
+EVACUATING: Final = _skipped("already-evacuating", "The VM is already being migrated.")
+already_evacuating: Final = about(EVACUATING, "skipped: VM %s is already being migrated")
 
 # Reasons that other policies give too, in this policy's words.
-
-
-def by_kubevirt() -> Reason:
-    """KubeVirt evicts its own pod."""
-    return Reason(common.BY_KUBEVIRT, "skipped: KubeVirt itself evicts the pod")
-
-
-def being_deleted() -> Reason:
-    """The pod, or its VMI, is on its way out."""
-    return Reason(common.BEING_DELETED, "skipped: the pod or its VirtualMachineInstance is already being deleted")
-
-
-def no_configuration() -> Reason:
-    """Without a KubeVirt object no eviction strategy is known."""
-    text = "skipped: the cluster has no KubeVirt object, so the VM's eviction strategy is not known"
-    return Reason(common.KUBEVIRT_ABSENT, text)
-
-
-def cap_not_applied(why: str) -> Reason:
-    """The cluster's migrations could not be read, so that its cap was not applied."""
-    text = f"maxPerCluster was not applied: the migrations of the cluster cannot be read: {why}"
-    return Reason(common.LOOKUP_FAILED, text)
+by_kubevirt: Final = Reason(common.BY_KUBEVIRT, "skipped: KubeVirt itself evicts the pod")
+being_deleted: Final = Reason(
+    common.BEING_DELETED, "skipped: the pod or its VirtualMachineInstance is already being deleted"
+)
+no_configuration: Final = Reason(
+    common.KUBEVIRT_ABSENT, "skipped: the cluster has no KubeVirt object, so the VM's eviction strategy is not known"
+)
+cap_not_applied: Final = about(
+    common.LOOKUP_FAILED, "maxPerCluster was not applied: the migrations of the cluster cannot be read: %s"
+)

@@ -6,16 +6,20 @@ Where KubeVirt itself has a sentence for a denial, that sentence stands word for
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from webhook import names
 from webhook.admission.decision import Reason
 from webhook.admission.reasons import common
-from webhook.admission.reasons.catalog import define
+from webhook.admission.reasons.catalog import about, about_two, define
 from webhook.errors import quote
 from webhook.names import INSTANCETYPES
 
-_TEMPLATE_DOMAIN = "spec.template.spec.domain"
+_changed: Final = partial(define, "changed", by=(INSTANCETYPES,))
+_denied: Final = partial(define, "denied", by=(INSTANCETYPES,))
+_allowed: Final = partial(define, "allowed", by=(INSTANCETYPES,))
+_skipped: Final = partial(define, "skipped", by=(INSTANCETYPES,))
 
 
 def _join(named: Iterable[tuple[str, object]]) -> tuple[str, str]:
@@ -24,13 +28,11 @@ def _join(named: Iterable[tuple[str, object]]) -> tuple[str, str]:
     return " and ".join(parts), "is" if len(parts) == 1 else "are"
 
 
-DEFAULTS_INJECTED: Final = define(
+DEFAULTS_INJECTED: Final = _changed(
     "defaults-injected",
-    (INSTANCETYPES,),
-    "changed",
     "The VM gets the default instancetype, preference, or both, because its owner set neither them nor a size.",
-    "To leave a default out, set another instancetype, a size, or the label"
-    f" {names.policy_label(INSTANCETYPES)}=off on the VM.",
+    f"To leave a default out, set another instancetype, a size, or the label {names.policy_label(INSTANCETYPES)}=off on"
+    " the VM.",
 )
 
 
@@ -39,10 +41,8 @@ def defaults_injected(given: Iterable[tuple[str, str]]) -> Reason:
     return Reason(DEFAULTS_INJECTED, f"the VM gets the default {_join(given)[0]}")
 
 
-DEFAULTS_PRESERVED: Final = define(
+DEFAULTS_PRESERVED: Final = _changed(
     "defaults-preserved",
-    (INSTANCETYPES,),
-    "changed",
     "An update replaced the whole VM and so removed the defaults and the annotations that kubevirt-webhook had set."
     " Both are set again.",
     "To remove a default for good, remove the field and keep the annotation.",
@@ -57,12 +57,10 @@ def defaults_preserved(given: Iterable[tuple[str, str]]) -> Reason:
     return Reason(DEFAULTS_PRESERVED, text)
 
 
-DEFAULT_WITHDRAWN: Final = define(
+DEFAULT_WITHDRAWN: Final = _changed(
     "default-withdrawn",
-    (INSTANCETYPES,),
-    "changed",
-    "A default that kubevirt-webhook set is removed, because the owner now sets a size or another object, or"
-    " because KubeVirt would deny the update with it.",
+    "A default that kubevirt-webhook set is removed, because the owner now sets a size or another object, or because"
+    " KubeVirt would deny the update with it.",
 )
 
 
@@ -72,18 +70,8 @@ def defaults_withdrawn(given: Iterable[tuple[str, str]], why: Iterable[str]) -> 
     return Reason(DEFAULT_WITHDRAWN, f"the default {defaults} {verb} removed: {'; '.join(dict.fromkeys(why))}")
 
 
-def default_replaced(field: str) -> Reason:
-    """The owner wrote into a matcher that held a default."""
-    return Reason(DEFAULT_WITHDRAWN, f"what the owner sets in spec.{field} replaces the default")
-
-
-def default_assumed(assumed: str) -> Reason:
-    """As `default_replaced`, where it was not certain what the owner means.
-
-    Args:
-        assumed: what was assumed, as a sentence.
-    """
-    return Reason(DEFAULT_WITHDRAWN, assumed)
+default_replaced: Final = about(DEFAULT_WITHDRAWN, "what the owner sets in spec.%s replaces the default")
+default_assumed: Final = about(DEFAULT_WITHDRAWN, "%s")
 
 
 def assumed_cluster_wide(field: str, name: str, other: object, usual: object) -> str:
@@ -96,10 +84,8 @@ def assumed_same_kind(field: str, name: str, usual: object) -> str:
     return f"spec.{field}.name {quote(name)} is assumed to mean {usual}, of the same kind as the default it replaces"
 
 
-EXPANDED: Final = define(
+EXPANDED: Final = _changed(
     "instancetype-expanded",
-    (INSTANCETYPES,),
-    "changed",
     "What the instancetype and preference say is written out in the VM, as the namespace's annotation"
     f" {names.EXPAND_INSTANCETYPES_ANNOTATION} or the settings request.",
 )
@@ -111,24 +97,10 @@ def expanded(made: Mapping[str, object]) -> Reason:
     return Reason(EXPANDED, f"{named} {verb} written out in the VM")
 
 
-ALREADY_APPLIED: Final = define(
-    "instancetype-already-applied",
-    (INSTANCETYPES,),
-    "skipped",
-    "The VirtualMachineInstance was filled before.",
-)
-
-
-def already_applied(field: str, injected_value: str) -> Reason:
-    """The VMI was filled before."""
-    return Reason(ALREADY_APPLIED, f"skipped: {field} {injected_value} is already applied to the VMI")
-
-
-APPLIED: Final = define(
-    "instancetype-applied",
-    (INSTANCETYPES,),
-    "changed",
-    "The VirtualMachineInstance is filled with what the instancetype and preference say.",
+ALREADY_APPLIED: Final = _skipped("instancetype-already-applied", "The VirtualMachineInstance was filled before.")
+already_applied: Final = about_two(ALREADY_APPLIED, "skipped: %s %s is already applied to the VMI")
+APPLIED: Final = _changed(
+    "instancetype-applied", "The VirtualMachineInstance is filled with what the instancetype and preference say."
 )
 
 
@@ -138,17 +110,8 @@ def applied(made: Mapping[str, object]) -> Reason:
     return Reason(APPLIED, f"{named} {verb} applied to the VMI")
 
 
-VALID: Final = define(
-    "instancetype-valid",
-    (INSTANCETYPES,),
-    "allowed",
-    "KubeVirt accepts the VM with its instancetype and preference.",
-)
-
-
-def valid() -> Reason:
-    """KubeVirt accepts the VM with what it names."""
-    return Reason(VALID, "the instancetype and preference fit the VM")
+VALID: Final = _allowed("instancetype-valid", "KubeVirt accepts the VM with its instancetype and preference.")
+valid: Final = Reason(VALID, "the instancetype and preference fit the VM")
 
 
 def names_nothing(field: str, label: str) -> str:
@@ -181,45 +144,28 @@ def way_out_at_update(given: Mapping[str, str]) -> str:
     return f"to leave out the default {' and '.join(given.values())}, set {fields} to null with kubectl patch"
 
 
-def inferred_conflict() -> str:
-    """What KubeVirt will find is not known here, as a clause."""
-    return "the VM's instancetype is inferred from a volume, so the preference cannot be checked against it"
-
-
-def architecture_conflict() -> str:
-    """What KubeVirt will find is not known here, as a clause."""
-    return "the preference requires an architecture, and the VM takes its own from the source of a volume"
-
-
-DENIED: Final = define(
+inferred_conflict: Final = (
+    "the VM's instancetype is inferred from a volume, so the preference cannot be checked against it"
+)
+architecture_conflict: Final = (
+    "the preference requires an architecture, and the VM takes its own from the source of a volume"
+)
+DENIED: Final = _denied(
     "instancetype-denied",
-    (INSTANCETYPES,),
-    "denied",
     "KubeVirt would deny the VM, fail to start it, or crash on it. The message is KubeVirt's own where it has one.",
     "Correct the field that the message names: remove it from the VM, or choose another instancetype or preference.",
 )
-
-
-def not_expanded(why: str) -> Reason:
-    """KubeVirt would deny the VM."""
-    return Reason(DENIED, f"the VM is not expanded: {why}")
-
-
-NOT_ALLOWED: Final = define(
+not_expanded: Final = about(DENIED, "the VM is not expanded: %s")
+NOT_ALLOWED: Final = _denied(
     "instancetype-not-allowed",
-    (INSTANCETYPES,),
-    "denied",
     "The namespace or the settings list the instancetypes that VMs may use, and this one is not among them.",
     "Choose one from the list in the message, or ask an administrator to extend the namespace's annotation"
     f" {names.ALLOWED_INSTANCETYPES_ANNOTATION}.",
 )
-
-MISSING: Final = define(
+MISSING: Final = _denied(
     "instancetype-missing",
-    (INSTANCETYPES,),
-    "denied",
-    "The instancetype, preference or revision that the VM names does not exist. KubeVirt accepts such a VM but"
-    " cannot start it. This is a warning, or with the setting `instancetypes.missing: deny` a denial.",
+    "The instancetype, preference or revision that the VM names does not exist. KubeVirt accepts such a VM but cannot"
+    " start it. This is a warning, or with the setting `instancetypes.missing: deny` a denial.",
     "Create the object first, or name another.",
 )
 
@@ -239,45 +185,21 @@ def missing(texts: Sequence[tuple[str, bool]]) -> tuple[Reason, ...]:
     )
 
 
-UNSIZED: Final = define(
+UNSIZED: Final = _allowed(
     "size-removed",
-    (INSTANCETYPES,),
-    "allowed",
     "The update removes the VM's size, so the VM can no longer start.",
     "Set spec.instancetype or a memory size.",
 )
-
-
-def size_removed() -> Reason:
-    """The VM had a size and has none any more."""
-    text = "the VM no longer sets a size and cannot start: set spec.instancetype or a memory size"
-    return Reason(UNSIZED, text)
-
-
-NO_DEFAULTS: Final = define(
-    "no-defaults",
-    (INSTANCETYPES,),
-    "skipped",
-    "Neither the namespace nor the settings have a default.",
+size_removed: Final = Reason(
+    UNSIZED, "the VM no longer sets a size and cannot start: set spec.instancetype or a memory size"
 )
-
-
-def no_defaults() -> Reason:
-    """There is no default for this namespace."""
-    return Reason(NO_DEFAULTS, "skipped: neither the namespace nor the settings have a default")
-
-
-def nothing_requested() -> Reason:
-    """There is neither a default nor an annotation for this VMI."""
-    text = "skipped: the VMI requests no instancetype or preference, and there is no default"
-    return Reason(NO_DEFAULTS, text)
-
-
-OWNER_CHOSE_INSTANCETYPE: Final = define(
-    "owner-chose-instancetype",
-    (INSTANCETYPES,),
-    "skipped",
-    "The owner of the VM set an instancetype or preference, and keeps it.",
+NO_DEFAULTS: Final = _skipped("no-defaults", "Neither the namespace nor the settings have a default.")
+no_defaults: Final = Reason(NO_DEFAULTS, "skipped: neither the namespace nor the settings have a default")
+nothing_requested: Final = Reason(
+    NO_DEFAULTS, "skipped: the VMI requests no instancetype or preference, and there is no default"
+)
+OWNER_CHOSE_INSTANCETYPE: Final = _skipped(
+    "owner-chose-instancetype", "The owner of the VM set an instancetype or preference, and keeps it."
 )
 
 
@@ -286,11 +208,8 @@ def owner_chose(field: str) -> Reason:
     return Reason(OWNER_CHOSE_INSTANCETYPE, f"default {field} not applied: the VM sets spec.{field}")
 
 
-OWNER_REMOVED_INSTANCETYPE: Final = define(
-    "owner-removed-instancetype",
-    (INSTANCETYPES,),
-    "skipped",
-    "The owner removed a default and left its annotation: the VM stays without.",
+OWNER_REMOVED_INSTANCETYPE: Final = _skipped(
+    "owner-removed-instancetype", "The owner removed a default and left its annotation: the VM stays without."
 )
 
 
@@ -303,79 +222,36 @@ def owner_removed(field: str) -> Reason:
     return Reason(OWNER_REMOVED_INSTANCETYPE, text)
 
 
-def owner_removed_name(field: str) -> Reason:
-    """The owner took the name out of a matcher that holds a default; nothing is left of it."""
-    return Reason(OWNER_REMOVED_INSTANCETYPE, f"spec.{field} is removed: the owner removed its name")
-
-
-SIZED: Final = define(
-    "sized-by-owner",
-    (INSTANCETYPES,),
-    "skipped",
-    "The VM, or a VirtualMachineInstancePreset, sets a size, so no default is added.",
+owner_removed_name: Final = about(OWNER_REMOVED_INSTANCETYPE, "spec.%s is removed: the owner removed its name")
+SIZED: Final = _skipped(
+    "sized-by-owner", "The VM, or a VirtualMachineInstancePreset, sets a size, so no default is added."
 )
-
-
-def sized(where: str, field: str) -> Reason:
-    """The VM has a size of its own.
-
-    Args:
-        where: what sets it: ``the VM sets spec.template.spec.domain.memory.guest``.
-        field: the field of the default that is left out.
-    """
-    return Reason(SIZED, f"default {field} not applied: {where}")
+sized: Final = about_two(SIZED, "default %s not applied: %s")
 
 
 def vm_size(path: str) -> str:
-    """A clause: the VM sets its own size.
-
-    Args:
-        path: the field, below the domain of the VM's template.
-    """
-    return f"the VM sets {_TEMPLATE_DOMAIN}.{path}"
+    """A clause: the VM sets its own size, in a field below the domain of its template."""
+    return f"the VM sets spec.template.spec.domain.{path}"
 
 
 def vmi_size(path: str) -> str:
-    """A clause: the VMI sets its own size.
-
-    Args:
-        path: the field, below the VMI's domain.
-    """
+    """A clause: the VMI sets its own size, in a field below its domain."""
     return f"the VMI sets spec.domain.{path}"
 
 
 def preset_size(name: str, path: str) -> str:
-    """A clause: a VirtualMachineInstancePreset sets the VMI's size.
-
-    Args:
-        name: the name of the preset.
-        path: the field, below the preset's domain.
-    """
+    """A clause: a VirtualMachineInstancePreset sets the VMI's size, in a field below its domain."""
     return f"VirtualMachineInstancePreset {quote(name)} sets domain.{path}"
 
 
-DEFAULT_UNUSABLE: Final = define(
+DEFAULT_UNUSABLE: Final = _skipped(
     "default-unusable",
-    (INSTANCETYPES,),
-    "skipped",
     "The default does not exist, is not a valid reference, or is not allowed in the namespace.",
     "Correct the namespace's annotation or the settings; `kubevirt-webhook doctor` lists such defaults.",
 )
-
-
-def no_default_applied() -> Reason:
-    """No default could be applied; warnings say why."""
-    return Reason(DEFAULT_UNUSABLE, "no default could be applied to the VMI")
-
-
-def default_unusable(field: str, why: str) -> Reason:
-    """The default itself is wrong."""
-    return Reason(DEFAULT_UNUSABLE, f"default {field} not applied: {why}")
-
-
-def default_missing(field: str, wanted: object) -> Reason:
-    """The default does not exist."""
-    return Reason(DEFAULT_UNUSABLE, f"default {field} not applied: {wanted} does not exist")
+no_default_applied: Final = Reason(DEFAULT_UNUSABLE, "no default could be applied to the VMI")
+default_unusable: Final = about_two(DEFAULT_UNUSABLE, "default %s not applied: %s")
+default_missing: Final = about_two(DEFAULT_UNUSABLE, "default %s not applied: %s does not exist")
 
 
 def vmi_default_unusable(field: str, name: str, why: str) -> Reason:
@@ -383,10 +259,8 @@ def vmi_default_unusable(field: str, name: str, why: str) -> Reason:
     return Reason(DEFAULT_UNUSABLE, f"default {field} {quote(name)} not applied: {why}")
 
 
-DEFAULT_CONFLICTS: Final = define(
+DEFAULT_CONFLICTS: Final = _skipped(
     "default-conflicts",
-    (INSTANCETYPES,),
-    "skipped",
     "KubeVirt would deny the VM with the default, so the default is left out.",
     "Remove what conflicts from the VM if it should have the default.",
 )
@@ -397,129 +271,52 @@ def default_conflicts(field: str, injected_value: str, why: str) -> Reason:
     return Reason(DEFAULT_CONFLICTS, f"default {field} {injected_value} not applied: {why}")
 
 
-NOT_INFERRED: Final = define(
+NOT_INFERRED: Final = _skipped(
     "not-inferred",
-    (INSTANCETYPES,),
-    "skipped",
-    "The VM infers its instancetype, preference or architecture from a volume. kubevirt-webhook cannot read"
-    " volumes,"
-    " so the VM is not expanded.",
+    "The VM infers its instancetype, preference or architecture from a volume. kubevirt-webhook cannot read volumes, so"
+    " the VM is not expanded.",
 )
-
-
-def not_expanded_inferred() -> Reason:
-    """What a volume says is not known here."""
-    text = "the VM is not expanded: its instancetype or preference is inferred from a volume, which is not known yet"
-    return Reason(NOT_INFERRED, text)
-
-
-def not_expanded_architecture() -> Reason:
-    """What a volume's source says is not known here."""
-    text = "the VM is not expanded: its architecture comes from the source of a volume, which is not known here"
-    return Reason(NOT_INFERRED, text)
-
-
-NO_MATCHER: Final = define(
-    "no-instancetype",
-    (INSTANCETYPES,),
-    "skipped",
-    "The VM has neither an instancetype nor a preference.",
+not_expanded_inferred: Final = Reason(
+    NOT_INFERRED,
+    "the VM is not expanded: its instancetype or preference is inferred from a volume, which is not known yet",
 )
-
-
-def no_matcher() -> Reason:
-    """There is nothing to validate."""
-    return Reason(NO_MATCHER, "skipped: the VM has neither an instancetype nor a preference")
-
-
-OWNED_BY_A_VM: Final = define(
-    "vmi-owned-by-a-vm",
-    (INSTANCETYPES,),
-    "skipped",
-    "A VirtualMachine owns the VMI, and KubeVirt has applied the VM's instancetype.",
+not_expanded_architecture: Final = Reason(
+    NOT_INFERRED, "the VM is not expanded: its architecture comes from the source of a volume, which is not known here"
 )
-
-
-def owned_by_a_vm() -> Reason:
-    """KubeVirt has filled the VMI from its VM."""
-    return Reason(OWNED_BY_A_VM, "skipped: a VirtualMachine owns the VMI, and KubeVirt has applied its instancetype")
-
-
-UNCHANGED: Final = define(
-    "instancetype-unchanged",
-    (INSTANCETYPES,),
-    "skipped",
-    "The update changes neither the instancetype nor the preference nor the template.",
+NO_MATCHER: Final = _skipped("no-instancetype", "The VM has neither an instancetype nor a preference.")
+no_matcher: Final = Reason(NO_MATCHER, "skipped: the VM has neither an instancetype nor a preference")
+OWNED_BY_A_VM: Final = _skipped(
+    "vmi-owned-by-a-vm", "A VirtualMachine owns the VMI, and KubeVirt has applied the VM's instancetype."
 )
-
-
-def unchanged() -> Reason:
-    """An update that leaves alone what decides."""
-    return Reason(UNCHANGED, "skipped: instancetype, preference, and template are unchanged")
-
-
-def spec_unchanged() -> Reason:
-    """An update of something else."""
-    return Reason(UNCHANGED, "skipped: the VM's spec is unchanged")
-
-
-def defaults_kept() -> Reason:
-    """The defaults of the VM still fit."""
-    return Reason(UNCHANGED, "the VM's default instancetype and preference are kept")
-
-
-KUBEVIRT_TOO_OLD: Final = define(
+owned_by_a_vm: Final = Reason(
+    OWNED_BY_A_VM, "skipped: a VirtualMachine owns the VMI, and KubeVirt has applied its instancetype"
+)
+UNCHANGED: Final = _skipped(
+    "instancetype-unchanged", "The update changes neither the instancetype nor the preference nor the template."
+)
+unchanged: Final = Reason(UNCHANGED, "skipped: instancetype, preference, and template are unchanged")
+spec_unchanged: Final = Reason(UNCHANGED, "skipped: the VM's spec is unchanged")
+defaults_kept: Final = Reason(UNCHANGED, "the VM's default instancetype and preference are kept")
+KUBEVIRT_TOO_OLD: Final = _skipped(
     "kubevirt-too-old",
-    (INSTANCETYPES,),
-    "skipped",
     "KubeVirt in this cluster is older than 1.6, the first release whose rules for instancetypes are known to"
     " kubevirt-webhook. The policy allows everything without changes.",
     "Upgrade KubeVirt to 1.6 or newer, or switch the policy off. If the version is detected wrongly, set"
     " kubevirt.version in the settings.",
 )
-
-
-def kubevirt_too_old(consequence: str, why: str) -> Reason:
-    """The rules of the KubeVirt release that runs in the cluster are not known.
-
-    Args:
-        consequence: what was therefore not done, as a clause.
-        why: which release runs, and which is the first that is known.
-    """
-    return Reason(KUBEVIRT_TOO_OLD, f"{consequence}: {why}")
-
+kubevirt_too_old: Final = about_two(KUBEVIRT_TOO_OLD, "%s: %s")
 
 # Reasons that other policies give too, in this policy's words.
-
-
-def owner_declined(field: str) -> Reason:
-    """The annotation by which a VMI's owner names a matcher is empty."""
-    return Reason(
-        common.OWNER_OPTED_OUT, f"default {field} not applied: the owner set its annotation to an empty value"
-    )
-
-
-def preset_unknown(why: str) -> Reason:
-    """The namespace's presets could not be read."""
-    return Reason(common.LOOKUP_FAILED, f"whether a VirtualMachineInstancePreset sets a size is not known: {why}")
-
-
-def nothing_to_preserve() -> Reason:
-    """Nothing new is added to a VM at UPDATE."""
-    text = "skipped: defaults are added at CREATE only, because a changed template requires a restart of the VM"
-    return Reason(common.NOTHING_TO_PRESERVE, text)
-
-
-def not_evaluated(why: str) -> Reason:
-    """The VM cannot be evaluated, since it cannot be read."""
-    return Reason(common.INVALID_OBJECT, f"the VM's instancetype was not evaluated: {why}")
-
-
-def vmi_not_filled(why: str) -> Reason:
-    """A VMI that cannot be read."""
-    return Reason(common.INVALID_OBJECT, f"no instancetype or preference was applied to the VMI: {why}")
-
-
-def lookup_failed(why: str) -> Reason:
-    """What the VM names could not be read, and the policy fails closed."""
-    return Reason(common.LOOKUP_FAILED, f"whether the VM may use its instancetype is not known: {why}; retry")
+owner_declined: Final = about(
+    common.OWNER_OPTED_OUT, "default %s not applied: the owner set its annotation to an empty value"
+)
+preset_unknown: Final = about(
+    common.LOOKUP_FAILED, "whether a VirtualMachineInstancePreset sets a size is not known: %s"
+)
+nothing_to_preserve: Final = Reason(
+    common.NOTHING_TO_PRESERVE,
+    "skipped: defaults are added at CREATE only, because a changed template requires a restart of the VM",
+)
+not_evaluated: Final = about(common.INVALID_OBJECT, "the VM's instancetype was not evaluated: %s")
+vmi_not_filled: Final = about(common.INVALID_OBJECT, "no instancetype or preference was applied to the VMI: %s")
+lookup_failed: Final = about(common.LOOKUP_FAILED, "whether the VM may use its instancetype is not known: %s; retry")

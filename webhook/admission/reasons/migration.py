@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from webhook import names
 from webhook.admission.decision import Reason
 from webhook.admission.reasons import common
-from webhook.admission.reasons.catalog import define
+from webhook.admission.reasons.catalog import about, about_two, define
 from webhook.errors import quote
 from webhook.names import MIGRATION
 from webhook.text import pluralize
+
+_changed: Final = partial(define, "changed", by=(MIGRATION,))
+_denied: Final = partial(define, "denied", by=(MIGRATION,))
+_allowed: Final = partial(define, "allowed", by=(MIGRATION,))
+_skipped: Final = partial(define, "skipped", by=(MIGRATION,))
 
 
 class Conflict(Protocol):
@@ -23,16 +29,13 @@ class Conflict(Protocol):
 
 
 FIELD = "spec.addedNodeSelector"
+
 # Of what contradicts itself, and of mistakes in a selector, a sentence names so many.
 _NAMED_CONTRADICTIONS = 10
 _NAMED_MISTAKES = 20
-_OWN = tuple(f"{prefix}*" for prefix in names.OWN_MIGRATIONS)
-
-
-SELECTOR_CONFLICT: Final = define(
+_OWN = " and ".join(f"{prefix}*" for prefix in names.OWN_MIGRATIONS)
+SELECTOR_CONFLICT: Final = _denied(
     "selector-conflict",
-    (MIGRATION,),
-    "denied",
     "addedNodeSelector and the VM require different values of one label. KubeVirt silently drops such a key and"
     " migrates elsewhere.",
     "Remove the key from addedNodeSelector, or change the VM. The setting migration.collision makes this a warning.",
@@ -70,10 +73,8 @@ def describe(conflicts: Sequence[Conflict]) -> str:
     return "; ".join(named)
 
 
-SELECTOR_INVALID: Final = define(
+SELECTOR_INVALID: Final = _denied(
     "selector-invalid",
-    (MIGRATION,),
-    "denied",
     "addedNodeSelector has a key or a value that no label can have, or too many keys.",
     "Correct the keys that the message names.",
 )
@@ -93,30 +94,20 @@ def selector_invalid(mistakes: Sequence[str]) -> tuple[Reason, tuple[str, ...]]:
     return Reason(SELECTOR_INVALID, text), tuple(named)
 
 
-RESERVED_NAME: Final = define(
+RESERVED_NAME: Final = _denied(
     "migration-name-reserved",
-    (MIGRATION,),
-    "denied",
     "The migration's name begins as those of KubeVirt's own migrations, which never have an addedNodeSelector.",
     "Choose another name.",
 )
-
-
-def reserved_name(name: str) -> Reason:
-    """KubeVirt names its own migrations like this, and never adds a selector to them."""
-    text = (
-        f"metadata.name {quote(name)} is reserved: KubeVirt names its own migrations {' and '.join(_OWN)}, and they"
-        " have no addedNodeSelector; choose another name"
-    )
-    return Reason(RESERVED_NAME, text)
-
-
-RESERVED_KEYS: Final = define(
+reserved_name: Final = about(
+    RESERVED_NAME,
+    f'metadata.name "%s" is reserved: KubeVirt names its own migrations {_OWN}, and they have no addedNodeSelector;'
+    " choose another name",
+)
+RESERVED_KEYS: Final = _denied(
     "selector-reserved",
-    (MIGRATION,),
-    "denied",
-    "addedNodeSelector has keys with which KubeVirt itself selects nodes. They would disable one of its safety"
-    " checks, remain for later migrations, or be dropped.",
+    "addedNodeSelector has keys with which KubeVirt itself selects nodes. They would disable one of its safety checks,"
+    " remain for later migrations, or be dropped.",
     "Remove them. An administrator can allow them with the setting migration.reservedKeys.",
 )
 
@@ -131,44 +122,28 @@ def reserved_keys(keys: Sequence[str]) -> tuple[Reason, tuple[str, ...]]:
     return Reason(RESERVED_KEYS, text), tuple(f"{key} is reserved for KubeVirt" for key in keys)
 
 
-ON_SENDING_SIDE: Final = define(
+ON_SENDING_SIDE: Final = _denied(
     "selector-on-sending-side",
-    (MIGRATION,),
-    "denied",
     "addedNodeSelector has no effect on the sending side of a decentralized migration.",
     "Set it in the migration on the receiving side.",
 )
-
-
-def on_sending_side() -> Reason:
-    """The target pod of a decentralized migration is created in the receiving cluster or namespace."""
-    text = "skipped: the target pod of this migration is created on the receiving side"
-    return Reason(ON_SENDING_SIDE, text)
-
-
-def ignored_on_sending_side() -> Reason:
-    """An added selector has no effect on the sending side."""
-    text = f"{FIELD} has no effect on the sending side of a migration; set it on the receiving side"
-    return Reason(ON_SENDING_SIDE, text)
-
-
-NODE_CHOICE_FORBIDDEN: Final = define(
+on_sending_side: Final = Reason(
+    ON_SENDING_SIDE, "skipped: the target pod of this migration is created on the receiving side"
+)
+ignored_on_sending_side: Final = Reason(
+    ON_SENDING_SIDE, f"{FIELD} has no effect on the sending side of a migration; set it on the receiving side"
+)
+NODE_CHOICE_FORBIDDEN: Final = _denied(
     "node-choice-forbidden",
-    (MIGRATION,),
-    "denied",
     "The setting migration.requireRight is on, and the user lacks the permission to choose nodes, or uses virtctl,"
     " which hides who the user is.",
     "Ask an administrator for the verb use on migrationtargets, or migrate without addedNodeSelector.",
 )
-
-
-def via_virtctl() -> Reason:
-    """virt-api creates the migrations of virtctl, so the user's permission cannot be checked."""
-    text = (
-        "nodes cannot be chosen through virtctl here, because the request does not show who sent it; create a"
-        " VirtualMachineInstanceMigration instead"
-    )
-    return Reason(NODE_CHOICE_FORBIDDEN, text)
+via_virtctl: Final = Reason(
+    NODE_CHOICE_FORBIDDEN,
+    "nodes cannot be chosen through virtctl here, because the request does not show who sent it; create a"
+    " VirtualMachineInstanceMigration instead",
+)
 
 
 def node_choice_forbidden(username: str, namespace: str, verb: str, resource: str) -> Reason:
@@ -178,12 +153,8 @@ def node_choice_forbidden(username: str, namespace: str, verb: str, resource: st
     return Reason(NODE_CHOICE_FORBIDDEN, text)
 
 
-TOO_MANY_MIGRATIONS: Final = define(
-    "too-many-migrations",
-    (MIGRATION,),
-    "denied",
-    "The namespace has as many migrations in progress as the settings allow.",
-    "Retry later.",
+TOO_MANY_MIGRATIONS: Final = _denied(
+    "too-many-migrations", "The namespace has as many migrations in progress as the settings allow.", "Retry later."
 )
 
 
@@ -193,10 +164,8 @@ def too_many(count: int, cap: int, namespace: str) -> Reason:
     return Reason(TOO_MANY_MIGRATIONS, text)
 
 
-PINNED: Final = define(
+PINNED: Final = _allowed(
     "vm-pinned-to-its-node",
-    (MIGRATION,),
-    "allowed",
     "What the VM requires can only be met by the node on which it runs, or by none, so every migration fails.",
     "Remove the requirement that the message names, for example a nodeSelector on kubernetes.io/hostname.",
 )
@@ -208,24 +177,12 @@ def pinned(conflicts: Sequence[Conflict]) -> Reason:
     return Reason(PINNED, text)
 
 
-CONSTRAINED: Final = define(
-    "target-constrained",
-    (MIGRATION,),
-    "changed",
-    "The node affinity of the migration's target pod requires what addedNodeSelector says.",
+CONSTRAINED: Final = _changed(
+    "target-constrained", "The node affinity of the migration's target pod requires what addedNodeSelector says."
 )
-
-
-def constrained(migration: str, labels: str) -> Reason:
-    """The pod's node affinity now requires what the migration adds."""
-    return Reason(CONSTRAINED, f"the target pod requires {labels}, added by migration {quote(migration)}")
-
-
-ALREADY_CONSTRAINED: Final = define(
-    "target-already-constrained",
-    (MIGRATION,),
-    "skipped",
-    "The target pod already requires what addedNodeSelector says.",
+constrained: Final = about_two(CONSTRAINED, 'the target pod requires %s, added by migration "%s"')
+ALREADY_CONSTRAINED: Final = _skipped(
+    "target-already-constrained", "The target pod already requires what addedNodeSelector says."
 )
 
 
@@ -237,70 +194,21 @@ def already_constrained(labels: str) -> Reason:
     return Reason(ALREADY_CONSTRAINED, text)
 
 
-NO_ADDED_SELECTOR: Final = define(
-    "no-added-selector",
-    (MIGRATION,),
-    "skipped",
-    "The migration has no addedNodeSelector.",
-)
-
-
-def no_added_selector() -> Reason:
-    """The migration may go to any node that the VM may use."""
-    return Reason(NO_ADDED_SELECTOR, "skipped: the migration has no addedNodeSelector")
-
-
-def nothing_to_constrain(migration: str) -> Reason:
-    """The migration of a target pod adds no labels."""
-    return Reason(NO_ADDED_SELECTOR, f"skipped: migration {quote(migration)} has no addedNodeSelector")
-
-
-NOT_A_TARGET: Final = define(
-    "not-a-target-pod",
-    (MIGRATION,),
-    "skipped",
-    "The launcher pod is not the target of a migration.",
-)
-
-
-def not_a_target() -> Reason:
-    """The launcher pod starts a VM rather than receiving one."""
-    return Reason(NOT_A_TARGET, "skipped: the pod is not the target of a migration")
-
-
-MIGRATION_NOT_FOUND: Final = define(
-    "migration-not-found",
-    (MIGRATION,),
-    "skipped",
-    "The migration that the pod names does not exist.",
-)
-
-
-def migration_not_found(name: str) -> Reason:
-    """The migration that the pod names does not exist any more."""
-    return Reason(MIGRATION_NOT_FOUND, f"skipped: the pod's migration {quote(name)} does not exist")
-
+NO_ADDED_SELECTOR: Final = _skipped("no-added-selector", "The migration has no addedNodeSelector.")
+no_added_selector: Final = Reason(NO_ADDED_SELECTOR, "skipped: the migration has no addedNodeSelector")
+nothing_to_constrain: Final = about(NO_ADDED_SELECTOR, 'skipped: migration "%s" has no addedNodeSelector')
+NOT_A_TARGET: Final = _skipped("not-a-target-pod", "The launcher pod is not the target of a migration.")
+not_a_target: Final = Reason(NOT_A_TARGET, "skipped: the pod is not the target of a migration")
+MIGRATION_NOT_FOUND: Final = _skipped("migration-not-found", "The migration that the pod names does not exist.")
+migration_not_found: Final = about(MIGRATION_NOT_FOUND, 'skipped: the pod\'s migration "%s" does not exist')
 
 # Reasons that other policies give too, in this policy's words.
-
-
-def validated_elsewhere() -> Reason:
-    """The validating webhook evaluates migrations with an added selector."""
-    text = "skipped: a migration with addedNodeSelector is evaluated by the validating webhook"
-    return Reason(common.OTHER_OPERATION, text)
-
-
-def by_kubevirt() -> Reason:
-    """KubeVirt created the migration itself."""
-    return Reason(common.BY_KUBEVIRT, "skipped: KubeVirt itself migrates the VM")
-
-
-def lookup_failed(why: str) -> Reason:
-    """The migration could not be evaluated."""
-    return Reason(common.LOOKUP_FAILED, f"the migration was not evaluated: {why}; retry, or remove {FIELD}")
-
-
-def guards_unknown(why: str) -> Reason:
-    """What KubeVirt requires beside the added selector could not be read."""
-    text = f"the target pod is constrained to addedNodeSelector alone; what else KubeVirt requires is not known: {why}"
-    return Reason(common.LOOKUP_FAILED, text)
+validated_elsewhere: Final = Reason(
+    common.OTHER_OPERATION, "skipped: a migration with addedNodeSelector is evaluated by the validating webhook"
+)
+by_kubevirt: Final = Reason(common.BY_KUBEVIRT, "skipped: KubeVirt itself migrates the VM")
+lookup_failed: Final = about(common.LOOKUP_FAILED, f"the migration was not evaluated: %s; retry, or remove {FIELD}")
+guards_unknown: Final = about(
+    common.LOOKUP_FAILED,
+    "the target pod is constrained to addedNodeSelector alone; what else KubeVirt requires is not known: %s",
+)

@@ -73,7 +73,7 @@ def evaluate_eviction(
     namespace = request.namespace or ""
     try:
         if is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
-            return skip(messages.by_kubevirt())
+            return skip(messages.by_kubevirt)
         vmi = _present_vm(request.name or "", namespace, facts)
         if isinstance(vmi, Decision):
             return vmi
@@ -101,8 +101,8 @@ def _present_vm(name: str, namespace: str, facts: Facts) -> Vmi | Decision:
     if vmi.meta.uid != owner.uid:
         return skip(common.vmi_replaced(namespace, vmi_name))
     if pod.meta.deletion_timestamp or vmi.meta.deletion_timestamp:
-        return skip(messages.being_deleted())
-    return vmi if _runs_in(vmi, pod) else skip(messages.not_the_current_pod())
+        return skip(messages.being_deleted)
+    return vmi if _runs_in(vmi, pod) else skip(messages.not_the_current_pod)
 
 
 def _runs_in(vmi: Vmi, pod: LauncherPod) -> bool:
@@ -116,18 +116,18 @@ def _by_strategy(vmi: Vmi, namespace: str, facts: Facts) -> Decision | None:
     if strategy is None:
         configuration = read_configuration(facts)
         if configuration is None:
-            return skip(messages.no_configuration())
+            return skip(messages.no_configuration)
         strategy = configuration.eviction_strategy
     place = f"{namespace}/{vmi.meta.name}"
     if strategy == _EXTERNAL:
         return skip(messages.external_strategy(place))
     if strategy == _NONE:
-        return skip(messages.will_stop(place, messages.strategy_none()), warn=True)
+        return skip(messages.will_stop(place, messages.strategy_none), warn=True)
     if strategy not in (_MIGRATE, _MIGRATE_IF_POSSIBLE):
         return skip(messages.unknown_strategy(place, strategy))
     if not vmi.migratable:
         if strategy == _MIGRATE_IF_POSSIBLE:
-            return skip(messages.will_stop(place, messages.strategy_if_possible()), warn=True)
+            return skip(messages.will_stop(place, messages.strategy_if_possible), warn=True)
         return skip(messages.not_migratable(place))
     if vmi.status and vmi.status.evacuation_node_name:
         return skip(messages.already_evacuating(place))
@@ -153,7 +153,7 @@ def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings
     if not is_leaving and (too_soon := cool_down(own, facts.now, settings)):
         return _deny(too_soon)
     if terms := migration_targets.holding_back(vmi, read_configuration(facts) or DEFAULTS):
-        return _deny(messages.held_back(terms))
+        return _deny(messages.held_back(" and ".join(terms)))
     capped, doubt = (None, None) if is_leaving else _reached_cap(namespace, facts, settings)
     return _deny(capped) if capped else _add_doubt(_evaluate_placement(vmi, namespace, facts), doubt)
 

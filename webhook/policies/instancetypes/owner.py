@@ -399,7 +399,7 @@ def find_rejection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Reje
         # Only a preference that asks for nothing goes with anything.
         if not _is_demanding(vm, lookups):
             return None
-        return Rejection(reasons.inferred_conflict())
+        return Rejection(reasons.inferred_conflict)
     if inferred:
         # Whatever a preference asks for, a VM without any size offers less of it than one with an instancetype.
         vm = {**vm, "spec": {field: value for field, value in spec.items() if field not in inferred}}
@@ -411,7 +411,7 @@ def find_rejection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Reje
         return rejection
     preference = find(PREFERENCE_MATCHER, vm) if added and lookups.passed_over else None
     if preference and "architecture" in preference.get("requirements", {}):
-        return Rejection(reasons.architecture_conflict())
+        return Rejection(reasons.architecture_conflict)
     return None
 
 

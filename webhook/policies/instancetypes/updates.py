@@ -135,7 +135,7 @@ def evaluate_update(
     """
     old, namespace = request.old_object, request.namespace or ""
     if old is None or old.spec == vm.spec:
-        return skip(reasons.spec_unchanged())
+        return skip(reasons.spec_unchanged)
     findings = Findings()
     manifests = Manifests(old), Manifests(vm)
     versions = _Versions(vm, old, manifests, namespace)
@@ -159,7 +159,7 @@ def evaluate_update(
     if _has_lost_its_size(update, outgrown, put_back):
         metadata = owner.template_metadata(vm)
         if owner.preset_size(metadata, namespace, lookups, findings.warnings) is None:
-            findings.note(reasons.size_removed(), warn=True)
+            findings.note(reasons.size_removed, warn=True)
     return _decide(update, outgrown, put_back, findings)
 
 
@@ -292,7 +292,7 @@ def _preserved_defaults(update: _Update, settings: InstancetypeSettings, finding
     carried = []
     for slot in update.slots:
         if slot.lost and field and (slot.matcher is INSTANCETYPE_MATCHER or not beside):
-            findings.note(reasons.sized(reasons.vm_size(field), slot.matcher.field))
+            findings.note(reasons.sized(slot.matcher.field, reasons.vm_size(field)))
         elif slot.lost:
             carried.append(slot.lost)
     return carried
@@ -321,9 +321,9 @@ def _decide(
             changes += _remove_annotation(kept.matcher, update.vm, manifests)
     changes += [change for default in put_back for change in default.changes(reasons.DEFAULTS_PRESERVED)]
     if not findings.reasons and update.kept_defaults:
-        findings.note(reasons.defaults_kept())
+        findings.note(reasons.defaults_kept)
     if not findings.reasons:
-        findings.note(reasons.nothing_to_preserve())
+        findings.note(reasons.nothing_to_preserve)
     return findings.decision(
         changes=changes, notes={default.matcher.field: default.injected_value for default in put_back}
     )

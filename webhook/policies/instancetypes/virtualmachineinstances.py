@@ -66,13 +66,13 @@ def fill_vmi(
     if request.operation != "CREATE":
         return skip(common.immutable_after_create("a VMI", request.operation))
     if of_a_vm(vmi):
-        return skip(instancetypes.owned_by_a_vm())
+        return skip(instancetypes.owned_by_a_vm)
     if owner.has_opted_out(vmi):
         return skip(common.opted_out(names.INSTANCETYPES))
     namespace = request.namespace or ""
     wanted, reasons = _wanted_matchers(vmi, settings)
     if not wanted:
-        return Decision(tuple(reasons) or (instancetypes.nothing_requested(),))
+        return Decision(tuple(reasons) or (instancetypes.nothing_requested,))
     # What is written out stays, whatever the objects say later.
     lookups = Lookups(facts.fresh())
     try:
@@ -113,7 +113,7 @@ def _wanted_matchers(vmi: Unstructured, settings: InstancetypeSettings) -> tuple
         elif asked is not None:
             reasons.append(instancetypes.owner_declined(matcher.field))
         elif text and size and (matcher is not PREFERENCE_MATCHER or settings.default_preference_scope != "all"):
-            reasons.append(instancetypes.sized(instancetypes.vmi_size(size), matcher.field))
+            reasons.append(instancetypes.sized(matcher.field, instancetypes.vmi_size(size)))
         elif text:
             wanted.append(_Wanted(matcher, text, asked=False))
     return wanted, reasons
@@ -140,7 +140,7 @@ def _fill(
     for matcher in beside_none if sizing else ():
         del references[matcher]
     if sizing and not references:
-        return Decision((instancetypes.sized(sizing, "instancetype or preference"),), warnings=tuple(warnings))
+        return Decision((instancetypes.sized("instancetype or preference", sizing),), warnings=tuple(warnings))
     existing: dict[Matcher, tuple[SpecReference, Json]] = {}
     for matcher, (wish, named) in references.items():
         whole = lookups.get(named.kind, namespace, named.name)
@@ -151,7 +151,7 @@ def _fill(
             _give_up(wish, instancetypes.MISSING, Denial(422, f"{_place(wish)}: {missing.what}"), warnings)
     filled, fitting = _fit(vmi, namespace, existing, references, lookups, warnings)
     if filled is None:
-        return Decision((instancetypes.no_default_applied(),), warnings=tuple(warnings))
+        return Decision((instancetypes.no_default_applied,), warnings=tuple(warnings))
     said = {matcher.field: str(existing[matcher][0]) for matcher in fitting}
     return Decision(
         (instancetypes.applied(said),),

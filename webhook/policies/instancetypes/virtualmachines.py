@@ -98,7 +98,7 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
     metadata = owner.template_metadata(vm)
     why_not = owner.preset_size(metadata, namespace, lookups, findings.warnings) if beside_none else None
     for matcher in beside_none if why_not else ():
-        findings.note(instancetypes.sized(why_not or "", matcher.field))
+        findings.note(instancetypes.sized(matcher.field, why_not or ""))
         del wanted[matcher]
     defaults = [
         Default.of(matcher, named)
@@ -118,7 +118,7 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
         given = [(default.matcher.field, default.injected_value) for default in chosen]
         findings.reasons.insert(0, instancetypes.defaults_injected(given))
     elif not findings.reasons:
-        findings.note(instancetypes.no_defaults())
+        findings.note(instancetypes.no_defaults)
     made = _injections(tuple([(default.matcher, default.injected_value) for default in chosen]))
     return findings.decision(changes=made, notes={default.matcher.field: default.injected_value for default in chosen})
 
@@ -162,7 +162,7 @@ def _reason_to_keep(matcher: Matcher, vm: Unstructured, spec: Json, *, anyway: b
         return instancetypes.owner_removed(matcher.field)
     field = _size_field(spec)
     if field and (matcher is INSTANCETYPE_MATCHER or not anyway):
-        return instancetypes.sized(instancetypes.vm_size(field), matcher.field)
+        return instancetypes.sized(matcher.field, instancetypes.vm_size(field))
     return None
 
 
@@ -192,7 +192,7 @@ def _default_for(
 def _exists(matcher: Matcher, wanted: SpecReference, namespace: str, lookups: Lookups, findings: Findings) -> bool:
     if lookups.get(wanted.kind, namespace, wanted.name) is not None:
         return True
-    findings.note(instancetypes.default_missing(matcher.field, wanted), warn=True)
+    findings.note(instancetypes.default_missing(matcher.field, str(wanted)), warn=True)
     return False
 
 
@@ -222,7 +222,7 @@ def _expand(
     if not any(given):
         return None
     if any(value.get("inferFromVolume") for value in given if value):
-        findings.note(instancetypes.not_expanded_inferred(), warn=True)
+        findings.note(instancetypes.not_expanded_inferred, warn=True)
         return None
     namespace, read = candidate["metadata"]["namespace"], read_vm(candidate, lookups.rules)
     rejection = find_rejection(share_vm(candidate, lookups.rules), (), lookups)
@@ -231,7 +231,7 @@ def _expand(
         findings.note(instancetypes.not_expanded(why_not))
         return None
     if lookups.passed_over:
-        findings.note(instancetypes.not_expanded_architecture(), warn=True)
+        findings.note(instancetypes.not_expanded_architecture, warn=True)
         return None
     shape = lookups.rules.types.vm
     # KubeVirt does this when it admits a VM, and so before it ever expands one.
@@ -274,11 +274,11 @@ def validate_vm(
         return skip(common.being_deleted("the VM"))
     spec = vm.spec or {}
     if all(spec.get(matcher.field) is None for matcher in MATCHERS):
-        return skip(instancetypes.no_matcher())
+        return skip(instancetypes.no_matcher)
     old = (request.old_object.spec if request.old_object else None) or {}
     changed = [matcher for matcher in MATCHERS if spec.get(matcher.field) != old.get(matcher.field)]
     if request.operation == "UPDATE" and not changed and spec.get("template") == old.get("template"):
-        return skip(instancetypes.unchanged())
+        return skip(instancetypes.unchanged)
     lookups = Lookups(facts)
     try:
         return _evaluate(vm, request, changed, lookups, settings)
@@ -329,7 +329,7 @@ def _evaluate(
     if missing:
         reasons = instancetypes.missing([(cause.what, cause.reason == "FieldValueNotFound") for cause in missing])
         return Decision(reasons, warnings=reasons)
-    return Decision((instancetypes.valid(),))
+    return Decision((instancetypes.valid,))
 
 
 def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:

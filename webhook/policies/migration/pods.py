@@ -51,7 +51,7 @@ def constrain_pod(pod: TargetPod, request: Request[TargetPod], facts: Facts, set
         return skip(owner)
     uid, name = pod.meta.label(JOB_UID), pod.meta.annotation(JOB_NAME)
     if not uid or not name:
-        return skip(reasons.not_a_target())
+        return skip(reasons.not_a_target)
     namespace = request.namespace or ""
     try:
         if not is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
@@ -100,7 +100,7 @@ def _constrain(
     said = ", ".join(f"{key}={value}" for key, value in wanted.items())
     if not changes:
         return Decision((reasons.already_constrained(said), *unsure), warnings=unsure)
-    reason = reasons.constrained(migration.meta.name or "", said)
+    reason = reasons.constrained(said, migration.meta.name or "")
     return Decision((reason, *unsure), tuple(changes), warnings=unsure, notes={"added-node-selector": said})
 
 

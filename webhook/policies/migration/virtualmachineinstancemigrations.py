@@ -45,7 +45,7 @@ def validate_migration(
         return skip(common.immutable_after_create("a migration's spec", request.operation))
     added = migration.added_selector
     if not added:
-        return skip(messages.no_added_selector())
+        return skip(messages.no_added_selector)
     rejection = _selector(migration, added, settings)
     if rejection:
         return rejection
@@ -74,11 +74,11 @@ def warn_of_migration(
     if request.operation != "CREATE":
         return skip(common.other_operation(request.operation))
     if migration.added_selector:
-        return skip(messages.validated_elsewhere())
+        return skip(messages.validated_elsewhere)
     if migration.sends:
-        return skip(messages.on_sending_side())
+        return skip(messages.on_sending_side)
     if _is_kubevirts_own(migration):
-        return skip(messages.by_kubevirt())
+        return skip(messages.by_kubevirt)
     namespace = request.namespace or ""
     try:
         target = migration_targets.find(namespace, migration.vmi_name, facts, migration)
@@ -117,7 +117,7 @@ def _selector(migration: Migration, added: dict[str, str], settings: MigrationSe
         reason, causes = messages.reserved_keys(reserved)
         return _deny(reason, 403, causes)
     if migration.sends:
-        return _deny(messages.ignored_on_sending_side(), 422)
+        return _deny(messages.ignored_on_sending_side, 422)
     return None
 
 
@@ -134,7 +134,7 @@ def _evaluate_permission(user: UserInfo, namespace: str, facts: Facts, settings:
     if is_kubevirts(user, names.API_ACCOUNT, facts, place):
         if settings.via_virtctl == "allow":
             return None
-        reason = messages.via_virtctl()
+        reason = messages.via_virtctl
         return Decision((reason,), denial=Denial(403, reason.text))
     key = access(user, PIN_VERB, names.DOMAIN, PIN_RESOURCE, namespace)
     if read(facts, key, "the user's permission to choose nodes"):

@@ -84,7 +84,7 @@ def _skip_foreign_pod(request: Request[SchedulingPod], facts: Facts, settings: S
     if by_kubevirt:
         return None
     if by_kubevirt is None:
-        return skip(common.kubevirt_absent())
+        return skip(common.kubevirt_absent)
     return skip(common.not_created_by_kubevirt(user.username))
 
 
@@ -101,7 +101,7 @@ def _keep_or_fall_back(name: str, namespace: str, facts: Facts, settings: Schedu
 def _reason_unavailable(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> str | None:
     """Why an injected scheduler cannot place the pod now; None if it can, or if that is not known."""
     if name not in settings.schedulers:
-        return reasons.no_longer_declared()
+        return reasons.no_longer_declared
     health = facts.get(SchedulerKey(name, namespace))
     return health.why if isinstance(health, SchedulerHealth) and health.state == "unavailable" else None
 
@@ -151,7 +151,7 @@ def schedule_vm(
         return skip(common.being_deleted("the VM"))
     template = vm.template
     if template is None or template.spec is None:
-        return skip(reasons.no_template())
+        return skip(reasons.no_template)
     if request.operation == "UPDATE":
         return _evaluate_update(vm, request, facts, settings)
     if vm.scheduler_name:
@@ -213,7 +213,7 @@ def _preserve(
     """
     old = request.old_object
     if old is None or not _is_injected(old, settings) or Manifests(old).declare(_VM_SCHEDULER, old.scheduler_name):
-        return skip(reasons.nothing_to_preserve())
+        return skip(reasons.nothing_to_preserve)
     name = old.scheduler_name
     if any(
         injected_value is not ABSENT and injected_value != "" for injected_value in _injected_annotations(vm).values()
@@ -268,7 +268,7 @@ def schedule_vmi(
     if request.operation != "CREATE":
         return skip(common.immutable_after_create("a VMI's schedulerName", request.operation))
     if vmi.spec is None:
-        return skip(reasons.no_spec())
+        return skip(reasons.no_spec)
     if vmi.scheduler_name:
         return _skip_chosen(vmi.scheduler_name, vmi.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION))
     name = settings.scheduler_name
@@ -288,7 +288,7 @@ def _unfit(name: str, namespace: str, facts: Facts, settings: SchedulingSettings
     """Why a scheduler must not be written into anything now; None if it may."""
     declared = settings.schedulers.get(name)
     if declared is None and not settings.schedulers:
-        return skip(reasons.none_declared())
+        return skip(reasons.none_declared)
     if declared is None:
         return skip(reasons.undeclared(name), warn=True)
     health = facts.get(SchedulerKey(name, namespace))
@@ -298,7 +298,7 @@ def _unfit(name: str, namespace: str, facts: Facts, settings: SchedulingSettings
         return skip(reasons.unavailable(name, health.why), warn=True)
     if declared.assume_alive:
         return None
-    why = health.why if health else reasons.no_health_check()
+    why = health.why if health else reasons.no_health_check
     return skip(reasons.health_unknown(name, why), warn=True)
 
 

@@ -157,7 +157,7 @@ def launchers_of(
         annotation: the value of the owner's annotation on the VMI or on the VM's template; None for none.
     """
     if _is_unwanted(annotation, settings):
-        return skip(reasons.spread_off())
+        return skip(reasons.spread_off)
     path = _VM_CONSTRAINTS if isinstance(vm_or_vmi, VirtualMachine) else _CONSTRAINTS
     injected = _TEMPLATE_ANNOTATION if path is _VM_CONSTRAINTS else _INJECTED_ANNOTATION
     return _evaluate_create(vm_or_vmi, annotation, settings, zoned, path, injected)
@@ -211,18 +211,18 @@ def _evaluate_create(
     present, injected_value = lookup(view, path), lookup(view, injected_values[0])
     if isinstance(present, list) and present:
         if _is_injected(present, injected_value):
-            return skip(reasons.spread_present(injected_value))
-        return skip(reasons.spread_chosen())
+            return skip(reasons.spread_present(str(injected_value)))
+        return skip(reasons.spread_chosen)
     wanted = own.strip() if isinstance(own, str) else settings.spread
     if wanted == names.OFF:
-        return skip(reasons.spread_opted_out())
+        return skip(reasons.spread_opted_out)
     if wanted not in _TOPOLOGY_KEYS:
         return skip(reasons.spread_invalid(wanted), warn=True)
     if wanted == _HOSTNAME or zoned():
-        return _write(view, wanted, reasons.spread_injected(), path, *injected_values)
+        return _write(view, wanted, reasons.spread_injected, path, *injected_values)
     if wanted == _BOTH:
-        return _write(view, _HOSTNAME, reasons.spread_hosts_only(), path, *injected_values)
-    return skip(reasons.spread_without_zones())
+        return _write(view, _HOSTNAME, reasons.spread_hosts_only, path, *injected_values)
+    return skip(reasons.spread_without_zones)
 
 
 def _evaluate_update(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
@@ -238,7 +238,7 @@ def _evaluate_update(vm: VirtualMachine, old: VirtualMachine | None) -> Decision
     if _is_injected(present, injected_value) and not manifests.declare(_VM_CONSTRAINTS, present):
         return skip(reasons.spread_present(injected_value))
     kept = without_injected(present, str(injected_value), manifests)
-    reason = reasons.spread_withdrawn()
+    reason = reasons.spread_withdrawn
     changes = [Change(path, value, None, reason.code) for path, value in injected_values.items() if value is not ABSENT]
     if kept != present:
         changes.append(Change(_VM_CONSTRAINTS, present, kept or None, reason.code))
