@@ -18,7 +18,7 @@ from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.k8s.types.scheduling import Placed
 from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, VMIS, LauncherPod, Migration, Vmi
+from webhook.placement.machines import JOB_NAME, LAUNCHER_PODS, MIGRATIONS, VMIS, LauncherPod, Migration, Vmi
 from webhook.placement.nodes import Node, convert_to_view
 from webhook.placement.requirements import Allocatable, Elsewhere, Kvm, Requirements, kept_by_kubevirt, without_dropped
 from webhook.placement.target_pods import own_requirements
@@ -64,7 +64,7 @@ def _facts(case: VectorCase, nodes: Iterable[Node]) -> dict[Key[Any], object]:
         KubeVirtKey(): installed(ClusterConfig.of(given["configuration"])),
     }
     for pod in pods:
-        if policy := pod.meta.annotation(migration_targets.JOB_NAME):
+        if policy := pod.meta.annotation(JOB_NAME):
             found[ObjectKey(MIGRATIONS, namespace, policy)] = None  # gone, unless it is among those below
     for migration in (given["migration"], *(given.get("migrations") or ())):
         key = ObjectKey(MIGRATIONS, namespace, migration["metadata"]["name"])

@@ -58,7 +58,7 @@ _ASSIGNS: Final = re.compile(r"[\"'`\\ \t]{0,8}[:=]")
 _SPACE: Final = re.compile(r"[\s\"'`\\]*+")
 _UNBROKEN: Final = re.compile(r"[^\s\"<>\\]*+")
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{20,}+={0,2}")
-_PORT: Final = re.compile(r":[0-9]{1,5}")
+_PORT: Final = re.compile(r":[0-9]{0,5}")
 _COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh")
 
 # Whole files that log in somewhere, or hold what does: cloud-init, Ignition, unattend.xml, keys, password hashes.
@@ -169,9 +169,7 @@ class _Scrubber:
     def scrub(self) -> str:
         text = self._text
         file = _FILE.search(text)
-        if file and not self._prose:
-            return HIDDEN
-        if not self._prose and _is_encoded("".join(text.split()), self._depth):
+        if not self._prose and (file or _is_encoded("".join(text.split()), self._depth)):
             return HIDDEN
         end = file.start() if file else len(text)
         position = 0
@@ -231,7 +229,7 @@ class _Scrubber:
         at = text.rfind("@", begin, authority)
         if at >= 0:
             self._hide(begin, at)
-        elif (colon := text.rfind(":", begin, authority)) >= 0 and not _is_port(text, colon, authority):
+        elif (colon := text.rfind(":", begin, authority)) >= 0 and not _PORT.fullmatch(text, colon, authority):
             # No port is written like this: it is a password that holds a slash.
             return self._hide(begin, end)
         marks = [at for mark in "?#" if (at := text.find(mark, authority, end)) >= 0]
@@ -259,10 +257,6 @@ class _Scrubber:
 def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
     match = pattern.match(text, start)
     return match.end() if match else start
-
-
-def _is_port(text: str, colon: int, end: int) -> bool:
-    return colon + 1 == end or _PORT.fullmatch(text, colon, end) is not None
 
 
 @lru_cache(maxsize=512)

@@ -194,9 +194,7 @@ class Denial(msgspec.Struct, frozen=True):
         """
         causes = tuple(
             FieldCause(
-                cause.reason,
-                compose(policy, cause.message, code, most=_MAX_CAUSE),
-                shorten(cause.field, _MAX_CAUSE),
+                cause.reason, compose(policy, cause.message, code, most=_MAX_CAUSE), shorten(cause.field, _MAX_CAUSE)
             )
             for cause in self.causes[:MAX_CAUSES]
         )

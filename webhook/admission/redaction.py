@@ -32,19 +32,10 @@ TOO_MUCH: Final = f"<not shown: more than {MAX_VALUES} values>"
 # theirs; headers that importers send, which log in; the launch blob of an encrypted VM. References to Secrets stay:
 # they name, they do not hold it.
 _SECRET: Final = frozenset(
-    {
-        "userData",
-        "userDataBase64",
-        "networkData",
-        "networkDataBase64",
-        "password",
-        "token",
-        "stringData",
-        "caBundle",
-        "extraHeaders",
-        "session",
-        "dhCert",
-    }
+    (
+        *("userData", "userDataBase64", "networkData", "networkDataBase64", "password", "token", "stringData"),
+        *("caBundle", "extraHeaders", "session", "dhCert"),
+    )
 )
 # In annotations and labels people write what they like: the whole manifest as it was applied, Ignition, passwords; and
 # drivers of volumes give their options names of their own.

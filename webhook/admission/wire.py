@@ -467,13 +467,13 @@ def envelope(body: bytes) -> Envelope:
             begin = match.start("string" if bracket is None else "bracket")
             pieces += (body[copied:begin], b"null")
             if bracket is not None:
-                value = _measure(body, begin, steps)
-                name, steps = key[1:-1].decode("ascii", "replace"), value.steps
-                depths[name] = max(value.levels, depths.get(name, 0))
-                if not value.end:
+                levels, end, steps = _measure(body, begin, steps)
+                name = key[1:-1].decode("ascii", "replace")
+                depths[name] = max(levels, depths.get(name, 0))
+                if not end:
                     # Cut off where the steps ended, the envelope is what came before. A value without an end is none.
                     return Envelope(b"" if steps else b"".join(pieces) + b"}" * depth, depths, whole=False)
-                position = value.end
+                position = end
             copied = position
     # Without steps left, the envelope itself is endless, which no API server sends.
     return Envelope(b"".join((*pieces, body[copied:])) if steps else b"", depths, whole=steps > 0)
@@ -489,21 +489,11 @@ def _is_kept(depth: int, key: bytes, is_container: bool) -> bool:
     return depth != 2 or key in _OF_REQUEST
 
 
-class _Value(msgspec.Struct, frozen=True):
-    """A container in the body.
+def _measure(body: bytes, begin: int, steps: int) -> tuple[int, int, int]:
+    """Of a container in the body, the levels of containers, the position behind it, and the steps that are left.
 
-    Attributes:
-        levels: levels of containers, itself included.
-        end: the position behind it; 0: there is none, or the steps did not suffice.
-        steps: the steps that are left.
+    The position is 0 where it has no end, or the steps did not suffice.
     """
-
-    levels: int
-    end: int
-    steps: int
-
-
-def _measure(body: bytes, begin: int, steps: int) -> _Value:
     depth = levels = 0
     position = begin
     while steps and (match := RUN.match(body, position)):
@@ -512,7 +502,7 @@ def _measure(body: bytes, begin: int, steps: int) -> _Value:
             depth += len(run)
             levels = max(levels, depth)
         elif depth <= len(run):
-            return _Value(levels, match.start("run") + depth, steps)
+            return levels, match.start("run") + depth, steps
         else:
             depth -= len(run)
-    return _Value(levels, 0, steps)
+    return levels, 0, steps

@@ -22,8 +22,8 @@ from webhook.k8s.client.api import ApiConnectionError, Requests
 from webhook.k8s.types.meta import ApiStatus, decode_status
 from webhook.kubevirt.launcher import controller_account
 from webhook.names import Mode, Policy
-from webhook.policies.common.migration_targets import JOB_NAME
-from webhook.policies.common.migration_targets import JOB_UID as MIGRATION_POLICY_UID
+from webhook.placement.machines import JOB_NAME
+from webhook.placement.machines import JOB_UID as MIGRATION_POLICY_UID
 from webhook.policies.eviction.pods import REQUESTED_BY
 from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.settings.model import SchedulingSettings, Settings

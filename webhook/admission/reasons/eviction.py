@@ -30,14 +30,7 @@ COOL_DOWN: Final = _denied(
 
 
 def cool_down(seconds: int, in_a_row: int, ago: int, left: int) -> Reason:
-    """The VM was migrated a moment ago.
-
-    Args:
-        seconds: the length of the cool-down.
-        in_a_row: migrations that followed each other closely.
-        ago: seconds since the last one ended.
-        left: seconds until the cool-down is over.
-    """
+    """The VM was migrated a moment ago. Times are in seconds; ``in_a_row`` counts migrations that followed closely."""
     ended = "its last migration" if in_a_row == 1 else f"the last of {in_a_row} migrations in a row"
     text = f"the VM is held on its node for {seconds}s after {ended}, which ended {ago}s ago; retry in {left}s"
     return Reason(COOL_DOWN, text)
@@ -49,13 +42,7 @@ TOO_MANY_EVACUATIONS: Final = _denied(
 
 
 def too_many(count: int, cap: int, where: str) -> Reason:
-    """A cap of the settings is reached.
-
-    Args:
-        count: VMs that are being evacuated now.
-        cap: the limit of the settings.
-        where: ``namespace NAME`` or ``the cluster``.
-    """
+    """So many VMs are being evacuated as a cap of the settings allows in ``namespace NAME`` or in ``the cluster``."""
     text = f"{pluralize(count, 'evacuation')} in progress in {where} (limit {cap}); retry later"
     return Reason(TOO_MANY_EVACUATIONS, text)
 

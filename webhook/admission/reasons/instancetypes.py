@@ -171,11 +171,7 @@ MISSING: Final = _denied(
 
 
 def missing(texts: Sequence[tuple[str, bool]]) -> tuple[Reason, ...]:
-    """What the VM names does not exist, in mode warn of the setting.
-
-    Args:
-        texts: KubeVirt's or the API server's sentence, and whether the object may still come.
-    """
+    """What the VM names does not exist: KubeVirt's or the API server's sentences, and whether it may still come."""
     return tuple(
         Reason(
             MISSING,

@@ -43,12 +43,7 @@ SELECTOR_CONFLICT: Final = _denied(
 
 
 def selector_conflict(conflicts: Sequence[Conflict], availability: str) -> Reason:
-    """The added selector contradicts what the VM requires.
-
-    Args:
-        conflicts: the contradictions between the added labels and the VM's own requirements.
-        availability: ``0/6 nodes are available``.
-    """
+    """The added selector contradicts what the VM requires; the availability is ``0/6 nodes are available``."""
     keys = ", ".join(sorted({key for conflict in conflicts for key in conflict.keys}))
     removable = f"{keys} from addedNodeSelector" if keys else "the conflicting keys from addedNodeSelector"
     text = f"{availability}: {describe(conflicts)}; remove {removable}, or change the VM"
@@ -56,12 +51,7 @@ def selector_conflict(conflicts: Sequence[Conflict], availability: str) -> Reaso
 
 
 def pending(code: str, why: str) -> Reason:
-    """What becomes of a migration that is allowed all the same: a warning, which must be short.
-
-    Args:
-        code: the code of the reason for which it could be denied.
-        why: a clause.
-    """
+    """What becomes of a migration that could be denied for a code, and is not: a warning, which must be short."""
     return Reason(code, f"the target pod will stay Pending: {why}")
 
 

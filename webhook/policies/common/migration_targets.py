@@ -16,11 +16,12 @@ from webhook.k8s.types.scheduling import Toleration
 from webhook.k8s.types.selectors import NOT_IN, Expression, value_problem
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.releases.capabilities import HOLDS_MIGRATIONS_BACK, SEPARATES_PERSISTENT_RESERVATIONS
-from webhook.placement import machines
 from webhook.placement.demand import KUBEVIRT_DEVICES, target_pod_demand
 from webhook.placement.eligibility import Eligibility, Failure
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import (
+    JOB_NAME,
+    JOB_UID,
     LAUNCHER_PODS,
     MIGRATIONS,
     MOST_RESERVATIONS,
@@ -45,9 +46,6 @@ from webhook.placement.target_pods import (
     unexplained_labels_gap,
 )
 from webhook.policies.common.required_facts import read, read_configuration
-
-JOB_UID: Final = machines.JOB_UID
-JOB_NAME: Final = machines.JOB_NAME
 
 # One of the terms for which KubeVirt holds migrations back.
 DURING_BACKUP: Final = "while its backup runs"
@@ -115,13 +113,7 @@ def find(namespace: str, name: str, facts: Facts, migration: Migration = NO_MIGR
 
 
 def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATION) -> Target:
-    """The target of a migration of a VMI that the caller has already read.
-
-    Args:
-        vmi: the VMI.
-        namespace: the VMI's namespace.
-        facts: the review's facts.
-        migration: the migration, with the labels that it adds.
+    """The target of a migration, with the labels that it adds, of a VMI that the caller has already read.
 
     Raises:
         Unreadable: a fact that the target depends on cannot be read.
@@ -135,7 +127,7 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
     pod = _present_pod(vmi, here, namespace, facts)
     added_before = _previously_added(pod, namespace, facts) if pod else {}
     plugins = _plugins(vmi, pod, added_before, namespace, configuration, facts)
-    apart = keep_apart(vmi, pod, namespace, nodes, configuration, facts)
+    apart = _keep_apart(vmi, pod, namespace, nodes, configuration, facts)
     requested = target_pod_demand(vmi, pod, node, configuration)
     by_drivers = _provided_by_drivers(requested.requests, facts)
     return Target(
@@ -153,7 +145,7 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
         ),
         (
             *requirement_gaps(vmi, migration, pod, node),
-            *_of_release(vmi, configuration),
+            *(f"KubeVirt holds the VM's migrations back {term}" for term in holding_back(vmi, configuration)),
             *requested.gaps,
             *by_drivers.values(),
             *plugins.gaps,
@@ -205,13 +197,8 @@ def review_quota(target: Target, namespace: str, facts: Facts) -> QuotaReview:
     return review_quotas(quotas, usage(target, namespace, facts)) if quotas else QuotaReview()
 
 
-def _of_release(vmi: Vmi, configuration: ClusterConfig) -> list[str]:
-    """What this release of KubeVirt does beside choosing nodes, as clauses."""
-    return [f"KubeVirt holds the VM's migrations back {term}" for term in holding_back(vmi, configuration)]
-
-
-class _Plugins(msgspec.Struct, frozen=True):
-    """What admission plugins of the API server add to a target pod, and what is not known of it."""
+class _Additions(msgspec.Struct, frozen=True):
+    """What others than the VM add to the requirements of a target pod, and what is not known of it."""
 
     labels: tuple[Label, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
@@ -225,8 +212,8 @@ def _plugins(
     namespace: str,
     configuration: ClusterConfig,
     facts: Facts,
-) -> _Plugins:
-    """What cannot be read is a gap: an account without these permissions still evaluates all else."""
+) -> _Additions:
+    """What admission plugins add. What is not readable is a gap: an account without permissions evaluates the rest."""
     gaps: list[str] = []
     labels: tuple[Label, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
@@ -247,7 +234,7 @@ def _plugins(
         explained = {label.expression.key for label in of_namespace}
         if rest := {key: value for key, value in left.items() if key not in explained}:
             gaps.append(unexplained_labels_gap(rest))
-    return _Plugins(labels, tolerations, tuple(gaps))
+    return _Additions(labels, tolerations, tuple(gaps))
 
 
 def _present_pod(vmi: Vmi, node: str, namespace: str, facts: Facts) -> LauncherPod | None:
@@ -285,40 +272,16 @@ def _previously_added(pod: LauncherPod, namespace: str, facts: Facts) -> dict[st
 _APART: Final = "KubeVirt keeps VMs with the same persistent reservation on different nodes"
 
 
-class Apart(msgspec.Struct, frozen=True):
-    """What reservations require of the target's node.
-
-    Attributes:
-        labels: the requirements on nodes.
-        gaps: what could not be taken into account, clauses.
-    """
-
-    labels: tuple[Label, ...] = ()
-    gaps: tuple[str, ...] = ()
-
-
-def keep_apart(
+def _keep_apart(
     vmi: Vmi, pod: LauncherPod | None, namespace: str, nodes: NodeIndex, configuration: ClusterConfig, facts: Facts
-) -> Apart:
-    """Where pods of other VMs with the same reservations are, as requirements on nodes.
-
-    Args:
-        vmi: the VMI that migrates.
-        pod: the launcher pod that the VM runs in, which shows the reservations; None: it is not known.
-        namespace: the VMI's namespace. Anti-affinity ends there.
-        nodes: all nodes.
-        configuration: the cluster's configuration of KubeVirt.
-        facts: the review's facts.
-
-    Raises:
-        NotRead: the pods have not been read yet; for the Reviewer.
-    """
+) -> _Additions:
+    """What the VM's reservations, which its pod shows, require of nodes; pods of other namespaces do not count."""
     devices = vmi.domain.devices
     if not (devices and devices.reserves_persistently and configuration.release.has(SEPARATES_PERSISTENT_RESERVATIONS)):
-        return Apart()
+        return _Additions()
     reservations = pod.reservations if pod else ()
     if not reservations:
-        return Apart(gaps=(f"{_APART}, and the VM's current pod does not show which ones those are",))
+        return _Additions(gaps=(f"{_APART}, and the VM's current pod does not show which ones those are",))
     gaps, hosts = [], set()
     if len(reservations) == MOST_RESERVATIONS:
         gaps.append(f"{_APART}, of which at most {MOST_RESERVATIONS} are evaluated here")
@@ -330,7 +293,7 @@ def keep_apart(
         names = {other.node_name for other in others or () if not other.is_over} - {"", vmi.node_name}
         hosts |= {node.labels[HOSTNAME] for name in names if (node := nodes.get(name)) and HOSTNAME in node.labels}
     label = Label(Origin.RESERVATION, Expression(HOSTNAME, NOT_IN, tuple(sorted(hosts))))
-    return Apart((label,) if hosts else (), tuple(gaps))
+    return _Additions((label,) if hosts else (), gaps=tuple(gaps))
 
 
 # Nodes are all in the audit record; the combinations of reasons could be as many as they.
@@ -343,7 +306,11 @@ def no_node(eligibility: Eligibility) -> Reason:
     """Why no node is eligible, class by class as the scheduler words it, and the single change that would help most."""
     if not eligibility.total:
         return Reason(common.NO_ELIGIBLE_NODE, f"{availability(eligibility)}: the cluster has no nodes")
-    text = f"{availability(eligibility)}: {_classes(eligibility.failures)}"
+    failures: Sequence[Failure] = eligibility.failures
+    if more := max(0, len(failures) - _TOLD_CLASSES):
+        # Every node may have a taint of its own.
+        failures = sorted(failures, key=lambda failure: -failure.count)[:_TOLD_CLASSES]
+    text = f"{availability(eligibility)}: {', '.join(map(str, failures))}{f' and {more} more reasons' if more else ''}"
     # To give up what was just requested is not advice.
     best = next(
         (opening for opening in eligibility.openings() if opening.failure.requirement.origin != Origin.ADDED), None
@@ -358,26 +325,18 @@ def availability(eligibility: Eligibility) -> str:
     return common.eligible(eligibility.count, eligibility.total).text
 
 
-def _classes(failures: Sequence[Failure]) -> str:
-    """The classes of reasons with their numbers; of many the largest, as every node may have a taint of its own."""
-    if len(failures) <= _TOLD_CLASSES:
-        return ", ".join(map(str, failures))
-    largest = sorted(failures, key=lambda failure: -failure.count)[:_TOLD_CLASSES]
-    return f"{', '.join(map(str, largest))} and {len(failures) - _TOLD_CLASSES} more reasons"
-
-
 def details(eligibility: Eligibility) -> dict[str, Any]:
     """All nodes by what they fail, for the audit record; those of the rarest combinations of reasons together."""
     node_groups = eligibility.groups()
     lacking = Lacking(eligibility)
     groups = [
-        _describe_fails(lacking.first(group.failures, _AUDITED_FAILURES), eligibility.names(group))
+        (lacking.first(group.failures, _AUDITED_FAILURES), eligibility.names(group))
         for group in node_groups[:_AUDITED_GROUPS]
     ]
     if rest := node_groups[_AUDITED_GROUPS:]:
         names = sorted(name for group in rest for name in eligibility.names(group))
-        groups.append(_describe_fails([f"other reasons, in {len(rest)} combinations"], names))
-    return {"nodes": groups}
+        groups.append(([f"other reasons, in {len(rest)} combinations"], names))
+    return {"nodes": [{"fails": fails, "count": len(names), "nodes": names} for fails, names in groups]}
 
 
 class Lacking(dict[int, str]):
@@ -396,15 +355,6 @@ class Lacking(dict[int, str]):
         return text
 
     def first(self, failures: Sequence[Failure], most: int) -> list[str]:
-        """The words for the first failures, and the number of the others.
-
-        Args:
-            failures: the failures of one group of nodes.
-            most: how many failures are written out.
-        """
+        """The words for at most ``most`` of the failures of a group of nodes, and the number of the others."""
         told = list(map(self.__getitem__, map(id, failures[:most])))
         return [*told, f"{len(failures) - most} more"] if len(failures) > most else told
-
-
-def _describe_fails(fails: list[str], names: list[str]) -> dict[str, Any]:
-    return {"fails": fails, "count": len(names), "nodes": names}

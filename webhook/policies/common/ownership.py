@@ -13,6 +13,7 @@ writer does not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -48,8 +49,17 @@ class Manifests:
 
     def __init__(self, obj: Object) -> None:
         self._object: Final = obj
-        self._declared: list[dict[str, Any]] | None = None
-        self._last_applied: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+
+    @cached_property
+    def _declared(self) -> list[dict[str, Any]]:
+        """The fields of each server-side apply, as trees."""
+        return [tree for entry, tree in _trees(self._object) if entry.operation == "Apply"]
+
+    @cached_property
+    def _last_applied(self) -> dict[str, Any] | None:
+        """The manifest of the latest client-side apply."""
+        text = self._object.meta.annotation(LAST_APPLIED)
+        return _decode(text) if text else None
 
     def declare(self, path: Sequence[str], value: object) -> bool:
         """Whether a manifest declares the field at a path.
@@ -58,10 +68,6 @@ class Manifests:
             path: JSON names from the object's root, unescaped.
             value: what stands there now. A manifest of client-side apply that says something else is an old one.
         """
-        if self._declared is None:
-            self._declared = _declared_fields(self._object)
-        if self._last_applied is msgspec.UNSET:
-            self._last_applied = _last_applied(self._object)
         if any(_lists(tree, path) for tree in self._declared):
             return True
         return self._last_applied is not None and _value_at(self._last_applied, path) == value
@@ -78,37 +84,21 @@ class Manifests:
         Returns:
             The items' trees in ``fieldsV1``, by the values of these fields.
         """
-        if self._declared is None:
-            self._declared = _declared_fields(self._object)
         listed = [f"f:{segment}" for segment in path]
         items_by_key: dict[tuple[object, ...], Mapping[str, Any]] = {}
         for tree in self._declared:
             items = _value_at(tree, listed)
             for name, item in items.items() if isinstance(items, dict) else ():
-                key = _key(name)
+                # The fields that an item is distinguished by are named as ``k:{...}``.
+                key = _decode(name[2:]) if name.startswith("k:") else None
                 if key is not None and isinstance(item, dict):
                     items_by_key.setdefault(tuple(key.get(field) for field in fields), item)
         return items_by_key
 
 
-def _key(name: str) -> dict[str, Any] | None:
-    """The fields that ``k:{...}`` names in ``fieldsV1``; None where it names none."""
-    if not name.startswith("k:"):
-        return None
-    try:
-        return _tree.decode(name[2:])
-    except _UNREADABLE:
-        return None
-
-
 def writers(obj: Object, path: Sequence[str]) -> set[str]:
     """Who has written the field at a path, in any way: the names of field managers. A webhook is never among them."""
     return {entry.manager for entry, tree in _trees(obj) if _lists(tree, path)}
-
-
-def _declared_fields(obj: Object) -> list[dict[str, Any]]:
-    """The fields of each server-side apply, as trees."""
-    return [tree for entry, tree in _trees(obj) if entry.operation == "Apply"]
 
 
 def _trees(obj: Object) -> list[tuple[_ManagedFieldsEntry, dict[str, Any]]]:
@@ -128,11 +118,7 @@ def _lists(tree: dict[str, Any], path: Sequence[str]) -> bool:
     return _value_at(tree, [f"f:{segment}" for segment in path]) is not ABSENT
 
 
-def _last_applied(obj: Object) -> dict[str, Any] | None:
-    """The manifest of the latest client-side apply."""
-    text = obj.meta.annotation(LAST_APPLIED)
-    if not text:
-        return None
+def _decode(text: str) -> dict[str, Any] | None:
     try:
         return _tree.decode(text)
     except _UNREADABLE:

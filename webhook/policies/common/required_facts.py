@@ -90,13 +90,7 @@ def is_kubevirts(user: UserInfo, name: str, facts: Facts, namespace: str) -> boo
 
 
 def access_to_path(user: UserInfo, verb: str, path: str) -> AccessKey:
-    """The question whether RBAC lets a user do something with a path that is not a resource's, such as ``/metrics``.
-
-    Args:
-        user: the user, as the API server authenticated it.
-        verb: the verb as RBAC names it, for example ``get``.
-        path: the absolute path of the URL.
-    """
+    """The question whether RBAC lets a user use a verb on an absolute path of no resource, such as ``/metrics``."""
     return msgspec.structs.replace(access(user, verb, "", ""), path=path)
 
 

@@ -28,17 +28,7 @@ from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.releases.release import MIGRATION_QUEUE
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import (
-    EVACUEES,
-    LAUNCHER_PODS,
-    MIGRATIONS,
-    UNFINISHED,
-    VMIS,
-    Evacuee,
-    LauncherPod,
-    Migration,
-    Vmi,
-)
+from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS, Evacuee, Migration, Vmi
 from webhook.placement.requirements import Origin, Staying
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import details, no_node
@@ -49,12 +39,7 @@ from webhook.settings.model import WEEK, Blackout, EvictionSettings
 REQUESTED_BY: Final = "requested-by"
 _WHY: Final = "reason"
 
-_OVER: Final = ("Succeeded", "Failed")
-
-_NONE: Final = "None"
-_MIGRATE: Final = "LiveMigrate"
 _MIGRATE_IF_POSSIBLE: Final = "LiveMigrateIfPossible"
-_EXTERNAL: Final = "External"
 
 
 def evaluate_eviction(
@@ -89,7 +74,7 @@ def _present_vm(name: str, namespace: str, facts: Facts) -> Vmi | Decision:
     pod = read(facts, ObjectKey(LAUNCHER_PODS, namespace, name), f"the pod {name}")
     if pod is None:
         return skip(messages.pod_not_found(name))
-    if pod.phase in _OVER:
+    if pod.phase in ("Succeeded", "Failed"):
         return skip(messages.pod_completed(pod.phase))
     owner = vmi_owner(pod)
     if isinstance(owner, Reason):
@@ -102,12 +87,8 @@ def _present_vm(name: str, namespace: str, facts: Facts) -> Vmi | Decision:
         return skip(common.vmi_replaced(namespace, vmi_name))
     if pod.meta.deletion_timestamp or vmi.meta.deletion_timestamp:
         return skip(messages.being_deleted)
-    return vmi if _runs_in(vmi, pod) else skip(messages.not_the_current_pod)
-
-
-def _runs_in(vmi: Vmi, pod: LauncherPod) -> bool:
     node = vmi.status.node_name if vmi.status else None
-    return bool(node) and node == pod.node_name
+    return vmi if node and node == pod.node_name else skip(messages.not_the_current_pod)
 
 
 def _by_strategy(vmi: Vmi, namespace: str, facts: Facts) -> Decision | None:
@@ -119,11 +100,11 @@ def _by_strategy(vmi: Vmi, namespace: str, facts: Facts) -> Decision | None:
             return skip(messages.no_configuration)
         strategy = configuration.eviction_strategy
     place = f"{namespace}/{vmi.meta.name}"
-    if strategy == _EXTERNAL:
+    if strategy == "External":
         return skip(messages.external_strategy(place))
-    if strategy == _NONE:
+    if strategy == "None":
         return skip(messages.will_stop(place, messages.strategy_none), warn=True)
-    if strategy not in (_MIGRATE, _MIGRATE_IF_POSSIBLE):
+    if strategy not in ("LiveMigrate", _MIGRATE_IF_POSSIBLE):
         return skip(messages.unknown_strategy(place, strategy))
     if not vmi.migratable:
         if strategy == _MIGRATE_IF_POSSIBLE:
@@ -149,20 +130,15 @@ def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings
     if forbidden := blackout(settings.blackouts, facts.now):
         return _deny(forbidden)
     # What a drain or a shutdown moves in a moment is not paced; drains are not, either.
-    is_leaving = _is_leaving(vmi, facts)
+    nodes = facts.get(NodesKey())
+    node = nodes.get(vmi.node_name) if isinstance(nodes, NodeIndex) else None
+    is_leaving = node is not None and node.is_being_emptied
     if not is_leaving and (too_soon := cool_down(own, facts.now, settings)):
         return _deny(too_soon)
     if terms := migration_targets.holding_back(vmi, read_configuration(facts) or DEFAULTS):
         return _deny(messages.held_back(" and ".join(terms)))
     capped, doubt = (None, None) if is_leaving else _reached_cap(namespace, facts, settings)
     return _deny(capped) if capped else _add_doubt(_evaluate_placement(vmi, namespace, facts), doubt)
-
-
-def _is_leaving(vmi: Vmi, facts: Facts) -> bool:
-    """Whether VMs leave the VM's node now."""
-    nodes = facts.get(NodesKey())
-    node = nodes.get(vmi.node_name) if isinstance(nodes, NodeIndex) else None
-    return node is not None and node.is_being_emptied
 
 
 def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
@@ -246,12 +222,7 @@ _CLOSE: Final = 2
 
 
 def blackout(blackouts: Iterable[Blackout], now: float) -> Reason | None:
-    """The blackout that holds now.
-
-    Args:
-        blackouts: the blackouts of the settings.
-        now: Unix time in seconds.
-    """
+    """The blackout of the settings that holds now, in Unix time in seconds; None where there is none."""
     minute = (int(now // 60) + _EPOCH) % WEEK
     for entry in blackouts:
         if any(begin <= minute < end for begin, end in entry.spans):
@@ -260,15 +231,10 @@ def blackout(blackouts: Iterable[Blackout], now: float) -> Reason | None:
 
 
 def cool_down(migrations: Iterable[Migration], now: float, settings: EvictionSettings) -> Reason | None:
-    """Why a VM stays where it is for a while.
+    """Why a VM stays where it is for a while after its migrations, which come in any order.
 
     The time doubles with each migration that ended soon before the next, failed ones too. KubeVirt keeps five finished
-    migrations of a VM, which bounds it at sixteen times.
-
-    Args:
-        migrations: the VM's migrations, in any order.
-        now: Unix time in seconds.
-        settings: the section of the policy, with the cool-down in seconds.
+    migrations of a VM, which bounds it at sixteen times. ``now`` is Unix time in seconds.
     """
     ends = sorted((at for migration in migrations if (at := migration.ended_at) is not None), reverse=True)
     if not ends or not settings.cool_down_seconds:
@@ -287,12 +253,12 @@ def cool_down(migrations: Iterable[Migration], now: float, settings: EvictionSet
 
 
 def too_many(evacuated: Mapping[str, int], namespace: str, settings: EvictionSettings) -> Reason | None:
-    """Which cap is reached.
+    """Which cap of the settings is reached, of which 0 is none.
 
     Args:
         evacuated: VMs that are being evacuated, by namespace.
         namespace: the namespace of the VM that is to be evicted.
-        settings: the section of the policy, with the caps; 0: no cap.
+        settings: the section of the policy, with the caps.
     """
     # What one namespace has beyond its own cap must not fill that of all.
     most = settings.max_per_namespace or sys.maxsize
@@ -312,13 +278,10 @@ Place = tuple[str, str]  # namespace, name of a VMI
 
 
 def claimed_evacuations(unfinished: Iterable[Migration]) -> tuple[Place, ...]:
-    """The VMs of the migrations that say that they evacuate, the most believable first.
+    """The VMs of the unfinished migrations that say that they evacuate, the most believable first.
 
     First come those that only KubeVirt's controller can have made, of versions that write priorities. Then namespaces
     take turns, so that many forged migrations in one of them leave those of the others their place.
-
-    Args:
-        unfinished: migrations that have not ended.
     """
     by_namespace: dict[tuple[bool, str], dict[str, None]] = {}
     for migration in unfinished:
@@ -336,12 +299,8 @@ def claimed_evacuations(unfinished: Iterable[Migration]) -> tuple[Place, ...]:
 def count_evacuations(places: Sequence[Place], cap: int, facts: Facts) -> Mapping[str, int]:
     """How many of these VMs are being evacuated, by namespace.
 
-    A VMI that is gone or cannot be read is not counted: its owner may have made it unreadable.
-
-    Args:
-        places: namespace and name of each VM that may be evacuated.
-        cap: the larger of the caps; no more VMIs are read than it takes to find it reached among as many forged ones.
-        facts: the review's facts.
+    A VMI that is gone or cannot be read is not counted: its owner may have made it unreadable. No more VMIs are read
+    than it takes to find the larger cap, ``cap``, reached among as many forged ones.
 
     Raises:
         NotRead: the VMIs have not been read yet; for the Reviewer.

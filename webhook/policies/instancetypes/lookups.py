@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from webhook.facts import Facts, ListKey, ObjectKey
-from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import revisions
@@ -36,7 +35,7 @@ class Lookups:
     Instancetypes, preferences and their revisions are read. Volumes and their sources never are: the server has no
     permission to read them, since what it found would show a user the content of other users' namespaces. A
     ControllerRevision with other content counts as absent: the answer must not depend on an object that its reader may
-    not read.
+    not read. What cannot be read now raises `Unreadable`, and what has not been read yet `NotRead`.
 
     Args:
         facts: the review's facts.
@@ -53,12 +52,7 @@ class Lookups:
         self.passed_over = False
 
     def get(self, kind: str, namespace: str, name: str) -> Json | None:
-        """An object, not to be changed; None where there is none.
-
-        Raises:
-            Unreadable: it cannot be read now.
-            NotRead: it has not been read yet; for the Reviewer.
-        """
+        """An object, not to be changed; None where there is none."""
         resource = UNSTRUCTURED.get(kind)
         if resource is None:
             self.passed_over = True
@@ -72,36 +66,20 @@ class Lookups:
             return self._objects[asked]
         stored = read(self._facts, ObjectKey(resource, *asked[1:]), f"{kind} {name}")
         found = None if stored is None else stored.plain()
-        if stored and found and kind == "ControllerRevision" and not _is_captured(stored, found):
-            found = None
+        if stored and found and kind == "ControllerRevision":
+            data = found.get("data")
+            data = data if isinstance(data, dict) else {}
+            if not revisions.is_captured(stored.meta, data.get("kind"), data.get("apiVersion")):
+                found = None
         self._objects[asked] = found
         return found
 
     def get_fresh(self, kind: str, namespace: str, name: str) -> Json | None:
-        """An object from the API server itself, not from a watched copy; None where there is none.
-
-        Args:
-            kind: the kind of the object.
-            namespace: the object's namespace; empty for cluster-scoped kinds.
-            name: the object's name.
-
-        Raises:
-            Unreadable: it cannot be read now.
-            NotRead: it has not been read yet; for the Reviewer.
-        """
+        """An object from the API server itself, not from a watched copy; None where there is none."""
         return Lookups(self._facts.fresh()).get(kind, namespace, name)
 
     def expect(self, references: Iterable[SpecReference], namespace: str, *, presets: bool = False) -> None:
-        """Declare what will be looked up, so that all of it is read concurrently.
-
-        Args:
-            references: the instancetypes and preferences.
-            namespace: the namespace of those that are not cluster-wide.
-            presets: read the namespace's VirtualMachineInstancePresets too.
-
-        Raises:
-            NotRead: it has not been read yet; for the Reviewer.
-        """
+        """Declare which objects, and whether presets, will be looked up, so that all are read concurrently."""
         resources = ((UNSTRUCTURED[reference.kind], reference.name) for reference in references)
         keys = [ObjectKey(resource, namespace if resource.namespaced else "", name) for resource, name in resources]
         self._facts.need(*keys, *([ListKey(PRESETS, namespace)] if presets else []))
@@ -110,15 +88,7 @@ class Lookups:
         """The VirtualMachineInstancePreset that gives a VMI its size, by name, with the field; None where none does.
 
         A VM that gets no size because of a preset that no longer exists would not start, so what a copy says of it is
-        read again.
-
-        Args:
-            namespace: the namespace of the VMI.
-            metadata: the VMI's metadata, plain JSON.
-
-        Raises:
-            Unreadable: the presets cannot be read now.
-            NotRead: they have not been read yet; for the Reviewer.
+        read again. The VMI's metadata is plain JSON.
         """
         sizing = None
         for facts in (self._facts, self._facts.fresh()):
@@ -133,8 +103,6 @@ class Lookups:
 
         Raises:
             UnsupportedReleaseError: the cluster's KubeVirt is too old.
-            Unreadable: the KubeVirt object cannot be read now.
-            NotRead: it has not been read yet; for the Reviewer.
         """
         if self._configuration is None:
             configuration = read_configuration(self._facts) or DEFAULTS
@@ -149,12 +117,5 @@ class Lookups:
 
         Raises:
             UnsupportedReleaseError: the cluster's KubeVirt is too old.
-            Unreadable: the KubeVirt object cannot be read now.
-            NotRead: it has not been read yet; for the Reviewer.
         """
         return self.configuration().rules
-
-
-def _is_captured(revision: Unstructured, plain: Json) -> bool:
-    data = plain.get("data")
-    return isinstance(data, dict) and revisions.is_captured(revision.meta, data.get("kind"), data.get("apiVersion"))

@@ -14,7 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from webhook import names
-from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason
+from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason, skip
+from webhook.admission.reasons import common
 from webhook.admission.reasons import instancetypes as reasons
 from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt import webhooks
@@ -32,7 +33,7 @@ from webhook.kubevirt.rejection import Crash, Rejection
 from webhook.kubevirt.types.core import MATCHER
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable
-from webhook.policies.instancetypes.lookups import Lookups
+from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
 from webhook.settings.model import InstancetypeSettings
 
 # The annotations that record an applied default, by the matcher's field.
@@ -60,10 +61,7 @@ def has_opted_out(whole: Unstructured) -> bool:
 def default_of(matcher: Matcher, vm: Unstructured, manifests: Manifests) -> str | None:
     """The annotation of a default that was injected into a VM; None where its owner has chosen otherwise since.
 
-    Args:
-        matcher: the matcher, of the instancetype or of the preference.
-        vm: the VM.
-        manifests: the manifests of the VM. What its owner declares is the owner's, whatever an annotation says.
+    What the owner declares in a manifest is the owner's, whatever an annotation says.
     """
     given, injected_value = (vm.spec or {}).get(matcher.field), vm.meta.annotation(INJECTED_ANNOTATIONS[matcher.field])
     if not injected_value or not isinstance(given, dict) or given.get("inferFromVolume"):
@@ -90,16 +88,8 @@ def _kind(matcher: Matcher, given: Json) -> object:
 def preset_size(metadata: Any, namespace: str, lookups: Lookups, warnings: list[Reason]) -> str | None:
     """A clause about the preset that gives a VMI its size; None if none does.
 
-    Presets are rare, so an unreadable one becomes a warning, and does not keep the default away.
-
-    Args:
-        metadata: the metadata of the VMI, or of its VM's template; plain JSON.
-        namespace: the VMI's namespace.
-        lookups: the look-ups of the review.
-        warnings: gets a warning for what could not be read.
-
-    Raises:
-        NotRead: the presets have not been read yet; for the Reviewer.
+    Presets are rare, so an unreadable one becomes a warning, and does not keep the default away. The metadata is that
+    of the VMI, or of its VM's template, as plain JSON.
     """
     try:
         sizing = lookups.sizing_preset(namespace, metadata)
@@ -120,6 +110,20 @@ def template_metadata(vm: Unstructured) -> Any:
     return template.get("metadata") if isinstance(template, dict) else None
 
 
+def skip_unevaluated(error: Exception, consequence: str) -> Decision:
+    """The decision on an object that cannot be evaluated, with a warning.
+
+    Args:
+        error: `UnsupportedReleaseError`, `Unreadable` or `InputError`.
+        consequence: what was therefore not done, as a clause.
+    """
+    if isinstance(error, UnsupportedReleaseError):
+        return skip(reasons.kubevirt_too_old(consequence, str(error)), warn=True)
+    if isinstance(error, Unreadable):
+        return skip(common.lookup_failed(consequence, error.why), warn=True)
+    return skip(reasons.not_evaluated(str(error)), warn=True)
+
+
 def is_allowed(matcher: Matcher, wanted: SpecReference, settings: InstancetypeSettings) -> bool:
     """Whether the namespace lets its VMs and VMIs name this; preferences they always may."""
     if matcher is PREFERENCE_MATCHER or settings.allowed is None:
@@ -134,35 +138,24 @@ def not_allowed(wanted: SpecReference, namespace: str, settings: InstancetypeSet
     return reasons.not_allowed(wanted, namespace, _format_allow_list(settings), str(other) if by_other else "")
 
 
-def _not_captured(name: str, namespace: str, settings: InstancetypeSettings) -> str:
-    """The sentence about a revision that the VM names and that holds no instancetype, or an unreadable one."""
-    return reasons.not_captured(name, namespace, _format_allow_list(settings))
-
-
 def _format_allow_list(settings: InstancetypeSettings) -> str:
     listed = ", ".join(settings.allowed or ()) or "none"
     return listed if len(listed) <= _LISTED else f"{listed[: _LISTED - 1]}…"
 
 
 def reason_forbidden(vm: Json, namespace: str, lookups: Lookups, settings: InstancetypeSettings) -> str | None:
-    """The sentence about the instancetype that a VM names, or has pinned, and may not; None if it may.
-
-    Args:
-        vm: decoded.
-        namespace: the VM's namespace.
-        lookups: the look-ups of the review.
-        settings: the section of the policy for the namespace, with the allowed instancetypes.
+    """The sentence about the instancetype that a decoded VM names, or has pinned, and may not; None if it may.
 
     Raises:
         Unreadable: an object that the answer depends on cannot be read now.
-        NotRead: it has not been read yet; for the Reviewer.
     """
     if settings.allowed is None:
         return None
     for wanted in _instancetypes(vm, namespace, lookups):
         if wanted is None:
             # What is there but not KubeVirt's gets the same answer as what is absent, or may come later.
-            return _not_captured(vm["spec"][INSTANCETYPE_MATCHER.field]["revisionName"], namespace, settings)
+            name = vm["spec"][INSTANCETYPE_MATCHER.field]["revisionName"]
+            return reasons.not_captured(name, namespace, _format_allow_list(settings))
         if not is_allowed(INSTANCETYPE_MATCHER, wanted, settings):
             return not_allowed(wanted, namespace, settings)
     return None
@@ -261,7 +254,7 @@ class Default(msgspec.Struct, frozen=True):
 
     Attributes:
         value: the VM's matcher, plain JSON.
-        mark: the value of its annotation, ``KIND/NAME``.
+        injected_value: the value of its annotation, ``KIND/NAME``.
     """
 
     matcher: Matcher
@@ -306,12 +299,7 @@ class Findings:
         self.warnings: list[Reason] = []
 
     def note(self, reason: Reason, *, warn: bool = False) -> None:
-        """Add a reason to the decision's.
-
-        Args:
-            reason: the reason, with its code.
-            warn: add it to the warnings for the user too.
-        """
+        """Add a reason to the decision's, and where ``warn`` is set to the warnings for the user too."""
         self.reasons.append(reason)
         if warn:
             self.warnings.append(reason)
@@ -331,13 +319,7 @@ class Findings:
 
 
 def plain_object(whole: Unstructured, namespace: str, status: dict[str, Any]) -> Json:
-    """A VM or VMI as plain JSON for KubeVirt's rules.
-
-    Args:
-        whole: the object as it was sent.
-        namespace: the request's namespace, which counts even where the object names none.
-        status: the status for the rules, whatever the sender claims.
-    """
+    """A VM or VMI as plain JSON for KubeVirt's rules, with the request's namespace and a status not from its sender."""
     plain = whole.plain()
     metadata = {name: value for name, value in plain["metadata"].items() if value is not None}
     return {**plain, "metadata": {**metadata, "namespace": namespace}, "spec": whole.spec or {}, "status": status}
@@ -374,15 +356,12 @@ def fit_defaults(vm: Json, defaults: Sequence[Default], lookups: Lookups) -> Fit
 
 
 def find_rejection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Rejection | None:
-    """What KubeVirt's webhooks would have against a VM, as far as it can be known without inferring.
+    """What KubeVirt's webhooks would have against a VM, as far as it can be known without inferring; None: nothing.
 
     Args:
         vm: the VM as `share_vm` returns it.
         added: the defaults among its matchers.
         lookups: the look-ups of the review.
-
-    Returns:
-        The denial of KubeVirt's webhooks; None: they would accept the VM.
 
     Raises:
         Unreadable, InputError: the VM cannot be evaluated.

@@ -25,7 +25,7 @@ from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import find
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.rules import Rules, share_vm
+from webhook.kubevirt.rules import share_vm
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.kubevirt.vm.size import has_memory, size_field
 from webhook.policies.common.ownership import Manifests, writers
@@ -69,29 +69,16 @@ class _Slot(msgspec.Struct, frozen=True):
     lost: Default | None = None
 
 
-class _Versions(msgspec.Struct, frozen=True):
-    """A VM before and after an update.
-
-    Attributes:
-        old: the VM as it is stored.
-        manifests: of the stored VM, and of the VM as it is to be.
-        namespace: the VM's namespace.
-    """
-
-    vm: Unstructured
-    old: Unstructured
-    manifests: tuple[Manifests, Manifests]
-    namespace: str
-
-
 class _Update(msgspec.Struct, frozen=True):
-    """An update, and what it does to defaults."""
+    """An update of a VM, with the manifests of the VM as it is to be, and what becomes of each matcher."""
 
     vm: Unstructured
     old: Unstructured
+    manifests: Manifests
     namespace: str
-    slots: tuple[_Slot, ...]
-    rules: Rules
+    lookups: Lookups
+    findings: Findings
+    slots: list[_Slot]
 
     @property
     def spec(self) -> Json:
@@ -112,8 +99,7 @@ class _Update(msgspec.Struct, frozen=True):
     def read(self, without: Sequence[Default] = ()) -> Json:
         """The VM as it is to be, as `share_vm` returns it, without some defaults."""
         left_out = [default.matcher.field for default in without]
-        spec = {field: value for field, value in self.spec.items() if field not in left_out}
-        return self._read(self.vm, spec)
+        return self._read(self.vm, {field: value for field, value in self.spec.items() if field not in left_out})
 
     def read_old(self) -> Json:
         """The VM as it is stored, as `share_vm` returns it."""
@@ -122,7 +108,7 @@ class _Update(msgspec.Struct, frozen=True):
     def _read(self, vm: Unstructured, spec: Json) -> Json:
         # The stored status: the API server puts it back only after mutating webhooks.
         plain = plain_object(vm, self.namespace, self.old.status or {})
-        return share_vm({**plain, "spec": _without_our_scheduler(vm, spec)}, self.rules)
+        return share_vm({**plain, "spec": _without_our_scheduler(vm, spec)}, self.lookups.rules)
 
 
 def evaluate_update(
@@ -136,15 +122,14 @@ def evaluate_update(
     old, namespace = request.old_object, request.namespace or ""
     if old is None or old.spec == vm.spec:
         return skip(reasons.spec_unchanged)
-    findings = Findings()
-    manifests = Manifests(old), Manifests(vm)
-    versions = _Versions(vm, old, manifests, namespace)
-    slots = (_slot(matcher, versions, lookups, findings) for matcher in MATCHERS)
-    update = _Update(vm, old, namespace, tuple(slots), lookups.rules)
+    findings, stored_manifests = Findings(), Manifests(old)
+    update = _Update(vm, old, Manifests(vm), namespace, lookups, findings, [])
+    for matcher in MATCHERS:
+        update.slots.append(_slot(matcher, update, owner.default_of(matcher, old, stored_manifests)))
     outgrown = _outgrown_defaults(update, settings)
-    carried, put_back = _preserved_defaults(update, settings, findings), []
+    carried, put_back = _preserved_defaults(update, settings), []
     try:
-        fit, unfit = _fit(update, outgrown, carried, lookups)
+        fit, unfit = _fit(update, outgrown, carried)
         if fit.crash:
             return deny_crash(fit.crash)
         outgrown |= unfit
@@ -155,16 +140,34 @@ def evaluate_update(
         if not (outgrown or any(slot.changes for slot in update.slots)):
             raise
         findings.warnings.append(common.lookup_failed("the VM's other defaults were not evaluated", error.why))
-    _explain(update, outgrown, put_back, findings)
+    # First comes what is done.
+    if outgrown:
+        gone = [(kept.matcher.field, kept.injected_value) for kept in update.kept_defaults if kept.matcher in outgrown]
+        findings.note(reasons.defaults_withdrawn(gone, outgrown.values()), warn=True)
+        findings.reasons.insert(0, findings.reasons.pop())
+    given = {default.matcher.field: default.injected_value for default in put_back}
+    if put_back:
+        findings.reasons.insert(0, reasons.defaults_preserved(given.items()))
     if _has_lost_its_size(update, outgrown, put_back):
         metadata = owner.template_metadata(vm)
         if owner.preset_size(metadata, namespace, lookups, findings.warnings) is None:
             findings.note(reasons.size_removed, warn=True)
-    return _decide(update, outgrown, put_back, findings)
+    if not findings.reasons:
+        findings.note(reasons.defaults_kept if update.kept_defaults else reasons.nothing_to_preserve)
+    return findings.decision(changes=_changes(update, outgrown, put_back), notes=given)
+
+
+def _changes(update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequence[Default]) -> list[Change]:
+    changes = [change for slot in update.slots for change in slot.changes]
+    for kept in update.kept_defaults:
+        if kept.matcher in outgrown:
+            changes.append(Change(("spec", kept.matcher.field), kept.value, None, reasons.DEFAULT_WITHDRAWN))
+            changes += _remove_annotation(kept.matcher, update)
+    return changes + [change for default in put_back for change in default.changes(reasons.DEFAULTS_PRESERVED)]
 
 
 def _fit(
-    update: _Update, outgrown: Mapping[Matcher, str], carried: Sequence[Default], lookups: Lookups
+    update: _Update, outgrown: Mapping[Matcher, str], carried: Sequence[Default]
 ) -> tuple[Fit, dict[Matcher, str]]:
     """Which defaults fit the VM as it is to be, and why those that stand in it do not any more.
 
@@ -174,29 +177,18 @@ def _fit(
     # What an update doesn't touch stays, whatever has become of the objects that it names.
     standing = update.kept_defaults if update.is_decisive else []
     evaluated = [default for default in standing if default.matcher not in outgrown]
-    fit = fit_defaults(update.read(standing), sorted([*evaluated, *carried], key=_place), lookups)
+    tried = sorted([*evaluated, *carried], key=lambda default: MATCHERS.index(default.matcher))
+    fit = fit_defaults(update.read(standing), tried, update.lookups)
     unfit = {default.matcher: fit.why_not for default in evaluated if default not in fit.chosen}
-    if unfit and find_rejection(update.read_old(), update.kept_defaults, lookups) is not None:
+    if unfit and find_rejection(update.read_old(), update.kept_defaults, update.lookups) is not None:
         # It didn't fit before either, so that is not the owner's doing.
         unfit = {}
     return fit, unfit
 
 
-def _place(default: Default) -> int:
-    return MATCHERS.index(default.matcher)
-
-
-def _slot(matcher: Matcher, versions: _Versions, lookups: Lookups, findings: Findings) -> _Slot:
-    """What an update does to one matcher.
-
-    Args:
-        matcher: the matcher, of the instancetype or of the preference.
-        versions: the VM before and after the update.
-        lookups: the look-ups of the review.
-        findings: gets the reasons and the changes.
-    """
-    vm, old, manifests, namespace = versions.vm, versions.old, versions.manifests, versions.namespace
-    was = owner.default_of(matcher, old, manifests[0])
+def _slot(matcher: Matcher, update: _Update, was: str | None) -> _Slot:
+    """What an update does to one matcher, whose default the stored VM had; None: it had none."""
+    vm, old, findings = update.vm, update.old, update.findings
     injected_value, given = vm.meta.annotation(INJECTED_ANNOTATIONS[matcher.field]), (vm.spec or {}).get(matcher.field)
     default: Json = (old.spec or {}).get(matcher.field) or {}
     if given is None:
@@ -208,10 +200,10 @@ def _slot(matcher: Matcher, versions: _Versions, lookups: Lookups, findings: Fin
     merged = None
     if was and was == injected_value and isinstance(given, dict):
         # Without the annotation the matcher was written again, and nothing of the default is left in it.
-        merged = owner.separate(matcher, default, given, manifests[1], namespace, lookups)
+        merged = owner.separate(matcher, default, given, update.manifests, update.namespace, update.lookups)
     if merged:
-        return _Slot(matcher, merged.value, tuple(_separate(matcher, vm, merged, manifests[1], findings)))
-    standing = owner.default_of(matcher, vm, manifests[1])
+        return _Slot(matcher, merged.value, tuple(_separate(matcher, update, merged)))
+    standing = owner.default_of(matcher, vm, update.manifests)
     if standing is None:
         findings.note(reasons.owner_chose(matcher.field))
     return _Slot(matcher, given, kept=Default(matcher, given, standing) if standing else None)
@@ -233,41 +225,36 @@ def _was_expanded(old: Unstructured) -> bool:
 
 def _expanded_default(matcher: Matcher, old: Unstructured) -> Default | None:
     """The default of a stored VM that was written out in it; None where it had none."""
-    injected_value = old.meta.annotation(INJECTED_ANNOTATIONS[matcher.field])
+    annotation = INJECTED_ANNOTATIONS[matcher.field]
+    injected_value = old.meta.annotation(annotation)
     if not injected_value or (old.spec or {}).get(matcher.field) is not None or not _was_expanded(old):
         return None
     try:
-        return Default(
-            matcher,
-            find.parse(matcher, injected_value, INJECTED_ANNOTATIONS[matcher.field]).matcher(),
-            injected_value,
-        )
+        return Default(matcher, find.parse(matcher, injected_value, annotation).matcher(), injected_value)
     except InputError:
         return None
 
 
-def _separate(
-    matcher: Matcher, vm: Unstructured, merged: owner.Merged, manifests: Manifests, findings: Findings
-) -> Iterator[Change]:
+def _separate(matcher: Matcher, update: _Update, merged: owner.Merged) -> Iterator[Change]:
     """The changes that leave the owner's part of a matcher alone, and remove the default's annotation with the rest."""
-    given = (vm.spec or {})[matcher.field]
+    given = (update.vm.spec or {})[matcher.field]
     if merged.value is None:
-        findings.note(reasons.owner_removed_name(matcher.field))
+        update.findings.note(reasons.owner_removed_name(matcher.field))
         yield Change(("spec", matcher.field), given, None, reasons.OWNER_REMOVED_INSTANCETYPE)
         return
     if merged.assumed:
-        findings.note(reasons.default_assumed(merged.assumed), warn=True)
+        update.findings.note(reasons.default_assumed(merged.assumed), warn=True)
     else:
-        findings.note(reasons.default_replaced(matcher.field))
+        update.findings.note(reasons.default_replaced(matcher.field))
     yield Change(("spec", matcher.field), given, merged.value, reasons.DEFAULT_WITHDRAWN)
-    yield from _remove_annotation(matcher, vm, manifests)
+    yield from _remove_annotation(matcher, update)
 
 
-def _remove_annotation(matcher: Matcher, vm: Unstructured, manifests: Manifests) -> Iterator[Change]:
+def _remove_annotation(matcher: Matcher, update: _Update) -> Iterator[Change]:
     """The change that removes a default's annotation; none where a manifest declares it, and would bring it back."""
     path = ("metadata", "annotations", INJECTED_ANNOTATIONS[matcher.field])
-    injected_value = vm.meta.annotation(path[-1])
-    if injected_value and not manifests.declare(path, injected_value):
+    injected_value = update.vm.meta.annotation(path[-1])
+    if injected_value and not update.manifests.declare(path, injected_value):
         yield Change(path, injected_value, None, reasons.DEFAULT_WITHDRAWN)
 
 
@@ -281,7 +268,7 @@ def _outgrown_defaults(update: _Update, settings: InstancetypeSettings) -> dict[
     return {kept.matcher: why for kept in update.kept_defaults if kept.matcher in (INSTANCETYPE_MATCHER, *beside)}
 
 
-def _preserved_defaults(update: _Update, settings: InstancetypeSettings, findings: Findings) -> list[Default]:
+def _preserved_defaults(update: _Update, settings: InstancetypeSettings) -> list[Default]:
     """The defaults that were lost and are to be put back if they fit."""
     if owner.has_opted_out(update.vm):
         return []
@@ -292,41 +279,10 @@ def _preserved_defaults(update: _Update, settings: InstancetypeSettings, finding
     carried = []
     for slot in update.slots:
         if slot.lost and field and (slot.matcher is INSTANCETYPE_MATCHER or not beside):
-            findings.note(reasons.sized(slot.matcher.field, reasons.vm_size(field)))
+            update.findings.note(reasons.sized(slot.matcher.field, reasons.vm_size(field)))
         elif slot.lost:
             carried.append(slot.lost)
     return carried
-
-
-def _explain(update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequence[Default], findings: Findings) -> None:
-    """Puts first what is done."""
-    if outgrown:
-        gone = [(kept.matcher.field, kept.injected_value) for kept in update.kept_defaults if kept.matcher in outgrown]
-        findings.note(reasons.defaults_withdrawn(gone, outgrown.values()), warn=True)
-        findings.reasons.insert(0, findings.reasons.pop())
-    if put_back:
-        given = [(default.matcher.field, default.injected_value) for default in put_back]
-        findings.reasons.insert(0, reasons.defaults_preserved(given))
-
-
-def _decide(
-    update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequence[Default], findings: Findings
-) -> Decision:
-    """The decision that makes the changes."""
-    manifests = Manifests(update.vm)
-    changes = [change for slot in update.slots for change in slot.changes]
-    for kept in update.kept_defaults:
-        if kept.matcher in outgrown:
-            changes.append(Change(("spec", kept.matcher.field), kept.value, None, reasons.DEFAULT_WITHDRAWN))
-            changes += _remove_annotation(kept.matcher, update.vm, manifests)
-    changes += [change for default in put_back for change in default.changes(reasons.DEFAULTS_PRESERVED)]
-    if not findings.reasons and update.kept_defaults:
-        findings.note(reasons.defaults_kept)
-    if not findings.reasons:
-        findings.note(reasons.nothing_to_preserve)
-    return findings.decision(
-        changes=changes, notes={default.matcher.field: default.injected_value for default in put_back}
-    )
 
 
 def _has_lost_its_size(update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequence[Default]) -> bool:
@@ -344,15 +300,10 @@ def _without_our_scheduler(vm: Unstructured, spec: Json) -> Json:
     template = spec.get("template")
     inner = template.get("spec") if isinstance(template, dict) else None
     injected_value = vm.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION)
-    if (
-        not injected_value
-        or not isinstance(template, dict)
-        or not isinstance(inner, dict)
-        or inner.get("schedulerName") != injected_value
-    ):
+    if not injected_value or not isinstance(inner, dict) or inner.get("schedulerName") != injected_value:
         return spec
     others = {field: value for field, value in inner.items() if field != "schedulerName"}
-    return {**spec, "template": {**template, "spec": others}}
+    return {**spec, "template": {**spec["template"], "spec": others}}
 
 
 def _size(vm: Unstructured) -> str | None:

@@ -22,7 +22,7 @@ from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt import rejection
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import find
-from webhook.kubevirt.instancetype.find import MATCHERS, PREFERENCE_MATCHER, Matcher, SpecReference
+from webhook.kubevirt.instancetype.find import MATCHERS, Matcher, SpecReference
 from webhook.kubevirt.rejection import CAUSES_SHOWN, Cause, Conflicts, Rejection
 from webhook.kubevirt.vm import standalone_vmi
 from webhook.kubevirt.vm.size import size_field
@@ -37,13 +37,7 @@ _ASKED: Final = {"instancetype": names.INSTANCETYPE_ANNOTATION, "preference": na
 
 
 class _Wanted(msgspec.Struct, frozen=True):
-    """What a VMI is to be filled with.
-
-    Attributes:
-        matcher: the matcher, of the instancetype or of the preference.
-        text: the reference, as the annotation or the setting has it.
-        asked: whether the owner's annotation names it, not a default.
-    """
+    """A matcher that a VMI is to be filled with, by the text of the owner's annotation (``asked``) or of a default."""
 
     matcher: Matcher
     text: str
@@ -65,7 +59,8 @@ def fill_vmi(
         return skip(common.disabled("instancetypes.virtualMachineInstances"))
     if request.operation != "CREATE":
         return skip(common.immutable_after_create("a VMI", request.operation))
-    if of_a_vm(vmi):
+    controller = vmi.meta.controller_owner()
+    if controller and (controller.kind, controller.group) == ("VirtualMachine", names.KUBEVIRT_GROUP):
         return skip(instancetypes.owned_by_a_vm)
     if owner.has_opted_out(vmi):
         return skip(common.opted_out(names.INSTANCETYPES))
@@ -79,10 +74,8 @@ def fill_vmi(
         return _fill(vmi, namespace, wanted, lookups, settings)
     except _Denied as refused:
         return Decision((Reason(refused.code, refused.denial.message),), denial=refused.denial)
-    except UnsupportedReleaseError as error:
-        return skip(instancetypes.kubevirt_too_old("no default was applied to the VMI", str(error)), warn=True)
-    except Unreadable as error:
-        return skip(common.lookup_failed("no default was applied to the VMI", error.why), warn=True)
+    except (UnsupportedReleaseError, Unreadable) as error:
+        return owner.skip_unevaluated(error, "no default was applied to the VMI")
     except InputError as error:
         reason = instancetypes.vmi_not_filled(str(error))
         if any(wish.asked for wish in wanted):
@@ -90,21 +83,13 @@ def fill_vmi(
         return skip(reason, warn=True)
 
 
-def of_a_vm(vmi: Unstructured) -> bool:
-    """Whether a VM controls a VMI."""
-    controller = vmi.meta.controller_owner()
-    return controller is not None and (controller.kind, controller.group) == ("VirtualMachine", names.KUBEVIRT_GROUP)
-
-
 def _wanted_matchers(vmi: Unstructured, settings: InstancetypeSettings) -> tuple[list[_Wanted], list[Reason]]:
     """What the VMI's annotations name, else the defaults that apply to it; and why others do not."""
     wanted, reasons = [], []
     size = size_field((vmi.spec or {}).get("domain"))
     for matcher in MATCHERS:
-        asked, injected_value = (
-            vmi.meta.annotation(_ASKED[matcher.field]),
-            vmi.meta.annotation(INJECTED_ANNOTATIONS[matcher.field]),
-        )
+        asked = vmi.meta.annotation(_ASKED[matcher.field])
+        injected_value = vmi.meta.annotation(INJECTED_ANNOTATIONS[matcher.field])
         text = owner.default(matcher, settings)
         if injected_value:
             reasons.append(instancetypes.already_applied(matcher.field, injected_value))
@@ -112,7 +97,7 @@ def _wanted_matchers(vmi: Unstructured, settings: InstancetypeSettings) -> tuple
             wanted.append(_Wanted(matcher, asked, asked=True))
         elif asked is not None:
             reasons.append(instancetypes.owner_declined(matcher.field))
-        elif text and size and (matcher is not PREFERENCE_MATCHER or settings.default_preference_scope != "all"):
+        elif text and size and not owner.goes_beside_a_size(matcher, settings):
             reasons.append(instancetypes.sized(matcher.field, instancetypes.vmi_size(size)))
         elif text:
             wanted.append(_Wanted(matcher, text, asked=False))
@@ -153,12 +138,8 @@ def _fill(
     if filled is None:
         return Decision((instancetypes.no_default_applied,), warnings=tuple(warnings))
     said = {matcher.field: str(existing[matcher][0]) for matcher in fitting}
-    return Decision(
-        (instancetypes.applied(said),),
-        _changes(vmi, filled, said),
-        warnings=tuple(warnings),
-        notes=said,
-    )
+    made = _changes(vmi, filled, said)
+    return Decision((instancetypes.applied(said),), made, warnings=tuple(warnings), notes=said)
 
 
 def _resolve(
@@ -215,7 +196,7 @@ def _give_up(wish: _Wanted, code: str, denial: Denial, warnings: list[Reason]) -
     """Deny the request for what the owner named; leave a default out with a warning.
 
     Raises:
-        _Refused: the owner named it.
+        _Denied: the owner named it.
     """
     if wish.asked:
         raise _Denied(code, denial)
@@ -231,10 +212,8 @@ def _place(wish: _Wanted) -> str:
 def _denial(rejection: Rejection) -> Denial:
     causes: tuple[Any, ...] = (rejection,) if isinstance(rejection, Cause) else ()
     if isinstance(rejection, Conflicts):
-        causes = rejection.conflicts
-    return Denial(
-        422, rejection.what, tuple(FieldCause(cause.reason, cause.what, cause.field) for cause in causes[:CAUSES_SHOWN])
-    )
+        causes = rejection.conflicts[:CAUSES_SHOWN]
+    return Denial(422, rejection.what, tuple(FieldCause(cause.reason, cause.what, cause.field) for cause in causes))
 
 
 def _changes(vmi: Unstructured, filled: Filled, said: dict[str, str]) -> tuple[Change, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 
@@ -56,26 +56,27 @@ def apply_defaults(
 
     A VM on which KubeVirt's webhook would crash is denied here, before it gets there: the user would read "EOF".
     """
-    if not settings.virtual_machines:
-        return skip(common.disabled("instancetypes.virtualMachines"))
-    if request.operation not in ("CREATE", "UPDATE"):
-        return skip(common.other_operation(request.operation))
-    if vm.meta.deletion_timestamp:
-        return skip(common.being_deleted("the VM"))
+    if passed_over := _pass_over(vm, request, settings):
+        return passed_over
     # What is written out stays, whatever the objects say later.
     lookups = Lookups(facts.fresh() if settings.expand else facts)
     try:
         if request.operation == "UPDATE":
             return evaluate_update(vm, request, lookups, settings)
         return _evaluate_create(vm, request.namespace or "", lookups, settings)
-    except UnsupportedReleaseError as error:
-        return skip(
-            instancetypes.kubevirt_too_old("no default instancetype or preference was applied", str(error)), warn=True
-        )
-    except Unreadable as error:
-        return skip(common.lookup_failed("no default instancetype or preference was applied", error.why), warn=True)
-    except InputError as error:
-        return skip(instancetypes.not_evaluated(str(error)), warn=True)
+    except (UnsupportedReleaseError, Unreadable, InputError) as error:
+        return owner.skip_unevaluated(error, "no default instancetype or preference was applied")
+
+
+def _pass_over(vm: UnstructuredVm, request: Request[UnstructuredVm], settings: InstancetypeSettings) -> Decision | None:
+    """Why neither defaults nor validation apply to a request; None where they do."""
+    if not settings.virtual_machines:
+        return skip(common.disabled("instancetypes.virtualMachines"))
+    if request.operation not in ("CREATE", "UPDATE"):
+        return skip(common.other_operation(request.operation))
+    if vm.meta.deletion_timestamp:
+        return skip(common.being_deleted("the VM"))
+    return None
 
 
 def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, settings: InstancetypeSettings) -> Decision:
@@ -100,11 +101,7 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
     for matcher in beside_none if why_not else ():
         findings.note(instancetypes.sized(matcher.field, why_not or ""))
         del wanted[matcher]
-    defaults = [
-        Default.of(matcher, named)
-        for matcher, named in wanted.items()
-        if _exists(matcher, named, namespace, lookups, findings)
-    ]
+    defaults = list(_existing_defaults(wanted, namespace, lookups, findings))
     fit = fit_defaults(read, defaults, lookups)
     if fit.crash:
         return deny_crash(fit.crash)
@@ -121,6 +118,16 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
         findings.note(instancetypes.no_defaults)
     made = _injections(tuple([(default.matcher, default.injected_value) for default in chosen]))
     return findings.decision(changes=made, notes={default.matcher.field: default.injected_value for default in chosen})
+
+
+def _existing_defaults(
+    wanted: Mapping[Matcher, SpecReference], namespace: str, lookups: Lookups, findings: Findings
+) -> Iterator[Default]:
+    for matcher, named in wanted.items():
+        if lookups.get(named.kind, namespace, named.name) is not None:
+            yield Default.of(matcher, named)
+        else:
+            findings.note(instancetypes.default_missing(matcher.field, str(named)), warn=True)
 
 
 # A namespace's VMs get the same defaults one after the other.
@@ -142,25 +149,13 @@ def _named_references(spec: Json) -> Iterator[SpecReference]:
                 yield find.of_matcher(matcher, given)
 
 
-def _size_field(spec: Json) -> str | None:
-    """The field by which a VM says its size; None if it says none."""
-    return size_field(spec["template"].get("spec", {}).get("domain"))
-
-
 def _reason_to_keep(matcher: Matcher, vm: Unstructured, spec: Json, *, anyway: bool) -> Reason | None:
-    """Why a VM keeps what it says of one matcher; None if it says nothing.
-
-    Args:
-        matcher: the matcher, of the instancetype or of the preference.
-        vm: the VM as it was sent.
-        spec: the VM's, decoded.
-        anyway: a preference may stand beside a size.
-    """
+    """Why a VM keeps what it says of one matcher; None if it says nothing, or a preference may go beside its size."""
     if matcher.field in spec:
         return instancetypes.owner_chose(matcher.field)
     if vm.meta.annotation(INJECTED_ANNOTATIONS[matcher.field]):
         return instancetypes.owner_removed(matcher.field)
-    field = _size_field(spec)
+    field = size_field(spec["template"].get("spec", {}).get("domain"))
     if field and (matcher is INSTANCETYPE_MATCHER or not anyway):
         return instancetypes.sized(matcher.field, instancetypes.vm_size(field))
     return None
@@ -189,13 +184,6 @@ def _default_for(
     return wanted
 
 
-def _exists(matcher: Matcher, wanted: SpecReference, namespace: str, lookups: Lookups, findings: Findings) -> bool:
-    if lookups.get(wanted.kind, namespace, wanted.name) is not None:
-        return True
-    findings.note(instancetypes.default_missing(matcher.field, str(wanted)), warn=True)
-    return False
-
-
 def _expand(
     vm: Unstructured,
     candidate: Json,
@@ -204,18 +192,10 @@ def _expand(
     settings: InstancetypeSettings,
     findings: Findings,
 ) -> Decision | None:
-    """The VM with what its matchers name written out; None where it stays as it is.
+    """A VM with what its matchers name written out, the candidate being its JSON without defaults; None: it stays.
 
     A VM that validation will deny stays as it is: once written out, the mistake could not be found. The annotations of
     defaults are kept: by them the defaults are put back where an overwrite removes all of it.
-
-    Args:
-        vm: the VM as it was sent.
-        candidate: the VM as plain JSON, without the defaults.
-        defaults: the defaults that fit.
-        lookups: the look-ups of the review.
-        settings: the section of the policy for the namespace.
-        findings: gets the reasons and the warnings.
     """
     candidate = with_defaults(candidate, defaults)
     given = [candidate["spec"].get(matcher.field) for matcher in MATCHERS]
@@ -266,12 +246,8 @@ def validate_vm(
 
     At UPDATE only where a matcher or the template has changed: what was admitted once must stay editable.
     """
-    if not settings.virtual_machines:
-        return skip(common.disabled("instancetypes.virtualMachines"))
-    if request.operation not in ("CREATE", "UPDATE"):
-        return skip(common.other_operation(request.operation))
-    if vm.meta.deletion_timestamp:
-        return skip(common.being_deleted("the VM"))
+    if passed_over := _pass_over(vm, request, settings):
+        return passed_over
     spec = vm.spec or {}
     if all(spec.get(matcher.field) is None for matcher in MATCHERS):
         return skip(instancetypes.no_matcher)
@@ -282,17 +258,13 @@ def validate_vm(
     lookups = Lookups(facts)
     try:
         return _evaluate(vm, request, changed, lookups, settings)
-    except UnsupportedReleaseError as error:
-        return skip(instancetypes.kubevirt_too_old("the VM's instancetype was not validated", str(error)), warn=True)
-    except Unreadable as error:
-        if settings.failure_policy == "Fail":
-            reason = instancetypes.lookup_failed(error.why)
-            return Decision((reason,), denial=Denial(503, reason.text))
-        return skip(common.lookup_failed("the VM's instancetype was not validated", error.why), warn=True)
     except Rejection as crash:
         return _deny(instancetypes.DENIED, 422, [Cause("FieldValueInvalid", crash.what, "spec.preference")])
-    except InputError as error:
-        return skip(instancetypes.not_evaluated(str(error)), warn=True)
+    except (UnsupportedReleaseError, Unreadable, InputError) as error:
+        if isinstance(error, Unreadable) and settings.failure_policy == "Fail":
+            reason = instancetypes.lookup_failed(error.why)
+            return Decision((reason,), denial=Denial(503, reason.text))
+        return owner.skip_unevaluated(error, "the VM's instancetype was not validated")
 
 
 def _evaluate(
@@ -358,10 +330,8 @@ def _ways_out(vm: Unstructured, operation: str, candidate: Json, lookups: Lookup
         matcher: injected_value for matcher in MATCHERS if (injected_value := owner.default_of(matcher, vm, manifests))
     }
     if operation == "CREATE":
-        injected_value = injected_values.get(INSTANCETYPE_MATCHER)
-        return (
-            (Reason(instancetypes.DENIED, instancetypes.way_out_at_create(injected_value)),) if injected_value else ()
-        )
+        ours = injected_values.get(INSTANCETYPE_MATCHER)
+        return (Reason(instancetypes.DENIED, instancetypes.way_out_at_create(ours)),) if ours else ()
     for without in ((INSTANCETYPE_MATCHER,), (PREFERENCE_MATCHER,), MATCHERS):
         if all(matcher in injected_values for matcher in without) and _fits(without, candidate, lookups):
             given = {matcher.field: injected_values[matcher] for matcher in without}

@@ -17,20 +17,12 @@ from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object, View
-from webhook.placement.eligibility import Eligibility, Failure, Group, eligibility_notes, unmet_requirements
+from webhook.placement.eligibility import Eligibility, Failure, eligibility_notes, unmet_requirements
 from webhook.placement.index import NodeIndex, SuggestedSelector, suggest_selectors
 from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Migration, PersistentVolume, Vmi, Volume
 from webhook.placement.nodes import Node, reserved_keys
 from webhook.placement.quota import QUOTAS, QuotaReview
-from webhook.placement.requirements import (
-    Allocatable,
-    Label,
-    Origin,
-    Reachable,
-    Requirement,
-    contradictions,
-    kept_by_kubevirt,
-)
+from webhook.placement.requirements import Allocatable, Label, Origin, Reachable, contradictions, kept_by_kubevirt
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import Target
 from webhook.policies.common.required_facts import Unreadable, read
@@ -216,6 +208,26 @@ class _Vm(Object, frozen=True):
 _VMS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMachine", True, _Vm)
 
 
+class _Subject(msgspec.Struct, frozen=True):
+    """What an explanation is about: a VMI with its migration, and the nodes; see `explain` for the first five.
+
+    Attributes:
+        target: what the target pod requires of nodes.
+        hotplugged: the PersistentVolumes of hotplugged volumes, by the volumes' names.
+        eligibility: which nodes meet the target's requirements.
+    """
+
+    namespace: str
+    name: str
+    added: Mapping[str, str]
+    facts: Facts
+    reader: FactPermissions
+    target: Target
+    hotplugged: dict[str, PersistentVolume]
+    nodes: NodeIndex
+    eligibility: Eligibility
+
+
 def explain(
     namespace: str,
     name: str,
@@ -240,24 +252,31 @@ def explain(
         Unreadable: something that it depends on cannot be read.
         NotRead: a fact has not been read yet.
     """
-    asked = subject(namespace, name, added, facts, reader=reader)
-    vmi, target, nodes, eligibility = asked.vmi, asked.target, asked.nodes, asked.eligibility
+    return _explain(_subject(namespace, name, added, facts, reader), node)
+
+
+def _explain(asked: _Subject, node: str) -> MigrationExplanation:
+    target, nodes, eligibility, vmi = asked.target, asked.nodes, asked.eligibility, asked.target.vmi
     conflicts = tuple(
-        ContradictionReport(str(each), tuple(_why(item) for item in each.requirements), each.is_dropped)
+        ContradictionReport(
+            str(each), tuple(Why(item.origin, item.clause) for item in each.requirements), each.is_dropped
+        )
         for each in contradictions(target.requirements)
     )
-    quota = _review_quota(asked, namespace, facts, reader)
+    quota = QuotaReview(gaps=("ResourceQuotas, which only the command `kubevirt-webhook explain migration` reads",))
+    if asked.reader.reads_quotas:
+        quota = migration_targets.review_quota(target, asked.namespace, asked.facts)
     eligible = tuple(fit for each in eligibility.names() if (fit := nodes.get(each)))
     return MigrationExplanation(
         schema=SCHEMA,
-        namespace=namespace,
-        name=name,
+        namespace=asked.namespace,
+        name=asked.name,
         running_on=vmi.node_name,
-        added_node_selector=dict(added),
+        added_node_selector=dict(asked.added),
         summary=_summary(eligibility, conflicts),
         total=eligibility.total,
         eligible=Nodes(eligibility.count, eligibility.names()),
-        obstacles=(*_obstacles(vmi, name), *_denials(vmi, namespace, quota, facts, reader)),
+        obstacles=(*_obstacles(vmi, asked.name), *_denials(asked, quota)),
         contradictions=conflicts,
         kubevirt=_evaluate_alone(target, nodes, eligibility),
         reasons=_reasons(eligibility),
@@ -271,59 +290,26 @@ def explain(
         ),
         gaps=(*target.gaps, *quota.gaps),
         notes=(
-            *_reserved_keys(added),
+            *_reserved_keys(asked.added),
             *(
                 f"the VM has {each}, so the kubelet decides by NUMA node whether it fits"
                 for each in vmi.cpu.decided_by_kubelet
             ),
-            *(eligibility_notes(vmi, eligible, volumes=asked.hotplugged, now=facts.now) if eligible else ()),
+            *(eligibility_notes(vmi, eligible, volumes=asked.hotplugged, now=asked.facts.now) if eligible else ()),
         ),
         node=_explain_node(node, target, nodes) if node else None,
     )
 
 
-class MigrationSubject(msgspec.Struct, frozen=True):
-    """What an explanation is about.
-
-    Attributes:
-        vmi: the VMI that would migrate.
-        target: what its target pod requires of nodes.
-        hotplugged: the PersistentVolumes of its hotplugged volumes, by the volumes' names.
-        nodes: all nodes.
-        eligibility: which of them meet the target's requirements.
-    """
-
-    vmi: Vmi
-    target: Target
-    hotplugged: dict[str, PersistentVolume]
-    nodes: NodeIndex
-    eligibility: Eligibility
-
-
-def subject(
-    namespace: str, name: str, added: Mapping[str, str], facts: Facts, *, reader: FactPermissions = REQUESTER
-) -> MigrationSubject:
-    """A VM, its migration with an added selector, and the nodes, put together.
-
-    Args:
-        namespace: the VM's namespace.
-        name: the VM's name.
-        added: the selector, whose syntax has been checked.
-        facts: the facts of the request.
-        reader: as for `explain`.
-
-    Raises:
-        NotThere: there is nothing to explain.
-        Unreadable: something that it depends on cannot be read.
-        NotRead: a fact has not been read yet.
-    """
+def _subject(namespace: str, name: str, added: Mapping[str, str], facts: Facts, reader: FactPermissions) -> _Subject:
     vmi = _running_vmi(namespace, name, facts, reader)
     facts.need(NodesKey(), KubeVirtKey(), *(_quota_keys(vmi, namespace) if reader.reads_quotas else ()))
     target = migration_targets.of(vmi, namespace, facts, Migration.adding(dict(added), receives=vmi.waits_for_source))
     nodes = read(facts, NodesKey(), "the nodes")
     assert nodes is not None
     target, hotplugged = _with_volumes(target, namespace, facts, reader)
-    return MigrationSubject(vmi, target, hotplugged, nodes, nodes.review(target.requirements))
+    eligibility = nodes.review(target.requirements)
+    return _Subject(namespace, name, added, facts, reader, target, hotplugged, nodes, eligibility)
 
 
 def few(listed: Iterable[str], most: int = _FEW) -> str:
@@ -350,10 +336,6 @@ def _running_vmi(namespace: str, name: str, facts: Facts, reader: FactPermission
     if vm is None:
         raise NotThere(f"VirtualMachine {namespace}/{name} does not exist", fix="check the name and the namespace")
     raise NotThere(f"VirtualMachineInstance {namespace}/{name} does not exist: the VM does not run")
-
-
-def _why(required: Requirement) -> Why:
-    return Why(required.origin, required.clause)
 
 
 def _summary(eligibility: Eligibility, conflicts: tuple[ContradictionReport, ...]) -> str:
@@ -389,25 +371,19 @@ def _quota_keys(vmi: Vmi, namespace: str) -> Iterator[ListKey[Any]]:
         yield ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
 
 
-def _review_quota(asked: MigrationSubject, namespace: str, facts: Facts, reader: FactPermissions) -> QuotaReview:
-    if not reader.reads_quotas:
-        return QuotaReview(gaps=("ResourceQuotas, which only the command `kubevirt-webhook explain migration` reads",))
-    return migration_targets.review_quota(asked.target, namespace, facts)
-
-
-def _denials(vmi: Vmi, namespace: str, quota: QuotaReview, facts: Facts, reader: FactPermissions) -> Iterator[str]:
+def _denials(asked: _Subject, quota: QuotaReview) -> Iterator[str]:
     """Why the API server denies the target pod, or has denied that of an unfinished migration."""
+    vmi = asked.target.vmi
     if quota.problem:
         yield f"the API server would deny its target pod: {quota.problem}"
-    for key in _quota_keys(vmi, namespace) if reader.reads_quotas else ():
-        found = facts.get(key)
+    for key in _quota_keys(vmi, asked.namespace) if asked.reader.reads_quotas else ():
+        found = asked.facts.get(key)
         for each in found if key.resource is MIGRATIONS and isinstance(found, tuple) else ():
-            if each.vmi_name != vmi.meta.name or not each.is_denied_by_quota:
-                continue
-            yield (
-                f"its migration {each.meta.name or ''} waits, because a ResourceQuota denied the target pod; KubeVirt"
-                " begins no other meanwhile"
-            )
+            if each.vmi_name == vmi.meta.name and each.is_denied_by_quota:
+                yield (
+                    f"its migration {each.meta.name or ''} waits, because a ResourceQuota denied the target pod;"
+                    " KubeVirt begins no other meanwhile"
+                )
 
 
 def _reserved_keys(added: Mapping[str, str]) -> Iterator[str]:
@@ -424,23 +400,17 @@ def _evaluate_alone(target: Target, nodes: NodeIndex, eligibility: Eligibility) 
     dropped = [each for each in target.requirements if isinstance(each, Label) and each not in remaining]
     drops = tuple(str(each.expression) for each in dropped if each.origin == Origin.ADDED)
     guards = [str(each.expression) for each in dropped if each.origin == Origin.VENDOR]
-    return Alone(drops, Nodes(alone.count, alone.names()), _alone_text(drops, guards, alone, eligibility))
-
-
-def _alone_text(drops: tuple[str, ...], guards: list[str], alone: Eligibility, eligibility: Eligibility) -> str:
-    does = []
-    if drops:
-        does.append(f"drop {', '.join(drops)} silently")
+    listed = few(alone.names())
+    does = [f"drop {', '.join(drops)} silently"] if drops else []
     if guards:
         does.append(f"no longer require {', '.join(guards)}")
-    if alone.count and not does:
-        return f"would do the same: go to {'that node' if eligibility.count == 1 else 'one of these nodes'}"
-    if alone.count:
-        listed = few(alone.names())
+    if not alone.count:
+        does.append("create a target pod that stays Pending, and fail after 5 minutes")
+    elif does:
         does.append(f"migrate to {listed if alone.count == 1 else f'one of {alone.count} nodes: {listed}'}")
     else:
-        does.append("create a target pod that stays Pending, and fail after 5 minutes")
-    return f"would {', and '.join(does)}"
+        does.append(f"do the same: go to {'that node' if eligibility.count == 1 else 'one of these nodes'}")
+    return Alone(drops, Nodes(alone.count, alone.names()), f"would {', and '.join(does)}")
 
 
 def _reasons(eligibility: Eligibility) -> tuple[ReasonReport, ...]:
@@ -481,17 +451,13 @@ def change_of(failure: Failure) -> str | None:
         Origin.CLUSTER: f"remove {said} from KubeVirt's configuration",
         Origin.SCHEDULABLE: "get virt-handler working",
         Origin.CORDONED: "uncordon",
-        Origin.RESOURCES: _provide(required),
+        Origin.RESOURCES: f"offer {required.amount_text} {required.resource} on more nodes"
+        if isinstance(required, Allocatable)
+        else None,
         Origin.RUNTIME_CLASS: f"remove {said} from the RuntimeClass",
         Origin.NAMESPACE: f"remove {said} from the namespace's node selector",
         Origin.KVM: "get KubeVirt's device plugin working",
     }.get(required.origin)
-
-
-def _provide(required: Requirement) -> str | None:
-    return (
-        f"offer {required.amount_text} {required.resource} on more nodes" if isinstance(required, Allocatable) else None
-    )
 
 
 def _explain_node(name: str, target: Target, nodes: NodeIndex) -> OneNode:
@@ -510,7 +476,7 @@ def _with_volumes(
 
     They are read even if no node is eligible: advice that opens a node must not send the VM away from its disks.
     """
-    claims = _claims(target.vmi)
+    claims = {each.name or "": each.claim for each in _volumes(target.vmi) if each.claim}
     if not claims:
         return target, {}
     if reader.without_volumes:
@@ -535,11 +501,6 @@ def _with_volumes(
 
 def _add_gap(target: Target, gap: str) -> Target:
     return msgspec.structs.replace(target, gaps=(*target.gaps, gap))
-
-
-def _claims(vmi: Vmi) -> dict[str, str]:
-    """The PersistentVolumeClaims of a VM by its volumes' names."""
-    return {each.name or "": each.claim for each in _volumes(vmi) if each.claim}
 
 
 def _volumes(vmi: Vmi) -> Iterator[Volume]:
@@ -625,47 +586,42 @@ def matrix(  # noqa: PLR0913 - a question, and which part of the answer
     count: int = 50,
     reader: FactPermissions = SERVER,
 ) -> PlacementMatrix:
-    """The matrix of a VM's migration with an added selector.
+    """The matrix of a VM's migration with an added selector; what is not below is as for `explain`.
 
     Args:
         namespace: the VM's namespace.
         name: the VM's name.
-        added: the selector, whose syntax has been checked.
+        added: the selector.
         facts: the facts of the request.
         node: a node to explain in full; empty: none.
         first: the place of the first row.
         count: how many rows.
         reader: with whose permissions facts are read.
-
-    Raises:
-        NotThere: there is nothing to explain.
-        Unreadable: something that it depends on cannot be read.
-        NotRead: a fact has not been read yet.
     """
-    asked = subject(namespace, name, added, facts, reader=reader)
-    eligibility = asked.eligibility
-    failures = sorted(eligibility.failures, key=lambda failure: -failure.count)
-    shown = failures[:MAX_COLUMNS]
+    asked = _subject(namespace, name, added, facts, reader)
+    failures = sorted(asked.eligibility.failures, key=lambda failure: -failure.count)
+    shown = tuple(failures[:MAX_COLUMNS])
     unmet = {failure.requirement for failure in failures}
     met = [each.clause for each in asked.target.requirements if each not in unmet]
     return PlacementMatrix(
-        explanation=explain(namespace, name, added, facts, node=node, reader=reader),
-        columns=tuple(_column(failure) for failure in shown),
+        explanation=_explain(asked, node),
+        columns=tuple(
+            MatrixColumn(
+                failure.requirement.origin,
+                f"no taint {failure.taint}" if failure.taint else failure.requirement.clause,
+                failure.count,
+            )
+            for failure in shown
+        ),
         more_columns=len(failures) - len(shown),
         met=tuple(dict.fromkeys(met))[:_MAX_MET],
         first=first,
-        rows=_rows(asked, tuple(shown), first, count),
-        selectors=_selectors(asked, eligibility),
+        rows=_rows(asked, shown, first, count),
+        selectors=_selectors(asked),
     )
 
 
-def _column(failure: Failure) -> MatrixColumn:
-    required = failure.requirement
-    text = f"no taint {failure.taint}" if failure.taint else required.clause
-    return MatrixColumn(required.origin, text, failure.count)
-
-
-def _rows(asked: MigrationSubject, columns: tuple[Failure, ...], first: int, count: int) -> tuple[MatrixRow, ...]:
+def _rows(asked: _Subject, columns: tuple[Failure, ...], first: int, count: int) -> tuple[MatrixRow, ...]:
     """The rows of a part; of groups of nodes outside of it, only their sizes are looked at."""
     rows: list[MatrixRow] = []
     passed = 0
@@ -679,15 +635,12 @@ def _rows(asked: MigrationSubject, columns: tuple[Failure, ...], first: int, cou
             break
         names = asked.eligibility.names(group)[max(0, first - begin) : first + count - begin]
         spend(len(names) * (1 + len(columns)), "nodes")
-        rows += [_row(asked, group, columns, name) for name in names]
+        failing = {id(failure) for failure in group.failures}
+        for name in names:
+            node = asked.nodes.get(name)
+            cells = (_has(failure, node) if id(failure) in failing else "" for failure in columns)
+            rows.append(MatrixRow(name, len(group.failures), tuple(cells)))
     return tuple(rows)
-
-
-def _row(asked: MigrationSubject, group: Group, columns: tuple[Failure, ...], name: str) -> MatrixRow:
-    node = asked.nodes.get(name)
-    failing = {id(failure) for failure in group.failures}
-    cells = (_has(failure, node) if id(failure) in failing else "" for failure in columns)
-    return MatrixRow(name, len(group.failures), tuple(cells))
 
 
 def _has(failure: Failure, node: Node | None) -> str:
@@ -697,9 +650,10 @@ def _has(failure: Failure, node: Node | None) -> str:
     return reasons[0].has if reasons else failure.lacking
 
 
-def _selectors(asked: MigrationSubject, eligibility: Eligibility) -> tuple[SuggestedSelector, ...]:
+def _selectors(asked: _Subject) -> tuple[SuggestedSelector, ...]:
     """Labels to try instead of those that are added now."""
     alone = tuple(each for each in asked.target.requirements if each.origin != Origin.ADDED)
+    eligibility = asked.eligibility
     if len(alone) != len(asked.target.requirements):
         eligibility = asked.nodes.review(alone)
     return suggest_selectors(asked.nodes, eligibility.bitset)

@@ -20,12 +20,11 @@ from webhook.facts import Facts, ObjectKey
 from webhook.k8s.types.core import TargetPod
 from webhook.k8s.types.selectors import find_malformed
 from webhook.kubevirt.launcher import vmi_owner
-from webhook.placement.machines import MIGRATIONS, Migration
+from webhook.placement.machines import JOB_NAME, JOB_UID, MIGRATIONS, Migration
 from webhook.placement.nodes import CPU_VENDOR, reserved_keys
 from webhook.placement.requirements import Label, Origin, Requirements
 from webhook.placement.target_pods import is_sticky_label
 from webhook.policies.common import migration_targets
-from webhook.policies.common.migration_targets import JOB_NAME, JOB_UID
 from webhook.policies.common.required_facts import Unreadable, is_kubevirts, read
 from webhook.settings.model import MigrationSettings
 

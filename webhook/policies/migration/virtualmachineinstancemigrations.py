@@ -17,9 +17,9 @@ from webhook.k8s.types.selectors import find_malformed
 from webhook.placement.eligibility import Eligibility
 from webhook.placement.machines import UNFINISHED, WORKLOAD_UPDATE, Migration
 from webhook.placement.nodes import reserved_keys
-from webhook.placement.requirements import Contradiction, Origin, contradictions, without_dropped
+from webhook.placement.requirements import Origin, contradictions, without_dropped
 from webhook.policies.common import migration_targets
-from webhook.policies.common.migration_targets import Lacking, Target, availability, details, no_node
+from webhook.policies.common.migration_targets import Lacking, availability, details, no_node
 from webhook.policies.common.required_facts import Unreadable, access, is_kubevirts, read
 from webhook.settings.model import MigrationSettings
 
@@ -83,7 +83,7 @@ def warn_of_migration(
     try:
         target = migration_targets.find(namespace, migration.vmi_name, facts, migration)
         if target is None:
-            return _allow_missing_vmi(namespace, migration)
+            return skip(common.vmi_not_found(namespace, migration.vmi_name))
         eligibility = target.review(facts)
     except Unreadable as error:
         return skip(messages.lookup_failed(error.why))
@@ -93,10 +93,6 @@ def warn_of_migration(
     if not eligibility.count:
         return skip(no_node(eligibility), warn=True)
     return _eligible(eligibility)
-
-
-def _allow_missing_vmi(namespace: str, migration: Migration) -> Decision:
-    return skip(common.vmi_not_found(namespace, migration.vmi_name))
 
 
 def _selector(migration: Migration, added: dict[str, str], settings: MigrationSettings) -> Decision | None:
@@ -169,12 +165,15 @@ def _evaluate_placement(
 ) -> Decision:
     target = migration_targets.find(namespace, migration.vmi_name, facts, migration)
     if target is None:
-        return _allow_missing_vmi(namespace, migration)
-    colliding = _added_conflicts(target) if settings.collision != "ignore" else []
+        return skip(common.vmi_not_found(namespace, migration.vmi_name))
+    colliding = []
     if settings.collision == "ignore":
         # KubeVirt drops it, and the target pod is not held to it either: the rest is what is evaluated.
-        kept = without_dropped(target.requirements)
-        target = msgspec.structs.replace(target, requirements=kept)
+        target = msgspec.structs.replace(target, requirements=without_dropped(target.requirements))
+    else:
+        # What contradicts itself without the migration is not its fault.
+        conflicts = contradictions(target.requirements)
+        colliding = [each for each in conflicts if any(one.origin == Origin.ADDED for one in each.requirements)]
     eligibility = target.review(facts)
     if colliding:
         reason = messages.selector_conflict(colliding, availability(eligibility))
@@ -187,18 +186,6 @@ def _evaluate_placement(
             return _deny_by_nodes(reason, eligibility, user, facts)
         return _eligible(eligibility, reason, reason.text)
     return _eligible(eligibility)
-
-
-def _added_conflicts(target: Target) -> list[Contradiction]:
-    """The contradictions that the migration brings; what contradicts itself without it is not its fault."""
-    conflicts = contradictions(target.requirements)
-    if not conflicts:
-        return []
-    return [
-        conflict
-        for conflict in conflicts
-        if any(requirement.origin == Origin.ADDED for requirement in conflict.requirements)
-    ]
 
 
 def _deny_by_nodes(reason: Reason, eligibility: Eligibility, user: UserInfo, facts: Facts) -> Decision:

@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-import msgspec
-
 from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, RepeatedChanges, skip
 from webhook.admission.reasons import common
@@ -38,8 +36,7 @@ from webhook.policies.common.required_facts import Unreadable, is_kubevirts
 from webhook.settings.model import SchedulingSettings
 
 _INJECTED_ANNOTATION: Final = ("metadata", "annotations", names.INJECTED_SCHEDULER_ANNOTATION)
-_POD_SCHEDULER: Final = ("spec", "schedulerName")
-_VMI_SCHEDULER: Final = _POD_SCHEDULER
+_SCHEDULER: Final = ("spec", "schedulerName")
 _VM_SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
 _TEMPLATE_ANNOTATION: Final = ("spec", "template", *_INJECTED_ANNOTATION)
 # What most objects have at these paths: nothing, or what the API server has written into a pod.
@@ -94,7 +91,7 @@ def _keep_or_fall_back(name: str, namespace: str, facts: Facts, settings: Schedu
     if why is None:
         return skip(reasons.already_injected(name))
     reason = reasons.fell_back(name, why)
-    change = Change(_POD_SCHEDULER, name, names.DEFAULT_SCHEDULER, reason.code)
+    change = Change(_SCHEDULER, name, names.DEFAULT_SCHEDULER, reason.code)
     return Decision((reason,), (change,), warnings=(reason,), notes={"scheduler": name})
 
 
@@ -136,7 +133,7 @@ def _inject_pod(
         return skip(reasons.rewritten(where, chosen))
     if injected_value and _reason_unavailable(injected_value, namespace, facts, settings) is not None:
         return skip(reasons.already_fell_back(injected_value))
-    return _write(pod, name, reasons.injected(where), _POD_SCHEDULER, _INJECTED_ANNOTATION)
+    return _write(pod, name, reasons.injected(where), _SCHEDULER, _INJECTED_ANNOTATION)
 
 
 def schedule_vm(
@@ -155,7 +152,7 @@ def schedule_vm(
     if request.operation == "UPDATE":
         return _evaluate_update(vm, request, facts, settings)
     if vm.scheduler_name:
-        return _restore_annotations(vm) if _is_injected(vm, settings) else _skip_chosen(vm.scheduler_name, None)
+        return _restore_annotations(vm) if _is_injected(vm, settings) else skip(reasons.owner_chose(vm.scheduler_name))
     name = settings.scheduler_name
     namespace = request.namespace or vm.meta.namespace or ""
     rejection = _unfit(name, namespace, facts, settings) or _skip_by_instancetype(vm, namespace, facts, None)
@@ -174,13 +171,17 @@ def _evaluate_update(
         return _preserve(vm, request, namespace, facts, settings)
     manifests = Manifests(vm)
     if manifests.declare(_VM_SCHEDULER, vm.scheduler_name) or not _is_injected(vm, settings):
-        chosen = _skip_chosen(vm.scheduler_name, None)
-        return msgspec.structs.replace(chosen, changes=tuple(_remove_annotations(vm, manifests, chosen.code)))
+        reason = reasons.owner_chose(vm.scheduler_name)
+        return Decision((reason,), tuple(_remove_annotations(vm, manifests, reason.code)))
     objection = _skip_by_instancetype(vm, namespace, facts, status)
     if objection and (
         objection.code == reasons.INSTANCETYPE_SETS_SCHEDULER or _is_new(vm, request.old_object, objection)
     ):
-        return _withdraw(vm, manifests, objection.reasons[0].text)
+        # KubeVirt would deny the VM with the injected scheduler.
+        reason = reasons.withdrawn(vm.scheduler_name, objection.reasons[0].text)
+        field = Change(_VM_SCHEDULER, vm.scheduler_name, None, reason.code)
+        changes = (field, *_remove_annotations(vm, manifests, reason.code))
+        return Decision((reason,), changes, warnings=(reason,))
     return _restore_annotations(vm)
 
 
@@ -192,14 +193,6 @@ def _is_new(vm: VirtualMachine, old: VirtualMachine | None, objection: Decision)
     before = old.spec.instancetype if old and old.spec else None
     named = vm.spec.instancetype if vm.spec else None
     return objection.code == reasons.INSTANCETYPE_UNRESOLVED and named != before
-
-
-def _withdraw(vm: VirtualMachine, manifests: Manifests, why: str) -> Decision:
-    """The decision to remove the injected scheduler from a VM that KubeVirt would deny with it."""
-    reason = reasons.withdrawn(vm.scheduler_name, why)
-    field = Change(_VM_SCHEDULER, vm.scheduler_name, None, reason.code)
-    changes = (field, *_remove_annotations(vm, manifests, reason.code))
-    return Decision((reason,), changes, warnings=(reason,))
 
 
 def _preserve(
@@ -215,9 +208,7 @@ def _preserve(
     if old is None or not _is_injected(old, settings) or Manifests(old).declare(_VM_SCHEDULER, old.scheduler_name):
         return skip(reasons.nothing_to_preserve)
     name = old.scheduler_name
-    if any(
-        injected_value is not ABSENT and injected_value != "" for injected_value in _injected_annotations(vm).values()
-    ):
+    if any(value is not ABSENT and value != "" for value in _injected_annotations(vm).values()):
         return skip(reasons.owner_removed(name))
     if name not in settings.schedulers:
         return skip(reasons.not_preserved(name))
@@ -270,33 +261,25 @@ def schedule_vmi(
     if vmi.spec is None:
         return skip(reasons.no_spec)
     if vmi.scheduler_name:
-        return _skip_chosen(vmi.scheduler_name, vmi.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION))
+        is_ours = vmi.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION) == vmi.scheduler_name
+        return skip((reasons.already_injected if is_ours else reasons.owner_chose)(vmi.scheduler_name))
     name = settings.scheduler_name
     rejection = _unfit(name, request.namespace or vmi.meta.namespace or "", facts, settings)
     if rejection:
         return rejection
-    return _write(vmi, name, reasons.injected("the VMI"), _VMI_SCHEDULER, _INJECTED_ANNOTATION)
-
-
-def _skip_chosen(name: str, injected_value: str | None) -> Decision:
-    if name == injected_value:
-        return skip(reasons.already_injected(name))
-    return skip(reasons.owner_chose(name))
+    return _write(vmi, name, reasons.injected("the VMI"), _SCHEDULER, _INJECTED_ANNOTATION)
 
 
 def _unfit(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> Decision | None:
     """Why a scheduler must not be written into anything now; None if it may."""
     declared = settings.schedulers.get(name)
-    if declared is None and not settings.schedulers:
-        return skip(reasons.none_declared)
     if declared is None:
-        return skip(reasons.undeclared(name), warn=True)
+        return skip(reasons.undeclared(name), warn=True) if settings.schedulers else skip(reasons.none_declared)
     health = facts.get(SchedulerKey(name, namespace))
-    if isinstance(health, SchedulerHealth) and health.state == "available":
-        return None
-    if isinstance(health, SchedulerHealth) and health.state == "unavailable":
+    state = health.state if isinstance(health, SchedulerHealth) else ""
+    if health and state == "unavailable":
         return skip(reasons.unavailable(name, health.why), warn=True)
-    if declared.assume_alive:
+    if state == "available" or declared.assume_alive:
         return None
     why = health.why if health else reasons.no_health_check
     return skip(reasons.health_unknown(name, why), warn=True)
@@ -353,14 +336,7 @@ def _write(view: Object, name: str, reason: Reason, *paths: tuple[str, ...]) -> 
 
 
 def _changes(name: str, code: str, paths: tuple[tuple[str, ...], ...], old: tuple[object, ...]) -> tuple[Change, ...]:
-    """The changes that write a name to all paths.
-
-    Args:
-        name: the scheduler's.
-        code: the reason's.
-        paths: of the field, and of the annotations.
-        old: the value at each path; `ABSENT` for none.
-    """
+    """The changes that write a scheduler's name to all paths, for a reason; `ABSENT` is no old value."""
     return tuple(
         Change(path, None if value is ABSENT else value, name, code)
         for path, value in zip(paths, old, strict=True)

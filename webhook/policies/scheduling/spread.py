@@ -44,8 +44,6 @@ _TOPOLOGY_KEYS: Final = {
     "zone": (_ZONE,),
     "both": (_ZONE, "kubernetes.io/hostname"),
 }
-_BOTH: Final = "both"
-_HOSTNAME: Final = "hostname"
 # What the pods of all VMs require of nodes.
 EVERY_VM: Final = (Label(Origin.SCHEDULABLE, Expression.equals("kubevirt.io/schedulable", "true")),)
 # The CRDs' x-kubernetes-list-map-keys.
@@ -82,7 +80,13 @@ def spread_pod(
     own = pod.meta.annotation(names.SPREAD_ANNOTATION)
     if _is_unwanted(own, settings) or request.operation != "CREATE" or (pod.spec and pod.spec.node_name):
         return None
-    if isinstance(vmi_owner(pod), Reason) or not _is_kubevirts(request, facts, settings):
+    if isinstance(vmi_owner(pod), Reason):
+        return None
+    try:
+        if not is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
+            return None
+    except Unreadable:
+        # The policy of the scheduler's name warns of it.
         return None
     return _evaluate_create(
         pod, own, settings, lambda: has_zones(facts, _required_by(pod)), _CONSTRAINTS, _INJECTED_ANNOTATION
@@ -100,9 +104,7 @@ def _required_by(pod: SchedulingPod) -> Requirements:
 def has_zones(facts: Facts, requirements: Requirements = EVERY_VM) -> bool:
     """Whether every node that meets requirements has a zone, and there are at least two; no: it is not known.
 
-    Args:
-        facts: the review's facts.
-        requirements: what a VM's pods require; the default is what all VMs do, which is never too few nodes.
+    The default requirements are those of all VMs' pods, which leave never too few nodes.
 
     Raises:
         NotRead: the nodes have not been read yet; for the Reviewer.
@@ -176,15 +178,6 @@ def without_injected(present: list[dict[str, Any]], injected_value: str, manifes
     return list(_owners(present, injected_value, manifests))
 
 
-def _is_kubevirts(request: Request[Any], facts: Facts, settings: SchedulingSettings) -> bool:
-    """Whether virt-controller made the object. Where that is not known, the scheduler's policy warns of it."""
-    try:
-        made = is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace)
-    except Unreadable:
-        return False
-    return bool(made)
-
-
 def _is_unwanted(own: object, settings: SchedulingSettings) -> bool:
     """Whether neither the namespace nor the owner requests constraints: then there is nothing to report either."""
     return settings.spread == names.OFF and not own
@@ -200,13 +193,8 @@ def _evaluate_create(
 ) -> Decision:
     """The decision on a new object.
 
-    Args:
-        view: the VM or the VMI.
-        own: the value of the owner's annotation, which counts before the namespace's; None for none.
-        settings: the section of the policy for the namespace.
-        zoned: whether the pods' nodes have zones; asked only where a constraint on zones is wanted.
-        path: where the constraints stand.
-        *injected_values: the paths of the annotations that state that the constraints were injected.
+    The owner's annotation, ``own``, counts before the namespace's. Whether nodes have zones is asked only where a
+    constraint on zones is wanted. The annotations at ``injected_values`` state that the constraints were injected.
     """
     present, injected_value = lookup(view, path), lookup(view, injected_values[0])
     if isinstance(present, list) and present:
@@ -218,10 +206,10 @@ def _evaluate_create(
         return skip(reasons.spread_opted_out)
     if wanted not in _TOPOLOGY_KEYS:
         return skip(reasons.spread_invalid(wanted), warn=True)
-    if wanted == _HOSTNAME or zoned():
+    if wanted == "hostname" or zoned():
         return _write(view, wanted, reasons.spread_injected, path, *injected_values)
-    if wanted == _BOTH:
-        return _write(view, _HOSTNAME, reasons.spread_hosts_only, path, *injected_values)
+    if wanted == "both":
+        return _write(view, "hostname", reasons.spread_hosts_only, path, *injected_values)
     return skip(reasons.spread_without_zones)
 
 
@@ -252,22 +240,12 @@ def _restore_overwritten(vm: VirtualMachine, old: VirtualMachine | None) -> Deci
     constraints must not come and go. An owner who removes the field and leaves an annotation means it.
     """
     injected_value = old.meta.annotation(names.INJECTED_SPREAD_ANNOTATION) if old else None
-    if (
-        old is None
-        or injected_value not in _TOPOLOGY_KEYS
-        or not _is_injected(lookup(old, _VM_CONSTRAINTS), injected_value)
-    ):
+    if not old or not injected_value or not _is_injected(lookup(old, _VM_CONSTRAINTS), injected_value):
         return None
     if any(value is not ABSENT for value in _injected_annotations(vm).values()):
         return skip(reasons.spread_removed(injected_value))
-    return _write(
-        vm,
-        injected_value,
-        reasons.spread_preserved(injected_value),
-        _VM_CONSTRAINTS,
-        _INJECTED_ANNOTATION,
-        _TEMPLATE_ANNOTATION,
-    )
+    reason = reasons.spread_preserved(injected_value)
+    return _write(vm, injected_value, reason, _VM_CONSTRAINTS, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
 
 
 def _is_injected(present: object, injected_value: object) -> bool:
