@@ -11,6 +11,9 @@ from webhook.errors import Unavailable
 from webhook.facts import Key, KubeVirtKey, NamespaceKey, NodesKey, SchedulerHealth, SchedulerKey, VmiKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall
+from webhook.kubevirt.releases.capabilities import parse_version
+from webhook.kubevirt.releases.release import release_of
+from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
@@ -148,6 +151,13 @@ def namespace(mode: str | None = "enforce", **annotations: str) -> Namespace:
     ours = {f"{names.DOMAIN}/{key.replace('_', '-')}": value for key, value in annotations.items()}
     labels = {names.policy_label(names.SCHEDULING): mode} if mode is not None else {}
     return Namespace(ObjectMeta(name="demo", labels=labels, annotations=ours))
+
+
+def config_of(version: str, configuration: Json | None = None) -> ClusterConfig:
+    """The configuration of a KubeVirt of a release, such as ``1.8``."""
+    parsed = parse_version(version)
+    assert parsed
+    return ClusterConfig.of(configuration, rules=rules_of(release_of(parsed)))
 
 
 def installed(configuration: ClusterConfig | Unavailable = DEFAULTS) -> KubeVirtInstall:

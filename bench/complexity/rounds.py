@@ -13,8 +13,7 @@ from typing import Final
 import msgspec
 
 from tests.attacks.schema import Path
-from tests.attacks.world import AttackWorld, AuditLines
-from tests.attacks.worlds import WORLDS
+from tests.attacks.world import WORLDS, AttackWorld, AuditLines
 
 _SMALL: Final = 30
 _PAUSE_SECONDS: Final = 0.005

@@ -15,11 +15,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.attacks import counting, schema, worlds
+from tests.attacks import counting, schema
 from tests.attacks.counting import Cost, nonlinear, watched
 from tests.attacks.schema import Path
-from tests.attacks.world import OBJECT, AttackWorld, view
-from tests.attacks.worlds import WORLDS
+from tests.attacks.world import OBJECT, WORLDS, AttackWorld, view
 from webhook.admission import credentials, decision, redaction, wire
 from webhook.admission.step_budget import StepBudget, TooComplex
 from webhook.facts import Facts, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, VmiKey
@@ -114,7 +113,7 @@ def test_an_object_and_the_cluster_together(world: AttackWorld) -> None:
     places = world.everything()
 
     def cost(count: int) -> Cost:
-        grown = dataclasses.replace(world, facts={**world.facts, NodesKey(): worlds.nodes(count * NODES)})
+        grown = dataclasses.replace(world, facts={**world.facts, NodesKey(): world.nodes(count * NODES)})
         return lines(grown, places, count, alike=False)
 
     cost(0)

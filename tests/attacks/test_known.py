@@ -13,7 +13,7 @@ from tests import builders
 from tests.attacks.counting import lines
 from tests.builders import Json
 from tests.policies.migration import world
-from tests.policies.migration.target_pods import pod as target_pod
+from tests.policies.migration.world import target_pod
 from tests.review.memory import MemoryCluster
 from webhook import names
 from webhook.admission.audit import NoAudit

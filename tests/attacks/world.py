@@ -10,8 +10,12 @@ import msgspec
 
 from tests import builders
 from tests.attacks import schema
-from tests.attacks.schema import Node, Path
-from tests.builders import Json
+from tests.attacks.schema import Fields, Node, Path
+from tests.builders import CONTROLLER, UNAVAILABLE, VMI_UID, Json
+from tests.policies.eviction import world as eviction
+from tests.policies.instancetypes import world as instancetypes
+from tests.policies.migration import world as migration
+from tests.policies.migration.world import target_pod
 from tests.review.memory import MemoryCluster
 from webhook import names
 from webhook.admission.audit import NoAudit, Record, Sink
@@ -21,15 +25,28 @@ from webhook.admission.wire import UserInfo
 from webhook.facts import (
     Facts,
     Key,
+    KubeVirtKey,
     ListKey,
     NamespaceKey,
+    NodesKey,
     ObjectKey,
+    SchedulerKey,
+    VmiKey,
     uncached_key,
 )
 from webhook.k8s.types.core import TargetPod
-from webhook.k8s.types.meta import Object
+from webhook.k8s.types.meta import Namespace, Object
+from webhook.kubevirt.config import KubeVirtInstall
+from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED
+from webhook.kubevirt.types.core import DOMAIN, VM, VMI
+from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
+from webhook.kubevirt.types.views import VirtualMachineInstance
+from webhook.placement.index import NodeIndex
+from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS
+from webhook.placement.nodes import Node as ClusterNode
+from webhook.placement.quota import LIMIT_RANGES, QUOTAS
 from webhook.policies.common.required_facts import access
-from webhook.review.endpoints import Endpoint
+from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.review.reviewer import NullObserver, Reviewer
 from webhook.settings.model import Settings
 
@@ -187,3 +204,220 @@ def decoded(view: Any, json: Any) -> Any:
 def view(endpoint: Endpoint) -> Any:
     """The type into which an endpoint decodes objects."""
     return endpoint.codec._typed.type.__args__[0]  # type: ignore[attr-defined]
+
+
+NODE_COUNT: Final = 64
+
+
+# -- the worlds --------------------------------------------------------------------------------------------------------
+
+Parts = Mapping[str, AttackedServer]
+
+
+def _world(
+    name: str, path: str, obj: Json, parts: Parts, whole: Node | None = None, user: str = migration.USER, **more: Any
+) -> AttackWorld:
+    endpoint = BY_PATH[f"/{path}/enforce"]
+    labels = {names.policy_label(endpoint.policy): more.pop("mode", "enforce")}
+    there = {"metadata": {"name": "demo", "labels": labels, "annotations": more.pop("annotations", {})}}
+    old = more.pop("old", None)
+    request_node = schema.of_view(view(endpoint), whole=whole)
+    subjects = {
+        OBJECT: AttackedServer(obj, request_node),
+        USER: AttackedServer({"username": user, "groups": ["devs"]}, schema.of_view(UserInfo)),
+        NAMESPACE: AttackedServer(there, schema.of_view(Namespace), NamespaceKey("demo"), Namespace),
+        **parts,
+    }
+    if old is not None:
+        subjects[OLD] = AttackedServer(old, request_node)
+    facts = {KubeVirtKey(): KubeVirtInstall(frozenset({"kubevirt"})), **more.pop("facts", {})}
+    return AttackWorld(name, endpoint, subjects, facts, **more)
+
+
+def _object(key: ObjectKey[Any], base: Json, whole: Node | None = None) -> AttackedServer:
+    return AttackedServer(base, schema.of_view(key.resource.view, whole=whole), key, key.resource.view)
+
+
+def _list(key: ListKey[Any], *base: Json, whole: Node | None = None) -> AttackedServer:
+    return AttackedServer([*base], schema.Items(schema.of_view(key.resource.view, whole=whole)), key, key.resource.view)
+
+
+_LABELS: Final[Any] = {"label-0000": "v0"}
+
+
+def nodes(count: int = NODE_COUNT) -> NodeIndex:
+    """Nodes with labels and a taint of their own, and four of everyday."""
+    made = [migration.node(f"node-{n}", "ab"[n % 2], serial=str(n), **_LABELS) for n in range(count)]
+    for number, one in enumerate(made):
+        one["spec"]["taints"] = [{"key": f"maint-{number}", "value": "x", "effect": "NoSchedule"}]
+    return NodeIndex(ClusterNode.read(one) for one in [*migration.NODES, *made])
+
+
+_POD: Final = {
+    "metadata": {"name": "p", "uid": "1", "ownerReferences": migration.OWNED},
+    "spec": {"nodeName": "node-a1", "nodeSelector": {}},
+    "status": {"phase": "Running"},
+}
+_VMI: Final = {
+    **migration.vmi(
+        domain={"cpu": {"model": "host-model"}, "machine": {"type": "q35"}}, evictionStrategy="LiveMigrate"
+    ),
+    "status": {"nodeName": "node-a1", "conditions": [{"type": "LiveMigratable", "status": "True"}]},
+}
+_QUOTA: Final = {
+    "metadata": {"name": "q"},
+    "spec": {"scopes": ["NotTerminating"]},
+    "status": {"hard": {"pods": "10000"}, "used": {"pods": "1"}},
+}
+_PODS_OF: Final = ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={migration.UID}")
+
+
+def _placement() -> dict[str, AttackedServer]:
+    return {"vmi": _object(ObjectKey(VMIS, "demo", "web01"), _VMI), "pods": _list(_PODS_OF, _POD)}
+
+
+def _placed(count: int = NODE_COUNT) -> dict[Key[Any], object]:
+    return {NodesKey(): nodes(count)}
+
+
+def _migrations() -> Iterator[AttackWorld]:
+    validate, target = "validate/migration/virtualmachineinstancemigrations", "mutate/migration/pods"
+    others = {"migrations": _list(ListKey(UNFINISHED, "demo"), migration.migration({"zone": "b"}))}
+    added = migration.migration({"zone": "b"})
+    yield _world("migration", validate, added, {**_placement(), **others}, facts=_placed())
+    yield _world(
+        "migration, counted",
+        validate,
+        added,
+        {**_placement(), **others},
+        facts=_placed(),
+        settings={"max_unfinished": 10_000},
+    )
+    few: Any = {"facts": _placed(4), "settings": {"reserved_keys": "allow"}}
+    yield _world("migration, nowhere", validate, migration.migration({"zone": "c"}), _placement(), **few)
+    ignoring: Any = {"facts": _placed(), "settings": {"collision": "ignore", "no_eligible_node": "warn"}}
+    yield _world("migration, dropped", validate, added, _placement(), **ignoring)
+    yield _world(
+        "migration, warned",
+        "mutate/migration/virtualmachineinstancemigrations",
+        migration.migration(),
+        _placement(),
+        facts=_placed(),
+    )
+    named = ObjectKey(MIGRATIONS, "demo", "m1")
+    for name, selector in (("target pod", {"zone": "b"}), ("target pod, guarded", {migration.INTEL: "true"})):
+        parts = {**_placement(), "migration": _object(named, migration.migration(selector))}
+        pod = target_pod([{"matchExpressions": [schema.expression(0)]}], selector)
+        yield _world(name, target, pod, parts, user=CONTROLLER, facts=_placed())
+
+
+def _evictions() -> Iterator[AttackWorld]:
+    parts = {
+        **_placement(),
+        "pod": _object(ObjectKey(LAUNCHER_PODS, "demo", eviction.POD), eviction.pod()),
+        "migrations": _list(eviction.MINE, eviction.migration(ended=86_400)),
+        "quotas": _list(ListKey(QUOTAS, "demo"), _QUOTA),
+        "limit ranges": _list(ListKey(LIMIT_RANGES, "demo"), {"metadata": {"name": "lr"}, "spec": {"limits": []}}),
+    }
+    body = eviction.review()["request"]
+    # What no node is eligible for, is explained node by node: a few of them take the same way.
+    for name, selector, count in (("eviction", {}, NODE_COUNT), ("eviction, nowhere", {"zone": "c"}, 4)):
+        placed = {**_VMI, "spec": {**_VMI["spec"], "nodeSelector": selector}}
+        yield _world(
+            name,
+            "mutate/eviction/pods",
+            body["object"],
+            {**parts, "vmi": _object(ObjectKey(VMIS, "demo", "web01"), placed)},
+            user=eviction.USER,
+            facts=_placed(count),
+            request={"name": eviction.POD},
+        )
+
+
+def _schedulings() -> Iterator[AttackWorld]:
+    alive: Any = {"facts": {SchedulerKey("kubevirt", "demo"): builders.AVAILABLE}}
+    vmi = {
+        "metadata": {"name": "web01", "namespace": "demo", "uid": VMI_UID},
+        "spec": {"domain": {}},
+    }
+    read = AttackedServer(
+        vmi, schema.of_view(VirtualMachineInstance), VmiKey("demo", "web01", VMI_UID), VirtualMachineInstance
+    )
+    pods, vms = "mutate/scheduling/pods", "mutate/scheduling/virtualmachines"
+    yield _world("launcher pod", pods, builders.launcher_pod(), {"vmi": read}, user=CONTROLLER, **alive)
+    marked = builders.launcher_pod(schedulerName="kubevirt")
+    marked["metadata"]["annotations"][names.INJECTED_SCHEDULER_ANNOTATION] = "kubevirt"
+    dead: Any = {"facts": {SchedulerKey("kubevirt", "demo"): UNAVAILABLE}}
+    yield _world("launcher pod, falling back", pods, marked, {"vmi": read}, user=CONTROLLER, **dead)
+    size = _object(ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small"), instancetypes.instancetype())
+    yield _world("VM", vms, builders.vm(instancetype={"name": "u1.small"}), {"instancetype": size}, **alive)
+    pinned = ObjectKey(REVISIONS, "demo", "r1")
+    captured = _object(pinned, instancetypes.revision("r1", instancetypes.instancetype()))
+    naming = builders.vm(instancetype={"name": "u1.small", "revisionName": "r1"})
+    yield _world("VM, pinned", vms, naming, {"revision": captured}, **alive)
+    old = builders.vm("kubevirt", mark="kubevirt")
+    yield _world("VM, overwritten", vms, builders.vm(), {}, old=old, **alive)
+    new = {**vmi, "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance"}
+    settings: Any = {"settings": {"virtual_machine_instances": True}}
+    yield _world("VMI", "mutate/scheduling/virtualmachineinstances", new, {}, **alive, **settings)
+
+
+def _instancetypes() -> Iterator[AttackWorld]:
+    vms, vmis = "mutate/instancetypes/virtualmachines", "mutate/instancetypes/virtualmachineinstances"
+    validate = "validate/instancetypes/virtualmachines"
+    vm, vmi = schema.of_shape(VM), schema.of_shape(VMI)
+    size, likes = instancetypes.instancetype(), instancetypes.preference(**_PREFERENCE)
+    kinds = (("instancetype", size, INSTANCETYPE), ("preference", likes, PREFERENCE))
+    parts = {
+        name: _object(ObjectKey(UNSTRUCTURED[each["kind"]], "", each["metadata"]["name"]), each, schema.of_shape(shape))
+        for name, each, shape in kinds
+    }
+    labelled: dict[str, Node] = {
+        "matchLabels": schema.SchemaEntries(schema.TEXT),
+        "matchExpressions": schema.Items(_EXPRESSION),
+    }
+    preset = Fields({"spec": Fields({"selector": Fields(labelled), "domain": schema.of_shape(DOMAIN)})})
+    other = {"metadata": {"name": "p"}, "spec": {"selector": {"matchLabels": {"no": "vm"}}, "domain": {}}}
+    presets = {"presets": _list(ListKey(PRESETS, "demo"), other, whole=preset)}
+    defaults = {
+        names.DEFAULT_INSTANCETYPE_ANNOTATION: "u1.small",
+        names.DEFAULT_PREFERENCE_ANNOTATION: "fedora",
+        names.ALLOWED_INSTANCETYPES_ANNOTATION: "u1.*",
+    }
+    matchers = {"instancetype": instancetypes.SMALL, "preference": instancetypes.FEDORA}
+    facts: Any = {}
+    yield _world("VM, defaults", vms, instancetypes.vm(), {**parts, **presets}, vm, annotations=defaults, **facts)
+    named = instancetypes.vm(**matchers)
+    expand: Any = {"settings": {"expand": True}}
+    yield _world("VM, expanded", vms, named, parts, vm, **expand, **facts)
+    marks = {
+        names.INJECTED_INSTANCETYPE_ANNOTATION: instancetypes.SMALL_MARK,
+        names.INJECTED_PREFERENCE_ANNOTATION: instancetypes.FEDORA_MARK,
+    }
+    old = instancetypes.vm(annotations=marks, **matchers)
+    yield _world("VM, defaults lost", vms, instancetypes.vm(), {**parts, **presets}, vm, old=old, **facts)
+    yield _world("VM, valid", validate, named, parts, vm, annotations=defaults, **facts)
+    yield _world("VM, changed", validate, named, parts, vm, old=instancetypes.vm(), **facts)
+    pinned = instancetypes.vm(instancetype={**instancetypes.SMALL, "revisionName": "r1"})
+    key = ObjectKey(UNSTRUCTURED["ControllerRevision"], "demo", "r1")
+    inner = schema.of_shape(INSTANCETYPE)
+    captured = _object(key, instancetypes.revision("r1", size), Fields({"data": inner}))
+    yield _world(
+        "VM, pinned to a revision", validate, pinned, {"revision": captured}, vm, annotations=defaults, **facts
+    )
+    for name, mode in (("VMI, filled", "enforce"), ("VMI, warned", "warn")):
+        yield _world(
+            name, vmis, instancetypes.vmi(), {**parts, **presets}, vmi, annotations=defaults, mode=mode, **facts
+        )
+
+
+_EXPRESSION: Final = Fields({"key": schema.TEXT, "operator": schema.TEXT, "values": schema.Items(schema.TEXT)})
+
+# All that makes KubeVirt look through a VM's lists.
+_PREFERENCE: Final[Json] = {
+    "devices": {"preferredDiskBus": "virtio", "preferredInterfaceMasquerade": {}, "preferredInterfaceModel": "virtio"},
+    "cpu": {"preferredCPUFeatures": []},
+    "volumes": {"preferredStorageClassName": "fast"},
+}
+
+WORLDS: Final = (*_migrations(), *_evictions(), *_schedulings(), *_instancetypes())

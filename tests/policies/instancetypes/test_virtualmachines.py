@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.builders import Json
+from tests.lookups import among
 from tests.policies.instancetypes.world import (
     BOTH,
+    CRASHING,
     FEDORA,
     FEDORA_MARK,
     INJECTED,
     IT_MARK,
+    NO_DIVISION,
     PREF_MARK,
     SMALL,
     SMALL_MARK,
+    SPREADING,
     WORLD,
     applied,
     changes,
@@ -24,13 +31,28 @@ from tests.policies.instancetypes.world import (
     instancetype,
     preference,
     preset,
+    revision,
     vm,
+    vmi,
 )
+from webhook.admission.decision import Decision, Reason
 from webhook.admission.reasons import common
 from webhook.admission.reasons import instancetypes as reasons
 from webhook.errors import Unavailable
 from webhook.facts import NotRead
+from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.releases.capabilities import parse_version
+from webhook.kubevirt.releases.release import release_of
+from webhook.kubevirt.rules import rules_of
+
+SIZE_ALONE = {("spec", "instancetype"), IT_MARK}
+PREFERENCE_ALONE = {("spec", "preference"), PREF_MARK}
+MINE = [*WORLD, instancetype("mine")]
+NO_SMALL = [("VirtualMachineClusterInstancetype", "u1.small")]
+INFERRED = {"inferFromVolume": "root"}
+DEFAULT_SIZE = {"default_instancetype": "u1.small"}
+DEFAULT_PREFERENCE = {"default_preference": "fedora"}
 
 
 class TestCreate:
@@ -46,11 +68,7 @@ class TestCreate:
     def test_both_are_looked_up_at_the_same_time(self) -> None:
         with pytest.raises(NotRead) as missing:
             decide(vm(), facts(), **BOTH)
-
         assert [getattr(key, "name", "") for key in missing.value.keys] == ["u1.small", "fedora"]
-
-    def test_without_defaults_nothing_is_looked_up(self) -> None:
-        assert decide(vm(), facts()).code == reasons.NO_DEFAULTS
 
     @pytest.mark.parametrize(
         ("text", "kind", "namespace"),
@@ -61,78 +79,112 @@ class TestCreate:
         ],
     )
     def test_kinds_of_defaults(self, text: str, kind: str, namespace: str) -> None:
-        world = facts([instancetype(kind=kind)])
-
-        decision = decide(vm(), world, default_instancetype=text)
-
-        named = {"name": "u1.small"} | ({"kind": kind} if namespace else {})
-        assert changes(decision)["spec", "instancetype"] == named
+        decision = decide(vm(), facts([instancetype(kind=kind)]), default_instancetype=text)
+        assert changes(decision)["spec", "instancetype"] == {"name": "u1.small"} | ({"kind": kind} if namespace else {})
 
     @pytest.mark.parametrize(
         "domain",
         [
-            {"cpu": {"sockets": 1}},
-            {"cpu": {"cores": 2}},
-            {"cpu": {"threads": 2}},
-            {"cpu": {"model": "host-passthrough"}},
-            {"resources": {"requests": {"cpu": "1"}}},
-            {"resources": {"requests": {"memory": "1Gi"}}},
-            {"resources": {"limits": {"cpu": "0"}}},
-            {"resources": {"limits": {"memory": "1Gi"}}},
-            {"memory": {"guest": "1Gi"}},
-            {"memory": {"hugepages": {"pageSize": "2Mi"}}},
+            *({"cpu": cpu} for cpu in ({"sockets": 1}, {"cores": 2}, {"threads": 2}, {"model": "host-passthrough"})),
+            *({"resources": {"requests": amount}} for amount in ({"cpu": "1"}, {"memory": "1Gi"})),
+            *({"resources": {"limits": amount}} for amount in ({"cpu": "0"}, {"memory": "1Gi"})),
+            *({"memory": memory} for memory in ({"guest": "1Gi"}, {"hugepages": {"pageSize": "2Mi"}})),
         ],
     )
     def test_a_sized_vm_gets_neither(self, domain: Json) -> None:
         decision = decide(vm(domain), facts(WORLD), **BOTH)
-
         assert (decision.code, decision.changes, decision.warnings) == (reasons.SIZED, (), ())
 
     @pytest.mark.parametrize(
-        "domain",
+        "obj",
         [
-            {"cpu": {"sockets": 0, "model": ""}},
-            {"cpu": {"dedicatedCpuPlacement": False}},
-            {"cpu": {}, "memory": {}, "resources": {"requests": {}}},
-            {"cpu": None, "memory": {"guest": None}},
-            {"machine": {"type": "q35"}, "ioThreadsPolicy": "auto"},
+            *(vm({"cpu": cpu}) for cpu in ({"sockets": 0, "model": ""}, {"dedicatedCpuPlacement": False})),
+            vm({"cpu": {}, "memory": {}, "resources": {"requests": {}}}),
+            vm({"cpu": None, "memory": {"guest": None}}),
+            vm({"machine": {"type": "q35"}, "ioThreadsPolicy": "auto"}),
+            vm(instancetype=None, preference=None),
         ],
     )
-    def test_zeros_and_other_fields_are_no_size(self, domain: Json) -> None:
-        assert changes(decide(vm(domain), facts(WORLD), **BOTH)) == INJECTED
+    def test_zeros_and_other_fields_are_no_size_and_null_is_no_matcher(self, obj: Json) -> None:
+        assert changes(decide(obj, facts(WORLD), **BOTH)) == INJECTED
 
-    def test_a_sized_vm_gets_the_preference_where_the_scope_is_all(self) -> None:
-        decision = decide(vm({"cpu": {"cores": 2}}), facts(WORLD), **BOTH, default_preference_scope="all")
+    @pytest.mark.parametrize(
+        ("obj", "world", "settings", "left"),
+        [
+            (vm({"cpu": {"cores": 2}}), facts(WORLD), {"default_preference_scope": "all"}, PREFERENCE_ALONE),
+            (vm(instancetype={"name": "mine"}), facts(MINE), {}, PREFERENCE_ALONE),
+            # A preference that asks for nothing goes with anything.
+            (vm(instancetype=INFERRED), facts(WORLD), {}, PREFERENCE_ALONE),
+            # Whatever an inferred preference asks for, a VM of a size offers more.
+            (vm(preference=INFERRED), facts(WORLD), {}, SIZE_ALONE),
+        ],
+        ids=["scope all", "an instancetype", "an inferred instancetype", "an inferred preference"],
+    )
+    def test_a_vm_that_has_one_gets_the_other(
+        self, obj: Json, world: Any, settings: dict[str, Any], left: set[Any]
+    ) -> None:
+        decision = decide(obj, world, **BOTH, **settings)
+        assert (set(changes(decision)), decision.warnings) == (left, ())
 
-        assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
+    @pytest.mark.parametrize(
+        ("obj", "world", "settings", "left", "said"),
+        [
+            # KubeVirt's own words.
+            (vm(instancetype={}), facts(WORLD), {}, set(), "Either Name or InferFromVolume"),
+            (
+                vm(template={"nodeSelector": {"a": "b"}}),
+                facts([instancetype(nodeSelector={"a": "b"}), preference()]),
+                {},
+                PREFERENCE_ALONE,
+                "spec.template.spec.nodeSelector conflicts with selected instance type",
+            ),
+            (
+                vm(),
+                facts([instancetype(), preference(requirements={"cpu": {"guest": 8}})]),
+                {},
+                SIZE_ALONE,
+                "preference requires 8 vCPU",
+            ),
+            (vm(), facts([instancetype(cpu={"guest": 3}), SPREADING]), {}, SIZE_ALONE, ""),
+            (
+                vm(),
+                facts([preference()], NO_SMALL),
+                {},
+                PREFERENCE_ALONE,
+                reasons.default_missing("instancetype", SMALL_MARK).text,
+            ),
+            (
+                vm(),
+                facts(WORLD),
+                {"allowed": ("cx1.*",)},
+                PREFERENCE_ALONE,
+                reasons.default_unusable("instancetype", reasons.not_allowed(SMALL_MARK, "demo", "cx1.*")).text,
+            ),
+            (
+                vm(),
+                facts(
+                    WORLD,
+                    configuration=ClusterConfig.of({"network": {"permitBridgeInterfaceOnPodNetwork": False}}),
+                ),
+                {},
+                set(),
+                "bridge interface is not enabled",
+            ),
+        ],
+        ids=["no valid matcher", "conflict", "requirement", "spread", "missing", "not allowed", "configuration"],
+    )
+    def test_what_does_not_fit_is_left_out_with_a_warning(
+        self, obj: Json, world: Any, settings: dict[str, Any], left: set[Any], said: str
+    ) -> None:
+        decision = decide(obj, world, **BOTH, **settings)
 
-    def test_beside_a_matcher_that_kubevirt_refuses_nothing_is_injected(self) -> None:
-        decision = decide(vm(instancetype={}), facts(WORLD), **BOTH)
+        assert set(changes(decision)) == left
+        assert said in decision.warnings[0].text
 
-        assert not decision.changes
-        # KubeVirt's own words.
-        assert "Either Name or InferFromVolume" in decision.warnings[0].text
-
-    @pytest.mark.parametrize("given_", [{"name": "mine"}, {"inferFromVolume": "root"}, {}])
+    @pytest.mark.parametrize("given_", [{"name": "mine"}, INFERRED, {}])
     def test_a_matcher_of_the_owners_is_kept(self, given_: Json) -> None:
-        world = facts([*WORLD, instancetype("mine")])
-
-        decision = decide(vm(instancetype=given_), world, default_instancetype="u1.small")
-
+        decision = decide(vm(instancetype=given_), facts(MINE), **DEFAULT_SIZE)
         assert (decision.code, decision.changes) == (reasons.OWNER_CHOSE_INSTANCETYPE, ())
-
-    def test_an_empty_matcher_is_one_and_null_is_none(self) -> None:
-        assert changes(decide(vm(instancetype=None, preference=None), facts(WORLD), **BOTH)) == INJECTED
-
-    def test_a_vm_with_an_instancetype_gets_the_preference(self) -> None:
-        decision = decide(vm(instancetype={"name": "mine"}), facts([*WORLD, instancetype("mine")]), **BOTH)
-
-        assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
-
-    def test_an_inferred_instancetype_goes_with_a_preference_that_asks_for_nothing(self) -> None:
-        decision = decide(vm(instancetype={"inferFromVolume": "root"}), facts(WORLD), **BOTH)
-
-        assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
 
     @pytest.mark.parametrize(
         "spec",
@@ -142,25 +194,15 @@ class TestCreate:
             {"cpu": {"preferredCPUFeatures": [{"name": "vmx"}]}},
         ],
     )
-    def test_an_inferred_instancetype_can_not_be_checked_against_one_that_does(self, spec: Json) -> None:
-        world = facts([preference(**spec)])
+    def test_an_inferred_instancetype_can_not_be_checked_against_one_that_asks_for_something(self, spec: Json) -> None:
+        decision = decide(vm(instancetype=INFERRED), facts([preference(**spec)]), **DEFAULT_PREFERENCE)
 
-        decision = decide(vm(instancetype={"inferFromVolume": "root"}), world, default_preference="fedora")
-
-        assert not decision.changes
         why = reasons.default_conflicts("preference", FEDORA_MARK, reasons.inferred_conflict)
-        assert decision.warnings == (why,)
-
-    def test_whatever_an_inferred_preference_asks_for_a_vm_of_a_size_offers_more(self) -> None:
-        decision = decide(vm(preference={"inferFromVolume": "root"}), facts(WORLD), **BOTH)
-
-        assert set(changes(decision)) == {("spec", "instancetype"), IT_MARK}
-        assert not decision.warnings
+        assert (decision.changes, decision.warnings) == ((), (why,))
 
     def test_beside_an_inferred_preference_the_default_must_still_fit_the_vm(self) -> None:
-        obj = vm({"ioThreadsPolicy": "auto"}, preference={"inferFromVolume": "root"})
-
-        decision = decide(obj, facts([instancetype(ioThreadsPolicy="shared")]), default_instancetype="u1.small")
+        obj = vm({"ioThreadsPolicy": "auto"}, preference=INFERRED)
+        decision = decide(obj, facts([instancetype(ioThreadsPolicy="shared")]), **DEFAULT_SIZE)
 
         assert (decision.code, decision.changes) == (reasons.DEFAULT_CONFLICTS, ())
         assert "spec.template.spec.domain.ioThreadsPolicy" in decision.warnings[0].text
@@ -169,14 +211,12 @@ class TestCreate:
     def test_the_owner_may_opt_out(self, place: str) -> None:
         obj = vm()
         obj["metadata"][place] = {"kubevirt-webhook.github.io/instancetypes": "off"}
-
         assert decide(obj, facts(), **BOTH).code == common.OWNER_OPTED_OUT
 
-    @pytest.mark.parametrize(("scope", "left"), [("unsized", set()), ("all", {("spec", "preference"), PREF_MARK})])
+    @pytest.mark.parametrize(("scope", "left"), [("unsized", set()), ("all", PREFERENCE_ALONE)])
     def test_what_a_preset_says_is_a_size(self, scope: str, left: set[Any]) -> None:
         obj = vm()
         obj["spec"]["template"]["metadata"] = {"labels": {"size": "large"}}
-
         decision = decide(obj, facts(WORLD, presets=[preset()]), **BOTH, default_preference_scope=scope)
 
         assert set(changes(decision)) == left
@@ -190,13 +230,6 @@ class TestCreate:
         assert [warning.code for warning in decision.warnings] == [common.LOOKUP_FAILED]
         assert "forbidden" in decision.warnings[0].text
 
-    def test_a_mark_without_its_matcher_says_that_the_owner_removed_it(self) -> None:
-        restored = vm(annotations={IT_MARK[2]: SMALL_MARK})
-
-        decision = decide(restored, facts(WORLD), default_instancetype="u1.small")
-
-        assert (decision.code, decision.changes) == (reasons.OWNER_REMOVED_INSTANCETYPE, ())
-
     @pytest.mark.parametrize("text", ["u1 small", "/u1", "Foo/u1", "u1/", "VirtualMachinePreference/u1"])
     def test_a_default_that_is_none(self, text: str) -> None:
         decision = decide(vm(), facts(), default_instancetype=text)
@@ -204,114 +237,58 @@ class TestCreate:
         assert (decision.code, decision.changes) == (reasons.DEFAULT_UNUSABLE, ())
         assert "kubevirt-webhook.github.io/default-instancetype" in decision.warnings[0].text
 
-    def test_a_default_that_does_not_exist(self) -> None:
-        world = facts([preference()], missing=[("VirtualMachineClusterInstancetype", "u1.small")])
-
-        decision = decide(vm(), world, **BOTH)
-
-        assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
-        assert decision.warnings == (reasons.default_missing("instancetype", SMALL_MARK),)
-
-    def test_a_default_that_is_not_allowed(self) -> None:
-        decision = decide(vm(), facts(WORLD), **BOTH, allowed=("cx1.*",))
-
-        assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
-        why = reasons.not_allowed(SMALL_MARK, "demo", "cx1.*")
-        assert decision.warnings == (reasons.default_unusable("instancetype", why),)
-
-    def test_a_default_that_can_not_be_read(self) -> None:
-        world = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
-
+    @pytest.mark.parametrize(
+        ("world", "said"),
+        [
+            (facts([preference()], unreadable=NO_SMALL), "no answer in time"),
+            (facts(WORLD, configuration=Unavailable("not listed")), "not listed"),
+        ],
+        ids=["default", "configuration"],
+    )
+    def test_what_can_not_be_read_changes_nothing(self, world: Any, said: str) -> None:
         decision = decide(vm(), world, **BOTH)
 
         assert (decision.code, decision.changes) == (common.LOOKUP_FAILED, ())
-        assert "no answer in time" in decision.warnings[0].text
-
-    def test_an_unreadable_configuration(self) -> None:
-        decision = decide(vm(), facts(WORLD, configuration=Unavailable("not listed")), **BOTH)
-
-        assert (decision.code, decision.changes) == (common.LOOKUP_FAILED, ())
+        assert said in decision.warnings[0].text
 
     def test_a_cluster_without_kubevirt_has_its_defaults(self) -> None:
         assert changes(decide(vm(), facts(WORLD, configuration=None), **BOTH)) == INJECTED
 
-    def test_a_conflict_leaves_the_vm_alone_and_warns(self) -> None:
-        world = facts([instancetype(nodeSelector={"a": "b"}), preference()])
-
-        decision = decide(vm(template={"nodeSelector": {"a": "b"}}), world, **BOTH)
-
-        assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
-        assert "spec.template.spec.nodeSelector conflicts with selected instance type" in decision.warnings[0].text
-
-    def test_a_requirement_that_is_not_met_leaves_the_preference_out(self) -> None:
-        world = facts([instancetype(), preference(requirements={"cpu": {"guest": 8}})])
-
-        decision = decide(vm(), world, **BOTH)
-
-        assert set(changes(decision)) == {("spec", "instancetype"), IT_MARK}
-        assert "preference requires 8 vCPU" in decision.warnings[0].text
-
-    def test_a_spread_that_does_not_divide_leaves_the_preference_out(self) -> None:
-        spread = preference(cpu={"preferredCPUTopology": "spread"})
-        world = facts([instancetype(cpu={"guest": 3}), spread])
-
-        assert set(changes(decide(vm(), world, **BOTH))) == {("spec", "instancetype"), IT_MARK}
-
-    def test_a_preference_alone_that_would_crash_kubevirt_is_left_out(self) -> None:
-        world = facts([preference(cpu={"preferredCPUFeatures": [{"name": "vmx"}]})])
-
-        decision = decide(vm(), world, default_preference="fedora")
-
-        assert (decision.code, decision.changes) == (reasons.DEFAULT_CONFLICTS, ())
-
     def test_an_architecture_that_comes_from_a_volume_can_not_be_required(self) -> None:
         templates = [{"metadata": {"name": "root"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "fedora"}}}]
         world = facts([instancetype(), preference(requirements={"architecture": "amd64"})])
-
         decision = decide(vm(dataVolumeTemplates=templates), world, **BOTH)
 
-        assert set(changes(decision)) == {("spec", "instancetype"), IT_MARK}
+        assert set(changes(decision)) == SIZE_ALONE
         why = reasons.default_conflicts("preference", FEDORA_MARK, reasons.architecture_conflict)
         assert decision.warnings == (why,)
         assert changes(decide(vm(), world, **BOTH)) == INJECTED
 
-    def test_the_clusters_configuration_counts(self) -> None:
-        forbidden = ClusterConfig.of({"network": {"permitBridgeInterfaceOnPodNetwork": False}})
-
-        decision = decide(vm(), facts(WORLD, configuration=forbidden), **BOTH)
-
-        assert not decision.changes
-        assert "bridge interface is not enabled" in decision.warnings[0].text
-
     def test_what_a_sender_claims_as_status_is_not_believed(self) -> None:
         obj = vm(instancetype=SMALL)
         obj["status"] = {"instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "forged"}}}
-
         assert not decide(obj, facts(WORLD)).denial
 
-    @pytest.mark.parametrize("feature", ["vmx", "svm"])
-    def test_a_vm_on_which_kubevirt_would_crash_is_refused(self, feature: str) -> None:
-        crashing = preference("crash", cpu={"preferredCPUFeatures": [{"name": feature}]})
-
-        decision = decide(vm(preference={"name": "crash"}), facts([crashing]))
+    @pytest.mark.parametrize(
+        ("likes", "said"),
+        [
+            (CRASHING, ""),
+            (preference(cpu={"preferredCPUFeatures": [{"name": "svm"}]}), ""),
+            (NO_DIVISION, "ratio of 0"),
+        ],
+    )
+    def test_a_vm_on_which_kubevirt_would_crash_is_refused(self, likes: Json, said: str) -> None:
+        matchers = {"preference": FEDORA} | ({"instancetype": SMALL} if likes is NO_DIVISION else {})
+        decision = decide(vm(**matchers), facts([instancetype(), likes]))
 
         assert decision.denial
         assert (decision.code, decision.denial.code) == (reasons.DENIED, 422)
         assert decision.denial.causes[0].field == "spec.preference"
-
-    def test_a_division_by_zero_is_refused(self) -> None:
-        zero = preference("zero", cpu={"preferredCPUTopology": "spread", "spreadOptions": {"ratio": 0}})
-
-        decision = decide(vm(preference={"name": "zero"}, instancetype=SMALL), facts([instancetype(), zero]))
-
-        assert decision.denial
-        assert "ratio of 0" in decision.denial.message
+        assert said in decision.denial.message
 
     def test_other_refusals_are_left_to_the_validation(self) -> None:
-        demanding = preference("big", requirements={"cpu": {"guest": 64}})
-
-        decision = decide(vm(preference={"name": "big"}, instancetype=SMALL), facts([instancetype(), demanding]))
-
+        demanding = preference(requirements={"cpu": {"guest": 64}})
+        decision = decide(vm(preference=FEDORA, instancetype=SMALL), facts([instancetype(), demanding]))
         assert (decision.denial, decision.changes) == (None, ())
 
     def test_malformed_vms_are_left_to_the_api_server(self) -> None:
@@ -320,9 +297,595 @@ class TestCreate:
         assert (decision.code, decision.changes) == (common.INVALID_OBJECT, ())
         assert "spec.template.spec.domain.cpu.sockets" in decision.warnings[0].text
 
-    def test_vms_that_are_being_deleted_and_switches(self) -> None:
-        dying = vm()
+    @pytest.mark.parametrize(
+        ("obj", "world", "settings", "code"),
+        [
+            (vm(), facts(), {}, reasons.NO_DEFAULTS),
+            # The owner removed the matcher.
+            (vm(annotations={IT_MARK[2]: SMALL_MARK}), facts(WORLD), DEFAULT_SIZE, reasons.OWNER_REMOVED_INSTANCETYPE),
+            (vm(), facts([CRASHING]), DEFAULT_PREFERENCE, reasons.DEFAULT_CONFLICTS),
+            (vm(deleted=True), {}, BOTH, common.BEING_DELETED),
+            (vm(), {}, BOTH | {"virtual_machines": False}, common.DISABLED),
+        ],
+        ids=["no defaults", "removed", "crash", "being deleted", "switched off"],
+    )
+    def test_nothing_is_injected(self, obj: Json, world: Any, settings: dict[str, Any], code: str) -> None:
+        decision = decide(obj, world, **settings)
+        assert (decision.code, decision.changes) == (code, ())
+
+
+class TestExpansion:
+    def test_what_the_matchers_say_is_written_out(self) -> None:
+        obj = vm({"devices": {"disks": [{"name": "root", "disk": {}, "serial": "1"}]}})
+        obj["spec"]["unknown"] = {"kept": True}
+
+        decision = decide(obj, facts(WORLD), **BOTH, expand=True)
+
+        got = applied(obj, decision)["spec"]
+        assert decision.code == reasons.EXPANDED
+        assert not {"instancetype", "preference"} & set(got)
+        assert got["template"]["spec"]["domain"]["memory"] == {"guest": "4Gi"}
+        assert got["template"]["spec"]["domain"]["cpu"] == {"sockets": 2, "cores": 1, "threads": 1}
+        assert got["template"]["spec"]["domain"]["devices"]["disks"][0]["disk"] == {"bus": "virtio"}
+        assert got["unknown"] == {"kept": True}
+        assert decision.notes == {"instancetype": SMALL_MARK, "preference": FEDORA_MARK}
+
+    def test_an_owners_matcher_too(self) -> None:
+        got = applied(obj := vm(instancetype=SMALL), decide(obj, facts(WORLD), expand=True))
+
+        assert got["spec"]["template"]["spec"]["domain"]["memory"] == {"guest": "4Gi"}
+
+    def test_a_revision_counts_whatever_kind_stands_beside_it(self) -> None:
+        obj = vm(instancetype={"kind": "Nonsense", "name": "x", "revisionName": "r1"})
+
+        decision = decide(obj, facts([revision("r1", instancetype())]), expand=True)
+
+        assert decision.notes == {"instancetype": "ControllerRevision/r1"}
+        assert applied(obj, decision)["spec"]["template"]["spec"]["domain"]["memory"] == {"guest": "4Gi"}
+
+    @pytest.mark.parametrize("field", ["instancetype", "preference"])
+    @pytest.mark.parametrize("given_", [{"inferFromVolume": "root"}, {"name": "missing"}])
+    def test_what_can_not_be_told_stays(self, field: str, given_: Json) -> None:
+        kinds = ("VirtualMachineClusterInstancetype", "VirtualMachineClusterPreference")
+        world = facts(missing=[(kind, "missing") for kind in kinds])
+
+        decision = decide(vm(**{field: given_}), world, expand=True)
+
+        assert not decision.changes
+        assert [warning.code for warning in decision.warnings] == [decision.code]
+        assert decision.code == (reasons.NOT_INFERRED if "inferFromVolume" in given_ else reasons.DENIED)
+
+    @pytest.mark.parametrize(
+        ("spec", "settings"),
+        [
+            ({"instancetype": SMALL, "preference": {"name": "big"}}, {}),
+            ({"instancetype": SMALL, "preference": {"name": "thirds"}}, {}),
+            ({"instancetype": SMALL}, {"allowed": ("cx1.*",)}),
+            ({"instancetype": SMALL | {"revisionName": "r1"}}, {"allowed": ("u1.small",)}),
+        ],
+    )
+    def test_what_the_validation_will_refuse_is_left_to_it(self, spec: Json, settings: dict[str, Any]) -> None:
+        big = preference("big", requirements={"cpu": {"guest": 8}})
+        thirds = preference("thirds", cpu={"preferredCPUTopology": "spread", "spreadOptions": {"ratio": 3}})
+        world = facts([*WORLD, big, thirds, revision("r1", instancetype("u1.large"))])
+
+        decision = decide(vm(**spec), world, expand=True, **settings)
+        validated = decide(vm(**spec), world, verb="validate", **settings)
+
+        assert (decision.code, decision.changes, decision.warnings) == (reasons.DENIED, (), ())
+        assert validated.denial
+
+    def test_an_architecture_that_comes_from_a_volume_is_not_frozen(self) -> None:
+        source = {"metadata": {"name": "root"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "fedora"}}}
+        obj = vm(instancetype=SMALL, dataVolumeTemplates=[source])
+
+        decision = decide(obj, facts(WORLD), expand=True)
+
+        assert (decision.code, decision.changes) == (reasons.NOT_INFERRED, ())
+        assert decision.warnings == (reasons.not_expanded_architecture,)
+        obj["spec"]["template"]["spec"]["architecture"] = "arm64"
+        assert decide(obj, facts(WORLD), expand=True).code == reasons.EXPANDED
+
+    def test_the_storage_class_that_kubevirt_fills_in_at_admission(self) -> None:
+        world = facts([preference("fast", volumes={"preferredStorageClassName": "fast"})])
+        templates = [
+            {"metadata": {"name": "a"}, "spec": {"storage": {}, "source": {"blank": {}}}},
+            {"metadata": {"name": "b"}, "spec": {"pvc": {"storageClassName": "own"}, "source": {"blank": {}}}},
+        ]
+        obj = vm(preference={"name": "fast"}, dataVolumeTemplates=templates)
+
+        got = applied(obj, decide(obj, world, expand=True))["spec"]["dataVolumeTemplates"]
+
+        assert got[0]["spec"] == {"storage": {"storageClassName": "fast"}, "source": {"blank": {}}}
+        assert got[1] == templates[1]
+
+    def test_only_new_vms_are_expanded(self) -> None:
+        assert not decide(
+            vm(instancetype=SMALL, runStrategy="Halted"), facts(WORLD), vm(instancetype=SMALL), expand=True
+        ).changes
+
+    def test_a_vm_without_matchers_has_nothing_to_expand(self) -> None:
+        assert not decide(vm({"cpu": {"cores": 1}}), facts(WORLD), **BOTH, expand=True).changes
+
+
+class TestReleases:
+    @staticmethod
+    def world(version: str, *objects: Json) -> Any:
+        parsed = parse_version(version)
+        assert parsed
+        return facts(objects, configuration=ClusterConfig.of(None, rules=rules_of(release_of(parsed))))
+
+    @pytest.mark.parametrize("old", [None, vm({"memory": {"guest": "1Gi"}})])
+    def test_of_one_that_is_too_old_nothing_is_changed(self, old: Json | None) -> None:
+        decision = decide(vm(), self.world("1.5", *WORLD), old, **BOTH)
+
+        assert (decision.code, decision.changes, decision.denial) == (reasons.KUBEVIRT_TOO_OLD, (), None)
+        assert decision.warnings
+
+    def test_a_default_that_kubevirt_1_6_has_given_a_kind_is_still_ours(self) -> None:
+        """KubeVirt 1.6 writes the cluster-wide kind in lower case into the matcher that the webhook left without."""
+        matcher = {**SMALL, "kind": "virtualmachineclusterinstancetype"}
+        given = vm(annotations={IT_MARK[2]: SMALL_MARK}, instancetype=matcher)
+        sized = copy.deepcopy(given)
+        sized["spec"]["template"]["spec"]["domain"]["memory"] = {"guest": "8Gi"}
+
+        decision = decide(sized, self.world("1.6", *WORLD), given, **BOTH)
+
+        assert decision.code == reasons.DEFAULT_WITHDRAWN
+        assert changes(decision)["spec", "instancetype"] is None
+
+    def test_what_fits_one_release_does_not_fit_another(self) -> None:
+        hotplug = vm({"memory": {"maxGuest": "16Gi"}})
+
+        assert decide(hotplug, self.world("1.7", *WORLD), **BOTH).code == reasons.DEFAULTS_INJECTED
+        assert "memory" in decide(hotplug, self.world("1.6", *WORLD), **BOTH).warnings[0].text
+
+
+WORLD = [instancetype(), preference()]
+MISSING = ("VirtualMachineClusterInstancetype", "u1.gone")
+IT_TO_NULL = {"instancetype": SMALL_MARK}
+PREF_TO_NULL = {"preference": FEDORA_MARK}
+BOTH_TO_NULL = IT_TO_NULL | PREF_TO_NULL
+
+
+def evaluate(obj: Json, world: dict[Any, object] | None = None, old: Json | None = None, **settings: Any) -> Decision:
+    decision = decide(obj, facts(WORLD) if world is None else world, old, "validate", **settings)
+    assert not decision.changes
+    return decision
+
+
+def test_a_vm_that_fits() -> None:
+    assert evaluate(vm(instancetype=SMALL, preference={"name": "fedora"})).code == reasons.VALID
+
+
+def test_a_vm_without_matchers_is_not_looked_at() -> None:
+    assert evaluate(vm(), {}).code == reasons.NO_MATCHER
+    assert evaluate(vm(instancetype=None), {}).code == reasons.NO_MATCHER
+
+
+def test_conflicts_in_kubevirts_order_and_words() -> None:
+    domain = {"cpu": {"sockets": 1, "cores": 1}, "memory": {"guest": "1Gi"}, "resources": {"requests": {"cpu": "1"}}}
+
+    denial = evaluate(vm(domain, instancetype=SMALL)).denial
+
+    assert denial
+    fields = ["resources.requests.cpu", "cpu.sockets", "cpu.cores", "memory.guest"]
+    assert [cause.field for cause in denial.causes] == [f"spec.template.spec.domain.{field}" for field in fields]
+    assert denial.code == 422
+    assert denial.message == ", ".join(
+        f"VM field(s) spec.template.spec.domain.{field} conflicts with selected instance type" for field in fields
+    )
+
+
+def test_requirements() -> None:
+    world = facts([instancetype(), preference(requirements={"cpu": {"guest": 8}})])
+
+    denial = evaluate(vm(instancetype=SMALL, preference={"name": "fedora"}), world).denial
+
+    assert denial
+    assert [(cause.reason, cause.field) for cause in denial.causes] == [("FieldValueNotFound", "spec.instancetype")]
+    assert denial.message.startswith("failure checking preference requirements: insufficient CPU resources of 2 vCPU")
+
+
+def test_a_crash() -> None:
+    world = facts([preference(cpu={"preferredCPUFeatures": [{"name": "vmx"}]})])
+
+    denial = evaluate(vm(preference={"name": "fedora"}), world).denial
+
+    assert denial
+    assert (denial.code, denial.causes[0].field) == (422, "spec.preference")
+
+
+@pytest.mark.parametrize(("missing", "denied"), [("warn", False), ("deny", True)])
+@pytest.mark.parametrize(
+    ("matcher", "said", "found_later"),
+    [
+        ({"name": "u1.gone"}, 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "u1.gone" not found', True),
+        ({"name": "x", "kind": "Foo"}, "got unexpected kind in InstancetypeMatcher: Foo", False),
+        ({"name": "x", "revisionName": "gone"}, 'controllerrevisions.apps "gone" not found', True),
+    ],
+)
+def test_what_is_not_there(matcher: Json, said: str, found_later: bool, missing: str, denied: bool) -> None:
+    world = facts(WORLD, missing=[MISSING, ("ControllerRevision", "gone")])
+
+    decision = evaluate(vm(instancetype=matcher), world, missing=missing)
+
+    assert decision.code == reasons.MISSING
+    if denied:
+        assert decision.denial
+        assert decision.denial.message == said
+        (cause,) = decision.denial.causes
+        assert cause.field == "spec.instancetype"
+        assert cause.reason == ("FieldValueNotFound" if found_later else "FieldValueInvalid")
+    else:
+        assert not decision.denial
+        assert decision.warnings == reasons.missing([(said, found_later)])
+        assert said in decision.warnings[0].text
+
+
+@pytest.mark.parametrize(("mark", "ours"), [(SMALL_MARK, True), ("VirtualMachineClusterInstancetype/other", False)])
+def test_who_runs_into_a_default_is_told_how_to_get_rid_of_it(mark: str, ours: bool) -> None:
+    now = vm({"memory": {"guest": "1Gi"}}, instancetype=SMALL, annotations={IT_MARK[2]: mark})
+
+    decision = evaluate(now, facts(WORLD), vm(instancetype=SMALL, annotations={IT_MARK[2]: mark}))
+
+    assert decision.denial
+    way_out = Reason(reasons.DENIED, reasons.way_out_at_update({"instancetype": SMALL_MARK}))
+    assert decision.warnings == ((way_out,) if ours else ())
+
+
+@pytest.mark.parametrize(
+    ("domain", "matchers", "said"),
+    [
+        # Too little for the preference, whatever becomes of the instancetype.
+        ({"memory": {"guest": "1Gi"}}, {"instancetype": SMALL, "preference": FEDORA}, BOTH_TO_NULL),
+        ({"memory": {"guest": "4Gi"}}, {"instancetype": SMALL, "preference": FEDORA}, IT_TO_NULL),
+        ({}, {"preference": FEDORA}, PREF_TO_NULL),
+        ({}, {"instancetype": {"name": "u1.tiny"}, "preference": FEDORA}, PREF_TO_NULL),
+        ({"memory": {"guest": "4Gi"}}, {"instancetype": {"name": "u1.tiny"}, "preference": FEDORA}, None),
+    ],
+)
+def test_whoever_runs_into_defaults_is_told_which_of_them_stand_in_the_way(
+    domain: Json, matchers: Json, said: dict[str, str] | None
+) -> None:
+    tiny = instancetype("u1.tiny", memory={"guest": "1Gi"})
+    world = facts([instancetype(), tiny, preference(requirements={"memory": {"guest": "2Gi"}})])
+    marks = {IT_MARK[2]: SMALL_MARK, PREF_MARK[2]: FEDORA_MARK}
+    before = vm(instancetype=SMALL, preference=FEDORA, annotations=marks)
+
+    decision = evaluate(vm(domain, annotations=marks, **matchers), world, before)
+
+    assert decision.denial
+    assert decision.warnings == ((Reason(reasons.DENIED, reasons.way_out_at_update(said)),) if said else ())
+
+
+def test_no_way_out_is_one_on_which_kubevirt_would_crash() -> None:
+    features = {"preferredCPUFeatures": [{"name": "vmx"}]}
+    world = facts([instancetype(), preference(cpu=features)])
+    marks = {IT_MARK[2]: SMALL_MARK}
+    before = vm(instancetype=SMALL, preference=FEDORA, annotations=marks)
+
+    decision = evaluate(
+        vm({"memory": {"guest": "1Gi"}}, instancetype=SMALL, preference=FEDORA, annotations=marks), world, before
+    )
+
+    assert decision.denial
+    assert decision.warnings == ()
+
+
+def test_a_new_vm_that_a_default_does_not_fit_is_told_what_to_do_then() -> None:
+    marks = {IT_MARK[2]: SMALL_MARK}
+    world = facts([instancetype(), preference(requirements={"cpu": {"guest": 8}})])
+
+    # As KubeVirt leaves one whose preference was inferred.
+    decision = evaluate(vm(instancetype=SMALL, preference={"name": "fedora"}, annotations=marks), world)
+
+    assert decision.denial
+    assert decision.warnings == (Reason(reasons.DENIED, reasons.way_out_at_create(SMALL_MARK)),)
+
+
+@pytest.mark.parametrize(("missing", "denied"), [("warn", False), ("deny", True)])
+@pytest.mark.parametrize("given", [{}, {"kind": "VirtualMachineInstancetype"}])
+def test_a_matcher_that_was_inferred_from_an_empty_label(given: Json, missing: str, denied: bool) -> None:
+    decision = evaluate(vm(instancetype=given), facts(), missing=missing)
+
+    said = reasons.names_nothing("instancetype", "instancetype.kubevirt.io/default-instancetype")
+    assert decision.code == reasons.MISSING
+    assert (decision.denial is not None) == denied
+    assert said in decision.reasons[0].text
+    assert denied or decision.warnings == reasons.missing([(said, False)])
+
+
+def test_a_refusal_shows_a_long_allow_list_only_in_part() -> None:
+    patterns = tuple(f"cx{number}.*" for number in range(10_000))
+
+    denial = evaluate(vm(instancetype=SMALL), allowed=patterns).denial
+
+    assert denial
+    assert ": cx0.*, cx1.*" in denial.message
+    assert denial.message.endswith("…")
+    assert len(denial.message) < 700
+
+
+def test_a_missing_preference_beside_a_conflict() -> None:
+    world = facts(WORLD, missing=[("VirtualMachineClusterPreference", "gone")])
+
+    decision = evaluate(vm({"cpu": {"cores": 1}}, instancetype=SMALL, preference={"name": "gone"}), world)
+
+    assert decision.denial
+    assert "cpu.cores" in decision.denial.message
+
+
+def test_what_is_to_be_inferred_is_not_missing() -> None:
+    assert evaluate(vm(instancetype={"inferFromVolume": "root"}), facts(), missing="deny").code == reasons.VALID
+
+
+class TestUpdates:
+    OLD = vm({"cpu": {"cores": 1}}, instancetype=SMALL)
+
+    def test_what_was_admitted_once_stays_editable(self) -> None:
+        new = vm({"cpu": {"cores": 1}}, instancetype=SMALL, runStrategy="Halted")
+
+        assert evaluate(new, {}, self.OLD).code == reasons.UNCHANGED
+
+    def test_a_changed_template_is_judged(self) -> None:
+        assert evaluate(vm({"cpu": {"cores": 2}}, instancetype=SMALL), old=self.OLD).denial
+
+    def test_a_changed_matcher_is_judged(self) -> None:
+        new = vm({"cpu": {"cores": 1}}, instancetype=SMALL, preference={"name": "fedora"})
+
+        assert evaluate(new, old=self.OLD).denial
+
+    def test_a_matcher_that_stays_may_be_missing_and_disallowed(self) -> None:
+        old, new = vm(instancetype={"name": "u1.gone"}), vm({"rng": {}}, instancetype={"name": "u1.gone"})
+
+        decision = evaluate(new, facts(missing=[MISSING]), old, missing="deny", allowed=("cx1.*",))
+
+        assert not decision.denial
+
+    def test_the_stored_revision_counts(self) -> None:
+        new = vm(instancetype={"name": "u1.small"}, template={"nodeSelector": {"a": "b"}})
+        new["status"] = {"instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "r1"}}}
+        world = facts([revision("r1", instancetype(nodeSelector={"c": "d"}))])
+
+        decision = evaluate(new, world, vm(instancetype={"name": "u1.small"}))
+
+        assert decision.denial
+        assert "nodeSelector" in decision.denial.message
+
+    def test_a_revision_of_another_kind_does_not_stand_for_what_is_not_there(self) -> None:
+        captured = {"name": "u1.small", "kind": "VirtualMachineClusterInstancetype"}
+        new = vm(instancetype=captured | {"kind": "VirtualMachineInstancetype"})
+        new["status"] = {"instancetypeRef": captured | {"controllerRevisionRef": {"name": "r1"}}}
+        world = facts([revision("r1", instancetype())], missing=[("VirtualMachineInstancetype", "u1.small")])
+
+        denial = evaluate(new, world, vm(instancetype=captured), missing="deny").denial
+
+        assert denial
+        assert denial.message == 'virtualmachineinstancetypes.instancetype.kubevirt.io "u1.small" not found'
+
+    def test_nobody_holds_up_a_deletion(self) -> None:
+        dying = vm({"cpu": {"cores": 2}}, instancetype=SMALL)
         dying["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
-        assert decide(dying, {}, **BOTH).code == common.BEING_DELETED
-        assert decide(vm(), {}, **BOTH, virtual_machines=False).code == common.DISABLED
+        assert evaluate(dying, {}, self.OLD).code == common.BEING_DELETED
+
+
+class TestAllowList:
+    @pytest.mark.parametrize(
+        ("allowed", "denied"),
+        [
+            (("u1.small",), False),
+            (("u1.*",), False),
+            (("*",), False),
+            (("virtualmachineclusterinstancetypes/u1.small",), False),
+            (("cx1.*", "u1.large"), True),
+            (("VirtualMachineInstancetype/*",), True),
+            (("Foo/u1.small",), True),
+            (("u1.[s]mall", "u1.smal?"), True),
+            ((), True),
+        ],
+    )
+    def test_patterns(self, allowed: tuple[str, ...], denied: bool) -> None:
+        decision = evaluate(vm(instancetype=SMALL), allowed=allowed)
+
+        assert bool(decision.denial) is denied
+        if decision.denial:
+            assert (decision.code, decision.denial.code) == (reasons.NOT_ALLOWED, 403)
+            assert decision.denial.causes[0].field == "spec.instancetype.name"
+
+    def test_the_list_is_about_instancetypes(self) -> None:
+        assert not evaluate(vm(preference={"name": "fedora"}), allowed=()).denial
+
+    @pytest.mark.parametrize("labels", [{}, {"object-name": "other"}])
+    @pytest.mark.parametrize("kind", [{}, {"kind": "Nonsense"}])
+    def test_a_revision_of_another_one_is_no_way_around(self, labels: dict[str, str], kind: dict[str, str]) -> None:
+        world = facts([*WORLD, revision("r1", instancetype("u1.large"), **labels)])
+        matcher = {"name": "u1.small", "revisionName": "r1"} | kind
+
+        decision = evaluate(vm(instancetype=matcher), world, allowed=("u1.small",))
+
+        assert decision.code == reasons.NOT_ALLOWED
+        assert decision.denial
+
+    @pytest.mark.parametrize("kind", [{}, {"kind": "Nonsense"}])
+    def test_a_revision_of_what_is_allowed(self, kind: dict[str, str]) -> None:
+        world = facts([revision("r1", instancetype())])
+        matcher = {"name": "u1.small", "revisionName": "r1"} | kind
+
+        decision = evaluate(vm(instancetype=matcher), world, allowed=("u1.small",))
+
+        assert not decision.denial
+
+    def test_a_vm_too_large_to_be_judged_is_no_way_around(self) -> None:
+        large = vm(instancetype=SMALL)
+        large["spec"]["template"]["metadata"] = {"annotations": {str(number): "" for number in range(5001)}}
+
+        assert [evaluate(large, allowed=(name,)).code for name in ("u1.large", "u1.small")] == [
+            reasons.NOT_ALLOWED,
+            common.INVALID_OBJECT,
+        ]
+
+    def test_a_kind_that_is_none_is_missing(self) -> None:
+        decision = evaluate(vm(instancetype={"name": "x", "kind": "Foo"}), allowed=("u1.small",))
+
+        assert (decision.code, decision.denial) == (reasons.MISSING, None)
+
+
+def test_what_can_not_be_read_is_admitted_with_a_warning() -> None:
+    world = facts(unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
+
+    decision = evaluate(vm(instancetype=SMALL), world, missing="deny")
+
+    assert (decision.code, decision.denial, len(decision.warnings)) == (common.LOOKUP_FAILED, None, 1)
+
+
+def test_what_can_not_be_read_is_denied_where_the_admin_wants_it_so() -> None:
+    world = facts(unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
+
+    decision = evaluate(vm(instancetype=SMALL), world, failure_policy="Fail")
+
+    assert decision.denial
+    assert (decision.code, decision.denial.code, decision.warnings) == (common.LOOKUP_FAILED, 503, ())
+
+
+@pytest.mark.parametrize("matcher", [5, "u1.small", [], {"name": 5}, {"name": "u1.small", "revisionName": {}}])
+def test_a_matcher_that_can_not_be_read_is_denied(matcher: Any) -> None:
+    decision = evaluate(vm(instancetype=matcher), allowed=("u1.large",))
+
+    assert decision.denial
+    assert (decision.code, decision.denial.code) == (common.INVALID_OBJECT, 422)
+    assert [cause.field for cause in decision.denial.causes] == ["spec.instancetype"]
+
+
+def test_what_a_sender_claims_as_status_is_not_believed() -> None:
+    claimed = {"instancetypeRef": {"controllerRevisionRef": {"name": "stored"}}}
+    big = preference(requirements={"cpu": {"guest": 8}})
+    forged = revision("stored", instancetype(cpu={"guest": 8}))
+    obj = vm(instancetype=SMALL, preference={"name": "fedora"}) | {"status": claimed}
+
+    decision = evaluate(obj, facts([instancetype(), big, forged]))
+
+    assert decision.denial
+    assert "insufficient CPU resources of 2 vCPU" in decision.denial.message
+
+
+def test_malformed_and_switched_off() -> None:
+    assert evaluate(vm({"cpu": 1}, instancetype=SMALL)).code == common.INVALID_OBJECT
+    assert evaluate(vm(instancetype=SMALL), {}, virtual_machines=False).code == common.DISABLED
+
+
+_NAMES = st.sampled_from(["u1.small", "u1.large", "odd"])
+_ITS = [
+    instancetype(),
+    instancetype("u1.large", nodeSelector={"zone": "a"}, gpus=[{"name": "g", "deviceName": "nvidia.com/x"}]),
+    instancetype(
+        "odd", cpu={"guest": 3, "dedicatedCPUPlacement": True}, memory={"guest": "1Gi", "overcommitPercent": 15}
+    ),
+]
+_PREFS = [
+    preference(),
+    preference("big", requirements={"cpu": {"guest": 3}, "memory": {"guest": "2Gi"}}),
+    preference("spread", cpu={"preferredCPUTopology": "spread"}),
+    preference("crash", cpu={"preferredCPUFeatures": [{"name": "vmx"}]}),
+    preference("arm", requirements={"architecture": "arm64"}, preferredArchitecture="arm64"),
+]
+_DOMAINS: st.SearchStrategy[Any] = st.fixed_dictionaries(
+    {},
+    optional={
+        "cpu": st.fixed_dictionaries({}, optional={"dedicatedCpuPlacement": st.booleans(), "cores": st.integers(0, 2)}),
+        "memory": st.fixed_dictionaries({}, optional={"guest": st.just("1Gi"), "maxGuest": st.just("8Gi")}),
+        "ioThreadsPolicy": st.just("auto"),
+    },
+)
+
+
+@given(
+    domain=_DOMAINS,
+    template=st.fixed_dictionaries(
+        {}, optional={"nodeSelector": st.just({"zone": "b"}), "architecture": st.just("amd64")}
+    ),
+    own=st.sampled_from([None, {"name": "odd"}]),
+    default=_NAMES,
+    preferred=st.sampled_from(["fedora", "big", "spread", "crash", "arm"]),
+    scope=st.sampled_from(["unsized", "all"]),
+)
+def test_nothing_is_injected_that_kubevirt_would_refuse(
+    domain: Json, template: Json, own: Json | None, default: str, preferred: str, scope: str
+) -> None:
+    obj = vm(domain, template=template, **({"instancetype": own} if own else {}))
+    world = facts([*_ITS, *_PREFS])
+
+    decision = decide(
+        obj, world, default_instancetype=default, default_preference=preferred, default_preference_scope=scope
+    )
+
+    assert not decision.denial
+    if decision.changes:
+        get = among([*_ITS, *_PREFS])
+        after = webhooks.mutate_vm(applied(obj, decision), get, lambda: "u").vm
+        assert webhooks.validate_vm(after, get).is_allowed
+        again = decide(applied(obj, decision), world, default_instancetype=default, default_preference=preferred)
+        assert not again.changes
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+    max_leaves=4,
+)
+UNKNOWN = st.dictionaries(st.sampled_from(["brandNew", "brandNewer"]), _VALUES, max_size=2)
+DOMAINS = st.fixed_dictionaries(
+    {},
+    optional={
+        "memory": st.fixed_dictionaries({}, optional={"guest": st.just("2Gi"), "brandNew": _VALUES}),
+        "cpu": st.fixed_dictionaries({}, optional={"cores": st.integers(1, 4), "brandNew": _VALUES}),
+        "brandNew": _VALUES,
+    },
+)
+
+
+def without_unknown(value: Any) -> Any:
+    if isinstance(value, list):
+        return [without_unknown(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: without_unknown(each) for name, each in value.items() if not name.startswith("brandNew")}
+
+
+@settings(deadline=None)
+@given(
+    version=st.sampled_from(["1.10.0", "1.12.1", "2.0.0"]),
+    gates=st.lists(st.text(max_size=8), max_size=3),
+    domain=DOMAINS,
+    sized=st.booleans(),
+    of_type=UNKNOWN,
+    of_preference=UNKNOWN,
+    of_machine=UNKNOWN,
+    make=st.sampled_from([vm, vmi]),
+)
+def test_what_the_newest_known_release_allows_is_never_denied(
+    version: str,
+    gates: list[str],
+    domain: Json,
+    sized: bool,
+    of_type: Json,
+    of_preference: Json,
+    of_machine: Json,
+    make: Any,
+) -> None:
+    parsed = parse_version(version)
+    assert parsed
+    matchers: Json = {"instancetype": SMALL, "preference": FEDORA} if sized and make is vm else {}
+    sent = make(domain, **matchers)
+    sent["spec"] |= of_machine
+    objects = [instancetype(**of_type), preference(**of_preference)]
+    developer = {"featureGates": gates, "disabledFeatureGates": gates, "brandNew": 1}
+    newer = ClusterConfig.of({"developerConfiguration": developer}, rules=rules_of(release_of(parsed)))
+
+    for verb in ("mutate", "validate") if make is vm else ("mutate",):
+        known = decide(
+            without_unknown(sent), facts(without_unknown(objects)), verb=verb, default_instancetype=SMALL["name"]
+        )
+        decision = decide(sent, facts(objects, configuration=newer), verb=verb, default_instancetype=SMALL["name"])
+        assert (decision.denial is None) or known.denial, decision.denial

@@ -58,7 +58,12 @@ def _object(kind: str, name: str, spec: Json) -> Json:
 
 
 def vm(
-    domain: Json | None = None, *, annotations: Json | None = None, template: Json | None = None, **spec: Any
+    domain: Json | None = None,
+    *,
+    annotations: Json | None = None,
+    template: Json | None = None,
+    deleted: bool = False,
+    **spec: Any,
 ) -> Json:
     """A VM with one disk; keywords go to its spec, ``template`` to the template's spec."""
     inner = {
@@ -68,6 +73,8 @@ def vm(
     metadata: Json = {"name": "web01", "namespace": "demo"}
     if annotations is not None:
         metadata["annotations"] = annotations
+    if deleted:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     return {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachine",
@@ -147,6 +154,10 @@ def changes(decision: Decision) -> dict[tuple[str, ...], Any]:
 
 BOTH: dict[str, Any] = {"default_instancetype": "u1.small", "default_preference": "fedora"}
 WORLD = [instancetype(), preference()]
+SPREADING = preference(cpu={"preferredCPUTopology": "spread"})
+# On both of these KubeVirt's webhook crashes.
+CRASHING = preference(cpu={"preferredCPUFeatures": [{"name": "vmx"}]})
+NO_DIVISION = preference(cpu={"preferredCPUTopology": "spread", "spreadOptions": {"ratio": 0}})
 INJECTED = {
     ("spec", "instancetype"): SMALL,
     IT_MARK: SMALL_MARK,

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import CONTROLLER, Json
-from tests.policies.migration.target_pods import patched, pod, terms
-from tests.policies.migration.world import AMD, INTEL, decide, facts, migration
+from tests.policies.migration.world import AMD, INTEL, decide, facts, migration, patched, target_pod, terms
 from webhook.admission.decision import Decision
 from webhook.admission.reasons import common
 from webhook.admission.reasons import migration as reasons
@@ -48,16 +47,16 @@ def evaluate(
 
 
 def test_a_pod_without_affinity_gets_a_term() -> None:
-    decision = evaluate(pod(), {"zone": "b"})
+    decision = evaluate(target_pod(), {"zone": "b"})
 
     assert decision.code == reasons.CONSTRAINED
-    assert terms(pod(), decision) == [{"matchExpressions": [B]}]
+    assert terms(target_pod(), decision) == [{"matchExpressions": [B]}]
     assert decision.notes == {"added-node-selector": "zone=b"}
 
 
 def test_every_term_is_narrowed() -> None:
     one, two = {"key": "disk", "operator": "Exists"}, {"key": "metadata.name", "operator": "In", "values": ["n"]}
-    obj = pod([{"matchExpressions": [one]}, {"matchFields": [two]}])
+    obj = target_pod([{"matchExpressions": [one]}, {"matchFields": [two]}])
 
     assert terms(obj, evaluate(obj, {"zone": "b"})) == [
         {"matchExpressions": [one, B]},
@@ -67,7 +66,7 @@ def test_every_term_is_narrowed() -> None:
 
 @pytest.mark.parametrize("given_", [None, [], [{}], [{"matchExpressions": []}], [{"matchExpressions": None}]])
 def test_what_matches_nothing_goes_on_matching_nothing(given_: Any) -> None:
-    decision = evaluate(pod(given_), {"zone": "b"})
+    decision = evaluate(target_pod(given_), {"zone": "b"})
 
     assert (decision.code, decision.reasons[0].text) == (
         reasons.ALREADY_CONSTRAINED,
@@ -76,7 +75,7 @@ def test_what_matches_nothing_goes_on_matching_nothing(given_: Any) -> None:
 
 
 def test_a_key_that_kubevirt_has_dropped_holds() -> None:
-    obj = pod(selector={"zone": "a"})
+    obj = target_pod(selector={"zone": "a"})
 
     assert terms(obj, evaluate(obj, {"zone": "b"})) == [{"matchExpressions": [B]}]
     ignored = evaluate(obj, {"zone": "b"}, collision="ignore")
@@ -85,18 +84,20 @@ def test_a_key_that_kubevirt_has_dropped_holds() -> None:
 
 
 def test_keys_that_agree_hold_with_collisions_ignored_too() -> None:
-    assert evaluate(pod(selector={"zone": "b"}), {"zone": "b"}, collision="ignore").changes
+    assert evaluate(target_pod(selector={"zone": "b"}), {"zone": "b"}, collision="ignore").changes
 
 
 def test_the_vendor_guard_is_restored() -> None:
-    decision = evaluate(pod(selector={AMD: "true"}), {AMD: "true"})
+    decision = evaluate(target_pod(selector={AMD: "true"}), {AMD: "true"})
 
-    keys = [expression["key"] for expression in terms(pod(selector={AMD: "true"}), decision)[0]["matchExpressions"]]
+    keys = [
+        expression["key"] for expression in terms(target_pod(selector={AMD: "true"}), decision)[0]["matchExpressions"]
+    ]
     assert keys == [AMD, INTEL]
 
 
 def test_cpu_keys_do_not_stick_to_later_migrations() -> None:
-    obj = pod(selector={FEATURE: "true", "zone": "b"})
+    obj = target_pod(selector={FEATURE: "true", "zone": "b"})
 
     after = patched(obj, evaluate(obj, {FEATURE: "true", "zone": "b"}))
 
@@ -106,26 +107,26 @@ def test_cpu_keys_do_not_stick_to_later_migrations() -> None:
 
 
 def test_a_malformed_selector_is_left_to_the_api_server() -> None:
-    assert not evaluate(pod(), {"zone": "not a label!"}).changes
+    assert not evaluate(target_pod(), {"zone": "not a label!"}).changes
 
 
 def test_pods_that_are_none_of_ours() -> None:
-    source, foreign = pod(), pod()
+    source, foreign = target_pod(), target_pod()
     del source["metadata"]["annotations"]
     del foreign["metadata"]["labels"]["kubevirt.io"]
 
     assert evaluate(source, {"zone": "b"}).code == reasons.NOT_A_TARGET
     assert evaluate(foreign, {"zone": "b"}).code == common.NOT_LAUNCHER
-    assert evaluate(pod(), {"zone": "b"}, user="mallory").code == common.NOT_CREATED_BY_KUBEVIRT
-    assert evaluate(pod(), None).code == reasons.NO_ADDED_SELECTOR
-    assert evaluate(pod(uid="another"), {"zone": "b"}).code == reasons.MIGRATION_NOT_FOUND
+    assert evaluate(target_pod(), {"zone": "b"}, user="mallory").code == common.NOT_CREATED_BY_KUBEVIRT
+    assert evaluate(target_pod(), None).code == reasons.NO_ADDED_SELECTOR
+    assert evaluate(target_pod(uid="another"), {"zone": "b"}).code == reasons.MIGRATION_NOT_FOUND
 
 
 @pytest.mark.parametrize(
     ("answer", "code"), [(None, reasons.MIGRATION_NOT_FOUND), (Unavailable("x"), common.LOOKUP_FAILED)]
 )
 def test_migrations_that_can_not_be_read(answer: object, code: str) -> None:
-    decision = evaluate(pod(), {"zone": "b"}, world=facts() | {ObjectKey(MIGRATIONS, "demo", "m1"): answer})
+    decision = evaluate(target_pod(), {"zone": "b"}, world=facts() | {ObjectKey(MIGRATIONS, "demo", "m1"): answer})
 
     assert (decision.code, decision.changes) == (code, ())
     assert bool(decision.warnings) == (code == common.LOOKUP_FAILED)
@@ -133,7 +134,7 @@ def test_migrations_that_can_not_be_read(answer: object, code: str) -> None:
 
 def test_what_is_added_holds_though_the_guards_are_not_known() -> None:
     unread = facts() | {ObjectKey(VMIS, "demo", "web01"): Unavailable("no answer")}
-    obj = pod(selector={AMD: "true"})
+    obj = target_pod(selector={AMD: "true"})
 
     decision = evaluate(obj, {AMD: "true", "zone": "b"}, world=unread)
 
@@ -196,7 +197,7 @@ def matches(some: Any, labels: dict[str, str]) -> bool:
 
 @given(given_=TERMS, added=LABELS, labels=LABELS)
 def test_the_result_is_the_and_of_both(given_: Any, added: dict[str, str], labels: dict[str, str]) -> None:
-    obj = pod(given_)
+    obj = target_pod(given_)
     if not added:
         return
 
@@ -219,12 +220,12 @@ def test_the_result_is_the_and_of_both(given_: Any, added: dict[str, str], label
     ],
 )
 def test_only_an_equal_expression_is_there_already(odd: Any) -> None:
-    obj = pod([{"matchExpressions": [odd]}])
+    obj = target_pod([{"matchExpressions": [odd]}])
 
     assert terms(obj, evaluate(obj, {"zone": "b"})) == [{"matchExpressions": [odd, B]}]
 
 
 def test_what_is_no_list_is_left_to_the_api_server() -> None:
-    obj = pod([{"matchExpressions": "zone=b"}])
+    obj = target_pod([{"matchExpressions": "zone=b"}])
 
     assert not evaluate(obj, {"zone": "b"}).changes

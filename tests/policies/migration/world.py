@@ -5,17 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import jsonpatch
 import msgspec
 
 from tests.builders import Json, known
+from tests.placement.samples import expression, expressions
 from webhook.admission.decision import Decision
+from webhook.admission.patch import operations
 from webhook.admission.wire import UserInfo
 from webhook.facts import AccessKey, Facts, Key, ListKey, NodesKey, ObjectKey
+from webhook.k8s.types.core import TargetPod
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS, LauncherPod, Migration, Vmi
+from webhook.placement.machines import (
+    CLAIMS,
+    LAUNCHER_PODS,
+    MIGRATIONS,
+    UNFINISHED,
+    VMIS,
+    VOLUMES,
+    Claim,
+    LauncherPod,
+    Migration,
+    PersistentVolume,
+    Vmi,
+)
 from webhook.placement.nodes import Node
 from webhook.placement.quota import QUOTAS
 from webhook.placement.target_pods import DEVICE_CLASSES
+from webhook.policies.migration import explanation
+from webhook.policies.migration.explanation import MigrationExplanation, explain
 from webhook.review.endpoints import BY_PATH
 from webhook.settings.model import MigrationSettings
 
@@ -160,3 +178,67 @@ def asking(obj: Json, user: str = USER) -> Json:
             "object": obj,
         },
     }
+
+
+VM = ObjectKey(explanation._VMS, "demo", "web01")
+VMI = ObjectKey(VMIS, "demo", "web01")
+
+
+def explained(
+    added: Mapping[str, str] | None = None,
+    found: Json | None = None,
+    nodes: Iterable[Json] = NODES,
+    more: Mapping[Key[Any], object] | None = None,
+    **options: Any,
+) -> MigrationExplanation:
+    world = {**facts(found, nodes), **(more or {})}
+    return explain("demo", "web01", added or {}, Facts.of(world), **options)
+
+
+CLAIMED: list[Json] = [
+    {"name": "data", "persistentVolumeClaim": {"claimName": "web01-data"}},
+    {"name": "root", "dataVolume": {"name": "web01-root"}},
+    {"name": "gone", "persistentVolumeClaim": {"claimName": "gone"}},
+    {"name": "cloud-init"},
+]
+
+
+def stored(zone: str) -> dict[Key[Any], object]:
+    terms = {"nodeAffinity": {"required": {"nodeSelectorTerms": [expressions(expression("zone", "In", zone))]}}}
+    bound = msgspec.convert({"spec": {"volumeName": "pv-1"}}, Claim)
+    return {
+        ObjectKey(CLAIMS, "demo", "web01-data"): bound,
+        ObjectKey(CLAIMS, "demo", "web01-root"): Claim(),
+        ObjectKey(CLAIMS, "demo", "gone"): None,
+        ObjectKey(VOLUMES, "", "pv-1"): msgspec.convert({"spec": terms}, PersistentVolume),
+    }
+
+
+def target_pod(terms: Any = ..., selector: dict[str, str] | None = None, uid: str = POLICY) -> Json:
+    spec: Json = {"nodeSelector": selector or {}}
+    if terms is not ...:
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        spec["affinity"] = {"nodeAffinity": required}
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "web01", "uid": UID}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": "virt-launcher-web01-",
+            "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/migrationJobUID": uid},
+            "annotations": {"kubevirt.io/migrationJobName": "m1"},
+            "ownerReferences": [owner | {"controller": True}],
+        },
+        "spec": spec,
+    }
+
+
+def patched(obj: Json, decision: Decision) -> Json:
+    ops = msgspec.json.decode(msgspec.json.encode(operations(msgspec.convert(obj, TargetPod), decision.changes)))
+    result: Json = jsonpatch.apply_patch(obj, ops)
+    return result
+
+
+def terms(obj: Json, decision: Decision) -> Any:
+    required = patched(obj, decision)["spec"]["affinity"]["nodeAffinity"]
+    return required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]

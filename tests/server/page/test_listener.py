@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.builders import installed
-from tests.policies.migration.explaining import CLAIMED, stored
-from tests.policies.migration.world import facts, vmi
+from tests.policies.migration.world import CLAIMED, facts, stored, vmi
 from tests.server.conftest import guessers
 from tests.server.page.samples import HOSTILE, Opened, labeled, record
 from tests.waiting import until
