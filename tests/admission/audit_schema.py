@@ -7,9 +7,7 @@ from typing import Any
 import msgspec
 from jsonschema import Draft202012Validator
 
-from webhook.admission.audit import (
-    schema,
-)
+from webhook.admission.audit import schema
 
 
 def closed(node: Any) -> Any:

@@ -72,7 +72,6 @@ def test_the_kinds_of_records_are_told_apart() -> None:
 )
 def test_what_is_no_record(change: dict[str, Any]) -> None:
     line = valid(record()) | change
-
     assert not STRICT.is_valid(line)
     with pytest.raises(ValidationError):
         describe(line)
@@ -82,14 +81,12 @@ def test_what_is_no_record(change: dict[str, Any]) -> None:
 def test_a_record_without_a_field_is_none(missing: str) -> None:
     line = valid(record())
     del line[missing]
-
     with pytest.raises(ValidationError):
         describe(line)
 
 
 def test_the_documented_schema_is_the_one_that_we_print() -> None:
     kept = Path(__file__).parents[2] / "docs" / "audit.schema.json"
-
     assert msgspec.json.decode(kept.read_bytes()) == schema(), "print it anew"
 
 
@@ -97,5 +94,4 @@ def test_the_documented_schema_is_the_one_that_we_print() -> None:
 def test_a_timestamp_is_that_of_datetime(wall: float) -> None:
     """The whole second is formatted once for many records."""
     whole = datetime.fromtimestamp(wall, UTC).isoformat(timespec="microseconds")
-
     assert timestamp(wall) == whole.replace("+00:00", "Z")

@@ -44,7 +44,6 @@ READABLE = [
 @pytest.mark.parametrize("scrub", [scrub, scrub_prose, sanitize])
 def test_what_looks_like_a_credential_is_hidden(scrub: Callable[[str], str], around: str, text: str) -> None:
     told = scrub(around.format(text))
-
     assert CANARY not in told
     assert HIDDEN in told
 
@@ -75,14 +74,12 @@ def test_only_what_is_secret_is_hidden(text: str, told: str) -> None:
 
 def test_a_file_is_hidden_whole_in_a_value_and_from_its_start_in_a_sentence() -> None:
     file = "#cloud-config\nusers: []"
-
     assert scrub(f"a {file}") == HIDDEN
     assert scrub_prose(f"a {file}") == f"a {HIDDEN}"
 
 
 def test_a_path_that_ends_in_a_telling_word_is_what_a_denial_begins_with() -> None:
     text = "spec.template.spec.accessCredentials[0].userPassword: is not valid"
-
     assert scrub_prose(text) == text
 
 
@@ -101,7 +98,6 @@ def test_a_text_that_is_too_long_to_be_read_is_hidden_if_anything_is_suspicious(
 
 def test_compressed_texts_are_hidden_without_being_decompressed() -> None:
     bomb = b64encode(gzip.compress(b"\0" * 10_000_000)).decode()
-
     assert scrub(bomb) == HIDDEN
     assert scrub("\n".join(re.findall(".{1,76}", bomb))) == HIDDEN
 
@@ -159,7 +155,6 @@ _FRAGMENTS = st.sampled_from(
 @example(["npm_", "é", b64encode(b"x" * 30).decode()])
 def test_a_sentence_is_passed_over_only_where_nothing_in_it_would_be_hidden(pieces: list[str]) -> None:
     text = "".join(pieces)
-
     assert scrub_prose(text) == credentials._Scrubber(text, prose=True).scrub()
 
 

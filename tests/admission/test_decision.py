@@ -35,7 +35,6 @@ DENYING = Decision((Reason("r", "because"),), (CHANGE,), Denial(403, "no"))
 
 def test_enforce_does_it() -> None:
     outcome = PATCHING.under("enforce", "scheduling")
-
     assert (outcome.denial, outcome.changes, outcome.warnings) == (
         None,
         (CHANGE,),
@@ -46,7 +45,6 @@ def test_enforce_does_it() -> None:
 
 def test_a_denial_changes_nothing() -> None:
     outcome = DENYING.under("enforce", "scheduling")
-
     assert (outcome.denial, outcome.changes) == (Denial(403, "kubevirt-webhook (scheduling): no [r]"), ())
 
 
@@ -76,7 +74,6 @@ def test_one_change_is_one_warning() -> None:
 
 def test_warn_shows_values_that_are_no_strings() -> None:
     decision = Decision((Reason("r", "x"),), (Change(("spec", "cpu"), None, {"cores": 2}, "r"),))
-
     assert decision.under("warn", "instancetypes").warnings[0].endswith('set spec.cpu to {"cores":2} [r]')
 
 
@@ -84,7 +81,6 @@ def test_warn_shows_values_that_are_no_strings() -> None:
 @pytest.mark.parametrize("decision", [PATCHING, DENYING])
 def test_audit_is_silent(mode: Mode, decision: Decision) -> None:
     outcome = decision.under(mode, "scheduling")
-
     assert (outcome.denial, outcome.changes, outcome.warnings) == (None, (), ())
     assert outcome.notes == decision.notes
 
@@ -100,7 +96,6 @@ def test_long_warnings_are_cut() -> None:
 
 def test_warnings_hold_no_control_characters() -> None:
     outcome = skip(Reason("c", 'no "u1\r\nsmall\x1b[31m\x85" là'), warn=True).under("enforce", "scheduling")
-
     assert outcome.warnings == ('kubevirt-webhook (scheduling): no "u1\\r\\nsmall\\x1b[31m\\x85" là [c]',)
 
 
@@ -124,7 +119,6 @@ def test_what_is_said_of_a_decision_neither_hides_nor_tells_anything() -> None:
 
 def test_code_is_that_of_the_first_reason() -> None:
     decision = skip(Reason("c", "text"))
-
     assert (decision.code, decision.warnings) == ("c", ())
     assert skip(Reason("c", "text"), warn=True).warnings == (Reason("c", "text"),)
 
@@ -269,5 +263,4 @@ def test_changes_without_secrets_are_not_walked_through(monkeypatch: pytest.Monk
 def test_changes_that_are_large_or_deep_are_looked_at_one_by_one(value: Any) -> None:
     for _ in range(100):
         value = {"a": value}
-
     assert redact_changes((Change(("spec",), None, value, "r"),)) == (Change(("spec",), None, value, "r").redact(),)

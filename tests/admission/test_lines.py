@@ -44,7 +44,6 @@ def drained(lines: LineWriter, reader: int, writer: int) -> bytes:
 
 def test_a_line_is_a_record() -> None:
     (line,) = written(1)
-
     assert line == {
         "kind": "decision",
         "schema": SCHEMA,

@@ -312,7 +312,6 @@ def _compose(policy: str, part: Reason | str, mode: Mode = names.ENFORCE) -> str
 @each_catalogue
 def test_every_message_has_an_example(name: str) -> None:
     catalogue, _, examples = CATALOGUES[name]
-
     assert examples.keys() == _public(catalogue)
 
 
@@ -353,7 +352,6 @@ CODES = sorted(MEANINGS)
 
 def test_a_code_is_defined_once() -> None:
     code = CODES[0]
-
     with pytest.raises(ValueError, match=code):
         catalog.define("skipped", code, "Another meaning.")
     assert MEANINGS[code].meaning != "Another meaning."
@@ -368,14 +366,12 @@ def test_codes_stand_beside_their_policies() -> None:
 
 def test_a_denial_and_a_failure_say_what_to_do() -> None:
     without = [code for code, one in MEANINGS.items() if one.kind in {"denied", "failed"} and not one.remedy]
-
     assert without == []
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_meanings_are_sentences(code: str) -> None:
     meaning = MEANINGS[code]
-
     assert meaning.policies
     for text in filter(None, (meaning.meaning, meaning.remedy)):
         assert re.match(r"[A-Z`]|kubevirt-webhook|addedNodeSelector|schedulerName", text)
@@ -397,7 +393,6 @@ def test_a_code_is_explained_with_or_without_its_brackets() -> None:
 
 def test_all_codes_are_listed() -> None:
     listed = run("explain", "reason").output.splitlines()
-
     assert [line.split()[0] for line in listed] == CODES
 
 

@@ -96,7 +96,6 @@ def test_a_file_is_appended_to_and_nobody_elses_to_read(path: Path) -> None:
 def test_a_line_that_a_crash_has_torn_gets_an_end(path: Path) -> None:
     path.write_bytes(b'{"half":')
     RotatedFile(str(path), 1000, 2).write([b"one"])
-
     assert lines_of(path) == [b'{"half":', b"one"]
 
 

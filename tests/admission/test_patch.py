@@ -70,15 +70,12 @@ def test_applied_operations_give_the_intended_object(root: dict[str, Any], wante
 
 def test_absent_parents_come_with_the_value() -> None:
     ops = operations({"spec": {}}, [Change(("spec", "template", "metadata", "x"), None, "y", "r")])
-
     assert [(op.path, op.value) for op in ops] == [("/spec/template", {"metadata": {"x": "y"}})]
 
 
 def test_a_parent_is_made_once() -> None:
     changes = [Change(("metadata", "annotations", name), None, "1", "r") for name in ("a", "b")]
-
     ops = operations({"metadata": {"annotations": None}}, changes)
-
     assert [op.path for op in ops] == ["/metadata/annotations", "/metadata/annotations/b"]
 
 
@@ -88,7 +85,6 @@ def test_views_and_plain_json_give_the_same() -> None:
         Change(("spec", "schedulerName"), "default-scheduler", "kubevirt", "r"),
         Change(("metadata", "annotations", "k/x"), None, "kubevirt", "r"),
     ]
-
     assert operations(msgspec.convert(plain, SchedulingPod), changes) == operations(plain, changes)
 
 
@@ -108,7 +104,6 @@ def test_pointer_escapes() -> None:
 
 def test_keys_that_tenants_make_up_are_not_kept() -> None:
     kept = patch._kept.cache_info().currsize
-
     assert pointer(("metadata", "annotations", "k/" * 100)) == "/metadata/annotations/" + "k~1" * 100
     assert patch._kept.cache_info().currsize == kept
 
@@ -142,7 +137,6 @@ def test_repeated_changes_become_the_patch_of_the_object_at_hand() -> None:
 
 def test_repeated_changes_that_change_nothing_make_no_patch() -> None:
     same = RepeatedChanges([Change(("spec", "schedulerName"), "kubevirt", "kubevirt", "r")])
-
     assert [render({"spec": {"schedulerName": "kubevirt"}}, same) for _ in range(2)] == [None, None]
 
 
@@ -193,7 +187,6 @@ def test_what_is_gone_is_removed_from_a_whole() -> None:
 def test_what_is_gone_is_removed_where_it_stands() -> None:
     original = {"acpi": {"enabled": False, "unknown": 1}, "null": None, "kept": 1}
     before = {"acpi": {"enabled": False}, "null": 0, "kept": 1}
-
     assert patched(original, before, {"acpi": {}, "kept": 1}) == {"acpi": {"unknown": 1}, "null": None, "kept": 1}
 
 
@@ -220,7 +213,6 @@ def test_an_object_becomes_any_other(before: dict[str, Any], after: dict[str, An
 @given(objects(), objects())
 def test_additions_make_the_same_object(before: dict[str, Any], more: dict[str, Any]) -> None:
     after = _merged(before, more)
-
     assert patched(before, before, after) == after
 
 

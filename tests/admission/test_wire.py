@@ -51,7 +51,6 @@ def test_decodes_what_the_policy_reads() -> None:
 
 def test_v1beta1_is_answered_as_v1beta1() -> None:
     received = PODS.decode(body(review(launcher_pod()) | {"apiVersion": "admission.k8s.io/v1beta1"}))
-
     assert json.loads(encode(received.api_version, received.request, Outcome(None, (), (), {}), None, {}))[
         "apiVersion"
     ].endswith("v1beta1")
@@ -151,7 +150,6 @@ def test_object_of_wrong_types_is_a_review_all_the_same(change: Json, golden: Ca
 
 def test_old_object_of_wrong_type(golden: Callable[[str], None]) -> None:
     received = VMS.decode(body(review({"kind": "VirtualMachine", "spec": {}}, oldObject=7)))
-
     assert received.malformed
     golden(received.malformed)
 
@@ -214,7 +212,6 @@ class TestEncode:
 
     def test_patched(self) -> None:
         response = self.answer(Outcome(None, (), ("w",), {"mode": "enforce"}), b"[]")["response"]
-
         assert (response["patchType"], base64.b64decode(response["patch"])) == ("JSONPatch", b"[]")
         assert (response["warnings"], response["auditAnnotations"]) == (["w"], {"mode": "enforce"})
 
@@ -238,7 +235,6 @@ class TestEncode:
 
     def test_denied(self) -> None:
         response = self.answer(Outcome(Denial(429, "later"), (), (), {}))["response"]
-
         assert response == {
             "uid": 'u"1',
             "allowed": False,
@@ -370,7 +366,6 @@ def test_what_is_in_an_object_is_not_looked_at(value: bytes) -> None:
 @pytest.mark.parametrize("end", [b"", b"[", b'["', b'{"a":[]', b'{"a":"\\"}'])
 def test_an_object_without_an_end_is_in_no_review(end: bytes) -> None:
     found = envelope(b'{"request":{"uid":"u","object":[' + end)
-
     assert (found.text, found.whole) == (b"", False)
 
 

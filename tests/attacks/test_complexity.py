@@ -95,7 +95,6 @@ def test_each_list_and_map_by_itself(world: AttackWorld, alike: bool) -> None:
 def test_all_of_them_together(world: AttackWorld, alike: bool, cost: Any) -> None:
     places = world.everything()
     world.review(world.objects())()
-
     # The counts start at one item: the first one may lead to another path, such as a denial.
     assert nonlinear(*(cost(world, places, 1 + count, alike=alike) for count in (0, FEW, 2 * FEW))) == {}
 

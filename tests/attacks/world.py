@@ -336,10 +336,7 @@ def _evictions() -> Iterator[AttackWorld]:
 
 def _schedulings() -> Iterator[AttackWorld]:
     alive: Any = {"facts": {SchedulerKey("kubevirt", "demo"): builders.AVAILABLE}}
-    vmi = {
-        "metadata": {"name": "web01", "namespace": "demo", "uid": VMI_UID},
-        "spec": {"domain": {}},
-    }
+    vmi = {"metadata": {"name": "web01", "namespace": "demo", "uid": VMI_UID}, "spec": {"domain": {}}}
     read = AttackedServer(
         vmi, schema.of_view(VirtualMachineInstance), VmiKey("demo", "web01", VMI_UID), VirtualMachineInstance
     )

@@ -67,7 +67,6 @@ def test_a_migration_takes_no_longer_with_more_nodes(now: dict[str, dict[str, in
 
 def test_serve_imports_no_more_than_it_did() -> None:
     now = imported()
-
     assert not table.is_more(sum(now.values()), table.committed()["modules"]), now
 
 

@@ -148,10 +148,6 @@ def _test(name: str, alert: str, series: Series, at: str, expected: list[dict[st
         "interval": "1m",
         "input_series": [{"series": key, "values": values} for key, values in series.items()],
         "promql_expr_test": [
-            {
-                "expr": f'ALERTS{{alertname="{alert}",alertstate="firing"}}',
-                "eval_time": at,
-                "exp_samples": expected,
-            }
+            {"expr": f'ALERTS{{alertname="{alert}",alertstate="firing"}}', "eval_time": at, "exp_samples": expected}
         ],
     }

@@ -42,7 +42,6 @@ def verdict(prometheus: Path, directory: Path, groups: Any, alert: str) -> subpr
 
 def test_promtool_accepts_the_rules(prometheus: Path, tmp_path: Path) -> None:
     done = promtool(prometheus, "check", "rules", "--lint=all", "--lint-fatal", written(tmp_path, GROUPS))
-
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(ALERTS) + len(RECORDS)} rules found" in done.stdout
 
@@ -54,7 +53,6 @@ def test_every_alert_has_cases_of_both_kinds() -> None:
 
 def test_every_alert_fires_and_stays_quiet(prometheus: Path, tmp_path: Path) -> None:
     done = verdict(prometheus, tmp_path, GROUPS, "")
-
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -88,14 +86,12 @@ def test_the_runbook_has_the_impact_the_causes_and_the_command(alert: str) -> No
 
 def test_the_runbooks_are_of_alerts_that_exist() -> None:
     sections = re.findall(r"^## (.+)$", (ROOT / RUNBOOKS).read_text(), re.MULTILINE)
-
     assert [one for one in sections if one.startswith("Kubevirt")] == list(ALERTS)
 
 
 @pytest.mark.parametrize("alert", list(ALERTS))
 def test_commands_of_alerts_exist(alert: str) -> None:
     words = shlex.split(ALERTS[alert]["annotations"]["command"])
-
     assert words[0] in ("kubectl", "kubevirt-webhook")
     assert words[0] == "kubectl" or unknown(words[1:]) == ""
 

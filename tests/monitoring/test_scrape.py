@@ -126,7 +126,6 @@ def test_the_dashboards_queries_are_answered(api: str, title: str) -> None:
 @pytest.mark.parametrize("title", ["Ready replicas", "Available schedulers", "Certificates end in"])
 def test_panels_of_the_state_show_it(api: str, title: str) -> None:
     (query,) = queries()[title]
-
     assert values(api, query.replace("$namespace", "kubevirt-webhook"))
 
 

@@ -87,14 +87,12 @@ def test_what_a_migration_had_added_that_is_gone_is_not_taken_for_kubevirts(last
 def test_a_pod_that_no_migration_made_shows_kubevirts_own() -> None:
     first = pod()
     del first["metadata"]["annotations"]
-
     assert required(world(first)) == [WISH, RULE]
 
 
 @pytest.mark.parametrize("other", [pod("node-b1"), pod(phase="Succeeded"), pod(phase="Failed")])
 def test_only_the_pod_that_the_vm_runs_in_counts(other: Json) -> None:
     found = migration_targets.find("demo", "web01", Facts.of(world(other)))
-
     assert found
     assert found.gaps[0] == requirement_gaps(found.vmi, NO_MIGRATION, None, None)[0]
 
@@ -139,7 +137,6 @@ def test_no_vm_has_no_target() -> None:
 @pytest.mark.parametrize("key", [PODS, LAST, NodesKey(), ObjectKey(VMIS, "demo", "web01")])
 def test_what_can_not_be_read_is_said(key: Key[Any]) -> None:
     known = world(pod(), last=a_migration()) | {key: Unavailable("no answer")}
-
     with pytest.raises(Unreadable, match=": no answer"):
         migration_targets.find("demo", "web01", Facts.of(known))
 
@@ -217,7 +214,6 @@ def test_an_extended_resource_that_a_driver_may_provide_rules_no_node_out(classe
 
 def test_each_device_class_provides_a_resource_of_its_own_name() -> None:
     (made,) = dra(None)
-
     assert made.provides == {"deviceclass.resource.kubernetes.io/fast"}
 
 
@@ -244,7 +240,6 @@ class TestPlugins:
 
     def test_what_admission_plugins_tolerate_the_present_pod_shows(self) -> None:
         known = world(resourceful({}, tolerations=[{"key": "kata", "operator": "Exists"}, None]))
-
         assert asked(known, Untainted)[0].tolerates(Taint("kata", "x", "NoSchedule"))
         assert not asked(world(resourceful({})), Untainted)[0].tolerates(Taint("kata", "x", "NoSchedule"))
 
@@ -276,7 +271,6 @@ class TestPlugins:
 
 def test_which_nodes_have_it() -> None:
     found = migration_targets.find("demo", "web01", Facts.of(world(pod(), last=a_migration())))
-
     assert found
     assert found.review(Facts.of(facts())).count == 0  # no node has the rule's label
 
@@ -309,5 +303,4 @@ def test_what_a_release_does_beside_choosing_nodes(version: str, vmi: Json, gap:
         found = migration_targets.of(msgspec.convert(vmi, Vmi), "demo", Facts.of(known))
         return [each for each in found.gaps if gap in each]
 
-    before = {"1.8": "1.7", "1.9": "1.8"}[version]
-    assert (len(gaps(before)), len(gaps(version))) == (0, 1)
+    assert (len(gaps({"1.8": "1.7", "1.9": "1.8"}[version])), len(gaps(version))) == (0, 1)

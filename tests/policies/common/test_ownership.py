@@ -81,7 +81,6 @@ def test_odd_manifests_declare_nothing(text: str) -> None:
 )
 def test_odd_records_declare_nothing(managed: str) -> None:
     vm = msgspec.json.decode(f'{{"metadata": {{"managedFields": {managed}}}}}', type=UnstructuredVm)
-
     assert not Manifests(vm).declare(NAME, "u1.small")
 
 
@@ -105,7 +104,6 @@ _JSON = st.recursive(
 @given(fields=_JSON, applied=_JSON, operation=st.sampled_from(["Apply", "Update", ""]))
 def test_whatever_stands_there_is_an_answer(fields: Any, applied: Any, operation: str) -> None:
     manifests = Manifests(found(entry(fields, operation), last_applied=applied))
-
     assert manifests.declare(NAME, "u1.small") in (True, False)
     if operation != "Apply":
         assert manifests.declare(NAME, "u1.small") == (_at(applied, NAME) == "u1.small")

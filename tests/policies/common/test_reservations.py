@@ -72,7 +72,6 @@ def gaps(found: Target) -> list[str]:
 @pytest.mark.parametrize(("version", "nodes"), [("1.8", []), ("1.9", ["b"])])
 def test_the_nodes_of_other_vms_with_the_claim(version: str, nodes: list[str]) -> None:
     found = target((pod("a"), pod("b", "other")), version=version)
-
     assert (excluded(found), gaps(found)) == (nodes, [])
 
 
@@ -86,18 +85,15 @@ def test_neither_pods_without_a_node_nor_those_that_have_ended_count() -> None:
 
 def test_a_pod_of_an_older_release_shows_no_reservation() -> None:
     found = target((pod("b", "other"),), pod("a", labels={"app": "x"}))
-
     assert (excluded(found), len(gaps(found))) == ([], 1)
 
 
 def test_pods_that_cannot_be_read_are_a_gap() -> None:
     found = target(Unavailable("too many"))
-
     assert (excluded(found), len(gaps(found))) == ([], 1)
 
 
 def test_many_labels_are_not_all_looked_up() -> None:
     """Any user who may create pods in the namespace can write them, and each is a request to the API server."""
     found = pod("a", labels={f"pr.kubevirt.io/{number:03}": "" for number in range(500)})
-
     assert len(found.reservations) == len(found.meta.labels or {}) == MOST_RESERVATIONS

@@ -71,14 +71,12 @@ class TestQuotas:
 
     def test_a_target_pod_that_no_quota_admits(self) -> None:
         known = facts() | {ListKey(QUOTAS, "demo"): (self.FULL,), ListKey(LIMIT_RANGES, "demo"): ()}
-
         assert decide(known).code == reasons.QUOTA
 
     @pytest.mark.parametrize("ranges", [(), Unavailable("may not list limitranges")])
     def test_one_that_leaves_room(self, ranges: object) -> None:
         roomy = msgspec.structs.replace(self.FULL, status=QuotaStatus({"pods": "2"}, {"pods": "1"}))
         known = facts() | {ListKey(QUOTAS, "demo"): (roomy,), ListKey(LIMIT_RANGES, "demo"): ranges}
-
         assert (decide(known).code, decide(known).denial) == (common.ELIGIBLE, None)
 
     def test_what_is_not_known_denies_nothing(self) -> None:
@@ -93,7 +91,6 @@ class TestQuotas:
         known = Facts.of(
             {key: value for key, value in facts(**HOPELESS).items() if key != ListKey(QUOTAS, "demo")}, NOW
         )
-
         assert decide_with(known, cool_down_seconds=0).denial
 
 
@@ -146,26 +143,22 @@ class TestAllowed:
     @pytest.mark.parametrize(("key", "code"), [(THE_POD, reasons.POD_NOT_FOUND), (THE_VMI, common.VMI_NOT_FOUND)])
     def test_what_is_gone_is_left_to_kubevirt(self, key: Any, code: str) -> None:
         decision = decide(facts(**HOPELESS) | {key: None})
-
         assert (decision.code, decision.denial) == (code, None)
 
     def test_a_vmi_of_the_same_name_is_another(self) -> None:
         other = vmi()
         other["metadata"]["uid"] = "another"
-
         assert decide(facts(other, **HOPELESS)).code == common.VMI_REPLACED
 
     def test_a_vmi_that_runs_nowhere_yet(self) -> None:
         waiting = vmi()
         del waiting["status"]
-
         for its_status in ({}, {"status": {"nodeName": ""}}, {"status": {"nodeName": None}}):
             assert decide(facts(waiting | its_status, pod(node=""), **HOPELESS)).code == reasons.NOT_THE_CURRENT_POD
 
     def test_a_vmi_that_is_being_deleted(self) -> None:
         ending = vmi()
         ending["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
-
         assert decide(facts(ending, **HOPELESS)).code == common.BEING_DELETED
 
     @pytest.mark.parametrize(
@@ -181,13 +174,11 @@ class TestAllowed:
     )
     def test_what_kubevirt_or_others_answer_better(self, found: Json, code: str) -> None:
         decision = decide(facts(found, **HOPELESS), blackouts=ALWAYS)
-
         assert (decision.code, decision.denial, decision.warnings) == (code, None, ())
 
     @pytest.mark.parametrize("phase", ["", "Pending", "Running"])
     def test_a_vm_that_is_being_migrated(self, phase: str) -> None:
         running = facts(nodes=CORDONED, migrations=[migration(), migration(phase, None)])
-
         assert decide(running, blackouts=ALWAYS).code == reasons.EVACUATING
 
     def test_a_cluster_without_kubevirt(self) -> None:
@@ -206,7 +197,6 @@ class TestGoesDown:
     )
     def test_is_warned_about_and_never_refused(self, found: Json, why: str) -> None:
         decision = decide(facts(found, **HOPELESS), blackouts=ALWAYS)
-
         assert (decision.code, decision.denial) == (reasons.WILL_STOP, None)
         assert decision.warnings == (reasons.will_stop("demo/web01", why),)
 
@@ -311,7 +301,6 @@ class TestDenied:
             migration(namespace="elsewhere"),
             migration("Running", None, namespace="elsewhere"),
         ]
-
         assert decide(facts(migrations=others)).code == common.ELIGIBLE
 
     def test_the_one_node_that_is_left_suffices(self) -> None:
@@ -352,17 +341,14 @@ class TestForged:
     def test_an_annotation_alone_counts_for_nothing(self, vmi: object) -> None:
         key = ObjectKey(EVACUEES, "mallory", "x")
         world = facts() | evacuating("mallory", "x") | {key: vmi}
-
         assert decide(world, max_per_cluster=1).code == common.ELIGIBLE
 
     def test_what_kubevirt_says_counts(self) -> None:
         world = facts() | evacuating("drained", "x")
-
         assert decide(world, max_per_cluster=1).code == reasons.TOO_MANY_EVACUATIONS
 
     def test_a_vm_counts_once_however_many_migrations_it_has(self) -> None:
         world = facts() | evacuating("mallory", "x", "x", "x")
-
         assert decide(world, max_per_cluster=2).code == common.ELIGIBLE
 
     @pytest.mark.parametrize(
@@ -393,7 +379,6 @@ class TestForged:
     def test_no_vmi_is_read_where_caps_are_far(self) -> None:
         world = {key: value for key, value in (facts() | evacuating("a", "x")).items() if key != XS}
         assert XS not in world
-
         assert decide(world, max_per_cluster=2, max_per_namespace=2).code == common.ELIGIBLE
 
     def test_reads_are_bounded_and_forged_migrations_leave_others_their_place(self) -> None:
@@ -410,18 +395,14 @@ class TestForged:
 
         known = Facts.of(world | none_evacuated, NOW)
         known._known = CountingFacts(known._known)
-        code = decide_with(known, max_per_cluster=5).code
-
-        assert code == reasons.TOO_MANY_EVACUATIONS
+        assert decide_with(known, max_per_cluster=5).code == reasons.TOO_MANY_EVACUATIONS
         assert len({key for key in asked if isinstance(key, ObjectKey) and key.resource is EVACUEES}) <= 42
 
     def test_those_that_only_kubevirt_can_have_made_come_first(self) -> None:
         forged = read(*(migration("Running", None, vm="x", namespace=f"m-{number}") for number in range(1000)))
         made = migration("Running", None, vm="x", namespace="z-drained")
         made["spec"]["priority"] = "system-critical"
-        first = pods.claimed_evacuations((*forged, *read(made)))[0]
-
-        assert first == ("z-drained", "x")
+        assert pods.claimed_evacuations((*forged, *read(made)))[0] == ("z-drained", "x")
 
     def test_a_list_that_a_tenant_made_too_large_takes_away_the_clusters_cap_alone(self) -> None:
         large = facts() | {CLUSTER: Unavailable("too large")}
@@ -433,8 +414,7 @@ class TestForged:
         assert warning.code == common.LOOKUP_FAILED
         assert "maxPerCluster" in warning.text
         own = evacuating("demo", "other", key=ListKey(UNFINISHED, "demo"))
-        capped = decide(large | own, max_per_cluster=1, max_per_namespace=1)
-        assert capped.code == reasons.TOO_MANY_EVACUATIONS
+        assert decide(large | own, max_per_cluster=1, max_per_namespace=1).code == reasons.TOO_MANY_EVACUATIONS
         assert decide(large | {NodesKey(): facts(nodes=CORDONED)[NodesKey()]}, max_per_cluster=1).denial
 
 
@@ -588,9 +568,7 @@ class TestCoolDown:
 
     @given(st.lists(st.integers(0, 20_000), min_size=1, max_size=6))
     def test_it_ends(self, ends: list[int]) -> None:
-        rest = left(cool_down(ended(*ends), NOW, SETTINGS))
-
-        assert cool_down(ended(*ends), NOW + rest, SETTINGS) is None
+        assert cool_down(ended(*ends), NOW + left(cool_down(ended(*ends), NOW, SETTINGS)), SETTINGS) is None
 
 
 class TestEnd:
@@ -628,18 +606,15 @@ class TestTooMany:
     )
     def test_counts_unfinished_evacuations(self, namespace: int, cluster: int, said: Reason | None) -> None:
         settings = EvictionSettings(max_per_namespace=namespace, max_per_cluster=cluster)
-
         assert too_many(self.BUSY, "demo", settings) == said
 
     def test_a_namespace_beyond_its_own_cap_does_not_fill_that_of_all(self) -> None:
         settings = EvictionSettings(max_per_namespace=2, max_per_cluster=4)
-
         assert too_many({"greedy": 50, "elsewhere": 1}, "demo", settings) is None
         assert too_many({"greedy": 50, "elsewhere": 2}, "demo", settings)
 
     def test_one(self) -> None:
         settings = EvictionSettings(max_per_namespace=1)
-
         assert too_many(self.BUSY, "elsewhere", settings) == reasons.too_many(1, 1, "namespace elsewhere")
 
 
@@ -666,5 +641,4 @@ def test_a_vm_whose_migrations_kubevirt_holds_back(version: str, code: str, spec
 
 def test_a_completed_backup_holds_nothing_back() -> None:
     backup = {"backupName": "nightly", "completed": True}
-
     assert decide(facts(vmi(changedBlockTracking={"backupStatus": backup}))).code == common.ELIGIBLE

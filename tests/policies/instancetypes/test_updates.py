@@ -91,35 +91,28 @@ class TestWhatIsPutBack:
 
     def test_an_owner_who_now_says_a_size_means_it(self) -> None:
         decision = decide(vm({"cpu": {"cores": 4}}), facts(WORLD), self.OLD)
-
         assert (decision.code, decision.changes) == (instancetypes.SIZED, ())
 
     def test_a_preference_beside_a_size_stays_whatever_the_scope_is_now(self) -> None:
         old = vm({"cpu": {"cores": 2}}, annotations={PREF_MARK[2]: FEDORA_MARK}, preference=FEDORA)
-
         decision = decide(vm({"cpu": {"cores": 4}}), facts(WORLD), old)
-
         assert changes(decision) == {("spec", "preference"): FEDORA, PREF_MARK: FEDORA_MARK}
 
     def test_an_owner_may_opt_out_in_the_same_update(self) -> None:
         off = vm(annotations={"kubevirt-webhook.github.io/instancetypes": "off"}, runStrategy="Halted")
-
         assert not decide(off, facts(WORLD), self.OLD).changes
 
     def test_a_mark_that_does_not_fit_its_matcher_is_not_ours(self) -> None:
         old = copy.deepcopy(self.OLD)
         old["spec"]["instancetype"] = {"name": "chosen-later"}
-
         assert ("spec", "instancetype") not in changes(decide(vm(runStrategy="Halted"), facts(WORLD), old))
 
     def test_nothing_new_is_ever_added(self) -> None:
         decision = decide(vm(runStrategy="Halted"), facts(WORLD), vm(), **BOTH)
-
         assert (decision.code, decision.changes) == (common.NOTHING_TO_PRESERVE, ())
 
     def test_a_changed_default_does_not_reach_old_vms(self) -> None:
         decision = decide(vm(runStrategy="Halted"), facts(WORLD), self.OLD, default_instancetype="u1.large")
-
         assert changes(decision)["spec", "instancetype"] == SMALL
 
     def test_what_kubevirt_would_refuse_is_not_put_back(self) -> None:
@@ -144,7 +137,6 @@ class TestWhatIsPutBack:
     def test_an_inference_beside_an_owners_own_name_is_left_to_kubevirt(self, mark: str | None) -> None:
         old = vm(annotations={IT_MARK[2]: mark} if mark else {}, instancetype=SMALL)
         merged = vm(annotations=old["metadata"]["annotations"], instancetype={**SMALL, "inferFromVolume": "root"})
-
         assert not decide(merged, facts(WORLD), old).changes
 
     def test_an_unchanged_spec_is_not_looked_at(self) -> None:
@@ -152,7 +144,6 @@ class TestWhatIsPutBack:
 
     def test_a_crash_by_update_is_refused(self) -> None:
         crashing = preference("crash", cpu={"preferredCPUFeatures": [{"name": "vmx"}]})
-
         assert decide(vm(preference={"name": "crash"}), facts([crashing]), vm()).denial
 
 
@@ -170,7 +161,6 @@ class TestGivingWay:
 
     def test_beside_which_a_preference_may_stand(self) -> None:
         new = vm({"memory": {"guest": "8Gi"}}, annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=FEDORA)
-
         assert changes(decide(new, facts(WORLD), OURS, default_preference_scope="all")) == GONE
 
     def test_what_conflicts_without_being_a_size(self) -> None:
@@ -196,19 +186,16 @@ class TestGivingWay:
             preference=FEDORA,
             template={"terminationGracePeriodSeconds": 5},
         )
-
         assert not decide(new, facts([instancetype(), demanding]), OURS).changes
 
     def test_nothing_is_looked_up_where_nothing_that_matters_changes(self) -> None:
         new = vm(annotations={IT_MARK[2]: SMALL_MARK}, instancetype=SMALL, runStrategy="Halted")
         old = vm(annotations={IT_MARK[2]: SMALL_MARK}, instancetype=SMALL)
-
         assert decide(new, facts(), old).code == instancetypes.UNCHANGED
 
     def test_what_a_manifest_declares_is_the_owners_and_stays(self) -> None:
         new = vm({"memory": {"guest": "8Gi"}}, annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=FEDORA)
         old = declared(copy.deepcopy(OURS), "instancetype", "name")
-
         assert ("spec", "instancetype") not in changes(decide(declared(new, "instancetype", "name"), facts(WORLD), old))
 
     def test_our_own_scheduler_is_nobodys_conflict(self) -> None:
@@ -237,7 +224,6 @@ class TestGivingWay:
             template={"terminationGracePeriodSeconds": 5},
         )
         world = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
-
         assert decide(new, world, OURS).code == common.LOOKUP_FAILED
 
 
@@ -255,7 +241,6 @@ class TestSize:
     )
     def test_it_warns(self, old: Json) -> None:
         decision = decide(vm({"cpu": {"cores": 2}}), facts(WORLD), old)
-
         assert (decision.code, decision.changes, len(decision.warnings)) == (instancetypes.UNSIZED, (), 1)
 
     @pytest.mark.parametrize(
@@ -273,7 +258,6 @@ class TestSize:
     def test_nor_where_a_preset_gives_one(self) -> None:
         new = vm()
         new["spec"]["template"]["metadata"] = {"labels": {"size": "large"}}
-
         assert not decide(new, facts(WORLD, presets=[preset()]), vm(instancetype=SMALL)).warnings
 
 
@@ -296,35 +280,29 @@ class TestExpanded:
     @pytest.mark.parametrize("managers", [(), ("virt-controller",)])
     def test_both_are_put_back(self, managers: tuple[str, ...]) -> None:
         decision = decide(vm(runStrategy="Halted"), facts(WORLD), self.expanded(*managers))
-
         assert (decision.code, changes(decision)) == (instancetypes.DEFAULTS_PRESERVED, INJECTED)
         assert not decision.warnings
 
     @pytest.mark.parametrize("managers", [("kubectl-edit",), ("virt-controller", "flux")])
     def test_a_size_that_its_owner_wrote_is_none_of_ours(self, managers: tuple[str, ...]) -> None:
         decision = decide(vm(runStrategy="Halted"), facts(WORLD), self.expanded(*managers))
-
         assert (decision.code, decision.changes) == (instancetypes.UNSIZED, ())
 
     def test_while_the_marks_stay_nothing_was_overwritten(self) -> None:
         new = self.expanded()
         new["spec"]["runStrategy"] = "Halted"
-
         assert decide(new, facts(WORLD), self.expanded()).code == common.NOTHING_TO_PRESERVE
 
     def test_an_overwrite_that_says_a_size_gets_neither(self) -> None:
         decision = decide(vm({"memory": {"guest": "1Gi"}}), facts(WORLD), self.expanded())
-
         assert (decision.code, decision.changes) == (instancetypes.SIZED, ())
 
     def test_a_preference_alone_was_not_expanded(self) -> None:
         old = self.expanded(annotations={PREF_MARK[2]: FEDORA_MARK})
-
         assert not decide(vm({"memory": {"guest": "4Gi"}}), facts(WORLD), old).changes
 
     def test_a_mark_that_names_nothing_is_none(self) -> None:
         old = self.expanded(annotations={IT_MARK[2]: "any thing"})
-
         assert decide(vm(), facts(WORLD), old).code == instancetypes.UNSIZED
 
 
@@ -384,13 +362,11 @@ class TestMerging:
     def test_the_very_name_of_the_default_too(self) -> None:
         new = declared(self.merged(), "instancetype", "name")
         new["spec"]["runStrategy"] = "Halted"
-
         assert changes(decide(new, facts(), self.OLD))["spec", "instancetype"] == {"name": "own"}
 
     def test_what_is_declared_in_full_only_loses_the_mark(self) -> None:
         new = declared(self.merged(), "instancetype", "name", "kind")
         new["spec"]["runStrategy"] = "Halted"
-
         assert {path: new for path, new in changes(decide(new, facts(), self.OLD)).items() if path != IT_MARK} == {
             ("spec", "instancetype"): OWN
         }
@@ -400,10 +376,7 @@ class TestMerging:
         [
             ([instancetype("big")], {"name": "big"}),
             ([instancetype("big", kind="VirtualMachineInstancetype")], {**OWN, "name": "big"}),
-            (
-                [instancetype("big"), instancetype("big", kind="VirtualMachineInstancetype")],
-                {**OWN, "name": "big"},
-            ),
+            ([instancetype("big"), instancetype("big", kind="VirtualMachineInstancetype")], {**OWN, "name": "big"}),
             ([], {"name": "big"}),
         ],
     )
@@ -429,19 +402,15 @@ class TestMerging:
     @pytest.mark.parametrize("name", [5, None, {"a": 1}])
     def test_a_name_that_is_none_is_left_to_the_api_server(self, name: Any) -> None:
         new = self.merged(name=name)
-
         assert decide(new, facts(), self.OLD).code in (common.INVALID_OBJECT, instancetypes.OWNER_REMOVED_INSTANCETYPE)
 
     @pytest.mark.parametrize("given", ["own", [], 5, True])
     def test_a_matcher_of_another_type_is_left_to_the_api_server(self, given: Any) -> None:
         new = vm(annotations={IT_MARK[2]: OWN_MARK}, instancetype=given)
-
         assert decide(new, facts(), self.OLD).code == common.INVALID_OBJECT
 
     def test_without_its_mark_a_matcher_was_written_anew(self) -> None:
-        new = vm(instancetype={**OWN, "name": "big"})
-
-        assert not decide(new, facts(self.OBJECTS), self.OLD).changes
+        assert not decide(vm(instancetype={**OWN, "name": "big"}), facts(self.OBJECTS), self.OLD).changes
 
     def test_a_revision_of_ours_goes_with_the_name_and_one_that_is_added_stays(self) -> None:
         pinned = copy.deepcopy(self.OLD)
@@ -467,5 +436,4 @@ class TestMerging:
     def test_a_mark_that_a_manifest_declares_stays(self) -> None:
         new = declared(self.merged(name="big"), "instancetype", "name")
         new["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"] = {"f:annotations": {f"f:{IT_MARK[2]}": {}}}
-
         assert IT_MARK not in changes(decide(new, facts(self.OBJECTS), self.OLD))

@@ -66,18 +66,13 @@ class TestWhatIsFilled:
 
     def test_by_its_owners_annotations(self) -> None:
         world = facts([*WORLD, instancetype("default"), preference("other")])
-
         decision = decide(vmi(annotations=ASKED), world, default_instancetype="default", default_preference="other")
-
         assert decision.notes == {"instancetype": SMALL_MARK, "preference": FEDORA_MARK}
 
     def test_a_preference_for_acpi_replaces_what_the_owner_wrote(self) -> None:
         obj = vmi({"features": {"acpi": {"enabled": False}}})
         world = facts([preference(features={"preferredAcpi": {}})])
-
-        got = applied(obj, decide(obj, world, default_preference="fedora"))
-
-        assert got["spec"]["domain"]["features"]["acpi"] == {}
+        assert applied(obj, decide(obj, world, default_preference="fedora"))["spec"]["domain"]["features"]["acpi"] == {}
 
     def test_what_the_owner_wrote_stays_as_it_was_written(self) -> None:
         obj = vmi(
@@ -93,16 +88,12 @@ class TestWhatIsFilled:
 
     def test_quantities_are_not_made_canonical(self) -> None:
         obj = vmi({"memory": {"guest": "1024Mi"}})
-
         got = applied(obj, decide(obj, facts(WORLD), default_preference="fedora", default_preference_scope="all"))
-
         assert got["spec"]["domain"]["memory"] == {"guest": "1024Mi"}
 
     def test_volumes_without_disks_get_some_and_the_preference_reaches_them(self) -> None:
         obj = vmi({"devices": {}})
-
         got = applied(obj, decide(obj, facts(WORLD), **BOTH))
-
         assert got["spec"]["domain"]["devices"]["disks"] == [{"name": "root", "disk": {"bus": "virtio"}}]
 
     def test_early_preferences_decide_on_the_interface_and_the_input(self) -> None:
@@ -117,29 +108,22 @@ class TestWhatIsFilled:
 
     def test_the_clusters_default_interface(self) -> None:
         masquerade = ClusterConfig.of({"network": {"defaultNetworkInterface": "masquerade"}})
-
         got = applied(vmi(), decide(vmi(), facts(WORLD, configuration=masquerade), **BOTH))
-
         assert got["spec"]["domain"]["devices"]["interfaces"] == [{"name": "default", "masquerade": {}}]
 
     @pytest.mark.parametrize(("scope", "left"), [("unsized", set()), ("all", {"preference"})])
     def test_what_a_preset_says_is_a_size(self, scope: str, left: set[str]) -> None:
         made = vmi()
         made["metadata"]["labels"] = {"size": "large"}
-
-        decision = decide(made, facts(WORLD, presets=[preset()]), **BOTH, default_preference_scope=scope)
-
-        assert set(decision.notes) == left
+        assert set(decide(made, facts(WORLD, presets=[preset()]), **BOTH, default_preference_scope=scope).notes) == left
 
     def test_who_asks_for_one_gets_it_beside_a_preset(self) -> None:
         made = vmi(annotations={"kubevirt-webhook.github.io/instancetype": "u1.small"})
         made["metadata"]["labels"] = {"size": "large"}
-
         assert set(decide(made, facts(WORLD, presets=[preset()])).notes) == {"instancetype"}
 
     def test_a_preference_of_a_sized_vmi_only_where_the_scope_is_all(self) -> None:
         sized = vmi({"cpu": {"cores": 2}})
-
         assert decide(sized, facts(WORLD), **BOTH).code == reasons.SIZED
         assert set(decide(sized, facts(WORLD), **BOTH, default_preference_scope="all").notes) == {"preference"}
 
@@ -156,22 +140,16 @@ class TestWhatIsNot:
 
     def test_switches_and_opting_out(self) -> None:
         off = {"kubevirt-webhook.github.io/instancetypes": "off"}
-
         assert decide(vmi(), {}, **BOTH, virtual_machine_instances=False).code == common.DISABLED
         assert decide(vmi(annotations=off), {}, **BOTH).code == common.OWNER_OPTED_OUT
 
     def test_an_empty_wish_declines(self) -> None:
         obj = vmi(annotations={"kubevirt-webhook.github.io/instancetype": ""})
-
-        decision = decide(obj, facts(WORLD), **BOTH)
-
-        assert set(decision.notes) == {"preference"}
+        assert set(decide(obj, facts(WORLD), **BOTH).notes) == {"preference"}
 
     def test_a_copy_of_what_we_filled_is_not_filled_again(self) -> None:
         filled = applied(vmi(annotations=ASKED), decide(vmi(annotations=ASKED), facts(WORLD)))
-
         decision = decide(filled, {}, **BOTH)
-
         assert (decision.code, decision.changes, decision.denial) == (reasons.ALREADY_APPLIED, (), None)
 
     def test_a_default_that_conflicts_is_left_out_with_a_warning(self) -> None:
@@ -233,14 +211,11 @@ class TestWhatIsNot:
 
     def test_what_can_not_be_read(self) -> None:
         world = facts(unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
-
         decision = decide(vmi(annotations=ASKED), world | facts([preference()], unreadable=[]) | world)
-
         assert (decision.code, decision.denial, len(decision.warnings)) == (common.LOOKUP_FAILED, None, 1)
 
     def test_malformed_vmis_are_left_to_the_api_server(self) -> None:
         decision = decide(vmi({"cpu": []}), facts(WORLD), **BOTH)
-
         assert (decision.code, decision.changes) == (common.INVALID_OBJECT, ())
 
 
@@ -269,13 +244,11 @@ class TestWhatIsRefused:
 
     def test_what_is_not_allowed(self) -> None:
         decision = decide(vmi(annotations=ASKED), facts(WORLD), allowed=("cx1.*",))
-
         assert decision.denial
         assert (decision.code, decision.denial.code) == (reasons.NOT_ALLOWED, 403)
 
     def test_nonsense(self) -> None:
         decision = decide(vmi(annotations={"kubevirt-webhook.github.io/instancetype": "Foo/bar"}), facts())
-
         assert decision.denial
         assert "got unexpected kind in InstancetypeMatcher: Foo" in decision.denial.message
 
@@ -302,7 +275,6 @@ class TestWhatIsRefused:
 
     def test_what_can_not_be_read_as_one(self) -> None:
         odd = instancetype(cpu={"guest": "two"})
-
         assert decide(vmi(annotations=ASKED), facts([odd, preference()])).denial
         assert not decide(vmi(), facts([odd, preference()]), **BOTH).denial
 

@@ -124,11 +124,7 @@ def facts(
 
 
 def decide(
-    obj: Json,
-    world: Mapping[Key[Any], object],
-    old: Json | None = None,
-    verb: str = "mutate",
-    **settings: Any,
+    obj: Json, world: Mapping[Key[Any], object], old: Json | None = None, verb: str = "mutate", **settings: Any
 ) -> Decision:
     """The decision about creating an object, or about updating ``old`` to it."""
     resource = {"VirtualMachine": "virtualmachines"}.get(obj["kind"], "virtualmachineinstances")

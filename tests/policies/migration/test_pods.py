@@ -57,7 +57,6 @@ def test_a_pod_without_affinity_gets_a_term() -> None:
 def test_every_term_is_narrowed() -> None:
     one, two = {"key": "disk", "operator": "Exists"}, {"key": "metadata.name", "operator": "In", "values": ["n"]}
     obj = target_pod([{"matchExpressions": [one]}, {"matchFields": [two]}])
-
     assert terms(obj, evaluate(obj, {"zone": "b"})) == [
         {"matchExpressions": [one, B]},
         {"matchFields": [two], "matchExpressions": [B]},
@@ -67,7 +66,6 @@ def test_every_term_is_narrowed() -> None:
 @pytest.mark.parametrize("given_", [None, [], [{}], [{"matchExpressions": []}], [{"matchExpressions": None}]])
 def test_what_matches_nothing_goes_on_matching_nothing(given_: Any) -> None:
     decision = evaluate(target_pod(given_), {"zone": "b"})
-
     assert (decision.code, decision.reasons[0].text) == (
         reasons.ALREADY_CONSTRAINED,
         reasons.already_constrained("zone=b").text,
@@ -89,7 +87,6 @@ def test_keys_that_agree_hold_with_collisions_ignored_too() -> None:
 
 def test_the_vendor_guard_is_restored() -> None:
     decision = evaluate(target_pod(selector={AMD: "true"}), {AMD: "true"})
-
     keys = [
         expression["key"] for expression in terms(target_pod(selector={AMD: "true"}), decision)[0]["matchExpressions"]
     ]
@@ -99,9 +96,7 @@ def test_the_vendor_guard_is_restored() -> None:
 def test_cpu_keys_do_not_stick_to_later_migrations() -> None:
     obj = target_pod(selector={FEATURE: "true", "zone": "b"})
 
-    after = patched(obj, evaluate(obj, {FEATURE: "true", "zone": "b"}))
-
-    assert after["spec"]["nodeSelector"] == {"zone": "b"}
+    assert patched(obj, evaluate(obj, {FEATURE: "true", "zone": "b"}))["spec"]["nodeSelector"] == {"zone": "b"}
     expressions = terms(obj, evaluate(obj, {FEATURE: "true", "zone": "b"}))[0]["matchExpressions"]
     assert [expression["key"] for expression in expressions] == [FEATURE, "zone"]
 
@@ -127,7 +122,6 @@ def test_pods_that_are_none_of_ours() -> None:
 )
 def test_migrations_that_can_not_be_read(answer: object, code: str) -> None:
     decision = evaluate(target_pod(), {"zone": "b"}, world=facts() | {ObjectKey(MIGRATIONS, "demo", "m1"): answer})
-
     assert (decision.code, decision.changes) == (code, ())
     assert bool(decision.warnings) == (code == common.LOOKUP_FAILED)
 
@@ -221,11 +215,8 @@ def test_the_result_is_the_and_of_both(given_: Any, added: dict[str, str], label
 )
 def test_only_an_equal_expression_is_there_already(odd: Any) -> None:
     obj = target_pod([{"matchExpressions": [odd]}])
-
     assert terms(obj, evaluate(obj, {"zone": "b"})) == [{"matchExpressions": [odd, B]}]
 
 
 def test_what_is_no_list_is_left_to_the_api_server() -> None:
-    obj = target_pod([{"matchExpressions": "zone=b"}])
-
-    assert not evaluate(obj, {"zone": "b"}).changes
+    assert not evaluate(target_pod([{"matchExpressions": "zone=b"}]), {"zone": "b"}).changes

@@ -48,7 +48,6 @@ class TestEligible:
 
     def test_a_vmi_that_is_gone_is_left_to_kubevirt(self) -> None:
         world = facts() | {ObjectKey(VMIS, "demo", "web01"): None}
-
         assert (decide(migration(B), world).code, decide(migration(B), world).denial) == (common.VMI_NOT_FOUND, None)
 
 
@@ -63,7 +62,6 @@ class TestSelector:
 
     def test_every_mistake_is_told(self) -> None:
         denial = decide(migration({"zone": "no label", "b/": "x"}), {}).denial
-
         assert denial
         assert len(denial.causes) == 2
 
@@ -93,14 +91,11 @@ class TestSelector:
 
     def test_reserved_keys_may_be_allowed_but_never_widen(self) -> None:
         decision = decide(migration({AMD: "true"}), facts(), reserved_keys="allow")
-
         # The VM runs on Intel, so no AMD node is eligible whatever the key does to KubeVirt's own requirement.
         assert decision.denial
 
     def test_the_sending_side_ignores_it(self) -> None:
-        obj = migration(B, sendTo={"migrationID": "x", "connectURL": "y"})
-
-        assert decide(obj, {}).code == reasons.ON_SENDING_SIDE
+        assert decide(migration(B, sendTo={"migrationID": "x", "connectURL": "y"}), {}).code == reasons.ON_SENDING_SIDE
         local = migration(B, sendTo={"migrationID": "x", "connectURL": "y"}, receive={"migrationID": "x"})
         assert decide(local, facts()).code == common.ELIGIBLE
 
@@ -130,7 +125,6 @@ class TestResourcesOfTheTarget:
 
     def test_a_migration_as_it_comes_is_only_warned_about(self) -> None:
         decision = decide(migration(), self.WORLD, "mutate/migration/virtualmachineinstancemigrations")
-
         assert (decision.code, decision.denial, len(decision.warnings)) == (common.NO_ELIGIBLE_NODE, None, 1)
 
     def test_memory_that_no_other_node_has(self) -> None:
@@ -166,7 +160,6 @@ class TestCollision:
 
     def test_may_be_left_to_kubevirt(self) -> None:
         decision = decide(migration(B), self.WORLD, collision="ignore")
-
         assert (decision.denial, decision.warnings) == (None, ())
         # It stays in zone a: node-a2.
         assert decision.notes == {"eligible-nodes": "1"}
@@ -182,7 +175,6 @@ class TestCollision:
 
     def test_what_kubevirt_does_not_drop_is_not_ignored(self) -> None:
         added = {"kubernetes.io/hostname": "node-a1"}
-
         assert decide(migration(added), facts(), collision="ignore").code == common.NO_ELIGIBLE_NODE
 
     def test_with_the_node_affinity(self) -> None:
@@ -208,7 +200,6 @@ class TestCollision:
 
     def test_a_vm_that_contradicts_itself_is_not_the_migrations_fault(self) -> None:
         pinned = facts(vmi({"kubernetes.io/hostname": "node-a1"}))
-
         assert decide(migration({"zone": "a"}), pinned).code == common.NO_ELIGIBLE_NODE
 
 
@@ -233,7 +224,6 @@ class TestNoNode:
 
     def test_names_for_those_who_may_list_nodes(self) -> None:
         denial = decide(migration({"zone": "c"}), facts(may=LISTER)).denial
-
         assert denial
         assert f"node-a2, node-b1: {LACKING_C}" in denial.message
 
@@ -246,7 +236,6 @@ class TestNoNode:
 
     def test_all_nodes_are_in_the_audit_record(self) -> None:
         details = decide(migration({"zone": "c"}), facts()).details
-
         assert sorted(name for group in details["nodes"] for name in group["nodes"]) == [
             "node-a1",
             "node-a2",
@@ -264,7 +253,6 @@ class TestNoNode:
     @pytest.mark.parametrize(("setting", "warned"), [("warn", 1), ("ignore", 0)])
     def test_where_an_autoscaler_may_help(self, setting: str, warned: int) -> None:
         decision = decide(migration({"zone": "c"}), facts(), no_eligible_node=setting)
-
         assert (decision.denial, len(decision.warnings)) == (None, warned)
 
     @pytest.mark.parametrize("key", [NodesKey(), ObjectKey(VMIS, "demo", "web01")])
@@ -288,13 +276,11 @@ class TestRight:
 
     def test_users_have_it(self) -> None:
         world = facts(may=[("use", "migrationtargets")])
-
         assert decide(migration(B), world, require_right=True).code == common.ELIGIBLE
 
     def test_virtctl_hides_the_user(self) -> None:
         allowed = decide(migration(B), facts(), user=API_ACCOUNT, require_right=True)
         denied = decide(migration(B), facts(), user=API_ACCOUNT, require_right=True, via_virtctl="deny")
-
         assert (allowed.code, denied.code) == (common.ELIGIBLE, reasons.NODE_CHOICE_FORBIDDEN)
 
 
@@ -318,9 +304,7 @@ class TestCap:
         mark = {"annotations": {"kubevirt.io/evacuationMigration": "node-a1"}}
         disguised["metadata"] = {**disguised["metadata"], **mark}
 
-        decision = decide(migration(B), facts(migrations=[disguised]), max_unfinished=1)
-
-        assert decision.code == reasons.TOO_MANY_MIGRATIONS
+        assert decide(migration(B), facts(migrations=[disguised]), max_unfinished=1).code == reasons.TOO_MANY_MIGRATIONS
 
 
 class TestWithoutSelector:
@@ -335,14 +319,11 @@ class TestWithoutSelector:
 
     def test_no_node_is_warned_about(self) -> None:
         decision = decide(migration(), facts(nodes=NODES[:1]), self.PLACE)
-
         assert (decision.code, decision.denial, len(decision.warnings)) == (common.NO_ELIGIBLE_NODE, None, 1)
 
     def test_the_sending_side_makes_no_pod_here(self) -> None:
         obj = migration(sendTo={"migrationID": "x", "connectURL": "y"})
-
         decision = decide(obj, facts(nodes=NODES[:1]), self.PLACE)
-
         assert (decision.code, decision.warnings) == (reasons.ON_SENDING_SIDE, ())
 
     @pytest.mark.parametrize("mark", ["evacuationMigration", "workloadUpdateMigration"])

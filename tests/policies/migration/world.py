@@ -49,10 +49,7 @@ INTEL, AMD = "cpu-vendor.node.kubevirt.io/Intel", "cpu-vendor.node.kubevirt.io/A
 def node(name: str, zone: str, vendor: str = INTEL, *, cordoned: bool = False, **labels: str) -> Json:
     base = {"kubernetes.io/hostname": name, "zone": zone, "kubevirt.io/schedulable": "true", vendor: "true"}
     base |= {"kubernetes.io/arch": "amd64", "machine-type.node.kubevirt.io/q35": "true"}
-    return {
-        "metadata": {"name": name, "labels": base | labels},
-        "spec": {"unschedulable": True} if cordoned else {},
-    }
+    return {"metadata": {"name": name, "labels": base | labels}, "spec": {"unschedulable": True} if cordoned else {}}
 
 
 FOO = "example.com/foo"

@@ -48,18 +48,15 @@ class TestNamesOfPods:
 
     def test_explicit_default_scheduler_of_the_vmi_is_an_opt_out(self) -> None:
         decision = decide(review(launcher_pod()), known(vmi("default-scheduler")))
-
         assert (decision.code, decision.changes) == (common.OWNER_OPTED_OUT, ())
 
     def test_pod_that_somebody_set_back_is_left_alone(self) -> None:
         decision = decide(review(launcher_pod()), known(vmi("stork")))
-
         assert (decision.code, decision.changes) == (reasons.REWRITTEN, ())
 
     @pytest.mark.parametrize("scheduler", ["stork", "volcano", "kubevirt", "batch"])
     def test_foreign_scheduler_is_left_alone(self, scheduler: str) -> None:
         decision = decide(review(launcher_pod(schedulerName=scheduler)), known(vmi(scheduler)))
-
         assert (decision.code, decision.changes) == (reasons.FOREIGN_SCHEDULER, ())
 
     @pytest.mark.parametrize("scheduler", ["", None])
@@ -71,7 +68,6 @@ class TestNamesOfPods:
 
     def test_vmi_of_the_same_name_but_another_uid(self) -> None:
         decision = decide(review(launcher_pod()), known(vmi(uid="another")))
-
         assert (decision.code, decision.changes) == (common.VMI_REPLACED, ())
 
     def test_vmi_unreadable_is_said_to_the_user(self) -> None:
@@ -85,7 +81,6 @@ class TestNamesOfPods:
     def test_without_the_label_it_is_no_launcher(self, labels: dict[str, str] | None) -> None:
         pod = launcher_pod()
         pod["metadata"]["labels"] = labels
-
         assert decide(review(pod), known(vmi())).code == common.NOT_LAUNCHER
 
     @pytest.mark.parametrize(
@@ -112,7 +107,6 @@ class TestNamesOfPods:
     def test_old_api_version_of_the_owner(self) -> None:
         pod = launcher_pod()
         pod["metadata"]["ownerReferences"][0]["apiVersion"] = "kubevirt.io/v1alpha3"
-
         assert decide(review(pod), known(vmi())).code == reasons.INJECTED
 
     @pytest.mark.parametrize(
@@ -143,12 +137,10 @@ class TestNamesOfPods:
 
     def test_no_kubevirt(self) -> None:
         decision = decide(review(launcher_pod()), known(vmi()) | {KubeVirtKey(): None})
-
         assert (decision.code, decision.changes) == (common.KUBEVIRT_ABSENT, ())
 
     def test_kubevirt_unreadable(self) -> None:
         decision = decide(review(launcher_pod()), known(vmi()) | {KubeVirtKey(): Unavailable("forbidden")})
-
         assert (decision.code, decision.changes) == (reasons.KUBEVIRT_UNREADABLE, ())
         assert decision.warnings
 
@@ -161,30 +153,25 @@ class TestNamesOfPods:
     def test_provisioning_pod_is_placed_like_the_real_one(self) -> None:
         pod = launcher_pod()
         pod["metadata"]["annotations"]["kubevirt.io/ephemeral-provisioning"] = "true"
-
         assert decide(review(pod), known(vmi())).code == reasons.INJECTED
 
     def test_migration_target_of_a_vm_older_than_us(self) -> None:
         pod = launcher_pod()
         pod["metadata"]["labels"]["kubevirt.io/migrationJobUID"] = "m"
-
         assert decide(review(pod), known(vmi())).code == reasons.INJECTED
 
     def test_pod_without_annotations_gets_them(self) -> None:
         pod = launcher_pod()
         del pod["metadata"]["annotations"]
-
         assert changes(decide(review(pod), known(vmi())))[POD_MARK_PATH] == "kubevirt"
 
     def test_update_is_not_ours(self) -> None:
         body = review(launcher_pod(), operation="UPDATE", oldObject=launcher_pod())
-
         assert decide(body, known(vmi())).code == common.OTHER_OPERATION
 
     def test_pod_without_spec(self) -> None:
         pod = launcher_pod()
         del pod["spec"]
-
         assert decide(review(pod), known(vmi())).code == reasons.INJECTED
 
     @pytest.mark.parametrize(
@@ -192,13 +179,11 @@ class TestNamesOfPods:
     )
     def test_nothing_is_injected_while_the_scheduler_may_be_down(self, health: Any, code: str) -> None:
         decision = decide(review(launcher_pod()), known(vmi(), health))
-
         assert (decision.code, decision.changes) == (code, ())
         assert decision.warnings
 
     def test_unreadable_health_is_unknown(self) -> None:
         decision = decide(review(launcher_pod()), known(vmi(), Unavailable("no health check")))
-
         assert (decision.code, decision.changes) == (reasons.SCHEDULER_HEALTH_UNKNOWN, ())
 
     def test_assume_alive_bridges_ignorance_but_not_death(self) -> None:
@@ -213,7 +198,6 @@ class TestNamesOfPods:
 
     def test_undeclared_name_is_never_written(self) -> None:
         decision = decide(review(launcher_pod()), known(vmi()), scheduler_name="nobody")
-
         assert (decision.code, decision.changes) == (reasons.UNDECLARED, ())
         assert decision.warnings == (reasons.undeclared("nobody"),)
 
@@ -236,22 +220,18 @@ class TestFallback:
     @pytest.mark.parametrize("health", [AVAILABLE, UNKNOWN, Unavailable("no health check")])
     def test_stays_otherwise(self, health: Any) -> None:
         decision = decide(review(self.pod()), known(vmi("kubevirt"), health))
-
         assert (decision.code, decision.changes) == (reasons.ALREADY_INJECTED, ())
 
     def test_owner_changed_the_name_but_left_the_mark(self) -> None:
         decision = decide(review(self.pod("batch", "kubevirt")), known(vmi("batch"), UNAVAILABLE))
-
         assert (decision.code, decision.changes) == (reasons.FOREIGN_SCHEDULER, ())
 
     def test_clone_from_a_cluster_whose_scheduler_nobody_declares_here(self) -> None:
         decision = decide(review(self.pod("elsewhere", "elsewhere")), known(vmi("elsewhere")))
-
         assert changes(decision) == {("spec", "schedulerName"): "default-scheduler"}
 
     def test_strangers_pod_with_our_mark_is_left_alone(self) -> None:
         decision = decide(review(self.pod(), user="admin"), known(vmi("kubevirt"), UNAVAILABLE))
-
         assert (decision.code, decision.changes) == (common.NOT_CREATED_BY_KUBEVIRT, ())
 
 
@@ -267,7 +247,6 @@ class TestVirtualMachineInstances:
 
     def test_injects(self) -> None:
         decision = decide(self.body(), virtual_machine_instances=True)
-
         assert changes(decision) == {("spec", "schedulerName"): "kubevirt", POD_MARK_PATH: "kubevirt"}
 
     @pytest.mark.parametrize(
@@ -279,13 +258,11 @@ class TestVirtualMachineInstances:
     def test_update_is_refused_by_kubevirt_anyway(self) -> None:
         body = self.body()
         body["request"]["operation"] = "UPDATE"
-
         assert decide(body, virtual_machine_instances=True).code == common.OTHER_OPERATION
 
     def test_without_spec(self) -> None:
         body = self.body()
         body["request"]["object"]["spec"] = None
-
         assert decide(body, virtual_machine_instances=True).code == reasons.NO_TEMPLATE
 
     def test_dead_scheduler(self) -> None:
@@ -353,7 +330,6 @@ class TestVirtualMachines:
     @pytest.mark.parametrize("scheduler", [..., "", None])
     def test_injects_at_create(self, scheduler: Any) -> None:
         decision = decide(review(vm(scheduler), user="owner"))
-
         assert decision.code == reasons.INJECTED
         assert changes(decision) == {
             VM_SCHEDULER: "kubevirt",
@@ -371,7 +347,6 @@ class TestVirtualMachines:
     )
     def test_the_owner_has_the_last_word(self, scheduler: str, code: str) -> None:
         decision = decide(review(vm(scheduler)))
-
         assert (decision.code, decision.changes) == (code, ())
 
     def test_clone_with_mark_and_value_is_complete(self) -> None:
@@ -406,18 +381,15 @@ class TestVirtualMachines:
     def test_without_template_spec_there_is_nothing_to_patch(self, template: Any) -> None:
         odd = vm()
         odd["spec"]["template"] = template
-
         assert decide(review(odd)).code == reasons.NO_TEMPLATE
 
     def test_without_spec(self) -> None:
         odd = vm()
         del odd["spec"]
-
         assert decide(review(odd)).code == reasons.NO_TEMPLATE
 
     def test_dead_scheduler_is_said_to_the_owner(self) -> None:
         decision = decide(review(vm()), known(health=UNAVAILABLE))
-
         assert (decision.code, decision.changes) == (reasons.SCHEDULER_UNAVAILABLE, ())
         assert decision.warnings == (reasons.unavailable("kubevirt", UNAVAILABLE.why),)
 
@@ -467,7 +439,6 @@ class TestInstancetypes:
     )
     def test_unresolved_matchers(self, matcher: Json) -> None:
         decision = decide(review(vm(instancetype=matcher)))
-
         assert (decision.code, decision.changes) == (reasons.INSTANCETYPE_UNRESOLVED, ())
 
     def test_null_matcher_is_none(self) -> None:
@@ -475,7 +446,6 @@ class TestInstancetypes:
 
     def test_missing_object(self) -> None:
         facts = known() | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): None}
-
         assert decide(review(vm(instancetype={"name": "u1"})), facts).code == reasons.INSTANCETYPE_UNRESOLVED
 
     @pytest.mark.parametrize("key", [ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"), ObjectKey(REVISIONS, "demo", "r1")])
@@ -502,12 +472,10 @@ class TestInstancetypes:
     def test_by_revision(self, stored: ControllerRevision | RevisionData | None, code: str) -> None:
         revision = stored if isinstance(stored, ControllerRevision) else ControllerRevision(data=stored)
         facts = known() | {ObjectKey(REVISIONS, "demo", "r1"): revision}
-
         assert decide(review(vm(instancetype={"name": "u1", "revisionName": "r1"})), facts).code == code
 
     def test_missing_revision(self) -> None:
         facts = known() | {ObjectKey(REVISIONS, "demo", "r1"): None}
-
         assert decide(review(vm(instancetype={"revisionName": "r1"})), facts).code == reasons.INSTANCETYPE_UNRESOLVED
 
 
@@ -526,7 +494,6 @@ class TestCarryOver:
 
     def test_also_while_the_scheduler_is_dead_or_another_is_the_default(self) -> None:
         old = vm("batch", mark="batch")
-
         assert self.update(vm(), old, known(health=UNAVAILABLE)).code == scheduling.PRESERVED
         assert changes(self.update(vm(), old))[VM_SCHEDULER] == "batch"
 
@@ -535,7 +502,6 @@ class TestCarryOver:
     )
     def test_owner_who_removes_the_field_alone_means_it(self, new: Json) -> None:
         decision = self.update(new, vm("kubevirt", mark="kubevirt"))
-
         assert (decision.code, decision.changes) == (scheduling.OWNER_REMOVED, ())
 
     @pytest.mark.parametrize(
@@ -546,7 +512,6 @@ class TestCarryOver:
 
     def test_unchanged_vm(self) -> None:
         both = vm("kubevirt", mark="kubevirt")
-
         assert self.update(both, both).code == scheduling.ALREADY_INJECTED
 
     @pytest.mark.parametrize(
@@ -554,7 +519,6 @@ class TestCarryOver:
     )
     def test_nothing_is_added_to_a_vm_that_was_not_ours(self, old: Json) -> None:
         decision = self.update(vm(), old)
-
         assert (decision.code, decision.changes) == (common.NOTHING_TO_PRESERVE, ())
 
     def test_without_an_old_object(self) -> None:
@@ -566,7 +530,6 @@ class TestCarryOver:
     def test_a_new_instancetype_that_sets_a_scheduler(self) -> None:
         new = vm(instancetype={"name": "u1"})
         facts = known() | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): Instancetype(spec=InstancetypeSpec("x"))}
-
         assert self.update(new, vm("kubevirt", mark="kubevirt"), facts).code == scheduling.INSTANCETYPE_SETS_SCHEDULER
 
     @pytest.mark.parametrize(
@@ -586,10 +549,7 @@ class TestCarryOver:
     def test_template_metadata_of_any_kind(self) -> None:
         new = vm()
         new["spec"]["template"]["metadata"] = None
-
-        decision = self.update(new, vm("kubevirt", mark="kubevirt"))
-
-        assert decision.code == scheduling.PRESERVED
+        assert self.update(new, vm("kubevirt", mark="kubevirt")).code == scheduling.PRESERVED
 
 
 @given(
@@ -599,9 +559,7 @@ def test_update_never_adds_what_was_not_ours(
     new: Any, new_mark: str | None, template_mark: str | None, old: Any, old_mark: str | None, health: Any
 ) -> None:
     body = review(
-        vm(new, mark=new_mark, template_mark=template_mark),
-        operation="UPDATE",
-        oldObject=vm(old, mark=old_mark),
+        vm(new, mark=new_mark, template_mark=template_mark), operation="UPDATE", oldObject=vm(old, mark=old_mark)
     )
     decision = decide(body, known(health=health))
 
@@ -643,18 +601,15 @@ class TestOwners:
 
     def test_the_stock_scheduler_that_a_manifest_declares_is_an_opt_out(self) -> None:
         decision = self.update(vm("default-scheduler", mark="kubevirt"))
-
         assert decision.code == common.OWNER_OPTED_OUT
         assert set(changes(decision).values()) == {None}
 
     def test_a_mark_that_a_manifest_declares_is_left_to_it(self) -> None:
         new = self.declared(vm("stork", mark="kubevirt"), POD_MARK_PATH)
-
         assert set(changes(self.update(new))) == {("spec", "template", *POD_MARK_PATH)}
 
     def test_what_was_declared_is_not_put_back(self) -> None:
         old = self.declared(vm("kubevirt", mark="kubevirt"), VM_SCHEDULER)
-
         assert self.update(vm(), old).code == common.NOTHING_TO_PRESERVE
 
     def test_the_scheduler_of_an_instancetype_that_the_owner_names_now(self) -> None:
@@ -678,7 +633,6 @@ class TestOwners:
     def test_an_instancetype_that_can_not_be_read_changes_nothing(self) -> None:
         new = vm("kubevirt", mark="kubevirt", instancetype={"name": "u1"})
         facts = known() | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): Unavailable("no answer in time")}
-
         assert self.update(new, facts=facts).code == scheduling.ALREADY_INJECTED
 
     def test_an_owners_own_scheduler_beside_such_an_instancetype_is_left_to_kubevirt(self) -> None:
@@ -702,9 +656,7 @@ class TestMarks:
     )
     def test_a_missing_mark_is_put_back(self, operation: str, copied: Json, missing: tuple[str, ...]) -> None:
         old = vm("kubevirt", mark="kubevirt") if operation == "UPDATE" else None
-
         decision = decide(review(copied, operation=operation, oldObject=old))
-
         assert (decision.code, changes(decision)) == (scheduling.ANNOTATION_RESTORED, {missing: "kubevirt"})
 
     def test_without_any_mark_it_is_the_owners(self) -> None:
@@ -724,17 +676,13 @@ class TestMarks:
     )
     def test_then_its_pods_fall_back(self, health: Any, code: str) -> None:
         body = review(launcher_pod(schedulerName="kubevirt"))
-
         assert decide(body, known(vmi("kubevirt"), health), schedulers=self.ALONE).code == code
         assert decide(body, known(vmi("kubevirt"), health)).code == scheduling.FOREIGN_SCHEDULER
 
     def test_that_fallback_is_final(self) -> None:
         decision = decide(review(launcher_pod()), known(vmi("kubevirt")), schedulers=self.ALONE)
-
         assert (decision.code, decision.changes) == (scheduling.ALREADY_FELL_BACK, ())
 
 
 def test_a_mark_that_is_there_already_is_no_change() -> None:
-    decision = decide(review(vm(mark="kubevirt")))
-
-    assert changes(decision) == {VM_SCHEDULER: "kubevirt"}
+    assert changes(decide(review(vm(mark="kubevirt")))) == {VM_SCHEDULER: "kubevirt"}

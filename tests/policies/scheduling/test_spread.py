@@ -75,7 +75,6 @@ class TestConstraints:
     )
     def test_are_soft_and_count_launcher_pods_on_usable_nodes(self, spread: str, keys: list[str]) -> None:
         made = constraints(spread)
-
         assert [constraint["topologyKey"] for constraint in made] == keys
         for constraint in made:
             assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
@@ -103,18 +102,15 @@ class TestZones:
 
     def test_zone_alone_writes_nothing_then(self) -> None:
         decision = decide(review(launcher_pod()), known(vmi()) | {NodesKey(): zoned(a="")}, spread="zone")
-
         assert scheduling.SPREAD_WITHOUT_ZONES in codes(decision)
         assert PATH not in changes(decision)
 
     def test_nodes_that_are_not_known_have_no_zones(self) -> None:
         facts = known(vmi()) | {NodesKey(): Unavailable("not listed yet")}
-
         assert changes(decide(review(launcher_pod()), facts, spread="both"))[PATH] == constraints("hostname")
 
     def test_nodes_are_looked_at_only_where_zones_are_wanted(self) -> None:
         facts = {key: value for key, value in known(vmi()).items() if key != NodesKey()}
-
         assert changes(decide(review(launcher_pod()), facts, spread="hostname"))[PATH] == constraints("hostname")
 
     @given(st.dictionaries(st.sampled_from("abcde"), AMOUNT), st.frozensets(st.sampled_from("abcde")))
@@ -194,26 +190,22 @@ class TestSpreadOfPods:
     @pytest.mark.parametrize("scheduler", ["default-scheduler", "stork"])
     def test_they_are_independent_of_the_owners_scheduler(self, scheduler: str) -> None:
         decision = decide(review(launcher_pod(schedulerName=scheduler)), known(vmi(scheduler)))
-
         assert changes(decision).keys() == {PATH, MARK_PATH}
 
     def test_the_owners_constraints_win(self) -> None:
         decision = decide(review(launcher_pod(topologySpreadConstraints=[OWN])))
-
         assert scheduling.SPREAD_CHOSEN in codes(decision)
         assert PATH not in changes(decision)
 
     def test_a_forged_annotation_makes_the_owners_constraints_nobody_elses(self) -> None:
         pod = launcher_pod(topologySpreadConstraints=[OWN])
         pod["metadata"]["annotations"][names.INJECTED_SPREAD_ANNOTATION] = "hostname"
-
         assert scheduling.SPREAD_CHOSEN in codes(decide(review(pod)))
 
     @pytest.mark.parametrize("empty", [[], None])
     def test_empty_constraints_are_none(self, empty: Any) -> None:
         pod = launcher_pod()
         pod["spec"]["topologySpreadConstraints"] = empty
-
         assert changes(decide(review(pod)))[PATH] == constraints("hostname")
 
     @pytest.mark.parametrize(
@@ -263,7 +255,6 @@ class TestSpreadOfPods:
     def test_an_owner_may_choose_otherwise_than_the_namespace(self, namespace: str) -> None:
         pod = launcher_pod()
         pod["metadata"]["annotations"][names.SPREAD_ANNOTATION] = "zone"
-
         assert changes(decide(review(pod), spread=namespace))[PATH] == constraints("zone")
 
     @pytest.mark.parametrize("value", ["Hostname", "on", "host name", "'; drop", "\x1b[31m"])
@@ -281,7 +272,6 @@ class TestSpreadOfPods:
     def test_a_pod_that_is_no_launcher_pod_is_left_alone(self) -> None:
         pod = launcher_pod()
         del pod["metadata"]["labels"]["kubevirt.io"]
-
         assert not decide(review(pod)).changes
 
     def test_a_bound_pod_is_left_alone(self) -> None:
@@ -330,13 +320,10 @@ class TestSpreadOfVmis:
 
     def test_where_settings_say_so(self) -> None:
         decision = decide(self.body(), spread_virtual_machine_instances=True)
-
         assert changes(decision) == {PATH: constraints("hostname"), MARK_PATH: "hostname"}
 
     def test_the_owners_stand(self) -> None:
-        body = self.body(topologySpreadConstraints=[OWN])
-
-        assert not decide(body, spread_virtual_machine_instances=True).changes
+        assert not decide(self.body(topologySpreadConstraints=[OWN]), spread_virtual_machine_instances=True).changes
 
 
 class TestVms:
@@ -352,7 +339,6 @@ class TestVms:
 
     def test_where_settings_say_so(self) -> None:
         decision = self.created(spread_virtual_machines=True)
-
         assert changes(decision) == {
             VM_PATH: constraints("hostname"),
             MARK_PATH: "hostname",
@@ -368,7 +354,6 @@ class TestVms:
     @pytest.mark.parametrize("spread", ["off", "zone"])
     def test_injected_ones_stay_as_they_are(self, spread: str) -> None:
         there = spread_vm(constraints("hostname"), "hostname")
-
         assert not self.updated(there, there, spread=spread).changes
 
     def test_an_overwrite_gets_them_back(self) -> None:
@@ -380,7 +365,6 @@ class TestVms:
 
     def test_an_owner_may_remove_them(self) -> None:
         new = spread_vm(mark="hostname")
-
         assert scheduling.SPREAD_REMOVED in codes(self.updated(spread_vm(constraints("hostname"), "hostname"), new))
 
     @pytest.mark.parametrize("rest", [[], constraints("hostname")])
@@ -444,5 +428,4 @@ class TestVms:
     def test_odd_records_of_field_ownership_are_nobodys(self, fields: Json) -> None:
         new = spread_vm([*constraints("hostname"), OWN], "hostname")
         new["metadata"]["managedFields"] = [{"manager": "x", "operation": "Apply", "fieldsV1": fields}]
-
         assert changes(self.updated(spread_vm(constraints("hostname"), "hostname"), new))[VM_PATH] == [OWN]
