@@ -8,10 +8,14 @@ import pytest
 
 from tests.builders import Json
 from tests.policies.instancetypes.world import (
+    BOTH,
     FEDORA_MARK,
     IT_MARK,
+    NO_DIVISION,
     PREF_MARK,
     SMALL_MARK,
+    SPREADING,
+    WORLD,
     applied,
     changes,
     decide,
@@ -22,16 +26,14 @@ from tests.policies.instancetypes.world import (
     vmi,
 )
 from webhook import names
+from webhook.admission.decision import Decision, Denial
 from webhook.admission.reasons import common
 from webhook.admission.reasons import instancetypes as reasons
 from webhook.kubevirt.config import ClusterConfig
 
-BOTH: dict[str, Any] = {"default_instancetype": "u1.small", "default_preference": "fedora"}
-WORLD = [instancetype(), preference()]
-ASKED = {
-    "kubevirt-webhook.github.io/instancetype": "u1.small",
-    "kubevirt-webhook.github.io/preference": "VirtualMachineClusterPreference/fedora",
-}
+ASKED_SIZE = {"kubevirt-webhook.github.io/instancetype": "u1.small"}
+ASKED_PREFERENCE = {"kubevirt-webhook.github.io/preference": "VirtualMachineClusterPreference/fedora"}
+ASKED = ASKED_SIZE | ASKED_PREFERENCE
 REPLICASET = {
     "apiVersion": "kubevirt.io/v1",
     "kind": "VirtualMachineInstanceReplicaSet",
@@ -39,13 +41,29 @@ REPLICASET = {
     "controller": True,
 }
 OF_VM = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "web01", "uid": "u", "controller": True}
+SIZED = vmi({"cpu": {"cores": 2}})
+SELECTING = vmi(nodeSelector={"c": "d"})
+ELSEWHERE = instancetype(nodeSelector={"a": "b"})
+PICKY = preference(requirements={"architecture": "s390x"})
+GONE = 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "u1.small" not found'
+NO_SMALL = [("VirtualMachineClusterInstancetype", "u1.small")]
+ROOT = [{"name": "root", "disk": {"bus": "virtio"}}]
+
+
+def asking(obj: Json, annotations: Json = ASKED, **metadata: Any) -> Json:
+    return obj | {"metadata": obj["metadata"] | {"annotations": annotations} | metadata}
+
+
+def filled(obj: Json, world: Any, **settings: Any) -> Json:
+    """The spec of a VMI after the decision."""
+    spec: Json = applied(obj, decide(obj, world, **settings))["spec"]
+    return spec
 
 
 class TestWhatIsFilled:
-    @pytest.mark.parametrize("owner", [None, REPLICASET])
+    @pytest.mark.parametrize("owner", [None, REPLICASET, {**OF_VM, "controller": False}])
     def test_by_defaults(self, owner: Json | None) -> None:
         obj = vmi(owner=owner)
-
         decision = decide(obj, facts(WORLD), **BOTH)
 
         got = applied(obj, decision)
@@ -53,7 +71,7 @@ class TestWhatIsFilled:
         assert decision.code == reasons.APPLIED
         assert domain["cpu"] == {"sockets": 2, "cores": 1, "threads": 1}
         assert domain["memory"] == {"guest": "4Gi"}
-        assert domain["devices"]["disks"] == [{"name": "root", "disk": {"bus": "virtio"}}]
+        assert domain["devices"]["disks"] == ROOT
         assert domain["devices"]["interfaces"] == [{"name": "default", "bridge": {}}]
         assert got["spec"]["networks"] == [{"name": "default", "pod": {}}]
         assert got["metadata"]["annotations"] == {
@@ -66,108 +84,109 @@ class TestWhatIsFilled:
 
     def test_by_its_owners_annotations(self) -> None:
         world = facts([*WORLD, instancetype("default"), preference("other")])
-        decision = decide(vmi(annotations=ASKED), world, default_instancetype="default", default_preference="other")
+        decision = decide(asking(vmi()), world, default_instancetype="default", default_preference="other")
         assert decision.notes == {"instancetype": SMALL_MARK, "preference": FEDORA_MARK}
 
     def test_a_preference_for_acpi_replaces_what_the_owner_wrote(self) -> None:
-        obj = vmi({"features": {"acpi": {"enabled": False}}})
         world = facts([preference(features={"preferredAcpi": {}})])
-        assert applied(obj, decide(obj, world, default_preference="fedora"))["spec"]["domain"]["features"]["acpi"] == {}
+        got = filled(vmi({"features": {"acpi": {"enabled": False}}}), world, default_preference="fedora")
+        assert got["domain"]["features"]["acpi"] == {}
 
     def test_what_the_owner_wrote_stays_as_it_was_written(self) -> None:
-        obj = vmi(
-            {"devices": {"disks": [{"name": "root", "disk": {}, "x": 1}], "rng": {}}, "machine": None}, y={"z": "0010"}
-        )
+        devices = {"disks": [{"name": "root", "disk": {}, "x": 1}], "rng": {}}
+        got = filled(vmi({"devices": devices, "machine": None}, y={"z": "0010"}), facts(WORLD), **BOTH)
 
-        got = applied(obj, decide(obj, facts(WORLD), **BOTH))["spec"]
-
-        assert got["y"] == {"z": "0010"}
-        assert got["domain"]["machine"] is None
-        assert got["domain"]["devices"]["rng"] == {}
+        assert (got["y"], got["domain"]["machine"], got["domain"]["devices"]["rng"]) == ({"z": "0010"}, None, {})
         assert got["domain"]["devices"]["disks"] == [{"name": "root", "disk": {"bus": "virtio"}, "x": 1}]
 
     def test_quantities_are_not_made_canonical(self) -> None:
-        obj = vmi({"memory": {"guest": "1024Mi"}})
-        got = applied(obj, decide(obj, facts(WORLD), default_preference="fedora", default_preference_scope="all"))
-        assert got["spec"]["domain"]["memory"] == {"guest": "1024Mi"}
+        settings = {"default_preference": "fedora", "default_preference_scope": "all"}
+        got = filled(vmi({"memory": {"guest": "1024Mi"}}), facts(WORLD), **settings)
+        assert got["domain"]["memory"] == {"guest": "1024Mi"}
 
     def test_volumes_without_disks_get_some_and_the_preference_reaches_them(self) -> None:
-        obj = vmi({"devices": {}})
-        got = applied(obj, decide(obj, facts(WORLD), **BOTH))
-        assert got["spec"]["domain"]["devices"]["disks"] == [{"name": "root", "disk": {"bus": "virtio"}}]
+        assert filled(vmi({"devices": {}}), facts(WORLD), **BOTH)["domain"]["devices"]["disks"] == ROOT
 
     def test_early_preferences_decide_on_the_interface_and_the_input(self) -> None:
         early = {"preferredAutoattachPodInterface": False, "preferredAutoattachInputDevice": True}
         more = {"preferredInputBus": "virtio", "preferredInputType": "tablet"}
-        world = facts([preference(devices=early | more)])
-
-        got = applied(vmi(), decide(vmi(), world, default_preference="fedora"))["spec"]
+        got = filled(vmi(), facts([preference(devices=early | more)]), default_preference="fedora")
 
         assert "networks" not in got
         assert got["domain"]["devices"]["inputs"] == [{"name": "default-0", "bus": "virtio", "type": "tablet"}]
 
     def test_the_clusters_default_interface(self) -> None:
         masquerade = ClusterConfig.of({"network": {"defaultNetworkInterface": "masquerade"}})
-        got = applied(vmi(), decide(vmi(), facts(WORLD, configuration=masquerade), **BOTH))
-        assert got["spec"]["domain"]["devices"]["interfaces"] == [{"name": "default", "masquerade": {}}]
+        got = filled(vmi(), facts(WORLD, configuration=masquerade), **BOTH)
+        assert got["domain"]["devices"]["interfaces"] == [{"name": "default", "masquerade": {}}]
 
     @pytest.mark.parametrize(("scope", "left"), [("unsized", set()), ("all", {"preference"})])
-    def test_what_a_preset_says_is_a_size(self, scope: str, left: set[str]) -> None:
-        made = vmi()
-        made["metadata"]["labels"] = {"size": "large"}
-        assert set(decide(made, facts(WORLD, presets=[preset()]), **BOTH, default_preference_scope=scope).notes) == left
+    @pytest.mark.parametrize(
+        ("obj", "presets"),
+        [(SIZED, ()), (vmi() | {"metadata": vmi()["metadata"] | {"labels": {"size": "large"}}}, [preset()])],
+        ids=["own", "preset"],
+    )
+    def test_beside_a_size_only_a_preference_is_applied(
+        self, obj: Json, presets: Any, scope: str, left: set[str]
+    ) -> None:
+        decision = decide(obj, facts(WORLD, presets=presets), **BOTH, default_preference_scope=scope)
+
+        assert set(decision.notes) == left
+        assert left or decision.code == reasons.SIZED
 
     def test_who_asks_for_one_gets_it_beside_a_preset(self) -> None:
-        made = vmi(annotations={"kubevirt-webhook.github.io/instancetype": "u1.small"})
-        made["metadata"]["labels"] = {"size": "large"}
+        made = asking(vmi(), ASKED_SIZE, labels={"size": "large"})
         assert set(decide(made, facts(WORLD, presets=[preset()])).notes) == {"instancetype"}
-
-    def test_a_preference_of_a_sized_vmi_only_where_the_scope_is_all(self) -> None:
-        sized = vmi({"cpu": {"cores": 2}})
-        assert decide(sized, facts(WORLD), **BOTH).code == reasons.SIZED
-        assert set(decide(sized, facts(WORLD), **BOTH, default_preference_scope="all").notes) == {"preference"}
 
 
 class TestWhatIsNot:
-    def test_vmis_of_vms(self) -> None:
-        assert decide(vmi(owner=OF_VM, annotations=ASKED), {}, **BOTH).code == reasons.OWNED_BY_A_VM
-
-    def test_a_vm_that_is_no_controller_stands_behind_nothing(self) -> None:
-        assert decide(vmi(owner={**OF_VM, "controller": False}), facts(WORLD), **BOTH).code == reasons.APPLIED
-
-    def test_without_wish_or_default(self) -> None:
-        assert decide(vmi(), {}).code == reasons.NO_DEFAULTS
-
-    def test_switches_and_opting_out(self) -> None:
-        off = {"kubevirt-webhook.github.io/instancetypes": "off"}
-        assert decide(vmi(), {}, **BOTH, virtual_machine_instances=False).code == common.DISABLED
-        assert decide(vmi(annotations=off), {}, **BOTH).code == common.OWNER_OPTED_OUT
+    @pytest.mark.parametrize(
+        ("obj", "settings", "code"),
+        [
+            (vmi(owner=OF_VM, annotations=ASKED), BOTH, reasons.OWNED_BY_A_VM),
+            (vmi(), {}, reasons.NO_DEFAULTS),
+            (vmi(), BOTH | {"virtual_machine_instances": False}, common.DISABLED),
+            (vmi(annotations={"kubevirt-webhook.github.io/instancetypes": "off"}), BOTH, common.OWNER_OPTED_OUT),
+            (vmi({"cpu": []}), BOTH, common.INVALID_OBJECT),
+            # A copy of what was filled is not filled again.
+            (applied(asking(vmi()), decide(asking(vmi()), facts(WORLD))), BOTH, reasons.ALREADY_APPLIED),
+        ],
+    )
+    def test_what_is_left_alone(self, obj: Json, settings: dict[str, Any], code: str) -> None:
+        decision = decide(obj, facts(WORLD) if code == common.INVALID_OBJECT else {}, **settings)
+        assert (decision.code, decision.changes, decision.denial) == (code, (), None)
 
     def test_an_empty_wish_declines(self) -> None:
         obj = vmi(annotations={"kubevirt-webhook.github.io/instancetype": ""})
         assert set(decide(obj, facts(WORLD), **BOTH).notes) == {"preference"}
 
-    def test_a_copy_of_what_we_filled_is_not_filled_again(self) -> None:
-        filled = applied(vmi(annotations=ASKED), decide(vmi(annotations=ASKED), facts(WORLD)))
-        decision = decide(filled, {}, **BOTH)
-        assert (decision.code, decision.changes, decision.denial) == (reasons.ALREADY_APPLIED, (), None)
-
-    def test_a_default_that_conflicts_is_left_out_with_a_warning(self) -> None:
-        world = facts([instancetype(nodeSelector={"a": "b"}), preference()])
-
-        decision = decide(vmi(nodeSelector={"c": "d"}), world, **BOTH)
+    @pytest.mark.parametrize(
+        ("obj", "world", "settings", "why"),
+        [
+            (
+                SELECTING,
+                facts([ELSEWHERE, preference()]),
+                {},
+                "VMI conflicts with instancetype spec in fields: [spec.nodeSelector]",
+            ),
+            (vmi(), facts(WORLD), {"allowed": ("cx1.*",)}, reasons.not_allowed(SMALL_MARK, "demo", "cx1.*")),
+            (vmi(), facts([preference()], missing=NO_SMALL), {}, f"{names.DEFAULT_INSTANCETYPE_ANNOTATION}: {GONE}"),
+        ],
+        ids=["conflict", "not allowed", "missing"],
+    )
+    def test_a_default_that_can_not_be_applied_is_left_out_with_a_warning(
+        self, obj: Json, world: Any, settings: dict[str, Any], why: str
+    ) -> None:
+        decision = decide(obj, world, **BOTH, **settings)
 
         # The preference applies all the same.
         assert set(decision.notes) == {"preference"}
         assert ("spec", "domain", "memory") not in changes(decision)
-        why = "VMI conflicts with instancetype spec in fields: [spec.nodeSelector]"
-        assert decision.warnings == (reasons.vmi_default_unusable("instancetype", "u1.small", why),)
+        (warning,) = decision.warnings
+        assert warning == reasons.vmi_default_unusable("instancetype", "u1.small", why)
 
     def test_defaults_of_which_none_fits(self) -> None:
-        picky = preference(requirements={"architecture": "s390x"})
-        world = facts([instancetype(nodeSelector={"a": "b"}), picky])
-
-        decision = decide(vmi(nodeSelector={"c": "d"}), world, **BOTH)
+        decision = decide(SELECTING, facts([ELSEWHERE, PICKY]), **BOTH)
 
         assert (decision.code, decision.changes) == (reasons.DEFAULT_UNUSABLE, ())
         conflict, unmet = decision.warnings
@@ -179,17 +198,6 @@ class TestWhatIsNot:
         assert "architecture s390x" in unmet.text
         assert "spec.nodeSelector" not in unmet.text
 
-    def test_a_wish_that_fits_neither_alone_nor_beside_a_default(self) -> None:
-        asked = {"kubevirt-webhook.github.io/preference": "fedora"}
-        picky = preference(requirements={"architecture": "s390x"})
-        world = facts([instancetype(nodeSelector={"a": "b"}), picky])
-
-        denial = decide(vmi(annotations=asked, nodeSelector={"c": "d"}), world, default_instancetype="u1.small").denial
-
-        # Not the default's conflict, which the owner can't help.
-        assert denial
-        assert "preference requires architecture s390x" in denial.message
-
     @pytest.mark.parametrize("text", ["Foo/x", "u1 small"])
     def test_a_default_that_is_none(self, text: str) -> None:
         decision = decide(vmi(), facts(WORLD), default_instancetype=text)
@@ -198,99 +206,76 @@ class TestWhatIsNot:
         assert [warning.code for warning in decision.warnings] == [reasons.DEFAULT_UNUSABLE]
         assert names.DEFAULT_INSTANCETYPE_ANNOTATION in decision.warnings[0].text
 
-    def test_a_default_that_is_missing_or_not_allowed(self) -> None:
-        world = facts([preference()], missing=[("VirtualMachineClusterInstancetype", "u1.small")])
-
-        missing = decide(vmi(), world, **BOTH)
-        not_allowed = decide(vmi(), facts(WORLD), **BOTH, allowed=("cx1.*",))
-
-        assert [set(decision.notes) for decision in (missing, not_allowed)] == [{"preference"}, {"preference"}]
-        assert '"u1.small" not found' in missing.warnings[0].text
-        why = reasons.not_allowed(SMALL_MARK, "demo", "cx1.*")
-        assert not_allowed.warnings == (reasons.vmi_default_unusable("instancetype", "u1.small", why),)
-
     def test_what_can_not_be_read(self) -> None:
-        world = facts(unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
-        decision = decide(vmi(annotations=ASKED), world | facts([preference()], unreadable=[]) | world)
+        decision = decide(asking(vmi()), facts([preference()], unreadable=NO_SMALL))
         assert (decision.code, decision.denial, len(decision.warnings)) == (common.LOOKUP_FAILED, None, 1)
 
-    def test_malformed_vmis_are_left_to_the_api_server(self) -> None:
-        decision = decide(vmi({"cpu": []}), facts(WORLD), **BOTH)
-        assert (decision.code, decision.changes) == (common.INVALID_OBJECT, ())
+
+def refused(decision: Decision) -> Denial:
+    assert decision.denial
+    return decision.denial
 
 
 class TestWhatIsRefused:
     """An owner who requests an instancetype gets it, or a denial that says why not."""
 
     def test_conflicts_with_all_causes(self) -> None:
-        decision = decide(vmi({"cpu": {"cores": 1}, "memory": {"guest": "1Gi"}}, annotations=ASKED), facts(WORLD))
+        denial = refused(decide(asking(vmi({"cpu": {"cores": 1}, "memory": {"guest": "1Gi"}})), facts(WORLD)))
 
-        assert decision.denial
-        assert decision.denial.code == 422
         fields = ["spec.domain.cpu.cores", "spec.domain.memory.guest"]
-        assert decision.denial.message == f"VMI conflicts with instancetype spec in fields: [{', '.join(fields)}]"
-        assert [cause.field for cause in decision.denial.causes] == fields
+        said = f"VMI conflicts with instancetype spec in fields: [{', '.join(fields)}]"
+        assert (denial.code, denial.message, [cause.field for cause in denial.causes]) == (422, said, fields)
 
     def test_what_is_not_there(self) -> None:
-        world = facts([preference()], missing=[("VirtualMachineClusterInstancetype", "u1.small")])
-
-        decision = decide(vmi(annotations=ASKED), world)
-
-        assert decision.denial
-        assert decision.denial.message == (
-            "metadata.annotations[kubevirt-webhook.github.io/instancetype]: "
-            'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "u1.small" not found'
-        )
+        denial = refused(decide(asking(vmi()), facts([preference()], missing=NO_SMALL)))
+        assert denial.message == f"metadata.annotations[kubevirt-webhook.github.io/instancetype]: {GONE}"
 
     def test_what_is_not_allowed(self) -> None:
-        decision = decide(vmi(annotations=ASKED), facts(WORLD), allowed=("cx1.*",))
-        assert decision.denial
-        assert (decision.code, decision.denial.code) == (reasons.NOT_ALLOWED, 403)
+        decision = decide(asking(vmi()), facts(WORLD), allowed=("cx1.*",))
+        assert (decision.code, refused(decision).code) == (reasons.NOT_ALLOWED, 403)
 
-    def test_nonsense(self) -> None:
-        decision = decide(vmi(annotations={"kubevirt-webhook.github.io/instancetype": "Foo/bar"}), facts())
-        assert decision.denial
-        assert "got unexpected kind in InstancetypeMatcher: Foo" in decision.denial.message
+    @pytest.mark.parametrize(
+        ("obj", "objects", "settings", "said"),
+        [
+            (
+                asking(vmi(), {"kubevirt-webhook.github.io/instancetype": "Foo/bar"}),
+                [],
+                {},
+                "got unexpected kind in InstancetypeMatcher: Foo",
+            ),
+            (
+                asking(vmi()),
+                [instancetype(), preference(requirements={"memory": {"guest": "64Gi"}})],
+                {},
+                "preference requires 64Gi",
+            ),
+            (asking(vmi()), [instancetype(cpu={"guest": 3}), SPREADING], {}, "not divisible"),
+            (asking(vmi()), [instancetype(), NO_DIVISION], {}, "ratio of 0"),
+            (asking(vmi()), [instancetype(cpu={"guest": "two"}), preference()], {}, ""),
+            # Not the default's conflict, which the owner can't help.
+            (
+                asking(SELECTING, ASKED_PREFERENCE),
+                [ELSEWHERE, PICKY],
+                {"default_instancetype": "u1.small"},
+                "preference requires architecture s390x",
+            ),
+        ],
+        ids=["kind", "requirement", "spread", "crash", "type", "alone"],
+    )
+    def test_what_can_not_be_applied(self, obj: Json, objects: list[Json], settings: dict[str, Any], said: str) -> None:
+        assert said in refused(decide(obj, facts(objects), **settings)).message
 
-    def test_requirements_and_spreads(self) -> None:
-        demanding = preference(requirements={"memory": {"guest": "64Gi"}})
-        spread = preference(cpu={"preferredCPUTopology": "spread"})
-
-        refused = decide(vmi(annotations=ASKED), facts([instancetype(), demanding]))
-        odd = decide(vmi(annotations=ASKED), facts([instancetype(cpu={"guest": 3}), spread]))
-
-        assert refused.denial
-        assert "preference requires 64Gi" in refused.denial.message
-        assert odd.denial
-        assert "not divisible" in odd.denial.message
+    def test_a_mere_default_of_a_wrong_type_denies_nothing(self) -> None:
+        assert not decide(vmi(), facts([instancetype(cpu={"guest": "two"}), preference()]), **BOTH).denial
 
     def test_a_requirement_of_a_sized_vmi_names_its_own_fields(self) -> None:
         world = facts([preference(requirements={"cpu": {"guest": 8}}, cpu={"preferredCPUTopology": "cores"})])
-        asked = {"kubevirt-webhook.github.io/preference": "fedora"}
-
-        decision = decide(vmi({"cpu": {"cores": 2}}, annotations=asked), world)
-
-        assert decision.denial
-        assert decision.denial.causes[0].field == "spec.domain.cpu.cores"
-
-    def test_what_can_not_be_read_as_one(self) -> None:
-        odd = instancetype(cpu={"guest": "two"})
-        assert decide(vmi(annotations=ASKED), facts([odd, preference()])).denial
-        assert not decide(vmi(), facts([odd, preference()]), **BOTH).denial
-
-    def test_a_crash(self) -> None:
-        zero = preference(cpu={"preferredCPUTopology": "spread", "spreadOptions": {"ratio": 0}})
-
-        decision = decide(vmi(annotations=ASKED), facts([instancetype(), zero]))
-
-        assert decision.denial
-        assert "ratio of 0" in decision.denial.message
+        denial = refused(decide(asking(SIZED, ASKED_PREFERENCE), world))
+        assert denial.causes[0].field == "spec.domain.cpu.cores"
 
     def test_a_default_never_stands_in_the_way_of_a_wish(self) -> None:
-        asked = {"kubevirt-webhook.github.io/instancetype": "u1.small"}
         world = facts([instancetype(), preference(requirements={"cpu": {"guest": 64}})])
-
-        decision = decide(vmi(annotations=asked), world, default_preference="fedora")
+        decision = decide(asking(vmi(), ASKED_SIZE), world, default_preference="fedora")
 
         assert not decision.denial
         assert set(decision.notes) == {"instancetype"}
