@@ -20,22 +20,13 @@ from webhook.admission import credentials, redaction
 from webhook.admission.credentials import HIDDEN, MAX_TEXT, is_secret_flag, sanitize, scrub, scrub_prose
 
 READABLE = [
-    "web01",
-    "u1.small",
-    "9f8b2c3d-1111-2222-3333-444455556666",
-    "registry.example.com:5000/ssh/server:13",
+    *("web01", "u1.small", "9f8b2c3d-1111-2222-3333-444455556666", "registry.example.com:5000/ssh/server:13"),
     "quay.io/org/token-service@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
-    "docker://quay.io:5000/a@sha256:0123456789abcdef",
-    "https://images.example.com/fedora-40.qcow2",
-    "https://[2001:db8::1]:8443/x",
-    "kubernetes.io/hostname=node1",
-    "node-role.kubernetes.io/worker",
+    *("docker://quay.io:5000/a@sha256:0123456789abcdef", "https://images.example.com/fedora-40.qcow2"),
+    *("https://[2001:db8::1]:8443/x", "kubernetes.io/hostname=node1", "node-role.kubernetes.io/worker"),
     "--kubeconfig=/etc/token-less/config",
     "spec.template.spec.accessCredentials[0].userPassword.source.secret.secretName",
-    "kubevirtvirtualmachineinstancetypes",
-    "the bearer of this may get virtualmachineinstances",
-    HIDDEN,
-    "",
+    *("kubevirtvirtualmachineinstancetypes", "the bearer of this may get virtualmachineinstances", HIDDEN, ""),
 ]
 
 

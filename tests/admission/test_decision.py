@@ -184,21 +184,7 @@ def test_what_others_may_read_of_repeated_changes_is_made_once() -> None:
 # Parts of secrets, of places for them, and of what divides words.
 PIECES = [
     *(
-        "basic",
-        "Bearer",
-        "'",
-        "`",
-        " ",
-        "\\",
-        "\n",
-        "é",
-        ":",
-        "=",
-        "-",
-        "--token",
-        "password",
-        "?",
-        "://u:p@h",
+        *("basic", "Bearer", "'", "`", " ", "\\", "\n", "é", ":", "=", "-", "--token", "password", "?", "://u:p@h"),
         "$6$a$b",
     ),
     *(
@@ -218,18 +204,8 @@ PIECES = [
 ]
 MEMBERS = [
     *(
-        "userData",
-        "value",
-        "name",
-        "kind",
-        "data",
-        "annotations",
-        "labels",
-        "options",
-        "httpHeaders",
-        "dhCert",
-        "bus",
-        "args",
+        *("userData", "value", "name", "kind", "data", "annotations", "labels", "options", "httpHeaders", "dhCert"),
+        *("bus", "args"),
     ),
     *("args", "volumeAttributes", "session", "caBundle", "example.com/ssh-key", "aLongNameOfAMemberOfAnObject", "x"),
 ]

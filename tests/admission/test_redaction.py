@@ -63,22 +63,9 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIhunter2 me@home"
 @pytest.mark.parametrize(
     "key",
     [
-        "kubevirt.io/ignitiondata",
-        "example.com/cloud-init",
-        "cloud-config",
-        "user-data",
-        "networkData",
-        "example.com/admin-password",
-        "PASSWD",
-        "db-passphrase",
-        "sysprep.kubevirt.io/unattend",
-        "ssh-key",
-        "sshAuthorizedKeys",
-        "api-token",
-        "x/secret",
-        "private-key",
-        "apiKey",
-        "credentials",
+        *("kubevirt.io/ignitiondata", "example.com/cloud-init", "cloud-config", "user-data", "networkData"),
+        *("example.com/admin-password", "PASSWD", "db-passphrase", "sysprep.kubevirt.io/unattend", "ssh-key"),
+        *("sshAuthorizedKeys", "api-token", "x/secret", "private-key", "apiKey", "credentials"),
     ],
 )
 @pytest.mark.parametrize("where", ["annotations", "labels"])
