@@ -14,6 +14,7 @@ from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, WrittenF
 from tests.policies.instancetypes.api_server import ApiServer, Refused
 from tests.policies.instancetypes.world import (
     BOTH,
+    CRASHING,
     FEDORA,
     FEDORA_MARK,
     INJECTED,
@@ -50,181 +51,157 @@ def declared(obj: Json, field: str, *members: str) -> Json:
     return obj
 
 
+def halted(**more: Any) -> Json:
+    return vm(runStrategy="Halted", **more)
+
+
+def pinned(obj: Json, revision_name: str = "r1") -> Json:
+    """A copy of a VM whose instancetype names a revision."""
+    spec = obj["spec"]
+    return obj | {"spec": spec | {"instancetype": spec["instancetype"] | {"revisionName": revision_name}}}
+
+
 class TestWhatIsPutBack:
-    OLD = vm(annotations={IT_MARK[2]: SMALL_MARK, PREF_MARK[2]: FEDORA_MARK}, instancetype=SMALL, preference=FEDORA)
-
     def test_an_overwrite_by_a_pool_is_repaired_whoever_asks(self) -> None:
-        new = vm(annotations={"pool": "x"}, runStrategy="Halted")
-
-        decision = decide(new, facts(WORLD), self.OLD)
+        new = halted(annotations={"pool": "x"})
+        decision = decide(new, facts(WORLD), OURS)
 
         assert (decision.code, changes(decision)) == (instancetypes.DEFAULTS_PRESERVED, INJECTED)
         assert applied(new, decision)["metadata"]["annotations"]["pool"] == "x"
 
     def test_what_is_put_back_is_what_was_there(self) -> None:
-        old = copy.deepcopy(self.OLD)
-        old["spec"]["instancetype"] = {**SMALL, "revisionName": "r1"}
-        world = facts([*WORLD, revision("r1", instancetype())])
-
-        decision = decide(vm(runStrategy="Halted"), world, old)
-
+        decision = decide(halted(), facts([*WORLD, revision("r1", instancetype())]), pinned(OURS))
         assert changes(decision)["spec", "instancetype"] == {**SMALL, "revisionName": "r1"}
 
     def test_a_default_that_is_gone_counts_by_its_revision(self) -> None:
-        old = copy.deepcopy(self.OLD)
-        old["status"] = {
-            "instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "r1"}},
-            "preferenceRef": {"name": "fedora", "controllerRevisionRef": {"name": "r2"}},
+        status = {
+            f"{field}Ref": {"name": name, "controllerRevisionRef": {"name": captured}}
+            for field, name, captured in (("instancetype", "u1.small", "r1"), ("preference", "fedora", "r2"))
         }
         world = facts([revision("r1", instancetype()), revision("r2", preference())])
-
-        assert changes(decide(vm(runStrategy="Halted"), world, old)) == INJECTED
+        assert changes(decide(halted(), world, OURS | {"status": status})) == INJECTED
 
     @pytest.mark.parametrize("field", ["instancetype", "preference"])
     def test_an_owner_who_names_another_or_leaves_the_mark_means_it(self, field: str) -> None:
-        other = vm(runStrategy="Halted", **{field: {"name": "other"}})
         world = facts([*WORLD, instancetype("other"), preference("other")])
-        marked = vm(annotations={(IT_MARK if field == "instancetype" else PREF_MARK)[2]: "x"}, runStrategy="Halted")
+        marked = halted(annotations={(IT_MARK if field == "instancetype" else PREF_MARK)[2]: "x"})
 
-        assert ("spec", field) not in changes(decide(other, world, self.OLD))
-        assert ("spec", field) not in changes(decide(marked, world, self.OLD))
-
-    def test_an_owner_who_now_says_a_size_means_it(self) -> None:
-        decision = decide(vm({"cpu": {"cores": 4}}), facts(WORLD), self.OLD)
-        assert (decision.code, decision.changes) == (instancetypes.SIZED, ())
+        for new in (halted(**{field: {"name": "other"}}), marked):
+            assert ("spec", field) not in changes(decide(new, world, OURS))
 
     def test_a_preference_beside_a_size_stays_whatever_the_scope_is_now(self) -> None:
         old = vm({"cpu": {"cores": 2}}, annotations={PREF_MARK[2]: FEDORA_MARK}, preference=FEDORA)
         decision = decide(vm({"cpu": {"cores": 4}}), facts(WORLD), old)
         assert changes(decision) == {("spec", "preference"): FEDORA, PREF_MARK: FEDORA_MARK}
 
-    def test_an_owner_may_opt_out_in_the_same_update(self) -> None:
-        off = vm(annotations={"kubevirt-webhook.github.io/instancetypes": "off"}, runStrategy="Halted")
-        assert not decide(off, facts(WORLD), self.OLD).changes
+    @pytest.mark.parametrize(
+        ("new", "old", "settings", "code"),
+        [
+            # An owner who now says a size means it.
+            (vm({"cpu": {"cores": 4}}), OURS, {}, instancetypes.SIZED),
+            (halted(annotations={"kubevirt-webhook.github.io/instancetypes": "off"}), OURS, {}, None),
+            # Nothing new is ever added.
+            (halted(), vm(), BOTH, common.NOTHING_TO_PRESERVE),
+            # An unchanged spec is not looked at.
+            (OURS, OURS, {}, instancetypes.UNCHANGED),
+        ],
+        ids=["size", "opt-out", "nothing to put back", "unchanged"],
+    )
+    def test_what_is_not_put_back(self, new: Json, old: Json, settings: dict[str, Any], code: str | None) -> None:
+        decision = decide(new, facts(WORLD), old, **settings)
+
+        assert decision.changes == ()
+        assert code in (decision.code, None)
 
     def test_a_mark_that_does_not_fit_its_matcher_is_not_ours(self) -> None:
-        old = copy.deepcopy(self.OLD)
-        old["spec"]["instancetype"] = {"name": "chosen-later"}
-        assert ("spec", "instancetype") not in changes(decide(vm(runStrategy="Halted"), facts(WORLD), old))
-
-    def test_nothing_new_is_ever_added(self) -> None:
-        decision = decide(vm(runStrategy="Halted"), facts(WORLD), vm(), **BOTH)
-        assert (decision.code, decision.changes) == (common.NOTHING_TO_PRESERVE, ())
+        old = OURS | {"spec": OURS["spec"] | {"instancetype": {"name": "chosen-later"}}}
+        assert ("spec", "instancetype") not in changes(decide(halted(), facts(WORLD), old))
 
     def test_a_changed_default_does_not_reach_old_vms(self) -> None:
-        decision = decide(vm(runStrategy="Halted"), facts(WORLD), self.OLD, default_instancetype="u1.large")
+        decision = decide(halted(), facts(WORLD), OURS, default_instancetype="u1.large")
         assert changes(decision)["spec", "instancetype"] == SMALL
 
     def test_what_kubevirt_would_refuse_is_not_put_back(self) -> None:
         world = facts([instancetype(nodeSelector={"a": "b"}), preference()])
-
-        decision = decide(vm(template={"nodeSelector": {"c": "d"}}), world, self.OLD)
+        decision = decide(vm(template={"nodeSelector": {"c": "d"}}), world, OURS)
 
         assert ("spec", "instancetype") not in changes(decision)
         assert "nodeSelector conflicts" in decision.warnings[0].text
 
     def test_an_inference_that_was_merged_into_our_default_wins(self) -> None:
-        merged = vm(annotations=self.OLD["metadata"]["annotations"], instancetype={**SMALL, "inferFromVolume": "root"})
-
-        decision = decide(merged, facts(WORLD), self.OLD)
+        merged = vm(annotations=INJECTED_ANNOTATIONS, instancetype={**SMALL, "inferFromVolume": "root"})
+        decision = decide(merged, facts(WORLD), OURS)
 
         assert decision.code == instancetypes.DEFAULT_WITHDRAWN
         got = applied(merged, decision)
         assert got["spec"]["instancetype"] == {"inferFromVolume": "root"}
         assert set(got["metadata"]["annotations"]) == {PREF_MARK[2]}
 
-    @pytest.mark.parametrize("mark", [None, "VirtualMachineClusterInstancetype/other"])
-    def test_an_inference_beside_an_owners_own_name_is_left_to_kubevirt(self, mark: str | None) -> None:
-        old = vm(annotations={IT_MARK[2]: mark} if mark else {}, instancetype=SMALL)
-        merged = vm(annotations=old["metadata"]["annotations"], instancetype={**SMALL, "inferFromVolume": "root"})
-        assert not decide(merged, facts(WORLD), old).changes
-
-    def test_an_unchanged_spec_is_not_looked_at(self) -> None:
-        assert decide(self.OLD, {}, self.OLD).code == instancetypes.UNCHANGED
+    @pytest.mark.parametrize("annotations", [{}, {IT_MARK[2]: "VirtualMachineClusterInstancetype/other"}])
+    def test_an_inference_beside_an_owners_own_name_is_left_to_kubevirt(self, annotations: Json) -> None:
+        merged = vm(annotations=annotations, instancetype={**SMALL, "inferFromVolume": "root"})
+        assert not decide(merged, facts(WORLD), vm(annotations=annotations, instancetype=SMALL)).changes
 
     def test_a_crash_by_update_is_refused(self) -> None:
-        crashing = preference("crash", cpu={"preferredCPUFeatures": [{"name": "vmx"}]})
-        assert decide(vm(preference={"name": "crash"}), facts([crashing]), vm()).denial
+        assert decide(vm(preference=FEDORA), facts([CRASHING]), vm()).denial
+
+
+def marked(domain: Json | None = None, **template: Any) -> Json:
+    """The VM with both defaults as its owner now writes it."""
+    matchers = {"instancetype": SMALL, "preference": FEDORA}
+    return vm(domain, annotations=INJECTED_ANNOTATIONS, template=template or None, **matchers)
+
+
+LARGE = {"memory": {"guest": "8Gi"}}
 
 
 class TestGivingWay:
     """A default that stands in the way of what its owner writes leaves in the same request."""
 
-    def test_a_size(self) -> None:
-        new = vm({"memory": {"guest": "8Gi"}}, annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=FEDORA)
+    @pytest.mark.parametrize(("scope", "gone"), [("unsized", GONE | PREFERENCE_GONE), ("all", GONE)])
+    def test_a_size(self, scope: str, gone: Json) -> None:
+        decision = decide(marked(LARGE), facts(WORLD), OURS, default_preference_scope=scope)
 
-        decision = decide(new, facts(WORLD), OURS)
-
-        assert decision.code == instancetypes.DEFAULT_WITHDRAWN
-        assert changes(decision) == GONE | PREFERENCE_GONE
+        assert (decision.code, changes(decision)) == (instancetypes.DEFAULT_WITHDRAWN, gone)
         assert len(decision.warnings) == 1
 
-    def test_beside_which_a_preference_may_stand(self) -> None:
-        new = vm({"memory": {"guest": "8Gi"}}, annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=FEDORA)
-        assert changes(decide(new, facts(WORLD), OURS, default_preference_scope="all")) == GONE
-
     def test_what_conflicts_without_being_a_size(self) -> None:
-        new = vm(
-            annotations=INJECTED_ANNOTATIONS,
-            instancetype=SMALL,
-            preference=FEDORA,
-            template={"nodeSelector": {"zone": "a"}},
-        )
         world = facts([instancetype(nodeSelector={"zone": "b"}), preference()])
-
-        decision = decide(new, world, OURS)
+        decision = decide(marked(nodeSelector={"zone": "a"}), world, OURS)
 
         assert changes(decision) == GONE
         assert "nodeSelector" in decision.warnings[0].text
         assert decision.reasons[-1].code == instancetypes.UNSIZED
 
     def test_what_did_not_fit_before_is_not_the_owners_doing(self) -> None:
-        demanding = preference(requirements={"cpu": {"guest": 64}})
-        new = vm(
-            annotations=INJECTED_ANNOTATIONS,
-            instancetype=SMALL,
-            preference=FEDORA,
-            template={"terminationGracePeriodSeconds": 5},
-        )
-        assert not decide(new, facts([instancetype(), demanding]), OURS).changes
+        world = facts([instancetype(), preference(requirements={"cpu": {"guest": 64}})])
+        assert not decide(marked(terminationGracePeriodSeconds=5), world, OURS).changes
 
     def test_nothing_is_looked_up_where_nothing_that_matters_changes(self) -> None:
-        new = vm(annotations={IT_MARK[2]: SMALL_MARK}, instancetype=SMALL, runStrategy="Halted")
-        old = vm(annotations={IT_MARK[2]: SMALL_MARK}, instancetype=SMALL)
+        annotations = {IT_MARK[2]: SMALL_MARK}
+        new, old = halted(annotations=annotations, instancetype=SMALL), vm(annotations=annotations, instancetype=SMALL)
         assert decide(new, facts(), old).code == instancetypes.UNCHANGED
 
     def test_what_a_manifest_declares_is_the_owners_and_stays(self) -> None:
-        new = vm({"memory": {"guest": "8Gi"}}, annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=FEDORA)
-        old = declared(copy.deepcopy(OURS), "instancetype", "name")
-        assert ("spec", "instancetype") not in changes(decide(declared(new, "instancetype", "name"), facts(WORLD), old))
+        new, old = (declared(copy.deepcopy(obj), "instancetype", "name") for obj in (marked(LARGE), OURS))
+        assert ("spec", "instancetype") not in changes(decide(new, facts(WORLD), old))
 
     def test_our_own_scheduler_is_nobodys_conflict(self) -> None:
-        mark = "kubevirt-webhook.github.io/injected-scheduler"
-        annotations = {PREF_MARK[2]: FEDORA_MARK, mark: "kubevirt"}
-        ours = {"schedulerName": "kubevirt"}
-        old = vm(annotations=annotations, preference=FEDORA, template=ours)
-        new = vm(annotations=annotations, preference=FEDORA, template=ours, instancetype={"name": "placed"})
-
-        assert not decide(new, facts([*WORLD, instancetype("placed", schedulerName="volcano")]), old).changes
+        annotations = {PREF_MARK[2]: FEDORA_MARK, "kubevirt-webhook.github.io/injected-scheduler": "kubevirt"}
+        ours: Json = {"annotations": annotations, "preference": FEDORA, "template": {"schedulerName": "kubevirt"}}
+        world = facts([*WORLD, instancetype("placed", schedulerName="volcano")])
+        assert not decide(vm(**ours, instancetype={"name": "placed"}), world, vm(**ours)).changes
 
     def test_what_can_not_be_read_keeps_only_the_rest(self) -> None:
-        new = vm({"memory": {"guest": "8Gi"}}, annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=FEDORA)
         world = facts(unreadable=[("VirtualMachineClusterPreference", "fedora")])
-
-        decision = decide(new, world, OURS, default_preference_scope="all")
+        decision = decide(marked(LARGE), world, OURS, default_preference_scope="all")
 
         assert changes(decision) == GONE
         assert "no answer in time" in decision.warnings[0].text
 
     def test_what_can_not_be_read_at_all_changes_nothing(self) -> None:
-        new = vm(
-            annotations=INJECTED_ANNOTATIONS,
-            instancetype=SMALL,
-            preference=FEDORA,
-            template={"terminationGracePeriodSeconds": 5},
-        )
         world = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
-        assert decide(new, world, OURS).code == common.LOOKUP_FAILED
+        assert decide(marked(terminationGracePeriodSeconds=5), world, OURS).code == common.LOOKUP_FAILED
 
 
 class TestSize:
@@ -264,28 +241,28 @@ class TestSize:
 class TestExpanded:
     """A default that KubeVirt or the webhook has expanded survives the overwrite of a pool all the same."""
 
-    DOMAIN = {"cpu": {"sockets": 2, "cores": 1, "threads": 1}, "memory": {"guest": "4Gi"}}
-
-    def expanded(self, *managers: str, annotations: Json | None = None) -> Json:
+    def expanded(self, *managers: str, annotations: Json = INJECTED_ANNOTATIONS) -> Json:
         """A VM as it is stored; managers are those who wrote the guest's memory."""
-        made = vm(self.DOMAIN, annotations=INJECTED_ANNOTATIONS if annotations is None else annotations)
+        made = vm(
+            {"cpu": {"sockets": 2, "cores": 1, "threads": 1}, "memory": {"guest": "4Gi"}}, annotations=annotations
+        )
         fields: Json = {}
-        inner = fields
-        for segment in ("spec", "template", "spec", "domain", "memory", "guest"):
-            inner = inner.setdefault(f"f:{segment}", {})
+        for segment in ("guest", "memory", "domain", "spec", "template", "spec"):
+            fields = {f"f:{segment}": fields}
         entries = [{"manager": manager, "operation": "Update", "fieldsV1": fields} for manager in managers]
         made["metadata"]["managedFields"] = entries
         return made
 
     @pytest.mark.parametrize("managers", [(), ("virt-controller",)])
     def test_both_are_put_back(self, managers: tuple[str, ...]) -> None:
-        decision = decide(vm(runStrategy="Halted"), facts(WORLD), self.expanded(*managers))
+        decision = decide(halted(), facts(WORLD), self.expanded(*managers))
+
         assert (decision.code, changes(decision)) == (instancetypes.DEFAULTS_PRESERVED, INJECTED)
         assert not decision.warnings
 
     @pytest.mark.parametrize("managers", [("kubectl-edit",), ("virt-controller", "flux")])
     def test_a_size_that_its_owner_wrote_is_none_of_ours(self, managers: tuple[str, ...]) -> None:
-        decision = decide(vm(runStrategy="Halted"), facts(WORLD), self.expanded(*managers))
+        decision = decide(halted(), facts(WORLD), self.expanded(*managers))
         assert (decision.code, decision.changes) == (instancetypes.UNSIZED, ())
 
     def test_while_the_marks_stay_nothing_was_overwritten(self) -> None:

@@ -11,29 +11,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import builders
-from tests.builders import UNAVAILABLE, Json, known, launcher_pod, review, vm, vmi, zoned
+from tests.builders import CONTROLLER, UNAVAILABLE, Json, known, launcher_pod, review, vm, vmi, zoned
+from tests.policies.scheduling import world
+from tests.policies.scheduling.world import changes
 from webhook import names
 from webhook.admission.decision import Decision
 from webhook.admission.patch import operations
 from webhook.admission.reasons import scheduling
 from webhook.errors import Unavailable
-from webhook.facts import Facts, KubeVirtKey, NodesKey
+from webhook.facts import KubeVirtKey, NodesKey
 from webhook.policies.scheduling.spread import constraints
-from webhook.review.endpoints import BY_PATH
 
 PATH = ("spec", "topologySpreadConstraints")
 VM_PATH = ("spec", "template", *PATH)
 MARK_PATH = ("metadata", "annotations", names.INJECTED_SPREAD_ANNOTATION)
+TEMPLATE_MARK = ("spec", "template", *MARK_PATH)
 OWN: Json = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
 
 
 def decide(body: Json, facts: dict[Any, object] | None = None, **settings: Any) -> Decision:
-    resource = body["request"]["resource"]["resource"]
-    endpoint = BY_PATH[f"/mutate/scheduling/{resource}/enforce"]
-    request = endpoint.codec.decode(msgspec.json.encode(body)).request
-    section = builders.scheduling(**({"spread": "hostname"} | settings))
-    return endpoint.handler(request.object, request, Facts.of(known(vmi()) if facts is None else facts), section)
+    return world.decide(body, known(vmi()) if facts is None else facts, **({"spread": "hostname"} | settings))
 
 
 def patched(body: Json, decision: Decision) -> Json:
@@ -41,10 +38,6 @@ def patched(body: Json, decision: Decision) -> Json:
     ops = msgspec.to_builtins(operations(body["request"]["object"], decision.changes))
     result: Json = jsonpatch.apply_patch(body["request"]["object"], ops)
     return result
-
-
-def changes(decision: Decision) -> dict[tuple[str, ...], Any]:
-    return {change.path: change.new for change in decision.changes}
 
 
 def codes(decision: Decision) -> set[str]:
@@ -64,6 +57,18 @@ def spread_vm(found: Any = ..., mark: str | None = None, own: str | None = None)
     return result
 
 
+def of_vmi(**spec: Any) -> Json:
+    metadata = {"name": "web01", "namespace": "demo"}
+    kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata}
+    return review(kind | {"spec": {"domain": {}} | spec}, CONTROLLER)
+
+
+def annotated(annotation: str, value: str, **spec: Any) -> Json:
+    made = launcher_pod(**spec)
+    made["metadata"]["annotations"][annotation] = value
+    return made
+
+
 class TestConstraints:
     @pytest.mark.parametrize(
         ("spread", "keys"),
@@ -74,12 +79,17 @@ class TestConstraints:
         ],
     )
     def test_are_soft_and_count_launcher_pods_on_usable_nodes(self, spread: str, keys: list[str]) -> None:
-        made = constraints(spread)
-        assert [constraint["topologyKey"] for constraint in made] == keys
-        for constraint in made:
-            assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
-            assert constraint["labelSelector"] == {"matchLabels": {"kubevirt.io": "virt-launcher"}}
-            assert (constraint["nodeAffinityPolicy"], constraint["nodeTaintsPolicy"]) == ("Honor", "Honor")
+        assert constraints(spread) == [
+            {
+                "maxSkew": 1,
+                "topologyKey": key,
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {"kubevirt.io": "virt-launcher"}},
+                "nodeAffinityPolicy": "Honor",
+                "nodeTaintsPolicy": "Honor",
+            }
+            for key in keys
+        ]
 
 
 AMOUNT = st.sampled_from(["", "1", "2"])
@@ -88,26 +98,23 @@ AMOUNT = st.sampled_from(["", "1", "2"])
 class TestZones:
     """The constraint on zones is written only where every node that the pod may use has a zone, and there are two."""
 
-    ZONED: Any = {"a": "1", "b": "2"}
-
     @pytest.mark.parametrize(
-        ("nodes", "zones"), [(ZONED, True), ({"a": "1", "b": ""}, False), ({"a": "1"}, False), ({}, False)]
+        ("nodes", "written"),
+        [
+            (zoned(a="1", b="2"), "both"),
+            *((zoned(**zones), "hostname") for zones in ({"a": "1", "b": ""}, {"a": "1"}, {})),
+            (Unavailable("not listed yet"), "hostname"),
+        ],
     )
-    def test_both_never_harms(self, nodes: Any, zones: bool) -> None:
-        decision = decide(review(launcher_pod()), known(vmi()) | {NodesKey(): zoned(**nodes)}, spread="both")
-        written = "both" if zones else "hostname"
-
-        assert changes(decision)[PATH] == constraints(written)
-        assert changes(decision)[MARK_PATH] == written
+    def test_both_never_harms(self, nodes: Any, written: str) -> None:
+        decision = decide(review(launcher_pod()), known(vmi()) | {NodesKey(): nodes}, spread="both")
+        assert (changes(decision)[PATH], changes(decision)[MARK_PATH]) == (constraints(written), written)
 
     def test_zone_alone_writes_nothing_then(self) -> None:
         decision = decide(review(launcher_pod()), known(vmi()) | {NodesKey(): zoned(a="")}, spread="zone")
+
         assert scheduling.SPREAD_WITHOUT_ZONES in codes(decision)
         assert PATH not in changes(decision)
-
-    def test_nodes_that_are_not_known_have_no_zones(self) -> None:
-        facts = known(vmi()) | {NodesKey(): Unavailable("not listed yet")}
-        assert changes(decide(review(launcher_pod()), facts, spread="both"))[PATH] == constraints("hostname")
 
     def test_nodes_are_looked_at_only_where_zones_are_wanted(self) -> None:
         facts = {key: value for key, value in known(vmi()).items() if key != NodesKey()}
@@ -123,19 +130,12 @@ class TestZones:
 
         assert changes(decision)[MARK_PATH] == ("both" if all(its) and len({*its}) > 1 else "hostname")
 
-    @pytest.mark.parametrize("kind", ["VMI", "VM"])
-    def test_in_vms_all_nodes_that_take_vms_count(self, kind: str) -> None:
-        own = {
-            "apiVersion": "kubevirt.io/v1",
-            "kind": "VirtualMachineInstance",
-            "metadata": {"name": "w", "namespace": "demo"},
-        }
-        body = review(vm() if kind == "VM" else own | {"spec": {"domain": {}}})
+    @pytest.mark.parametrize(("body", "path"), [(of_vmi(), PATH), (review(vm()), VM_PATH)], ids=["VMI", "VM"])
+    def test_in_vms_all_nodes_that_take_vms_count(self, body: Json, path: tuple[str, ...]) -> None:
         section: Any = {"spread": "both", "spread_virtual_machines": True, "spread_virtual_machine_instances": True}
-        path = VM_PATH if kind == "VM" else PATH
+        unzoned = known(vmi()) | {NodesKey(): zoned(a="1", b="2", c="")}
 
         assert changes(decide(body, **section))[path] == constraints("both")
-        unzoned = known(vmi()) | {NodesKey(): zoned(a="1", b="2", c="")}
         assert changes(decide(body, unzoned, **section))[path] == constraints("hostname")
 
 
@@ -192,22 +192,6 @@ class TestSpreadOfPods:
         decision = decide(review(launcher_pod(schedulerName=scheduler)), known(vmi(scheduler)))
         assert changes(decision).keys() == {PATH, MARK_PATH}
 
-    def test_the_owners_constraints_win(self) -> None:
-        decision = decide(review(launcher_pod(topologySpreadConstraints=[OWN])))
-        assert scheduling.SPREAD_CHOSEN in codes(decision)
-        assert PATH not in changes(decision)
-
-    def test_a_forged_annotation_makes_the_owners_constraints_nobody_elses(self) -> None:
-        pod = launcher_pod(topologySpreadConstraints=[OWN])
-        pod["metadata"]["annotations"][names.INJECTED_SPREAD_ANNOTATION] = "hostname"
-        assert scheduling.SPREAD_CHOSEN in codes(decide(review(pod)))
-
-    @pytest.mark.parametrize("empty", [[], None])
-    def test_empty_constraints_are_none(self, empty: Any) -> None:
-        pod = launcher_pod()
-        pod["spec"]["topologySpreadConstraints"] = empty
-        assert changes(decide(review(pod)))[PATH] == constraints("hostname")
-
     @pytest.mark.parametrize(
         "wishes",
         [
@@ -234,27 +218,9 @@ class TestSpreadOfPods:
         assert result["spec"]["topologySpreadConstraints"] == constraints("hostname")
         assert {field: result["spec"][field] for field in wishes} == wishes
 
-    def test_a_pools_own_constraint_keeps_the_namespaces_away(self) -> None:
-        """A pool that is to be spread for itself says so in its template."""
-        pool = {**constraints("hostname")[0], "labelSelector": {"matchLabels": {"pool": "web"}}}
-        decision = decide(review(launcher_pod(topologySpreadConstraints=[pool])))
-
-        assert scheduling.SPREAD_CHOSEN in codes(decision)
-        assert PATH not in changes(decision)
-
-    def test_an_owner_may_opt_out(self) -> None:
-        pod = launcher_pod()
-        pod["metadata"]["annotations"][names.SPREAD_ANNOTATION] = "off"
-
-        decision = decide(review(pod))
-
-        assert scheduling.SPREAD_OPTED_OUT in codes(decision)
-        assert PATH not in changes(decision)
-
     @pytest.mark.parametrize("namespace", ["off", "hostname", "nonsense"])
     def test_an_owner_may_choose_otherwise_than_the_namespace(self, namespace: str) -> None:
-        pod = launcher_pod()
-        pod["metadata"]["annotations"][names.SPREAD_ANNOTATION] = "zone"
+        pod = annotated(names.SPREAD_ANNOTATION, "zone")
         assert changes(decide(review(pod), spread=namespace))[PATH] == constraints("zone")
 
     @pytest.mark.parametrize("value", ["Hostname", "on", "host name", "'; drop", "\x1b[31m"])
@@ -265,20 +231,46 @@ class TestSpreadOfPods:
         assert PATH not in changes(decision)
         assert len(decision.warnings) == 1
 
-    @pytest.mark.parametrize("user", ["mallory", "system:serviceaccount:shop:kubevirt-controller"])
-    def test_a_pod_of_others_is_left_alone(self, user: str) -> None:
-        assert not decide(review(launcher_pod(), user=user)).changes
+    @pytest.mark.parametrize(
+        ("body", "facts"),
+        [
+            (review(launcher_pod(), user="mallory"), {}),
+            (review(launcher_pod(), user="system:serviceaccount:shop:kubevirt-controller"), {}),
+            (review(launcher_pod() | {"metadata": launcher_pod()["metadata"] | {"labels": {}}}), {}),
+            (review(launcher_pod(nodeName="node-1")), {}),
+            (review(launcher_pod()), {KubeVirtKey(): None}),
+        ],
+        ids=["a user's", "of another namespace", "no launcher pod", "bound", "no KubeVirt"],
+    )
+    def test_a_pod_of_others_is_left_alone(self, body: Json, facts: Any) -> None:
+        assert not decide(body, known(vmi()) | facts).changes
 
-    def test_a_pod_that_is_no_launcher_pod_is_left_alone(self) -> None:
-        pod = launcher_pod()
-        del pod["metadata"]["labels"]["kubevirt.io"]
-        assert not decide(review(pod)).changes
+    @pytest.mark.parametrize(
+        ("pod", "code"),
+        [
+            (launcher_pod(topologySpreadConstraints=[OWN]), scheduling.SPREAD_CHOSEN),
+            # A forged annotation does not make the owner's constraints anybody else's.
+            (
+                annotated(names.INJECTED_SPREAD_ANNOTATION, "hostname", topologySpreadConstraints=[OWN]),
+                scheduling.SPREAD_CHOSEN,
+            ),
+            # A pool that is to be spread for itself says so in its template.
+            (
+                launcher_pod(
+                    topologySpreadConstraints=[
+                        constraints("hostname")[0] | {"labelSelector": {"matchLabels": {"pool": "web"}}}
+                    ]
+                ),
+                scheduling.SPREAD_CHOSEN,
+            ),
+            (annotated(names.SPREAD_ANNOTATION, "off"), scheduling.SPREAD_OPTED_OUT),
+        ],
+    )
+    def test_the_owners_choice_wins(self, pod: Json, code: str) -> None:
+        decision = decide(review(pod))
 
-    def test_a_bound_pod_is_left_alone(self) -> None:
-        assert not decide(review(launcher_pod(nodeName="node-1"))).changes
-
-    def test_a_cluster_without_kubevirt_is_left_alone(self) -> None:
-        assert not decide(review(launcher_pod()), known(vmi()) | {KubeVirtKey(): None}).changes
+        assert code in codes(decision)
+        assert PATH not in changes(decision)
 
     @given(
         st.lists(
@@ -304,57 +296,62 @@ class TestSpreadOfPods:
 
 
 class TestSpreadOfVmis:
-    def body(self, **spec: Any) -> Json:
-        return review(
-            {
-                "apiVersion": "kubevirt.io/v1",
-                "kind": "VirtualMachineInstance",
-                "metadata": {"name": "web01", "namespace": "demo"},
-                "spec": {"domain": {}} | spec,
-            },
-            user="system:serviceaccount:kubevirt:kubevirt-controller",
-        )
+    @pytest.mark.parametrize(
+        ("spec", "on", "written"),
+        [
+            ({}, False, {}),
+            ({}, True, {PATH: constraints("hostname"), MARK_PATH: "hostname"}),
+            ({"topologySpreadConstraints": [OWN]}, True, {}),
+        ],
+        ids=["off is the default", "on", "the owner's"],
+    )
+    def test_where_settings_say_so(self, spec: Json, on: bool, written: Json) -> None:
+        settings = {"spread_virtual_machine_instances": True} if on else {}
+        assert changes(decide(of_vmi(**spec), **settings)) == written
 
-    def test_nothing_is_written_by_default(self) -> None:
-        assert not decide(self.body()).changes
 
-    def test_where_settings_say_so(self) -> None:
-        decision = decide(self.body(), spread_virtual_machine_instances=True)
-        assert changes(decision) == {PATH: constraints("hostname"), MARK_PATH: "hostname"}
+INJECTED = spread_vm(constraints("hostname"), "hostname")
 
-    def test_the_owners_stand(self) -> None:
-        assert not decide(self.body(topologySpreadConstraints=[OWN]), spread_virtual_machine_instances=True).changes
+
+def declared(new: Json, constraints: Json) -> Json:
+    """A VM as a server-side apply leaves it that declares constraints, as ``fieldsV1`` has them."""
+    fields: Json = {"f:spec": {"f:template": {"f:spec": {"f:topologySpreadConstraints": constraints}}}}
+    new["metadata"]["managedFields"] = [{"manager": "flux", "operation": "Apply", "fieldsV1": fields}]
+    return new
 
 
 class TestVms:
-    def created(self, found: Any = ..., **settings: Any) -> Decision:
-        return decide(review(spread_vm(found)), virtual_machines=False, **settings)
+    ITEM = 'k:{"topologyKey":"kubernetes.io/hostname","whenUnsatisfiable":"ScheduleAnyway"}'
 
     def updated(self, old: Json, new: Json, **settings: Any) -> Decision:
         body = review(new, operation="UPDATE", oldObject=old)
         return decide(body, **({"virtual_machines": False, "spread_virtual_machines": True} | settings))
 
-    def test_nothing_is_written_by_default(self) -> None:
-        assert not self.created().changes
-
-    def test_where_settings_say_so(self) -> None:
-        decision = self.created(spread_virtual_machines=True)
-        assert changes(decision) == {
-            VM_PATH: constraints("hostname"),
-            MARK_PATH: "hostname",
-            ("spec", "template", *MARK_PATH): "hostname",
-        }
-
-    def test_the_owners_stand(self) -> None:
-        assert not self.created([OWN], spread_virtual_machines=True).changes
+    @pytest.mark.parametrize(
+        ("found", "settings", "written"),
+        [
+            (..., {}, {}),
+            (
+                ...,
+                {"spread_virtual_machines": True},
+                {VM_PATH: constraints("hostname"), MARK_PATH: "hostname", TEMPLATE_MARK: "hostname"},
+            ),
+            ([OWN], {"spread_virtual_machines": True}, {}),
+        ],
+        ids=["off is the default", "on", "the owner's"],
+    )
+    def test_where_settings_say_so(self, found: Any, settings: Json, written: Json) -> None:
+        assert changes(decide(review(spread_vm(found)), virtual_machines=False, **settings)) == written
 
     def test_an_update_adds_nothing(self) -> None:
         assert not self.updated(spread_vm(), spread_vm()).changes
 
     @pytest.mark.parametrize("spread", ["off", "zone"])
     def test_injected_ones_stay_as_they_are(self, spread: str) -> None:
-        there = spread_vm(constraints("hostname"), "hostname")
-        assert not self.updated(there, there, spread=spread).changes
+        assert not self.updated(INJECTED, INJECTED, spread=spread).changes
+
+    def test_an_owner_may_remove_them(self) -> None:
+        assert scheduling.SPREAD_REMOVED in codes(self.updated(INJECTED, spread_vm(mark="hostname")))
 
     def test_an_overwrite_gets_them_back(self) -> None:
         decision = self.updated(spread_vm(constraints("both"), "both"), spread_vm())
@@ -363,69 +360,32 @@ class TestVms:
         assert changes(decision)[VM_PATH] == constraints("both")
         assert changes(decision)[MARK_PATH] == "both"
 
-    def test_an_owner_may_remove_them(self) -> None:
-        new = spread_vm(mark="hostname")
-        assert scheduling.SPREAD_REMOVED in codes(self.updated(spread_vm(constraints("hostname"), "hostname"), new))
-
     @pytest.mark.parametrize("rest", [[], constraints("hostname")])
     def test_they_give_way_to_the_owners(self, rest: list[Json]) -> None:
-        old = spread_vm(constraints("hostname"), "hostname")
-        new = spread_vm([*rest, OWN], "hostname")
-
-        decision = self.updated(old, new)
+        decision = self.updated(INJECTED, spread_vm([*rest, OWN], "hostname"))
 
         assert decision.code == scheduling.SPREAD_WITHDRAWN
-        result = patched(review(new), decision)
-        assert result["spec"]["template"]["spec"]["topologySpreadConstraints"] == [OWN]
-        assert names.INJECTED_SPREAD_ANNOTATION not in result["metadata"]["annotations"]
-        assert names.INJECTED_SPREAD_ANNOTATION not in result["spec"]["template"]["metadata"]["annotations"]
+        own = {VM_PATH: [OWN]} if rest else {}
+        assert changes(decision) == {MARK_PATH: None, TEMPLATE_MARK: None} | own
         assert len(decision.warnings) == 1
 
     def test_what_server_side_apply_merged_into_an_injected_one_is_the_owners_alone(self) -> None:
         merged = constraints("hostname")[0] | {"maxSkew": 3}
         merged["labelSelector"] = {"matchLabels": {"app": "web", "kubevirt.io": "virt-launcher"}}
-        new = spread_vm([merged], "hostname")
-        item = 'k:{"topologyKey":"kubernetes.io/hostname","whenUnsatisfiable":"ScheduleAnyway"}'
-        tree: Json = {
-            ".": {},
-            "f:topologyKey": {},
-            "f:whenUnsatisfiable": {},
-            "f:maxSkew": {},
-            "f:labelSelector": {"f:matchLabels": {"f:app": {}}},
-        }
-        fields: Json = {"f:spec": {"f:template": {"f:spec": {"f:topologySpreadConstraints": {item: tree}}}}}
-        new["metadata"]["managedFields"] = [{"manager": "flux", "operation": "Apply", "fieldsV1": fields}]
+        tree: Json = {".": {}, "f:topologyKey": {}, "f:whenUnsatisfiable": {}, "f:maxSkew": {}}
+        tree["f:labelSelector"] = {"f:matchLabels": {"f:app": {}}}
+        decision = self.updated(INJECTED, declared(spread_vm([merged], "hostname"), {self.ITEM: tree}))
 
-        decision = self.updated(spread_vm(constraints("hostname"), "hostname"), new)
-
-        assert changes(decision)[VM_PATH] == [
-            {
-                "maxSkew": 3,
-                "topologyKey": "kubernetes.io/hostname",
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": {"app": "web"}},
-            }
-        ]
+        own = {"topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway", "maxSkew": 3}
+        assert changes(decision)[VM_PATH] == [own | {"labelSelector": {"matchLabels": {"app": "web"}}}]
 
     def test_an_owner_who_declares_the_very_same_keeps_them_without_annotations(self) -> None:
-        new = spread_vm(constraints("hostname"), "hostname")
-        item = 'k:{"topologyKey":"kubernetes.io/hostname","whenUnsatisfiable":"ScheduleAnyway"}'
-        fields: Json = {"f:spec": {"f:template": {"f:spec": {"f:topologySpreadConstraints": {item: {}}}}}}
-        new["metadata"]["managedFields"] = [{"manager": "flux", "operation": "Apply", "fieldsV1": fields}]
+        new = declared(spread_vm(constraints("hostname"), "hostname"), {self.ITEM: {}})
+        assert changes(self.updated(INJECTED, new)) == {MARK_PATH: None, TEMPLATE_MARK: None}
 
-        decision = self.updated(spread_vm(constraints("hostname"), "hostname"), new)
-
-        assert VM_PATH not in changes(decision)
-        assert changes(decision)[MARK_PATH] is None
-
-    @pytest.mark.parametrize(
-        "fields",
-        [
-            {"f:spec": []},
-            {"f:spec": {"f:template": {"f:spec": {"f:topologySpreadConstraints": {"k:{": {}, "v:1": {}, "k:[]": {}}}}}},
-        ],
-    )
+    @pytest.mark.parametrize("fields", [{"f:spec": []}, {"k:{": {}, "v:1": {}, "k:[]": {}}])
     def test_odd_records_of_field_ownership_are_nobodys(self, fields: Json) -> None:
-        new = spread_vm([*constraints("hostname"), OWN], "hostname")
-        new["metadata"]["managedFields"] = [{"manager": "x", "operation": "Apply", "fieldsV1": fields}]
-        assert changes(self.updated(spread_vm(constraints("hostname"), "hostname"), new))[VM_PATH] == [OWN]
+        new = declared(spread_vm([*constraints("hostname"), OWN], "hostname"), fields)
+        if "f:spec" in fields:
+            new["metadata"]["managedFields"][0]["fieldsV1"] = fields
+        assert changes(self.updated(INJECTED, new))[VM_PATH] == [OWN]
