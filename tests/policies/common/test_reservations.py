@@ -7,13 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import Json, installed
+from tests.builders import Json, config_of, installed
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey
-from webhook.kubevirt.config import ClusterConfig
-from webhook.kubevirt.releases.capabilities import parse_version
-from webhook.kubevirt.releases.release import release_of
-from webhook.kubevirt.rules import rules_of
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, MOST_RESERVATIONS, LauncherPod, Vmi
 from webhook.placement.nodes import HOSTNAME, Node
@@ -42,8 +38,6 @@ def pod(on: str, uid: str = "web", phase: str = "Running", labels: Json | None =
 
 def target(others: object, own: LauncherPod | None = None, version: str = "1.9", *, reserves: bool = True) -> Target:
     """The target of a VM on node a, with pods that have the label of its claim."""
-    parsed = parse_version(version)
-    assert parsed
     vmi = {
         "metadata": {"name": "web", "namespace": "demo", "uid": "web"},
         "spec": {"domain": {"devices": {"disks": [{"lun": {"reservation": reserves}}]}}},
@@ -51,7 +45,7 @@ def target(others: object, own: LauncherPod | None = None, version: str = "1.9",
     }
     known: dict[Key[Any], object] = {
         NodesKey(): NodeIndex([node("a"), node("b"), node("c")]),
-        KubeVirtKey(): installed(ClusterConfig(rules=rules_of(release_of(parsed)))),
+        KubeVirtKey(): installed(config_of(version)),
         OWN: (own or pod("a"),),
         SHARED: others,
     }

@@ -152,27 +152,19 @@ def openings(answer: MigrationExplanation) -> list[tuple[str, list[str]]]:
 def test_changes_that_would_help(golden: Callable[[str], None]) -> None:
     taint = {"spec": {"taints": [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]}}
     dead: dict[str, Any] = {"kubevirt.io/schedulable": "false"}
-    no_kvm = {"status": {"allocatable": {"devices.kubevirt.io/kvm": "0"}}}
     nodes = [
         node("node-a1", "a"),
         node("cordoned", "b", cordoned=True),
         node("tainted", "b") | taint,
-        node("dead-1", "b", **dead),
-        node("dead-2", "b", **dead),
-        node("no-kvm", "b") | no_kvm,
+        *(node(name, "b", **dead) for name in ("dead-1", "dead-2")),
+        node("no-kvm", "b") | {"status": {"allocatable": {"devices.kubevirt.io/kvm": "0"}}},
         *(node(f"far-{number}", "c") for number in range(3)),
         node("amd", "b", AMD),
     ]
-
     found = openings(explained({"zone": "b"}, nodes=nodes))
 
-    assert [names for _, names in found] == [
-        ["dead-1", "dead-2"],
-        ["tainted"],
-        ["cordoned"],
-        ["no-kvm"],
-        ["far-0", "far-1", "far-2"],
-    ]
+    far = ["far-0", "far-1", "far-2"]
+    assert [names for _, names in found] == [["dead-1", "dead-2"], ["tainted"], ["cordoned"], ["no-kvm"], far]
     golden("\n".join(change for change, _ in found))
 
 
@@ -233,8 +225,7 @@ def test_a_vm_that_kubevirt_will_not_migrate() -> None:
 
     (obstacle,) = answer.obstacles
     assert obstacle.endswith(": DisksNotLiveMigratable: not shared")
-    assert answer.eligible.count == 2
-    assert not answer.favourable
+    assert (answer.eligible.count, answer.favourable) == (2, False)
     (unexplained,) = explained(found=conditions({"type": "LiveMigratable", "status": "False"})).obstacles
     assert obstacle.startswith(unexplained)
     for state in ("True", "Unknown"):
@@ -243,22 +234,16 @@ def test_a_vm_that_kubevirt_will_not_migrate() -> None:
 
 def test_a_vm_whose_name_is_longer_than_a_label() -> None:
     long = "v" * 64
-    answer = explain(
-        "demo", long, {}, Facts.of({**facts(), ObjectKey(VMIS, "demo", long): msgspec.convert(vmi(), Vmi)})
-    )
+    world = facts() | {ObjectKey(VMIS, "demo", long): msgspec.convert(vmi(), Vmi)}
+    answer = explain("demo", long, {}, Facts.of(world))
 
-    assert answer.eligible.count == 2
-    assert not answer.favourable
-    (obstacle,) = answer.obstacles
-    assert obstacle == migration_targets.name_problem(long)
+    assert (answer.eligible.count, answer.favourable) == (2, False)
+    assert answer.obstacles == (migration_targets.name_problem(long),)
 
 
 def test_a_vm_that_is_nowhere_yet() -> None:
     answer = explained(found=vmi() | {"status": {"phase": "Scheduling"}})
-
-    assert answer.running_on == ""
-    assert len(answer.obstacles) == 1
-    assert len(answer.gaps) == 2
+    assert (answer.running_on, len(answer.obstacles), len(answer.gaps)) == ("", 1, 2)
 
 
 def test_a_vm_that_comes_from_another_cluster() -> None:
