@@ -31,8 +31,28 @@ class AlertCase(NamedTuple):
     at: str = "30m"
 
 
-def _ready(values: str) -> Series:
-    return {f"kubevirt_webhook_ready{{{OURS}}}": values}
+def _ours(metric: str, values: str, **labels: str) -> Series:
+    """A series of the server's own."""
+    text = "".join(f',{label}="{value}"' for label, value in labels.items())
+    return {f"kubevirt_webhook_{metric}{{{OURS}{text}}}": values}
+
+
+def _of_label(metric: str, fires: str, quiet: str, **labels: str) -> AlertCase:
+    """The case of an alert for each value of a label, which the alert carries."""
+    return AlertCase(_ours(metric, fires, **labels), {**IN, **labels}, [_ours(metric, quiet, **labels)])
+
+
+def _of_value(metric: str, label: str, bad: str, good: str, fires: str = "0+1x40") -> AlertCase:
+    """The case of an alert about one value of a label, which does not care about another."""
+    return AlertCase(_ours(metric, fires, **{label: bad}), IN, [_ours(metric, "0+1x40", **{label: good})])
+
+
+def _scans(failed: str, finished: str) -> Series:
+    return _ours("drift_scans_total", failed, result="failed") | _ours("drift_scans_total", finished, result="finished")
+
+
+def _slow(**buckets: str) -> Series:
+    return {f'{DURATIONS}{{{NAME},le="{le}"}}': values for le, values in buckets.items()}
 
 
 CASES: dict[str, AlertCase] = {
@@ -52,78 +72,37 @@ CASES: dict[str, AlertCase] = {
         [{f'{REJECTIONS}{{{NAME},error_type="no_error"}}': "0+9x40"}],
     ),
     "KubevirtWebhookSlow": AlertCase(
-        {f'{DURATIONS}{{{NAME},le="1"}}': "0+1x40", f'{DURATIONS}{{{NAME},le="2.5"}}': "0+9x40",
-         f'{DURATIONS}{{{NAME},le="+Inf"}}': "0+9x40"},
+        _slow(**{"1": "0+1x40", "2.5": "0+9x40", "+Inf": "0+9x40"}),
         CALLED,
-        [{f'{DURATIONS}{{{NAME},le="0.1"}}': "0+9x40", f'{DURATIONS}{{{NAME},le="+Inf"}}': "0+9x40"}],
+        [_slow(**{"0.1": "0+9x40", "+Inf": "0+9x40"})],
     ),
-    "KubevirtWebhookDown": AlertCase(_ready("0x40"), IN, [_ready("1x40"), _ready("1x27 0x13")]),
-    "KubevirtWebhookCertificateExpires": AlertCase(
-        {f'kubevirt_webhook_certificate_expiry_timestamp_seconds{{{OURS},certificate="serving"}}': "3600x40"},
-        {**IN, "certificate": "serving"},
-        [{f'kubevirt_webhook_certificate_expiry_timestamp_seconds{{{OURS},certificate="serving"}}': "600000x40"}],
+    "KubevirtWebhookDown": AlertCase(
+        _ours("ready", "0x40"), IN, [_ours("ready", values) for values in ("1x40", "1x27 0x13")]
     ),
-    "KubevirtWebhookBundleMismatch": AlertCase(
-        {f'kubevirt_webhook_ca_bundle_match{{{OURS},configuration="a"}}': "0x40"},
-        {**IN, "configuration": "a"},
-        [{f'kubevirt_webhook_ca_bundle_match{{{OURS},configuration="a"}}': "1x40"}],
+    "KubevirtWebhookCertificateExpires": _of_label(
+        "certificate_expiry_timestamp_seconds", "3600x40", "600000x40", certificate="serving"
     ),
-    "KubevirtWebhookStale": AlertCase(
-        {f'kubevirt_webhook_staleness_seconds{{{OURS},watch="nodes"}}': "0+60x40"},
-        {**IN, "watch": "nodes"},
-        [{f'kubevirt_webhook_staleness_seconds{{{OURS},watch="nodes"}}': "60x40"}],
-    ),
-    "KubevirtWebhookSchedulerDown": AlertCase(
-        {f'kubevirt_webhook_scheduler_available{{{OURS},scheduler="kubevirt"}}': "0x40"},
-        {**IN, "scheduler": "kubevirt"},
-        [{f'kubevirt_webhook_scheduler_available{{{OURS},scheduler="kubevirt"}}': "1x40"}],
-    ),
-    "KubevirtWebhookErrors": AlertCase(
-        {f'kubevirt_webhook_decisions_total{{{OURS},decision="error"}}': "0+1x40"},
-        IN,
-        [{f'kubevirt_webhook_decisions_total{{{OURS},decision="denied"}}': "0+1x40"}],
-    ),
-    "KubevirtWebhookOverloaded": AlertCase(
-        {f'kubevirt_webhook_requests_total{{{OURS},code="429"}}': "0+1x40"},
-        IN,
-        [{f'kubevirt_webhook_requests_total{{{OURS},code="200"}}': "0+1x40"}],
-    ),
+    "KubevirtWebhookBundleMismatch": _of_label("ca_bundle_match", "0x40", "1x40", configuration="a"),
+    "KubevirtWebhookStale": _of_label("staleness_seconds", "0+60x40", "60x40", watch="nodes"),
+    "KubevirtWebhookSchedulerDown": _of_label("scheduler_available", "0x40", "1x40", scheduler="kubevirt"),
+    "KubevirtWebhookErrors": _of_value("decisions_total", "decision", "error", "denied"),
+    "KubevirtWebhookOverloaded": _of_value("requests_total", "code", "429", "200"),
     "KubevirtWebhookAuditDropped": AlertCase(
-        {f"kubevirt_webhook_audit_dropped_total{{{OURS}}}": "0+1x40"},
-        IN,
-        [{f"kubevirt_webhook_audit_dropped_total{{{OURS}}}": "5x40"}],
+        _ours("audit_dropped_total", "0+1x40"), IN, [_ours("audit_dropped_total", "5x40")]
     ),
-    "KubevirtWebhookSettingsInvalid": AlertCase(
-        {f'kubevirt_webhook_settings_reloads_total{{{OURS},result="rejected"}}': "0x25 1x15"},
-        IN,
-        [{f'kubevirt_webhook_settings_reloads_total{{{OURS},result="applied"}}': "0+1x40"}],
+    "KubevirtWebhookSettingsInvalid": _of_value(
+        "settings_reloads_total", "result", "rejected", "applied", fires="0x25 1x15"
     ),
-    "KubevirtWebhookDrift": AlertCase(
-        {f'kubevirt_webhook_drift_objects{{{OURS},policy="scheduling",resource="pods"}}': "3x90"},
-        {**IN, "policy": "scheduling", "resource": "pods"},
-        [{f'kubevirt_webhook_drift_objects{{{OURS},policy="scheduling",resource="pods"}}': "3x30 0x60"}],
-        "80m",
-    ),
-    "KubevirtWebhookScanFails": AlertCase(
-        {f'kubevirt_webhook_drift_scans_total{{{OURS},result="failed"}}': "0+1x90",
-         f'kubevirt_webhook_drift_scans_total{{{OURS},result="finished"}}': "0x90"},
-        IN,
-        # One that failed among others that did not.
-        [{f'kubevirt_webhook_drift_scans_total{{{OURS},result="failed"}}': "0x10 1x80",
-          f'kubevirt_webhook_drift_scans_total{{{OURS},result="finished"}}': "0+1x90"}],
-        "80m",
-    ),
+    "KubevirtWebhookDrift": _of_label(
+        "drift_objects", "3x90", "3x30 0x60", policy="scheduling", resource="pods"
+    )._replace(at="80m"),
+    # One that failed among others that did not is quiet.
+    "KubevirtWebhookScanFails": AlertCase(_scans("0+1x90", "0x90"), IN, [_scans("0x10 1x80", "0+1x90")], "80m"),
     "KubevirtWebhookFidelity": AlertCase(
-        {f"kubevirt_webhook_fidelity_differences_total{{{OURS}}}": "0x20 2x20"},
-        IN,
-        [{f"kubevirt_webhook_fidelity_differences_total{{{OURS}}}": "0x40"}],
+        _ours("fidelity_differences_total", "0x20 2x20"), IN, [_ours("fidelity_differences_total", "0x40")]
     ),
-    "KubevirtWebhookEventsLost": AlertCase(
-        {f'kubevirt_webhook_events_total{{{OURS},result="failed"}}': "0+1x40"},
-        IN,
-        [{f'kubevirt_webhook_events_total{{{OURS},result="written"}}': "0+1x40"}],
-    ),
-}  # fmt: skip
+    "KubevirtWebhookEventsLost": _of_value("events_total", "result", "failed", "written"),
+}
 
 
 def promtool_tests(severities: dict[str, str]) -> list[dict[str, Any]]:
