@@ -249,12 +249,11 @@ def test_object_name(request_: Request[SchedulingPod], name: str) -> None:
 @pytest.mark.parametrize(
     ("request_", "dry"),
     [
-        (Request(), False),
-        (Request(dry_run=True), True),
-        (Request(object=SchedulingPod()), False),
-        (Request(object=Eviction()), False),
-        (Request(object=Eviction(delete_options=DeleteOptions())), False),
-        (Request(object=Eviction(delete_options=DeleteOptions([]))), False),
+        *((Request(), False), (Request(dry_run=True), True), (Request(object=SchedulingPod()), False)),
+        *(
+            (Request(object=Eviction(delete_options=options)), False)
+            for options in (None, DeleteOptions(), DeleteOptions([]))
+        ),
         (Request(object=Eviction(delete_options=DeleteOptions(["All"]))), True),
         (Request(object=Eviction(), dry_run=True), True),
     ],

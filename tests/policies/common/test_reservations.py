@@ -59,32 +59,23 @@ def excluded(found: Target) -> list[str]:
     return [each.name for each in index if any(asked.reasons(each) for asked in mine)]
 
 
-def gaps(found: Target) -> list[str]:
-    return [each for each in found.gaps if "persistent reservation" in each]
-
-
-@pytest.mark.parametrize(("version", "nodes"), [("1.8", []), ("1.9", ["b"])])
-def test_the_nodes_of_other_vms_with_the_claim(version: str, nodes: list[str]) -> None:
-    found = target((pod("a"), pod("b", "other")), version=version)
-    assert (excluded(found), gaps(found)) == (nodes, [])
-
-
-def test_a_vm_that_reserves_nothing_shares_its_nodes() -> None:
-    assert excluded(target((pod("b", "other"),), reserves=False)) == []
-
-
-def test_neither_pods_without_a_node_nor_those_that_have_ended_count() -> None:
-    assert excluded(target((pod("", "waiting"), pod("b", "ended", "Succeeded"), pod("gone", "lost")))) == []
-
-
-def test_a_pod_of_an_older_release_shows_no_reservation() -> None:
-    found = target((pod("b", "other"),), pod("a", labels={"app": "x"}))
-    assert (excluded(found), len(gaps(found))) == ([], 1)
-
-
-def test_pods_that_cannot_be_read_are_a_gap() -> None:
-    found = target(Unavailable("too many"))
-    assert (excluded(found), len(gaps(found))) == ([], 1)
+@pytest.mark.parametrize(
+    ("found", "nodes", "gap_count"),
+    [
+        (target((pod("a"), pod("b", "other")), version="1.8"), [], 0),
+        (target((pod("a"), pod("b", "other"))), ["b"], 0),
+        (target((pod("b", "other"),), reserves=False), [], 0),
+        # Neither pods without a node nor those that have ended count.
+        (target((pod("", "waiting"), pod("b", "ended", "Succeeded"), pod("gone", "lost"))), [], 0),
+        # A pod of an older release shows no reservation.
+        (target((pod("b", "other"),), pod("a", labels={"app": "x"})), [], 1),
+        (target(Unavailable("too many")), [], 1),
+    ],
+    ids=["1.8", "1.9", "nothing reserved", "no nodes", "older pod", "unreadable"],
+)
+def test_the_nodes_of_other_vms_with_the_claim(found: Target, nodes: list[str], gap_count: int) -> None:
+    gaps = [each for each in found.gaps if "persistent reservation" in each]
+    assert (excluded(found), len(gaps)) == (nodes, gap_count)
 
 
 def test_many_labels_are_not_all_looked_up() -> None:
