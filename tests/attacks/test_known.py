@@ -41,21 +41,7 @@ def ask(path: str, obj: Json, known: dict[Key[Any], object], user: str = world.U
     Raises:
         EndlessError: it takes more than `BOUND`.
     """
-    endpoint, group = BY_PATH[path], "" if obj["kind"] == "Pod" else "kubevirt.io"
-    body = msgspec.json.encode(
-        {
-            "apiVersion": "admission.k8s.io/v1",
-            "kind": "AdmissionReview",
-            "request": {
-                "uid": "u",
-                "kind": {"group": group, "version": "v1", "kind": obj["kind"]},
-                "namespace": "demo",
-                "operation": "CREATE",
-                "userInfo": {"username": user, "groups": ["devs"]},
-                "object": obj,
-            },
-        }
-    )
+    endpoint, body = BY_PATH[path], msgspec.json.encode(world.asking(obj, user))
     there = Namespace(ObjectMeta(name="demo", labels={names.policy_label(endpoint.policy): "enforce"}))
     cluster = MemoryCluster({**known, NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there})
     reviewer = Reviewer(cluster, builders.settings, NoAudit(), NullObserver())
