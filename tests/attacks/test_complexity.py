@@ -18,7 +18,7 @@ import pytest
 from tests.attacks import counting, schema
 from tests.attacks.counting import Cost, nonlinear, watched
 from tests.attacks.schema import Path
-from tests.attacks.world import OBJECT, WORLDS, AttackWorld, view
+from tests.attacks.world import OBJECT, WORLDS, AttackWorld, nodes, view
 from webhook.admission import credentials, decision, redaction, wire
 from webhook.admission.step_budget import StepBudget, TooComplex
 from webhook.facts import Facts, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, VmiKey
@@ -112,7 +112,7 @@ def test_an_object_and_the_cluster_together(world: AttackWorld) -> None:
     places = world.everything()
 
     def cost(count: int) -> Cost:
-        grown = dataclasses.replace(world, facts={**world.facts, NodesKey(): world.nodes(count * NODES)})
+        grown = dataclasses.replace(world, facts={**world.facts, NodesKey(): nodes(count * NODES)})
         return lines(grown, places, count, alike=False)
 
     cost(0)

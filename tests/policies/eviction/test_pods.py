@@ -254,7 +254,8 @@ class TestDenied:
     @pytest.mark.parametrize(("allowed", "code"), [(1, reasons.TOO_MANY_EVACUATIONS), (2, common.ELIGIBLE)])
     def test_too_many(self, cap: str, namespace: str, allowed: int, code: str) -> None:
         busy = facts() | evacuating("demo", "other", key=ListKey(UNFINISHED, namespace))
-        assert decide(busy, **{cap: allowed}).code == code
+        settings: dict[str, Any] = {cap: allowed}
+        assert decide(busy, **settings).code == code
 
     def test_other_vms_migrations_neither_cool_nor_hold(self) -> None:
         others: list[Json] = [{"vm": "other"}, {"namespace": "elsewhere"}]

@@ -148,7 +148,7 @@ class TestWhatIsPutBack:
 
 def marked(domain: Json | None = None, **template: Any) -> Json:
     """The VM with both defaults as its owner now writes it."""
-    matchers = {"instancetype": SMALL, "preference": FEDORA}
+    matchers: Json = {"instancetype": SMALL, "preference": FEDORA}
     return vm(domain, annotations=INJECTED_ANNOTATIONS, template=template or None, **matchers)
 
 

@@ -48,8 +48,8 @@ PREFERENCE_ALONE = {("spec", "preference"), PREF_MARK}
 MINE = [*WORLD, instancetype("mine")]
 NO_SMALL = [("VirtualMachineClusterInstancetype", "u1.small")]
 INFERRED = {"inferFromVolume": "root"}
-DEFAULT_SIZE = {"default_instancetype": "u1.small"}
-DEFAULT_PREFERENCE = {"default_preference": "fedora"}
+DEFAULT_SIZE: dict[str, Any] = {"default_instancetype": "u1.small"}
+DEFAULT_PREFERENCE: dict[str, Any] = {"default_preference": "fedora"}
 
 
 class TestCreate:

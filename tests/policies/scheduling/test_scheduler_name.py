@@ -245,7 +245,8 @@ class TestVirtualMachineInstances:
         body = review({**kind, "spec": spec}, "owner", more.get("operation", "CREATE"))
         facts = known(health=more.get("health", AVAILABLE))
         # Off is the default.
-        decision = decide(body, facts, **({"virtual_machine_instances": True} if more.get("on", True) else {}))
+        settings: Json = {"virtual_machine_instances": True} if more.get("on", True) else {}
+        decision = decide(body, facts, **settings)
 
         assert (decision.code, changes(decision)) == (code, INJECTED if code == reasons.INJECTED else {})
 
@@ -573,7 +574,7 @@ class TestMarks:
         ],
     )
     def test_a_missing_mark_is_put_back(self, operation: str, copied: Json, missing: set[Any]) -> None:
-        settings = {"schedulers": self.ALONE} if len(missing) > 1 else {}
+        settings: Json = {"schedulers": self.ALONE} if len(missing) > 1 else {}
         body = review(copied, operation=operation, oldObject=OURS if operation == "UPDATE" else None)
         decision = decide(body, **settings)
 

@@ -192,6 +192,12 @@ class TestSpreadOfPods:
         decision = decide(review(launcher_pod(schedulerName=scheduler)), known(vmi(scheduler)))
         assert changes(decision).keys() == {PATH, MARK_PATH}
 
+    @pytest.mark.parametrize("empty", [[], None])
+    def test_empty_constraints_are_none(self, empty: Any) -> None:
+        pod = launcher_pod()
+        pod["spec"]["topologySpreadConstraints"] = empty
+        assert changes(decide(review(pod)))[PATH] == constraints("hostname")
+
     @pytest.mark.parametrize(
         "wishes",
         [
@@ -306,7 +312,7 @@ class TestSpreadOfVmis:
         ids=["off is the default", "on", "the owner's"],
     )
     def test_where_settings_say_so(self, spec: Json, on: bool, written: Json) -> None:
-        settings = {"spread_virtual_machine_instances": True} if on else {}
+        settings: Json = {"spread_virtual_machine_instances": True} if on else {}
         assert changes(decide(of_vmi(**spec), **settings)) == written
 
 
