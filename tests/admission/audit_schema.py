@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 from jsonschema import Draft202012Validator
 
-from webhook.admission.audit import schema
+from webhook.admission.audit import SCHEMA, AuditedObject, Record, schema
+from webhook.admission.decision import Change, Reason
 
 
 def closed(node: Any) -> Any:
@@ -45,3 +46,23 @@ def describe(line: dict[str, Any]) -> None:
             return
     STRICT.validate(line)
     _described.add(rest)
+
+
+def record(uid: str = "u") -> Record:
+    return Record(
+        SCHEMA,
+        "2026-01-01T00:00:00.000000Z",
+        uid,
+        "/mutate/scheduling/pods/enforce",
+        "CREATE",
+        AuditedObject("Pod", "demo", "virt-launcher-web01-"),
+        "system:serviceaccount:kubevirt:kubevirt-controller",
+        False,
+        "enforce",
+        "patched",
+        (Reason("scheduler-injected", "the VM chose none"),),
+        (Change(("spec", "schedulerName"), "default-scheduler", "kubevirt", "scheduler-injected"),),
+        None,
+        0.125,
+        {"namespaces": 12.5},
+    )

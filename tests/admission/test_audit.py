@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, ValidationError
 
-from tests.admission.audit_schema import STRICT, describe, valid
-from tests.admission.records import record
+from tests.admission.audit_schema import STRICT, describe, record, valid
 from webhook.admission.audit import (
     SCHEMA,
     AuditedObject,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.admission.records import record
+from tests.admission.audit_schema import record
 from webhook.admission.audit import SCHEMA, AuditedObject, DifferingField, FidelityRecord, timestamp
 from webhook.admission.decision import Change
 from webhook.admission.lines import MAX_LINE, MAX_LONG_LINE, LineWriter, line

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.admission.records import record
+from tests.admission.audit_schema import record
 from webhook.admission.lines import DROPPING, WRITING_AGAIN, LineWriter
 from webhook.admission.output import Descriptor, Lost, RotatedFile
 from webhook.errors import InputError

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.costs import calls, table
-from tests.costs.modules import imported
+from tests.costs.table import imported
 from webhook.cluster.files import FilesCluster
 from webhook.facts import NodesKey
 from webhook.placement.index import NodeIndex
