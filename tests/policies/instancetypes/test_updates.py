@@ -159,7 +159,7 @@ class TestGivingWay:
     """A default that stands in the way of what its owner writes leaves in the same request."""
 
     @pytest.mark.parametrize(("scope", "gone"), [("unsized", GONE | PREFERENCE_GONE), ("all", GONE)])
-    def test_a_size(self, scope: str, gone: Json) -> None:
+    def test_a_size(self, scope: str, gone: Any) -> None:
         decision = decide(marked(LARGE), facts(WORLD), OURS, default_preference_scope=scope)
 
         assert (decision.code, changes(decision)) == (instancetypes.DEFAULT_WITHDRAWN, gone)

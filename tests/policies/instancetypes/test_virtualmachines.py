@@ -268,7 +268,7 @@ class TestCreate:
         ],
     )
     def test_a_vm_on_which_kubevirt_would_crash_is_refused(self, likes: Json, said: str) -> None:
-        matchers = {"preference": FEDORA} | ({"instancetype": SMALL} if likes is NO_DIVISION else {})
+        matchers: Json = {"preference": FEDORA} | ({"instancetype": SMALL} if likes is NO_DIVISION else {})
         decision = decide(vm(**matchers), facts([instancetype(), likes]))
 
         assert decision.denial

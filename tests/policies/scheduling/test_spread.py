@@ -311,7 +311,7 @@ class TestSpreadOfVmis:
         ],
         ids=["off is the default", "on", "the owner's"],
     )
-    def test_where_settings_say_so(self, spec: Json, on: bool, written: Json) -> None:
+    def test_where_settings_say_so(self, spec: Json, on: bool, written: Any) -> None:
         settings: Json = {"spread_virtual_machine_instances": True} if on else {}
         assert changes(decide(of_vmi(**spec), **settings)) == written
 
@@ -346,7 +346,7 @@ class TestVms:
         ],
         ids=["off is the default", "on", "the owner's"],
     )
-    def test_where_settings_say_so(self, found: Any, settings: Json, written: Json) -> None:
+    def test_where_settings_say_so(self, found: Any, settings: Json, written: Any) -> None:
         assert changes(decide(review(spread_vm(found)), virtual_machines=False, **settings)) == written
 
     def test_an_update_adds_nothing(self) -> None:

@@ -25,7 +25,7 @@ from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import find
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.rules import share_vm
+from webhook.kubevirt.rules import Rules, share_vm
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.kubevirt.vm.size import has_memory, size_field
 from webhook.policies.common.ownership import Manifests, writers
@@ -46,8 +46,6 @@ from webhook.settings.model import InstancetypeSettings
 
 _FIELDS: Final = tuple(matcher.field for matcher in MATCHERS)
 _GUEST_MEMORY: Final = ("spec", "template", "spec", "domain", "memory", "guest")
-# Under which KubeVirt's controller writes VMs, those that it expands among them.
-_VIRT_CONTROLLER: Final = "virt-controller"
 # What of a VM decides whether a default fits.
 _DECISIVE: Final = ("template", "dataVolumeTemplates", *_FIELDS)
 
@@ -77,6 +75,7 @@ class _Update(msgspec.Struct, frozen=True):
     manifests: Manifests
     namespace: str
     lookups: Lookups
+    rules: Rules
     findings: Findings
     slots: list[_Slot]
 
@@ -108,7 +107,7 @@ class _Update(msgspec.Struct, frozen=True):
     def _read(self, vm: Unstructured, spec: Json) -> Json:
         # The stored status: the API server puts it back only after mutating webhooks.
         plain = plain_object(vm, self.namespace, self.old.status or {})
-        return share_vm({**plain, "spec": _without_our_scheduler(vm, spec)}, self.lookups.rules)
+        return share_vm({**plain, "spec": _without_our_scheduler(vm, spec)}, self.rules)
 
 
 def evaluate_update(
@@ -123,7 +122,7 @@ def evaluate_update(
     if old is None or old.spec == vm.spec:
         return skip(reasons.spec_unchanged)
     findings, stored_manifests = Findings(), Manifests(old)
-    update = _Update(vm, old, Manifests(vm), namespace, lookups, findings, [])
+    update = _Update(vm, old, Manifests(vm), namespace, lookups, lookups.rules, findings, [])
     for matcher in MATCHERS:
         update.slots.append(_slot(matcher, update, owner.default_of(matcher, old, stored_manifests)))
     outgrown = _outgrown_defaults(update, settings)
@@ -220,7 +219,7 @@ def _was_expanded(old: Unstructured) -> bool:
         or (old.spec or {}).get(INSTANCETYPE_MATCHER.field) is not None
     ):
         return False
-    return has_memory(_domain(old)) and writers(old, _GUEST_MEMORY) <= {_VIRT_CONTROLLER}
+    return has_memory(_domain(old)) and writers(old, _GUEST_MEMORY) <= {"virt-controller"}
 
 
 def _expanded_default(matcher: Matcher, old: Unstructured) -> Default | None:

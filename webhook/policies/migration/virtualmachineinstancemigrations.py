@@ -17,7 +17,7 @@ from webhook.k8s.types.selectors import find_malformed
 from webhook.placement.eligibility import Eligibility
 from webhook.placement.machines import UNFINISHED, WORKLOAD_UPDATE, Migration
 from webhook.placement.nodes import reserved_keys
-from webhook.placement.requirements import Origin, contradictions, without_dropped
+from webhook.placement.requirements import Contradiction, Origin, contradictions, without_dropped
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import Lacking, availability, details, no_node
 from webhook.policies.common.required_facts import Unreadable, access, is_kubevirts, read
@@ -166,7 +166,7 @@ def _evaluate_placement(
     target = migration_targets.find(namespace, migration.vmi_name, facts, migration)
     if target is None:
         return skip(common.vmi_not_found(namespace, migration.vmi_name))
-    colliding = []
+    colliding: list[Contradiction] = []
     if settings.collision == "ignore":
         # KubeVirt drops it, and the target pod is not held to it either: the rest is what is evaluated.
         target = msgspec.structs.replace(target, requirements=without_dropped(target.requirements))
