@@ -13,8 +13,7 @@ writer does not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -38,6 +37,10 @@ _tree: Final = msgspec.json.Decoder(dict[str, Any])
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
+# The fields of each server-side apply, as trees, and the manifest of the latest client-side apply.
+_Records: TypeAlias = tuple[list[dict[str, Any]], dict[str, Any] | None]
+
+
 class Manifests:
     """What the manifests declare that were applied to an object, among them the one of the present request.
 
@@ -49,17 +52,13 @@ class Manifests:
 
     def __init__(self, obj: Object) -> None:
         self._object: Final = obj
+        self._records: _Records | None = None
 
-    @cached_property
-    def _declared(self) -> list[dict[str, Any]]:
-        """The fields of each server-side apply, as trees."""
-        return [tree for entry, tree in _trees(self._object) if entry.operation == "Apply"]
-
-    @cached_property
-    def _last_applied(self) -> dict[str, Any] | None:
-        """The manifest of the latest client-side apply."""
+    def _read(self) -> _Records:
         text = self._object.meta.annotation(LAST_APPLIED)
-        return _decode(text) if text else None
+        declared = [tree for entry, tree in _trees(self._object) if entry.operation == "Apply"]
+        self._records = declared, _decode(text) if text else None
+        return self._records
 
     def declare(self, path: Sequence[str], value: object) -> bool:
         """Whether a manifest declares the field at a path.
@@ -68,9 +67,10 @@ class Manifests:
             path: JSON names from the object's root, unescaped.
             value: what stands there now. A manifest of client-side apply that says something else is an old one.
         """
-        if any(_lists(tree, path) for tree in self._declared):
+        declared, last_applied = self._records or self._read()
+        if any(_lists(tree, path) for tree in declared):
             return True
-        return self._last_applied is not None and _value_at(self._last_applied, path) == value
+        return last_applied is not None and _value_at(last_applied, path) == value
 
     def declared_items(self, path: Sequence[str], *fields: str) -> dict[tuple[object, ...], Mapping[str, Any]]:
         """What server-side applies declare of a list that is merged by keys, item by item.
@@ -86,7 +86,7 @@ class Manifests:
         """
         listed = [f"f:{segment}" for segment in path]
         items_by_key: dict[tuple[object, ...], Mapping[str, Any]] = {}
-        for tree in self._declared:
+        for tree in (self._records or self._read())[0]:
             items = _value_at(tree, listed)
             for name, item in items.items() if isinstance(items, dict) else ():
                 # The fields that an item is distinguished by are named as ``k:{...}``.
