@@ -96,7 +96,7 @@ class TestNamesOfPods:
         ("obj", "of_vmi", "code"),
         [
             (pod(), vmi("default-scheduler"), common.OWNER_OPTED_OUT),
-            # Somebody set the pod back.
+            # The pod was set back.
             (pod(), vmi("stork"), reasons.REWRITTEN),
             *((pod(name), vmi(name), reasons.FOREIGN_SCHEDULER) for name in ("stork", "volcano", "kubevirt", "batch")),
             (pod(), None, common.VMI_NOT_FOUND),
