@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders import Json
 from tests.placement.samples import affinity, expression, expressions, untimed
 from tests.policies.migration.world import (
     AMD,
@@ -18,7 +19,6 @@ from tests.policies.migration.world import (
     UID,
     VM,
     VMI,
-    Json,
     explained,
     facts,
     node,

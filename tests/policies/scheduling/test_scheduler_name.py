@@ -42,6 +42,7 @@ U1 = ObjectKey(CLUSTER_INSTANCETYPES, "", "u1")
 R1 = ObjectKey(REVISIONS, "demo", "r1")
 SETTING = Instancetype(spec=InstancetypeSpec("x"))
 NAMING = {"name": "u1"}
+NO_SPECS: tuple[Json | None, ...] = (None, {}, {"spec": None}, {"metadata": {}})
 
 
 def without(obj: Json, *path: str) -> Json:
@@ -299,10 +300,7 @@ class TestVirtualMachines:
             (vm("kubevirt", mark="kubevirt"), reasons.ALREADY_INJECTED),
             # A clone whose owner chose otherwise but left the annotation.
             (vm("stork", mark="kubevirt"), reasons.OWNER_CHOSE),
-            *(
-                (vm() | {"spec": {"template": template}}, reasons.NO_TEMPLATE)
-                for template in (None, {}, {"spec": None}, {"metadata": {}})
-            ),
+            *((vm() | {"spec": {"template": template}}, reasons.NO_TEMPLATE) for template in NO_SPECS),
             (without(vm(), "spec"), reasons.NO_TEMPLATE),
         ],
     )
