@@ -38,8 +38,7 @@ from webhook.k8s.types.core import TargetPod
 from webhook.k8s.types.meta import Namespace, Object
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED
-from webhook.kubevirt.types.core import DOMAIN, VM, VMI
-from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
+from webhook.kubevirt.types.core import DOMAIN, INSTANCETYPE, PREFERENCE, VM, VMI
 from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Json, config_of
+from tests.kubevirt import plain
 from tests.lookups import among
 from tests.policies.instancetypes.world import (
     BOTH,
@@ -40,7 +41,6 @@ from webhook.admission.reasons import common
 from webhook.admission.reasons import instancetypes as reasons
 from webhook.errors import Unavailable
 from webhook.facts import NotRead
-from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import ClusterConfig
 
 DYING = vm(instancetype=SMALL)
@@ -742,8 +742,8 @@ def test_nothing_is_injected_that_kubevirt_would_refuse(
     assert not decision.denial
     if decision.changes:
         get = among([*_ITS, *_PREFS])
-        after = webhooks.mutate_vm(applied(obj, decision), get, lambda: "u").vm
-        assert webhooks.validate_vm(after, get).is_allowed
+        after = plain.mutate_vm(applied(obj, decision), get, lambda: "u").vm
+        assert plain.validate_vm(after, get).is_allowed
         again = decide(applied(obj, decision), world, default_instancetype=default, default_preference=preferred)
         assert not again.changes
 
