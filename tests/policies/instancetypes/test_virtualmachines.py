@@ -43,6 +43,8 @@ from webhook.errors import Unavailable
 from webhook.facts import NotRead
 from webhook.kubevirt.config import ClusterConfig
 
+DYING = vm(instancetype=SMALL)
+DYING["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 SIZE_ALONE = {("spec", "instancetype"), IT_MARK}
 PREFERENCE_ALONE = {("spec", "preference"), PREF_MARK}
 MINE = [*WORLD, instancetype("mine")]
@@ -293,7 +295,7 @@ class TestCreate:
             # The owner removed the matcher.
             (vm(annotations={IT_MARK[2]: SMALL_MARK}), facts(WORLD), DEFAULT_SIZE, reasons.OWNER_REMOVED_INSTANCETYPE),
             (vm(), facts([CRASHING]), DEFAULT_PREFERENCE, reasons.DEFAULT_CONFLICTS),
-            (vm(deleted=True), {}, BOTH, common.BEING_DELETED),
+            (DYING, {}, BOTH, common.BEING_DELETED),
             (vm(), {}, BOTH | {"virtual_machines": False}, common.DISABLED),
         ],
         ids=["no defaults", "removed", "crash", "being deleted", "switched off"],
@@ -454,7 +456,7 @@ def refused(obj: Json, world: dict[Any, object] | None = None, old: Json | None 
         (vm(instancetype=INFERRED), facts(), {"missing": "deny"}, reasons.VALID),
         (vm({"cpu": 1}, instancetype=SMALL), facts(WORLD), {}, common.INVALID_OBJECT),
         (vm(instancetype=SMALL), {}, {"virtual_machines": False}, common.DISABLED),
-        (vm({"cpu": {"cores": 2}}, instancetype=SMALL, deleted=True), {}, {}, common.BEING_DELETED),
+        (DYING, {}, {}, common.BEING_DELETED),
         # The list is about instancetypes, and a kind that is none is missing.
         (vm(preference=FEDORA), facts(WORLD), {"allowed": ()}, reasons.VALID),
         (vm(instancetype={"name": "x", "kind": "Foo"}), facts(WORLD), {"allowed": ("u1.small",)}, reasons.MISSING),

@@ -42,8 +42,7 @@ U1 = ObjectKey(CLUSTER_INSTANCETYPES, "", "u1")
 R1 = ObjectKey(REVISIONS, "demo", "r1")
 SETTING = Instancetype(spec=InstancetypeSpec("x"))
 NAMING = {"name": "u1"}
-
-EMPTY_TEMPLATES: tuple[Any, ...] = (None, {}, {"spec": None}, {"metadata": {}})
+NO_SPECS: tuple[Json | None, ...] = (None, {}, {"spec": None}, {"metadata": {}})
 
 
 def without(obj: Json, *path: str) -> Json:
@@ -98,7 +97,7 @@ class TestNamesOfPods:
         ("obj", "of_vmi", "code"),
         [
             (pod(), vmi("default-scheduler"), common.OWNER_OPTED_OUT),
-            # Somebody set the pod back.
+            # The pod was set back.
             (pod(), vmi("stork"), reasons.REWRITTEN),
             *((pod(name), vmi(name), reasons.FOREIGN_SCHEDULER) for name in ("stork", "volcano", "kubevirt", "batch")),
             (pod(), None, common.VMI_NOT_FOUND),
@@ -301,7 +300,7 @@ class TestVirtualMachines:
             (vm("kubevirt", mark="kubevirt"), reasons.ALREADY_INJECTED),
             # A clone whose owner chose otherwise but left the annotation.
             (vm("stork", mark="kubevirt"), reasons.OWNER_CHOSE),
-            *((vm() | {"spec": {"template": template}}, reasons.NO_TEMPLATE) for template in EMPTY_TEMPLATES),
+            *((vm() | {"spec": {"template": template}}, reasons.NO_TEMPLATE) for template in NO_SPECS),
             (without(vm(), "spec"), reasons.NO_TEMPLATE),
         ],
     )

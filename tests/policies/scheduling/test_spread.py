@@ -255,7 +255,7 @@ class TestSpreadOfPods:
         ("pod", "code"),
         [
             (launcher_pod(topologySpreadConstraints=[OWN]), scheduling.SPREAD_CHOSEN),
-            # A forged annotation does not make the owner's constraints anybody else's.
+            # A forged annotation does not take the owner's constraints away from the owner.
             (
                 annotated(names.INJECTED_SPREAD_ANNOTATION, "hostname", topologySpreadConstraints=[OWN]),
                 scheduling.SPREAD_CHOSEN,
