@@ -58,12 +58,7 @@ def _object(kind: str, name: str, spec: Json) -> Json:
 
 
 def vm(
-    domain: Json | None = None,
-    *,
-    annotations: Json | None = None,
-    template: Json | None = None,
-    deleted: Any = False,
-    **spec: Any,
+    domain: Json | None = None, *, annotations: Json | None = None, template: Json | None = None, **spec: Any
 ) -> Json:
     """A VM with one disk; keywords go to its spec, ``template`` to the template's spec."""
     inner = {
@@ -73,8 +68,6 @@ def vm(
     metadata: Json = {"name": "web01", "namespace": "demo"}
     if annotations is not None:
         metadata["annotations"] = annotations
-    if deleted:
-        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     return {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachine",
