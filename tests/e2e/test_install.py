@@ -7,6 +7,7 @@ import copy
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -141,7 +142,34 @@ def replica(cluster: ControlPlane, tmp_path: Path) -> Iterator[ServerReplica]:
 def test_what_the_program_carries_is_what_kustomize_makes(plane: Access, overlay: str) -> None:
     made = plane.kubectl("kustomize", str(MANIFESTS / "overlays" / overlay)).stdout
 
-    assert made == (MANIFESTS / "rendered" / f"{overlay}.yaml").read_text(), "run kubectl kustomize anew"
+    assert made == (MANIFESTS / "rendered" / f"{overlay}.yaml").read_text(), "run kubectl kustomize again"
+
+
+HOSTILE = """\
+kubevirt: {namespace: "a\\n---\\nkind: ClusterRoleBinding"}
+# {{ .Values.image }} $(NAMESPACE) ${HOME} `id`
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: owned}
+...
+\u2028\tend: 'of it'
+"""
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_settings_are_one_value_for_kustomize_whatever_stands_in_them(
+    plane: Access, tmp_path: Path, overlay: str
+) -> None:
+    shutil.copytree(MANIFESTS, tmp_path / "manifests")
+    place = tmp_path / "manifests" / "overlays" / overlay
+    (place / "settings.yaml").write_text(HOSTILE)
+
+    made = list(yaml.safe_load_all(plane.kubectl("kustomize", str(place)).stdout))
+
+    rest = [one for one in manifests.rendered(overlay) if one["kind"] != "ConfigMap"]
+    assert [one for one in made if one["kind"] != "ConfigMap"] == rest
+    assert [one["data"] for one in made if one["kind"] == "ConfigMap"] == [{"settings.yaml": HOSTILE}]
 
 
 # Of components for which `install` does the same.

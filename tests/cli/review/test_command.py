@@ -514,6 +514,9 @@ def test_what_the_api_server_refuses_is_an_error_in_every_format(output: str, tm
     if output == "junit":
         failure = next(ET.fromstring(result.stdout).iter("failure"))
         assert failure.get("type") == "invalid-object"
+        # The sentence of the first finding once, with its line; then the other one.
+        assert (failure.text or "").count("spec.runing") == 1
+        assert "domain.memory.guest" in (failure.text or "")
 
 
 def test_a_mistyped_kind_is_no_green_pipeline(tmp_path: Path) -> None:

@@ -385,9 +385,8 @@ class Junit(OutputFormat):
             outcome = "error"
         elif result.decision == "skipped":
             outcome = "skipped"
-        reasons = [f"{reason['text']} [{reason['code']}]" for reason in result.reasons]
-        # A denial holds the text of the reason for it.
-        others = [text for text in reasons if text not in result.summary]
+        # A denial holds the text of the reason for it, and so does what is said of an invalid object.
+        others = [f"{each['text']} [{each['code']}]" for each in result.reasons if each["text"] not in result.summary]
         details = "\n".join([f"{result.source}: {result.summary}", *remedies(result), *others])
         made = f" of {result.origin}" if result.origin else ""
         name = f"{result.operation} {result.title}{made} (line {result.line})"
