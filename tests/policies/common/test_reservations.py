@@ -60,20 +60,21 @@ def excluded(found: Target) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("found", "nodes", "gap_count"),
+    ("others", "options", "nodes", "gap_count"),
     [
-        (target((pod("a"), pod("b", "other")), version="1.8"), [], 0),
-        (target((pod("a"), pod("b", "other"))), ["b"], 0),
-        (target((pod("b", "other"),), reserves=False), [], 0),
+        ((pod("a"), pod("b", "other")), {"version": "1.8"}, [], 0),
+        ((pod("a"), pod("b", "other")), {}, ["b"], 0),
+        ((pod("b", "other"),), {"reserves": False}, [], 0),
         # Neither pods without a node nor those that have ended count.
-        (target((pod("", "waiting"), pod("b", "ended", "Succeeded"), pod("gone", "lost"))), [], 0),
+        ((pod("", "waiting"), pod("b", "ended", "Succeeded"), pod("gone", "lost")), {}, [], 0),
         # A pod of an older release shows no reservation.
-        (target((pod("b", "other"),), pod("a", labels={"app": "x"})), [], 1),
-        (target(Unavailable("too many")), [], 1),
+        ((pod("b", "other"),), {"own": pod("a", labels={"app": "x"})}, [], 1),
+        (Unavailable("too many"), {}, [], 1),
     ],
     ids=["1.8", "1.9", "nothing reserved", "no nodes", "older pod", "unreadable"],
 )
-def test_the_nodes_of_other_vms_with_the_claim(found: Target, nodes: list[str], gap_count: int) -> None:
+def test_the_nodes_of_other_vms_with_the_claim(others: object, options: Json, nodes: list[str], gap_count: int) -> None:
+    found = target(others, **options)
     gaps = [each for each in found.gaps if "persistent reservation" in each]
     assert (excluded(found), len(gaps)) == (nodes, gap_count)
 

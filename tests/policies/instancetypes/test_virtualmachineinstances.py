@@ -148,13 +148,15 @@ class TestWhatIsNot:
             (vmi(), BOTH | {"virtual_machine_instances": False}, common.DISABLED),
             (vmi(annotations={"kubevirt-webhook.github.io/instancetypes": "off"}), BOTH, common.OWNER_OPTED_OUT),
             (vmi({"cpu": []}), BOTH, common.INVALID_OBJECT),
-            # A copy of what was filled is not filled again.
-            (applied(asking(vmi()), decide(asking(vmi()), facts(WORLD))), BOTH, reasons.ALREADY_APPLIED),
         ],
     )
     def test_what_is_left_alone(self, obj: Json, settings: dict[str, Any], code: str) -> None:
         decision = decide(obj, facts(WORLD) if code == common.INVALID_OBJECT else {}, **settings)
         assert (decision.code, decision.changes, decision.denial) == (code, (), None)
+
+    def test_a_copy_of_what_was_filled_is_not_filled_again(self) -> None:
+        decision = decide(applied(asking(vmi()), decide(asking(vmi()), facts(WORLD))), {}, **BOTH)
+        assert (decision.code, decision.changes, decision.denial) == (reasons.ALREADY_APPLIED, (), None)
 
     def test_an_empty_wish_declines(self) -> None:
         obj = vmi(annotations={"kubevirt-webhook.github.io/instancetype": ""})
