@@ -190,8 +190,8 @@ def _return_large_blocks() -> None:
     # Another C library may have no such function.
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_MMAP_THRESHOLD, 512 * 1024)
-        mallopt(_M_TRIM_THRESHOLD, 2 * 1024 * 1024)
+        mallopt(_M_MMAP_THRESHOLD, 264 * 1024)
+        mallopt(_M_TRIM_THRESHOLD, 1024 * 1024)
 
 
 def _output(settings: AuditSettings) -> Output:
