@@ -134,6 +134,8 @@ def configuration() -> dict[str, Any]:
         "infra": {"replicas": 1},
         "configuration": {
             "developerConfiguration": developer,
+            # Its programs are in modules that no proxy has.
+            "virtTemplateDeployment": {"enabled": False},
             "evictionStrategy": "LiveMigrate",
             "vmRolloutStrategy": "LiveUpdate",
             "virtualMachineInstancesPerNode": 110,

@@ -20,6 +20,9 @@ MODULE = "kubevirt.io/kubevirt"
 # KubeVirt's own images have these users, and virt-controller names them by number.
 USERS = "root:x:0:0:root:/root:/bin/bash\nqemu:x:107:107:qemu:/home/qemu:/bin/bash\n"
 GROUPS = "root:x:0:\nqemu:x:107:\n"
+# Compiled into Debian's libvirt, which looks it up before it reads its configuration.
+DEBIAN_USERS = "libvirt-qemu:x:64055:64055::/nonexistent:/usr/sbin/nologin\n"
+DEBIAN_GROUPS = "libvirt-qemu:x:64055:\n"
 QEMU = (107, 107)
 # The names of images and of what they run, and the programs.
 CONTROL = {
@@ -30,7 +33,7 @@ CONTROL = {
 # for its socket.
 LIBVIRTD = "usr/lib/kubevirt/virtqemud"
 VIRTQEMUD = f"""#!/bin/sh
-cd /var/run/libvirt || mkdir -p /var/run/libvirt && cd /var/run/libvirt || exit 1
+mkdir -p /var/run/libvirt && cd /var/run/libvirt || exit 1
 rm -f libvirt-sock virtqemud-sock
 (until [ -S libvirt-sock ] && ln -f libvirt-sock virtqemud-sock; do sleep 0.1; done) &
 exec /{LIBVIRTD} "$@"
@@ -97,8 +100,8 @@ class Parts:
         compiled = self._compiled()
         commands = self._module() / "cmd" / "virt-launcher"
         files = {
-            "etc/passwd": Entry(USERS.encode(), mode=0o644),
-            "etc/group": Entry(GROUPS.encode(), mode=0o644),
+            "etc/passwd": Entry(f"{USERS}{DEBIAN_USERS}".encode(), mode=0o644),
+            "etc/group": Entry(f"{GROUPS}{DEBIAN_GROUPS}".encode(), mode=0o644),
             "etc/nsswitch.conf": Entry(commands / "nsswitch.conf", mode=0o644),
             "etc/libvirt": Entry(None),
             "etc/libvirt/qemu.conf": Entry(commands / "qemu.conf", mode=0o644),
