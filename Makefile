@@ -219,6 +219,16 @@ e2e-node: $(READY) ## Run the tests on a real node with the image; PART="install
 node-gate: $(READY) ## Run the shortest test on a real node where the machine can, and only if it has not passed for this image
 	@$(BIN)/python -m hack.node.gate
 
+# An hour at first: KubeVirt, Debian's libvirt and qemu, and the images of both are built. Guests are emulated where the
+# processor has no virtualization. PART="boot migration" takes some of the tests.
+.PHONY: guests
+guests: $(READY) ## Run the tests on a real KubeVirt whose guests boot and migrate; PART=boot takes some of them
+	@$(BIN)/python -m hack.guests $(BIN)/python -m pytest -p no:cacheprovider $(if $(PART),$(PART:%=tests/guests/test_%.py),tests/guests) $(TESTS)
+
+.PHONY: guests-lab
+guests-lab: $(READY) ## Start a real KubeVirt that runs guests, and leave it running
+	@$(BIN)/python -m hack.guests
+
 .PHONY: lock
 lock: $(READY) ## Resolve the dependencies; LOCK=--upgrade takes the newest versions, not those already locked
 	@$(BIN)/python hack/lock.py $(LOCK)

@@ -170,6 +170,12 @@ NODE = Bundle(
 ALONE = (DESCHEDULER, SCHEDULER_PLUGINS, HELM, KREW, NODE, CERT_MANAGER, METRICS_SERVER, CEL_COST)
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
+KUBEVIRT_NODE_BINARIES = (
+    *("virt-operator", "virt-api", "virt-controller", "virt-exportproxy", "synchronization-controller"),
+    *("virt-chroot", "virt-launcher-monitor", "virt-probe", "virt-freezer", "virt-tail"),
+    "kubevirt-manifests",
+)
+
 
 def _kubevirt(module: str) -> Bundle:
     part = ToolModule(module, "kubevirt.io/kubevirt", KUBEVIRT_BINARIES)
@@ -183,6 +189,20 @@ def kubevirt_releases() -> dict[str, Bundle]:
     """The releases of KubeVirt that can be built, such as 1.8.4, the newest first."""
     bundles = [KUBEVIRT, *(_kubevirt(module.parent.name) for module in sorted(HERE.glob("kubevirt-*/go.mod")))]
     return {bundle.parts[0].version.removeprefix("v"): bundle for bundle in bundles}
+
+
+def kubevirt_ldflags(version: str) -> str:
+    """Stamps the version: virt-operator and virt-handler write theirs into the cluster."""
+    return f"-s -w -X kubevirt.io/client-go/version.gitVersion={version}"
+
+
+# What runs guests, and what installs it; virt-launcher takes a C compiler (hack/guests).
+GUESTS = Bundle(
+    "guests",
+    "KubeVirt with its nodes",
+    "about eight minutes",
+    (ToolModule("guests", "kubevirt.io/kubevirt", KUBEVIRT_NODE_BINARIES, ldflags=kubevirt_ldflags),),
+)
 
 
 def older_versions() -> list[str]:

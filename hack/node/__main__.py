@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hack.controlplane import build, bundles
@@ -55,18 +55,23 @@ def main(arguments: Sequence[str] | None = None, neighbours: Sequence[bundles.Bu
         print(f"node: {error}", file=sys.stderr)
         # Everything else is the machine's: packages, interpreters and modules that it does not have.
         return 1 if isinstance(error, image.ImageError) else build.EX_UNAVAILABLE
+    parts = {"NODE_BINARIES": binaries, "NODE_KUBELET": node, "NODE_USR": usr, "NODE_IMAGES": images}
+    return enter("hack.node.inside", parts, command)
+
+
+def enter(module: str, parts: Mapping[str, Path], command: Sequence[str]) -> int:
+    """Run a module in namespaces of its own; returns its exit status.
+
+    Args:
+        module: starts the cluster.
+        parts: environment variables that say where its parts are.
+        command: what the module runs beside the cluster; empty: nothing.
+    """
     with directory() as place:
-        environ = {
-            **os.environ,
-            "NODE_DIRECTORY": str(place),
-            "NODE_BINARIES": str(binaries),
-            "NODE_KUBELET": str(node),
-            "NODE_USR": str(usr),
-            "NODE_IMAGES": str(images),
-            "PYTHONPATH": str(ROOT),
-        }
+        own = {"NODE_DIRECTORY": place, **parts, "PYTHONPATH": ROOT}
+        environ = {**os.environ, **{name: str(value) for name, value in own.items()}}
         # The first process of a PID namespace takes in orphans: a shell reaps them.
-        inside = ["bash", "-c", '"$@"; exit $?', "--", sys.executable, "-m", "hack.node.inside", *command]
+        inside = ["bash", "-c", '"$@"; exit $?', "--", sys.executable, "-m", module, *command]
         try:
             return subprocess.run(["unshare", *NAMESPACES, *inside], env=environ, cwd=ROOT, check=False).returncode
         except KeyboardInterrupt:

@@ -61,15 +61,15 @@ class ClusterNode:
         self._cluster: Final = cluster
         self._socket: Final = Path(f"/run/containerd-{number}.sock")
         self._containerd: Final = cluster.process(
-            f"containerd-{number}", ["/usr/bin/containerd", "--config", self._write_runtime()]
+            f"containerd-{number}", self._enter(["/usr/bin/containerd", "--config", self._write_runtime()])
         )
-        self._kubelet: Final = cluster.process(f"kubelet-{number}", self._kubelet_command())
+        self._kubelet: Final = cluster.process(f"kubelet-{number}", self._enter(self._kubelet_command()))
 
     def start_runtime(self, images: Path) -> None:
         """Start containerd, and give it the images that no registry has."""
         self._containerd.start()
         self._containerd.wait_ready(self._answers)
-        for archive in sorted(images.glob("*.tar")):
+        for archive in self._archives(images):
             self._ctr("images", "import", str(archive))
         self._ctr("images", "tag", IMAGE, UPGRADED)
         self._ctr("images", "tag", IMAGE, f"{NAME}@{digest_of(images / 'kubevirt-webhook.tar')}")
@@ -84,12 +84,22 @@ class ClusterNode:
         self._kubelet.kill()
         self._containerd.kill()
 
+    def _enter(self, command: Sequence[str]) -> list[str]:
+        """The command line that runs a program on the node, which here is where this program runs."""
+        return list(command)
+
+    def _archives(self, images: Path) -> Sequence[Path]:
+        return sorted(images.glob("*.tar"))
+
+    def _kubelet_root(self) -> Path:
+        return self._place / "kubelet"
+
     def _answers(self) -> bool:
-        return self._socket.exists() and self._ctr("version", check=False).returncode == 0
+        return self._ctr("version", check=False).returncode == 0
 
     def _ctr(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[bytes]:
-        command = ["ctr", f"--address={self._socket}", "--namespace=k8s.io", *arguments]
-        return subprocess.run(command, check=check, capture_output=True)
+        command = ["/usr/bin/ctr", f"--address={self._socket}", "--namespace=k8s.io", *arguments]
+        return subprocess.run(self._enter(command), check=check, capture_output=True)
 
     def _write_runtime(self) -> str:
         cni = self._place / "cni"
@@ -155,7 +165,7 @@ class ClusterNode:
             str(self._cluster.kubelet / "kubelet"),
             f"--config={file}",
             f"--kubeconfig={kubeconfig}",
-            f"--root-dir={self._place / 'kubelet'}",
+            f"--root-dir={self._kubelet_root()}",
             f"--hostname-override={self.name}",
             f"--node-ip={self._address}",
             f"--node-labels=topology.kubernetes.io/zone=zone-{self._number}",
@@ -181,7 +191,7 @@ class NodeCluster:
         self.access: Final = Access(directory, f"https://{self.ADDRESSES[0]}:{self.PORT}", self.binaries)
         self.image: Final = IMAGE
         self._processes: Final[list[Process]] = []
-        self._nodes: Final = [ClusterNode(self, number + 1) for number in range(len(self.ADDRESSES))]
+        self._nodes: Final = [self._make_node(number + 1) for number in range(len(self.ADDRESSES))]
 
     @property
     def nodes(self) -> list[str]:
@@ -220,13 +230,20 @@ class NodeCluster:
         self._processes.append(process)
         return process
 
+    def _make_node(self, number: int) -> ClusterNode:
+        return ClusterNode(self, number)
+
+    def _install_kinds(self, admin: Kube) -> None:
+        """KubeVirt's kinds alone: no KubeVirt is here."""
+        install_crds(admin, kubevirt_crds())
+
     def _start(self) -> None:
         for node in self._nodes:
             node.start_runtime(self._images)
         self._start_server("etcd", self._etcd(), lambda: True)
         admin = self.access.admin
         self._start_server("kube-apiserver", self._apiserver(), lambda: _says_ok(admin))
-        install_crds(admin, kubevirt_crds())
+        self._install_kinds(admin)
         self._start_server("kube-controller-manager", self._controller_manager(), lambda: True)
         self._start_server("kube-scheduler", self._scheduler(), lambda: True)
         self._start_server("kube-proxy", self._proxy(), lambda: True)

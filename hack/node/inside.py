@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from hack.controlplane.build import EX_UNAVAILABLE
@@ -14,11 +15,13 @@ from tests.e2e.support.processes import StartError
 
 # Written by kubelets; a file over each keeps the machine's own as they are.
 SYSCTLS = {"vm/overcommit_memory": "1", "kernel/panic": "10", "kernel/panic_on_oops": "1"}
+# Outside, the process has another id; its parent's is found by its name.
 TEXT = """
 A node runs until Ctrl-C: Kubernetes {version}, nodes {nodes}, image {image}.
 It has namespaces of its own, so commands run inside them, in a second terminal:
 
-  nsenter --target {pid} --net --mount --pid -- env KUBECONFIG={kubeconfig} PATH={binaries}:$PATH bash
+  nsenter --target $(pgrep -of hack.node.inside) --net --mount --pid -- \\
+    env KUBECONFIG={kubeconfig} PATH={binaries}:$PATH bash
 
 There, for example:
 
@@ -27,16 +30,21 @@ There, for example:
 """
 
 
-def main() -> int:
-    """Start the cluster and run the command; returns its exit status, or 69 where the cluster does not start."""
+def main(make_cluster: Callable[[Path], NodeCluster] = NodeCluster, text: str = TEXT) -> int:
+    """Start the cluster and run the command; returns its exit status, or 69 where the cluster does not start.
+
+    Args:
+        make_cluster: of the directory where everything is written.
+        text: printed where there is no command.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     place = Path(os.environ["NODE_DIRECTORY"])
     try:
         _mount(place)
         _network()
-        with NodeCluster(place) as cluster:
-            return _run(cluster, sys.argv[1:])
+        with make_cluster(place) as cluster:
+            return _run(cluster, sys.argv[1:], text)
     except (StartError, subprocess.CalledProcessError) as error:
         print(f"node: {error}", file=sys.stderr)
         return EX_UNAVAILABLE
@@ -45,21 +53,19 @@ def main() -> int:
         return 130
 
 
-def _run(cluster: NodeCluster, command: list[str]) -> int:
+def _run(cluster: NodeCluster, command: list[str], text: str) -> int:
     environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "NODE_IMAGE": cluster.image}
     if command:
         return subprocess.run(command, env=environ, check=False).returncode
-    text = TEXT.format(
+    said = text.format(
         version=cluster.version,
         nodes=", ".join(cluster.nodes),
         image=cluster.image,
-        # Outside, this process has another id; its parent's is found by this one's name.
-        pid="$(pgrep -of hack.node.inside)",
         kubeconfig=cluster.kubeconfig,
         binaries=cluster.binaries,
         python=sys.executable,
     )
-    print(text, flush=True)
+    print(said, flush=True)
     signal.pause()
     return 0
 

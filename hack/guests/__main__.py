@@ -1,0 +1,82 @@
+"""`make guests-lab`, and `make guests` with a command: prepares KubeVirt's nodes and runs them, in namespaces."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hack.controlplane import build, bundles
+from hack.guests.parts import Parts
+from hack.node import image, packages
+from hack.node.__main__ import enter, locked
+from hack.node.requirements import missing
+
+FREE_BYTES = 15 * 1024**3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run KubeVirt; returns the exit status of the command, or 69 where this machine cannot run it.
+
+    Args:
+        arguments: the command line; None: the program's own.
+    """
+    parser = argparse.ArgumentParser(prog="python -m hack.guests", description="Run guests, or a command beside them.")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="command to run (default: wait for Ctrl-C)")
+    command = parser.parse_args(arguments).command
+    cache = build.cache_root(os.environ)
+    if reason := missing() or lacks_space(cache):
+        print(f"guests: {reason}", file=sys.stderr)
+        return build.EX_UNAVAILABLE
+    try:
+        parts = prepare()
+    except (build.UnavailableError, bundles.BuildError, packages.PreparationError) as error:
+        print(f"guests: {error}", file=sys.stderr)
+        return 1 if isinstance(error, image.ImageError) else build.EX_UNAVAILABLE
+    return enter("hack.guests.inside", parts, command)
+
+
+def prepare() -> dict[str, Path]:
+    """Build what is missing; returns the parts by the environment variables that name them inside.
+
+    Raises:
+        BuildError: Go could not build KubeVirt or Kubernetes.
+        PreparationError: packages or an interpreter are not to be had.
+        UnavailableError: there is no Go.
+    """
+    binaries = build.ensure(os.environ)
+    node = build.ensure(os.environ, bundle=bundles.NODE)
+    build.ensure(os.environ, bundle=bundles.DESCHEDULER)
+    shared = build.cache_root(os.environ) / "node-parts"
+    own = build.cache_root(os.environ) / "guests-parts"
+    for place in (shared, own):
+        place.mkdir(parents=True, exist_ok=True)
+    with locked(shared):
+        usr = packages.ensure(shared)
+        images = image.ensure(shared, usr)
+    with locked(own):
+        parts = Parts(os.environ, own, usr, binaries)
+        made = parts.images()
+    return {
+        "NODE_BINARIES": binaries,
+        "NODE_KUBELET": node,
+        "NODE_USR": usr,
+        "NODE_IMAGES": images,
+        "GUESTS_IMAGES": made,
+        "GUESTS_BINARIES": parts.binaries,
+    }
+
+
+def lacks_space(cache: Path) -> str:
+    """Why there is too little room for the parts and the nodes' images; empty: there is enough."""
+    cache.mkdir(parents=True, exist_ok=True)
+    if shutil.disk_usage(cache).free < FREE_BYTES:
+        return f"skipped: guests need {FREE_BYTES // 1024**3} GiB of free disk"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""Guests boot where the scheduler "kubevirt" put them, with what their instancetype gives, seen from inside."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.e2e.support.kube import eventually
+from tests.e2e.support.workloads import VMIS, VMS, vmi_of
+
+from .support import INSTANCETYPE, NAMESPACE, Guests, gaps, guest_vm
+
+# u1.nano: 1 vCPU and 512Mi. The kernel keeps some of it for itself.
+CPUS, MEMORY_KIB = 1, 512 * 1024
+KEPT_KIB = 96 * 1024
+VM_COUNT = 10
+
+
+def test_a_vm_boots_with_the_default_instancetype_inside(guests: Guests) -> None:
+    guests.run_vm("web")
+
+    inside = guests.wait_booted("web")
+
+    assert inside.cpus == CPUS
+    assert MEMORY_KIB - KEPT_KIB < inside.memory_kib <= MEMORY_KIB
+    (pod,) = guests.launchers("web")
+    assert pod["spec"]["schedulerName"] == "kubevirt"
+    assert pod["spec"]["nodeName"] == guests.node_of("web")
+    assert guests.admin.get(VMS, "web", NAMESPACE)["spec"]["instancetype"]["name"] == INSTANCETYPE
+    counts = guests.count_on("web", 5)
+    assert gaps(counts) == []
+
+
+def test_a_bare_vmi_gets_its_instancetype(guests: Guests) -> None:
+    guests.admin.create(VMIS, vmi_of(guest_vm("bare")), NAMESPACE)
+
+    inside = guests.wait_booted("bare")
+
+    assert inside.cpus == CPUS
+    assert MEMORY_KIB - KEPT_KIB < inside.memory_kib <= MEMORY_KIB
+
+
+def test_ten_vms_are_spread_over_both_nodes(guests: Guests) -> None:
+    names = [f"vm-{number}" for number in range(VM_COUNT)]
+    for name in names:
+        guests.run_vm(name)
+
+    eventually(lambda: all(guests.launchers(name) for name in names), what="launcher pods", timeout=120)
+    eventually(
+        lambda: all(pod["spec"].get("nodeName") for name in names for pod in guests.launchers(name)),
+        what="the scheduler to place all pods",
+        timeout=120,
+    )
+    placed = Counter(pod["spec"]["nodeName"] for name in names for pod in guests.launchers(name))
+    assert sum(placed.values()) == VM_COUNT
+    assert max(placed.values()) - min(placed.values()) <= 1
+    assert len(placed) == len({"node-1", "node-2"})
+    for name in names:
+        guests.wait_booted(name)
