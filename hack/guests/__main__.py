@@ -12,7 +12,7 @@ from pathlib import Path
 from hack.controlplane import build, bundles
 from hack.guests.parts import Parts
 from hack.node import image, packages
-from hack.node.__main__ import enter, locked
+from hack.node.__main__ import enter
 from hack.node.requirements import missing
 
 FREE_BYTES = 15 * 1024**3
@@ -54,10 +54,10 @@ def prepare() -> dict[str, Path]:
     own = build.cache_root(os.environ) / "guests-parts"
     for place in (shared, own):
         place.mkdir(parents=True, exist_ok=True)
-    with locked(shared):
+    with build.locked(shared / "lock"):
         usr = packages.ensure(shared)
         images = image.ensure(shared, usr)
-    with locked(own):
+    with build.locked(own / "lock"):
         parts = Parts(os.environ, own, usr, binaries)
         made = parts.images()
     return {
