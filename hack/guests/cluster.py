@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from hack.controlplane.build import version_of
-from hack.node.cluster import ClusterNode, NodeCluster
+from hack.guests import guest
+from hack.node.cluster import ClusterNode, NodeCluster, digest_of
 from hack.node.inside import SYSCTLS
 from tests.e2e.support.kube import Kube, KubeObject, eventually
 from tests.e2e.support.objects import CRDS
@@ -35,6 +36,8 @@ mount --make-rshared /
 touch {place}/ready
 while :; do sleep 3600 & wait $!; done
 """
+HOST_MODEL: Final = "host-model-cpu.node.kubevirt.io/"
+MIGRATION_MODEL: Final = "cpu-model-migration.node.kubevirt.io/"
 PATIENCE_SECONDS: Final = 600.0
 
 
@@ -65,6 +68,9 @@ class GuestNode(ClusterNode):
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         (self._place / "pid").write_text(children[0])
         super().start_runtime(images)
+        # A migration's target pod names the image by the digest that the source runs.
+        archive = Path(os.environ["GUESTS_IMAGES"]) / "guest.tar"
+        self._ctr("images", "tag", guest.NAME, f"{guest.NAME.rpartition(':')[0]}@{digest_of(archive)}")
 
     def stop(self) -> None:
         """End both, and the machine."""
@@ -106,6 +112,18 @@ class GuestCluster(NodeCluster):
         except AssertionError as error:
             pods = self.access.kubectl("-n", KUBEVIRT, "get", "pods", "-o", "wide", check=False).stdout
             raise StartError(f"{error}; the pods of KubeVirt:\n{pods}") from None
+        if emulates():
+            for node in self.nodes:
+                self._complete_labels(node)
+
+    def _complete_labels(self, node: str) -> None:
+        """Label a node for migrations of its own host model, which virt-handler leaves out.
+
+        The node has /dev/kvm, by which virt-handler finds a host model (kvm64) that no guest can use.
+        """
+        labels = self.access.admin.wait("v1/nodes", node, until=_host_model, what=f"{node} to have a host model")
+        model = {f"{MIGRATION_MODEL}{_host_model(labels)}": "true"}
+        self.access.admin.patch("v1/nodes", node, {"metadata": {"labels": model}})
 
 
 def manifests(binaries: Path) -> list[dict[str, Any]]:
@@ -169,3 +187,9 @@ def _is_deployed(kubevirt: KubeObject) -> bool:
     return status.get("phase") == "Deployed" and any(
         available <= condition.items() for condition in status.get("conditions", ())
     )
+
+
+def _host_model(node: KubeObject) -> str:
+    """The host model that virt-handler found; empty: none yet."""
+    labels = node["metadata"].get("labels", {})
+    return next((key.removeprefix(HOST_MODEL) for key in labels if key.startswith(HOST_MODEL)), "")

@@ -15,6 +15,8 @@ from hack.guests.cluster import REGISTRY
 from hack.node.packages import run
 
 HERE = Path(__file__).resolve().parent
+# What decides what is in the images.
+SOURCES = ("archive", "guest", "parts", "roots")
 LAUNCHER_MODULE = bundles.HERE / "launcher"
 MODULE = "kubevirt.io/kubevirt"
 # KubeVirt's own images have these users, and virt-controller names them by number.
@@ -76,7 +78,7 @@ class Parts:
             PreparationError: a package, a module or a compiler is not to be had.
         """
         made_of = hashlib.sha256(f"{self._binaries.name} {self._control_plane.name}".encode())
-        for source in (*sorted(HERE.glob("*.py")), *sorted(LAUNCHER_MODULE.iterdir())):
+        for source in (*(HERE / f"{name}.py" for name in SOURCES), *sorted(LAUNCHER_MODULE.iterdir())):
             made_of.update(source.read_bytes())
         place = self._cache / f"images-{made_of.hexdigest()[:12]}"
         if place.is_dir():
