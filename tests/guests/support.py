@@ -42,7 +42,7 @@ BOOTED = re.compile(r"guest: booted cpus=(\d+) memory_kib=(\d+) blocks=(\d+) blo
 
 
 class Inside(NamedTuple):
-    """What a guest told when it had booted.
+    """What a guest printed when it had booted.
 
     Attributes:
         cpus: those that it sees.
