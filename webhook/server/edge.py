@@ -420,17 +420,16 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- bytes ---------------------------------------------------------------------------------------------------------
 
-    def get_buffer(self, sizehint: int) -> bytearray:
-        """Where the transport puts the next bytes."""
-        return self.server.received
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the transport puts the next bytes; it also slices it, which of a bytearray would be a copy."""
+        return self.server.view
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take the bytes that the transport has put into the buffer."""
-        received = self.server.received
         cached = self._cached
         if cached and self._request is None and not (self._ahead or self._is_last):
             # The usual: one whole request, of which only the body is copied.
-            match = cached.match(received)
+            match = cached.match(self.server.received)
             if match and match[0] + match[1] == nbytes:
                 self._is_last = cached.head.is_last
                 self._request = request = HttpRequest(cached.head, match[1], self, self._clock())
