@@ -4,9 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from aiohttp import web
 
-from tests.doctor.world import DoctorWorld
+from tests.doctor.world import DoctorWorld, lost
 from webhook.cluster import reader as module
 from webhook.cluster.reader import Reader
 from webhook.doctor.installation import DEPLOYMENTS
@@ -51,10 +50,6 @@ async def test_a_list_that_takes_too_long(world: DoctorWorld, monkeypatch: pytes
 
 
 async def test_a_list_that_nobody_answers(world: DoctorWorld) -> None:
-    async def lost(request: Any) -> Any:
-        request.transport.abort()
-        return web.Response()
-
     world.server.answer(NODES_WITH_IMAGES.path(), lost, times=9)
 
     found = await world.ask(lambda it: it.reader.all(NODES_WITH_IMAGES))

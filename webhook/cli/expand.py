@@ -102,10 +102,12 @@ def expand(
     deny the VM, 2 on invalid input.
     """
     found = _read(files)
-    results = asyncio.run(_all(found, mode, parse_release(kubevirt_version), cluster_from, kubeconfig))
-    explanations = [
-        _explain(result, show_secrets, to_apply=not explain) for result in results if isinstance(result, _Result)
-    ]
+    results = asyncio.run(_all(found, mode, parse_release(kubevirt_version), cluster_from, kubeconfig, show_secrets))
+    explanations = [result for result in results if isinstance(result, Explanation)]
+    if not explain and (hidden := next((each for each in explanations if each.hides_secrets), None)):
+        # A placeholder must not reach a cluster, whatever the output is piped into.
+        what = "the output would hold placeholders instead of secrets, and must not be applied"
+        raise InputError(what, hidden.where, "use --show-secrets to print the secrets, or --explain to read the fields")
     if explain and output is None:
         out = console()
         for index, explanation in enumerate(explanations):
@@ -114,8 +116,7 @@ def expand(
             explanation.print(out)
     elif explanations:
         shown = [each.as_json() if explain else each.shown for each in explanations]
-        whole = shown if len(shown) > 1 else shown[0]
-        write.data(json.dumps(whole, indent=2) if output == "json" else dump(shown))
+        write.data(json.dumps(shown if shown[1:] else shown[0], indent=2) if output == "json" else dump(shown))
     denials = [result for result in results if isinstance(result, _WouldDeny)]
     for denial in denials:
         denial.print(hint=not (cluster_from or kubeconfig))
@@ -141,18 +142,8 @@ def _read(files: tuple[str, ...]) -> inputs.GivenObjects:
 
 
 @dataclass(frozen=True)
-class _Result:
-    """A machine that KubeVirt would make."""
-
-    where: str
-    created: Created
-    settings: str
-    stand_ins: frozenset[str]
-
-
-@dataclass(frozen=True)
 class _WouldDeny:
-    """One that it would not make."""
+    """A machine that KubeVirt would not make."""
 
     where: str
     machine: Json
@@ -183,27 +174,19 @@ class _WouldDeny:
             write.error(visible(line))
 
 
-def _explain(result: _Result, show_secrets: bool, *, to_apply: bool) -> Explanation:
-    shown = result.created.obj if show_secrets else redact(result.created.obj)
-    if to_apply and shown is not result.created.obj:
-        # A placeholder must not reach a cluster, whatever the output is piped into.
-        what = "the output would hold placeholders instead of secrets, and must not be applied"
-        raise InputError(what, result.where, "use --show-secrets to print the secrets, or --explain to read the fields")
-    return Explanation(result.created, shown, result.where, result.settings, result.stand_ins)
-
-
 async def _all(
     found: inputs.GivenObjects,
     mode: str,
     release: Release | None,
     cluster_from: Path | None,
     kubeconfig: Kubeconfig | None,
-) -> list[_Result | _WouldDeny]:
+    show_secrets: bool,
+) -> list[Explanation | _WouldDeny]:
     async with objects(cluster_from, kubeconfig) as source:
         search = Search(found.others, source)
         configuration, settings = await configuration_of(found.others, source, release)
         _warn_of_ineffective_fields(found, configuration.rules.release)
-        results: list[_Result | _WouldDeny] = []
+        results: list[Explanation | _WouldDeny] = []
         for machine in found.machines:
             uuids, where = StandInUuids(machine.value), machine.where()
             try:
@@ -213,7 +196,8 @@ async def _all(
             except InputError as error:
                 raise InputError(error.what, f"{where}: {error.where}" if error.where else where, error.fix) from None
             else:
-                results.append(_Result(where, created, settings, frozenset(uuids.made)))
+                shown = created.obj if show_secrets else redact(created.obj)
+                results.append(Explanation(created, shown, where, settings, frozenset(uuids.made)))
         return results
 
 
@@ -236,10 +220,11 @@ def _question(obj: Json, mode: str, uuids: StandInUuids, configuration: ClusterC
     return lambda get: creation.from_vm(obj, get, uuids.restart(), configuration)
 
 
+@dataclass(frozen=True)
 class Explanation:
-    """An object with the origins of its fields.
+    """An object that KubeVirt would make, with the origins of its fields.
 
-    Args:
+    Attributes:
         created: what to explain.
         shown: the object as it may be shown, without secrets.
         where: the document that it was made from.
@@ -247,61 +232,59 @@ class Explanation:
         stand_ins: values that stand for random ones.
     """
 
-    def __init__(
-        self, created: Created, shown: Mapping[str, Any], where: str, cluster: str, stand_ins: Collection[str]
-    ) -> None:
-        self._created = created
-        self.shown: Final = shown
-        self._where = where
-        self._cluster = cluster
-        self._stand_ins = stand_ins
-        obj = created.obj
-        owners = obj["metadata"].get("ownerReferences", [])
-        is_given = obj["kind"] == "VirtualMachineInstance" and not any(
-            owner["kind"] == "VirtualMachine" for owner in owners
-        )
-        self._own: Final = "vmi" if is_given else "vm"
+    created: Created
+    shown: Mapping[str, Any]
+    where: str
+    cluster: str
+    stand_ins: Collection[str]
+
+    @property
+    def hides_secrets(self) -> bool:
+        """Whether placeholders stand for secrets in what is shown."""
+        return self.shown is not self.created.obj
+
+    @property
+    def _own(self) -> str:
+        owners = self.created.obj["metadata"].get("ownerReferences", [])
+        is_made = any(owner["kind"] == "VirtualMachine" for owner in owners)
+        return "vmi" if self.created.obj["kind"] == "VirtualMachineInstance" and not is_made else "vm"
 
     def fields(self) -> Iterator[Leaf]:
         """All leaves, in the object's order."""
-        return leaves_of(self._created, self.shown, self._stand_ins)
+        return leaves_of(self.created, self.shown, self.stand_ins)
 
     def label(self, origin: Origin) -> str:
         """The origin with the name of its object."""
-        named = self._created.named.get(origin)
+        named = self.created.named.get(origin)
         return self._own if origin is Origin.VM else f"{origin.value} {named.name}" if named else origin.value
 
     def as_json(self) -> dict[str, Any]:
         """The object, the objects that were applied to it, and its fields with their origins."""
         return {
-            "source": self._where,
+            "source": self.where,
             # A placeholder must not reach a cluster, whatever takes the object out of the report.
-            "object": self.shown if self.shown is self._created.obj else None,
-            "settings": self._cluster,
-            **{origin.value: _named_to_json(named) for origin, named in self._created.named.items()},
+            "object": None if self.hides_secrets else self.shown,
+            "settings": self.cluster,
+            **{origin.value: _named_to_json(named) for origin, named in self.created.named.items()},
             "fields": [self._field_json(item) for item in self.fields()],
         }
 
     def _field_json(self, item: Leaf) -> dict[str, Any]:
-        named = self._created.named.get(item.origin)
-        return {
-            "path": item.path,
-            "value": item.value,
-            "origin": self._own if item.origin is Origin.VM else item.origin.value,
-            **({"name": named.name} if named else {}),
-            **({"random": True} if item.stand_in else {}),
-        }
+        named = self.created.named.get(item.origin)
+        origin = self._own if item.origin is Origin.VM else item.origin.value
+        optional = ({"name": named.name} if named else {}) | ({"random": True} if item.stand_in else {})
+        return {"path": item.path, "value": item.value, "origin": origin} | optional
 
     def print(self, out: Console) -> None:
         """Print the fields as text, a group for each origin; the object's own fields are abbreviated."""
         metadata = self.shown["metadata"]
         title = f"{self.shown['kind']} {metadata.get('namespace', '')}/{metadata.get('name', '')}"
-        out.print(Text.assemble((visible(title), "bold"), (visible(f"  from {self._where}"), "dim")))
-        for origin, named in self._created.named.items():
+        out.print(Text.assemble((visible(title), "bold"), (visible(f"  from {self.where}"), "dim")))
+        for origin, named in self.created.named.items():
             volume = f", inferred from volume {named.volume}" if named.volume else ""
             revision = f", as stored in ControllerRevision {named.revision}" if named.revision else ""
             out.print(Text(visible(f"  {origin.value:<13} {named.name}, {named.kind}{volume}{revision}")))
-        out.print(Text(visible(f"  {'settings':<13} {self._cluster}")))
+        out.print(Text(visible(f"  {'settings':<13} {self.cluster}")))
         items = [item for item in self.fields() if item.path not in _IN_HEADLINE]
         for origin in _ORDER:
             group = [item for item in items if item.origin is origin]
@@ -323,22 +306,14 @@ class Explanation:
 
 
 def _named_to_json(named: Named) -> dict[str, str]:
-    return {
-        "kind": named.kind,
-        "name": named.name,
-        **({"inferredFromVolume": named.volume} if named.volume else {}),
-        **({"controllerRevision": named.revision} if named.revision else {}),
-    }
+    optional = {"inferredFromVolume": named.volume, "controllerRevision": named.revision}
+    return {"kind": named.kind, "name": named.name} | {key: value for key, value in optional.items() if value}
 
 
 def _rows(value: Any, own: Mapping[str, str], whole: tuple[str, ...], path: str = "") -> Iterator[tuple[str, str]]:
-    """The fields that came from one origin.
+    """The fields that came from one origin: their paths are in ``own``, with a remark on each.
 
-    Args:
-        value: plain JSON: the object, or a part of it.
-        own: the paths of the fields of that origin, with a remark on each.
-        whole: below these paths, a value that is all of that origin is one row.
-        path: the path of ``value``; empty: the whole object.
+    Below the paths in ``whole``, a value that is all of that origin is one row.
     """
     if not isinstance(value, dict | list) or not value:
         if path in own:

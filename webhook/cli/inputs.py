@@ -52,7 +52,6 @@ class Part(msgspec.Struct, frozen=True):
     """A file, or a piece of one.
 
     Attributes:
-        file: its name, as the user gave it.
         size: bytes, for the progress.
         named: whether the user named it; files that a directory holds may be of other programs.
         text: the text of a piece; None: the whole file, which is still to be read.
@@ -67,13 +66,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Read(msgspec.Struct):
-    """What was read of some parts.
-
-    Attributes:
-        documents: the objects, in their order.
-        mistakes: what cannot be read.
-        foreign: how many documents of found files are not objects of Kubernetes.
-    """
+    """The objects in some parts, what cannot be read, and how many documents of found files are no objects."""
 
     documents: list[Document] = msgspec.field(default_factory=list)
     mistakes: list[InputError] = msgspec.field(default_factory=list)
@@ -114,16 +107,16 @@ def _matching(path: Path, argument: str) -> list[Path]:
     """The files that a pattern matches, hidden ones aside, as in a shell."""
     try:
         every = Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))
-        found = sorted(each for each in every if each.is_file() and not _is_hidden(each))
+        found = sorted(
+            each
+            for each in every
+            if each.is_file() and not any(part.startswith(".") and part not in (".", "..") for part in each.parts)
+        )
     except (ValueError, NotImplementedError) as error:
         raise InputError(f"is not a valid pattern: {error}", argument, "quote it, as in 'apps/**/*.yaml'") from None
     if not found:
         raise InputError("matches no file", argument, "correct the pattern")
     return found
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") and part not in (".", "..") for part in path.parts)
 
 
 def _parts(path: str, named: bool) -> Iterator[Part]:
@@ -173,7 +166,8 @@ def read(part: Part) -> Read:
         # Empty lines take the place of what other parts hold, so that every line has its own number.
         text = None if part.text is None else b"\n" * part.line + part.text
         for document in read_documents(part.file) if text is None else parse_documents(text, part.file):
-            if not part.named and not _is_object(document):
+            fields = document.value if isinstance(document.value, dict) else {}
+            if not part.named and not all(isinstance(fields.get(key), str) for key in ("kind", "apiVersion")):
                 result.foreign += 1
                 continue
             try:
@@ -184,11 +178,6 @@ def read(part: Part) -> Read:
     except InputError as error:
         result.mistakes.extend(_with_hint(each, part) for each in mistakes_of(error))
     return result
-
-
-def _is_object(document: Document) -> bool:
-    value = document.value
-    return isinstance(value, dict) and isinstance(value.get("kind"), str) and isinstance(value.get("apiVersion"), str)
 
 
 def _with_hint(error: InputError, part: Part) -> InputError:
@@ -225,7 +214,7 @@ def standard_input() -> bytes:
     Raises:
         InputError: it is too large.
     """
-    return read_limited(sys.stdin.buffer, MAX_BYTES, "standard input")
+    return read_limited(sys.stdin.buffer, MAX_BYTES, STANDARD_INPUT)
 
 
 def documents(paths: Iterable[str], stdin: bytes | None) -> list[Document]:
@@ -234,12 +223,10 @@ def documents(paths: Iterable[str], stdin: bytes | None) -> list[Document]:
     Raises:
         InputError: a file cannot be read, or is not valid YAML or JSON.
     """
-    found: list[Document] = []
-    for path in paths:
-        read = parse_documents(stdin or b"", "standard input") if path == "-" else read_documents(Path(path))
-        for document in read:
-            found.extend(objects_in(document))
-    return found
+    streams = (
+        parse_documents(stdin or b"", STANDARD_INPUT) if path == "-" else read_documents(Path(path)) for path in paths
+    )
+    return [each for stream in streams for document in stream for each in objects_in(document)]
 
 
 @dataclass(frozen=True, slots=True)

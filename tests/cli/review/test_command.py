@@ -367,7 +367,7 @@ def test_processes_say_what_one_process_says_in_the_same_order(parts: list[Part]
 
 
 def test_a_killed_process_is_one_sentence(parts: list[Part], job: BatchJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "_picklable", lambda _: os.kill(os.getpid(), signal.SIGKILL))
+    monkeypatch.setattr(batch, "evaluate", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
 
     with pytest.raises(InputError) as caught:
         list(evaluate_in_processes(parts, job, 2))

@@ -20,7 +20,7 @@ from webhook.cli.cases.model import API_VERSION, KIND, TestFile, codes_of, diffe
 from webhook.cli.cases.model import read as read_test
 from webhook.cli.console import path_text
 from webhook.cli.inputs import Part, find, parse_release, read
-from webhook.cli.options import CLUSTER_FROM, CRDS, NO_VALIDATE, config_option, output_option
+from webhook.cli.options import CLUSTER_FROM, PATH, VALIDATION, config_option, output_option
 from webhook.cli.review import formats
 from webhook.cli.review.evaluation import Evaluator, schemas_of_files
 from webhook.cli.review.result import Result
@@ -40,17 +40,15 @@ SchemasFor: TypeAlias = Callable[[FilesCluster, Path | str], Schemas | None]
 @click.command("test")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
 @click.option(
-    "--record",
-    "recorded",
-    type=click.Path(path_type=Path),
+    *("--record", "recorded"),
+    type=PATH,
     metavar="FILE",
     help="Review the objects of PATH and write a test into FILE that expects these decisions.",
 )
 @CLUSTER_FROM
 @config_option("the built-in defaults")
 @output_option("text", "json", "junit")
-@CRDS
-@NO_VALIDATE
+@VALIDATION
 @click.option("-v", "--verbose", is_flag=True, help="With -o text, show cases that pass, too.")
 @click.option("--coverage", is_flag=True, help="With -o text, list the reason codes that no case has covered.")
 def test(
@@ -91,7 +89,8 @@ def test(
         try:
             outcomes += run_cases(file, schemas)
         except InputError as error:
-            mistakes += [InputError(each.what, each.where or file.where(), each.fix) for each in mistakes_of(error)]
+            where = file.document.where()
+            mistakes += [InputError(each.what, each.where or where, each.fix) for each in mistakes_of(error)]
     if not outcomes and not mistakes:
         fix = "write one by kubevirt-webhook test --record FILE OBJECTS"
         raise InputError("no test was found", ", ".join(paths), fix)
@@ -176,7 +175,7 @@ def _junit(outcomes: Sequence[CaseOutcome]) -> str:
     for outcome in outcomes:
         kind: formats.Outcome = "error" if outcome.error else "passed" if outcome.passed else "failure"
         details = [""] if outcome.passed else _details(outcome)
-        cases.append(formats.JUnitCase(outcome.file, outcome.name, kind, details[0], "\n".join(details)).xml())
+        cases.append(formats.junit_case(outcome.file, outcome.name, kind, details[0], "\n".join(details)))
     counts = Counter(outcome.word for outcome in outcomes)
     numbers = {"tests": len(cases), "failures": counts["failed"], "errors": counts["error"], "skipped": 0}
     return formats.junit_document("kubevirt-webhook test", cases, numbers)
@@ -187,12 +186,9 @@ def _covered_codes(outcomes: Sequence[CaseOutcome]) -> set[str]:
 
 
 class CaseOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a case.
+    """The outcome of a case, with its place and its name.
 
     Attributes:
-        file: the file of the test.
-        line: the line of the case.
-        name: its name.
         differences: where the decision is not the expected one; empty: the case has passed.
         result: what the review says; None where it could not be made.
         error: why it could not be made; empty otherwise.
@@ -226,15 +222,17 @@ class CaseOutcome(msgspec.Struct, frozen=True):
 def run_cases(file: TestFile, schemas_for: SchemasFor) -> list[CaseOutcome]:
     """The outcomes of all cases of a test.
 
-    Args:
-        file: the test.
-        schemas_for: what objects of KubeVirt are checked against, from the cluster and where it was read.
+    ``schemas_for`` gives what objects of KubeVirt are checked against, from the cluster and where it was read.
 
     Raises:
         InputError: its cluster or settings cannot be used.
     """
-    settings = _settings_of(file)
-    cluster = _cluster(file, settings)
+    settings, given = _settings_of(file), file.test.cluster
+    if isinstance(given, str):
+        cluster = FilesCluster.load(file.directory / given, settings)
+    else:
+        found = [file.part(value, "cluster", index) for index, value in enumerate(given)]
+        cluster = FilesCluster.of(found, settings)
     return asyncio.run(_run_cases(file, cluster, settings, schemas_for(cluster, file.document.file)))
 
 
@@ -258,27 +256,13 @@ async def _run_cases(
 
 def _settings_of(file: TestFile) -> Settings:
     given = file.test.settings
-    if given is None:
-        settings = default_settings()
-    elif isinstance(given, str):
-        settings = load(file.directory / given)
-    else:
+    if isinstance(given, dict):
         # JSON is YAML, and the lines of a part of a file are not those of the file.
         settings = parse(msgspec.json.encode(given), f"{file.document.file} settings")
+    else:
+        settings = default_settings() if given is None else load(file.directory / given)
     release = parse_release(file.test.kubevirt_version)
     return settings.with_kubevirt_version(str(release)) if release else settings
-
-
-def _cluster(file: TestFile, settings: Settings) -> FilesCluster:
-    given = file.test.cluster
-    if isinstance(given, str):
-        return FilesCluster.load(Path(file.directory, given), settings)
-    document = file.document
-    found = [
-        Document(value, document.file, document.line_of(("cluster", index)), document.lines)
-        for index, value in enumerate(given)
-    ]
-    return FilesCluster.of(found, settings)
 
 
 def record(
@@ -347,7 +331,12 @@ async def _recorded_cases(
 
 def _expectation(result: Result) -> dict[str, Any]:
     expect: dict[str, Any] = {"decision": result.decision, "reasons": codes_of(result)}
-    changes = _changes(result) if result.patch else {}
+    changes = {
+        path_text(change["path"]): change["new"]
+        for evaluation in result.judgements
+        for change in (evaluation["changes"] if result.patch else ())
+        if redact_at(change["path"], change["new"], bounded=False) is change["new"]
+    }
     # Where all changes hold secrets, nothing is expected of them; an empty mapping would say that there are none.
     if changes or (result.decision == "allowed" and not result.patch):
         expect["patched"] = changes
@@ -356,16 +345,6 @@ def _expectation(result: Result) -> dict[str, Any]:
     if result.message:
         expect["message"] = result.message
     return expect
-
-
-def _changes(result: Result) -> dict[str, Any]:
-    """The values that the patch has set, but for those that hold secrets."""
-    changes = [change for evaluation in result.judgements for change in evaluation["changes"]]
-    return {
-        path_text(change["path"]): change["new"]
-        for change in changes
-        if redact_at(change["path"], change["new"], bounded=False) is change["new"]
-    }
 
 
 def _relative(path: Path, target: Path) -> str:

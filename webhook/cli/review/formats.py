@@ -14,7 +14,6 @@ from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
 import click
-import msgspec
 
 from webhook import __version__
 from webhook.admission.reasons import MEANINGS
@@ -96,10 +95,8 @@ class Text(OutputFormat):
         lines = [self._headline(result.decision, visible(head))]
         if result.message and not result.findings:
             lines.append(self._line("  ", result.message))
-        lines += [
-            self._line("  ", f"{result.file}:{each['line']}: {each['text']} [{result.code}]")
-            for each in result.findings
-        ]
+        places = [f"{result.file}:{each['line']}: {each['text']}" for each in result.findings]
+        lines += [self._line("  ", f"{place} [{result.code}]") for place in places]
         lines += [self._line("  ", f"warning: {warning}", fg="yellow") for warning in result.warnings_by_weight]
         said = "\n".join([result.message or "", *result.warnings])
         for evaluation in result.judgements:
@@ -147,7 +144,7 @@ class Json(OutputFormat):
 
     def fragment(self, result: Result) -> str:
         """The result as a JSON object."""
-        return json.dumps(self._value(result), indent=2)
+        return json.dumps(result.as_json(), indent=2)
 
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """A single fragment, or a list of several."""
@@ -157,9 +154,6 @@ class Json(OutputFormat):
             return f"{fragments[0]}\n"
         return "[\n" + ",\n".join(textwrap.indent(each, "  ") for each in fragments) + "\n]\n"
 
-    def _value(self, result: Result) -> Any:
-        return result.as_json()
-
 
 class Patch(Json):
     """The JSON patches."""
@@ -167,8 +161,9 @@ class Patch(Json):
     parts = frozenset({"patch"})
     partial = False
 
-    def _value(self, result: Result) -> Any:
-        return result.patch
+    def fragment(self, result: Result) -> str:
+        """The operations."""
+        return json.dumps(result.patch, indent=2)
 
 
 class Yaml(OutputFormat):
@@ -230,7 +225,12 @@ class Sarif(OutputFormat):
 
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """A log with one run."""
-        driver = {"name": "kubevirt-webhook", "version": __version__, "rules": [_rule(code) for code in _RULES]}
+        rules: list[dict[str, Any]] = [
+            {"id": code, "shortDescription": {"text": MEANINGS[code].meaning}}
+            | ({"help": {"text": MEANINGS[code].remedy}} if MEANINGS[code].remedy else {})
+            for code in _RULES
+        ]
+        driver = {"name": "kubevirt-webhook", "version": __version__, "rules": rules}
         invocation: dict[str, Any] = {"executionSuccessful": not mistakes}
         if mistakes:
             invocation["toolExecutionNotifications"] = [_notification(each) for each in mistakes]
@@ -243,12 +243,6 @@ def place_of(error: InputError) -> tuple[str, int]:
     """File and line of a mistake; line 1 where it names none."""
     found = _PLACE.fullmatch(error.where)
     return (found["file"], int(found["line"])) if found else (error.where, 1)
-
-
-def _rule(code: str) -> dict[str, Any]:
-    meaning = MEANINGS[code]
-    rule = {"id": code, "shortDescription": {"text": meaning.meaning}}
-    return {**rule, "help": {"text": meaning.remedy}} if meaning.remedy else rule
 
 
 def _location(file: str, line: int) -> dict[str, Any]:
@@ -310,10 +304,12 @@ def _escape_data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-class JUnitCase(msgspec.Struct, frozen=True):
-    """A test case.
+def junit_case(
+    suite: str, name: str, outcome: Outcome, message: str, details: str, kind: str = "", output: str = ""
+) -> str:
+    """The element of a test case.
 
-    Attributes:
+    Args:
         suite: what it belongs to, for example a file.
         name: its name.
         outcome: its outcome.
@@ -322,26 +318,14 @@ class JUnitCase(msgspec.Struct, frozen=True):
         kind: what class of failures it belongs to, for example a reason code.
         output: what it printed.
     """
-
-    suite: str
-    name: str
-    outcome: Outcome = "passed"
-    message: str = ""
-    details: str = ""
-    kind: str = ""
-    output: str = ""
-
-    def xml(self) -> str:
-        """The element of the case."""
-        inner = []
-        if self.outcome != "passed":
-            kind = f" type={_xml_attribute(self.kind)}" if self.kind else ""
-            text = _xml_text(self.details)
-            inner.append(f"    <{self.outcome}{kind} message={_xml_attribute(self.message)}>{text}</{self.outcome}>")
-        if self.output:
-            inner.append(f"    <system-out>{_xml_text(self.output)}</system-out>")
-        head = f"  <testcase classname={_xml_attribute(self.suite)} name={_xml_attribute(self.name)}"
-        return "\n".join([f"{head}>", *inner, "  </testcase>"]) if inner else f"{head}/>"
+    inner = []
+    if outcome != "passed":
+        type_ = f" type={_xml_attribute(kind)}" if kind else ""
+        inner.append(f"    <{outcome}{type_} message={_xml_attribute(message)}>{_xml_text(details)}</{outcome}>")
+    if output:
+        inner.append(f"    <system-out>{_xml_text(output)}</system-out>")
+    head = f"  <testcase classname={_xml_attribute(suite)} name={_xml_attribute(name)}"
+    return "\n".join([f"{head}>", *inner, "  </testcase>"]) if inner else f"{head}/>"
 
 
 def junit_document(suite: str, cases: Iterable[str], counts: dict[str, int]) -> str:
@@ -355,15 +339,9 @@ def junit_document(suite: str, cases: Iterable[str], counts: dict[str, int]) -> 
     attributes = "".join(f' {name}="{number}"' for name, number in counts.items())
     # Not in the element around it, which the schema does not let count them.
     total = attributes.replace(f' skipped="{counts["skipped"]}"', "")
-    lines = [
-        '<?xml version="1.0" encoding="UTF-8"?>',
-        f"<testsuites name={_xml_attribute(suite)}{total}>",
-        f"<testsuite name={_xml_attribute(suite)}{attributes}>",
-        *cases,
-        "</testsuite>",
-        "</testsuites>",
-    ]
-    return "\n".join(lines) + "\n"
+    outer, inner = (f"name={_xml_attribute(suite)}{counted}" for counted in (total, attributes))
+    head = ['<?xml version="1.0" encoding="UTF-8"?>', f"<testsuites {outer}>", f"<testsuite {inner}>"]
+    return "\n".join([*head, *cases, "</testsuite>", "</testsuites>"]) + "\n"
 
 
 class Junit(OutputFormat):
@@ -392,14 +370,12 @@ class Junit(OutputFormat):
         name = f"{result.operation} {result.title}{made} (line {result.line})"
         message = next((each for each in result.warnings if codes_in(each) == [result.code]), result.summary)
         printed = "\n".join(f"warning: {warning}" for warning in result.warnings)
-        return JUnitCase(result.file, name, outcome, message, details, result.code, printed).xml()
+        return junit_case(result.file, name, outcome, message, details, result.code, printed)
 
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """One suite."""
         bad = [
-            JUnitCase(
-                each.where.partition(":")[0] or "input", "input", "error", str(each), str(each), "bad-input"
-            ).xml()
+            junit_case(each.where.partition(":")[0] or "input", "input", "error", str(each), str(each), "bad-input")
             for each in mistakes
         ]
         failed = summary.severities["denied"] + (summary.severities["warned"] if self._fail_on == "warn" else 0)
@@ -412,13 +388,9 @@ class Junit(OutputFormat):
         return junit_document("kubevirt-webhook review", [*fragments, *bad], counts)
 
 
-def _clean(text: str) -> str:
-    return _NOT_XML.sub("\ufffd", visible_lines(text))
-
-
 def _xml_text(text: str) -> str:
-    return escape(_clean(text))
+    return escape(_NOT_XML.sub("\ufffd", visible_lines(text)))
 
 
 def _xml_attribute(text: str) -> str:
-    return quoteattr(_clean(text))
+    return quoteattr(_NOT_XML.sub("\ufffd", visible_lines(text)))
