@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.cli.clusters import put
-from tests.cli.runner import run
+from tests.cli.runner import in_thread, run
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.forecast import clusters
 from tests.policies.migration.world import node, vmi
@@ -26,8 +24,7 @@ from webhook.cli.explain import duration
 from webhook.forecast.report import SCHEMA, DrainPlan
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS
 from webhook.k8s.resources import NAMESPACES, NODES
-from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES
+from webhook.placement.machines import MIGRATIONS, VMIS
 from webhook.placement.target_pods import RUNTIME_CLASSES
 from webhook.policies.migration.explanation import SCHEMA as MIGRATION_SCHEMA
 from webhook.policies.migration.explanation import MigrationExplanation
@@ -52,7 +49,6 @@ def test_a_vm_whose_pods_get_constraints(settings_file: Path, golden: Callable[[
     result = explain_spread("shop/web", "--config", settings_file)
 
     assert result.exit_code == 0
-    assert "(spread-injected)\n" in result.output
     golden(result.output)
 
 
@@ -60,7 +56,6 @@ def test_by_the_built_in_settings_there_are_none(golden: Callable[[str], None]) 
     result = explain_spread("web", "-n", "shop")
 
     assert result.exit_code == 1
-    assert result.output.endswith("(disabled)\n")
     golden(result.output)
 
 
@@ -81,7 +76,7 @@ def test_other_modes(mode: str, settings_file: Path, tmp_path: Path, golden: Cal
 def test_for_programs(output: str, settings_file: Path) -> None:
     result = explain_spread("shop/web", "--config", settings_file, "-o", output)
 
-    answer = json.loads(result.output) if output == "json" else yaml.safe_load(result.output)
+    answer = yaml.safe_load(result.output)
     assert answer.pop("reason")
     assert answer == {
         "schema": "kubevirt-webhook.github.io/explain-spread/v1alpha1",
@@ -124,18 +119,12 @@ def test_a_migration_that_kubevirt_would_send_elsewhere(golden: Callable[[str], 
     assert ["volume" in each for each in contradictions] == [True], "the first line has said the other"
 
 
-def documented() -> list[tuple[str, str]]:
-    """The commands of the page, with the output that it shows."""
-    page = (EXAMPLES.parents[1] / "docs" / "migration.md").read_text()
-    blocks: list[tuple[str, str]] = re.findall(
-        r"```console\n\$ kubevirt-webhook (explain [^\n]+)\n(.*?)```", page, re.DOTALL
-    )
-    return blocks
-
-
 def test_the_page_shows_what_it_says() -> None:
-    assert len(documented()) == 3
-    for command, output in documented():
+    page = (EXAMPLES.parents[1] / "docs" / "migration.md").read_text()
+    documented = re.findall(r"```console\n\$ kubevirt-webhook (explain [^\n]+)\n(.*?)```", page, re.DOTALL)
+
+    assert len(documented) == 3
+    for command, output in documented:
         arguments = command.replace("examples/cluster", str(EXAMPLES)).split()
         assert run(*arguments).output == output
 
@@ -153,7 +142,8 @@ def test_one_node(golden: Callable[[str], None]) -> None:
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_for_tools(output: str) -> None:
     result = explain_migration("shop/db", "--to", "zone=b", "-o", output)
-    read: Any = json.loads(result.output) if output == "json" else yaml.safe_load(result.output)
+    # JSON is YAML.
+    read = yaml.safe_load(result.output)
 
     assert result.exit_code == 1
     assert read["schema"] == MIGRATION_SCHEMA
@@ -188,15 +178,6 @@ def test_what_can_not_be_told_is_one_sentence(arguments: list[str], golden: Call
     golden(result.stderr)
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-@given(st.text(max_size=10), st.text(max_size=20), st.text(max_size=10))
-def test_whatever_is_asked_is_answered(vm: str, selector: str, name: str) -> None:
-    result = explain_migration(f"--to={selector}", f"--node={name}", "--", vm)
-
-    assert result.exit_code in (0, 1, 2)
-    assert not result.stderr or result.stderr.startswith(("Error: ", "Usage: "))
-
-
 def directory(tmp_path: Path, *objects: Any) -> Path:
     # JSON is YAML, and of thousands of nodes it is written in no time.
     (tmp_path / "cluster.yaml").write_text("\n---\n".join(map(json.dumps, objects)))
@@ -207,13 +188,17 @@ def whole(kind: str, obj: dict[str, Any], version: str = "v1") -> dict[str, Any]
     return {"apiVersion": version, "kind": kind} | obj
 
 
+def instance(obj: dict[str, Any] | None = None) -> dict[str, Any]:
+    return whole("VirtualMachineInstance", vmi() if obj is None else obj, "kubevirt.io/v1")
+
+
 def test_everything_there_is_to_say(tmp_path: Path, golden: Callable[[str], None]) -> None:
     stuck = {"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable"}
     near: Any = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
     found = vmi({"zone": "a"}, affinity={"podAffinity": near})
     found["status"]["conditions"] = [stuck]
     nodes = [whole("Node", node(name, "a")) for name in ("node-a1", "node-a2")]
-    cluster = directory(tmp_path, whole("VirtualMachineInstance", found, "kubevirt.io/v1"), *nodes)
+    cluster = directory(tmp_path, instance(found), *nodes)
     result = run("explain", "migration", "demo/web01", "--cluster-from", cluster)
 
     assert result.exit_code == 1
@@ -221,8 +206,7 @@ def test_everything_there_is_to_say(tmp_path: Path, golden: Callable[[str], None
 
 
 def test_more_than_one_contradiction(tmp_path: Path, golden: Callable[[str], None]) -> None:
-    found = vmi({"zone": "a", "disk": "ssd"})
-    cluster = directory(tmp_path, whole("VirtualMachineInstance", found, "kubevirt.io/v1"))
+    cluster = directory(tmp_path, instance(vmi({"zone": "a", "disk": "ssd"})))
     asked: list[str | Path] = ["--to", "zone=b", "--to", "disk=hdd", "--cluster-from", cluster]
     output = run("explain", "migration", "demo/web01", *asked).output
 
@@ -232,14 +216,12 @@ def test_more_than_one_contradiction(tmp_path: Path, golden: Callable[[str], Non
 
 
 def test_of_many_reasons_the_largest_are_told(tmp_path: Path) -> None:
-    nodes = [node(f"n{number}", "a") for number in range(30)]
+    nodes = [whole("Node", node(f"n{number}", "a")) for number in range(30)]
     for each in nodes:
         each["spec"]["taints"] = [{"key": "only-for", "value": each["metadata"]["name"], "effect": "NoSchedule"}]
-    objects = [{"apiVersion": "v1", "kind": "Node", **each} for each in nodes]
-    objects.append({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", **vmi()})
-    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump_all(objects))
+    cluster = directory(tmp_path, instance(), *nodes)
 
-    result = run("explain", "migration", "demo/web01", "--to", "zone=b", "--cluster-from", tmp_path)
+    result = run("explain", "migration", "demo/web01", "--to", "zone=b", "--cluster-from", cluster)
 
     assert result.exit_code == 1
     assert re.search(r"^  30  .*zone=b", result.output, re.MULTILINE)
@@ -249,7 +231,7 @@ def test_of_many_reasons_the_largest_are_told(tmp_path: Path) -> None:
 
 def test_a_ticket_is_a_hundred_columns_wide(tmp_path: Path) -> None:
     nodes = [whole("Node", node(f"worker-{number:04}.example.com", "a")) for number in range(2000)]
-    cluster = directory(tmp_path, whole("VirtualMachineInstance", vmi(), "kubevirt.io/v1"), *nodes)
+    cluster = directory(tmp_path, instance(), *nodes)
     for to in ("zone=a", "zone=b"):
         output = run("explain", "migration", "demo/web01", "--to", to, "--cluster-from", cluster).output
         assert len(output.splitlines()) < 20
@@ -257,37 +239,12 @@ def test_a_ticket_is_a_hundred_columns_wide(tmp_path: Path) -> None:
         assert "\x1b" not in output
 
 
-def test_control_characters_are_shown_not_obeyed(tmp_path: Path) -> None:
-    found = vmi()
-    found["status"]["conditions"] = [{"type": "LiveMigratable", "status": "False", "message": "\x1b[31mred"}]
-    cluster = directory(tmp_path, whole("VirtualMachineInstance", found, "kubevirt.io/v1"))
-    output = run("explain", "migration", "demo/web01", "--cluster-from", cluster).output
-
-    assert "\x1b" not in output
-    assert r"\x1b[31mred" in output
-
-
 @contextmanager
 def api_server() -> Iterator[FakeApiServer]:
-    """In a thread: the command has a loop of its own."""
-    server, loop, started = FakeApiServer(), asyncio.new_event_loop(), threading.Event()
+    server = FakeApiServer()
     put(server)
-    end = asyncio.Event()
-
-    async def serve() -> None:
-        async with running(server):
-            started.set()
-            await end.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    try:
-        assert started.wait(10)
+    with in_thread(running(server)):
         yield server
-    finally:
-        loop.call_soon_threadsafe(end.set)
-        thread.join()
-        loop.close()
 
 
 def test_a_running_cluster(tmp_path: Path, golden: Callable[[str], None]) -> None:
@@ -322,7 +279,7 @@ def test_what_a_drain_does(arguments: list[str], golden: Callable[[str], None]) 
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_a_plan_for_programs(output: str) -> None:
     result = explain_drain("node-1", "-o", output)
-    read: Any = json.loads(result.output) if output == "json" else yaml.safe_load(result.output)
+    read = yaml.safe_load(result.output)
     found = msgspec.convert(read, DrainPlan)
 
     assert result.exit_code == 1
@@ -361,24 +318,21 @@ def test_bad_input_is_one_sentence(arguments: list[str], golden: Callable[[str],
 
 
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-@given(st.text(max_size=10), st.text(max_size=10), st.booleans())
-def test_whatever_drain_is_asked_is_answered(name: str, bandwidth: str, rolling: bool) -> None:
-    result = explain_drain(f"--bandwidth={bandwidth}", *(["--rolling"] if rolling else []), "--", name)
+@given(st.text(max_size=10), st.text(max_size=20), st.text(max_size=10), st.booleans())
+def test_whatever_is_asked_is_answered(name: str, selector: str, node: str, rolling: bool) -> None:
+    migration = explain_migration(f"--to={selector}", f"--node={node}", "--", name)
+    drain = explain_drain(f"--bandwidth={selector}", *(["--rolling"] if rolling else []), "--", name)
 
-    assert result.exit_code in (0, 1, 2)
-    assert not result.stderr or result.stderr.startswith(("Error: ", "Usage: "))
+    for result in (migration, drain):
+        assert result.exit_code in (0, 1, 2)
+        assert not result.stderr or result.stderr.startswith(("Error: ", "Usage: "))
 
 
 def test_what_tenants_wrote_is_shown_not_obeyed(tmp_path: Path) -> None:
     condition = {"type": "LiveMigratable", "status": "False", "reason": "No", "message": "\x1b[31mred\nblue"}
     vmi, pod = clusters.vm("web", "a", condition=condition, evictionStrategy="LiveMigrate")
-    objects = [
-        {"apiVersion": "v1", "kind": "Node", **clusters.node("a")},
-        {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", **vmi},
-        {"apiVersion": "v1", "kind": "Pod", **pod},
-    ]
-    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump_all(objects))
-    output = run("explain", "drain", "a", "--cluster-from", tmp_path).output
+    objects = [whole("Node", clusters.node("a")), whole("Pod", pod), instance(vmi)]
+    output = run("explain", "drain", "a", "--cluster-from", directory(tmp_path, *objects)).output
 
     assert "\x1b" not in output
     assert r"\x1b[31mred blue" in " ".join(output.split()), "a line feed begins no line"
@@ -387,10 +341,7 @@ def test_what_tenants_wrote_is_shown_not_obeyed(tmp_path: Path) -> None:
 
 def test_a_value_of_a_wrong_type_in_a_file(tmp_path: Path) -> None:
     vmi, _ = clusters.vm("web", "a", volumes="none")
-    (tmp_path / "a.yaml").write_text(
-        yaml.safe_dump({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", **vmi})
-    )
-    result = run("explain", "drain", "a", "--cluster-from", tmp_path)
+    result = run("explain", "drain", "a", "--cluster-from", directory(tmp_path, instance(vmi)))
 
     assert result.exit_code == 2
     assert result.stderr.startswith("Error: VirtualMachineInstance shop/web: ")
@@ -399,9 +350,8 @@ def test_a_value_of_a_wrong_type_in_a_file(tmp_path: Path) -> None:
 def test_a_drain_of_a_running_cluster(tmp_path: Path) -> None:
     vmi, pod = clusters.vm("web", "a", evictionStrategy="LiveMigrate")
     with api_server() as server:
-        for resource in (NODES, RUNNING_PODS, VMIS, KUBEVIRTS, MIGRATIONS, NAMESPACES, BUDGETS, CLAIMS, VOLUMES):
+        for resource in (RUNNING_PODS, MIGRATIONS, NAMESPACES, BUDGETS, RUNTIME_CLASSES):
             server.serve(resource)
-        server.serve(RUNTIME_CLASSES)
         for name in ("node-a1", "node-a2", "node-b1"):
             server.remove(NODES, name)
         for one in (clusters.node("a"), clusters.node("b")):
@@ -441,11 +391,7 @@ def test_times_for_people(seconds: int, text: str) -> None:
 
 def test_a_vmi_that_has_not_started_cannot_migrate(tmp_path: Path) -> None:
     """An earlier answer was that all nodes are eligible, with the status of a migration that cannot succeed."""
-    pending = vmi()
-    pending["status"] = {}
-    cluster = directory(
-        tmp_path, whole("VirtualMachineInstance", pending, "kubevirt.io/v1"), whole("Node", node("node-a1", "a"))
-    )
+    cluster = directory(tmp_path, instance(vmi() | {"status": {}}), whole("Node", node("node-a1", "a")))
     result = run("explain", "migration", "demo/web01", "--cluster-from", cluster)
 
     assert (result.exit_code, result.stdout) == (2, "")

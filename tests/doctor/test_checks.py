@@ -42,30 +42,21 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-SELECTORS = st.fixed_dictionaries(
-    {},
-    optional={
-        "matchLabels": JSON | st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2),
-        "matchExpressions": JSON
-        | st.lists(
-            st.fixed_dictionaries(
-                {"key": st.text(max_size=5), "operator": st.sampled_from(["In", "Exists", "Gt", "Lt", "?"])},
-                optional={"values": st.lists(st.text(max_size=4), max_size=2)},
-            ),
-            max_size=2,
-        ),
-    },
+WORDS = st.text(max_size=5)
+EXPRESSIONS = st.fixed_dictionaries(
+    {"key": WORDS, "operator": st.sampled_from(["In", "Exists", "Gt", "Lt", "?"])},
+    optional={"values": st.lists(WORDS, max_size=2)},
+)
+LABELS = {"matchLabels": JSON | st.dictionaries(WORDS, WORDS, max_size=2)}
+SELECTORS = JSON | st.fixed_dictionaries(
+    {}, optional=LABELS | {"matchExpressions": JSON | st.lists(EXPRESSIONS, max_size=2)}
 )
 ENTRIES = st.fixed_dictionaries(
     {"name": st.sampled_from(["x.example.com", "pods.scheduling.enforce.kubevirt-webhook.github.io"]) | JSON},
     optional={
         "clientConfig": JSON | st.fixed_dictionaries({"caBundle": st.text(max_size=9)}),
-        "rules": JSON,
-        "namespaceSelector": JSON | SELECTORS,
-        "objectSelector": JSON | SELECTORS,
-        "matchConditions": JSON,
-        "failurePolicy": JSON,
-        "timeoutSeconds": JSON,
+        **dict.fromkeys(("namespaceSelector", "objectSelector"), SELECTORS),
+        **dict.fromkeys(("rules", "matchConditions", "failurePolicy", "timeoutSeconds"), JSON),
     },
 )
 OBJECTS = st.fixed_dictionaries({}, optional={"webhooks": JSON | st.lists(ENTRIES, max_size=3)}) | st.dictionaries(

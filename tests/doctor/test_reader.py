@@ -34,24 +34,12 @@ async def test_a_namespaced_object_without_a_namespace_is_a_mistake_of_the_check
     assert world.server.requests(DEPLOYMENTS.path()) == []
 
 
-async def test_a_kind_that_the_cluster_does_not_know(world: DoctorWorld) -> None:
+async def test_lists_that_are_not_read(world: DoctorWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.server.answer(NODES_WITH_IMAGES.path(), lost, times=9)
+    assert isinstance(await world.ask(lambda it: it.reader.all(NODES_WITH_IMAGES)), Unavailable)
+    world.server.heal()
     world.server.unserve(NODES_WITH_IMAGES)
-
-    assert await world.ask(lambda it: it.reader.all(NODES_WITH_IMAGES)) == ()
-
-
-async def test_a_list_that_takes_too_long(world: DoctorWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await world.ask(lambda it: it.reader.all(NODES_WITH_IMAGES)) == (), "the cluster does not know the kind"
     monkeypatch.setattr(module, "SECONDS", 0.05)
     world.server.hang(NODES_WITH_IMAGES.path(), asyncio.Event())
-
-    found = await world.ask(lambda it: it.reader.all(NODES_WITH_IMAGES))
-
-    assert isinstance(found, Unavailable)
-
-
-async def test_a_list_that_nobody_answers(world: DoctorWorld) -> None:
-    world.server.answer(NODES_WITH_IMAGES.path(), lost, times=9)
-
-    found = await world.ask(lambda it: it.reader.all(NODES_WITH_IMAGES))
-
-    assert isinstance(found, Unavailable)
+    assert isinstance(await world.ask(lambda it: it.reader.all(NODES_WITH_IMAGES)), Unavailable), "it takes too long"

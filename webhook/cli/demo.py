@@ -41,6 +41,7 @@ from webhook.settings.file import load
 from webhook.settings.model import Settings
 from webhook.text import pluralize
 
+_AGAINST: Final = "Send the reviews to the server at URL, for example https://127.0.0.1:8443, instead of starting one."
 _START_SECONDS: Final = 20.0
 
 
@@ -89,11 +90,8 @@ class _Demo:
                 what = f"the server answered status {answer.status}: {body.decode().strip()}"
                 raise InputError(what, str(path), "correct the example")
             response = json.loads(body)["response"]
-            if self.audit:
-                line = await asyncio.wait_for(self.audit.get(), 5)
-            else:
-                patched = "patched" if "patch" in response else "allowed"
-                line = {"decision": patched if response["allowed"] else "denied"}
+            decision = "denied" if not response["allowed"] else "patched" if "patch" in response else "allowed"
+            line = await asyncio.wait_for(self.audit.get(), 5) if self.audit else {"decision": decision}
             answers.append(Answered(path.stem, copy.deepcopy(asked.request), expected, response, line, seconds))
             if not response["allowed"]:
                 break
@@ -105,12 +103,7 @@ class _Demo:
 
 
 @click.command()
-@click.option(
-    *("--against", "url"),
-    default="",
-    metavar="URL",
-    help="Send the reviews to the server at URL, for example https://127.0.0.1:8443, instead of starting one.",
-)
+@click.option("--against", "url", default="", metavar="URL", help=_AGAINST)
 def demo(url: str) -> None:
     """Start the server over the example cluster, send it the example reviews over TLS, and show its answers.
 
@@ -189,9 +182,8 @@ async def _run(
     return answers
 
 
-def _operations(response: dict[str, Any]) -> list[dict[str, Any]]:
-    operations: list[dict[str, Any]] = json.loads(base64.b64decode(response["patch"]))
-    return operations
+def _operations(response: dict[str, Any]) -> Any:
+    return json.loads(base64.b64decode(response["patch"]))
 
 
 @asynccontextmanager

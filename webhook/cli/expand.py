@@ -34,6 +34,7 @@ from webhook.kubevirt.vm import creation
 from webhook.kubevirt.vm.creation import Created, CreationDenied, Named, Stage
 from webhook.text import pluralize, visible
 
+_MODE: Final = "Print the VMI of the VM, or the VM itself."
 _MORE: Final = " more validation errors"
 _WOULD: Final = {
     Stage.VM_WEBHOOK: "KubeVirt's webhook would deny {}:",
@@ -42,7 +43,6 @@ _WOULD: Final = {
     Stage.EXPANSION: "KubeVirt would not expand {}:",
 }
 # Added fields come first; users know those that they set.
-_ORDER: Final = (Origin.INSTANCETYPE, Origin.PREFERENCE, Origin.CLUSTER, Origin.KUBEVIRT, Origin.VM)
 _STYLES: Final = {
     Origin.INSTANCETYPE: "green",
     Origin.PREFERENCE: "cyan",
@@ -68,13 +68,7 @@ _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizer
 @CLUSTER_FROM
 @kubeconfig_option("none; only the files are read")
 @kubevirt_version
-@click.option(
-    "--mode",
-    type=click.Choice(["reference", "expand"]),
-    default="reference",
-    show_default=True,
-    help="Print the VMI of the VM, or the VM itself.",
-)
+@click.option("--mode", type=click.Choice(["reference", "expand"]), default="reference", show_default=True, help=_MODE)
 @click.option("--explain", is_flag=True, help="Show the origin of each field; as a table, unless -o is used.")
 @output_option("yaml", "json", passes_default=False)
 @SHOW_SECRETS
@@ -125,13 +119,8 @@ def expand(
 
 
 def _read(files: tuple[str, ...]) -> inputs.GivenObjects:
-    """The objects in the files.
-
-    Raises:
-        InputError: there is no VM or VMI among them.
-    """
-    stdin = inputs.standard_input() if "-" in files else None
-    found = inputs.objects(inputs.documents(files, stdin))
+    """The objects in the files; an `InputError` where there is no VM or VMI among them."""
+    found = inputs.objects(inputs.documents(files, inputs.standard_input() if "-" in files else None))
     if not found.machines:
         kinds = " and ".join(found.skipped + sorted({kind for kind, _, _ in found.others})) or "no objects"
         fix = "add a VirtualMachine; for a pool or replica set, use its template"
@@ -225,7 +214,6 @@ class Explanation:
     """An object that KubeVirt would make, with the origins of its fields.
 
     Attributes:
-        created: what to explain.
         shown: the object as it may be shown, without secrets.
         where: the document that it was made from.
         cluster: where the cluster's settings come from, as a clause.
@@ -286,7 +274,7 @@ class Explanation:
             out.print(Text(visible(f"  {origin.value:<13} {named.name}, {named.kind}{volume}{revision}")))
         out.print(Text(visible(f"  {'settings':<13} {self.cluster}")))
         items = [item for item in self.fields() if item.path not in _IN_HEADLINE]
-        for origin in _ORDER:
+        for origin in _STYLES:
             group = [item for item in items if item.origin is origin]
             if group:
                 self._print_group(out, origin, group)

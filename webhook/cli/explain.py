@@ -69,10 +69,8 @@ _WHAT = {
 _TO: Final = "Label in the migration's addedNodeSelector; may be repeated."
 _BANDWIDTH: Final = "Bytes per second that one migration copies where KubeVirt limits none.  [default: 256Mi]"
 _EXTERNAL: Final = "Exit status 1 also where another controller has to move or end VMs (evictionStrategy External)."
-_SECONDS: Final = 30.0
 # In text output; a cluster whose nodes all have different taints has thousands.
 _MOST_REASONS: Final = 20
-_UNREADABLE: Final = 3
 _NANOS: Final = 10**9
 # In text output; a rolling upgrade of a large cluster has thousands.
 _MOST_VMS: Final = 50
@@ -145,7 +143,7 @@ async def _read_answer(
     explainer: Callable[[Facts], Answer], name: str, cluster_from: Path | None, kubeconfig: Kubeconfig | None
 ) -> Answer:
     """What a function of facts says, once they are read from a cluster or files."""
-    deadline = asyncio.get_running_loop().time() + _SECONDS
+    deadline = asyncio.get_running_loop().time() + explain_vm.SECONDS
     async with once(cluster_from, kubeconfig) as cluster:
         try:
             return await replay(explainer, cluster, Facts(time.time(), cluster.peek), deadline, name)
@@ -288,7 +286,7 @@ def drain(
         snapshot = from_files(cluster_from) if cluster_from else asyncio.run(from_cluster(kubeconfig))
     except Unreadable as error:
         write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
-        raise SystemExit(_UNREADABLE) from None
+        raise SystemExit(explain_vm.UNREADABLE) from None
     found = plan(snapshot, nodes, rolling=rolling, bandwidth=rate)
     print_report(found, output, _drain_lines)
     if found.blocks or (external_blocks and found.handed_over):
@@ -385,11 +383,8 @@ def _where_to(vm: VmPlan) -> str:
 def _rolling(plan: DrainPlan) -> Iterator[Paragraph]:
     yield Paragraph()
     width = max((len(step.nodes[0]) for step in plan.steps), default=0)
-    idle = 0
-    for step in plan.steps:
-        if not step.vms and not step.blocked_pods:
-            idle += 1
-            continue
+    busy = [step for step in plan.steps if step.vms or step.blocked_pods]
+    for step in busy:
         rest = [vm for vm in step.vms if vm.outcome != report.MOVES]
         moves = len(step.vms) - len(rest)
         time = f", {_time(step.seconds, step.at_most_seconds)}" if moves else ""
@@ -401,7 +396,7 @@ def _rolling(plan: DrainPlan) -> Iterator[Paragraph]:
         for vm in rest[:_MOST_VMS]:
             head = _HEADS[vm.outcome]
             yield Paragraph(f"{head}  {vm.namespace}/{vm.name}: {vm.reason} [{vm.code}]", "", "  ", len(head) + 4)
-    if idle:
+    if idle := len(plan.steps) - len(busy):
         yield Paragraph(f"{pluralize(idle, 'node')} without VMs not shown", "dim")
 
 
@@ -419,8 +414,7 @@ def _pace(plan: DrainPlan) -> Iterator[Paragraph]:
         f"{pluralize(plan.moves, 'migration')}, {_time(plan.seconds, plan.at_most_seconds)}: KubeVirt runs {slots}; "
         f"each takes {limits.start_seconds}s to start, copies {amount} a second ({source}), and {given}."
     )
-    pending = sum(vm.code in report.PENDING for step in plan.steps for vm in step.vms)
-    if pending:
+    if pending := sum(vm.code in report.PENDING for step in plan.steps for vm in step.vms):
         who = "VM without a node counts" if pending == 1 else "VMs without a node count"
         wait = f"KubeVirt waits {duration(PENDING_SECONDS)} for a target pod to be scheduled"
         yield Paragraph(f"{pending} {who} against these limits, too: {wait}.", "yellow")
@@ -454,11 +448,7 @@ _LISTS: Final[dict[str, tuple[Resource[Any], str]]] = {
 
 
 def from_files(directory: Path) -> ClusterObjects:
-    """A snapshot of the objects in files.
-
-    Raises:
-        InputError: a file cannot be read, or an object has a value of a wrong type.
-    """
+    """A snapshot of the objects in files; an `InputError` where one cannot be read, or has a value of a wrong type."""
     files = FilesCluster.load(directory, default_settings())
     lists = {field: [_as_view(each, kind) for each in files.objects(kind.kind)] for field, (kind, _) in _LISTS.items()}
     return _cluster_objects(lists, [])

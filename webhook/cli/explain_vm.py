@@ -26,8 +26,9 @@ from webhook.settings.file import default_settings, load
 from webhook.settings.model import Settings
 from webhook.text import pluralize, shorten
 
-_SECONDS: Final = 30.0
-_UNREADABLE: Final = 3
+SECONDS: Final = 30.0
+# The exit status where a cluster cannot be read.
+UNREADABLE: Final = 3
 _LONGEST_CHANGE: Final = 100
 _LONGEST: Final = 60
 # In text output; JSON has all.
@@ -65,14 +66,13 @@ def vm(
 
     async def explained() -> VmExplanation:
         async with _open(cluster_from, kubeconfig, settings) as sources:
-            deadline = asyncio.get_running_loop().time() + _SECONDS
-            return await explain_vm(sources, settings, *machine, deadline)
+            return await explain_vm(sources, settings, *machine, asyncio.get_running_loop().time() + SECONDS)
 
     try:
         found = asyncio.run(explained())
     except Unreadable as error:
         write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
-        raise SystemExit(_UNREADABLE) from None
+        raise SystemExit(UNREADABLE) from None
     print_report(found, output, _vm_lines)
     if found.is_denied:
         raise SystemExit(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,12 +74,9 @@ class Read(msgspec.Struct):
 
 
 def find(arguments: Iterable[str], stdin: bytes | None, mistakes: list[InputError]) -> Iterator[Part]:
-    """The parts of all files that the arguments name, in their order.
+    """The parts of all files that the arguments name, in their order; the mistakes get what cannot be read.
 
-    Args:
-        arguments: files, directories and patterns; ``-`` is standard input.
-        stdin: the content of standard input, where it is named.
-        mistakes: gets what cannot be read.
+    The arguments are files, directories and patterns; ``-`` is standard input, whose content is ``stdin``.
     """
     for argument in arguments:
         try:
@@ -107,11 +104,8 @@ def _matching(path: Path, argument: str) -> list[Path]:
     """The files that a pattern matches, hidden ones aside, as in a shell."""
     try:
         every = Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))
-        found = sorted(
-            each
-            for each in every
-            if each.is_file() and not any(part.startswith(".") and part not in (".", "..") for part in each.parts)
-        )
+        hidden = re.compile(r"(?:^|/)\.(?!\.?(?:/|$))")
+        found = sorted(each for each in every if each.is_file() and not hidden.search(each.as_posix()))
     except (ValueError, NotImplementedError) as error:
         raise InputError(f"is not a valid pattern: {error}", argument, "quote it, as in 'apps/**/*.yaml'") from None
     if not found:
@@ -146,8 +140,7 @@ def _pieces(file: str, text: bytes, named: bool) -> Iterator[Part]:
 
 def batches(parts: Iterable[Part]) -> Iterator[list[Part]]:
     """The parts in groups of about `PART_BYTES`."""
-    group: list[Part] = []
-    size = 0
+    group, size = list[Part](), 0
     for part in parts:
         group.append(part)
         # Opening a file costs about as much as parsing a kilobyte.
@@ -193,11 +186,7 @@ def _with_hint(error: InputError, part: Part) -> InputError:
 
 
 def read_object(path: Path) -> Document:
-    """The only object of a file.
-
-    Raises:
-        InputError: the file cannot be read, or holds none or several.
-    """
+    """The only object of a file; an `InputError` where it cannot be read, or holds none or several."""
     file = os.fspath(path)
     found = read(Part(file, 0, named=True))
     if found.mistakes:
@@ -209,19 +198,14 @@ def read_object(path: Path) -> Document:
 
 
 def standard_input() -> bytes:
-    """All of standard input.
-
-    Raises:
-        InputError: it is too large.
-    """
+    """All of standard input; an `InputError` where it is too large."""
     return read_limited(sys.stdin.buffer, MAX_BYTES, STANDARD_INPUT)
 
 
 def documents(paths: Iterable[str], stdin: bytes | None) -> list[Document]:
-    """All documents in files; ``-`` is standard input. A List is replaced by its items.
+    """All documents in files, of which ``-`` is standard input; an `InputError` where one cannot be read.
 
-    Raises:
-        InputError: a file cannot be read, or is not valid YAML or JSON.
+    A List is replaced by its items.
     """
     streams = (
         parse_documents(stdin or b"", STANDARD_INPUT) if path == "-" else read_documents(Path(path)) for path in paths
@@ -245,18 +229,16 @@ class GivenObjects:
 
 
 def objects(found: Iterable[Document]) -> GivenObjects:
-    """Sort documents by kind.
-
-    Raises:
-        InputError: a document is not an object with a name, or a duplicate.
-    """
+    """Sort documents by kind; an `InputError` for one that is not an object with a name, or a duplicate."""
     result = GivenObjects()
     seen: dict[tuple[str, str, str], str] = {}
     for document in found:
-        name = _kind_of(document)
+        name, api_version = document.value.get("kind"), document.value.get("apiVersion")
+        if not isinstance(name, str) or not name or not isinstance(api_version, str):
+            raise InputError("apiVersion or kind is missing", document.where(["kind"]), "use a Kubernetes manifest")
         kind = KINDS.get(name)
         # Other groups have kinds of the same name.
-        group, _, version = document.value["apiVersion"].rpartition("/")
+        group, _, version = api_version.rpartition("/")
         if kind is None or group != kind.group or not re.fullmatch(kind.versions, version):
             if name not in result.skipped:
                 result.skipped.append(name)
@@ -272,14 +254,6 @@ def objects(found: Iterable[Document]) -> GivenObjects:
         else:
             result.others[key] = placed.value
     return result
-
-
-def _kind_of(document: Document) -> str:
-    value: dict[str, Any] = document.value
-    kind = value.get("kind")
-    if not isinstance(kind, str) or not kind or not isinstance(value.get("apiVersion"), str):
-        raise InputError("apiVersion or kind is missing", document.where(["kind"]), "use a Kubernetes manifest")
-    return kind
 
 
 def _place(document: Document, *, namespaced: bool) -> Document:
@@ -300,11 +274,7 @@ def _place(document: Document, *, namespaced: bool) -> Document:
 
 @asynccontextmanager
 async def connected(kubeconfig: Kubeconfig | None) -> AsyncIterator[KubernetesTransport]:
-    """A connection to a cluster, closed at the end.
-
-    Raises:
-        InputError: the kubeconfig cannot be used.
-    """
+    """A connection to a cluster, closed at the end; an `InputError` where the kubeconfig cannot be used."""
     from webhook.k8s.client import transport
 
     connection = await transport.connect(kubeconfig)
@@ -315,11 +285,7 @@ async def connected(kubeconfig: Kubeconfig | None) -> AsyncIterator[KubernetesTr
 
 
 def parse_machine(vm: str, namespace: str | None) -> tuple[str, str]:
-    """Namespace and name of a VM, from ``[NAMESPACE/]VM`` and the option -n.
-
-    Raises:
-        InputError: two namespaces differ, or a name is not valid.
-    """
+    """Namespace and name of a VM, from ``[NAMESPACE/]VM`` and -n; an `InputError` where they differ or are invalid."""
     before, slash, name = vm.rpartition("/")
     if slash and namespace and namespace != before:
         what = f"the argument names the namespace {quote(before)}, but -n names {quote(namespace)}"
@@ -332,11 +298,7 @@ def parse_machine(vm: str, namespace: str | None) -> tuple[str, str]:
 
 
 def parse_release(text: str | None) -> Release | None:
-    """The release that the option names; None without the option.
-
-    Raises:
-        InputError: the text is not a version, or kubevirt-webhook does not have the rules of that release.
-    """
+    """The release that the option names, None without it; an `InputError` for one whose rules are not known."""
     if text is None:
         return None
     version = parse_version(text)
@@ -348,8 +310,5 @@ def parse_release(text: str | None) -> Release | None:
     return release
 
 
-kubevirt_version: Final[Callable[[Callable[..., Any]], Callable[..., Any]]] = click.option(
-    OPTION,
-    metavar="VERSION",
-    help="KubeVirt release whose rules apply, for example 1.8.  [default: that of the KubeVirt object]",
-)
+_RELEASE: Final = "KubeVirt release whose rules apply, for example 1.8.  [default: that of the KubeVirt object]"
+kubevirt_version: Final = click.option(OPTION, metavar="VERSION", help=_RELEASE)

@@ -44,12 +44,15 @@ _YES: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmat
 _TIMEOUT: Final = click.option(
     "--timeout", default=180, show_default=True, type=click.IntRange(1), metavar="SECONDS", help="Time limit."
 )
-_NAMESPACE: Final = click.option(
-    *("-n", "--namespace"),
-    metavar="NAMESPACE",
-    help="Namespace of the replicas.  [default: that of the installation, or kubevirt-webhook]",
+_REPLICAS: Final = "Namespace of the replicas.  [default: that of the installation, or kubevirt-webhook]"
+_NAMESPACE: Final = click.option("-n", "--namespace", metavar="NAMESPACE", help=_REPLICAS)
+_OWN: Final = "kubevirt-webhook-install"
+# What help says of options.
+_FORMER: Final = "Field manager of the former tool."
+_NEXT: Final = "Field manager of the next tool, for example kubectl, helm, argocd-controller or kustomize-controller."
+_UNCHOSEN: Final = (
+    "Scheduler that no VM owner has chosen; also remove it from VMs without the annotation. May be repeated."
 )
-# What help says of the options of `install`.
 _OVERLAY: Final = "Manifests to apply.  [default: openshift if the cluster is OpenShift, otherwise kubernetes]"
 _EXTRAS: Final = "Also install, or upgrade, a second kube-scheduler for VMs."
 _VARIANT: Final = "Configuration of the second scheduler.  [default: unchanged, or spread]"
@@ -362,12 +365,7 @@ async def _warn_of_pools(api: KubernetesTransport) -> None:
 )
 @_KUBECONFIG
 @click.option("--allow-restart-required", is_flag=True, help="Also change running VMs, which then require a restart.")
-@click.option(
-    *("--scheduler", "schedulers"),
-    multiple=True,
-    metavar="NAME",
-    help="Scheduler that no VM owner has chosen; also remove it from VMs without the annotation. May be repeated.",
-)
+@click.option("--scheduler", "schedulers", multiple=True, metavar="NAME", help=_UNCHOSEN)
 @_DRY_RUN
 @_YES
 @_asynchronous
@@ -414,19 +412,8 @@ async def cleanup(
 
 @click.command("hand-over")
 @_KUBECONFIG
-@click.option(
-    *("--from-manager", "source"),
-    default="kubevirt-webhook-install",
-    show_default=True,
-    metavar="MANAGER",
-    help="Field manager of the former tool.",
-)
-@click.option(
-    *("--to-manager", "target"),
-    required=True,
-    metavar="MANAGER",
-    help="Field manager of the next tool, for example kubectl, helm, argocd-controller or kustomize-controller.",
-)
+@click.option("--from-manager", "source", default=_OWN, show_default=True, metavar="MANAGER", help=_FORMER)
+@click.option("--to-manager", "target", required=True, metavar="MANAGER", help=_NEXT)
 @_DRY_RUN
 @_YES
 @_asynchronous

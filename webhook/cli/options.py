@@ -40,10 +40,8 @@ def url_option(text: str) -> _Decorator:
 def kubeconfig_option(default: str = "as kubectl") -> _Decorator:
     """``--kubeconfig FILE``, ``--as``, ``--as-group`` and ``--as-uid``, passed together as ``kubeconfig``.
 
-    A command with this option gets a `webhook.k8s.client.identity.Kubeconfig`, or None without any of them.
-
-    Args:
-        default: what applies without ``--kubeconfig``.
+    A command with this option gets a `webhook.k8s.client.identity.Kubeconfig`, or None without any of them; ``default``
+    says what applies without ``--kubeconfig``.
     """
     options = _together(
         click.option("--kubeconfig", type=PATH, metavar="FILE", help=f"Cluster to use.  [default: {default}]"),
@@ -101,12 +99,7 @@ VALIDATION: Final = _together(
 
 
 def output_option(*formats: str, passes_default: bool = True) -> _Decorator:
-    """``-o FORMAT``, passed as ``output``.
-
-    Args:
-        formats: the formats, the default one first.
-        passes_default: False: without the option, None is passed instead of the default.
-    """
+    """``-o FORMAT``, the default one first, passed as ``output``: without the option the default, or None."""
     default, text = formats[0] if passes_default else None, f"Output format.  [default: {formats[0]}]"
     return click.option("-o", "--output", type=click.Choice(formats), default=default, help=text)
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from webhook.cli.options import CLUSTER_FROM, PATH, config_option, kubeconfig_option, url_option
+
+_TLS: Final = ("managed", "mounted", "self-signed")
+_CLIENT_NAME: Final = "Common name of the client certificate; may be repeated."
 
 
 @click.command()
@@ -19,22 +22,11 @@ from webhook.cli.options import CLUSTER_FROM, PATH, config_option, kubeconfig_op
 @click.option("--listen", metavar="HOST:PORT", help="Address for admission requests (TLS).")
 @click.option("--ops-listen", metavar="HOST:PORT", help="Address for health checks and metrics (plain HTTP).")
 @click.option("--page-listen", metavar="HOST:PORT", help="Address of the page for admins (off by default).")
-@click.option(
-    "--tls",
-    "tls_mode",
-    type=click.Choice(["managed", "mounted", "self-signed"]),
-    help="Source of the serving certificate.",
-)
+@click.option("--tls", "tls_mode", type=click.Choice(_TLS), help="Source of the serving certificate.")
 @click.option("--tls-cert", type=PATH, metavar="FILE", help="Serving certificate (PEM).")
 @click.option("--tls-key", type=PATH, metavar="FILE", help="Private key of the serving certificate (PEM).")
 @click.option("--client-ca", type=PATH, metavar="FILE", help="CA of the API server's client certificate.")
-@click.option(
-    "--client-name",
-    "client_names",
-    multiple=True,
-    metavar="NAME",
-    help="Common name of the client certificate; may be repeated.",
-)
+@click.option("--client-name", "client_names", multiple=True, metavar="NAME", help=_CLIENT_NAME)
 @url_option("Let the API server call URL instead of the settings' Service.")
 @click.option(
     "--register", is_flag=True, help="Create webhook configurations for --url, and delete them when the server stops."

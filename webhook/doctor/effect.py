@@ -113,9 +113,7 @@ async def _check_launchers(installation: Installation) -> list[Finding]:
     if not missed:
         what = f"{total} in namespaces that enforce scheduling; all have the scheduler that the policy or the owner set"
         return [ok("vms-scheduled", "VMs", what)]
-    what = (
-        f"{pluralize(len(missed), 'VM')} (of {total} in namespaces that enforce scheduling) run under "
-        f"{names.DEFAULT_SCHEDULER} although their owners set no scheduler, for example {missed[0]}"
-    )
+    what = f"{pluralize(len(missed), 'VM')} (of {total} in namespaces that enforce scheduling) run under"
+    what += f" {names.DEFAULT_SCHEDULER} although their owners set no scheduler, for example {missed[0]}"
     todo = "migrate or restart VMs that are older than the opt-in; for others search the audit lines of their pods"
     return [warning("vms-missed", "VMs", what, todo)]

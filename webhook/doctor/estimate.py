@@ -77,13 +77,9 @@ class GuestDemand(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VmGuest:
-    """A launcher pod, which a node is to be found for.
+    """A launcher pod, which a node with the labels of its selector is to be found for.
 
-    Attributes:
-        node: where it is now.
-        selector: the labels that it requires of its node.
-        is_spread: it has a topology spread constraint on host names.
-        is_stock: the default scheduler places it.
+    One that is spread has a topology spread constraint on host names; the default scheduler places one that is stock.
     """
 
     namespace: str
@@ -152,13 +148,9 @@ class Host:
 
 
 class Profile(NamedTuple):
-    """What a scheduler's profile looks at.
+    """What a scheduler's profile looks at: ImageLocality, NodeResourcesBalancedAllocation, and NodeResourcesFit.
 
-    Attributes:
-        images: ImageLocality is on.
-        balance: NodeResourcesBalancedAllocation is on.
-        fit_weight: the weight of NodeResourcesFit.
-        devices_weight: the weight of KVM devices in NodeResourcesFit, beside one each of CPU and memory.
+    KVM devices have their own weight in NodeResourcesFit, beside one each of CPU and memory.
     """
 
     images: bool = True
@@ -199,9 +191,7 @@ def balance_score(host: Host, demand: GuestDemand, version: Version) -> int:
 def image_points(sizes: Sequence[int], share: float) -> int:
     """ImageLocality's score of a node that lists the images of all containers; other nodes have 0.
 
-    Args:
-        sizes: size of the image of each container, in bytes.
-        share: the share of the nodes that list them.
+    The sizes are in bytes, one for each container; a share of the nodes lists the images.
     """
     least, most = _MIN_IMAGE_BYTES, _MAX_IMAGE_BYTES * len(sizes)
     scaled = sum(int(size * share) for size in sizes)
@@ -234,7 +224,7 @@ class Inventory(NamedTuple):
     Attributes:
         hosts: all nodes, with all pods but those of `guests`.
         guests: launcher pods on open nodes, the oldest first.
-        image: the image of the newest launcher pods' first container; empty where no VM runs.
+        image: that of most launcher pods' first container; empty where no VM runs.
         listing: how many open nodes list that image.
         full: how many open nodes report as many images as a kubelet does at most, and not this one.
         points: what ImageLocality gives to the nodes that list it.
@@ -301,11 +291,8 @@ def take(nodes: Iterable[Node], pods: Iterable[Pod], will_spread: Callable[[str]
 
 
 def _host(node: Node, image: str) -> Host:
-    allocatable = parse_allocatable(node.allocatable)
-    spec = node.spec or NodeSpec()
-    taints = {taint.effect for taint in spec.taints or ()}
-    departure = Departure.of(node)
-    pods = node.allocatable.get("pods")
+    allocatable, pods = parse_allocatable(node.allocatable), node.allocatable.get("pods")
+    spec, departure = node.spec or NodeSpec(), Departure.of(node)
     amount = None if pods is None else nanos(pods)
     cpu, memory, devices = (max(0, allocatable.get(resource, 0)) for resource in (CPU, MEMORY, KVM_DEVICE))
     return Host(
@@ -315,7 +302,7 @@ def _host(node: Node, image: str) -> Host:
         labels=node.meta.labels or {},
         is_open=node.meta.label(SCHEDULABLE) == "true"
         and not spec.unschedulable
-        and taints.isdisjoint(_CLOSING)
+        and not any(taint.effect in _CLOSING for taint in spec.taints or ())
         # kube-scheduler would use it, and its VMs would not stay: their number is not how VMs are spread.
         and not (departure and departure.is_under_way),
     )
@@ -381,7 +368,6 @@ class Conditions(NamedTuple):
     """What the VMs are started under.
 
     Attributes:
-        version: that of kube-scheduler.
         points: what ImageLocality gives to nodes that list the launcher's image.
         profile: the profile of the scheduler that places all VMs; None: each VM keeps its own.
         is_spread: whether launcher pods have the constraint; None: those that have it now.
@@ -394,13 +380,9 @@ class Conditions(NamedTuple):
 
 
 class SpreadEstimate(NamedTuple):
-    """How evenly VMs lie on nodes.
+    """How evenly VMs lie on nodes: VMs, and percent of requested CPU and memory, of each node in the nodes' order.
 
-    Attributes:
-        counts: the VMs on each node, in the nodes' order.
-        cpu: the requested CPU of each node, in percent.
-        memory: the requested memory of each node, in percent.
-        unplaced: VMs for which there was no room.
+    For VMs that are unplaced there was no room.
     """
 
     counts: tuple[int, ...]
@@ -422,15 +404,10 @@ class SpreadEstimate(NamedTuple):
 
 
 def estimate(hosts: Sequence[Host], guests: Sequence[VmGuest], conditions: Conditions) -> SpreadEstimate:
-    """Place the VMs on the nodes, each where its scores are highest.
+    """Place the VMs on the nodes, each where its scores are highest, in the order in which they are started.
 
     Nodes that tie are chosen from at random, but the one that the VM before went to comes first: so kube-scheduler 1.36
-    was measured to place equal VMs one after the other (docs/spread.md).
-
-    Args:
-        hosts: the nodes without these VMs; they stay as they are.
-        guests: the VMs in the order in which they are started.
-        conditions: what they are started under.
+    was measured to place equal VMs one after the other (docs/spread.md). The nodes, without these VMs, stay the same.
     """
     chance = random.Random(_SEED)  # noqa: S311 - not for secrets
     copies = [host.copy() for host in hosts]

@@ -132,12 +132,10 @@ async def _check_configuration(installation: Installation, kubevirt: KubeVirt, s
         what = "evictionStrategy is None: an eviction shuts down VMs without an evictionStrategy of their own"
         todo = "to migrate them instead, set spec.configuration.evictionStrategy to LiveMigrate"
         findings.append(warning("evictions-shut-down", subject, what, todo))
-    what = (
-        f"configuration: evictionStrategy {configuration.eviction_strategy}, "
-        f"vmRolloutStrategy {'LiveUpdate' if configuration.live_update else 'Stage'}, "
-        f"instancetype.referencePolicy {configuration.reference_policy}, "
-        f"feature gates: {abbreviate(sorted(configuration.feature_gates)) or 'none'}"
-    )
+    rollout = "LiveUpdate" if configuration.live_update else "Stage"
+    what = f"configuration: evictionStrategy {configuration.eviction_strategy}, vmRolloutStrategy {rollout}"
+    what += f", instancetype.referencePolicy {configuration.reference_policy}"
+    what += f", feature gates: {abbreviate(sorted(configuration.feature_gates)) or 'none'}"
     return [*findings, ok("configuration", subject, what)]
 
 
@@ -232,9 +230,9 @@ async def check_nodes(installation: Installation) -> list[Finding]:
         return [ok("all-reported", "images", what)]
     what += ", so ImageLocality may score the launcher image as missing there"
     namespaces = await installation.namespaces()
-    if isinstance(namespaces, Unavailable) or any(
-        installation.mode(namespace, names.SCHEDULING) == names.ENFORCE for namespace in namespaces
-    ):
+    known = () if isinstance(namespaces, Unavailable) else namespaces
+    modes = {installation.mode(namespace, names.SCHEDULING) for namespace in known}
+    if isinstance(namespaces, Unavailable) or names.ENFORCE in modes:
         return [ok("policy-applies", "images", f"{what}; the scheduling policy avoids this")]
     label = names.policy_label(names.SCHEDULING)
     todo = f"label namespaces {label}=enforce, or raise nodeStatusMaxImages of the kubelets"

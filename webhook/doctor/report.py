@@ -78,11 +78,7 @@ class UnreadableError(Exception):
 
 
 def readable(subject: str, answer: T | Unavailable) -> T:
-    """What a check has read.
-
-    Raises:
-        UnreadableError: it could not be read.
-    """
+    """What a check has read; an `UnreadableError` where it could not."""
     if isinstance(answer, Unavailable):
         raise UnreadableError(subject, answer)
     return answer

@@ -63,10 +63,8 @@ async def check_spread(installation: Installation) -> list[Finding]:
     }
     inventory = estimate.take(nodes, pods, lambda name: spreads.get(name, names.OFF) in _SPREAD_BY_HOST)
     if not inventory.open:
-        what = (
-            f"0/{pluralize(len(nodes), 'node')} accept VMs: labeled kubevirt.io/schedulable=true, not cordoned, "
-            "not being emptied, and without a NoSchedule or NoExecute taint"
-        )
+        what = f"0/{pluralize(len(nodes), 'node')} accept VMs: labeled kubevirt.io/schedulable=true, not cordoned"
+        what += ", not being emptied, and without a NoSchedule or NoExecute taint"
         return [ok("no-nodes", "nodes", what)]
     findings: list[Finding] = [*_check_zones(inventory, set(spreads.values()))]
     version = await _version(installation)
@@ -144,12 +142,9 @@ async def _version(installation: Installation) -> Version | Unavailable:
 def _check_zones(inventory: Inventory, spreads: set[str]) -> Iterator[Finding]:
     """Report nodes without a zone: a pod's soft constraints do not apply to nodes that lack a topology key."""
     if inventory.unzoned and not spreads.isdisjoint({"zone", "both"}):
-        what = (
-            f"{inventory.unzoned}/{pluralize(len(inventory.open), 'node')} that accept VMs lack the label "
-            'topology.kubernetes.io/zone, so spread "both" sets a constraint on nodes alone, and "zone" sets none'
-        )
-        todo = "label all nodes with their zones, or set spread to hostname"
-        yield warning("zones-missing", "zones", what, todo)
+        what = f"{inventory.unzoned}/{pluralize(len(inventory.open), 'node')} that accept VMs lack the label"
+        what += f' {estimate.ZONE}, so spread "both" sets a constraint on nodes alone, and "zone" sets none'
+        yield warning("zones-missing", "zones", what, "label all nodes with their zones, or set spread to hostname")
 
 
 def _check_balance(inventory: Inventory, version: Version) -> Finding:
@@ -281,12 +276,7 @@ def _distribution(counts: Sequence[int]) -> list[dict[str, int]]:
 
 
 def histogram(values: Sequence[float], unit: str = "") -> str:
-    """How many nodes have which values, the least first, as ``0 on 10 nodes, 5 to 9 on 10``.
-
-    Args:
-        values: one value for each node, at least one.
-        unit: the unit of the values.
-    """
+    """How many nodes have which values, at least one, the least first, as ``0 on 10 nodes, 5 to 9 on 10``."""
     whole = [math.floor(value) for value in values]
     widths = (step * 10**exponent for exponent in itertools.count() for step in (1, 2, 5))
     width = next(width for width in widths if len({value // width for value in whole}) <= _MOST_BARS)
@@ -299,13 +289,7 @@ def histogram(values: Sequence[float], unit: str = "") -> str:
 
 
 class Cure(NamedTuple):
-    """A change, and its estimate.
-
-    Attributes:
-        key: a short name for programs.
-        title: a noun phrase for people.
-        todo: a clause in the imperative.
-    """
+    """A change, and its estimate: a short name for programs, a noun phrase for people, and what to do."""
 
     key: str
     title: str
@@ -314,15 +298,12 @@ class Cure(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """The estimates of all changes.
+    """The estimates of all changes, the least change first, over so many nodes and VMs.
 
     Attributes:
         now: the estimate without a change.
-        cures: the least change first.
         measure: what should be even: ``vms``, or ``memory`` where nodes or VMs differ.
         cheapest: the first that is sufficient; None if no change is needed.
-        nodes: the number of nodes in the estimate.
-        vms: the number of VMs in the estimate.
     """
 
     now: SpreadEstimate
@@ -363,31 +344,31 @@ def _changes(
     todo = f"{_ANNOTATION}; {_PROFILE}, {_LINES}"
     yield "constraintAndProfile", "constraint and profile", todo, list, profile._replace(is_spread=True)
     limit = f"virtualMachineInstancesPerNode: {_FEW_DEVICES}"
-    yield (
-        "constraintAndProfileByDevices",
-        f"constraint and profile with {limit}",
-        f"{_ANNOTATION}; {_PROFILE}, and set {limit} in the KubeVirt CR",
-        lambda hosts: [replace(host, devices=min(host.devices, _FEW_DEVICES)) for host in hosts],
-        stock._replace(profile=estimate.SPREAD_BY_DEVICES, is_spread=True),
-    )
+    todo = f"{_ANNOTATION}; {_PROFILE}, and set {limit} in the KubeVirt CR"
+    by_devices = stock._replace(profile=estimate.SPREAD_BY_DEVICES, is_spread=True)
+    yield "constraintAndProfileByDevices", f"constraint and profile with {limit}", todo, _reduce_devices, by_devices
+
+
+def _reduce_devices(hosts: Sequence[Host]) -> Sequence[Host]:
+    return [replace(host, devices=min(host.devices, _FEW_DEVICES)) for host in hosts]
 
 
 def _cheapest(present: SpreadEstimate, now: SpreadEstimate, cures: Sequence[Cure], measure: str) -> Cure | None:
     """The first cure that is about as good as the best."""
+
+    def measured(spread: SpreadEstimate) -> float:
+        return deviation(spread.counts if measure == "vms" else spread.memory)
+
     placed = [cure for cure in cures if cure.spread.unplaced <= now.unplaced]
-    best = min((_measure(cure.spread, measure) for cure in placed), default=0.0)
+    best = min((measured(cure.spread) for cure in placed), default=0.0)
     enough = best + (
         max(_VMS_TOLERANCE, _VMS_SHARE * statistics.fmean(present.counts)) if measure == "vms" else _MEMORY_TOLERANCE
     )
-    if _measure(present, measure) <= enough:
+    if measured(present) <= enough:
         return None
-    if _measure(now, measure) <= enough:
+    if measured(now) <= enough:
         return Cure(RESTART, "", "", now)
-    return next((cure for cure in placed if _measure(cure.spread, measure) <= enough), None)
-
-
-def _measure(spread: SpreadEstimate, measure: str) -> float:
-    return deviation(spread.counts if measure == "vms" else spread.memory)
+    return next((cure for cure in placed if measured(cure.spread) <= enough), None)
 
 
 def _are_alike(hosts: Sequence[Host], guests: Sequence[VmGuest]) -> bool:

@@ -78,10 +78,8 @@ async def find_trial(installation: Installation) -> list[Finding]:
         urls = [entry.client_config.url or "" for entry in each.entries]
         if (each.meta.name or "").startswith(tuple(f"{name}-" for name in own)) and urls and all(urls):
             url = urlsplit(urls[0])._replace(path="", query="").geturl()
-            what = (
-                f"belongs to a trial (serve --register) at {url}: every failure policy is Ignore, and nothing denies a"
-                " label with an invalid value; what only an installation has is not checked"
-            )
+            what = f"belongs to a trial (serve --register) at {url}: every failure policy is Ignore, and nothing denies"
+            what += " a label with an invalid value; what only an installation has is not checked"
             todo = "end the server with Ctrl-C, which deletes it; to install: kubevirt-webhook install"
             found.append(warning("trial", f"{kind} {each.meta.name}", what, todo))
     return found
@@ -175,11 +173,7 @@ async def check_selectors(installation: Installation) -> list[Finding]:
         *(kubevirt.meta.namespace or "" for kubevirt in kubevirts),
     }
     excluded = [namespace for namespace in namespaces if namespace.meta.name in names_of_excluded]
-    matches = [
-        finding
-        for kind, configuration in live
-        for finding in _check_namespace_selectors(installation, kind, configuration, excluded)
-    ]
+    matches = [each for pair in live for each in _check_namespace_selectors(installation, *pair, excluded)]
     if not matches:
         entries = _count([entry for _, configuration in live for entry in configuration.own_entries])
         what = f"0 of {entries} match any of the {pluralize(len(excluded), 'namespace')} that must be excluded"
@@ -194,14 +188,9 @@ def _check_namespace_selectors(
     entries_by_match: dict[tuple[str, ...], list[str]] = {}
     for entry in configuration.own_entries:
         # The API server sets the label on every namespace.
-        matched = tuple(
-            namespace.meta.name or ""
-            for namespace in excluded
-            if selects(
-                entry.namespace_selector, {**(namespace.meta.labels or {}), _NAMESPACE_NAME: namespace.meta.name or ""}
-            )
-        )
-        if matched:
+        labels = {each.meta.name or "": each.meta.labels or {} for each in excluded}
+        selector = entry.namespace_selector
+        if matched := tuple(name for name in labels if selects(selector, labels[name] | {_NAMESPACE_NAME: name})):
             entries_by_match.setdefault(matched, []).append(entry.name)
     for matched, entries in entries_by_match.items():
         number = pluralize(len(matched), "namespace")

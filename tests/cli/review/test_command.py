@@ -48,9 +48,7 @@ VM = """
 apiVersion: kubevirt.io/v1
 kind: VirtualMachine
 metadata: {{name: web{}, namespace: shop}}
-spec:
-  runStrategy: Always
-  template: {{spec: {{domain: {{devices: {{}}}}}}}}
+spec: {{runStrategy: Always, template: {{spec: {{domain: {{devices: {{}}}}}}}}}}
 """
 
 
@@ -285,20 +283,6 @@ def test_standard_output_is_pure(output: str) -> None:
     assert result.stderr.splitlines()[-1].startswith(f"{len(EXPECTED) + 3} objects in {len(EXPECTED) + 3} files: ")
 
 
-def test_many_files_are_reviewed_by_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of 300 VMs once, in the order of their files."""
-    monkeypatch.setattr("webhook.cli.inputs.PART_BYTES", 20_000)
-    for number in range(300):
-        machine = vm()
-        machine["metadata"]["name"] = f"web{number:03}"
-        (tmp_path / f"{number:03}.yaml").write_text(yaml.safe_dump(machine))
-    result = run("review", tmp_path, *CLUSTER, "-o", "json", "--jobs", "2")
-
-    assert result.exit_code == 0
-    assert [each["name"] for each in json.loads(result.stdout)] == [f"web{number:03}" for number in range(300)]
-    assert result.stderr.splitlines()[1:] == ["300 objects in 300 files: 300 patched"]
-
-
 def test_definitions_in_the_clusters_files_say_what_is_known(tmp_path: Path) -> None:
     """A requirement that the API server drops is no reason to deny a VM."""
     directory = tmp_path / "cluster"
@@ -343,20 +327,23 @@ def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Part]:
     return found
 
 
-def joined(results: Any) -> tuple[list[str], list[str], int]:
-    all_: list[Written] = list(results)
-    fragments = [fragment for each in all_ for fragment in each.fragments]
-    return fragments, [str(error) for each in all_ for error in each.mistakes], len(all_)
+def joined(results: Any) -> tuple[list[str], list[str], str, int]:
+    whole, number = Written(), 0
+    for number, each in enumerate(results, 1):  # noqa: B007
+        whole.join(each)
+    return whole.fragments, [str(error) for error in whole.mistakes], whole.summary.line(), number
 
 
 def test_processes_say_what_one_process_says_in_the_same_order(parts: list[Part], job: BatchJob) -> None:
     alone, together = (joined(evaluate_in_processes(parts, job, jobs)) for jobs in (1, 3))
 
+    assert 1 <= default_jobs() <= (os.cpu_count() or 1)
     assert alone == together
-    fragments, mistakes, groups = alone
+    fragments, mistakes, line, groups = alone
     assert groups > 5
     assert [line.split()[3] for line in fragments] == [f"shop/web{number}" for number in range(40) if number != 7]
     assert len(mistakes) == 2
+    assert line == "39 objects in 40 files: 39 patched; 2 errors in the input"
 
 
 def test_a_killed_process_is_one_sentence(parts: list[Part], job: BatchJob, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,10 +376,6 @@ async def test_over_a_cluster_reviews_do_not_wait_for_each_other(parts: list[Par
     assert [line.split()[3] for line in written.fragments] == [f"shop/web{number}" for number in range(40)]
 
 
-def test_one_process_for_each_cpu() -> None:
-    assert 1 <= default_jobs() <= (os.cpu_count() or 1)
-
-
 def test_another_vm_costs_a_bounded_number_of_calls(job: BatchJob) -> None:
     """Ten thousand of them are a matter of seconds: parsing, evaluation and text together."""
 
@@ -409,14 +392,10 @@ def test_another_vm_costs_a_bounded_number_of_calls(job: BatchJob) -> None:
     assert (calls(60) - calls(20)) / 40 < 1100
 
 
-def test_nothing_moves_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bar_on_a_terminal_goes_away(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with progress(1 << 30) as advance:
         advance(1)
-
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_bar_on_a_terminal_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert capsys.readouterr() == ("", ""), "nothing moves where nobody watches"
     leader, follower = pty.openpty()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -495,24 +474,22 @@ def test_what_the_api_server_refuses_is_an_error_in_every_format(output: str, tm
         assert "domain.memory.guest" in (failure.text or "")
 
 
-def test_a_mistyped_kind_is_no_green_pipeline(tmp_path: Path) -> None:
-    file = tmp_path / "vm.yaml"
-    file.write_text(GARBAGE.replace("kind: VirtualMachine", "kind: VirtualMachin"))
+def test_a_mistyped_kind_is_no_green_pipeline(review: Callable[..., Result]) -> None:
+    mistyped = yaml.safe_load(GARBAGE) | {"kind": "VirtualMachin"}
 
-    assert run("review", file, *CLUSTER).exit_code == 1
-    assert run("review", file, *CLUSTER, "--no-validate").exit_code == 0
+    assert review(mistyped).exit_code == 1
+    assert review(mistyped, "--no-validate").exit_code == 0
 
 
-def test_definitions_in_a_file_come_first(tmp_path: Path) -> None:
+def test_definitions_in_a_file_come_first(review: Callable[..., Result], tmp_path: Path) -> None:
     """They show what the tables do not: required fields, and enumerations."""
-    file = tmp_path / "vm.yaml"
-    file.write_text(yaml.safe_dump(vm() | {"spec": {"runStrategy": "Always"}}))
     crds = Path(__file__).parents[2] / "data" / "kubevirt-crds.json.gz"
-    result = run("review", file, *CLUSTER, "--crds", crds, "-o", "json")
+    obj = vm() | {"spec": {"runStrategy": "Always"}}
+    result = review(obj, "--crds", crds, "-o", "json")
 
-    assert [each["path"] for each in json.loads(result.stdout)["findings"]] == ["spec.template"]
+    assert [each["path"] for each in answer_of(result)["findings"]] == ["spec.template"]
     assert f"checked against the CustomResourceDefinitions in {crds}" in result.stderr
-    assert run("review", file, *CLUSTER, "--crds", file).exit_code == 2
+    assert review(obj, "--crds", tmp_path / "object.yaml").exit_code == 2
 
 
 HEADER = "Basic hunter2canary"
@@ -529,7 +506,7 @@ def with_secrets() -> dict[str, Any]:
     return obj
 
 
-def patching(view: Any, request: Any, facts: Any, settings: Any) -> Decision:
+def patching(*_: Any) -> Decision:
     """A policy that changes all that holds a secret."""
     secrets = with_secrets()
     paths = ("spec", "template", "spec", "readinessProbe"), ("spec", "dataVolumeTemplates"), ("metadata", "annotations")
@@ -545,8 +522,8 @@ def patching(view: Any, request: Any, facts: Any, settings: Any) -> Decision:
 def test_no_output_shows_secrets_but_when_they_are_asked_for(
     output: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def denying(view: Any, request: Any, facts: Any, settings: Any) -> Decision:
-        made = patching(view, request, facts, settings)
+    def denying(*review: Any) -> Decision:
+        made = patching(*review)
         return Decision(made.reasons, made.changes, Denial(403, f"{PRESIGNED} is not allowed"))
 
     endpoint = next(e for e in endpoints.ENDPOINTS if e.path == "/mutate/instancetypes/virtualmachines/enforce")
@@ -558,14 +535,13 @@ def test_no_output_shows_secrets_but_when_they_are_asked_for(
 
     hidden = run("review", given, *CLUSTER, "-o", output)
     assert "hunter2canary" not in hidden.stdout + hidden.stderr
-    assert "AAAA" not in hidden.stdout
-    if mode == "patch" and output in ("yaml", "patch"):
-        assert (hidden.exit_code, hidden.stdout) == (2, "")
+    if mode == "patch" and output in ("yaml", "patch", "text", "json"):
         assert "hunter2canary" in run("review", given, *CLUSTER, "-o", output, "--show-secrets").stdout
-    if mode == "patch" and output in ("text", "json"):
-        assert "<redacted" in hidden.stdout
-        assert ("secrets are redacted" in hidden.stderr) is (output != "text")
-        assert "hunter2canary" in run("review", given, *CLUSTER, "-o", output, "--show-secrets").stdout
+        if output in ("yaml", "patch"):
+            assert (hidden.exit_code, hidden.stdout) == (2, "")
+        else:
+            assert "<redacted" in hidden.stdout
+            assert ("secrets are redacted" in hidden.stderr) is (output != "text")
 
 
 def test_what_a_terminal_would_obey_is_shown(tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ TEMPLATE = {
         "virtualMachine": {"metadata": {"name": "${NAME}"}, "spec": builders.vm()["spec"]},
     },
 }
-OTHER = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
 CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
 
 
@@ -61,9 +60,9 @@ def test_what_makes_vms_is_reviewed_as_them(
 
 
 def test_kinds_of_other_groups_make_no_vms(tmp_path: Path) -> None:
-    other = POOL | {"apiVersion": "example.com/v1"}
+    path = manifest(tmp_path, POOL | {"apiVersion": "example.com/v1"})
 
-    assert json.loads(run("review", manifest(tmp_path, other), *CLUSTER, "-o", "json").stdout)["decision"] == "skipped"
+    assert json.loads(run("review", path, *CLUSTER, "-o", "json").stdout)["decision"] == "skipped"
 
 
 def test_a_template_without_its_parameters_is_not_evaluated(tmp_path: Path, golden: Callable[[str], None]) -> None:

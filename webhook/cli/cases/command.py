@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import click
 import msgspec
@@ -34,17 +34,13 @@ from webhook.settings.file import default_settings, load, parse
 from webhook.settings.model import Settings
 from webhook.text import pluralize
 
+_RECORD: Final = "Review the objects of PATH and write a test into FILE that expects these decisions."
 SchemasFor: TypeAlias = Callable[[FilesCluster, Path | str], Schemas | None]
 
 
 @click.command("test")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
-@click.option(
-    *("--record", "recorded"),
-    type=PATH,
-    metavar="FILE",
-    help="Review the objects of PATH and write a test into FILE that expects these decisions.",
-)
+@click.option("--record", "recorded", type=PATH, metavar="FILE", help=_RECORD)
 @CLUSTER_FROM
 @config_option("the built-in defaults")
 @output_option("text", "json", "junit")
@@ -140,9 +136,9 @@ def _print(outcomes: Sequence[CaseOutcome], *, verbose: bool, coverage: bool) ->
     for outcome in outcomes:
         place = f"{outcome.name}  ({outcome.file}:{outcome.line})"
         if not outcome.passed:
+            details = "".join(f"\n  {line}" for line in _details(outcome))
             write.line(f"{'error' if outcome.error else 'FAILED'}  {place}", color="red")
-            for line in _details(outcome):
-                write.line(f"  {line}")
+            write.line(details.removeprefix("\n"))
         elif verbose:
             write.line(f"passed  {place}")
     for code in sorted(set(MEANINGS) - _covered_codes(outcomes)) if coverage else ():
@@ -220,12 +216,9 @@ class CaseOutcome(msgspec.Struct, frozen=True):
 
 
 def run_cases(file: TestFile, schemas_for: SchemasFor) -> list[CaseOutcome]:
-    """The outcomes of all cases of a test.
+    """The outcomes of all cases of a test; an `InputError` where its cluster or settings cannot be used.
 
     ``schemas_for`` gives what objects of KubeVirt are checked against, from the cluster and where it was read.
-
-    Raises:
-        InputError: its cluster or settings cannot be used.
     """
     settings, given = _settings_of(file), file.test.cluster
     if isinstance(given, str):
@@ -242,15 +235,14 @@ async def _run_cases(
     outcomes = []
     for index, case in enumerate(file.test.cases):
         evaluator = Evaluator(cluster, settings, Sending(case.user, case.namespace, case.parameters), schemas)
-        name, line = file.document.file, file.document.line_of(("cases", index))
+        place = file.document.file, file.document.line_of(("cases", index)), case.name
         try:
             result = await evaluator.evaluate(file.object_of(index))
             found = tuple(differences(case.expect, result))
         except InputError as error:
-            outcomes.append(CaseOutcome(name, line, case.name, error=str(error)))
+            outcomes.append(CaseOutcome(*place, error=str(error)))
         else:
-            checked_by = schemas.line if schemas and result.checked else ""
-            outcomes.append(CaseOutcome(name, line, case.name, found, result, checked_by=checked_by))
+            outcomes.append(CaseOutcome(*place, found, result, "", schemas.line if schemas and result.checked else ""))
     return outcomes
 
 
@@ -268,20 +260,12 @@ def _settings_of(file: TestFile) -> Settings:
 def record(
     target: Path, arguments: tuple[str, ...], cluster_from: Path, config_file: Path | None, schemas_for: SchemasFor
 ) -> int:
-    """Write a test whose cases expect what the reviews of the given objects say.
+    """Write a test whose cases expect what the reviews of objects say, and return how many cases it has.
 
-    Args:
-        target: the file to write; it must not exist.
-        arguments: files, directories and patterns, as `review` takes them.
-        cluster_from: the cluster's objects.
-        config_file: the settings; None for the built-in defaults.
-        schemas_for: as for `run_cases`.
-
-    Returns:
-        The number of cases.
+    The arguments are files, directories and patterns, as `review` takes them; ``schemas_for`` is as for `run_cases`.
 
     Raises:
-        InputError: the file exists, or an input cannot be used.
+        InputError: the target exists already, or an input cannot be used.
     """
     if target.exists():
         raise InputError("exists already", str(target), "remove it, or name another file")
@@ -314,16 +298,14 @@ async def _recorded_cases(
     cases: list[dict[str, Any]] = []
     names: set[str] = set()
     for part, documents in found:
+        file, is_alone = _relative(Path(part.file), target), len(documents) == 1 and part.text is None
         for document in documents:
             result = await evaluator.evaluate(document)
-            if not result.matched:
-                continue
-            file = _relative(Path(part.file), target)
-            name = result.title if result.title not in names else f"{result.title} ({file}:{result.line})"
-            names.add(name)
-            alone = len(documents) == 1 and part.text is None
-            given: Any = file if alone else document.value
-            cases.append({"name": name, "object": given, "expect": _expectation(result)})
+            if result.matched:
+                name = result.title if result.title not in names else f"{result.title} ({file}:{result.line})"
+                names.add(name)
+                given: Any = file if is_alone else document.value
+                cases.append({"name": name, "object": given, "expect": _expectation(result)})
     if not cases:
         raise InputError("there is nothing to record", str(target), "give objects that kubevirt-webhook evaluates")
     return cases

@@ -103,11 +103,7 @@ class TestFile(msgspec.Struct, frozen=True):
         return Document(value, self.document.file, self.document.line_of(path), self.document.lines)
 
     def object_of(self, index: int) -> Document:
-        """The object of a case.
-
-        Raises:
-            InputError: its file cannot be read, or does not hold exactly one.
-        """
+        """The object of a case; an `InputError` where its file cannot be read, or does not hold exactly one."""
         given = self.test.cases[index].object
         place = ("cases", index, "object")
         if isinstance(given, str):
@@ -124,11 +120,7 @@ def is_test(document: Document) -> bool:
 
 
 def read(document: Document) -> TestFile:
-    """The test in a document.
-
-    Raises:
-        InputError: it is not valid.
-    """
+    """The test in a document; an `InputError` where it is not valid."""
     try:
         test = msgspec.convert(document.value, ReviewTest)
     except msgspec.ValidationError as error:
@@ -164,11 +156,7 @@ def _mistakes(test: ReviewTest) -> Iterator[tuple[tuple[str | int, ...], str]]:
 
 
 def differences(expected: Expectation, result: Result) -> list[str]:
-    """Where the decision is another one than expected, in lines for people; empty where it is the one.
-
-    Raises:
-        InputError: a path is not valid.
-    """
+    """Where the decision is another one than expected, in lines for people; an `InputError` for an invalid path."""
     found: list[str] = []
     if expected.decision is not None and expected.decision != result.decision:
         found.append(f"decision: expected {expected.decision}, got {result.decision}")
@@ -192,11 +180,7 @@ def codes_of(result: Result) -> list[str]:
 
 
 def parse_path(path: str) -> list[str]:
-    """The segments of a path such as ``metadata.annotations[example.com/a]`` or ``spec.volumes[0].name``.
-
-    Raises:
-        InputError: it is not valid.
-    """
+    """The segments of ``metadata.annotations[example.com/a]`` or ``spec.volumes[0].name``; or an `InputError`."""
     segments, position = [], 0
     while position < len(path):
         found = _SEGMENT.match(path, position)

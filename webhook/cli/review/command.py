@@ -119,8 +119,7 @@ def _run(options: _ReviewOptions) -> None:
         fix = "use --kubeconfig FILE instead of --cluster-from"
         raise InputError("files answer no dry run", "--server-dry-run", fix)
     mistakes: list[InputError] = []
-    stdin = given.standard_input() if "-" in options.files else None
-    parts = list(find(options.files, stdin, mistakes))
+    parts = list(find(options.files, given.standard_input() if "-" in options.files else None, mistakes))
     settings = load(options.config_file) if options.config_file else default_settings()
     if release := parse_release(options.kubevirt_version):
         settings = settings.with_kubevirt_version(str(release))
@@ -214,12 +213,9 @@ class BatchJob(msgspec.Struct, frozen=True):
 
 
 class Written(msgspec.Struct):
-    """The results of some parts.
+    """The results of some parts: what the output says about each object, and the bytes of the parts.
 
-    Attributes:
-        fragments: what the output says about each object, in their order.
-        redacted: where an object stands whose secrets are not shown; empty without.
-        size: bytes of the parts.
+    The place of an object whose secrets are not shown is ``redacted``.
     """
 
     fragments: list[str] = msgspec.field(default_factory=list)
@@ -296,10 +292,7 @@ def _write(result: Result, job: BatchJob, written: Written) -> None:
 def evaluate_in_processes(parts: Sequence[Part], job: BatchJob, jobs: int) -> Iterator[Written]:
     """The results of groups of parts, in the order of the input, as they are ready, by so many processes at a time.
 
-    The cluster of the job must not wait for anything.
-
-    Raises:
-        InputError: a process was killed.
+    The cluster of the job must not wait for anything. An `InputError` says that a process was killed.
     """
     groups = list(batches(parts))
     if jobs < 2 or len(groups) < 2 or sys.platform != "linux":

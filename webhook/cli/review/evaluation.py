@@ -64,11 +64,7 @@ class Evaluator:
         self._reviewer = Reviewer(self.cluster, lambda: self.settings, NoAudit(), NullObserver())
 
     async def evaluate(self, document: Document) -> Result:
-        """The result for an AdmissionReview, or for a manifest as if it were created.
-
-        Raises:
-            InputError: the document is neither, or cannot be an object of its kind.
-        """
+        """The result for an AdmissionReview, or for a manifest as if it were created; an `InputError` for others."""
         value: dict[str, Any] = document.value
         findings = self.schemas.findings(value) if self.schemas else None
         checked, existing = findings is not None, None
@@ -84,27 +80,26 @@ class Evaluator:
 
     async def _evaluate_valid(self, document: Document, existing: dict[str, Any] | None) -> Result:
         value: dict[str, Any] = document.value
+        shown = value if self.objects else None
         if isinstance(value.get("apiVersion"), str) and value.get("kind") and not requests.is_reviewed(value):
             message = _not_called("CREATE", str(value["kind"]))
-            return self._unsent(document, matched=False, message=message, object=value if self.objects else None)
+            return self._unsent(document, matched=False, message=message, object=shown)
         deadline = asyncio.get_running_loop().time() + _SECONDS
         try:
             asked = await requests.to_review_request(document, self.cluster, deadline, self.sending)
         except MissingParametersError as error:
-            message = f"not evaluated: {error}"
-            return self._unsent(document, decision="error", message=message, given=value if self.objects else None)
+            return self._unsent(document, decision="error", message=f"not evaluated: {error}", given=shown)
         if missing := await self._missing_namespace(asked, document, deadline):
             return self._invalid(document, [missing])
         if existing and not asked.origin:
-            merged = merge_patch(existing, value)
-            asked.request.update(operation="UPDATE", oldObject=existing, object=merged)
+            asked.request.update(operation="UPDATE", oldObject=existing, object=merge_patch(existing, value))
         result = await self._send(asked, deadline)
         if isinstance(result.object, dict) and existing:
             metadata = {key: each for key, each in result.object["metadata"].items() if key not in _SET_BY_SERVER}
             result.object = {**result.object, "metadata": metadata}
             result.object.pop("status", None)
-        if asked.origin and self.objects:
-            result.given = value
+        if asked.origin:
+            result.given = shown
         return result
 
     async def _missing_namespace(
@@ -200,10 +195,7 @@ def _not_called(operation: str, kind: str) -> str:
 def schemas_of_files(cluster: FilesCluster, crds: Path | None, origin: Path | str) -> Schemas:
     """What objects of KubeVirt are checked against where the cluster is files, read from ``origin``.
 
-    The CustomResourceDefinitions of a file, ``crds``, come before those of the cluster.
-
-    Raises:
-        InputError: the file has no definition of KubeVirt.
+    Definitions of a file, ``crds``, come before those of the cluster; an `InputError` where it has none of KubeVirt.
     """
     if crds:
         return _schemas_in(crds)
@@ -212,11 +204,7 @@ def schemas_of_files(cluster: FilesCluster, crds: Path | None, origin: Path | st
 
 
 async def schemas_of_cluster(cluster: Cluster, crds: Path | None, transport: Transport) -> Schemas:
-    """What objects of KubeVirt are checked against in a running cluster.
-
-    Raises:
-        InputError: the file has no definition of KubeVirt.
-    """
+    """What objects of KubeVirt are checked against in a running cluster; as `schemas_of_files`."""
     if crds:
         return _schemas_in(crds)
     status, body = await transport.get(DEFINITIONS.path())

@@ -54,13 +54,7 @@ class OutputFormat(ABC):
 
     @abstractmethod
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
-        """The whole output.
-
-        Args:
-            fragments: those of all objects, in their order, without empty ones.
-            summary: the counts.
-            mistakes: what is wrong with the input.
-        """
+        """The whole output: the fragments of all objects, in their order, without empty ones."""
 
 
 class Text(OutputFormat):
@@ -100,21 +94,18 @@ class Text(OutputFormat):
         lines += [self._line("  ", f"warning: {warning}", fg="yellow") for warning in result.warnings_by_weight]
         said = "\n".join([result.message or "", *result.warnings])
         for evaluation in result.judgements:
-            for reason in evaluation["reasons"]:
-                # A denial and a warning hold the text of the reason for them.
-                if f"{reason['text']} [{reason['code']}]" in said:
-                    continue
-                text = f"{evaluation['policy']} ({evaluation['mode']}): {reason['text']} [{reason['code']}]"
-                lines.append(self._line("  ", text))
+            texts = [f"{reason['text']} [{reason['code']}]" for reason in evaluation["reasons"]]
+            who = f"{evaluation['policy']} ({evaluation['mode']})"
+            # A denial and a warning hold the text of the reason for them.
+            lines += [self._line("  ", f"{who}: {text}") for text in texts if text not in said]
             lines += [self._line("    ", change_line(change)) for change in evaluation["changes"]]
         lines += [self._line("  ", text) for text in remedies(result)]
         return "".join(f"{line}\n" for line in lines)
 
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """The fragments with an empty line between them."""
-        if not fragments and summary.unmatched and not summary.decisions:
-            return _NOTHING
-        return "\n".join(fragments)
+        is_nothing = not fragments and summary.unmatched and not summary.decisions
+        return _NOTHING if is_nothing else "\n".join(fragments)
 
     def _headline(self, decision: str, text: str) -> str:
         line = self._wrap(decision + text, "  ")
@@ -174,10 +165,9 @@ class Yaml(OutputFormat):
 
     def fragment(self, result: Result) -> str:
         """The object."""
-        if result.findings:
-            return ""  # what is invalid is not passed on
         shown = result.object if result.given is None else result.given
-        return "" if shown is None else dump([shown])
+        # What is invalid is not passed on.
+        return "" if shown is None or result.findings else dump([shown])
 
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """A stream of documents."""
@@ -231,9 +221,8 @@ class Sarif(OutputFormat):
             for code in _RULES
         ]
         driver = {"name": "kubevirt-webhook", "version": __version__, "rules": rules}
-        invocation: dict[str, Any] = {"executionSuccessful": not mistakes}
-        if mistakes:
-            invocation["toolExecutionNotifications"] = [_notification(each) for each in mistakes]
+        notifications = {"toolExecutionNotifications": [_notification(each) for each in mistakes]} if mistakes else {}
+        invocation: dict[str, Any] = {"executionSuccessful": not mistakes} | notifications
         run = {"tool": {"driver": driver}, "invocations": [invocation], "columnKind": "unicodeCodePoints"}
         run["results"] = [value for each in fragments for value in json.loads(each)]
         return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
@@ -286,14 +275,9 @@ class Github(OutputFormat):
 
 
 def command(name: str, file: str, line: int, title: str, text: str) -> str:
-    """A workflow command, with all that could end it or begin another one escaped.
+    """A workflow command, ``error`` or ``warning``, with all that could end it or begin another one escaped.
 
-    Args:
-        name: ``error`` or ``warning``.
-        file: relative to the repository.
-        line: from 1.
-        title: one line.
-        text: the message, which may have several lines.
+    The file is relative to the repository, its lines count from 1, and the text may have several lines.
     """
     message = _escape_data("\n".join(visible(each) for each in text.split("\n")))
     file, title = (_escape_data(visible(each)).replace(":", "%3A").replace(",", "%2C") for each in (file, title))
@@ -307,16 +291,10 @@ def _escape_data(text: str) -> str:
 def junit_case(
     suite: str, name: str, outcome: Outcome, message: str, details: str, kind: str = "", output: str = ""
 ) -> str:
-    """The element of a test case.
+    """The element of a test case in a suite, for example a file.
 
-    Args:
-        suite: what it belongs to, for example a file.
-        name: its name.
-        outcome: its outcome.
-        message: why it did not pass, in one line.
-        details: the same in several lines.
-        kind: what class of failures it belongs to, for example a reason code.
-        output: what it printed.
+    The message is one line of why it did not pass, the details are more of them; its kind is a class of failures, for
+    example a reason code, and its output what it printed.
     """
     inner = []
     if outcome != "passed":
@@ -329,13 +307,7 @@ def junit_case(
 
 
 def junit_document(suite: str, cases: Iterable[str], counts: dict[str, int]) -> str:
-    """The whole file.
-
-    Args:
-        suite: the name of the only suite.
-        cases: their elements.
-        counts: ``tests``, ``failures``, ``errors`` and ``skipped``.
-    """
+    """The whole file of one suite, with its counts: ``tests``, ``failures``, ``errors`` and ``skipped``."""
     attributes = "".join(f' {name}="{number}"' for name, number in counts.items())
     # Not in the element around it, which the schema does not let count them.
     total = attributes.replace(f' skipped="{counts["skipped"]}"', "")
@@ -356,13 +328,11 @@ class Junit(OutputFormat):
 
     def fragment(self, result: Result) -> str:
         """The element of the object's case."""
-        outcome: Outcome = "passed"
+        outcome: Outcome = "skipped" if result.decision == "skipped" else "passed"
         if result.severity == "denied" or (result.severity == "warned" and self._fail_on == "warn"):
             outcome = "failure"
         elif result.severity == "unevaluated":
             outcome = "error"
-        elif result.decision == "skipped":
-            outcome = "skipped"
         # A denial holds the text of the reason for it, and so does what is said of an invalid object.
         others = [f"{each['text']} [{each['code']}]" for each in result.reasons if each["text"] not in result.summary]
         details = "\n".join([f"{result.source}: {result.summary}", *remedies(result), *others])

@@ -52,15 +52,14 @@ class Result(msgspec.Struct, kw_only=True):
     """One evaluated object.
 
     Attributes:
-        file: the name of the file, as the user gave it.
-        line: the line of the object in the file, from 1.
+        file: its name, as the user gave it.
+        line: that of the object in the file, from 1.
         name: name of the object, or what its name begins with.
         user: the sender.
         origin: the object that makes this one, as ``KIND NAMESPACE/NAME``; None: it stands in the file itself.
         decision: one of `WEIGHT`.
         message: of a denial, or why no endpoint was called.
         judgements: the evaluations of the endpoints that the API server would call, in its order.
-        warnings: what kubectl would print.
         patch: the operations of all endpoints, as JSON Patch.
         object: the object with the patches applied; None without an object, or where the output does not show it.
         given: what stands in the file, where that makes the reviewed object.
@@ -150,14 +149,9 @@ class Result(msgspec.Struct, kw_only=True):
     def redact(self, shown: frozenset[str]) -> bool:
         """Take the secrets out of the parts that an output shows.
 
-        Objects and patches can be applied, so one with a secret is left out as a whole, and named in `redacted`. Values
-        of changes are only read: a placeholder stands for those.
-
-        Args:
-            shown: of ``object``, ``patch`` and ``changes``.
-
-        Returns:
-            Whether an object or the patch is left out.
+        Objects and patches can be applied, so one with a secret is left out as a whole, and named in `redacted`; then
+        this returns True. Values of changes are only read: a placeholder stands for those. The parts are ``object``,
+        ``patch`` and ``changes``.
         """
         if "object" in shown and (_holds_secret((), self.object) or _holds_secret((), self.given)):
             self.object = self.given = None
@@ -221,11 +215,7 @@ class Summary(msgspec.Struct):
         return self.decisions.total() + self.unmatched
 
     def exit_status(self, fail_on: str) -> int:
-        """The exit status: 0 if all is allowed, 1 denied, 2 bad input, 3 not evaluated.
-
-        Args:
-            fail_on: ``deny`` or ``warn``, the least that is answered with 1.
-        """
+        """0 if all is allowed, 1 denied (also warned where ``fail_on`` is ``warn``), 2 bad input, 3 not evaluated."""
         if self.mistakes:
             return 2
         if self.severities["denied"] or (fail_on == "warn" and self.severities["warned"]):
