@@ -158,13 +158,8 @@ def test_for_tools(output: str) -> None:
         ["shop/web", "--to", "zone"],
         ["shop/web", "--to", "zone=not a label!"],
         ["shop/web", "--node", "node-9"],
-        ["shop/nope"],
-        ["web"],
-        ["shop/archive"],
+        *([each] for each in ("shop/nope", "web", "shop/archive", "a/b/c", "shop/", "shop/Web")),
         ["shop/web", "-n", "lab"],
-        ["a/b/c"],
-        ["shop/"],
-        ["shop/Web"],
         ["shop/web", "--kubeconfig", "x"],
     ],
     ids=" ".join,
@@ -300,18 +295,10 @@ def test_bandwidth_changes_the_time_only() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        [],
-        ["node-9"],
-        ["node-1", "node-1"],
-        ["node-1", "--bandwidth", "fast"],
-        ["node-1", "--bandwidth", "0"],
-        ["node-1", "--kubeconfig", "x"],
-    ],
-    ids=" ".join,
+    ["", "node-9", "node-1 node-1", "node-1 --bandwidth fast", "node-1 --bandwidth 0", "node-1 --kubeconfig x"],
 )
-def test_bad_input_is_one_sentence(arguments: list[str], golden: Callable[[str], None]) -> None:
-    result = explain_drain(*arguments)
+def test_bad_input_is_one_sentence(arguments: str, golden: Callable[[str], None]) -> None:
+    result = explain_drain(*arguments.split())
 
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     golden(result.stderr)

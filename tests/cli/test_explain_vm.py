@@ -106,9 +106,8 @@ def origins(found: VmExplanation, path: str) -> set[str]:
 
 def test_an_owners_choice_is_not_called_ours(cluster: Callable[..., Path]) -> None:
     own = vm("own", "apps", instancetype={"name": "u1.medium"})
-    scheduled = vm("scheduled", "shop", {**MEMORY, "schedulerName": "mine"})
-    found = explained("apps/own", cluster=cluster(own, scheduled))
-    theirs, ours = explained("shop/scheduled", cluster=cluster(own, scheduled)), explained("shop/web")
+    directory = cluster(own, vm("scheduled", "shop", {**MEMORY, "schedulerName": "mine"}))
+    found, theirs, ours = (explained(name, cluster=directory) for name in ("apps/own", "shop/scheduled", "shop/web"))
 
     assert [(each.role, each.injected) for each in found.named] == [("instancetype", False), ("preference", True)]
     assert (theirs.scheduler, origins(theirs, "spec.schedulerName")) == ("mine", {"vm"})

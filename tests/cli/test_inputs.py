@@ -125,7 +125,7 @@ def test_a_large_stream_is_cut_and_keeps_its_lines() -> None:
 
 
 def objects_of(*objects: Any) -> inputs.GivenObjects:
-    return inputs.objects(inputs.documents(["-"], yaml.safe_dump_all(objects).encode()))
+    return inputs.objects(inputs.documents(["-"], "---\n".join(yaml.safe_dump(item) for item in objects).encode()))
 
 
 def obj(kind: str, api: str, name: str = "a", **metadata: Any) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def test_sorted_by_what_they_are(tmp_path: Path) -> None:
 )
 def test_what_is_no_object(objects: list[Any], line: int, golden: Callable[[str], None]) -> None:
     with pytest.raises(InputError) as refused:
-        inputs.objects(inputs.documents(["-"], "---\n".join(yaml.safe_dump(item) for item in objects).encode()))
+        objects_of(*objects)
 
     assert refused.value.where == f"standard input:{line}"
     golden(str(refused.value))

@@ -71,7 +71,6 @@ def callers(api: InstallMemory) -> Any:
 def test_callers_stay_until_others_are_given(api: InstallMemory) -> None:
     install()
     assert callers(api) is None
-
     assert "cidr: 10.0.0.0/28" in run("install", "--callers", "10.0.0.0/28", "--dry-run").output
     run("install", "--callers", "10.0.0.0/28")
     assert callers(api)[0] == {"ipBlock": {"cidr": "10.0.0.0/28"}}

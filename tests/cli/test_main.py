@@ -57,31 +57,11 @@ def test_a_package_of_another_distribution_is_one_sentence_before_anything_runs(
 
 # Every command that does something, with arguments that it accepts.
 COMMANDS = (
-    "serve",
-    "review FILE",
-    "test PATH",
-    "explain drain NODE",
-    "explain migration VM",
-    "explain spread VM",
-    "explain reason CODE",
-    "explain vm VM",
-    "expand -f FILE",
-    "demo",
-    "install",
-    "hand-over --to-manager=kubectl",
-    "doctor",
-    "uninstall",
-    "cleanup",
-    "scheduler lint FILE",
-    "scheduler render -- spread",
-    "manifests webhooks",
-    "manifests policies",
-    "audit schema",
-    "config show",
-    "config schema",
-    "config check FILE",
-    "completion -- bash",
-    "version",
+    *("serve", "review FILE", "test PATH"),
+    *("explain drain NODE", "explain migration VM", "explain spread VM", "explain reason CODE", "explain vm VM"),
+    *("expand -f FILE", "demo", "install", "hand-over --to-manager=kubectl", "doctor", "uninstall", "cleanup"),
+    *("scheduler lint FILE", "scheduler render -- spread", "manifests webhooks", "manifests policies"),
+    *("audit schema", "config show", "config schema", "config check FILE", "completion -- bash", "version"),
 )
 GROUPS = ("", "explain", "scheduler", "manifests", "audit", "config")
 

@@ -233,8 +233,8 @@ def test_refusals_at_the_start(
 
     check("other", *FILES, "--tls-cert", crt, "--tls-key", str(tmp_path / "other"))
     check("none", *FILES, "--tls-cert", str(tmp_path / "none"), "--tls-key", str(tmp_path / "key"))
-    check("kubeconfig", "--kubeconfig", str(tmp_path / "kubeconfig"))
-    check("none", "--kubeconfig", str(tmp_path / "none"))
+    for name in ("kubeconfig", "none"):
+        check(name, "--kubeconfig", str(tmp_path / name))
     check("settings.yaml:1", *FILES, "--config", str(tmp_path / "settings.yaml"))
     (tmp_path / "settings.yaml").write_text(f"audit: {{output: {tmp_path}}}")
     check(str(tmp_path), *FILES, "--config", str(tmp_path / "settings.yaml"))

@@ -14,18 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.cluster.fake_apiserver import FakeApiServer
-from tests.doctor.world import (
-    CONFIGURED,
-    MANIFESTS,
-    MUTATING,
-    NS,
-    VALIDATING,
-    DirectApi,
-    DoctorWorld,
-    forbid,
-    lines,
-    outline,
-)
+from tests.doctor.world import CONFIGURED, MANIFESTS, MUTATING, NS, DirectApi, DoctorWorld, forbid, lines, outline
 from webhook.cluster.reader import TimedTransport
 from webhook.doctor.checks import examine
 from webhook.doctor.deployment import BUDGETS, FLOW
@@ -107,7 +96,7 @@ async def test_where_all_is_well_only_the_service_is_unknown(world: DoctorWorld)
 
 async def test_whoever_may_nothing_gets_to_know_which_rights_are_missing(world: DoctorWorld) -> None:
     world.forbids_reviews = True
-    lists = (MUTATING, VALIDATING, NAMESPACES, KUBEVIRTS, NODES_WITH_IMAGES, PODS, CLUSTER_ROLES)
+    lists = (*dict(CONFIGURED), NAMESPACES, KUBEVIRTS, NODES_WITH_IMAGES, PODS, CLUSTER_ROLES)
     refused: list[tuple[Any, str, str]] = [
         *((resource, "", "") for resource in lists),
         *((DEPLOYMENTS, NS, NS), (DEPLOYMENTS, "kubevirt-scheduler", ""), (BUDGETS, NS, NS), (PODS, NS, "")),

@@ -12,16 +12,7 @@ from hypothesis import strategies as st
 
 from tests.doctor.clusters import cluster
 from webhook.doctor import estimate
-from webhook.doctor.estimate import (
-    Conditions,
-    GuestDemand,
-    Host,
-    Inventory,
-    Profile,
-    SpreadEstimate,
-    VmGuest,
-    deviation,
-)
+from webhook.doctor.estimate import Conditions, GuestDemand, Host, Inventory, SpreadEstimate, VmGuest, deviation
 from webhook.k8s.types.core import Node, Pod
 
 Json = dict[str, Any]
@@ -187,7 +178,9 @@ def test_fit_is_the_free_share() -> None:
         (192, NEW, estimate.STOCK, 34),
     ],
 )
-def test_so_many_go_to_one_node_first(cpus: int, version: tuple[int, int], profile: Profile, number: int) -> None:
+def test_so_many_go_to_one_node_first(
+    cpus: int, version: tuple[int, int], profile: estimate.Profile, number: int
+) -> None:
     assert estimate.count_piled(host(cpus), SMALL, profile, version) == number
     assert estimate.count_piled(host(cpus), GuestDemand(0, 0), profile, version) == 1000, "a pile ends"
 

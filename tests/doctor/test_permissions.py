@@ -7,16 +7,9 @@ import msgspec
 import pytest
 
 from tests.doctor.world import NS, SAR, Change, DoctorWorld, both, forbid, outline, put, remove
+from webhook.doctor import permissions
 from webhook.doctor.installation import DEPLOYMENTS, POLICIES
-from webhook.doctor.permissions import (
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    ROLE_BINDINGS,
-    ROLES,
-    check_pinning,
-    check_relabelling,
-    check_rights,
-)
+from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 from webhook.k8s.resources import NAMESPACES
 
 ACCOUNT = f"ServiceAccount {NS}/{NS}"
@@ -30,7 +23,7 @@ MOUNTED = {"template": {"spec": {"containers": [{"args": ["serve", "--tls=mounte
 
 
 async def test_all_is_granted(world: DoctorWorld) -> None:
-    findings = await world.run(check_rights)
+    findings = await world.run(permissions.check_rights)
 
     questions = [json.loads(one.body)["spec"]["resourceAttributes"] for one in world.server.requests(SAR)]
     assert outline(findings) == [GRANTED, INSTALLED]
@@ -45,7 +38,7 @@ async def test_what_is_missing_is_named(world: DoctorWorld) -> None:
     world.denied = {"list nodes", "patch mutatingwebhookconfigurations"}
 
     configurations = "patch mutatingwebhookconfigurations.admissionregistration.k8s.io"
-    findings = await world.run(check_rights)
+    findings = await world.run(permissions.check_rights)
 
     assert outline(findings) == [MISSING, INSTALLED]
     assert findings[0].found.endswith(
@@ -56,7 +49,7 @@ async def test_what_is_missing_is_named(world: DoctorWorld) -> None:
 async def test_mounted_certificates_take_fewer(world: DoctorWorld) -> None:
     world.denied = {"patch mutatingwebhookconfigurations", "create secrets"}
 
-    assert await world.told(check_rights, put(DEPLOYMENTS, NS, NS, spec=MOUNTED)) == [GRANTED, INSTALLED]
+    assert await world.told(permissions.check_rights, put(DEPLOYMENTS, NS, NS, spec=MOUNTED)) == [GRANTED, INSTALLED]
 
 
 async def test_the_fidelity_check_takes_more(world: DoctorWorld) -> None:
@@ -64,7 +57,7 @@ async def test_the_fidelity_check_takes_more(world: DoctorWorld) -> None:
     world.set("instancetypes", fidelity_check=fidelity)
     world.denied = {"list virtualmachines"}
 
-    findings = await world.run(check_rights)
+    findings = await world.run(permissions.check_rights)
 
     assert outline(findings) == [MISSING, INSTALLED]
     assert findings[0].found.endswith(": list virtualmachines.kubevirt.io")
@@ -73,7 +66,7 @@ async def test_the_fidelity_check_takes_more(world: DoctorWorld) -> None:
 async def test_who_may_not_ask(world: DoctorWorld) -> None:
     world.forbids_reviews = True
 
-    assert await world.told(check_rights) == [f"unknown {ACCOUNT}: unreadable", INSTALLED]
+    assert await world.told(permissions.check_rights) == [f"unknown {ACCOUNT}: unreadable", INSTALLED]
 
 
 def policy(name: str, kind: str = POLICY, **fields: Any) -> Change:
@@ -102,7 +95,7 @@ ACCOUNT_POLICY = "kubevirt-webhook-account-configurations"
     ],
 )
 async def test_admission_policies(world: DoctorWorld, change: Change, expected: list[str]) -> None:
-    assert await world.told(check_rights, change) == expected
+    assert await world.told(permissions.check_rights, change) == expected
 
 
 async def test_defaults_of_the_api_server_are_no_change(world: DoctorWorld) -> None:
@@ -110,7 +103,7 @@ async def test_defaults_of_the_api_server_are_no_change(world: DoctorWorld) -> N
     constraints = {**spec["matchConstraints"], "matchPolicy": "Equivalent", "namespaceSelector": {}}
     defaulted = policy("kubevirt-webhook-account-secret", matchConstraints=constraints)
 
-    assert await world.told(check_rights, defaulted) == [GRANTED, INSTALLED]
+    assert await world.told(permissions.check_rights, defaulted) == [GRANTED, INSTALLED]
 
 
 def role(*rules: dict[str, Any], kind: str = "ClusterRole", namespace: str = "demo") -> Change:
@@ -147,7 +140,7 @@ EVERYTHING = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
 async def test_others_are_named(world: DoctorWorld, rule: dict[str, Any], may: bool) -> None:
     argocd = {"kind": "ServiceAccount", "name": "argocd", "namespace": "argocd"}
 
-    (finding,) = await world.run(check_relabelling, role(rule), bind(ANN, argocd))
+    (finding,) = await world.run(permissions.check_relabelling, role(rule), bind(ANN, argocd))
 
     assert (finding.verdict, finding.code) == ("ok", "others" if may else "admins-only")
     assert ("ServiceAccount argocd/argocd, User ann" in finding.found) is may
@@ -170,7 +163,9 @@ async def test_others_are_named(world: DoctorWorld, rule: dict[str, Any], may: b
 async def test_a_role_inside_of_an_opted_in_namespace(
     world: DoctorWorld, rule: dict[str, Any], may: bool, kind: str
 ) -> None:
-    findings = await world.run(check_relabelling, role(rule, kind=kind), bind(ANN, namespace="demo", kind=kind))
+    findings = await world.run(
+        permissions.check_relabelling, role(rule, kind=kind), bind(ANN, namespace="demo", kind=kind)
+    )
 
     assert outline(findings) == [ADMINS, IN_DEMO][: 1 + may]
     assert all("User ann" in one.found for one in findings[1:])
@@ -231,7 +226,7 @@ EARLIER = {"resourceRules": [{"resources": ["namespaces"]}]}
     ],
 )
 async def test_who_relabels(world: DoctorWorld, change: Change, expected: str) -> None:
-    assert "; ".join(await world.told(check_relabelling, change)) == expected
+    assert "; ".join(await world.told(permissions.check_relabelling, change)) == expected
 
 
 @pytest.mark.parametrize("resource", ["namespaces/status", "namespaces/finalize", "*/finalize"])
@@ -240,7 +235,7 @@ async def test_subresources_count_where_the_policy_is_missing(world: DoctorWorld
     update = in_role("demo", ANN, rule={**PATCH, "verbs": ["update"], "resources": [resource]})
     gone = remove(POLICIES[kind], "kubevirt-webhook-namespaces")
 
-    assert await world.told(check_relabelling, gone, update) == [ADMINS, IN_DEMO]
+    assert await world.told(permissions.check_relabelling, gone, update) == [ADMINS, IN_DEMO]
 
 
 async def test_a_role_that_aggregates_others(world: DoctorWorld) -> None:
@@ -249,7 +244,9 @@ async def test_a_role_that_aggregates_others(world: DoctorWorld) -> None:
     selectors = [{"matchLabels": {"of": "whole"}}, {"matchLabels": {"of": "nothing"}}]
     world.server.put(CLUSTER_ROLES, "labels", rules=None, aggregationRule={"clusterRoleSelectors": selectors})
 
-    first, second = await world.run(check_relabelling, bind(ANN), bind(BEA, namespace="demo", kind="ClusterRole"))
+    first, second = await world.run(
+        permissions.check_relabelling, bind(ANN), bind(BEA, namespace="demo", kind="ClusterRole")
+    )
 
     assert "User ann" in first.found
     assert "User bea" in second.found
@@ -259,7 +256,7 @@ async def test_every_account_is_listed_once(world: DoctorWorld) -> None:
     world.opt_in("shop", migration="warn")
     users = [{"kind": "User", "name": f"user-{number}"} for number in range(9)]
 
-    _, finding = await world.run(check_relabelling, in_role("demo", *users), in_role("shop", *users))
+    _, finding = await world.run(permissions.check_relabelling, in_role("demo", *users), in_role("shop", *users))
 
     assert finding.subject == "Namespace demo, shop"
     assert all(user["name"] in finding.found for user in users)
@@ -276,4 +273,4 @@ async def test_every_account_is_listed_once(world: DoctorWorld) -> None:
 async def test_who_may_pin(world: DoctorWorld, settings: dict[str, Any], expected: str) -> None:
     world.set("migration", **settings)
 
-    assert await world.told(check_pinning) == [expected]
+    assert await world.told(permissions.check_pinning) == [expected]

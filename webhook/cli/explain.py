@@ -16,18 +16,10 @@ import msgspec
 
 from webhook import names
 from webhook.admission.reasons import MEANINGS, similar
-from webhook.cli import explain_vm, write
+from webhook.cli import explain_vm, options, write
 from webhook.cli.console import Paragraph, print_paragraphs, print_report
 from webhook.cli.inputs import connected
-from webhook.cli.options import (
-    CLUSTER_FROM,
-    CommandGroup,
-    VmName,
-    config_option,
-    kubeconfig_option,
-    output_option,
-    vm_argument,
-)
+from webhook.cli.options import CLUSTER_FROM, VmName, config_option, kubeconfig_option, output_option, vm_argument
 from webhook.cluster.directory import describe_wrong_type
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import Reader
@@ -80,7 +72,7 @@ V = TypeVar("V", bound=Object)
 Answer = TypeVar("Answer")
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=options.CommandGroup)
 def explain() -> None:
     """Explain a reason code, or what kubevirt-webhook, KubeVirt, or a drain would do. This changes nothing."""
 

@@ -16,18 +16,9 @@ import msgspec
 
 from webhook.cluster.directory import KINDS, find_files
 from webhook.errors import InputError, quote
+from webhook.k8s import yaml_documents
 from webhook.k8s.types.selectors import is_name
-from webhook.k8s.yaml_documents import (
-    MAX_BYTES,
-    Document,
-    join_mistakes,
-    mistakes_of,
-    objects_in,
-    parse_documents,
-    read_documents,
-    read_file,
-    read_limited,
-)
+from webhook.k8s.yaml_documents import Document, mistakes_of, objects_in, parse_documents, read_documents
 from webhook.kubevirt.releases.capabilities import OLDEST, parse_version
 from webhook.kubevirt.releases.release import Release, release_of
 
@@ -121,7 +112,7 @@ def _parts(path: str, named: bool) -> Iterator[Part]:
     if size <= PART_BYTES or path.endswith((".json", ".gz")):
         yield Part(path, size, named)
     else:
-        yield from _pieces(path, read_file(path, MAX_BYTES), named)
+        yield from _pieces(path, yaml_documents.read_file(path, yaml_documents.MAX_BYTES), named)
 
 
 def _pieces(file: str, text: bytes, named: bool) -> Iterator[Part]:
@@ -178,7 +169,11 @@ def _with_hint(error: InputError, part: Part) -> InputError:
     if error.fix or part.file.endswith(".gz"):
         return error
     try:
-        text = part.text if part.text is not None else read_file(os.fspath(part.file), MAX_BYTES)
+        text = (
+            part.text
+            if part.text is not None
+            else yaml_documents.read_file(os.fspath(part.file), yaml_documents.MAX_BYTES)
+        )
     except InputError:
         return error
     fix = "render the chart first: helm template CHART | kubevirt-webhook review -"
@@ -190,7 +185,7 @@ def read_object(path: Path) -> Document:
     file = os.fspath(path)
     found = read(Part(file, 0, named=True))
     if found.mistakes:
-        raise join_mistakes(found.mistakes)
+        raise yaml_documents.join_mistakes(found.mistakes)
     if len(found.documents) != 1:
         what = f"holds {len(found.documents)} objects"
         raise InputError(what, file, "use a file with one object, or write the object into the case")
@@ -199,7 +194,7 @@ def read_object(path: Path) -> Document:
 
 def standard_input() -> bytes:
     """All of standard input; an `InputError` where it is too large."""
-    return read_limited(sys.stdin.buffer, MAX_BYTES, STANDARD_INPUT)
+    return yaml_documents.read_limited(sys.stdin.buffer, yaml_documents.MAX_BYTES, STANDARD_INPUT)
 
 
 def documents(paths: Iterable[str], stdin: bytes | None) -> list[Document]:

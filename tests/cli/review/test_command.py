@@ -37,7 +37,6 @@ from webhook.cli.review import command as batch
 from webhook.cli.review.command import BatchJob, Written, default_jobs, evaluate_in_processes, progress
 from webhook.cli.review.evaluation import Evaluator
 from webhook.cli.review.formats import Text
-from webhook.cli.review.result import WEIGHT
 from webhook.cluster.files import FilesCluster
 from webhook.errors import InputError
 from webhook.forecast.requests import Sending
@@ -52,10 +51,6 @@ spec: {{runStrategy: Always, template: {{spec: {{domain: {{devices: {{}}}}}}}}}}
 """
 
 
-def test_every_example_has_an_expectation() -> None:
-    assert {path.name for path in (EXAMPLES / "reviews").iterdir()} == set(EXPECTED)
-
-
 @pytest.fixture
 def review(tmp_path: Path) -> Callable[..., Result]:
     """The result of a review of one object, or of several, with options."""
@@ -68,17 +63,6 @@ def review(tmp_path: Path) -> Callable[..., Result]:
 
 def answer_of(result: Result) -> Any:
     return json.loads(result.stdout)
-
-
-@pytest.mark.parametrize("name", EXPECTED)
-def test_examples(name: str) -> None:
-    result = run("review", EXAMPLES / "reviews" / name, *CLUSTER, "-o", "json")
-    answer = answer_of(result)
-
-    assert result.exit_code == (1 if answer["decision"] == "denied" else 0)
-    assert answer["decision"] == EXPECTED[name]["decision"]
-    decisive = max(answer["judgements"], key=lambda evaluation: WEIGHT.index(evaluation["decision"]))
-    assert decisive["reasons"][0]["code"] == EXPECTED[name]["reason"]
 
 
 def in_namespace(namespace: str | None) -> Any:

@@ -74,17 +74,7 @@ def test_a_template_without_its_parameters_is_not_evaluated(tmp_path: Path, gold
 
 
 def test_what_cannot_be_evaluated_is_exit_3(tmp_path: Path) -> None:
-    """The example cluster has no such namespace, so no mode is known."""
-    unknown = vm()
-    unknown["metadata"]["namespace"] = "unknown"
-    result = run("review", manifest(tmp_path, unknown), *CLUSTER)
-
-    assert result.exit_code == 3
-    assert "[namespace-unreadable]" in result.stdout
-
-
-def test_a_namespace_that_is_missing_is_one_sentence(tmp_path: Path) -> None:
-    """It was said three times, with the advice to read a log that a command does not have."""
+    """No mode is known of a namespace that is missing; once, without the advice to read a log that no command has."""
     nowhere = vm()
     del nowhere["metadata"]["namespace"]
     (tmp_path / "cluster").mkdir()
