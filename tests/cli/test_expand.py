@@ -284,14 +284,11 @@ class TestKubeVirtVersions:
         chosen = expand(*objects, lacking, options=("--kubevirt-version", "1.9"))
         assert yaml.safe_load(chosen.stdout)["spec"]["architecture"] == "arm64"
 
-    def test_a_definition_that_is_none_is_one_sentence(self, golden: Callable[[str], None]) -> None:
+    def test_a_definition_that_is_none_is_one_sentence(self, refused: Callable[[Result], None]) -> None:
         status = {"phase": "Deployed", "observedKubeVirtVersion": "v1.9.0"}
         broken = {**definition("VirtualMachine"), "spec": {"versions": 7}}
 
-        result = expand(vm(), {**KUBEVIRT, "status": status}, broken)
-
-        assert result.exit_code == 2
-        golden(result.stderr)
+        refused(expand(vm(), {**KUBEVIRT, "status": status}, broken))
 
 
 class TestLive:
@@ -367,11 +364,8 @@ class TestLive:
     ],
     ids=["empty", "secret", "instancetype", "list", "syntax", "loop", "deep", "type", "template", "disks"],
 )
-def test_bad_input_is_one_sentence_and_exit_2(content: str, golden: Callable[[str], None]) -> None:
-    result = run("expand", "-f", "-", stdin=content)
-
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    golden(result.stderr)
+def test_bad_input_is_one_sentence_and_exit_2(content: str, refused: Callable[[Result], None]) -> None:
+    refused(run("expand", "-f", "-", stdin=content))
 
 
 def test_yaml_bombs_and_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import Result
 
 from tests.cli.runner import run
 from tests.cluster.fake_apiserver import FakeApiServer
@@ -94,11 +95,10 @@ def test_no_command_is_left_out_here() -> None:
 
 
 @pytest.mark.parametrize("command", [*GROUPS, *(" ".join(path(command)) for command in COMMANDS)])
-def test_every_command_has_help(command: str, golden: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    result = run(*command.split(), "--help")
-
-    assert result.exit_code == 0
-    golden(result.output)
+def test_every_command_has_help(
+    command: str, ended: Callable[[Result, int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(run(*command.split(), "--help"), 0)
     monkeypatch.setenv("COLUMNS", "80")
     lines = run(*command.split(), "--help").output.splitlines()
     assert max(map(len, lines)) <= 80

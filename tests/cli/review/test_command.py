@@ -114,16 +114,13 @@ def test_objects_that_nobody_asks_about(review: Callable[..., Result], golden: C
 
 
 def test_a_manifest_of_another_namespace_is_a_mistake(
-    review: Callable[..., Result], tmp_path: Path, golden: Callable[[str], None]
+    review: Callable[..., Result], tmp_path: Path, refused: Callable[[Result], None]
 ) -> None:
-    result = review(vm(), "--namespace=lab")
-
-    assert result.exit_code == 2
-    golden(result.stderr.replace(str(tmp_path), "DIR"))
+    refused(review(vm(), "--namespace=lab"))
 
 
 def test_text_is_for_people(review: Callable[..., Result], tmp_path: Path, golden: Callable[[str], None]) -> None:
-    golden(review(vm()).stdout.replace(str(tmp_path), "DIR"))
+    golden(review(vm()).stdout)
 
 
 def test_yaml_is_the_patched_object_and_patch_a_json_patch(review: Callable[..., Result]) -> None:
@@ -191,7 +188,7 @@ def test_bad_sources(tmp_path: Path, golden: Callable[[str], None]) -> None:
     for each in (both, missing, kubeconfig, review):
         assert each.exit_code == 2
         assert each.stderr.count("\n") == 1
-        golden(each.stderr.replace(str(tmp_path), "DIR"))
+        golden(each.stderr)
 
 
 @pytest.mark.parametrize("command", [("review", "FILE"), ("explain", "migration", "VM")], ids=" ".join)
@@ -211,12 +208,9 @@ def test_without_a_cluster_files_are_suggested(
 @pytest.mark.parametrize(
     "request_", [None, [1], {"uid": "u", "userInfo": "x"}, {}], ids=["none", "list", "malformed user", "no uid"]
 )
-def test_reviews_that_ask_nothing(tmp_path: Path, request_: Any, golden: Callable[[str], None]) -> None:
+def test_reviews_that_ask_nothing(tmp_path: Path, request_: Any, refused: Callable[[Result], None]) -> None:
     asked = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request_}
-    result = run("review", manifest(tmp_path, asked), *CLUSTER)
-
-    assert result.exit_code == 2
-    golden(result.stderr.replace(str(tmp_path), "DIR"))
+    refused(run("review", manifest(tmp_path, asked), *CLUSTER))
 
 
 def test_the_kubevirt_version_decides(review: Callable[..., Result]) -> None:
@@ -237,7 +231,7 @@ def test_a_mistake_does_not_keep_others_from_being_reviewed(tmp_path: Path, gold
 
     assert result.exit_code == 2
     assert "patched  CREATE VirtualMachine shop/web01" in result.stdout
-    golden(result.stderr.replace(str(tmp_path), "DIR"))
+    golden(result.stderr)
     # A user could apply half of the objects by mistake, so the command prints none.
     for output in ("yaml", "patch"):
         assert run("review", tmp_path, *CLUSTER, "-o", output).stdout == ""

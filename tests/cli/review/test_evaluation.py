@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import Result
 
 from tests import builders
 from tests.cli.review.samples import CLUSTER, POOL, manifest, vm
@@ -65,11 +66,10 @@ def test_kinds_of_other_groups_make_no_vms(tmp_path: Path) -> None:
     assert json.loads(run("review", path, *CLUSTER, "-o", "json").stdout)["decision"] == "skipped"
 
 
-def test_a_template_without_its_parameters_is_not_evaluated(tmp_path: Path, golden: Callable[[str], None]) -> None:
-    result = run("review", manifest(tmp_path, [TEMPLATE, vm()]), *CLUSTER)
-
-    assert result.exit_code == 3
-    golden(result.output.replace(str(tmp_path), "DIR"))
+def test_a_template_without_its_parameters_is_not_evaluated(
+    tmp_path: Path, ended: Callable[[Result, int], None]
+) -> None:
+    ended(run("review", manifest(tmp_path, [TEMPLATE, vm()]), *CLUSTER), 3)
     assert run("review", manifest(tmp_path, TEMPLATE), *CLUSTER, "--param", "NAME").exit_code == 2
 
 
