@@ -216,7 +216,7 @@ def test_secrets_are_shown_only_on_request(mode: str) -> None:
     whole = expand(secretive(), options=("--mode", mode, "--show-secrets"))
     assert whole.stdout.count(SECRET) == (8 if mode == "expand" else 7)
     assert whole.stderr == ""
-    # Nor do refusals show them.
+    # Nor do errors show them.
     machine = secretive()
     machine["spec"]["instancetype"] = {"name": "none"}
     assert SECRET not in expand(machine).output

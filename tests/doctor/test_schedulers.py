@@ -86,7 +86,7 @@ def log(phase: str, text: str) -> Change:
         (both(declare(BY_LEASE), put_waiting_launchers), "failure unavailable", "2 virt-launcher pods "),
         (forbid(PENDING_PODS), "unknown unreadable", "grant list on pods"),
         (forbid(LEASES, PLACE, PLACE), "unknown unreadable", "grant get on leases.coordination.k8s.io"),
-        # What is known to be unavailable is told all the same.
+        # What is known to be unavailable is reported all the same.
         (both(NO_LEASE, forbid(PENDING_PODS)), "failure unavailable", ""),
         (log("Running", REFUSED), "failure not-synced", "devicetaintrules"),
         (log("Running", "I1123 attempting to acquire leader lease\n"), "failure unavailable", ""),

@@ -98,7 +98,7 @@ MATCHED = [f"failure {LAST}: excluded-matched"]
     ("change", "expected"),
     [
         (lambda _: None, [UNMATCHED]),
-        # Entries that match the same namespaces are told in one sentence.
+        # Entries that match the same namespaces share a sentence.
         (match_all(0, 1), MATCHED),
         (forbid(KUBEVIRTS), ["unknown KubeVirt's namespace: unreadable", UNMATCHED]),
         (forbid(MUTATING), ["unknown webhook configurations: unreadable"]),

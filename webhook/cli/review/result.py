@@ -49,7 +49,7 @@ def weightier(one: str, other: str) -> str:
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """One evaluated object.
+    """One object, with the evaluations of the endpoints that the API server would call, in its order.
 
     Attributes:
         file: its name, as the user gave it.
@@ -59,7 +59,6 @@ class Result(msgspec.Struct, kw_only=True):
         origin: the object that makes this one, as ``KIND NAMESPACE/NAME``; None: it stands in the file itself.
         decision: one of `WEIGHT`.
         message: of a denial, or why no endpoint was called.
-        judgements: the evaluations of the endpoints that the API server would call, in its order.
         patch: the operations of all endpoints, as JSON Patch.
         object: the object with the patches applied; None without an object, or where the output does not show it.
         given: what stands in the file, where that makes the reviewed object.
