@@ -18,20 +18,8 @@ RAW: Sequence[bytes] = (
     b"[" * 200 + b"]" * 200,
     b'{"a":' * 1100 + b"1" + b"}" * 1100,
     b'{"a":[' * 4900 + b"1" + b"]}" * 4900,
-    b"[" * 3000,
-    b'"\xff\xfe"',
-    b'"\xed\xa0\x80"',
-    b'"\\ud800"',
-    b'"\\u0000"',
-    b'"\x01"',
-    b"NaN",
-    b"1e400",
-    b"-0",
-    b"9" * 400,
-    b"1e-400",
-    b'{"a":1,"a":2}',
-    b"{}}",
-    b"",
+    *(b"[" * 3000, b'"\xff\xfe"', b'"\xed\xa0\x80"', b'"\\ud800"', b'"\\u0000"', b'"\x01"', b"NaN", b"1e400", b"-0"),
+    *(b"9" * 400, b"1e-400", b'{"a":1,"a":2}', b"{}}", b""),
 )
 _TEXTS: Sequence[str] = (
     *("", " ", "0", "-1", "4Gi", "1e9999", "9" * 100, "1500m", "0x10", "true", "off", "enforce", "null"),
@@ -55,22 +43,8 @@ _TEXTS: Sequence[str] = (
     *(names.policy_label(policy) for policy in ("scheduling", "instancetypes", "migration", "eviction")),
 )
 _SCALARS: Sequence[Any] = (
-    None,
-    True,
-    False,
-    0,
-    -1,
-    1,
-    2**31,
-    2**63,
-    -(2**63) - 1,
-    10**30,
-    0.5,
-    -1e300,
-    [],
-    {},
-    "",
-    [[]],
+    *(None, True, False, 0, -1, 1, 2**31, 2**63, -(2**63) - 1, 10**30, 0.5, -1e300),
+    *([], {}, "", [[]]),
 )
 _KEYS: Sequence[str] = (
     *("instancetype", "preference", "template", "spec", "metadata", "annotations", "labels", "name", "kind", "status"),
@@ -103,15 +77,8 @@ class Mutator:
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._ways: Sequence[Callable[[Any, Path], Any]] = (
-            self._replaced,
-            self._replaced,
-            self._removed,
-            self._added,
-            self._added,
-            self._swapped,
-            self._repeated,
-            self._wrapped,
-            self._renamed,
+            *(self._replaced, self._replaced, self._removed, self._added, self._added),
+            *(self._swapped, self._repeated, self._wrapped, self._renamed),
         )
 
     def body(self, seed: bytes) -> bytes:

@@ -58,9 +58,8 @@ def test_definitions_of_a_release_say_what_its_table_says(version: Version, kind
     said = without(kind, *table)
 
     assert release_of(version, said).unknown_fields(kind) == table
-    assert release_of(version, said).unknown_fields(fields.MACHINE) == (
-        table if kind == fields.MACHINE else frozenset()
-    )
+    of_machines = table if kind == fields.MACHINE else frozenset()
+    assert release_of(version, said).unknown_fields(fields.MACHINE) == of_machines
 
 
 def test_a_field_that_the_definitions_lack_is_unknown_though_the_release_has_it() -> None:
@@ -90,23 +89,22 @@ def test_during_an_update_a_field_must_be_known_to_both() -> None:
 def test_a_definition_that_lists_no_fields_leaves_them_to_the_tables() -> None:
     open_ = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
-    assert said_by(definition(fields.PREFERENCE, spec=open_)) is None
-    devices = {"type": "object", "properties": {"devices": open_}, "x-kubernetes-preserve-unknown-fields": True}
-    assert said_by(definition(fields.PREFERENCE, spec=devices)) is None
+    for spec in (open_, {**open_, "properties": {"devices": open_}}):
+        assert said_by(definition(fields.PREFERENCE, spec=spec)) is None
     assert said_by(*definitions({})) is not None
 
 
 @pytest.mark.parametrize(
-    "changed",
+    ("group", "kind", "versions"),
     [
-        {"spec": None},
-        {"spec": {"group": "example.com", "names": {"kind": fields.PREFERENCE}, "versions": []}},
-        {"spec": {"group": "instancetype.kubevirt.io", "names": {"kind": "Other"}, "versions": []}},
-        {"spec": {"group": "instancetype.kubevirt.io", "names": {"kind": fields.PREFERENCE}, "versions": None}},
+        ("example.com", fields.PREFERENCE, []),
+        ("instancetype.kubevirt.io", "Other", []),
+        ("instancetype.kubevirt.io", fields.PREFERENCE, None),
     ],
 )
-def test_other_definitions_say_nothing(changed: dict[str, Any]) -> None:
-    assert said_by(definition(fields.PREFERENCE) | changed) is None
+def test_other_definitions_say_nothing(group: str, kind: str, versions: Any) -> None:
+    for spec in (None, {"group": group, "names": {"kind": kind}, "versions": versions}):
+        assert said_by(definition(fields.PREFERENCE) | {"spec": spec}) is None
 
 
 @pytest.mark.parametrize("version", KNOWN, ids=str)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.builders import config_of
 from tests.kubevirt import plain
 from tests.lookups import among
 from webhook.errors import InputError
 from webhook.kubevirt import defaults, webhooks
-from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.structs import (
     EMPTY,
     STRING,
@@ -27,22 +27,14 @@ from webhook.kubevirt.go_json.structs import (
 )
 from webhook.kubevirt.instancetype import revisions
 from webhook.kubevirt.rejection import Rejection
-from webhook.kubevirt.releases.capabilities import parse_version
-from webhook.kubevirt.releases.release import release_of
-from webhook.kubevirt.rules import NEWEST, Rules, rules_of
+from webhook.kubevirt.rules import NEWEST, Rules
 
 Json = dict[str, Any]
 PCI = "kubevirt.io/pci-topology-version"
 
 
 def rules(text: str) -> Rules:
-    version = parse_version(text)
-    assert version
-    return rules_of(release_of(version))
-
-
-def configuration(text: str, **given: Any) -> ClusterConfig:
-    return ClusterConfig.of(given, rules=rules(text))
+    return config_of(text).rules
 
 
 def vm(domain: Json | None = None, architecture: str = "", **spec: Any) -> Json:
@@ -51,7 +43,7 @@ def vm(domain: Json | None = None, architecture: str = "", **spec: Any) -> Json:
 
 
 def mutated(machine: Json, version: str, *objects: Json) -> Json:
-    answer = plain.mutate_vm(machine, among(objects), lambda: "uuid", configuration(version))
+    answer = plain.mutate_vm(machine, among(objects), lambda: "uuid", config_of(version))
     assert answer.vm
     return answer.vm
 
@@ -81,7 +73,7 @@ def test_the_pci_topology_by_patch_release(version: str, annotated: tuple[str, .
 
     for name, machine in machines.items():
         of_vm = mutated(machine, version)["spec"]["template"].get("metadata", {})
-        of_vmi = plain.create({"spec": machine["spec"]["template"]["spec"]}, configuration(version), str)["metadata"]
+        of_vmi = plain.create({"spec": machine["spec"]["template"]["spec"]}, config_of(version), str)["metadata"]
         assert (PCI in of_vm.get("annotations", {})) is (name in annotated), name
         assert (PCI in of_vmi.get("annotations", {})) is (name in annotated), name
 
@@ -132,7 +124,7 @@ def test_requested_memory(version: str, domain: Json, given: Json, requested: st
     types = rules(version).types
     spec = decode(types.vmi, {"spec": {"domain": domain}})["spec"]
 
-    defaults.spec_defaults(spec, configuration(version, developerConfiguration=given))
+    defaults.spec_defaults(spec, config_of(version, {"developerConfiguration": given}))
 
     assert (
         encode(types.vmi, {"spec": spec})["spec"]["domain"]["resources"].get("requests", {}).get("memory") == requested
@@ -143,7 +135,7 @@ def test_requested_memory(version: str, domain: Json, given: Json, requested: st
 def test_secure_boot_of_arm64_by_patch_release(version: str, secure: bool | None) -> None:
     made = plain.create(
         {"spec": {"architecture": "arm64", "domain": {"firmware": {"bootloader": {"efi": {}}}}}},
-        configuration(version),
+        config_of(version),
         str,
     )
 
@@ -171,11 +163,11 @@ def test_what_is_refused_is_not_warned_of() -> None:
 def test_the_machine_type_of_ppc64le(version: str, machine: str) -> None:
     given = {"architectureConfiguration": {"ppc64le": {"machineType": "pseries-9"}}}
 
-    assert ClusterConfig.of(given, rules=rules(version)).machine_type("ppc64le") == machine
+    assert config_of(version, given).machine_type("ppc64le") == machine
 
 
 def test_a_legacy_machine_type_counts_for_s390x_too() -> None:
-    assert configuration("1.6", machineType="old").machine_type("s390x") == "old"
+    assert config_of("1.6", {"machineType": "old"}).machine_type("s390x") == "old"
 
 
 class TestSpecRevisions:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import copy
 import re
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ from tests.kubevirt.plain import PlainAdmission, create, mutate_vm, validate_vm
 from tests.kubevirt.samples import instancetype, preference, vm
 from tests.lookups import among
 from tests.vectors.cases import read
+from tests.vectors.files import FILE
 from tests.vectors.stages import uuids
 from webhook.errors import InputError
 from webhook.kubevirt.config import DEFAULTS, EVEN_PARITY_ANNOTATION, ClusterConfig
@@ -22,7 +22,6 @@ from webhook.kubevirt.rules import share_vm
 from webhook.kubevirt.types.views import KubeVirt
 from webhook.kubevirt.webhooks import admit_instancetype, admit_preference, find_denial, remember_specs
 
-FILE = Path(__file__).parents[1] / "data" / "instancetypes.jsonl.gz"
 ARM = {"template.kubevirt.io/architecture": "arm64"}
 
 

@@ -8,7 +8,7 @@ from tests.kubevirt.samples import instancetype, preference, revision, vm
 from tests.lookups import among
 from webhook.k8s.types.meta import ObjectMeta, OwnerReference
 from webhook.kubevirt.go_json.structs import decode
-from webhook.kubevirt.instancetype.revisions import KINDS, Store, capture, holds, is_captured, label, latest, payload
+from webhook.kubevirt.instancetype.revisions import KINDS, Store, capture, holds, is_captured, label, payload
 from webhook.kubevirt.rejection import NotFound, Rejection
 from webhook.kubevirt.rules import NEWEST
 from webhook.kubevirt.types.core import INSTANCETYPE, PREFERENCE, VM
@@ -57,11 +57,6 @@ def test_what_is_no_instancetype(data: object, said: str) -> None:
 
 def test_a_preference_is_read_as_one() -> None:
     assert payload(revision("r", preference(preferredSubdomain="s")), PREFERENCE)["spec"] == {"preferredSubdomain": "s"}
-
-
-def test_the_latest_says_so() -> None:
-    assert latest(revision("r", instancetype()))
-    assert not latest({"metadata": {"name": "r"}})
 
 
 @pytest.mark.parametrize(

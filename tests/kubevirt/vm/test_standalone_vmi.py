@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from tests.kubevirt import plain
 from tests.vectors.cases import Json, VectorCase, read
+from tests.vectors.files import FILE
 from tests.vectors.stages import uuids
 from webhook.errors import InputError
 from webhook.kubevirt.go_json.structs import decode, encode
@@ -19,8 +19,6 @@ from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, M
 from webhook.kubevirt.rejection import Cause, Crash, Rejection
 from webhook.kubevirt.rules import read_vm
 from webhook.kubevirt.vm import standalone_vmi
-
-FILE = Path(__file__).parents[2] / "data" / "instancetypes.jsonl.gz"
 
 
 class Comparison:

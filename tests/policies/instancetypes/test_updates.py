@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.builders import Json
 from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, WrittenField, manifest_of, marks_of
+from tests.policies.decisions import changes, declaring, patched
 from tests.policies.instancetypes.api_server import ApiServer, Refused
 from tests.policies.instancetypes.world import (
     BOTH,
@@ -23,8 +24,6 @@ from tests.policies.instancetypes.world import (
     SMALL,
     SMALL_MARK,
     WORLD,
-    applied,
-    changes,
     decide,
     facts,
     instancetype,
@@ -40,25 +39,18 @@ INJECTED_ANNOTATIONS = {IT_MARK[2]: SMALL_MARK, PREF_MARK[2]: FEDORA_MARK}
 GONE = {("spec", "instancetype"): None, IT_MARK: None}
 PREFERENCE_GONE = {("spec", "preference"): None, PREF_MARK: None}
 OURS = vm(annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=FEDORA)
+PINNED = OURS | {"spec": OURS["spec"] | {"instancetype": {**SMALL, "revisionName": "r1"}}}
 OWN = {"kind": "VirtualMachineInstancetype", "name": "own"}
 OWN_MARK = "VirtualMachineInstancetype/own"
 
 
-def declared(obj: Json, field: str, *members: str) -> Json:
-    """A VM as a server-side apply leaves it that declares members of a matcher."""
-    fields: Json = {"f:spec": {f"f:{field}": {f"f:{member}": {} for member in members}}}
-    obj["metadata"]["managedFields"] = [{"manager": "flux", "operation": "Apply", "fieldsV1": fields}]
-    return obj
+def declared(obj: Json, *members: str) -> Json:
+    """A VM as a server-side apply leaves it that declares members of the instancetype's matcher."""
+    return declaring(obj, *(("spec", "instancetype", member) for member in members))
 
 
 def halted(**more: Any) -> Json:
     return vm(runStrategy="Halted", **more)
-
-
-def pinned(obj: Json, revision_name: str = "r1") -> Json:
-    """A copy of a VM whose instancetype names a revision."""
-    spec = obj["spec"]
-    return obj | {"spec": spec | {"instancetype": spec["instancetype"] | {"revisionName": revision_name}}}
 
 
 class TestWhatIsPutBack:
@@ -67,18 +59,20 @@ class TestWhatIsPutBack:
         decision = decide(new, facts(WORLD), OURS)
 
         assert (decision.code, changes(decision)) == (instancetypes.DEFAULTS_PRESERVED, INJECTED)
-        assert applied(new, decision)["metadata"]["annotations"]["pool"] == "x"
+        assert patched(new, decision)["metadata"]["annotations"]["pool"] == "x"
 
     def test_what_is_put_back_is_what_was_there(self) -> None:
-        decision = decide(halted(), facts([*WORLD, revision("r1", instancetype())]), pinned(OURS))
-        assert changes(decision)["spec", "instancetype"] == {**SMALL, "revisionName": "r1"}
+        world = facts([*WORLD, revision("r1", instancetype())])
+        for old, there in ((OURS, SMALL), (PINNED, PINNED["spec"]["instancetype"])):
+            decision = decide(halted(), world, old, default_instancetype="u1.large")
+            assert changes(decision)["spec", "instancetype"] == there
 
     def test_a_default_that_is_gone_counts_by_its_revision(self) -> None:
+        references = {"instancetype": SMALL, "preference": FEDORA}
         status = {
-            f"{field}Ref": {"name": name, "controllerRevisionRef": {"name": captured}}
-            for field, name, captured in (("instancetype", "u1.small", "r1"), ("preference", "fedora", "r2"))
+            f"{field}Ref": name | {"controllerRevisionRef": {"name": field}} for field, name in references.items()
         }
-        world = facts([revision("r1", instancetype()), revision("r2", preference())])
+        world = facts([revision("instancetype", instancetype()), revision("preference", preference())])
         assert changes(decide(halted(), world, OURS | {"status": status})) == INJECTED
 
     @pytest.mark.parametrize("field", ["instancetype", "preference"])
@@ -117,10 +111,6 @@ class TestWhatIsPutBack:
         old = OURS | {"spec": OURS["spec"] | {"instancetype": {"name": "chosen-later"}}}
         assert ("spec", "instancetype") not in changes(decide(halted(), facts(WORLD), old))
 
-    def test_a_changed_default_does_not_reach_old_vms(self) -> None:
-        decision = decide(halted(), facts(WORLD), OURS, default_instancetype="u1.large")
-        assert changes(decision)["spec", "instancetype"] == SMALL
-
     def test_what_kubevirt_would_refuse_is_not_put_back(self) -> None:
         world = facts([instancetype(nodeSelector={"a": "b"}), preference()])
         decision = decide(vm(template={"nodeSelector": {"c": "d"}}), world, OURS)
@@ -133,9 +123,7 @@ class TestWhatIsPutBack:
         decision = decide(merged, facts(WORLD), OURS)
 
         assert decision.code == instancetypes.DEFAULT_WITHDRAWN
-        got = applied(merged, decision)
-        assert got["spec"]["instancetype"] == {"inferFromVolume": "root"}
-        assert set(got["metadata"]["annotations"]) == {PREF_MARK[2]}
+        assert changes(decision) == {("spec", "instancetype"): {"inferFromVolume": "root"}, IT_MARK: None}
 
     @pytest.mark.parametrize("annotations", [{}, {IT_MARK[2]: "VirtualMachineClusterInstancetype/other"}])
     def test_an_inference_beside_an_owners_own_name_is_left_to_kubevirt(self, annotations: Json) -> None:
@@ -178,12 +166,11 @@ class TestGivingWay:
         assert not decide(marked(terminationGracePeriodSeconds=5), world, OURS).changes
 
     def test_nothing_is_looked_up_where_nothing_that_matters_changes(self) -> None:
-        annotations = {IT_MARK[2]: SMALL_MARK}
-        new, old = halted(annotations=annotations, instancetype=SMALL), vm(annotations=annotations, instancetype=SMALL)
-        assert decide(new, facts(), old).code == instancetypes.UNCHANGED
+        ours: Json = {"annotations": {IT_MARK[2]: SMALL_MARK}, "instancetype": SMALL}
+        assert decide(halted(**ours), facts(), vm(**ours)).code == instancetypes.UNCHANGED
 
     def test_what_a_manifest_declares_is_the_owners_and_stays(self) -> None:
-        new, old = (declared(copy.deepcopy(obj), "instancetype", "name") for obj in (marked(LARGE), OURS))
+        new, old = (declared(copy.deepcopy(obj), "name") for obj in (marked(LARGE), OURS))
         assert ("spec", "instancetype") not in changes(decide(new, facts(WORLD), old))
 
     def test_our_own_scheduler_is_nobodys_conflict(self) -> None:
@@ -243,14 +230,11 @@ class TestExpanded:
 
     def expanded(self, *managers: str, annotations: Json = INJECTED_ANNOTATIONS) -> Json:
         """A VM as it is stored; managers are those who wrote the guest's memory."""
-        made = vm(
-            {"cpu": {"sockets": 2, "cores": 1, "threads": 1}, "memory": {"guest": "4Gi"}}, annotations=annotations
-        )
-        fields: Json = {}
-        for segment in ("guest", "memory", "domain", "spec", "template", "spec"):
-            fields = {f"f:{segment}": fields}
-        entries = [{"manager": manager, "operation": "Update", "fieldsV1": fields} for manager in managers]
-        made["metadata"]["managedFields"] = entries
+        sized = {"cpu": {"sockets": 2, "cores": 1, "threads": 1}, "memory": {"guest": "4Gi"}}
+        made = declaring(vm(sized, annotations=annotations), ("spec", "template", "spec", "domain", "memory", "guest"))
+        (entry,) = made["metadata"]["managedFields"]
+        updates = [entry | {"manager": manager, "operation": "Update"} for manager in managers]
+        made["metadata"]["managedFields"] = updates
         return made
 
     @pytest.mark.parametrize("managers", [(), ("virt-controller",)])
@@ -329,24 +313,18 @@ class TestMerging:
         return vm(annotations={IT_MARK[2]: OWN_MARK}, instancetype={**OWN, **matcher})
 
     def test_a_declared_name_comes_without_our_kind(self) -> None:
-        new = declared(self.merged(name="big"), "instancetype", "name")
+        new = declared(self.merged(name="big"), "name")
 
         decision = decide(new, facts(self.OBJECTS), self.OLD)
 
         assert (decision.code, decision.warnings) == (instancetypes.DEFAULT_WITHDRAWN, ())
         assert changes(decision) == {("spec", "instancetype"): {"name": "big"}, IT_MARK: None}
 
-    def test_the_very_name_of_the_default_too(self) -> None:
-        new = declared(self.merged(), "instancetype", "name")
+    @pytest.mark.parametrize(("members", "left"), [(("name",), {"name": "own"}), (("name", "kind"), OWN)])
+    def test_of_the_default_what_is_declared_stays(self, members: tuple[str, ...], left: Json) -> None:
+        new = declared(self.merged(), *members)
         new["spec"]["runStrategy"] = "Halted"
-        assert changes(decide(new, facts(), self.OLD))["spec", "instancetype"] == {"name": "own"}
-
-    def test_what_is_declared_in_full_only_loses_the_mark(self) -> None:
-        new = declared(self.merged(), "instancetype", "name", "kind")
-        new["spec"]["runStrategy"] = "Halted"
-        assert {path: new for path, new in changes(decide(new, facts(), self.OLD)).items() if path != IT_MARK} == {
-            ("spec", "instancetype"): OWN
-        }
+        assert changes(decide(new, facts(), self.OLD)) == {("spec", "instancetype"): left, IT_MARK: None}
 
     @pytest.mark.parametrize(
         ("objects", "expected"),
@@ -390,14 +368,10 @@ class TestMerging:
         assert not decide(vm(instancetype={**OWN, "name": "big"}), facts(self.OBJECTS), self.OLD).changes
 
     def test_a_revision_of_ours_goes_with_the_name_and_one_that_is_added_stays(self) -> None:
-        pinned = copy.deepcopy(self.OLD)
-        pinned["spec"]["instancetype"]["revisionName"] = "r1"
-        objects = [*self.OBJECTS, revision("r1", instancetype("own"))]
+        world, pinned = facts([*self.OBJECTS, revision("r1", instancetype("own"))]), self.merged(revisionName="r1")
 
-        named = decide(
-            declared(self.merged(name="big", revisionName="r1"), "instancetype", "name"), facts(objects), pinned
-        )
-        restored = decide(self.merged(revisionName="r1"), facts(objects), self.OLD)
+        named = decide(declared(self.merged(name="big", revisionName="r1"), "name"), world, pinned)
+        restored = decide(pinned, world, self.OLD)
 
         assert changes(named)["spec", "instancetype"] == {"name": "big"}
         assert (restored.code, restored.changes) == (instancetypes.UNCHANGED, ())
@@ -411,6 +385,5 @@ class TestMerging:
         assert decision.reasons[0].code == instancetypes.OWNER_REMOVED_INSTANCETYPE
 
     def test_a_mark_that_a_manifest_declares_stays(self) -> None:
-        new = declared(self.merged(name="big"), "instancetype", "name")
-        new["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"] = {"f:annotations": {f"f:{IT_MARK[2]}": {}}}
+        new = declaring(self.merged(name="big"), ("spec", "instancetype", "name"), IT_MARK)
         assert IT_MARK not in changes(decide(new, facts(self.OBJECTS), self.OLD))

@@ -1,22 +1,20 @@
-"""Shared helpers for the tests of this policy: objects of a small cluster, and requests to an endpoint."""
+"""Objects of a small cluster for the tests of this policy, and its decisions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import jsonpatch
 import msgspec
 
 from tests.builders import Json, installed, known, review
+from tests.policies.decisions import evaluate
 from webhook.admission.decision import Decision
-from webhook.admission.patch import operations
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, ObjectKey
 from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.resources import PRESETS, UNSTRUCTURED
-from webhook.review.endpoints import BY_PATH
 from webhook.settings.model import InstancetypeSettings
 
 IT_MARK = ("metadata", "annotations", "kubevirt-webhook.github.io/injected-instancetype")
@@ -120,25 +118,11 @@ def decide(
     obj: Json, world: Mapping[Key[Any], object], old: Json | None = None, verb: str = "mutate", **settings: Any
 ) -> Decision:
     """The decision about creating an object, or about updating ``old`` to it."""
-    resource = {"VirtualMachine": "virtualmachines"}.get(obj["kind"], "virtualmachineinstances")
-    endpoint = BY_PATH[f"/{verb}/instancetypes/{resource}/enforce"]
+    path = f"/{verb}/instancetypes/{obj['kind'].lower()}s/enforce"
     body = review(obj, operation="UPDATE" if old else "CREATE", oldObject=old)
-    request = endpoint.codec.decode(msgspec.json.encode(body)).request
-    decision = endpoint.handler(request.object, request, Facts.of(world), InstancetypeSettings(**settings))
+    decision = evaluate(path, body, Facts.of(world), InstancetypeSettings(**settings))
     assert decision.reasons
     return decision
-
-
-def applied(obj: Json, decision: Decision) -> Json:
-    """The object with a decision's patch applied, by a library that is independent of the webhook."""
-    result: Json = jsonpatch.apply_patch(
-        obj, msgspec.json.decode(msgspec.json.encode(operations(msgspec.convert(obj, Unstructured), decision.changes)))
-    )
-    return result
-
-
-def changes(decision: Decision) -> dict[tuple[str, ...], Any]:
-    return {change.path: change.new for change in decision.changes}
 
 
 BOTH: dict[str, Any] = {"default_instancetype": "u1.small", "default_preference": "fedora"}

@@ -9,7 +9,6 @@ import pytest
 from tests.builders import Json
 from tests.policies.migration.world import (
     AMD,
-    API_ACCOUNT,
     FOO,
     NODES,
     ONE_DEVICE,
@@ -31,8 +30,8 @@ from webhook.k8s.types.selectors import Expression
 from webhook.placement.requirements import Allocatable, Contradiction, Elsewhere, Label, Origin, Uncordoned
 from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED
 
-B = {"zone": "b"}
-C = {"zone": "c"}
+API_ACCOUNT = "system:serviceaccount:kubevirt:kubevirt-apiserver"
+B, C = {"zone": "b"}, {"zone": "c"}
 ANYWHERE = {"kubernetes.io/arch": "amd64"}
 SENDING = {"sendTo": {"migrationID": "x", "connectURL": "y"}}
 LISTER = [("list", "nodes")]
@@ -232,8 +231,6 @@ class TestRight:
     def test_users_need_it(self) -> None:
         denial = refused(migration(B), facts(), reasons.NODE_CHOICE_FORBIDDEN, require_right=True)
         assert "migrationtargets.kubevirt-webhook.github.io" in denial.message
-
-    def test_users_have_it(self) -> None:
         world = facts(may=[("use", "migrationtargets")])
         assert decide(migration(B), world, require_right=True).code == common.ELIGIBLE
 
