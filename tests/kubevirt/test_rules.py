@@ -151,14 +151,6 @@ def test_the_warning_of_launch_security(version: str, warned: bool) -> None:
     assert (bool(answer.warnings), answer.is_allowed) == (warned, True)
 
 
-def test_what_is_refused_is_not_warned_of() -> None:
-    spec = {"cpu": {"guest": 1}, "memory": {"guest": "1Gi", "overcommitPercent": 101}, "launchSecurity": {"sev": {}}}
-    across = {"preferredCPUTopology": "preferSpread", "spreadOptions": {"across": "CoresThreads", "ratio": 3}}
-
-    for answer in (webhooks.admit_instancetype({"spec": spec}), webhooks.admit_preference({"spec": {"cpu": across}})):
-        assert (answer.is_allowed, answer.warnings) == (False, ())
-
-
 @pytest.mark.parametrize(("version", "machine"), [("1.6", "pseries-9"), ("1.7", "q35")])
 def test_the_machine_type_of_ppc64le(version: str, machine: str) -> None:
     given = {"architectureConfiguration": {"ppc64le": {"machineType": "pseries-9"}}}

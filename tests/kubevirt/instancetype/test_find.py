@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kubevirt.samples import instancetype, preference, revision, vm
+from tests.kubevirt.samples import instancetype, revision, vm
 from tests.lookups import among
 from webhook.errors import InputError
 from webhook.kubevirt.go_json.structs import Json
@@ -27,70 +27,30 @@ OBJECTS = [
     instancetype("VirtualMachineInstancetype", cpu={"guest": 2}),
     revision("captured", instancetype(cpu={"guest": 3}), "u1"),
     revision("unlabelled", instancetype(cpu={"guest": 4})),
-    revision("preference", preference()),
-    revision("pod", {"apiVersion": "v1", "kind": "Pod"}),
-    revision("empty", None),
-    preference(preferredSubdomain="x"),
 ]
 
 
-def guest(matcher: Json, reference: str = "") -> int | None:
+def guest(matcher: Json, reference: str = "") -> int:
     given = vm(instancetype=matcher)
     given["status"] = {"instancetypeRef": {"controllerRevisionRef": {"name": reference}}} if reference else {}
     spec = INSTANCETYPE_MATCHER.find_spec(read_vm(given), among(OBJECTS))
-    return None if spec is None else int(spec["cpu"]["guest"])
+    assert spec
+    return int(spec["cpu"]["guest"])
 
 
 @pytest.mark.parametrize(
     ("matcher", "reference", "found"),
     [
-        ({"name": "u1"}, "", 1),
         ({"name": "u1", "kind": "virtualmachineclusterinstancetypes"}, "", 1),
-        ({"name": "u1", "kind": "VirtualMachineInstancetype"}, "", 2),
         ({"name": "u1", "kind": "virtualmachineINSTANCETYPES"}, "", 2),
-        ({"name": "u1"}, "captured", 3),
         # The kind is not compared.
         ({"name": "u1", "kind": "VirtualMachineInstancetype"}, "captured", 3),
         ({"name": "u1"}, "unlabelled", 1),
         ({"name": "u1", "revisionName": "unlabelled"}, "captured", 4),
-        ({"name": "other", "revisionName": "captured"}, "", 3),
     ],
 )
 def test_finding(matcher: Json, reference: str, found: int) -> None:
     assert guest(matcher, reference) == found
-
-
-def test_nothing_to_find() -> None:
-    assert INSTANCETYPE_MATCHER.find(read_vm(vm()), among(OBJECTS)) is None
-    assert PREFERENCE_MATCHER.find_spec(read_vm(vm(preference={"name": "linux"})), among(OBJECTS)) == {
-        "preferredSubdomain": "x"
-    }
-
-
-@pytest.mark.parametrize(
-    ("matcher", "reference", "text"),
-    [
-        ({"name": "u2"}, "", 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "u2" not found'),
-        ({"name": "u1", "revisionName": "r"}, "", 'controllerrevisions.apps "r" not found'),
-        ({"name": "u1"}, "r", 'controllerrevisions.apps "r" not found'),
-        ({"name": "u1", "kind": "Foo"}, "", "got unexpected kind in InstancetypeMatcher: Foo"),
-        (
-            {"name": "u1", "revisionName": "preference"},
-            "",
-            "unexpected type in ControllerRevision: *v1beta1.VirtualMachineClusterPreference",
-        ),
-        (
-            {"name": "u1", "revisionName": "pod"},
-            "",
-            "failed to decode object in ControllerRevision: it is not an instancetype or preference",
-        ),
-        ({"name": "u1", "revisionName": "empty"}, "", "unexpected type in ControllerRevision: <nil>"),
-    ],
-)
-def test_not_found(matcher: Json, reference: str, text: str) -> None:
-    with pytest.raises(Rejection) as caught:
-        guest(matcher, reference)
-    assert str(caught.value) == text
 
 
 def test_malformed_objects_say_which() -> None:
@@ -103,55 +63,36 @@ def test_malformed_objects_say_which() -> None:
 
 
 def test_missing_objects_are_told_apart() -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match=r'^virtualmachineclusterinstancetypes.instancetype.kubevirt.io "u2" not found$'):
         guest({"name": "u2"})
-
-
-NAME_SET = "Name already set, should be cleared before setting inferFromVolume"
-KIND_SET = "Kind already set, should be cleared before setting inferFromVolume"
+    with pytest.raises(NotFound, match=r'^controllerrevisions.apps "r" not found$'):
+        guest({"name": "u1"}, "r")
+    with pytest.raises(Rejection, match="got unexpected kind in InstancetypeMatcher: Foo"):
+        guest({"name": "u1", "kind": "Foo"})
 
 
 @pytest.mark.parametrize("matcher", [INSTANCETYPE_MATCHER, PREFERENCE_MATCHER])
 @pytest.mark.parametrize(
     ("given", "causes"),
     [
-        (None, []),
-        ({"name": "n", "kind": "k", "inferFromVolumeFailurePolicy": "Reject"}, []),
         ({"inferFromVolume": "v", "inferFromVolumeFailurePolicy": "Ignore"}, []),
-        ({}, [("FieldValueNotFound", "Either Name or InferFromVolume should be provided within the {}", "")]),
-        (
-            {"kind": "k"},
-            [("FieldValueNotFound", "Either Name or InferFromVolume should be provided within the {}", "")],
-        ),
+        ({"kind": "k"}, [("NotFound", "Either Name or InferFromVolume should be provided within the {}", "")]),
         (
             {"name": "n", "kind": "k", "inferFromVolume": "v", "inferFromVolumeFailurePolicy": "Bogus"},
             [
-                ("FieldValueNotSupported", NAME_SET, ".name"),
-                ("FieldValueNotSupported", KIND_SET, ".kind"),
-                (
-                    "FieldValueInvalid",
-                    "Invalid value 'Bogus' for InferFromVolumeFailurePolicy",
-                    ".inferFromVolumeFailurePolicy",
-                ),
-            ],
-        ),
-        (
-            {"name": "n", "inferFromVolumeFailurePolicy": ""},
-            [
-                (
-                    "FieldValueInvalid",
-                    "Invalid value '' for InferFromVolumeFailurePolicy",
-                    ".inferFromVolumeFailurePolicy",
-                )
+                ("NotSupported", "Name already set, should be cleared before setting inferFromVolume", ".name"),
+                ("NotSupported", "Kind already set, should be cleared before setting inferFromVolume", ".kind"),
+                ("Invalid", "Invalid value 'Bogus' for InferFromVolumeFailurePolicy", ".inferFromVolumeFailurePolicy"),
             ],
         ),
     ],
 )
-def test_mistakes(matcher: Matcher, given: Json | None, causes: list[tuple[str, str, str]]) -> None:
-    found = matcher.mistakes(read_vm(vm(**({} if given is None else {matcher.field: given}))))
+def test_mistakes(matcher: Matcher, given: Json, causes: list[tuple[str, str, str]]) -> None:
+    found = matcher.mistakes(read_vm(vm(**{matcher.field: given})))
 
     assert [(cause.reason, cause.what, cause.field) for cause in found] == [
-        (reason, text.format(matcher.title), f"spec.{matcher.field}{end}") for reason, text, end in causes
+        (f"FieldValue{reason}", text.format(matcher.title), f"spec.{matcher.field}{end}")
+        for reason, text, end in causes
     ]
 
 
@@ -210,10 +151,6 @@ def test_any_text_is_one_or_a_sentence(text: str) -> None:
         assert "\n" not in str(error).replace(text[:60], "")
 
 
-def test_matchers() -> None:
-    assert of_matcher(INSTANCETYPE_MATCHER, {"name": "u1"}) == SpecReference(CLUSTER, "u1")
-
-
 @pytest.mark.parametrize("given", [{"kind": None, "name": "u1"}, {"kind": "", "name": "u1", "revisionName": None}])
 def test_null_says_nothing_as_in_kubevirt(given: dict[str, str | None]) -> None:
     assert of_matcher(INSTANCETYPE_MATCHER, given) == SpecReference(CLUSTER, "u1")
@@ -224,10 +161,8 @@ def test_patterns() -> None:
     small = SpecReference(CLUSTER, "u1.small")
 
     assert is_allowed(["x", "u1.*"], INSTANCETYPE_MATCHER, small)
-    assert is_allowed(["*"], INSTANCETYPE_MATCHER, small)
     assert not is_allowed(["*"], INSTANCETYPE_MATCHER, SpecReference(NAMESPACED, "u1.small"))
-    assert not is_allowed(["u1"], INSTANCETYPE_MATCHER, small)
-    assert not is_allowed(["Foo/*", "u1.smal?"], INSTANCETYPE_MATCHER, small)
+    assert not is_allowed(["Foo/*", "u1", "u1.smal?", "u1.[s]mall"], INSTANCETYPE_MATCHER, small)
 
 
 @given(st.text("ab*"), st.text("ab", min_size=1))
