@@ -20,7 +20,6 @@ def filled(spec: Json, configuration: ClusterConfig = DEFAULTS) -> Json:
 def test_disks_for_volumes_without_any() -> None:
     devices = {"disks": [{"name": "a"}], "filesystems": [{"name": "fs"}]}
     spec = filled({"volumes": [{"name": name} for name in ("a", "b", "fs", "b")], "domain": {"devices": devices}})
-
     assert [disk["name"] for disk in spec["domain"]["devices"]["disks"]] == ["a", "b", "b"]
 
 
@@ -80,5 +79,4 @@ def test_cpu_request_of_the_cluster(given: str, domain: Json, requests: Json | N
 def test_pull_policies(image: str, policy: str) -> None:
     disks = ({"image": image}, {"image": image, "imagePullPolicy": "Never"})
     result = filled({"volumes": [{"name": disk["image"], "containerDisk": disk} for disk in disks]})["volumes"]
-
     assert [volume["containerDisk"]["imagePullPolicy"] for volume in result] == [policy, "Never"]

@@ -43,6 +43,7 @@ from webhook.kubevirt.rules import NEWEST
 from webhook.kubevirt.types.core import AFFINITY, DEVICES, METADATA, VM, VMI_SPEC
 
 BARE: dict[str, Any] = {"domain": {"devices": {}, "resources": {}}}
+SAME: list[dict[str, Any]] = [{"terminationGracePeriodSeconds": 0}, {"evictionStrategy": ""}, {"affinity": {}}]
 
 
 @pytest.mark.parametrize(
@@ -52,17 +53,11 @@ BARE: dict[str, Any] = {"domain": {"devices": {}, "resources": {}}}
         ({"unknown": 1}, {}),
         ({"schedulerName": "", "nodeSelector": {}, "volumes": []}, {}),
         ({"schedulerName": None, "affinity": None}, {}),
-        ({"terminationGracePeriodSeconds": 0}, {"terminationGracePeriodSeconds": 0}),
-        ({"evictionStrategy": ""}, {"evictionStrategy": ""}),
-        ({"affinity": {}}, {"affinity": {}}),
+        *((same, same) for same in SAME),
         ({"nodeSelector": {"a": None}}, {"nodeSelector": {"a": ""}}),
         ({"volumes": [{"emptyDisk": {}}]}, {"volumes": [{"name": "", "emptyDisk": {"capacity": "0"}}]}),
         ({"volumes": [None]}, {"volumes": [{"name": ""}]}),
-        (
-            {"livenessProbe": {"httpGet": {"port": "http"}, "periodSeconds": 0}},
-            {"livenessProbe": {"httpGet": {"port": "http"}}},
-        ),
-        ({"livenessProbe": {"tcpSocket": {}}}, {"livenessProbe": {"tcpSocket": {"port": 0}}}),
+        ({"livenessProbe": {"tcpSocket": {}, "periodSeconds": 0}}, {"livenessProbe": {"tcpSocket": {"port": 0}}}),
     ],
 )
 def test_what_go_writes(given: dict[str, Any], written: dict[str, Any]) -> None:
@@ -74,9 +69,9 @@ def test_what_is_not_optional_is_null() -> None:
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}
         return encode(VMI_SPEC, {"affinity": affinity})["affinity"]["nodeAffinity"].popitem()[1]
 
-    assert written({}) == {"nodeSelectorTerms": None}
-    for term in ({"nodeSelectorTerms": None}, {"nodeSelectorTerms": []}, {"nodeSelectorTerms": [{}]}):
-        assert written(term) == term
+    terms: list[dict[str, Any]] = [{"nodeSelectorTerms": None}, {"nodeSelectorTerms": []}, {"nodeSelectorTerms": [{}]}]
+    assert [written(term) for term in terms] == terms
+    assert written({}) == terms[0]
 
 
 def test_a_null_quantity_in_a_map_is_zero() -> None:
@@ -87,7 +82,6 @@ def test_a_null_quantity_in_a_map_is_zero() -> None:
 
 def test_structs_that_are_no_pointers_appear() -> None:
     domain = {"features": {}, "machine": {}, "memory": {"guest": 1024}}
-
     assert encode(VMI_SPEC, {"domain": domain})["domain"] == {
         **BARE["domain"],
         "features": {"acpi": {}},
@@ -108,7 +102,6 @@ def test_read_a_quantity_stays_as_it_was_written() -> None:
 
 def test_a_status_keeps_what_we_do_not_know() -> None:
     status = {"printableStatus": "Running", "ready": True, "created": False, "conditions": [], "x": {"y": None}}
-
     assert encode(VM, {"status": status})["status"] == {"printableStatus": "Running", "ready": True}
 
 
@@ -183,55 +176,32 @@ def _answer(write: Callable[[Struct, Any], Json], shape: Struct, value: Any) -> 
 
 def test_a_part_that_stays_as_it_is_is_shared() -> None:
     given = {"disks": DISKS, "rng": {}, "autoattachInputDevice": False}
-
     assert share(DEVICES, given) is given
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [
-        {"serial": ""},
-        {"serial": None},
-        {"bootOrder": True},
-        {"bootOrder": 2**63},
-        {"shareable": None},
-        {"cdrom": {"readonly": False}},
-        {"disk": {"readonly": False}},
-        {"disk": {"readonly": True}},
-        {"unknown": 1},
-        {"name": None},
-    ],
+    "changed", [{"serial": ""}, {"bootOrder": 2**63}, {"disk": {"readonly": False}}, {"unknown": 1}]
 )
 def test_what_is_written_otherwise_is_copied_as_ever(changed: Json) -> None:
     disks = [DISKS[0], {**DISKS[1], **changed}]
     answer = written(DEVICES, {"disks": disks, "rng": {}})
 
-    if isinstance(answer, dict) and answer["disks"][1] != disks[1]:
-        # The disk that stays is shared all the same.
-        assert share(DEVICES, {"disks": disks})["disks"][0] is disks[0]
+    assert isinstance(answer, dict)
+    assert (answer["disks"][1] == disks[1]) is ("bootOrder" in changed)
+    # The disk that stays is shared all the same.
+    assert share(DEVICES, {"disks": disks})["disks"][0] is disks[0]
 
 
 @pytest.mark.parametrize(
     ("shape", "value"),
     [
-        (DEVICES, {"disks": []}),
-        (DEVICES, {"disks": [None]}),
         (DEVICES, {"disks": DISKS * 129}),
-        (DEVICES, {"filesystems": [{"name": "a", "virtiofs": None}]}),
-        (METADATA, {"annotations": {}}),
-        (METADATA, {"annotations": {"a": None}}),
         (METADATA, {"annotations": {1: "a"}}),
         (METADATA, {"annotations": dict.fromkeys(map(str, range(MAX_KEYS + 1)), "a")}),
-        (METADATA, {"managedFields": [{"manager": None}]}),
-        (AFFINITY, {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}),
         (AFFINITY, {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}),
         (VMI_SPEC, {"readinessProbe": {"tcpSocket": {"port": 2**31}}}),
-        (VMI_SPEC, {"readinessProbe": {"tcpSocket": {"port": "http"}}}),
-        (VMI_SPEC, {"volumes": [{"name": "a", "emptyDisk": {"capacity": "1024Mi"}}]}),
-        (VMI_SPEC, {"volumes": [{"name": "a", "emptyDisk": {"capacity": 5}}]}),
         (VMI_SPEC, {"domain": {"resources": {"requests": {"memory": "1000m", "cpu": "1"}}}}),
         (VM, {"status": {"conditions": [{"type": "Ready", "status": ""}], "x": None}}),
-        (VM, {"spec": []}),
     ],
 )
 def test_both_ways_write_the_same(shape: Struct, value: Any) -> None:
@@ -284,6 +254,7 @@ def test_what_was_computed_becomes_plain_text() -> None:
 def test_quantities_that_are_canonical_at_a_glance_are() -> None:
     check = check_of(CANONICAL_QUANTITY)
     assert check is not None
+    assert check_of(NEVER) is None
     suffixes = ("", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3", "\n", "i")
     exact = 0
     for text in (f"{number}{suffix}" for number in (*range(2000), "01", "+1", "-1", "1.0", "") for suffix in suffixes):
@@ -294,10 +265,6 @@ def test_quantities_that_are_canonical_at_a_glance_are() -> None:
         assert quantity.canonical(text) == text
         exact += 1
     assert exact == 999 * 10
-
-
-def test_nothing_is_recognized_without_a_type() -> None:
-    assert check_of(NEVER) is None
 
 
 def test_both_ways_write_what_kubevirt_was_given() -> None:
@@ -361,7 +328,6 @@ def remembered(value: Any) -> Any:
 
 def test_an_equal_object_is_not_decoded_again() -> None:
     first = remembered(instancetype(cpu={"guest": 3}))
-
     assert first == decode(SHAPE, instancetype(cpu={"guest": 3}))
     assert remembered(instancetype(cpu={"guest": 3})) is first
 
@@ -369,14 +335,12 @@ def test_an_equal_object_is_not_decoded_again() -> None:
 @pytest.mark.parametrize("guest", [True, 3.0, "3"])
 def test_what_python_takes_for_equal_is_not(guest: Any) -> None:
     remembered(instancetype(cpu={"guest": 3}))
-
     with pytest.raises(InputError, match=r"^here\.spec\.cpu\.guest: "):
         remembered(instancetype(cpu={"guest": guest}))
 
 
 def test_a_key_that_is_no_string_is_not_taken_for_its_text() -> None:
     remembered(instancetype(annotations={"1": "a"}))
-
     with pytest.raises(InputError, match=r"annotations"):
         remembered(instancetype(annotations={1: "a"}))
 
@@ -389,7 +353,6 @@ def test_messages_show_no_keys() -> None:
 @pytest.mark.parametrize("odd", ["\ud800", 2**70, object(), "x" * MAX_BYTES])
 def test_what_is_odd_or_large_is_decoded_each_time(odd: Any) -> None:
     given = {**instancetype(), "unknown": odd}
-
     assert remembered(given) == decode(SHAPE, given)
     assert remembered(given) is not remembered(given)
 
@@ -411,5 +374,4 @@ def test_a_review_takes_the_same_steps_whatever_was_read_before() -> None:
 def test_so_many_are_remembered_and_no_more() -> None:
     for number in range(1, MAX_OBJECTS + 20):
         remembered(instancetype(cpu={"guest": number}))
-
     assert len(structs._kept) == MAX_OBJECTS

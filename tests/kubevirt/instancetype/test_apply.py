@@ -35,7 +35,6 @@ WANTED: dict[str, Any] = {
 )
 def test_conflicts_in_kubevirts_order(template: dict[str, Any], paths: list[str]) -> None:
     spec, conflicts = applied(template, WANTED, {"preferredSubdomain": "x"})
-
     assert [conflict.field for conflict in conflicts] == [f"spec.template.spec.domain.{path}" for path in paths]
     # A preference waits for an instancetype without conflicts.
     assert ("subdomain" in spec) is not bool(paths)

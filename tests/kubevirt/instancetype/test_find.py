@@ -89,7 +89,6 @@ def test_missing_objects_are_told_apart() -> None:
 )
 def test_mistakes(matcher: Matcher, given: Json, causes: list[tuple[str, str, str]]) -> None:
     found = matcher.mistakes(read_vm(vm(**{matcher.field: given})))
-
     assert [(cause.reason, cause.what, cause.field) for cause in found] == [
         (f"FieldValue{reason}", text.format(matcher.title), f"spec.{matcher.field}{end}")
         for reason, text, end in causes
@@ -111,7 +110,6 @@ def test_mistakes(matcher: Matcher, given: Json, causes: list[tuple[str, str, st
 )
 def test_another_name_needs_another_revision(new: Json | None, old: Json | None, stale: bool) -> None:
     machines = [read_vm(vm(**({} if given is None else {"instancetype": given}))) for given in (new, old)]
-
     assert bool(INSTANCETYPE_MATCHER.stale_revision(*machines)) is stale
 
 
@@ -139,7 +137,6 @@ def test_texts(text: str, kind: str) -> None:
 def test_texts_that_are_none(text: str) -> None:
     with pytest.raises(InputError) as refused:
         parse(INSTANCETYPE_MATCHER, text, "here")
-
     assert str(refused.value).startswith("here: ")
 
 
@@ -168,13 +165,11 @@ def test_patterns() -> None:
 @given(st.text("ab*"), st.text("ab", min_size=1))
 def test_patterns_are_a_shells(pattern: str, name: str) -> None:
     found = is_allowed([pattern], INSTANCETYPE_MATCHER, SpecReference(CLUSTER, name))
-
     assert found == fnmatchcase(name, pattern)
 
 
 def test_patterns_of_any_length_end() -> None:
     named = SpecReference(CLUSTER, "a" * 253)
-
     assert is_allowed(["a*" * 253], INSTANCETYPE_MATCHER, named)
     assert not is_allowed(["a*" * 100_000, "*a" * 100_000 + "b"], INSTANCETYPE_MATCHER, named)
 

@@ -65,7 +65,6 @@ THREADS = "not divisible by the number of threads per core"
 )
 def test_divisibility(guest: int, preference: dict[str, Any] | None, text: str) -> None:
     cause = check_divisible(guest, preference)
-
     assert (cause.what if cause else "") == (f"{guest} vCPUs provided by the instance type {text}" if text else "")
     assert cause is None or (cause.reason, cause.field) == ("FieldValueInvalid", "instancetype.spec.cpu.guest")
 
@@ -153,7 +152,7 @@ BASE = "spec.template.spec.domain.cpu"
     ],
 )
 def test_vcpus(name: str, across: str, provided: int, parts: str, fields: str) -> None:
-    options = {"spreadOptions": {"across": across}} if across else {}
+    options: Json = {"spreadOptions": {"across": across}} if across else {}
     text = (
         f"insufficient CPU resources of {provided} vCPU provided by VirtualMachine, "
         f"preference requires 9 vCPU provided as {parts}"

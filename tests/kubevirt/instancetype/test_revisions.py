@@ -49,7 +49,6 @@ def test_what_was_captured_can_be_read_again() -> None:
 def test_what_is_no_instancetype(data: object, said: str) -> None:
     with pytest.raises(Rejection) as refused:
         payload(revision("r", data), INSTANCETYPE)
-
     assert refused.value.what == said
 
 
@@ -65,7 +64,6 @@ def test_what_is_no_instancetype(data: object, said: str) -> None:
 )
 def test_what_is_there_is_compared_by_value(data: Any, same: bool) -> None:
     made = capture(decode(VM, vm()), {**decode(INSTANCETYPE, instancetype()), "kind": instancetype()["kind"]})
-
     assert holds(revision("r", data), made) is same
 
 

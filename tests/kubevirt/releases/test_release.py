@@ -40,7 +40,6 @@ def test_what_ends_and_what_single_releases_lack() -> None:
 def test_each_capability_divides_the_supported_releases() -> None:
     """One that all releases have, or none, would be no difference."""
     supported = [Version(1, minor, patch) for minor in range(6, 10) for patch in range(7)]
-
     for name, each in CAPABILITIES.items():
         assert len({each.is_in(version) for version in supported}) == 2, name
 
@@ -59,7 +58,6 @@ def test_a_release_is_made_once() -> None:
 )
 def test_support(text: str, support: str) -> None:
     found = release(text)
-
     assert (found.support, found.is_supported, found.is_newer) == (support, support != "too-old", support == "newer")
     assert (found.capabilities == releases.NEWEST.capabilities) is (text in ("1.9.7", "1.10", "2.0.1"))
 
@@ -83,7 +81,6 @@ def test_support(text: str, support: str) -> None:
 )
 def test_which_release_runs(observed: str, target: str, operator: str, found: str | None) -> None:
     detected = detect(observed, target, operator)
-
     assert (str(detected) if detected else None) == found
 
 

@@ -28,7 +28,6 @@ def test_what_is_not_a_version(text: str) -> None:
 @given(st.text(alphabet="v0123456789.-+ae\n", max_size=12))
 def test_whatever_is_written_is_a_version_or_none(text: str) -> None:
     version = parse_version(text)
-
     assert version is None or (version.line >= (0, 0) and parse_version(str(version)) is not None)
 
 

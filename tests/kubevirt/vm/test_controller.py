@@ -92,7 +92,6 @@ def test_expansion_is_not_what_a_vmi_gets() -> None:
 @pytest.mark.parametrize("strategy", ["Always", "WaitAsReceiver"])
 def test_a_vm_that_waits_for_one_from_elsewhere_is_a_migration_target(strategy: str) -> None:
     annotations = built_vmi(vm(runStrategy=strategy))["metadata"]["annotations"]
-
     assert ("kubevirt.io/create-migration-target" in annotations) == (strategy == "WaitAsReceiver")
     assert set(annotations.values()) <= {"0", "true"}
 

@@ -63,7 +63,6 @@ def test_every_field_has_an_origin() -> None:
 def test_a_new_vms_generation_is_the_first(given: Any, generation: str) -> None:
     machine = vm()
     machine["metadata"] = {"name": "web", "namespace": "demo"} | given
-
     assert made(machine).obj["metadata"]["annotations"]["kubevirt.io/vm-generation"] == generation
 
 
@@ -121,7 +120,6 @@ def test_what_was_captured_counts_unless_it_is_another_object(label: str, socket
 def test_a_revision_counts_whatever_the_kind_says() -> None:
     machine = vm(instancetype={"name": "u1", "kind": "odd", "revisionName": "r"})
     named = creation.expand_vm(machine, among([revision("r", instancetype())])).named
-
     assert named[Origin.INSTANCETYPE] == Named("odd", "u1", revision="r")
 
 

@@ -137,7 +137,6 @@ def test_what_is_plugged_beside_the_vms_own_volumes() -> None:
 
 def test_what_the_clusters_settings_decide_may_have_been_otherwise() -> None:
     then, now = ClusterConfig.of({}), ClusterConfig.of({"cpuModel": "Skylake"})
-
     assert paths(running(), started(running(), configuration=then), now) == []
 
 

@@ -207,7 +207,6 @@ class TestDenied:
             [NODES[0], *(one | {"status": {"conditions": [{"type": kind, "status": "True"}]}} for one in NODES[1:])]
             for kind in ("MaintenanceInProgress", "MaintenancePlanned")
         )
-
         assert Staying(Origin.DEPARTURE).lacking in denial(decide(facts(nodes=emptied)))
         assert decide(facts(nodes=planned)).code == common.ELIGIBLE
 
@@ -312,7 +311,6 @@ class TestForged:
         """KubeVirt up to 1.8 creates the migrations of further evacuations only when others have ended."""
         world = facts() | evacuating("drained", "a", "b", "c", "d", "e")
         world |= {KubeVirtKey(): installed(config_of(version, configuration))}
-
         assert decide(world, max_per_cluster=10).code == code
 
     def test_no_vmi_is_read_where_caps_are_far(self) -> None:

@@ -114,7 +114,6 @@ class TestWhatIsFilled:
         self, obj: Json, presets: Any, scope: str, left: set[str]
     ) -> None:
         decision = decide(obj, facts(WORLD, presets=presets), **BOTH, default_preference_scope=scope)
-
         assert set(decision.notes) == left
         assert left or decision.code == reasons.SIZED
 

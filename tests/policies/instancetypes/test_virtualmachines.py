@@ -526,7 +526,6 @@ def test_whoever_runs_into_defaults_is_told_which_of_them_stand_in_the_way(
 )
 def test_no_way_out_is_one_on_which_kubevirt_would_crash(obj: Json, old: Any, likes: Json, warnings: Any) -> None:
     decision = evaluate(obj, facts([instancetype(), likes]), old)
-
     assert decision.denial
     assert decision.warnings == warnings
 

@@ -320,7 +320,6 @@ def test_it_adds_up(places: dict[str, str], added: dict[str, str], own: dict[str
 
 def test_thousands_of_nodes() -> None:
     answer = explained({"zone": "a"}, nodes=[node(f"n{number:04}", "ab"[number % 2]) for number in range(3000)])
-
     assert answer.summary == "1500 of 3000 nodes are eligible: n0000, n0002, n0004, n0006, n0008 and 1495 more"
     assert len(answer.groups) == 1
 

@@ -85,7 +85,6 @@ def test_the_vendor_guard_is_restored() -> None:
 
 def test_cpu_keys_do_not_stick_to_later_migrations() -> None:
     obj = target_pod(selector={FEATURE: "true", "zone": "b"})
-
     assert patched(obj, evaluate(obj, {FEATURE: "true", "zone": "b"}))["spec"]["nodeSelector"] == {"zone": "b"}
     assert keys(obj, evaluate(obj, {FEATURE: "true", "zone": "b"})) == [FEATURE, "zone"]
 

@@ -56,7 +56,6 @@ def refused(obj: Json, world: Any, code: str, status: int = 403, **settings: Any
 class TestEligible:
     def test_a_selector_that_fits(self) -> None:
         decision = decide(migration(B), facts())
-
         assert (decision.denial, decision.warnings, decision.reasons) == (None, (), (common.eligible(1, 4),))
         assert decision.notes == {"eligible-nodes": "1"}
 
@@ -80,7 +79,6 @@ class TestSelector:
     )
     def test_what_no_node_can_have(self, added: dict[str, str]) -> None:
         denial = refused(migration(added), {}, reasons.SELECTOR_INVALID, 422)
-
         assert [cause.field for cause in denial.causes] == ["spec.addedNodeSelector"]
         assert len(added) == 1 or str(MAX_ADDED) in denial.message
 
@@ -150,7 +148,6 @@ class TestCollision:
 
     def test_may_be_left_to_kubevirt(self) -> None:
         decision = decide(migration(B), self.WORLD, collision="ignore")
-
         # It stays in zone a: node-a2.
         assert (decision.denial, decision.warnings, decision.notes) == (None, (), {"eligible-nodes": "1"})
 
@@ -183,7 +180,6 @@ class TestCollision:
 class TestNoNode:
     def test_counts_and_reasons_by_class(self) -> None:
         message = refused(migration(C), facts(), common.NO_ELIGIBLE_NODE).message
-
         assert message.startswith(f"{common.eligible(0, 4).text}: 4 node(s) {LACKING_C}")
         assert "node-a1" not in message
 
@@ -200,7 +196,6 @@ class TestNoNode:
 
     def test_no_names_for_a_caller_that_could_claim_any_user(self) -> None:
         decision = decide(migration(C), facts(may=LISTER), verified=False)
-
         assert decision.denial == refused(migration(C), facts(), common.NO_ELIGIBLE_NODE)
         assert "node-a1" in str(decision.details)
 

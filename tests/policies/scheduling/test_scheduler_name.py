@@ -95,7 +95,6 @@ class TestNamesOfPods:
     )
     def test_injects_where_the_vmi_chose_nothing(self, obj: Json, chosen: str | None) -> None:
         decision = decide(review(obj), known(vmi(chosen)))
-
         assert (decision.code, changes(decision), decision.warnings) == (reasons.INJECTED, INJECTED, ())
         assert decision.changes[0].old == obj.get("spec", {}).get("schedulerName")
 
@@ -195,7 +194,6 @@ class TestFallback:
 
     def test_falls_back_while_the_scheduler_is_dead(self) -> None:
         decision = decide(review(pod("kubevirt", "kubevirt")), known(vmi("kubevirt"), UNAVAILABLE))
-
         assert (decision.code, changes(decision)) == (reasons.FELL_BACK, {POD_SCHEDULER: "default-scheduler"})
         assert decision.warnings
 
@@ -314,7 +312,6 @@ class TestVirtualMachines:
 
     def test_dead_scheduler_is_said_to_the_owner(self) -> None:
         decision = decide(review(vm()), known(health=UNAVAILABLE))
-
         assert (decision.code, decision.changes) == (reasons.SCHEDULER_UNAVAILABLE, ())
         assert decision.warnings == (reasons.unavailable("kubevirt", UNAVAILABLE.why),)
 
@@ -503,7 +500,6 @@ class TestOwners:
     @pytest.mark.parametrize("stored", [SETTING, None], ids=["sets one", "may set one"])
     def test_the_scheduler_of_an_instancetype_that_the_owner_names_now(self, stored: Any) -> None:
         decision = update(vm("kubevirt", mark="kubevirt", instancetype=NAMING), facts=known() | {U1: stored})
-
         assert (decision.code, changes(decision)) == (reasons.SCHEDULER_WITHDRAWN, dict.fromkeys(INJECTED_VM))
         assert len(decision.warnings) == 1
 
@@ -547,6 +543,5 @@ class TestMarks:
     )
     def test_then_its_pods_fall_back(self, scheduler: str, health: Any, code: str) -> None:
         decision = decide(review(pod(scheduler)), known(vmi("kubevirt"), health), schedulers=self.ALONE)
-
         assert (decision.code, bool(decision.changes)) == (code, code == reasons.FELL_BACK)
         assert decide(review(pod("kubevirt")), known(vmi("kubevirt"), health)).code == reasons.FOREIGN_SCHEDULER

@@ -240,7 +240,6 @@ class TestSpreadOfPods:
     )
     def test_the_owners_choice_wins(self, pod: Json, code: str) -> None:
         decision = decide(review(pod))
-
         assert code in codes(decision)
         assert PATH not in changes(decision)
 
