@@ -20,12 +20,7 @@ class Rejection(InputError):  # noqa: N818 - an answer, not a fault
 
 
 class NotFound(Rejection):
-    """An object that is needed does not exist; the text is the API server's.
-
-    Args:
-        kind: one that KubeVirt's rules look up.
-        name: the object's name.
-    """
+    """An object that is needed does not exist; the text is the API server's."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f'{_PLURALS[kind]} "{name}" not found')

@@ -236,17 +236,11 @@ def amend_vm(  # noqa: PLR0913 - the arguments of KubeVirt's own function
     defaults.machine_type(template["spec"], configuration, note)
     if old is None and has_pci_topology(template["spec"], rules):
         annotate_pci_topology(template["metadata"])
-    if rules.has(FILLS_MATCHER_KIND):
-        _fill_kinds(vm)
-    note(Origin.KUBEVIRT)
-    return VmAdmission()
-
-
-def _fill_kinds(vm: Json) -> None:
-    """The cluster-wide kinds, as KubeVirt writes them into matchers without."""
-    for matcher in MATCHERS:
+    for matcher in MATCHERS if rules.has(FILLS_MATCHER_KIND) else ():
         if matcher.field in vm["spec"]:
             vm["spec"][matcher.field].setdefault("kind", matcher.cluster.lower())
+    note(Origin.KUBEVIRT)
+    return VmAdmission()
 
 
 def remember_specs(get: Get, rules: Rules) -> Find:

@@ -57,6 +57,27 @@ FROM_AN_IMAGE = [{"metadata": {"name": "root"}, "spec": {"sourceRef": {"kind": "
 OURS = {"instancetype": SMALL_MARK, "preference": FEDORA_MARK}
 DEFAULT_SIZE: dict[str, Any] = {"default_instancetype": "u1.small"}
 DEFAULT_PREFERENCE: dict[str, Any] = {"default_preference": "fedora"}
+BESIDE_A_SIZE = BOTH | {"default_preference_scope": "all"}
+ALL = set(INJECTED)
+UNSIZED = (
+    vm({"cpu": {"sockets": 0, "model": ""}, "memory": {}, "resources": {"requests": {}}}),
+    vm({"cpu": None, "memory": {"guest": None}, "ioThreadsPolicy": "auto"}),
+    vm(instancetype=None, preference=None),
+)
+SIZES: list[Json] = [{"cpu": {"model": "host-passthrough"}}, {"resources": {"limits": {"cpu": "0"}}}]
+ASKING = (
+    preference(requirements={"cpu": {"guest": 1}}),
+    SPREADING,
+    CRASHING,
+)
+UNCHECKED = reasons.default_conflicts("preference", FEDORA_MARK, reasons.inferred_conflict).text
+ON_B: dict[str, Any] = {"nodeSelector": {"a": "b"}}
+CONFLICT = "spec.template.spec.nodeSelector conflicts with selected instance type"
+NOT_LISTED = Unavailable("not listed")
+OPT_OUT = {"kubevirt-webhook.github.io/instancetypes": "off"}
+LABELLED = vm()
+LABELLED["metadata"]["labels"] = OPT_OUT
+REMOVED = vm(annotations={IT_MARK[2]: SMALL_MARK})
 
 
 class TestCreate:
@@ -67,6 +88,69 @@ class TestCreate:
         assert (decision.notes, decision.warnings) == (OURS, ())
         # Also where there is no KubeVirt, which has its defaults.
         assert changes(decide(vm(), facts(WORLD, configuration=None), **BOTH)) == INJECTED
+
+    @pytest.mark.parametrize(
+        ("obj", "world", "settings", "left", "code", "said"),
+        [
+            # Zeros and other fields are no size, and null is no matcher.
+            *((obj, facts(WORLD), BOTH, ALL, reasons.DEFAULTS_INJECTED, None) for obj in UNSIZED),
+            (vm(), facts(WORLD, presets=Unavailable("forbidden")), BOTH, ALL, reasons.DEFAULTS_INJECTED, "forbidden"),
+            # A VM that has one gets the other.
+            (vm({"cpu": {"cores": 2}}), facts(WORLD), BESIDE_A_SIZE, PREFERENCE_ALONE, reasons.DEFAULTS_INJECTED, None),
+            (vm(instancetype={"name": "mine"}), facts(MINE), BOTH, PREFERENCE_ALONE, reasons.DEFAULTS_INJECTED, None),
+            # A preference that asks for nothing goes with anything.
+            (vm(instancetype=INFERRED), facts(WORLD), BOTH, PREFERENCE_ALONE, reasons.DEFAULTS_INJECTED, None),
+            # Whatever an inferred preference asks for, a VM of a size offers more.
+            (vm(preference=INFERRED), facts(WORLD), BOTH, SIZE_ALONE, reasons.DEFAULTS_INJECTED, None),
+            # What does not fit is left out, in KubeVirt's own words.
+            (vm(instancetype={}), facts(WORLD), BOTH, set(), None, "Either Name or InferFromVolume"),
+            (vm(template=ON_B), facts([instancetype(**ON_B), preference()]), BOTH, PREFERENCE_ALONE, None, CONFLICT),
+            (vm(), facts([instancetype(), DEMANDING]), BOTH, SIZE_ALONE, None, "preference requires 8 vCPU"),
+            (vm(), facts([instancetype(cpu={"guest": 3}), SPREADING]), BOTH, SIZE_ALONE, None, ""),
+            (vm(), facts([preference()], NO_SMALL), BOTH, PREFERENCE_ALONE, None, ABSENT.text),
+            (vm(), facts(WORLD), BOTH | {"allowed": ("cx1.*",)}, PREFERENCE_ALONE, None, FORBIDDEN.text),
+            (vm(), facts(WORLD, configuration=BRIDGELESS), BOTH, set(), None, "bridge interface is not enabled"),
+            # An inferred instancetype can not be checked against one that asks for something.
+            *((vm(instancetype=INFERRED), facts([it]), DEFAULT_PREFERENCE, set(), None, UNCHECKED) for it in ASKING),
+            # Beside an inferred preference the default must still fit the VM.
+            (
+                vm({"ioThreadsPolicy": "auto"}, preference=INFERRED),
+                facts([instancetype(ioThreadsPolicy="shared")]),
+                DEFAULT_SIZE,
+                set(),
+                reasons.DEFAULT_CONFLICTS,
+                "spec.template.spec.domain.ioThreadsPolicy",
+            ),
+            (vm(), facts([CRASHING]), DEFAULT_PREFERENCE, set(), reasons.DEFAULT_CONFLICTS, ""),
+            # Defaults that are none.
+            *(
+                (vm(), facts(), {"default_instancetype": text}, set(), reasons.DEFAULT_UNUSABLE, "default-instancetype")
+                for text in ("u1 small", "VirtualMachinePreference/u1")
+            ),
+            # What can not be read changes nothing, and the API server refuses malformed VMs.
+            (vm(), facts([preference()], (), NO_SMALL), BOTH, set(), common.LOOKUP_FAILED, "no answer in time"),
+            (vm(), facts(configuration=NOT_LISTED), BOTH, set(), common.LOOKUP_FAILED, "not listed"),
+            (vm({"cpu": {"sockets": "two"}}), facts(WORLD), BOTH, set(), common.INVALID_OBJECT, "domain.cpu.sockets"),
+            # The owner's word counts.
+            *((vm(domain), facts(WORLD), BOTH, set(), reasons.SIZED, None) for domain in SIZES),
+            *(
+                (vm(instancetype=given), facts(MINE), DEFAULT_SIZE, set(), reasons.OWNER_CHOSE_INSTANCETYPE, None)
+                for given in ({"name": "mine"}, INFERRED, {})
+            ),
+            (REMOVED, facts(WORLD), DEFAULT_SIZE, set(), reasons.OWNER_REMOVED_INSTANCETYPE, None),
+            (vm(annotations=OPT_OUT), facts(), BOTH, set(), common.OWNER_OPTED_OUT, None),
+            (LABELLED, facts(), BOTH, set(), common.OWNER_OPTED_OUT, None),
+            (vm(), facts(), {}, set(), reasons.NO_DEFAULTS, None),
+            (DYING, {}, BOTH, set(), common.BEING_DELETED, None),
+            (vm(), {}, BOTH | {"virtual_machines": False}, set(), common.DISABLED, None),
+        ],
+    )
+    def test_what_is_injected_and_said(
+        self, obj: Json, world: Any, settings: dict[str, Any], left: set[Any], code: str | None, said: str | None
+    ) -> None:
+        decision = decide(obj, world, **settings)
+        assert (set(changes(decision)), code in (decision.code, None)) == (left, True)
+        assert said in decision.warnings[0].text if said is not None else not decision.warnings
 
     def test_both_are_looked_up_at_the_same_time(self) -> None:
         with pytest.raises(NotRead) as missing:
@@ -88,106 +172,6 @@ class TestCreate:
         decision = decide(vm(), facts([instancetype(kind=kind)]), default_instancetype=text)
         assert changes(decision)["spec", "instancetype"] == {"name": "u1.small"} | written
 
-    @pytest.mark.parametrize(
-        "domain", [{"cpu": {"model": "host-passthrough"}}, {"resources": {"limits": {"cpu": "0"}}}]
-    )
-    def test_a_sized_vm_gets_neither(self, domain: Json) -> None:
-        decision = decide(vm(domain), facts(WORLD), **BOTH)
-        assert (decision.code, decision.changes, decision.warnings) == (reasons.SIZED, (), ())
-
-    @pytest.mark.parametrize(
-        "obj",
-        [
-            vm({"cpu": {"sockets": 0, "model": ""}, "memory": {}, "resources": {"requests": {}}}),
-            vm({"cpu": None, "memory": {"guest": None}, "ioThreadsPolicy": "auto"}),
-            vm(instancetype=None, preference=None),
-        ],
-    )
-    def test_zeros_and_other_fields_are_no_size_and_null_is_no_matcher(self, obj: Json) -> None:
-        assert changes(decide(obj, facts(WORLD), **BOTH)) == INJECTED
-
-    @pytest.mark.parametrize(
-        ("obj", "world", "settings", "left"),
-        [
-            (vm({"cpu": {"cores": 2}}), facts(WORLD), {"default_preference_scope": "all"}, PREFERENCE_ALONE),
-            (vm(instancetype={"name": "mine"}), facts(MINE), {}, PREFERENCE_ALONE),
-            # A preference that asks for nothing goes with anything.
-            (vm(instancetype=INFERRED), facts(WORLD), {}, PREFERENCE_ALONE),
-            # Whatever an inferred preference asks for, a VM of a size offers more.
-            (vm(preference=INFERRED), facts(WORLD), {}, SIZE_ALONE),
-        ],
-        ids=["scope all", "an instancetype", "an inferred instancetype", "an inferred preference"],
-    )
-    def test_a_vm_that_has_one_gets_the_other(
-        self, obj: Json, world: Any, settings: dict[str, Any], left: set[Any]
-    ) -> None:
-        decision = decide(obj, world, **BOTH, **settings)
-        assert (set(changes(decision)), decision.warnings) == (left, ())
-
-    @pytest.mark.parametrize(
-        ("obj", "world", "settings", "left", "said"),
-        [
-            # KubeVirt's own words.
-            (vm(instancetype={}), facts(WORLD), {}, set(), "Either Name or InferFromVolume"),
-            (
-                vm(template={"nodeSelector": {"a": "b"}}),
-                facts([instancetype(nodeSelector={"a": "b"}), preference()]),
-                {},
-                PREFERENCE_ALONE,
-                "spec.template.spec.nodeSelector conflicts with selected instance type",
-            ),
-            (vm(), facts([instancetype(), DEMANDING]), {}, SIZE_ALONE, "preference requires 8 vCPU"),
-            (vm(), facts([instancetype(cpu={"guest": 3}), SPREADING]), {}, SIZE_ALONE, ""),
-            (vm(), facts([preference()], NO_SMALL), {}, PREFERENCE_ALONE, ABSENT.text),
-            (
-                vm(),
-                facts(WORLD),
-                {"allowed": ("cx1.*",)},
-                PREFERENCE_ALONE,
-                FORBIDDEN.text,
-            ),
-            (vm(), facts(WORLD, configuration=BRIDGELESS), {}, set(), "bridge interface is not enabled"),
-        ],
-        ids=["no valid matcher", "conflict", "requirement", "spread", "missing", "not allowed", "configuration"],
-    )
-    def test_what_does_not_fit_is_left_out_with_a_warning(
-        self, obj: Json, world: Any, settings: dict[str, Any], left: set[Any], said: str
-    ) -> None:
-        decision = decide(obj, world, **BOTH, **settings)
-        assert set(changes(decision)) == left
-        assert said in decision.warnings[0].text
-
-    @pytest.mark.parametrize("given_", [{"name": "mine"}, INFERRED, {}])
-    def test_a_matcher_of_the_owners_is_kept(self, given_: Json) -> None:
-        decision = decide(vm(instancetype=given_), facts(MINE), **DEFAULT_SIZE)
-        assert (decision.code, decision.changes) == (reasons.OWNER_CHOSE_INSTANCETYPE, ())
-
-    @pytest.mark.parametrize(
-        "spec",
-        [
-            {"requirements": {"cpu": {"guest": 1}}},
-            {"cpu": {"preferredCPUTopology": "spread"}},
-            {"cpu": {"preferredCPUFeatures": [{"name": "vmx"}]}},
-        ],
-    )
-    def test_an_inferred_instancetype_can_not_be_checked_against_one_that_asks_for_something(self, spec: Json) -> None:
-        decision = decide(vm(instancetype=INFERRED), facts([preference(**spec)]), **DEFAULT_PREFERENCE)
-        why = reasons.default_conflicts("preference", FEDORA_MARK, reasons.inferred_conflict)
-        assert (decision.changes, decision.warnings) == ((), (why,))
-
-    def test_beside_an_inferred_preference_the_default_must_still_fit_the_vm(self) -> None:
-        obj = vm({"ioThreadsPolicy": "auto"}, preference=INFERRED)
-        decision = decide(obj, facts([instancetype(ioThreadsPolicy="shared")]), **DEFAULT_SIZE)
-
-        assert (decision.code, decision.changes) == (reasons.DEFAULT_CONFLICTS, ())
-        assert "spec.template.spec.domain.ioThreadsPolicy" in decision.warnings[0].text
-
-    @pytest.mark.parametrize("place", ["labels", "annotations"])
-    def test_the_owner_may_opt_out(self, place: str) -> None:
-        obj = vm()
-        obj["metadata"][place] = {"kubevirt-webhook.github.io/instancetypes": "off"}
-        assert decide(obj, facts(), **BOTH).code == common.OWNER_OPTED_OUT
-
     @pytest.mark.parametrize(("scope", "left"), [("unsized", set()), ("all", PREFERENCE_ALONE)])
     def test_what_a_preset_says_is_a_size(self, scope: str, left: set[Any]) -> None:
         obj = vm()
@@ -197,32 +181,6 @@ class TestCreate:
         assert set(changes(decision)) == left
         assert reasons.SIZED in [reason.code for reason in decision.reasons]
         assert changes(decide(vm(), facts(WORLD, presets=[preset()]), **BOTH)) == INJECTED
-
-    def test_presets_that_can_not_be_read_keep_no_default_away(self) -> None:
-        decision = decide(vm(), facts(WORLD, presets=Unavailable("forbidden")), **BOTH)
-
-        assert changes(decision) == INJECTED
-        assert [warning.code for warning in decision.warnings] == [common.LOOKUP_FAILED]
-        assert "forbidden" in decision.warnings[0].text
-
-    @pytest.mark.parametrize("text", ["u1 small", "VirtualMachinePreference/u1"])
-    def test_a_default_that_is_none(self, text: str) -> None:
-        decision = decide(vm(), facts(), default_instancetype=text)
-        assert (decision.code, decision.changes) == (reasons.DEFAULT_UNUSABLE, ())
-        assert "kubevirt-webhook.github.io/default-instancetype" in decision.warnings[0].text
-
-    @pytest.mark.parametrize(
-        ("world", "said"),
-        [
-            (facts([preference()], unreadable=NO_SMALL), "no answer in time"),
-            (facts(WORLD, configuration=Unavailable("not listed")), "not listed"),
-        ],
-        ids=["default", "configuration"],
-    )
-    def test_what_can_not_be_read_changes_nothing(self, world: Any, said: str) -> None:
-        decision = decide(vm(), world, **BOTH)
-        assert (decision.code, decision.changes) == (common.LOOKUP_FAILED, ())
-        assert said in decision.warnings[0].text
 
     def test_an_architecture_that_comes_from_a_volume_can_not_be_required(self) -> None:
         world = facts([instancetype(), preference(requirements={"architecture": "amd64"})])
@@ -257,27 +215,6 @@ class TestCreate:
     def test_other_refusals_are_left_to_the_validation(self) -> None:
         decision = decide(vm(preference=FEDORA, instancetype=SMALL), facts([instancetype(), DEMANDING]))
         assert (decision.denial, decision.changes) == (None, ())
-
-    def test_malformed_vms_are_left_to_the_api_server(self) -> None:
-        decision = decide(vm({"cpu": {"sockets": "two"}}), facts(WORLD), **BOTH)
-        assert (decision.code, decision.changes) == (common.INVALID_OBJECT, ())
-        assert "spec.template.spec.domain.cpu.sockets" in decision.warnings[0].text
-
-    @pytest.mark.parametrize(
-        ("obj", "world", "settings", "code"),
-        [
-            (vm(), facts(), {}, reasons.NO_DEFAULTS),
-            # The owner removed the matcher.
-            (vm(annotations={IT_MARK[2]: SMALL_MARK}), facts(WORLD), DEFAULT_SIZE, reasons.OWNER_REMOVED_INSTANCETYPE),
-            (vm(), facts([CRASHING]), DEFAULT_PREFERENCE, reasons.DEFAULT_CONFLICTS),
-            (DYING, {}, BOTH, common.BEING_DELETED),
-            (vm(), {}, BOTH | {"virtual_machines": False}, common.DISABLED),
-        ],
-        ids=["no defaults", "removed", "crash", "being deleted", "switched off"],
-    )
-    def test_nothing_is_injected(self, obj: Json, world: Any, settings: dict[str, Any], code: str) -> None:
-        decision = decide(obj, world, **settings)
-        assert (decision.code, decision.changes) == (code, ())
 
 
 class TestExpansion:

@@ -35,6 +35,12 @@ INJECTED = {POD_SCHEDULER: "kubevirt", POD_MARK_PATH: "kubevirt"}
 INJECTED_VM = dict.fromkeys((VM_SCHEDULER, POD_MARK_PATH, TEMPLATE_MARK), "kubevirt")
 ELSEWHERE = {KubeVirtKey(): KubeVirtInstall(frozenset({"openshift-cnv"}))}
 UNREADABLE = {KubeVirtKey(): Unavailable("forbidden")}
+OTHER_USERS = (
+    "",
+    "admin",
+    "system:serviceaccount:demo:kubevirt-controller",
+    "system:serviceaccount:kubevirt:kubevirt-apiserver",
+)
 DECLARED = builders.scheduling().schedulers
 U1, R1 = ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"), ObjectKey(REVISIONS, "demo", "r1")
 SETTING = Instancetype(spec=InstancetypeSpec("x"))
@@ -127,31 +133,22 @@ class TestNamesOfPods:
         assert (decision.code, decision.changes) == (code, ())
 
     @pytest.mark.parametrize(
-        ("user", "facts", "namespace"),
+        ("user", "facts", "namespace", "code"),
         [
-            ("", {}, ""),
-            ("admin", {}, ""),
-            ("system:serviceaccount:demo:kubevirt-controller", {}, ""),
-            ("system:serviceaccount:kubevirt:kubevirt-apiserver", {}, ""),
-            (CONTROLLER, ELSEWHERE, ""),
-            (CONTROLLER, UNREADABLE, "virt"),
+            *((user, {}, "", common.NOT_CREATED_BY_KUBEVIRT) for user in OTHER_USERS),
+            (CONTROLLER, ELSEWHERE, "", common.NOT_CREATED_BY_KUBEVIRT),
+            (CONTROLLER, UNREADABLE, "virt", common.NOT_CREATED_BY_KUBEVIRT),
+            # KubeVirt in another namespace, or none.
+            ("system:serviceaccount:openshift-cnv:kubevirt-controller", ELSEWHERE, "", reasons.INJECTED),
+            ("system:serviceaccount:virt:kubevirt-controller", UNREADABLE, "virt", reasons.INJECTED),
+            (CONTROLLER, {KubeVirtKey(): None}, "", common.KUBEVIRT_ABSENT),
         ],
     )
-    def test_made_by_somebody_else(self, user: str, facts: Any, namespace: str) -> None:
+    def test_who_made_it(self, user: str, facts: Any, namespace: str, code: str) -> None:
         decision = decide(review(pod(), user=user), known(vmi()) | facts, kubevirt_namespace=namespace)
-        assert decision.code == common.NOT_CREATED_BY_KUBEVIRT
+        assert (decision.code, changes(decision)) == (code, INJECTED if code == reasons.INJECTED else {})
 
-    @pytest.mark.parametrize(
-        ("place", "facts", "namespace"), [("openshift-cnv", ELSEWHERE, ""), ("virt", UNREADABLE, "virt")]
-    )
-    def test_kubevirt_in_another_namespace(self, place: str, facts: Any, namespace: str) -> None:
-        user = f"system:serviceaccount:{place}:kubevirt-controller"
-        decision = decide(review(pod(), user=user), known(vmi()) | facts, kubevirt_namespace=namespace)
-        assert decision.code == reasons.INJECTED
-
-    def test_no_kubevirt_and_another_operation(self) -> None:
-        decision = decide(review(pod()), known(vmi()) | {KubeVirtKey(): None})
-        assert (decision.code, decision.changes) == (common.KUBEVIRT_ABSENT, ())
+    def test_another_operation(self) -> None:
         body = review(pod(), operation="UPDATE", oldObject=pod())
         assert decide(body, known(vmi())).code == common.OTHER_OPERATION
 
@@ -407,20 +404,6 @@ class TestCarryOver:
         assert changes(update(vm(), old))[VM_SCHEDULER] == "batch"
 
     @pytest.mark.parametrize(
-        "new", [vm(mark="kubevirt"), vm(mark="kubevirt", template_mark=None), vm(template_mark="kubevirt")]
-    )
-    def test_owner_who_removes_the_field_alone_means_it(self, new: Json) -> None:
-        decision = update(new)
-        assert (decision.code, decision.changes) == (reasons.OWNER_REMOVED, ())
-
-    @pytest.mark.parametrize(
-        ("scheduler", "code"), [("default-scheduler", common.OWNER_OPTED_OUT), ("stork", reasons.OWNER_CHOSE)]
-    )
-    def test_owner_who_names_another_means_it(self, scheduler: str, code: str) -> None:
-        assert update(vm(scheduler)).code == code
-        assert update(OURS).code == reasons.ALREADY_INJECTED
-
-    @pytest.mark.parametrize(
         "old",
         [
             *(vm(), vm("kubevirt"), vm(mark="kubevirt"), vm("stork", mark="kubevirt"), vm("kubevirt", mark="")),
@@ -432,13 +415,6 @@ class TestCarryOver:
     def test_nothing_is_added_to_a_vm_that_was_not_ours(self, old: Json | None) -> None:
         decision = decide(review(vm(), operation="UPDATE", oldObject=old))
         assert (decision.code, decision.changes) == (common.NOTHING_TO_PRESERVE, ())
-
-    def test_a_name_that_is_not_declared_any_more(self) -> None:
-        assert update(vm(), vm("gone", mark="gone")).code == reasons.UNDECLARED
-
-    def test_a_new_instancetype_that_sets_a_scheduler(self) -> None:
-        decision = update(vm(instancetype=NAMING), facts=known() | {U1: SETTING})
-        assert decision.code == reasons.INSTANCETYPE_SETS_SCHEDULER
 
     @pytest.mark.parametrize(
         ("label", "reference", "matcher", "code"),
@@ -475,38 +451,46 @@ def test_update_never_adds_what_was_not_ours(
         assert not made or new not in (..., None, "")
 
 
-class TestOwners:
-    """At UPDATE the owner's value counts, and the injected one gives way to it."""
+MARKS = {POD_MARK_PATH, TEMPLATE_MARK}
+MATCHED = vm("kubevirt", mark="kubevirt", instancetype=NAMING)
 
-    @pytest.mark.parametrize(
-        ("new", "code", "removed"),
-        [
-            (
-                declaring(vm("kubevirt", mark="kubevirt"), VM_SCHEDULER),
-                reasons.OWNER_CHOSE,
-                {POD_MARK_PATH, TEMPLATE_MARK},
-            ),
-            (vm("default-scheduler", mark="kubevirt"), common.OWNER_OPTED_OUT, {POD_MARK_PATH, TEMPLATE_MARK}),
-            # An annotation that a manifest declares is left to it.
-            (declaring(vm("stork", mark="kubevirt"), POD_MARK_PATH), reasons.OWNER_CHOSE, {TEMPLATE_MARK}),
-            # The owner's own scheduler beside an instancetype that sets one is left to KubeVirt.
-            (vm("stork", instancetype=NAMING), reasons.OWNER_CHOSE, set()),
-        ],
-    )
-    def test_a_name_that_an_owner_writes_is_theirs(self, new: Json, code: str, removed: set[Any]) -> None:
-        decision = update(new)
-        assert (decision.code, changes(decision)) == (code, dict.fromkeys(removed))
 
-    @pytest.mark.parametrize("stored", [SETTING, None], ids=["sets one", "may set one"])
-    def test_the_scheduler_of_an_instancetype_that_the_owner_names_now(self, stored: Any) -> None:
-        decision = update(vm("kubevirt", mark="kubevirt", instancetype=NAMING), facts=known() | {U1: stored})
-        assert (decision.code, changes(decision)) == (reasons.SCHEDULER_WITHDRAWN, dict.fromkeys(INJECTED_VM))
-        assert len(decision.warnings) == 1
-
-    @pytest.mark.parametrize(("stored", "is_new"), [(None, False), (Unavailable("no answer in time"), True)])
-    def test_an_instancetype_that_was_there_or_can_not_be_read_changes_nothing(self, stored: Any, is_new: bool) -> None:
-        new = vm("kubevirt", mark="kubevirt", instancetype=NAMING)
-        assert update(new, OURS if is_new else new, known() | {U1: stored}).code == reasons.ALREADY_INJECTED
+@pytest.mark.parametrize(
+    ("new", "old", "facts", "code", "removed"),
+    [
+        # An owner who removes the field alone, or names another, means it.
+        *(
+            (vm(**marks), OURS, {}, reasons.OWNER_REMOVED, set())
+            for marks in (
+                {"mark": "kubevirt"},
+                {"mark": "kubevirt", "template_mark": None},
+                {"template_mark": "kubevirt"},
+            )
+        ),
+        (vm("default-scheduler"), OURS, {}, common.OWNER_OPTED_OUT, set()),
+        (vm("stork"), OURS, {}, reasons.OWNER_CHOSE, set()),
+        (OURS, OURS, {}, reasons.ALREADY_INJECTED, set()),
+        # A name that is not declared any more is not put back, and none beside an instancetype that sets one.
+        (vm(), vm("gone", mark="gone"), {}, reasons.UNDECLARED, set()),
+        (vm(instancetype=NAMING), OURS, {U1: SETTING}, reasons.INSTANCETYPE_SETS_SCHEDULER, set()),
+        # A name that an owner writes is theirs, and the injected one gives way to it.
+        (declaring(vm("kubevirt", mark="kubevirt"), VM_SCHEDULER), OURS, {}, reasons.OWNER_CHOSE, MARKS),
+        (vm("default-scheduler", mark="kubevirt"), OURS, {}, common.OWNER_OPTED_OUT, MARKS),
+        # An annotation that a manifest declares is left to it.
+        (declaring(vm("stork", mark="kubevirt"), POD_MARK_PATH), OURS, {}, reasons.OWNER_CHOSE, {TEMPLATE_MARK}),
+        # The owner's own scheduler beside an instancetype that sets one is left to KubeVirt.
+        (vm("stork", instancetype=NAMING), OURS, {}, reasons.OWNER_CHOSE, set()),
+        # The owner names an instancetype now that sets one, or may set one.
+        *((MATCHED, OURS, {U1: stored}, reasons.SCHEDULER_WITHDRAWN, set(INJECTED_VM)) for stored in (SETTING, None)),
+        # One that was there or can not be read changes nothing.
+        (MATCHED, MATCHED, {U1: None}, reasons.ALREADY_INJECTED, set()),
+        (MATCHED, OURS, {U1: Unavailable("no answer in time")}, reasons.ALREADY_INJECTED, set()),
+    ],
+)
+def test_what_an_update_leaves_or_removes(new: Json, old: Json, facts: Any, code: str, removed: set[Any]) -> None:
+    decision = update(new, old, known() | facts)
+    assert (decision.code, changes(decision)) == (code, dict.fromkeys(removed))
+    assert decision.warnings or code != reasons.SCHEDULER_WITHDRAWN
 
 
 class TestMarks:

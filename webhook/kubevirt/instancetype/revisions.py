@@ -247,9 +247,6 @@ _KIND: Final = "ControllerRevision"
 class Store:
     """What is there, and what a round makes of it.
 
-    Args:
-        get: looks objects up.
-
     Attributes:
         created: revisions that were not there before.
         deleted: the names of those that no longer are, in the VM's namespace.
