@@ -23,16 +23,8 @@ RAW: Sequence[bytes] = (
 )
 _TEXTS: Sequence[str] = (
     *("", " ", "0", "-1", "4Gi", "1e9999", "9" * 100, "1500m", "0x10", "true", "off", "enforce", "null"),
-    *(
-        "a\x00b",
-        "a\nb\r\n",
-        "\x1b[31mred\x1b[0m",
-        "\u202egnp.exe",
-        "\u2028",
-        "\u00e9" * 300,
-        "x" * 20_000,
-        "\U0001f600",
-    ),
+    *("a\x00b", "a\nb\r\n", "\x1b[31mred\x1b[0m", "\u202egnp.exe", "\u2028"),
+    *("\u00e9" * 300, "x" * 20_000, "\U0001f600"),
     *("../../secrets/x", "a/b/c", "/", "~0~1", "a~/b", "%2e%2e", '"', "\\", "{}", "*", "**" * 200, "u1.*,"),
     *("u1.small", "fedora", "VirtualMachineInstancetype/u1.small", "virtualmachineclusterinstancetypes", "kubevirt"),
     *("default-scheduler", "batch", "virt-launcher", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "zone"),
@@ -49,17 +41,8 @@ _SCALARS: Sequence[Any] = (
 _KEYS: Sequence[str] = (
     *("instancetype", "preference", "template", "spec", "metadata", "annotations", "labels", "name", "kind", "status"),
     *("revisionName", "inferFromVolume", "schedulerName", "nodeSelector", "affinity", "domain", "cpu", "features"),
-    *(
-        "addedNodeSelector",
-        "vmiName",
-        "sendTo",
-        "ownerReferences",
-        "uid",
-        "controller",
-        "dryRun",
-        "operation",
-        "object",
-    ),
+    *("addedNodeSelector", "vmiName", "sendTo", "ownerReferences", "uid", "controller"),
+    *("dryRun", "operation", "object"),
     *("oldObject", "subResource", "namespace", "generateName", "deletionTimestamp", "topologySpreadConstraints"),
     *("memory", "guest", "hugepages", "resources", "requests", "limits", "disks", "interfaces", "volumes", "devices"),
     *("nodeSelectorTerms", "matchExpressions", "matchFields", "operator", "values", "key", "deleteOptions"),

@@ -14,7 +14,7 @@ from webhook.kubevirt import templates
 from webhook.kubevirt.go_json.origins import leaves
 from webhook.kubevirt.templates import MissingParametersError, vm_of_pool, vm_of_template, vmi_of_replica_set
 
-CAPTURES = Path(__file__).parents[2] / "shared" / "captures"
+CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 
 
 def captured(name: str) -> Any:
@@ -44,7 +44,6 @@ def pool(**spec: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.skipif(not CAPTURES.is_dir(), reason="the recorded reviews are beside the repository")
 def test_a_vmi_of_a_replica_set_is_the_recorded_one() -> None:
     replica_set, real = captured("vmirs-create"), captured("vmi-create-replicaset")
     made = vmi_of_replica_set(replica_set)

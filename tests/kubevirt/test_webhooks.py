@@ -245,7 +245,7 @@ def test_settings_of_the_cluster() -> None:
         ({"architecture": "s390x"}, False),
         *(
             ({"domain": {"machine": {"type": kind}}}, kind != "pc-i440fx")
-            for kind in ("pc-i440fx", "pc-q35-rhel9", "virt")
+            for kind in ("pc-i440fx", "pc-q35-rhel9", "virt-rhel9")
         ),
     ],
 )

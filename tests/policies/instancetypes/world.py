@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from tests.builders import Json, installed, known, review
+from tests.kubevirt import samples
 from tests.policies.decisions import evaluate
 from webhook.admission.decision import Decision
 from webhook.errors import Unavailable
@@ -27,13 +28,12 @@ FEDORA_MARK = "VirtualMachineClusterPreference/fedora"
 
 def instancetype(name: str = "u1.small", kind: str = "VirtualMachineClusterInstancetype", **spec: Any) -> Json:
     """An instancetype of 2 vCPUs and 4Gi; keywords go to its spec."""
-    base: Json = {"cpu": {"guest": 2}, "memory": {"guest": "4Gi"}}
-    return _object(kind, name, base | spec)
+    return samples.instancetype(kind, name, **spec)
 
 
 def preference(name: str = "fedora", kind: str = "VirtualMachineClusterPreference", **spec: Any) -> Json:
     """A preference for virtio disks; keywords go to its spec."""
-    return _object(kind, name, {"devices": {"preferredDiskBus": "virtio"}} | spec)
+    return samples.preference(kind, name, **({"devices": {"preferredDiskBus": "virtio"}} | spec))
 
 
 def revision(name: str, captured: Json, **labels: str) -> Json:
@@ -48,11 +48,6 @@ def preset(**domain: Any) -> Json:
     """A preset for what is labelled ``size: large``; keywords are its domain, instead of 8Gi."""
     spec = {"selector": {"matchLabels": {"size": "large"}}, "domain": domain or {"memory": {"guest": "8Gi"}}}
     return {"metadata": {"name": "large", "namespace": "demo"}, "spec": spec}
-
-
-def _object(kind: str, name: str, spec: Json) -> Json:
-    metadata = {"name": name} if "Cluster" in kind else {"name": name, "namespace": "demo"}
-    return {"apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def vm(
@@ -76,18 +71,10 @@ def vm(
 
 def vmi(domain: Json | None = None, *, annotations: Json | None = None, owner: Json | None = None, **spec: Any) -> Json:
     """A VMI with one disk; keywords go to its spec."""
-    made = vm(domain, template=spec)
-    metadata: Json = {"name": "web01", "namespace": "demo"}
-    if annotations is not None:
-        metadata["annotations"] = annotations
+    made = vm(domain, annotations=annotations, template=spec)
     if owner is not None:
-        metadata["ownerReferences"] = [owner]
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstance",
-        "metadata": metadata,
-        "spec": made["spec"]["template"]["spec"],
-    }
+        made["metadata"]["ownerReferences"] = [owner]
+    return made | {"kind": "VirtualMachineInstance", "spec": made["spec"]["template"]["spec"]}
 
 
 def facts(

@@ -26,6 +26,18 @@ TEMPLATE_MARK = ("spec", "template", *MARK_PATH)
 OWN: Json = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
 OF_A_POOL = constraints("hostname")[0] | {"labelSelector": {"matchLabels": {"pool": "web"}}}
 
+WISHES: tuple[Json, ...] = (
+    {"nodeSelector": {"zone": "a", "kubevirt.io/schedulable": "true"}},
+    # Dedicated CPUs: equal limits, and nodes with a CPU manager.
+    {
+        "nodeSelector": {"cpumanager": "true"},
+        "containers": [{"name": "compute", "resources": {"requests": {"cpu": "4"}, "limits": {"cpu": "4"}}}],
+    },
+    {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}},
+    {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}},
+    {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+)
+
 
 def decide(body: Json, facts: dict[Any, object] | None = None, **settings: Any) -> Decision:
     return world.decide(body, known(vmi()) if facts is None else facts, **({"spread": "hostname"} | settings))
@@ -173,37 +185,23 @@ class TestSpreadOfPods:
         decision = decide(review(launcher_pod(schedulerName=scheduler)), known(vmi(scheduler)))
         assert changes(decision).keys() == {PATH, MARK_PATH}
 
-    @pytest.mark.parametrize("empty", [[], None])
-    def test_empty_constraints_are_none(self, empty: Any) -> None:
-        pod = launcher_pod()
-        pod["spec"]["topologySpreadConstraints"] = empty
-        assert changes(decide(review(pod)))[PATH] == constraints("hostname")
-
     @pytest.mark.parametrize(
-        "wishes",
+        ("pod", "spread", "written"),
         [
-            {"nodeSelector": {"zone": "a", "kubevirt.io/schedulable": "true"}},
-            # Dedicated CPUs: equal limits, and nodes with a CPU manager.
-            {
-                "nodeSelector": {"cpumanager": "true"},
-                "containers": [{"name": "compute", "resources": {"requests": {"cpu": "4"}, "limits": {"cpu": "4"}}}],
-            },
-            {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}},
-            {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}},
-            {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+            # Empty constraints are none.
+            *((launcher_pod(topologySpreadConstraints=empty), "hostname", "hostname") for empty in ([], None)),
+            # An owner may choose otherwise than the namespace.
+            *(
+                (annotated(names.SPREAD_ANNOTATION, "zone"), spread, "zone")
+                for spread in ("off", "hostname", "nonsense")
+            ),
+            # A pod with other wishes gets them in addition.
+            *((launcher_pod(**wishes), "hostname", "hostname") for wishes in WISHES),
         ],
     )
-    def test_a_pod_with_other_wishes_gets_them_in_addition(self, wishes: Json) -> None:
-        pod = launcher_pod(**wishes)
-        result = patched(pod, decide(review(pod)))
-
-        assert result["spec"]["topologySpreadConstraints"] == constraints("hostname")
-        assert {field: result["spec"][field] for field in wishes} == wishes
-
-    @pytest.mark.parametrize("namespace", ["off", "hostname", "nonsense"])
-    def test_an_owner_may_choose_otherwise_than_the_namespace(self, namespace: str) -> None:
-        pod = annotated(names.SPREAD_ANNOTATION, "zone")
-        assert changes(decide(review(pod), spread=namespace))[PATH] == constraints("zone")
+    def test_what_says_nothing_of_spreading_stays(self, pod: Json, spread: str, written: str) -> None:
+        expected = {"schedulerName": "kubevirt", "topologySpreadConstraints": constraints(written)}
+        assert patched(pod, decide(review(pod), spread=spread))["spec"] == pod["spec"] | expected
 
     @pytest.mark.parametrize("value", ["Hostname", "on", "host name", "'; drop", "\x1b[31m"])
     def test_an_invalid_value_changes_nothing_and_is_said(self, value: str) -> None:
@@ -304,12 +302,10 @@ class TestVms:
     def test_where_settings_say_so(self, found: Any, settings: Json, written: Any) -> None:
         assert changes(decide(review(spread_vm(found)), virtual_machines=False, **settings)) == written
 
-    def test_an_update_adds_nothing(self) -> None:
+    def test_an_update_adds_and_changes_nothing(self) -> None:
         assert not self.updated(spread_vm(), spread_vm()).changes
-
-    @pytest.mark.parametrize("spread", ["off", "zone"])
-    def test_injected_ones_stay_as_they_are(self, spread: str) -> None:
-        assert not self.updated(INJECTED, INJECTED, spread=spread).changes
+        for spread in ("off", "zone"):
+            assert not self.updated(INJECTED, INJECTED, spread=spread).changes
 
     def test_an_owner_may_remove_them(self) -> None:
         assert scheduling.SPREAD_REMOVED in codes(self.updated(INJECTED, spread_vm(mark="hostname")))
