@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +34,8 @@ POLICIES = (SCHEDULING, INSTANCETYPES, MIGRATION, EVICTION)
 OTHER = {"node-1": "node-2", "node-2": "node-1"}
 INSTANCETYPE = "u1.nano"
 CONSOLE = "guest-console-log"
+# virt-handler gives the start of a guest 20 seconds, and takes one that is slower for one that has ended.
+BOOTS_AT_ONCE = 2
 # An emulated guest on a machine that runs other things, too.
 BOOT_SECONDS = 300.0
 MIGRATION_SECONDS = 300.0
@@ -106,12 +109,16 @@ class Guests(NodeInstallation):
         eventually(look, what=f"VMs to be given {scheduler} and {instancetype}", timeout=90)
 
     def end_all(self) -> None:
-        """Delete all guests; returns once their pods are gone."""
+        """Delete all guests; returns once nothing of them is left."""
         for resource in (VMS, VMIS):
             self.admin.delete_all(resource, NAMESPACE)
-        eventually(lambda: not self.admin.list(PODS, NAMESPACE), what="the launcher pods to be gone", timeout=180)
+        for resource in (PODS, VMIS, VMS):
+            eventually(partial(self._has_no, resource), what=f"the {resource} of guests to be gone", timeout=180)
         self.admin.delete_all(MIGRATIONS, NAMESPACE)
-        eventually(lambda: not self.admin.list(MIGRATIONS, NAMESPACE), what="the migrations to be gone", timeout=60)
+        eventually(partial(self._has_no, MIGRATIONS), what="the migrations to be gone", timeout=60)
+
+    def _has_no(self, resource: str) -> bool:
+        return not self.admin.list(resource, NAMESPACE)
 
     def scale(self, namespace: str, name: str, replicas: int) -> None:
         """Set the replicas of a Deployment; returns once so many are ready, and no others exist."""
@@ -130,10 +137,12 @@ class Guests(NodeInstallation):
 
     def start(self, *names: str, domain: Mapping[str, object] | None = None, **spec: object) -> None:
         """Create VMs, as `guest_vm` makes each; returns once their guests tell and can be migrated."""
+        for pair in (names[first : first + BOOTS_AT_ONCE] for first in range(0, len(names), BOOTS_AT_ONCE)):
+            for name in pair:
+                self.run_vm(name, domain, **spec)
+            for name in pair:
+                self.wait_booted(name)
         for name in names:
-            self.run_vm(name, domain, **spec)
-        for name in names:
-            self.wait_booted(name)
             self.wait_migratable(name)
 
     def vmi(self, name: str) -> KubeObject:
@@ -151,11 +160,9 @@ class Guests(NodeInstallation):
         return sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
     def launcher(self, name: str) -> KubeObject:
-        """The pod in which a guest runs."""
-        active = self.vmi(name)["status"].get("activePods", {})
+        """The pod in which a guest runs: the newest on its node, which a guest may have left and come back to."""
         node = self.node_of(name)
-        (pod,) = (pod for pod in self.launchers(name) if active.get(pod["metadata"]["uid"]) == node)
-        return pod
+        return [pod for pod in self.launchers(name) if pod["spec"].get("nodeName") == node][-1]
 
     def scheduler_of(self, pod: Mapping[str, Any]) -> str:
         """The scheduler that gave a pod its node, by its own event."""
@@ -287,10 +294,16 @@ def gaps(counts: Iterable[int]) -> list[tuple[int, int]]:
     return [(before, after) for before, after in itertools.pairwise(found) if after != before + 1]
 
 
-def times_of(made: Mapping[str, Any]) -> Times:
-    """How long a migration took, which has succeeded."""
+def times_of(vmi: Mapping[str, Any], made: Mapping[str, Any]) -> Times:
+    """How long a guest's last migration took.
+
+    Args:
+        vmi: the guest's.
+        made: the migration, which has succeeded.
+    """
+    state = vmi["status"]["migrationState"]
+    assert state["migrationUid"] == made["metadata"]["uid"]
     moments = phases_of(made)
-    state = made["status"]["migrationState"]
     begin, end = (dt.datetime.fromisoformat(state[f"{name}Timestamp"]) for name in ("start", "end"))
     start = (begin - moments["Scheduling"]).total_seconds()
     return Times(start, (end - begin).total_seconds(), (moments["Succeeded"] - end).total_seconds())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.e2e.support.kube import Json, eventually
+from tests.e2e.support.kube import Json
 from tests.e2e.support.workloads import INSTANCETYPES, VMIS, VMS, vmi_of
 from webhook.names import INSTANCETYPE_ANNOTATION
 
@@ -54,18 +54,11 @@ def test_a_bare_vmi_gets_the_instancetype_that_it_names(guests: Guests) -> None:
 
 def test_ten_vms_are_spread_over_both_nodes(guests: Guests) -> None:
     names = [f"vm-{number}" for number in range(VM_COUNT)]
-    for name in names:
-        guests.run_vm(name)
+    guests.start(*names)
 
-    eventually(lambda: all(guests.launchers(name) for name in names), what="launcher pods", timeout=120)
-    eventually(
-        lambda: all(pod["spec"].get("nodeName") for name in names for pod in guests.launchers(name)),
-        what="the scheduler to place all pods",
-        timeout=120,
-    )
-    placed = Counter(pod["spec"]["nodeName"] for name in names for pod in guests.launchers(name))
-    assert sum(placed.values()) == VM_COUNT
+    placed = Counter(guests.launcher(name)["spec"]["nodeName"] for name in names)
     assert placed.keys() == OTHER.keys()
     assert max(placed.values()) - min(placed.values()) <= 1
+    assert {guests.scheduler_of(guests.launcher(name)) for name in names} == {"kubevirt"}
     for name in names:
-        guests.wait_booted(name)
+        assert gaps(guests.count_on(name)) == []

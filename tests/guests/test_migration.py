@@ -26,7 +26,7 @@ def test_a_migration_ends_on_the_node_that_the_selector_chose(guests: Guests) ->
     # It is the same guest, not one that booted again.
     assert after[: len(before)] == before
     assert guests.told("web").count("guest: booted") == 1
-    print(f"{times_of(made)}; the guest stood still for {guests.longest_pause('web') - 1:.1f}s")
+    print(f"{times_of(guests.vmi('web'), made)}; the guest stood still for {guests.longest_pause('web') - 1:.1f}s")
 
 
 def test_a_selector_that_contradicts_is_denied_and_binds_no_later_migration(guests: Guests) -> None:
