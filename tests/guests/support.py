@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 import json
 import re
+import subprocess
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.kube import path as url
 from tests.e2e.support.migrations import migration
 from tests.e2e.support.objects import ensure_namespace
+from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS, VMS, vm
 from tests.node.support import IMAGE, NodeInstallation
 from webhook.names import (
@@ -83,6 +85,8 @@ class Guests(NodeInstallation):
     def __init__(self, directory: Path, binaries: Path) -> None:
         super().__init__(directory, binaries)
         self.settings.write_text(json.dumps(SETTINGS))
+        # By guest and pod.
+        self._followed: dict[str, dict[str, tuple[Path, subprocess.Popen[bytes]]]] = {}
 
     def install_all(self) -> None:
         """Install the webhook with its scheduler."""
@@ -114,6 +118,10 @@ class Guests(NodeInstallation):
             self.admin.delete_all(resource, NAMESPACE)
         for resource in (PODS, VMIS, VMS):
             eventually(partial(self._has_no, resource), what=f"the {resource} of guests to be gone", timeout=180)
+        for _, reader in (each for pods in self._followed.values() for each in pods.values()):
+            reader.kill()
+            reader.wait()
+        self._followed.clear()
         self.admin.delete_all(MIGRATIONS, NAMESPACE)
         eventually(partial(self._has_no, MIGRATIONS), what="the migrations to be gone", timeout=60)
 
@@ -171,17 +179,28 @@ class Guests(NodeInstallation):
         (scheduler,) = {event["reportingController"] for event in events}
         return str(scheduler)
 
-    def console(self, pod: str, **query: str) -> str:
-        """What a guest wrote to its serial console while a launcher pod ran it; empty where it wrote nothing yet."""
-        options = "".join(f"&{key}={value}" for key, value in query.items())
+    def follow(self, name: str) -> None:
+        """Keep what a guest writes on its present node from here on, also after its pod is deleted, as a drain does."""
+        pod = self.launcher(name)["metadata"]["name"]
+        file = self.directory / f"{pod}.console"
+        which = ("-n", NAMESPACE, "logs", pod, f"--container={CONSOLE}", "--timestamps", "--follow")
+        command = [self._kubectl(), f"--kubeconfig={self.kubeconfig_for(*ADMIN)}", *which]
+        with file.open("wb") as opened:
+            reader = subprocess.Popen(command, stdout=opened, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        self._followed.setdefault(name, {})[pod] = (file, reader)
+
+    def console(self, pod: str) -> str:
+        """What a guest wrote to its serial console while a launcher pod ran it, each line behind its time."""
         try:
-            return self.admin.text(f"{url(PODS, NAMESPACE, pod, 'log')}?container={CONSOLE}{options}")
+            return self.admin.text(f"{url(PODS, NAMESPACE, pod, 'log')}?container={CONSOLE}&timestamps=true")
         except KubeError:
             return ""
 
-    def told(self, name: str, **query: str) -> str:
-        """What a guest wrote on all nodes where its pods are still there."""
-        return "".join(self.console(pod["metadata"]["name"], **query) for pod in self.launchers(name))
+    def told(self, name: str) -> str:
+        """What a guest wrote on all nodes where its pods are still there, or have been followed."""
+        pods = [pod["metadata"]["name"] for pod in self.launchers(name)]
+        gone = [file.read_text() for pod, (file, _) in self._followed.get(name, {}).items() if pod not in pods]
+        return "".join([*gone, *map(self.console, pods)])
 
     def counts(self, name: str) -> list[int]:
         """The seconds that a guest counted, as far as they are known."""
@@ -189,7 +208,7 @@ class Guests(NodeInstallation):
 
     def longest_pause(self, name: str) -> float:
         """The longest time between two lines of a guest, which writes one each second, by the nodes' clock."""
-        stamps = [dt.datetime.fromisoformat(stamp) for stamp in STAMPED.findall(self.told(name, timestamps="true"))]
+        stamps = [dt.datetime.fromisoformat(stamp) for stamp in STAMPED.findall(self.told(name))]
         return max((after - before).total_seconds() for before, after in itertools.pairwise(stamps))
 
     def wait_booted(self, name: str) -> Inside:

@@ -29,6 +29,8 @@ def test_a_drain_moves_guests_as_foretold(crowd: Guests) -> None:
     guests = crowd
     plan = guests.explain("drain", NODE)
     foretold = {vm["name"]: vm for vm in plan["steps"][0]["vms"] if vm["namespace"] == NAMESPACE}
+    for name in NAMES:
+        guests.follow(name)
     before = {name: guests.count_on(name) for name in NAMES}
     began = time.monotonic()
 

@@ -80,7 +80,8 @@ def test_explain_requires_the_labels_that_the_target_pod_does(guests: Guests, mo
         "named": {"model": named},
         "feature": {"model": named, "features": [{"name": "aes", "policy": "require"}]},
     }
-    guests.start("web", domain={"cpu": cpu[model]})
+    # Its owner chose a CPU, so no default gives it memory.
+    guests.start("web", domain={"cpu": cpu[model], "memory": {"guest": "256Mi"}})
     source = guests.node_of("web")
     copies = variants(guests.admin.get("v1/nodes", OTHER[source]))
     explained = explain_variants(guests, "web", copies, tmp_path)
