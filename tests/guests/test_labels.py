@@ -94,7 +94,7 @@ def test_explain_requires_the_labels_that_the_target_pod_does(guests: Guests, mo
     taken = {change: selector.items() <= node["metadata"]["labels"].items() for change, node in copies.items()}
     assert explained == taken
     assert len(set(taken.values())) > 1
-    print(f"{len(labels)} labels; {model} requires {sorted(selector)}")
+    print(f"{len(labels)} labels on a node; a target pod requires {len(selector)}")
 
 
 @pytest.fixture
