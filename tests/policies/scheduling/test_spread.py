@@ -189,7 +189,8 @@ class TestSpreadOfPods:
         ("pod", "spread", "written"),
         [
             # Empty constraints are none.
-            *((launcher_pod(topologySpreadConstraints=empty), "hostname", "hostname") for empty in ([], None)),
+            (launcher_pod(topologySpreadConstraints=[]), "hostname", "hostname"),
+            (launcher_pod(topologySpreadConstraints=None), "hostname", "hostname"),
             # An owner may choose otherwise than the namespace.
             *(
                 (annotated(names.SPREAD_ANNOTATION, "zone"), spread, "zone")
