@@ -304,8 +304,7 @@ class Connection(asyncio.BufferedProtocol):
         self._whole: asyncio.Future[bool] | None = None
         # What comes behind a request, or the beginning of a head.
         self._ahead = b""
-        # An API server's connections begin with the same head.
-        self._cached: CachedRequestHead | None = server.head
+        self._cached: CachedRequestHead | None = None
         self._takes_body = False
         self._is_last = self._discarding = self.verified = False
         self._readable = True
@@ -335,6 +334,8 @@ class Connection(asyncio.BufferedProtocol):
                     f"this webhook answers only clients with a certificate of {' or '.join(sorted(server.clients))},"
                     f" and {got}; give the API server one with --admission-control-config-file"
                 )
+        # An API server's connections begin with the same head.
+        self._cached = server.head
         if self._generation != server.generation:
             self.closes_at = 0.0
         now = self._clock()
