@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+import click
 from click.testing import CliRunner, Result
 
 from tests.waiting import PATIENCE
@@ -20,6 +21,17 @@ T = TypeVar("T")
 
 def run(*arguments: str | Path, stdin: str | None = None) -> Result:
     return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin, catch_exceptions=False)
+
+
+def commands(command: click.Command = main, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """All commands by their whole names."""
+    yield " ".join(path), command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found
+            yield from commands(found, (*path, name))
 
 
 @contextmanager

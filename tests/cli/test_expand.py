@@ -90,13 +90,11 @@ def test_several_machines() -> None:
     assert result.exit_code == 1
     assert json.loads(result.stdout)["metadata"]["name"] == "vm"
     assert 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "none" not found' in result.stderr
-    both = {**vm(), "metadata": {"name": "x"}}
+    both = [{**vm(), "metadata": {"name": name}} for name in ("a", "b")]
     # Machines get UUIDs of their own.
-    firmware = [
-        each["spec"]["domain"]["firmware"] for each in json.loads(expand(vm(), both, options=("-o", "json")).stdout)
-    ]
+    firmware = [each["spec"]["domain"]["firmware"] for each in json.loads(expand(*both, options=("-o", "json")).stdout)]
     assert len({value for entry in firmware for value in entry.values()}) == 4
-    assert expand(vm(), both, options=("--explain",)).stdout.count("VirtualMachineInstance") == 2
+    assert expand(*both, options=("--explain",)).stdout.count("VirtualMachineInstance") == 2
 
 
 def test_mode_expand_is_the_vm_itself() -> None:

@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,12 @@ def settings_file(tmp_path: Path) -> Path:
     return file
 
 
-def explain_spread(*arguments: str | Path) -> Result:
-    return run("explain", "spread", *arguments, "--cluster-from", EXAMPLES)
+def explain(command: str, cluster: Path, *arguments: str | Path) -> Result:
+    return run("explain", command, *arguments, "--cluster-from", cluster)
+
+
+explain_spread, explain_migration = (partial(explain, command, EXAMPLES) for command in ("spread", "migration"))
+explain_drain = partial(explain, "drain", DRAIN_EXAMPLES)
 
 
 def test_a_vm_whose_pods_get_constraints(settings_file: Path, ended: Callable[[Result, int], None]) -> None:
@@ -84,10 +89,6 @@ def test_for_programs(output: str, settings_file: Path) -> None:
 @pytest.mark.parametrize("arguments", [["shop/none"], ["shop/web", "-n", "lab"], ["shop/UPPER"]], ids=" ".join)
 def test_mistakes(arguments: list[str], refused: Callable[[Result], None]) -> None:
     refused(explain_spread(*arguments))
-
-
-def explain_migration(*arguments: str | Path) -> Result:
-    return run("explain", "migration", *arguments, "--cluster-from", EXAMPLES)
 
 
 def test_a_migration_that_can_succeed(ended: Callable[[Result, int], None]) -> None:
@@ -174,8 +175,7 @@ def test_everything_there_is_to_say(tmp_path: Path, ended: Callable[[Result, int
 
 def test_more_than_one_contradiction(tmp_path: Path, golden: Callable[[str], None]) -> None:
     cluster = directory(tmp_path, instance(vmi({"zone": "a", "disk": "ssd"})))
-    asked: list[str | Path] = ["--to", "zone=b", "--to", "disk=hdd", "--cluster-from", cluster]
-    output = run("explain", "migration", "demo/web01", *asked).output
+    output = explain("migration", cluster, "demo/web01", "--to", "zone=b", "--to", "disk=hdd").output
 
     assert output.count("\nContradiction: ") == 2
     assert "Not eligible" not in output
@@ -228,10 +228,6 @@ def test_a_running_cluster(tmp_path: Path, golden: Callable[[str], None]) -> Non
     assert verbs == {"get"}, "nothing is watched"
     assert forbidden.exit_code == 2
     golden(forbidden.stderr)
-
-
-def explain_drain(*arguments: str | Path) -> Result:
-    return run("explain", "drain", *arguments, "--cluster-from", DRAIN_EXAMPLES)
 
 
 @pytest.mark.parametrize("arguments", [["node-1"], ["node-2"], ["node-1", "node-2"], ["--rolling"]], ids=" ".join)

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 
 import click
 
-from webhook.cli.main import main
-
-
-def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    """All commands by their whole names."""
-    yield " ".join(path), command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found
-            yield from commands(found, (*path, name))
+from tests.cli.runner import commands
 
 
 def test_an_option_reads_the_same_everywhere() -> None:
     spellings: dict[str, dict[object, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for name, command in commands(main):
+    for name, command in commands():
         for option in command.params:
             if isinstance(option, click.Option):
                 for spelled in (one for one in option.opts if one.startswith("--")):
@@ -41,7 +29,7 @@ def test_an_option_reads_the_same_everywhere() -> None:
 def test_every_option_has_a_help() -> None:
     missing = [
         f"{name} {option.opts[-1]}"
-        for name, command in commands(main)
+        for name, command in commands()
         for option in command.params
         if isinstance(option, click.Option) and not option.help and not option.hidden
     ]
@@ -53,7 +41,7 @@ def test_every_command_that_connects_can_act_as_another_user() -> None:
     """As with kubectl: these options stand together, so that none can be missing where the others are."""
     connection = {"--kubeconfig", "--as", "--as-group", "--as-uid"}
     connecting = []
-    for name, command in commands(main):
+    for name, command in commands():
         spelled = [spelled for option in command.params for spelled in option.opts]
         assert len(spelled) == len({*spelled}), name
         options = connection & {*spelled}
