@@ -351,7 +351,7 @@ def test_messages_show_no_keys() -> None:
 
 
 @pytest.mark.parametrize("odd", ["\ud800", 2**70, object(), "x" * MAX_BYTES, deep()], ids=range(5))
-def test_what_is_odd_large_or_deep_is_decoded_each_time(odd: Any) -> None:
+def test_what_is_odd_or_large_is_decoded_each_time(odd: Any) -> None:
     given = {**instancetype(), "unknown": odd}
     assert remembered(given) == decode(SHAPE, given)
     assert remembered(given) is not remembered(given)

@@ -74,9 +74,6 @@ UNCHECKED = reasons.default_conflicts("preference", FEDORA_MARK, reasons.inferre
 ON_B: dict[str, Any] = {"nodeSelector": {"a": "b"}}
 CONFLICT = "spec.template.spec.nodeSelector conflicts with selected instance type"
 NOT_LISTED = Unavailable("not listed")
-OPT_OUT = {"kubevirt-webhook.github.io/instancetypes": "off"}
-LABELLED = vm()
-LABELLED["metadata"]["labels"] = OPT_OUT
 REMOVED = vm(annotations={IT_MARK[2]: SMALL_MARK})
 
 
@@ -94,7 +91,6 @@ class TestCreate:
         [
             # Zeros and other fields are no size, and null is no matcher.
             *((obj, facts(WORLD), BOTH, ALL, reasons.DEFAULTS_INJECTED, None) for obj in UNSIZED),
-            (vm(), facts(WORLD, presets=Unavailable("forbidden")), BOTH, ALL, reasons.DEFAULTS_INJECTED, "forbidden"),
             # A VM that has one gets the other.
             (vm({"cpu": {"cores": 2}}), facts(WORLD), BESIDE_A_SIZE, PREFERENCE_ALONE, reasons.DEFAULTS_INJECTED, None),
             (vm(instancetype={"name": "mine"}), facts(MINE), BOTH, PREFERENCE_ALONE, reasons.DEFAULTS_INJECTED, None),
@@ -138,19 +134,29 @@ class TestCreate:
                 for given in ({"name": "mine"}, INFERRED, {})
             ),
             (REMOVED, facts(WORLD), DEFAULT_SIZE, set(), reasons.OWNER_REMOVED_INSTANCETYPE, None),
-            (vm(annotations=OPT_OUT), facts(), BOTH, set(), common.OWNER_OPTED_OUT, None),
-            (LABELLED, facts(), BOTH, set(), common.OWNER_OPTED_OUT, None),
             (vm(), facts(), {}, set(), reasons.NO_DEFAULTS, None),
             (DYING, {}, BOTH, set(), common.BEING_DELETED, None),
             (vm(), {}, BOTH | {"virtual_machines": False}, set(), common.DISABLED, None),
         ],
     )
-    def test_what_is_injected_and_said(
+    def test_what_does_not_fit_is_left_out_with_a_warning(
         self, obj: Json, world: Any, settings: dict[str, Any], left: set[Any], code: str | None, said: str | None
     ) -> None:
         decision = decide(obj, world, **settings)
         assert (set(changes(decision)), code in (decision.code, None)) == (left, True)
         assert said in decision.warnings[0].text if said is not None else not decision.warnings
+
+    def test_presets_that_can_not_be_read_keep_no_default_away(self) -> None:
+        decision = decide(vm(), facts(WORLD, presets=Unavailable("forbidden")), **BOTH)
+        assert changes(decision) == INJECTED
+        assert [warning.code for warning in decision.warnings] == [common.LOOKUP_FAILED]
+        assert "forbidden" in decision.warnings[0].text
+
+    @pytest.mark.parametrize("place", ["labels", "annotations"])
+    def test_the_owner_may_opt_out(self, place: str) -> None:
+        obj = vm()
+        obj["metadata"][place] = {"kubevirt-webhook.github.io/instancetypes": "off"}
+        assert decide(obj, facts(), **BOTH).code == common.OWNER_OPTED_OUT
 
     def test_both_are_looked_up_at_the_same_time(self) -> None:
         with pytest.raises(NotRead) as missing:

@@ -144,7 +144,7 @@ class TestNamesOfPods:
             (CONTROLLER, {KubeVirtKey(): None}, "", common.KUBEVIRT_ABSENT),
         ],
     )
-    def test_who_made_it(self, user: str, facts: Any, namespace: str, code: str) -> None:
+    def test_made_by_somebody_else(self, user: str, facts: Any, namespace: str, code: str) -> None:
         decision = decide(review(pod(), user=user), known(vmi()) | facts, kubevirt_namespace=namespace)
         assert (decision.code, changes(decision)) == (code, INJECTED if code == reasons.INJECTED else {})
 
@@ -404,6 +404,12 @@ class TestCarryOver:
         assert changes(update(vm(), old))[VM_SCHEDULER] == "batch"
 
     @pytest.mark.parametrize(
+        ("scheduler", "code"), [("default-scheduler", common.OWNER_OPTED_OUT), ("stork", reasons.OWNER_CHOSE)]
+    )
+    def test_owner_who_names_another_means_it(self, scheduler: str, code: str) -> None:
+        assert update(vm(scheduler)).code == code
+
+    @pytest.mark.parametrize(
         "old",
         [
             *(vm(), vm("kubevirt"), vm(mark="kubevirt"), vm("stork", mark="kubevirt"), vm("kubevirt", mark="")),
@@ -458,7 +464,7 @@ MATCHED = vm("kubevirt", mark="kubevirt", instancetype=NAMING)
 @pytest.mark.parametrize(
     ("new", "old", "facts", "code", "removed"),
     [
-        # An owner who removes the field alone, or names another, means it.
+        # An owner who removes the field alone means it.
         *(
             (vm(**marks), OURS, {}, reasons.OWNER_REMOVED, set())
             for marks in (
@@ -467,8 +473,6 @@ MATCHED = vm("kubevirt", mark="kubevirt", instancetype=NAMING)
                 {"template_mark": "kubevirt"},
             )
         ),
-        (vm("default-scheduler"), OURS, {}, common.OWNER_OPTED_OUT, set()),
-        (vm("stork"), OURS, {}, reasons.OWNER_CHOSE, set()),
         (OURS, OURS, {}, reasons.ALREADY_INJECTED, set()),
         # A name that is not declared any more is not put back, and none beside an instancetype that sets one.
         (vm(), vm("gone", mark="gone"), {}, reasons.UNDECLARED, set()),
