@@ -13,7 +13,7 @@ from webhook import names
 from webhook.doctor.installation import Installation
 from webhook.doctor.report import Finding, Verdict, check, ok, readable, unknown, unreadable, warning
 from webhook.errors import Unavailable
-from webhook.k8s.client.api import ApiConnectionError, Forbidden
+from webhook.k8s.client.api import ApiConnectionError, Forbidden, Transport
 from webhook.k8s.resources import PODS
 from webhook.kubevirt.resources import VMIS
 from webhook.text import pluralize
@@ -75,9 +75,10 @@ async def _check_metrics(installation: Installation) -> list[Finding]:
     if installation.url:
         what = f"not read: the server at {installation.url} is not behind the Service"
         return [unknown("metrics-not-read", "metrics", what, "read /metrics at server.opsListen")]
+    api = readable("metrics", installation.reader.api)
     service = installation.settings.webhooks.service
     port = f"{quote(service.name)}:ops"
-    text = await _read(installation, f"/api/v1/namespaces/{quote(service.namespace)}/services/{port}/proxy/metrics")
+    text = await _read(api, f"/api/v1/namespaces/{quote(service.namespace)}/services/{port}/proxy/metrics")
     if isinstance(text, Unavailable):
         finding = unreadable(_CHECK, "metrics", text)
         return [finding if isinstance(text, Forbidden) else msgspec.structs.replace(finding, todo=_REACH)]
@@ -94,9 +95,9 @@ async def _check_metrics(installation: Installation) -> list[Finding]:
     return findings or [ok("metrics-healthy", "metrics", "a replica reports no faults")]
 
 
-async def _read(installation: Installation, path: str) -> str | Unavailable:
+async def _read(api: Transport, path: str) -> str | Unavailable:
     try:
-        status, body = await installation.reader.api.get(path)
+        status, body = await api.get(path)
     except ApiConnectionError as error:
         return Unavailable(error.why)
     if status == 403:

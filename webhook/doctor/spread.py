@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from webhook import names
+from webhook.cluster.reader import FileGap
 from webhook.doctor.estimate import (
     MAX_IMAGES,
     MAX_SCORE,
@@ -85,12 +86,17 @@ async def check_spread(installation: Installation) -> list[Finding]:
         return [ok("no-nodes", "nodes", what)]
     findings: list[Finding] = [*_check_zones(inventory, set(spreads.values()))]
     version = await _version(installation)
-    if isinstance(version, Unavailable):
+    if isinstance(version, FileGap):
+        findings.append(unreadable(_CHECK, "estimate", version))
+    elif isinstance(version, Unavailable):
         return [*findings, unreadable(_CHECK, "VMs", version)]
-    findings.append(_check_balance(inventory, version))
+    else:
+        findings.append(_check_balance(inventory, version))
     if not inventory.guests:
         return [*findings, ok("no-vms", "VMs", "0 VMs run on nodes that accept VMs")]
     findings += [_check_images(inventory), *_count_vms(inventory)]
+    if isinstance(version, Unavailable):
+        return findings
     return [*findings, *_describe_cures(inventory, estimate_cures(inventory, version))]
 
 
@@ -142,8 +148,11 @@ def _estimate_figures(spread: SpreadEstimate) -> dict[str, Any]:
 
 async def _version(installation: Installation) -> tuple[int, int] | Unavailable:
     """Major and minor version of the API server, because kube-scheduler does not report its own."""
+    api = installation.reader.api
+    if isinstance(api, Unavailable):
+        return api
     try:
-        status, body = await installation.reader.api.get("/version")
+        status, body = await api.get("/version")
         answer = msgspec.json.decode(body, type=dict[str, Any])
     except ApiConnectionError as error:
         return Unavailable(error.why)
