@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import click
+import pytest
 
 from webhook.cli.main import main
 
@@ -31,6 +32,21 @@ def test_an_option_reads_the_same_everywhere() -> None:
 
     assert {option: [*found.values()] for option, found in spellings.items() if len(found) > 1} == {}
     assert len(spellings["--config"]) == len(spellings["--url"]) == len(spellings["--output"]) == 1
+
+
+def test_an_empty_path_is_never_the_working_directory() -> None:
+    """``review "$FILE"`` with an unset variable reviewed all files below the directory."""
+    paths = [
+        (f"{name} {parameter.opts[-1]}", parameter.type)
+        for name, command in commands(main)
+        for parameter in command.params
+        if isinstance(parameter.type, click.Path)
+    ]
+
+    assert {"review files", "explain drain --cluster-from", "expand --filename"} <= {name for name, _ in paths}
+    for name, type_ in paths:
+        with pytest.raises(click.BadParameter):
+            pytest.fail(f"{name}: {type_.convert('', None, None)!r}")
 
 
 def test_every_option_has_a_help() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from webhook.cli import write
-from webhook.cli.options import CommandGroup, config_option, url_option
+from webhook.cli.options import PATH, CommandGroup, config_option, url_option
 
 _CONFIG = config_option("the built-in defaults")
 
@@ -89,7 +89,7 @@ def schema() -> None:
 
 
 @config.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 def check(file: Path) -> None:
     """Check a settings FILE. All errors are reported at once; exit status 2 if there are any."""
     from webhook.settings.file import load

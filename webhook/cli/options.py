@@ -10,7 +10,19 @@ from typing import Any, Final
 import click
 
 _Decorator = Callable[[Any], Any]
-_PATH: Final = click.Path(path_type=Path)
+
+
+class InputPath(click.Path):
+    """A path. An empty text, which an unset variable of a shell leaves, is not the working directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path, or an error of usage."""
+        if value == "":
+            self.fail("an empty text names no file; is a variable unset?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH: Final = InputPath(path_type=Path)
 
 
 def config_option(default: str) -> _Decorator:
@@ -20,7 +32,7 @@ def config_option(default: str) -> _Decorator:
         default: what applies without it.
     """
     return click.option(
-        "--config", "config_file", type=_PATH, metavar="FILE", help=f"Settings file.  [default: {default}]"
+        "--config", "config_file", type=PATH, metavar="FILE", help=f"Settings file.  [default: {default}]"
     )
 
 
@@ -53,7 +65,7 @@ def kubeconfig_option(default: str = "as kubectl") -> _Decorator:
 
         for option in reversed(
             (
-                click.option("--kubeconfig", type=_PATH, metavar="FILE", help=f"Cluster to use.  [default: {default}]"),
+                click.option("--kubeconfig", type=PATH, metavar="FILE", help=f"Cluster to use.  [default: {default}]"),
                 click.option("--as", "as_user", default="", metavar="USER", help="User to impersonate."),
                 click.option(
                     "--as-group", "as_groups", multiple=True, metavar="GROUP", help="Group to impersonate; repeatable."
@@ -68,14 +80,14 @@ def kubeconfig_option(default: str = "as kubectl") -> _Decorator:
 
 
 CLUSTER_FROM: Final = click.option(
-    "--cluster-from", type=_PATH, metavar="DIR", help="Read cluster objects from YAML files instead of a cluster."
+    "--cluster-from", type=PATH, metavar="DIR", help="Read cluster objects from YAML files instead of a cluster."
 )
 SHOW_SECRETS: Final = click.option(
     "--show-secrets", is_flag=True, help="Print passwords, cloud-init data and other secrets."
 )
 CRDS: Final = click.option(
     "--crds",
-    type=_PATH,
+    type=PATH,
     metavar="FILE",
     help="CustomResourceDefinitions of KubeVirt to check objects against.  [default: those of the cluster]",
 )

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from webhook.cli.options import CLUSTER_FROM, config_option, kubeconfig_option, url_option
+from webhook.cli.options import CLUSTER_FROM, PATH, config_option, kubeconfig_option, url_option
 
 
 @click.command()
@@ -26,13 +25,9 @@ from webhook.cli.options import CLUSTER_FROM, config_option, kubeconfig_option, 
     type=click.Choice(["managed", "mounted", "self-signed"]),
     help="Source of the serving certificate.",
 )
-@click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="Serving certificate (PEM).")
-@click.option(
-    "--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Private key of the serving certificate (PEM)."
-)
-@click.option(
-    "--client-ca", type=click.Path(path_type=Path), metavar="FILE", help="CA of the API server's client certificate."
-)
+@click.option("--tls-cert", type=PATH, metavar="FILE", help="Serving certificate (PEM).")
+@click.option("--tls-key", type=PATH, metavar="FILE", help="Private key of the serving certificate (PEM).")
+@click.option("--client-ca", type=PATH, metavar="FILE", help="CA of the API server's client certificate.")
 @click.option(
     "--client-name",
     "client_names",

@@ -27,6 +27,7 @@ from webhook.cli.options import (
     CRDS,
     NO_VALIDATE,
     SHOW_SECRETS,
+    InputPath,
     config_option,
     kubeconfig_option,
     output_option,
@@ -53,7 +54,7 @@ _LEAST_BYTES: Final = 1024 * 1024
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=InputPath(allow_dash=True))
 @click.option(
     "-n", "--namespace", metavar="NAMESPACE", help="Namespace of manifests that name none.  [default: default]"
 )
