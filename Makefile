@@ -225,6 +225,10 @@ node-gate: $(READY) ## Run the shortest test on a real node where the machine ca
 guests: $(READY) ## Run the tests on a real KubeVirt whose guests boot and migrate; PART=boot takes some of them
 	@$(BIN)/python -m hack.guests $(BIN)/python -m pytest -p no:cacheprovider $(if $(PART),$(PART:%=tests/guests/test_%.py),tests/guests) $(TESTS)
 
+.PHONY: guests-gate
+guests-gate: $(READY) ## Boot and migrate one guest where the machine can, and only if that has not passed for these sources
+	@$(BIN)/python -m hack.guests.gate
+
 .PHONY: guests-lab
 guests-lab: $(READY) ## Start a real KubeVirt that runs guests, and leave it running
 	@$(BIN)/python -m hack.guests

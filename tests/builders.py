@@ -116,6 +116,7 @@ _RESOURCES = {
     "Pod": ("", "v1", "pods"),
     "VirtualMachine": ("kubevirt.io", "v1", "virtualmachines"),
     "VirtualMachineInstance": ("kubevirt.io", "v1", "virtualmachineinstances"),
+    "VirtualMachineInstanceMigration": ("kubevirt.io", "v1", "virtualmachineinstancemigrations"),
 }
 
 

@@ -13,10 +13,12 @@ from typing import Any, Final
 from webhook.settings.file import effective
 
 # Stand in for what only the chart's user knows, in objects that are made from settings.
+RELEASE_NAMESPACE: Final = "namespace-of-the-release"
 NAMESPACE: Final = "kubevirt-namespace-of-the-user"
 SCHEDULER: Final = "scheduler-of-the-user"
 REQUESTER: Final = "requester-of-the-user"
 SUBSTITUTES: Final = {
+    RELEASE_NAMESPACE: "$.Release.Namespace",
     NAMESPACE: "$facts.kubevirtNamespace",
     f'"{SCHEDULER}"': "$facts.onlyByWebhookNames",
     f'"{REQUESTER}"': "$facts.requesters",
@@ -91,7 +93,10 @@ REGISTRATION: Final[Mapping[str, Knob]] = {
 
 def settings_of(knobs: Mapping[str, bool]) -> dict[str, Any]:
     """A settings file's content under which knobs have these values."""
-    result: dict[str, Any] = {"eviction": {"requesters": [REQUESTER]}}
+    result: dict[str, Any] = {
+        "eviction": {"requesters": [REQUESTER]},
+        "webhooks": {"service": {"namespace": RELEASE_NAMESPACE}},
+    }
     for name, knob in REGISTRATION.items():
         _merge(result, knob.on if knobs.get(name) else knob.off)
     return result
@@ -169,7 +174,7 @@ def helpers() -> str:
 {{{{- end }}}}
 {{{{- $requesters := dig "eviction" "requesters" (list {requesters}) $settings }}}}
 {{{{- $kubevirt := {setting("kubevirt.namespace")} | default "kubevirt" }}}}
-{{{{- $own := list "kube-system" "kubevirt-webhook" $kubevirt }}}}
+{{{{- $own := list "kube-system" .Release.Namespace $kubevirt }}}}
 {{{{- $excluded := concat $own (dig "excludedNamespaces" (list {excluded}) $settings) }}}}
 {{{{- $callers := list }}}}
 {{{{- range .Values.networkPolicy.callers }}}}

@@ -15,7 +15,7 @@ from typing import Any, Final
 from hack.chart import facts
 from hack.chart.tree import MORE, ChartEntries, ChartValue, Override
 from webhook.install.callers import restrict_callers
-from webhook.install.plan import DIGEST_ANNOTATION, with_layers, with_ports
+from webhook.install.plan import DIGEST_ANNOTATION, in_namespace, with_layers, with_ports
 from webhook.install.registration import Manifest, configurations
 from webhook.k8s.yaml_documents import parse_documents, read_documents
 from webhook.settings.file import parse
@@ -71,7 +71,7 @@ class ChartSource:
         """An object, with the places where the chart's values go; None if these knobs make none."""
         for one in self._all(knobs):
             if (one["kind"], one["metadata"]["name"]) == title:
-                return _open(one)
+                return _open(in_namespace(one, facts.RELEASE_NAMESPACE))
         return None
 
     def _all(self, knobs: Mapping[str, bool]) -> Iterator[Manifest]:

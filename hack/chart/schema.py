@@ -33,7 +33,6 @@ _BOOLEAN: Final = {"type": "boolean"}
 # What the manifests fix, as `install` checks it.
 _FIXED: Final[dict[str, dict[str, Any]]] = {
     "ServiceSettings": {
-        "namespace": {"const": "kubevirt-webhook"},
         "name": {"const": "kubevirt-webhook"},
         "port": {"const": 443},
     },

@@ -66,7 +66,8 @@ def _object(source: objects.ChartSource, kind: str, name: str) -> list[str]:
         return source.make((kind, name), knobs)
 
     relevant, variants = enumerate_variants(objects.KNOBS, make)
-    return ChartTemplate(relevant, "$facts.", {_RUNBOOKS: "$.Values.monitoring.runbookUrl"}).document(variants)
+    substitutes = {_RUNBOOKS: "$.Values.monitoring.runbookUrl", facts.RELEASE_NAMESPACE: "$.Release.Namespace"}
+    return ChartTemplate(relevant, "$facts.", substitutes).document(variants)
 
 
 def _entries(kind: str, name: str) -> list[str]:

@@ -4,43 +4,46 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from hack.controlplane import build, bundles
 from hack.guests.parts import Parts
+from hack.guests.requirements import missing
 from hack.node import image, packages
 from hack.node.__main__ import enter
-from hack.node.requirements import missing
 
-FREE_BYTES = 15 * 1024**3
+# What tests run beside guests.
+NEIGHBOURS = (bundles.DESCHEDULER,)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, neighbours: Sequence[bundles.Bundle] = NEIGHBOURS) -> int:
     """Run KubeVirt; returns the exit status of the command, or 69 where this machine cannot run it.
 
     Args:
         arguments: the command line; None: the program's own.
+        neighbours: what is built for the command.
     """
     parser = argparse.ArgumentParser(prog="python -m hack.guests", description="Run guests, or a command beside them.")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="command to run (default: wait for Ctrl-C)")
     command = parser.parse_args(arguments).command
-    cache = build.cache_root(os.environ)
-    if reason := missing() or lacks_space(cache):
+    if reason := missing(build.cache_root(os.environ)):
         print(f"guests: {reason}", file=sys.stderr)
         return build.EX_UNAVAILABLE
     try:
-        parts = prepare()
+        parts = prepare(neighbours if command else ())
     except (build.UnavailableError, bundles.BuildError, packages.PreparationError) as error:
         print(f"guests: {error}", file=sys.stderr)
         return 1 if isinstance(error, image.ImageError) else build.EX_UNAVAILABLE
     return enter("hack.guests.inside", parts, command)
 
 
-def prepare() -> dict[str, Path]:
+def prepare(neighbours: Sequence[bundles.Bundle] = ()) -> dict[str, Path]:
     """Build what is missing; returns the parts by the environment variables that name them inside.
+
+    Args:
+        neighbours: what is built besides.
 
     Raises:
         BuildError: Go could not build KubeVirt or Kubernetes.
@@ -49,7 +52,8 @@ def prepare() -> dict[str, Path]:
     """
     binaries = build.ensure(os.environ)
     node = build.ensure(os.environ, bundle=bundles.NODE)
-    build.ensure(os.environ, bundle=bundles.DESCHEDULER)
+    for neighbour in neighbours:
+        build.ensure(os.environ, bundle=neighbour)
     shared = build.cache_root(os.environ) / "node-parts"
     own = build.cache_root(os.environ) / "guests-parts"
     for place in (shared, own):
@@ -68,14 +72,6 @@ def prepare() -> dict[str, Path]:
         "GUESTS_IMAGES": made,
         "GUESTS_BINARIES": parts.binaries,
     }
-
-
-def lacks_space(cache: Path) -> str:
-    """Why there is too little room for the parts and the nodes' images; empty: there is enough."""
-    cache.mkdir(parents=True, exist_ok=True)
-    if shutil.disk_usage(cache).free < FREE_BYTES:
-        return f"skipped: guests need {FREE_BYTES // 1024**3} GiB of free disk"
-    return ""
 
 
 if __name__ == "__main__":

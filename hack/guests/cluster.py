@@ -36,8 +36,6 @@ mount --make-rshared /
 touch {place}/ready
 while :; do sleep 3600 & wait $!; done
 """
-HOST_MODEL: Final = "host-model-cpu.node.kubevirt.io/"
-MIGRATION_MODEL: Final = "cpu-model-migration.node.kubevirt.io/"
 PATIENCE_SECONDS: Final = 600.0
 
 
@@ -112,18 +110,6 @@ class GuestCluster(NodeCluster):
         except AssertionError as error:
             pods = self.access.kubectl("-n", KUBEVIRT, "get", "pods", "-o", "wide", check=False).stdout
             raise StartError(f"{error}; the pods of KubeVirt:\n{pods}") from None
-        if emulates():
-            for node in self.nodes:
-                self._complete_labels(node)
-
-    def _complete_labels(self, node: str) -> None:
-        """Label a node for migrations of its own host model, which virt-handler leaves out.
-
-        The node has /dev/kvm, by which virt-handler finds a host model (kvm64) that no guest can use.
-        """
-        labels = self.access.admin.wait("v1/nodes", node, until=_host_model, what=f"{node} to have a host model")
-        model = {f"{MIGRATION_MODEL}{_host_model(labels)}": "true"}
-        self.access.admin.patch("v1/nodes", node, {"metadata": {"labels": model}})
 
 
 def manifests(binaries: Path) -> list[dict[str, Any]]:
@@ -187,9 +173,3 @@ def _is_deployed(kubevirt: KubeObject) -> bool:
     return status.get("phase") == "Deployed" and any(
         available <= condition.items() for condition in status.get("conditions", ())
     )
-
-
-def _host_model(node: KubeObject) -> str:
-    """The host model that virt-handler found; empty: none yet."""
-    labels = node["metadata"].get("labels", {})
-    return next((key.removeprefix(HOST_MODEL) for key in labels if key.startswith(HOST_MODEL)), "")

@@ -12,7 +12,7 @@ from hack.controlplane import build, bundles
 from hack.guests import guest, roots
 from hack.guests.archive import CAP_NET_BIND_SERVICE, Entry, write_image, write_layer
 from hack.guests.cluster import REGISTRY
-from hack.node.packages import run
+from hack.node.packages import PreparationError, run
 
 HERE = Path(__file__).resolve().parent
 # What decides what is in the images.
@@ -41,10 +41,28 @@ rm -f libvirt-sock virtqemud-sock
 exec /{LIBVIRTD} "$@"
 """
 CONTROL_USER = "1001"
+# A /dev/kvm may open where the processor runs no guests. The labeller would then take the only model that KVM has there
+# for the host's, and no node takes a guest of that model from another.
+LABELLED = 'HYPERVISOR_DEV_PATH="/dev/${HYPERVISOR_DEVICE}"\n'
+UNLESS_EMULATED = "grep -qwE 'vmx|svm' /proc/cpuinfo || HYPERVISOR_DEVICE=none\n"
 NODE = ("virt-chroot", "virt-launcher-monitor", "virt-probe", "virt-freezer", "virt-tail")
 # virt-handler asks KVM for what it can do, in C.
 COMPILED = ("virt-handler", "virt-launcher", "libvirt-hook-client", "container-disk")
 SCHEDULER = "localhost/kube-scheduler:1"
+
+
+def images_in(environ: Mapping[str, str], cache: Path) -> Path:
+    """Where the images of guests are once they are built from these sources.
+
+    Args:
+        environ: the environment variables.
+        cache: the directory of what is kept.
+    """
+    binaries = [build.location(environ, bundle=bundle).name for bundle in (bundles.GUESTS, bundles.CONTROL_PLANE)]
+    made_of = hashlib.sha256(" ".join(binaries).encode())
+    for source in (*(HERE / f"{name}.py" for name in SOURCES), *sorted(LAUNCHER_MODULE.iterdir())):
+        made_of.update(source.read_bytes())
+    return cache / f"images-{made_of.hexdigest()[:12]}"
 
 
 class Parts:
@@ -77,10 +95,7 @@ class Parts:
         Raises:
             PreparationError: a package, a module or a compiler is not to be had.
         """
-        made_of = hashlib.sha256(f"{self._binaries.name} {self._control_plane.name}".encode())
-        for source in (*(HERE / f"{name}.py" for name in SOURCES), *sorted(LAUNCHER_MODULE.iterdir())):
-            made_of.update(source.read_bytes())
-        place = self._cache / f"images-{made_of.hexdigest()[:12]}"
+        place = images_in(self._environ, self._cache)
         if place.is_dir():
             return place
         for older in self._cache.glob("images-*"):
@@ -108,7 +123,7 @@ class Parts:
             "etc/libvirt": Entry(None),
             "etc/libvirt/qemu.conf": Entry(commands / "qemu.conf", mode=0o644),
             "etc/libvirt/virtqemud.conf": Entry(commands / "virtqemud.conf", mode=0o644),
-            "usr/bin/node-labeller.sh": Entry(commands / "node-labeller" / "node-labeller.sh"),
+            "usr/bin/node-labeller.sh": Entry(labeller(commands / "node-labeller" / "node-labeller.sh")),
             "etc/libvirt/hooks": Entry(None, owner=QEMU),
             "etc/libvirt/hooks/qemu": Entry(commands / "qemu", owner=QEMU),
             "usr/lib/kubevirt": Entry(None),
@@ -198,3 +213,15 @@ class Parts:
         """Where Go keeps KubeVirt's module."""
         listing = ["list", "-mod=readonly", "-m", "-f", "{{.Dir}}", MODULE]
         return Path(run(self._go, *listing, cwd=bundles.HERE / "guests").strip())
+
+
+def labeller(script: Path) -> bytes:
+    """KubeVirt's script that finds a node's CPU models; it looks at emulation where the processor runs no guests.
+
+    Raises:
+        PreparationError: this release has another script.
+    """
+    text = script.read_text()
+    if text.count(LABELLED) != 1:
+        raise PreparationError(f"{script.name} of KubeVirt has changed; its line {LABELLED.strip()} is missing")
+    return text.replace(LABELLED, UNLESS_EMULATED + LABELLED).encode()

@@ -56,9 +56,9 @@ def mark(environ: Mapping[str, str]) -> Path:
     return place(environ) / "passed"
 
 
-def sources_digest(root: Path = ROOT) -> str:
+def sources_digest(root: Path = ROOT, sources: Sequence[str] = SOURCES) -> str:
     """The digest of what the tests are about: names and contents of the files that git lists."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *SOURCES]
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *sources]
     listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
     found = hashlib.sha256()
     for name in sorted(filter(None, listed.split("\0"))):

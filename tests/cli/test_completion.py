@@ -128,22 +128,10 @@ def kubectl(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["kubectl", *words], capture_output=True, text=True, timeout=120, env=environment)
 
 
-needs_kubectl = pytest.mark.skipif(not shutil.which("kubectl"), reason="there is no kubectl")
-
-
-@needs_kubectl
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="there is no kubectl")
 @pytest.mark.parametrize("name", ["kubevirt-webhook", "kubevirt_webhook"])
 def test_a_plugin_of_kubectl(name: str) -> None:
     assert kubectl(name, "version").stdout.startswith(f"kubevirt-webhook {__version__}\n")
     assert kubectl(name, "review", "--help").stdout.startswith("Usage: kubectl kubevirt-webhook review ")
     assert kubectl(name, "reviw").returncode == 2
-
-
-@needs_kubectl
-def test_the_help_breaks_no_command_in_two() -> None:
-    lines = [line.strip() for line in run("completion", "--help").stdout.splitlines()]
-    assert [line for line in lines if line.startswith("kubevirt-webhook completion fish | source")]
-
-
-def test_kubectl_completes_the_plugin() -> None:
     assert "review" in kubectl("__complete", "kubevirt-webhook", "rev").stdout

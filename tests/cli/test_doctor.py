@@ -1,16 +1,16 @@
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 
-from tests.cli.runner import run
+from tests.cli.runner import in_thread, run
+from tests.cluster.fake_apiserver import FakeApiServer
 from tests.doctor.world import NS, DoctorWorld, cluster
 from webhook.doctor.installation import CONFIG_MAPS
 
@@ -25,43 +25,25 @@ def without_dates(text: str) -> str:
     return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "DATE", text)
 
 
-@contextmanager
-def well(directory: Path) -> Iterator[DoctorWorld]:
-    """A cluster in a thread: the command has a loop of its own."""
-    loop, started, end = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
-    found: list[DoctorWorld] = []
-
-    async def serve() -> None:
-        async with cluster(directory) as world:
-            world.expect_reviews()
-            world.server.put(CONFIG_MAPS, NS, NS, data={"settings.yaml": SETTINGS})
-            world.server.kubeconfig(directory / "kubeconfig")
-            found.append(world)
-            started.set()
-            await end.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    try:
-        assert started.wait(10)
-        yield found[0]
-    finally:
-        loop.call_soon_threadsafe(end.set)
-        thread.join()
-        loop.close()
-
-
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[DoctorWorld]:
-    with well(tmp_path) as found:
+    with in_thread(cluster(tmp_path)) as found:
+        found.expect_reviews()
+        found.server.put(CONFIG_MAPS, NS, NS, data={"settings.yaml": SETTINGS})
+        found.server.kubeconfig(tmp_path / "kubeconfig")
         # As these settings want them: they exclude more namespaces than the tests' own do.
         (tmp_path / "settings.yaml").write_text(SETTINGS)
         found.follow(tmp_path / "settings.yaml")
         yield found
 
 
-def test_people_get_lines_in_columns_and_no_failure(world: DoctorWorld, tmp_path: Path) -> None:
-    result = run("doctor", "--kubeconfig", tmp_path / "kubeconfig")
+@pytest.fixture
+def doctor(tmp_path: Path, world: DoctorWorld) -> Callable[..., Result]:
+    return partial(run, "doctor", "--kubeconfig", tmp_path / "kubeconfig")
+
+
+def test_people_get_lines_in_columns_and_no_failure(doctor: Callable[..., Result]) -> None:
+    result = doctor()
 
     assert result.exit_code == 0
     lines = result.output.splitlines()
@@ -69,50 +51,42 @@ def test_people_get_lines_in_columns_and_no_failure(world: DoctorWorld, tmp_path
     assert lines[1].startswith(" " * 22 + "→ ")
     assert lines[2].startswith("ok                    MutatingWebhookConfiguration kubevirt-webhook: ")
     assert lines[-1].startswith("1 unknown, ")
+    # What is unknown fails only where it is asked for.
+    assert doctor("--strict").exit_code == 3
 
 
-def test_programs_get_json(world: DoctorWorld, tmp_path: Path) -> None:
-    result = run(
-        "doctor", "--kubeconfig", tmp_path / "kubeconfig", "--config", tmp_path / "settings.yaml", "-o", "json"
-    )
+def test_programs_get_json(doctor: Callable[..., Result], tmp_path: Path) -> None:
+    result = doctor("--config", tmp_path / "settings.yaml", "-o", "json")
 
     report = json.loads(result.output)
     assert result.exit_code == 0
     assert (report["schemaVersion"], report["verdict"]) == (1, "unknown")
 
 
-@pytest.mark.parametrize(("options", "status"), [((), 0), (("--strict",), 3)])
-def test_what_is_unknown_fails_only_where_asked_for(
-    world: DoctorWorld, tmp_path: Path, options: tuple[str, ...], status: int
-) -> None:
-    assert run("doctor", "--kubeconfig", tmp_path / "kubeconfig", *options).exit_code == status
-
-
 @pytest.mark.parametrize("options", [(), ("--strict",)])
-def test_failures_come_first_and_fail(world: DoctorWorld, tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_failures_come_first_and_fail(
+    world: DoctorWorld, doctor: Callable[..., Result], options: tuple[str, ...]
+) -> None:
     world.deployment(ready=0)
 
-    result = run("doctor", "--kubeconfig", tmp_path / "kubeconfig", *options)
+    result = doctor(*options)
 
     assert result.exit_code == 1
     assert result.output.startswith("failure deployment    Deployment kubevirt-webhook/kubevirt-webhook: 0/2 ")
 
 
-def test_other_peoples_text_can_t_reach_the_terminal(world: DoctorWorld, tmp_path: Path) -> None:
+def test_other_peoples_text_can_t_reach_the_terminal(world: DoctorWorld, doctor: Callable[..., Result]) -> None:
     world.namespace("a", labels={"kubevirt-webhook.github.io/\x1b[31m": "x"})
 
-    assert "\x1b" not in run("doctor", "--kubeconfig", tmp_path / "kubeconfig").output
+    assert "\x1b" not in doctor().output
 
 
-def test_a_url_that_can_t_be_one(world: DoctorWorld, tmp_path: Path, golden: Callable[[str], None]) -> None:
-    result = run("doctor", "--kubeconfig", tmp_path / "kubeconfig", "--url", "http://localhost")
-
-    assert result.exit_code == 2
-    golden(result.output)
+def test_a_url_that_can_t_be_one(doctor: Callable[..., Result], ended: Callable[[Result, int], None]) -> None:
+    ended(doctor("--url", "http://localhost"), 2)
 
 
-def test_a_server_elsewhere(world: DoctorWorld, tmp_path: Path) -> None:
-    result = run("doctor", "--kubeconfig", tmp_path / "kubeconfig", "--url", "https://localhost:1/", "-o", "json")
+def test_a_server_elsewhere(doctor: Callable[..., Result]) -> None:
+    result = doctor("--url", "https://localhost:1/", "-o", "json")
 
     assert result.exit_code == 1
     findings = json.loads(result.output)["findings"]
@@ -122,22 +96,18 @@ def test_a_server_elsewhere(world: DoctorWorld, tmp_path: Path) -> None:
     ]
 
 
-def test_a_cluster_that_is_not_there(tmp_path: Path, golden: Callable[[str], None]) -> None:
-    with well(tmp_path) as world:
-        world.server.url = "http://127.0.0.1:1"
-        config = world.server.kubeconfig(tmp_path / "nobody")
+def test_a_cluster_that_is_not_there(tmp_path: Path, ended: Callable[[Result, int], None]) -> None:
+    server = FakeApiServer()
+    server.url = "http://127.0.0.1:1"
 
-    result = run("doctor", "--kubeconfig", config)
-
-    assert result.exit_code == 2
-    golden(result.output)
+    ended(run("doctor", "--kubeconfig", server.kubeconfig(tmp_path / "nobody")), 2)
 
 
-def test_the_same_advice_is_given_once(world: DoctorWorld, tmp_path: Path) -> None:
-    world.namespace("a", labels={"kubevirt-webhook.github.io/scheduling": "yes"})
-    world.namespace("b", labels={"kubevirt-webhook.github.io/scheduling": "no"})
+def test_the_same_advice_is_given_once(world: DoctorWorld, doctor: Callable[..., Result]) -> None:
+    world.opt_in("a", scheduling="yes")
+    world.opt_in("b", scheduling="no")
 
-    output = run("doctor", "--kubeconfig", tmp_path / "kubeconfig").output
+    output = doctor().output
 
     assert output.count("has the invalid value") == 2
     assert output.count("→ use ") == 1

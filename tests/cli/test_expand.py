@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.cli.expanding import BOTH, CLUSTER, EXAMPLES, KUBEVIRT, MATCHED, example, expand
-from tests.cli.runner import run
+from tests.cli.runner import in_thread, run
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.definitions import definition
-from tests.kubevirt.malformed_objects import WHOLE, anything, deep, replaced
-from tests.kubevirt.samples import instancetype, preference, vm
+from tests.kubevirt.malformed_objects import WHOLE, anything, replaced
+from tests.kubevirt.samples import instancetype, preference, revision, vm
 from tests.lookups import among
 from webhook.admission.redaction import redact
 from webhook.cli.expand import Explanation, _text
@@ -45,37 +45,22 @@ class TestExamples:
         result = example("named", "--explain")
 
         assert result.exit_code == 0
-        assert result.stdout.splitlines()[:10] == [
+        assert result.stdout.splitlines()[:3] == [
             f"VirtualMachineInstance shop/till  from {EXAMPLES}/vms/named.yaml:3",
             "  instancetype  u1.medium, VirtualMachineClusterInstancetype",
             "  preference    linux, VirtualMachineClusterPreference",
-            "  settings      KubeVirt kubevirt/kubevirt",
-            "",
-            "instancetype u1.medium  5 fields",
-            "  spec.domain.resources.requests.memory = 3Gi  ← instancetype u1.medium",
-            "  spec.domain.cpu.sockets               = 1    ← instancetype u1.medium",
-            "  spec.domain.cpu.cores                 = 4    ← instancetype u1.medium",
-            "  spec.domain.cpu.threads               = 1    ← instancetype u1.medium",
         ]
-        assert "  spec.evictionStrategy = LiveMigrate  ← cluster settings" in result.stdout.splitlines()
         assert "not-shown" not in result.output
 
     def test_inferred(self, golden: Callable[[str], None]) -> None:
         told = json.loads(example("inferred", "--explain", "-o", "json").stdout)
 
-        assert told["instancetype"] == {
-            "kind": "VirtualMachineClusterInstancetype",
-            "name": "u1.medium",
-            "inferredFromVolume": "root",
-        }
+        named = {"kind": "VirtualMachineClusterInstancetype", "name": "u1.medium", "inferredFromVolume": "root"}
+        assert told["instancetype"] == named
         by_path = {field["path"]: field for field in told["fields"]}
         assert by_path["spec.domain.devices.disks[0].disk.bus"]["origin"] == "vm"
-        assert by_path["spec.domain.cpu.cores"] == {
-            "path": "spec.domain.cpu.cores",
-            "value": 4,
-            "origin": "instancetype",
-            "name": "u1.medium",
-        }
+        cores = {"path": "spec.domain.cpu.cores", "value": 4, "origin": "instancetype", "name": "u1.medium"}
+        assert by_path["spec.domain.cpu.cores"] == cores
         assert by_path["spec.domain.firmware.serial"]["random"] is True
         assert told["object"]["spec"]["domain"]["cpu"]["cores"] == 4
         golden(example("inferred", "--explain").stdout.replace(str(EXAMPLES), "EXAMPLES"))
@@ -98,29 +83,24 @@ def test_yaml_is_the_vmi_and_the_same_in_every_run() -> None:
     assert json.loads(expand(*MATCHED, options=("-o", "json")).stdout) == vmi
 
 
-def test_machines_get_uuids_of_their_own() -> None:
-    machines = [{**vm(), "metadata": {"name": name, "namespace": "demo"}} for name in ("a", "b")]
-    firmware = [vmi["spec"]["domain"]["firmware"] for vmi in yaml.safe_load_all(expand(*machines).stdout)]
-
-    assert len({value for entry in firmware for value in entry.values()}) == 4
-
-
 def test_several_machines() -> None:
-    other = vm(instancetype={"name": "none"})
-    other["metadata"]["name"] = "other"
+    other = vm(instancetype={"name": "none"}) | {"metadata": {"name": "other"}}
     result = expand(*MATCHED, other, options=("-o", "json"))
 
     assert result.exit_code == 1
     assert json.loads(result.stdout)["metadata"]["name"] == "vm"
     assert 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "none" not found' in result.stderr
     both = {**vm(), "metadata": {"name": "x"}}
-    assert len(json.loads(expand(vm(), both, options=("-o", "json")).stdout)) == 2
+    # Machines get UUIDs of their own.
+    firmware = [
+        each["spec"]["domain"]["firmware"] for each in json.loads(expand(vm(), both, options=("-o", "json")).stdout)
+    ]
+    assert len({value for entry in firmware for value in entry.values()}) == 4
     assert expand(vm(), both, options=("--explain",)).stdout.count("VirtualMachineInstance") == 2
 
 
 def test_mode_expand_is_the_vm_itself() -> None:
-    result = expand(*MATCHED, options=("--mode", "expand"))
-    expanded = yaml.safe_load(result.stdout)
+    expanded = yaml.safe_load(expand(*MATCHED, options=("--mode", "expand")).stdout)
 
     assert expanded["kind"] == "VirtualMachine"
     assert not expanded["spec"].keys() & {"instancetype", "preference"}
@@ -133,7 +113,6 @@ def test_mode_expand_infers_nothing_and_says_so(golden: Callable[[str], None]) -
     result = expand(vm(preference={"inferFromVolume": "v"}), options=("--mode", "expand"))
 
     assert result.exit_code == 1
-    assert 'virtualmachineclusterpreferences.instancetype.kubevirt.io "" not found' in result.stderr
     golden(result.stderr)
 
 
@@ -141,26 +120,21 @@ def test_what_is_missing_is_said_in_kubevirts_words(golden: Callable[[str], None
     result = expand(BOTH)
 
     assert result.exit_code == 1
-    assert 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "u1" not found' in result.stderr
     golden(result.stderr)
-    assert "--cluster-from DIR" in result.stderr
     assert "--cluster-from" not in expand(BOTH, options=tuple(CLUSTER)).stderr
 
 
 def test_all_causes_are_listed() -> None:
+    devices = [{"name": "g", "deviceName": "d"}]
     domain = {
         "cpu": {"cores": 1, "sockets": 1, "threads": 1, "model": "m", "dedicatedCpuPlacement": True, "numa": {}},
         "resources": {"requests": {"cpu": 1}, "limits": {"cpu": 1}},
         "memory": {"guest": "1Gi"},
         "ioThreadsPolicy": "auto",
-        "devices": {"gpus": [{"name": "g", "deviceName": "d"}], "hostDevices": [{"name": "g", "deviceName": "d"}]},
+        "devices": {"gpus": devices, "hostDevices": devices},
     }
-    wanted = instancetype(
-        cpu={"guest": 1, "model": "m", "dedicatedCPUPlacement": True, "numa": {}},
-        ioThreadsPolicy="auto",
-        gpus=[{"name": "g", "deviceName": "d"}],
-        hostDevices=[{"name": "g", "deviceName": "d"}],
-    )
+    cpu = {"guest": 1, "model": "m", "dedicatedCPUPlacement": True, "numa": {}}
+    wanted = instancetype(cpu=cpu, ioThreadsPolicy="auto", gpus=devices, hostDevices=devices)
     machine = vm({"domain": domain}, instancetype={"name": "u1"})
     lines = expand(machine, wanted).stderr.splitlines()
     expanded = expand(machine, wanted, options=("--mode", "expand")).stderr.splitlines()
@@ -176,12 +150,9 @@ def test_a_cause_with_its_field(golden: Callable[[str], None]) -> None:
 
 
 def test_a_vmi_gets_defaults_only(golden: Callable[[str], None]) -> None:
-    vmi = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstance",
-        "metadata": {"name": "a", "annotations": {"kubevirt.io/cluster-instancetype-name": "u1"}},
-        "spec": {"domain": {"memory": {"guest": "1Gi"}}},
-    }
+    metadata = {"name": "a", "annotations": {"kubevirt.io/cluster-instancetype-name": "u1"}}
+    vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata}
+    vmi |= {"spec": {"domain": {"memory": {"guest": "1Gi"}}}}
     shown = yaml.safe_load(expand(vmi, instancetype()).stdout)
 
     assert shown["spec"]["domain"]["cpu"]["sockets"] == 1
@@ -206,16 +177,7 @@ def test_the_clusters_settings(golden: Callable[[str], None]) -> None:
 
 
 def test_a_captured_revision_is_told() -> None:
-    stored = {
-        "apiVersion": "apps/v1",
-        "kind": "ControllerRevision",
-        "metadata": {
-            "name": "r",
-            "namespace": "demo",
-            "labels": {"instancetype.kubevirt.io/object-version": "v1beta1"},
-        },
-        "data": instancetype(cpu={"guest": 8}),
-    }
+    stored = revision("r", instancetype(cpu={"guest": 8}))
     machine = vm(instancetype={"name": "u1", "revisionName": "r"})
     text = expand(machine, stored, options=("--explain",)).stdout
     told = json.loads(expand(machine, stored, options=("--explain", "-o", "json")).stdout)
@@ -241,14 +203,12 @@ def secretive() -> dict[str, Any]:
 
 @pytest.mark.parametrize("mode", ["reference", "expand"])
 def test_secrets_are_shown_only_on_request(mode: str) -> None:
-    plain: tuple[tuple[str, ...], ...] = ((), ("-o", "json"))
-    for options in plain:
-        result = expand(secretive(), options=("--mode", mode, *options))
+    for options in ("", "-o json"):
+        result = expand(secretive(), options=("--mode", mode, *options.split()))
         assert (result.exit_code, result.stdout) == (2, ""), "a placeholder must not be applied"
         assert "--show-secrets" in result.stderr
-    explained: tuple[tuple[str, ...], ...] = (("--explain",), ("--explain", "-o", "json"), ("--explain", "-o", "yaml"))
-    for options in explained:
-        result = expand(secretive(), options=("--mode", mode, *options))
+    for options in ("--explain", "--explain -o json", "--explain -o yaml"):
+        result = expand(secretive(), options=("--mode", mode, *options.split()))
         assert result.exit_code == 0
         assert SECRET not in result.output, options
         if "-o" in options:
@@ -256,22 +216,17 @@ def test_secrets_are_shown_only_on_request(mode: str) -> None:
     whole = expand(secretive(), options=("--mode", mode, "--show-secrets"))
     assert whole.stdout.count(SECRET) == (8 if mode == "expand" else 7)
     assert whole.stderr == ""
-
-
-def test_secrets_are_not_shown_by_refusals() -> None:
+    # Nor do errors show them.
     machine = secretive()
     machine["spec"]["instancetype"] = {"name": "none"}
-
     assert SECRET not in expand(machine).output
 
 
 def test_control_characters_are_shown_not_obeyed() -> None:
     machine = vm({"hostname": "a\x1b[31mb"})
     machine["spec"]["template"]["metadata"] = {"labels": {"x\x1b[2J": "y"}}
-    stdin = json.dumps(machine)
-    output = run("expand", "-f", "-", "--explain", stdin=stdin).output
 
-    assert "\x1b" not in output
+    assert "\x1b" not in run("expand", "-f", "-", "--explain", stdin=json.dumps(machine)).output
 
 
 def test_the_docs_show_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,15 +245,12 @@ class TestKubeVirtVersions:
         assert result.exit_code == 0
         return "panicDevices" in yaml.safe_load(result.stdout)["spec"]["domain"]["devices"]
 
-    def test_the_option(self) -> None:
-        assert self.panics("--kubevirt-version", "1.9")
-        assert not self.panics("--kubevirt-version=v1.8.4")
-        assert self.panics()
-
     def test_the_kubevirt_object_and_the_option_before_it(self) -> None:
         status = {"phase": "Deployed", "observedKubeVirtVersion": "v1.7.4", "targetKubeVirtVersion": "v1.7.4"}
         older = {**KUBEVIRT, "status": status}
 
+        assert self.panics()
+        assert not self.panics("--kubevirt-version=v1.8.4")
         assert not self.panics(objects=(older,))
         assert self.panics("--kubevirt-version", "1.9", objects=(older,))
 
@@ -332,29 +284,22 @@ class TestKubeVirtVersions:
         chosen = expand(*objects, lacking, options=("--kubevirt-version", "1.9"))
         assert yaml.safe_load(chosen.stdout)["spec"]["architecture"] == "arm64"
 
-    def test_a_definition_that_is_none_is_one_sentence(self, golden: Callable[[str], None]) -> None:
+    def test_a_definition_that_is_none_is_one_sentence(self, refused: Callable[[Result], None]) -> None:
         status = {"phase": "Deployed", "observedKubeVirtVersion": "v1.9.0"}
         broken = {**definition("VirtualMachine"), "spec": {"versions": 7}}
 
-        result = expand(vm(), {**KUBEVIRT, "status": status}, broken)
-
-        assert result.exit_code == 2
-        golden(result.stderr)
+        refused(expand(vm(), {**KUBEVIRT, "status": status}, broken))
 
 
 class TestLive:
-    @asynccontextmanager
-    async def cluster(self, tmp_path: Path) -> AsyncIterator[tuple[FakeApiServer, Callable[..., Any]]]:
-        import asyncio
+    @pytest.fixture
+    def server(self) -> Iterator[FakeApiServer]:
+        with in_thread(running(FakeApiServer())) as server:
+            yield server
 
-        async with running(FakeApiServer()) as server:
-            kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
-
-            async def ask(*objects: Any, options: tuple[str, ...] = ()) -> Result:
-                options = ("--kubeconfig", kubeconfig, *options)
-                return await asyncio.to_thread(expand, *objects, options=options)
-
-            yield server, ask
+    @pytest.fixture
+    def ask(self, server: FakeApiServer, tmp_path: Path) -> Callable[..., Result]:
+        return partial(expand, options=("--kubeconfig", server.kubeconfig(tmp_path / "kubeconfig")))
 
     def put(self, server: FakeApiServer, obj: dict[str, Any]) -> str:
         resource = RESOURCES[obj["kind"]]
@@ -363,40 +308,25 @@ class TestLive:
         server.put(resource, metadata["name"], namespace, **{k: v for k, v in obj.items() if k != "kind"})
         return resource.path(namespace, metadata["name"])
 
-    async def test_exactly_what_is_needed_is_read(self, tmp_path: Path) -> None:
+    def test_exactly_what_is_needed_is_read(self, server: FakeApiServer, ask: Callable[..., Result]) -> None:
         labels = {f"instancetype.kubevirt.io/default-{kind}": kind for kind in ("instancetype", "preference")}
-        claim = {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "c", "namespace": "golden", "labels": labels},
-        }
-        image = {
-            "apiVersion": "cdi.kubevirt.io/v1beta1",
-            "kind": "DataSource",
-            "metadata": {"name": "i", "namespace": "golden"},
-            "spec": {"source": {"pvc": {"name": "c", "namespace": "golden"}}},
-        }
+        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+        claim |= {"metadata": {"name": "c", "namespace": "golden", "labels": labels}}  # type: ignore[dict-item]
+        image = {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource"}
+        image |= {"metadata": {"name": "i", "namespace": "golden"}}  # type: ignore[dict-item]
+        image |= {"spec": {"source": {"pvc": {"name": "c", "namespace": "golden"}}}}  # type: ignore[dict-item]
+        source = {"sourceRef": {"kind": "DataSource", "name": "i", "namespace": "golden"}}
         machine = vm(
             {"volumes": [{"name": "root", "dataVolume": {"name": "d"}}]},
             instancetype={"inferFromVolume": "root"},
             preference={"inferFromVolume": "root"},
-            dataVolumeTemplates=[
-                {
-                    "metadata": {"name": "d"},
-                    "spec": {"sourceRef": {"kind": "DataSource", "name": "i", "namespace": "golden"}},
-                }
-            ],
+            dataVolumeTemplates=[{"metadata": {"name": "d"}, "spec": source}],
         )
-        async with self.cluster(tmp_path) as (server, ask):
-            paths = [
-                self.put(server, item)
-                for item in (claim, image, instancetype(name="instancetype"), preference(name="preference"))
-            ]
-            server.put(KUBEVIRTS, "kubevirt", "kubevirt", status=KUBEVIRT["status"], spec=KUBEVIRT["spec"])
-            result = await ask(machine)
-            asked = [item.path for item in server.asked]
-
-        vmi = yaml.safe_load(result.stdout)
+        objects = (claim, image, instancetype(name="instancetype"), preference(name="preference"))
+        paths = [self.put(server, item) for item in objects]
+        server.put(KUBEVIRTS, "kubevirt", "kubevirt", status=KUBEVIRT["status"], spec=KUBEVIRT["spec"])
+        vmi = yaml.safe_load(ask(machine).stdout)
+        asked = [item.path for item in server.asked]
         assert vmi["spec"]["domain"]["cpu"]["sockets"] == 2
         assert vmi["spec"]["domain"]["cpu"]["model"] == "Haswell"
         assert len(asked) == len(set(asked)), "nothing is asked twice"
@@ -404,22 +334,12 @@ class TestLive:
         definitions = {DEFINITIONS.path("", name) for name in NAMES.values()}
         assert {*asked} == {*paths, KUBEVIRTS.path(), *definitions, *revisions}
 
-    async def test_the_file_comes_first(self, tmp_path: Path) -> None:
-        async with self.cluster(tmp_path) as (server, ask):
-            self.put(server, instancetype(cpu={"guest": 8}))
-            result = await ask(*MATCHED, KUBEVIRT)
-            asked = [item.path for item in server.asked]
-
-        assert yaml.safe_load(result.stdout)["spec"]["domain"]["cpu"]["sockets"] == 2
-        assert all("controllerrevisions" in path or "customresourcedefinitions" in path for path in asked)
-
-    async def test_what_may_not_be_read(self, tmp_path: Path) -> None:
-        async with self.cluster(tmp_path) as (server, ask):
-            server.fail(RESOURCES["VirtualMachineClusterPreference"].path("", "linux"), 403)
-            refused = await ask(BOTH)
-            server.fail(KUBEVIRTS.path(), 500)
-            broken = await ask(BOTH)
-            missing = await ask(BOTH)
+    def test_what_may_not_be_read(self, server: FakeApiServer, ask: Callable[..., Result]) -> None:
+        server.fail(RESOURCES["VirtualMachineClusterPreference"].path("", "linux"), 403)
+        refused = ask(BOTH)
+        server.fail(KUBEVIRTS.path(), 500)
+        broken = ask(BOTH)
+        missing = ask(BOTH)
 
         assert refused.exit_code == broken.exit_code == 2
         assert "grant get on virtualmachineclusterpreferences.instancetype.kubevirt.io" in refused.stderr
@@ -444,13 +364,8 @@ class TestLive:
     ],
     ids=["empty", "secret", "instancetype", "list", "syntax", "loop", "deep", "type", "template", "disks"],
 )
-def test_bad_input_is_one_sentence_and_exit_2(content: str, golden: Callable[[str], None]) -> None:
-    result = run("expand", "-f", "-", stdin=content)
-
-    assert result.exit_code == 2
-    assert result.stderr.count("\n") == 1
-    assert result.stderr.startswith("Error: ")
-    golden(result.stderr)
+def test_bad_input_is_one_sentence_and_exit_2(content: str, refused: Callable[[Result], None]) -> None:
+    refused(run("expand", "-f", "-", stdin=content))
 
 
 def test_yaml_bombs_and_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -458,7 +373,8 @@ def test_yaml_bombs_and_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
     )
-    for name, content in (("bomb.yaml", bomb.encode()), ("bytes.yaml", b"\xff\xfe\x00"), ("zip.yaml.gz", b"PK")):
+    contents = {"bomb.yaml": bomb.encode(), "bytes.yaml": b"\xff\xfe\x00", "zip.yaml.gz": b"PK"}
+    for name, content in (contents | {"deep.yaml": b'{"a": ' * 1000}).items():
         (tmp_path / name).write_bytes(content)
         result = run("expand", "-f", tmp_path / name)
         assert result.exit_code == 2
@@ -475,17 +391,11 @@ def test_malformed_instancetypes_and_settings_are_named(golden: Callable[[str], 
 
 
 def test_bad_sources(tmp_path: Path) -> None:
-    path = tmp_path / "vm.yaml"
-    path.write_text(yaml.safe_dump(vm()))
-    for options in (
-        ("--cluster-from", tmp_path, "--kubeconfig", tmp_path),
-        ("--cluster-from", tmp_path / "none"),
-        ("--kubeconfig", tmp_path / "none"),
-    ):
-        result = run("expand", "-f", path, *options)
-        assert result.exit_code == 2
-        assert result.stderr.count("\n") == 1
-    assert run("expand", "-f", tmp_path / "none").exit_code == 2
+    files, none = ("--cluster-from", tmp_path), tmp_path / "none"
+    for options in ((*files, "--kubeconfig", tmp_path), ("--cluster-from", none), ("--kubeconfig", none)):
+        result = expand(vm(), options=options)
+        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert run("expand", "-f", none).exit_code == 2
 
 
 def test_kinds_of_no_use_are_said_to_be_passed_over(golden: Callable[[str], None]) -> None:
@@ -503,15 +413,12 @@ def test_malformed_objects_never_end_in_a_traceback(data: st.DataObject, new: An
     which = data.draw(st.integers(0, 3))
     objects[which] = replaced(objects[which], data, new)
     options = data.draw(st.sampled_from([[], ["--explain"], ["--mode", "expand"], ["-o", "json", "--explain"]]))
-    result = CliRunner().invoke(main, ["expand", "-f", "-", *options], input=json_documents(objects))
+    stdin = "\n---\n".join(json.dumps(item) for item in objects)
+    result = CliRunner().invoke(main, ["expand", "-f", "-", *options], input=stdin)
 
     assert result.exit_code in (0, 1, 2)
     assert result.exception is None or isinstance(result.exception, SystemExit)
     assert result.exit_code == 0 or result.stderr
-
-
-def json_documents(objects: list[Any]) -> str:
-    return "\n---\n".join(json.dumps(item) for item in objects)
 
 
 @given(st.binary(max_size=60))
@@ -523,40 +430,16 @@ def test_any_bytes_at_all(content: bytes) -> None:
     assert isinstance(result.exception, SystemExit)
 
 
-def test_depth_ends_in_a_sentence() -> None:
-    result = run("expand", "-f", "-", stdin='{"a": ' * 1000)
-
-    assert result.exit_code == 2
-    assert len(deep()) == 1
-
-
 def explanation(machine: Any = WITH_SECRET, *, stand_ins: Any = ()) -> Explanation:
     get = among([instancetype(), preference(devices={"preferredDiskBus": "virtio"})])
     created = creation.from_vm(machine, get, lambda: "some-uuid")
     return Explanation(created, redact(created.obj), "vm.yaml:1", "KubeVirt's built-in ones", stand_ins)
 
 
-def printed(told: Explanation) -> list[str]:
-    out = StringIO()
-    told.print(Console(file=out, width=1000))
-    return out.getvalue().splitlines()
-
-
-def test_groups_stand_in_the_order_of_their_news() -> None:
-    heads = [line for line in printed(explanation()) if line and not line.startswith(" ")]
-
-    assert [head.partition("  ")[0] for head in heads] == [
-        "VirtualMachineInstance demo/vm",
-        "instancetype u1",
-        "preference linux",
-        "cluster settings",
-        "KubeVirt default",
-        "vm",
-    ]
-
-
 def test_what_the_vm_says_is_short_and_bookkeeping_too() -> None:
-    rows = [line.split("←")[0].split(" = ") for line in printed(explanation()) if "←" in line]
+    told, out = explanation(), StringIO()
+    told.print(Console(file=out, width=1000))
+    rows = [line.split("←")[0].split(" = ") for line in out.getvalue().splitlines() if "←" in line]
     short = {path.strip(): value.strip() for path, value in rows}
 
     assert short["spec.volumes"] == "… 2 fields"
@@ -564,52 +447,24 @@ def test_what_the_vm_says_is_short_and_bookkeeping_too() -> None:
     assert short["status"].endswith(" fields")
     assert short["spec.domain.cpu.sockets"] == "2"
     assert "metadata.name" not in short
-
-
-def test_every_line_names_its_origin_and_values_stand_in_line() -> None:
-    lines = [line for line in printed(explanation()) if " = " in line]
-    group = [line for line in lines if line.endswith("← instancetype u1")]
-
-    assert all("  ← " in line for line in lines)
-    assert len({line.index(" = ") for line in group}) == 1
-    assert len({line.index("←") for line in group}) == 1
-
-
-def test_every_leaf_is_a_field() -> None:
-    told = explanation()
-
     assert [field.path for field in told.fields()] == [path for path, _ in leaves(told.shown)]
     assert told.label(Origin.INSTANCETYPE) == "instancetype u1"
 
 
 def test_stand_ins_are_told() -> None:
     new = {**WITH_SECRET, "metadata": {"name": "vm", "namespace": "demo"}}
-    told = explanation(new, stand_ins={"some-uuid"})
-    marked = [field["path"] for field in told.as_json()["fields"] if field.get("random")]
+    fields = explanation(new, stand_ins={"some-uuid"}).as_json()["fields"]
 
-    assert marked == ["spec.domain.firmware.uuid", "spec.domain.firmware.serial"]
-    assert any("some-uuid (random in KubeVirt; " in line for line in printed(told))
+    random = [field["path"] for field in fields if field.get("random")]
+    assert random == ["spec.domain.firmware.uuid", "spec.domain.firmware.serial"]
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        ("virtio", "virtio"),
-        ("4Gi", "4Gi"),
-        ("host-model", "host-model"),
-        ("registry.example/a/b:13", "registry.example/a/b:13"),
-        ("4", '"4"'),
-        ("1e3", '"1e3"'),
-        ("true", '"true"'),
-        ("null", '"null"'),
-        ("", '""'),
-        (" a", '" a"'),
-        ("a ", '"a "'),
-        ('a"b', '"a\\"b"'),
-        ("a\nb", '"a\\nb"'),
-        (True, "true"),
-        (4, "4"),
-        ({}, "{}"),
+        *((plain, plain) for plain in ("virtio", "4Gi", "host-model", "registry.example/a/b:13")),
+        *((quoted, json.dumps(quoted)) for quoted in ("4", "1e3", "true", "null", "", " a", "a ", 'a"b', "a\nb")),
+        *((True, "true"), (4, "4"), ({}, "{}")),
         ("x" * 100, "x" * 72 + "…"),
     ],
 )

@@ -44,12 +44,9 @@ def test_a_pattern_that_no_shell_has_expanded(tmp_path: Path, monkeypatch: pytes
     assert [part.file for part in found(f"{tmp_path}/*.yaml")[0]] == [str(tmp_path / "other.yaml")]
     assert [str(each.where) for each in found("none/*.yaml")[1]] == ["none/*.yaml"]
     assert len(found("a**b*.yaml")[1]) == 1
-
-
-def test_a_file_whose_name_looks_like_a_pattern(tmp_path: Path) -> None:
+    # The name of a file may look like one.
     files(tmp_path, "a[1].yaml")
-
-    assert [part.named for part in found(tmp_path / "a[1].yaml")[0]] == [True]
+    assert [part.named for part in found("a[1].yaml")[0]] == [True]
 
 
 def test_what_cannot_be_read_is_a_mistake_and_the_rest_is_read(tmp_path: Path) -> None:
@@ -128,7 +125,7 @@ def test_a_large_stream_is_cut_and_keeps_its_lines() -> None:
 
 
 def objects_of(*objects: Any) -> inputs.GivenObjects:
-    return inputs.objects(inputs.documents(["-"], yaml.safe_dump_all(objects).encode()))
+    return inputs.objects(inputs.documents(["-"], "---\n".join(yaml.safe_dump(item) for item in objects).encode()))
 
 
 def obj(kind: str, api: str, name: str = "a", **metadata: Any) -> dict[str, Any]:
@@ -140,8 +137,7 @@ def test_sorted_by_what_they_are(tmp_path: Path) -> None:
         obj("VirtualMachine", "kubevirt.io/v1"),
         obj("VirtualMachineInstancetype", "instancetype.kubevirt.io/v1beta1", namespace="shop"),
         obj("VirtualMachineClusterPreference", "instancetype.kubevirt.io/v1beta1"),
-        obj("Secret", "v1"),
-        obj("Secret", "v1", "b"),
+        *(obj("Secret", "v1", name) for name in ("a", "b")),
         # A kind of another project with the same name.
         obj("VirtualMachine", "vmoperator.vmware.com/v1alpha1"),
         obj("VirtualMachineInstance", "kubevirt.io/v1", namespace="shop"),
@@ -149,17 +145,12 @@ def test_sorted_by_what_they_are(tmp_path: Path) -> None:
 
     assert [machine.value["kind"] for machine in found.machines] == ["VirtualMachine", "VirtualMachineInstance"]
     assert [machine.value["metadata"]["namespace"] for machine in found.machines] == ["default", "shop"]
-    assert set(found.others) == {
-        ("VirtualMachineInstancetype", "shop", "a"),
-        ("VirtualMachineClusterPreference", "", "a"),
-    }
+    others = {("VirtualMachineInstancetype", "shop", "a"), ("VirtualMachineClusterPreference", "", "a")}
+    assert set(found.others) == others
     assert found.skipped == ["Secret", "VirtualMachine"]
-
-
-def test_what_was_read_stays_as_it_is() -> None:
+    # What was read stays as it is.
     (document,) = inputs.documents(["-"], yaml.safe_dump(obj("VirtualMachine", "kubevirt.io/v1")).encode())
     inputs.objects([document])
-
     assert document.value["metadata"] == {"name": "a"}
 
 
@@ -178,7 +169,7 @@ def test_what_was_read_stays_as_it_is() -> None:
 )
 def test_what_is_no_object(objects: list[Any], line: int, golden: Callable[[str], None]) -> None:
     with pytest.raises(InputError) as refused:
-        inputs.objects(inputs.documents(["-"], "---\n".join(yaml.safe_dump(item) for item in objects).encode()))
+        objects_of(*objects)
 
     assert refused.value.where == f"standard input:{line}"
     golden(str(refused.value))

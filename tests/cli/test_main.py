@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import Result
 
 from tests.cli.runner import run
 from tests.cluster.fake_apiserver import FakeApiServer
@@ -57,31 +58,11 @@ def test_a_package_of_another_distribution_is_one_sentence_before_anything_runs(
 
 # Every command that does something, with arguments that it accepts.
 COMMANDS = (
-    "serve",
-    "review FILE",
-    "test PATH",
-    "explain drain NODE",
-    "explain migration VM",
-    "explain spread VM",
-    "explain reason CODE",
-    "explain vm VM",
-    "expand -f FILE",
-    "demo",
-    "install",
-    "hand-over --to-manager=kubectl",
-    "doctor",
-    "uninstall",
-    "cleanup",
-    "scheduler lint FILE",
-    "scheduler render -- spread",
-    "manifests webhooks",
-    "manifests policies",
-    "audit schema",
-    "config show",
-    "config schema",
-    "config check FILE",
-    "completion -- bash",
-    "version",
+    *("serve", "review FILE", "test PATH"),
+    *("explain drain NODE", "explain migration VM", "explain spread VM", "explain reason CODE", "explain vm VM"),
+    *("expand -f FILE", "demo", "install", "hand-over --to-manager=kubectl", "doctor", "uninstall", "cleanup"),
+    *("scheduler lint FILE", "scheduler render -- spread", "manifests webhooks", "manifests policies"),
+    *("audit schema", "config show", "config schema", "config check FILE", "completion -- bash", "version"),
 )
 GROUPS = ("", "explain", "scheduler", "manifests", "audit", "config")
 
@@ -114,19 +95,14 @@ def test_no_command_is_left_out_here() -> None:
 
 
 @pytest.mark.parametrize("command", [*GROUPS, *(" ".join(path(command)) for command in COMMANDS)])
-def test_every_command_has_help(command: str, golden: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    result = run(*command.split(), "--help")
-
-    assert result.exit_code == 0
-    golden(result.output)
-
-
-@pytest.mark.parametrize(("option", "metavar"), [("--config", "FILE"), ("--url", "URL"), ("--kubeconfig", "FILE")])
-def test_an_option_is_the_same_everywhere(option: str, metavar: str) -> None:
-    found = [each for command in COMMANDS for each in find(command).params if option in each.opts]
-
-    assert len(found) > 2
-    assert {each.metavar for each in found} == {metavar}
+def test_every_command_has_help(
+    command: str, ended: Callable[[Result, int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(run(*command.split(), "--help"), 0)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run(*command.split(), "--help").output.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines if line.endswith("...") and not line.startswith("Usage:")], "a cut sentence"
 
 
 # The options that several commands have, in the order in which every help shows them.
@@ -143,45 +119,22 @@ def test_every_command_has_its_options_in_the_same_order(command: str) -> None:
     assert options == sorted(options, key=ORDER.index)
 
 
-def test_an_output_is_chosen_the_same_way_everywhere() -> None:
-    found = [each for command in COMMANDS for each in find(command).params if "--output" in each.opts]
-
-    assert len(found) > 5
-    assert {tuple(each.opts) for each in found} == {("-o", "--output")}
-    assert all(isinstance(each, click.Option) and each.help for each in found)
-
-
-@pytest.mark.parametrize("command", [*GROUPS, *(" ".join(path(command)) for command in COMMANDS)])
-def test_every_help_fits_80_columns(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-
-    lines = run(*command.split(), "--help").output.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert not [line for line in lines if line.endswith("...") and not line.startswith("Usage:")], "a cut sentence"
-
-
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        (["reviw"], "review"),
-        (["tset"], "test"),
-        (["explain", "migratoin"], "migration"),
-        (["review", "--confg"], "--config"),
+        ("reviw", "review"),
+        ("tset", "test"),
+        ("explain migratoin", "migration"),
+        ("review --confg", "--config"),
+        ("xyzzy", ""),
     ],
 )
-def test_a_mistyped_word_gets_a_suggestion(words: list[str], meant: str) -> None:
-    result = run(*words)
+def test_a_mistyped_word_gets_a_suggestion(words: str, meant: str) -> None:
+    result = run(*words.split())
 
     assert result.exit_code == 2
-    assert "Did you mean" in result.stderr
+    assert ("Did you mean" in result.stderr) is bool(meant)
     assert meant in result.stderr
-
-
-def test_a_word_that_is_like_no_command_gets_none() -> None:
-    result = run("xyzzy")
-
-    assert result.exit_code == 2
-    assert "Did you mean" not in result.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -234,27 +187,28 @@ def test_version() -> None:
     assert run("version").output.startswith(f"kubevirt-webhook {__version__}\nPython 3.")
 
 
-@pytest.mark.parametrize(
-    "arguments", [["nonsense"], ["review"], ["expand"], ["serve", "--nonsense"], ["config", "check"]]
-)
-def test_wrong_usage_is_exit_2(arguments: list[str]) -> None:
-    result = run(*arguments)
+@pytest.mark.parametrize("arguments", ["nonsense", "review", "expand", "serve --nonsense", "config check"])
+def test_wrong_usage_is_exit_2(arguments: str) -> None:
+    result = run(*arguments.split())
 
     assert result.exit_code == 2
     assert "Traceback" not in result.output
 
 
+def shell(words: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    command = f"{before}{sys.executable} -m webhook {words}"
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
 def test_closed_standard_streams(closed: str) -> None:
-    command = f"{sys.executable} -m webhook config schema {closed}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    done = shell(f"config schema {closed}")
 
     assert done.returncode == 0, done.stderr
 
 
 def test_a_reader_that_has_enough_is_no_refusal() -> None:
-    command = f"set -o pipefail; {sys.executable} -m webhook config schema | true"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    done = shell("config schema | true", "set -o pipefail; ")
 
     assert done.returncode in (0, 141)
     assert done.stderr == ""
@@ -262,8 +216,7 @@ def test_a_reader_that_has_enough_is_no_refusal() -> None:
 
 @pytest.mark.parametrize("words", ["config schema", "--help", "--version", "explain --help"])
 def test_a_full_disk_is_one_sentence(words: str, golden: Callable[[str], None]) -> None:
-    command = f"{sys.executable} -m webhook {words} > /dev/full"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    done = shell(f"{words} > /dev/full")
 
     assert done.returncode == 2
     golden(done.stderr)

@@ -31,7 +31,12 @@ def test_an_option_reads_the_same_everywhere() -> None:
                     spellings[spelled][tuple(option.opts), option.metavar, option.type.name].append(name)
 
     assert {option: [*found.values()] for option, found in spellings.items() if len(found) > 1} == {}
-    assert len(spellings["--config"]) == len(spellings["--url"]) == len(spellings["--output"]) == 1
+    assert {name: [*spellings[name]] for name in ("--config", "--url", "--kubeconfig", "--output")} == {
+        "--config": [(("--config",), "FILE", "path")],
+        "--url": [(("--url",), "URL", "text")],
+        "--kubeconfig": [(("--kubeconfig",), "FILE", "path")],
+        "--output": [(("-o", "--output"), None, "choice")],
+    }
 
 
 def test_an_empty_path_is_never_the_working_directory() -> None:

@@ -10,34 +10,33 @@ from tests.cli.runner import run
 from tests.install.schedulers.configurations import configuration, profile
 from webhook.install.schedulers.render import VARIANTS
 
+CLEAN = (0, "0 errors, 0 warnings\n")
+
 
 def written(tmp_path: Path, value: object) -> Path:
     path = tmp_path / "scheduler.yaml"
-    path.write_text(yaml.safe_dump(value, sort_keys=False))
+    path.write_text(value if isinstance(value, str) else yaml.safe_dump(value, sort_keys=False))
     return path
+
+
+def lint(path: str | Path, *options: str, stdin: str | None = None) -> tuple[int, str]:
+    result = run("scheduler", "lint", path, *options, stdin=stdin)
+    return result.exit_code, result.output
 
 
 @pytest.mark.parametrize("whose", [(), ("--cluster-scheduler",)])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_is_printed_has_no_mistakes(variant: str, whose: tuple[str, ...], tmp_path: Path) -> None:
-    path = tmp_path / "rendered.yaml"
-    path.write_text(run("scheduler", "render", variant, *whose).output)
-
-    result = run("scheduler", "lint", path, *whose)
-
-    assert (result.exit_code, result.output) == (0, "0 errors, 0 warnings\n")
+    assert lint(written(tmp_path, run("scheduler", "render", variant, *whose).output), *whose) == CLEAN
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8446", "https://layers.example:8446/", "http://[::1]:1/v1/layers"])
 @pytest.mark.parametrize("variant", ["spread", "pack"])
 def test_the_extender_for_layers_has_no_mistakes(variant: str, url: str, tmp_path: Path) -> None:
-    path = tmp_path / "rendered.yaml"
-    path.write_text(run("scheduler", "render", variant, "--layers", url).output)
-
-    result = run("scheduler", "lint", path)
+    path = written(tmp_path, run("scheduler", "render", variant, "--layers", url).output)
     (extender,) = yaml.safe_load(path.read_text())["extenders"]
 
-    assert (result.exit_code, result.output) == (0, "0 errors, 0 warnings\n")
+    assert lint(path) == CLEAN
     assert extender["urlPrefix"] == url.partition("/v1")[0].rstrip("/") + "/v1/layers"
     assert extender["prioritizeVerb"] == "prioritize"
     assert (extender["ignorable"], extender["nodeCacheCapable"]) == (True, True)
@@ -65,40 +64,28 @@ def test_problems_have_a_line_and_end_in_status_1(tmp_path: Path) -> None:
 
 
 def test_a_warning_alone_is_status_0(tmp_path: Path) -> None:
-    result = run("scheduler", "lint", written(tmp_path, configuration(profile(plugins={}))))
+    status, output = lint(written(tmp_path, configuration(profile(plugins={}))))
 
-    assert result.exit_code == 0
-    assert "[image-locality-on]" in result.output
-    assert result.output.endswith("0 errors, 1 warning\n")
+    assert status == 0
+    assert "[image-locality-on]" in output
+    assert output.endswith("0 errors, 1 warning\n")
 
 
 def test_a_configuration_in_a_config_map_is_read_too(tmp_path: Path) -> None:
     inner = yaml.safe_dump(configuration(profile("vms")))
     path = written(tmp_path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": inner}})
 
-    result = run("scheduler", "lint", path, "--profile", "vms")
-
-    assert (result.exit_code, result.output) == (0, "0 errors, 0 warnings\n")
-    assert run("scheduler", "lint", path).exit_code == 1
-
-
-def test_standard_input() -> None:
-    result = run("scheduler", "lint", "-", stdin=yaml.safe_dump(configuration()))
-
-    assert (result.exit_code, result.output) == (0, "0 errors, 0 warnings\n")
+    assert lint(path, "--profile", "vms") == CLEAN
+    assert lint(path)[0] == 1
+    assert lint("-", stdin=yaml.safe_dump(configuration())) == CLEAN
 
 
-@pytest.mark.parametrize("value", [{}, {"kind": "Pod"}, [1], "text"])
+@pytest.mark.parametrize("value", [{}, {"kind": "Pod"}, [1], "text", None])
 def test_a_file_without_a_configuration_is_bad_input(value: object, tmp_path: Path) -> None:
-    assert run("scheduler", "lint", written(tmp_path, value)).exit_code == 2
-
-
-def test_a_file_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
-    assert run("scheduler", "lint", tmp_path / "none.yaml").exit_code == 2
+    assert lint(written(tmp_path, value) if value is not None else tmp_path / "none.yaml")[0] == 2
 
 
 def test_a_prometheus_is_asked_where_one_is_given() -> None:
-    assert (
-        'address: "http://p:9090"' in run("scheduler", "render", "load-aware", "--prometheus", "http://p:9090").output
-    )
+    rendered = run("scheduler", "render", "load-aware", "--prometheus", "http://p:9090")
+    assert 'address: "http://p:9090"' in rendered.output
     assert run("scheduler", "render", "spread", "--prometheus", "http://p:9090").exit_code == 2

@@ -25,9 +25,11 @@ import yaml
 
 from certs.source import Pair, self_signed
 from tests.admission.audit_schema import STRICT
+from tests.cluster.fake_apiserver import FakeApiServer
 from tests.waiting import PATIENCE
 from webhook.admission.lines import DROPPING, WRITING_AGAIN
 from webhook.cli.main import main
+from webhook.cli.serve import without_system_authorities
 from webhook.errors import InputError
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.yaml_documents import read_documents
@@ -231,8 +233,8 @@ def test_refusals_at_the_start(
 
     check("other", *FILES, "--tls-cert", crt, "--tls-key", str(tmp_path / "other"))
     check("none", *FILES, "--tls-cert", str(tmp_path / "none"), "--tls-key", str(tmp_path / "key"))
-    check("kubeconfig", "--kubeconfig", str(tmp_path / "kubeconfig"))
-    check("none", "--kubeconfig", str(tmp_path / "none"))
+    for name in ("kubeconfig", "none"):
+        check(name, "--kubeconfig", str(tmp_path / name))
     check("settings.yaml:1", *FILES, "--config", str(tmp_path / "settings.yaml"))
     (tmp_path / "settings.yaml").write_text(f"audit: {{output: {tmp_path}}}")
     check(str(tmp_path), *FILES, "--config", str(tmp_path / "settings.yaml"))
@@ -277,23 +279,11 @@ def test_weak_pair_is_refused_in_one_sentence(tmp_path: Path, pair: Pair, golden
 
 def test_a_signal_ends_a_start_that_hangs(tmp_path: Path) -> None:
     """The kubeconfig's exec plugin never answers."""
-    plugin = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "command": "sleep",
-        "args": ["60"],
-        "interactiveMode": "Never",
-    }
-    kubeconfig = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
-        "users": [{"name": "u", "user": {"exec": plugin}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(kubeconfig))
-    command = [sys.executable, "-m", "webhook", "serve", "--kubeconfig", str(path)]
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
+    config = FakeApiServer()
+    config.url = "https://127.0.0.1:1"
+    path = config.kubeconfig(tmp_path / "kubeconfig", exec=plugin | {"command": "sleep", "args": ["60"]})
+    command = [sys.executable, "-m", "webhook", "serve", "--kubeconfig", path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         # Until the plugin runs, a signal would meet Python's own handlers.
         while not (
@@ -313,3 +303,32 @@ def test_a_signal_ends_a_start_that_hangs(tmp_path: Path) -> None:
 
 def test_a_pod_is_no_place_for_somebodys_kubeconfig(golden: Callable[[str], None]) -> None:
     golden(rejection("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"))
+
+
+_PROGRAM = """
+import ssl
+from webhook.cli.serve import without_system_authorities
+with without_system_authorities():
+    import webhook.server.runtime.serve
+from aiohttp import connector
+verified, unverified = connector._SSL_CONTEXT_VERIFIED, connector._SSL_CONTEXT_UNVERIFIED
+print([each.cert_store_stats()["x509"] for each in (verified, unverified)], verified.verify_mode == ssl.CERT_REQUIRED)
+"""
+
+
+def test_a_server_has_no_system_authorities_and_verifies_by_default() -> None:
+    done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[0, 0] True\n"
+
+
+def test_the_environment_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/own.pem")
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+
+    with pytest.raises(RuntimeError), without_system_authorities():
+        assert os.environ["SSL_CERT_FILE"] == os.devnull
+        raise RuntimeError
+
+    assert os.environ["SSL_CERT_FILE"] == "/own.pem"
+    assert "SSL_CERT_DIR" not in os.environ

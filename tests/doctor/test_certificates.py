@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,34 +12,37 @@ import pytest
 from aiohttp import web
 
 from certs.authority import Authority
-from tests.doctor.world import MUTATING, NS, VALIDATING, DoctorWorld, authority, base64, codes
+from tests.doctor.world import CONFIGURED, MUTATING, NS, Change, DoctorWorld, authority, base64, forbid, put, remove
 from webhook.doctor.certificates import check_certificates, check_clock
-from webhook.doctor.installation import CONFIGURATIONS, DEPLOYMENTS, SECRETS
+from webhook.doctor.installation import DEPLOYMENTS, SECRETS
 from webhook.k8s.client.clock import Clock
 from webhook.k8s.resources import LEASES
 
 LAST = "MutatingWebhookConfiguration zz-kubevirt-webhook"
 SECRET = f"Secret {NS}/ca"
+NOT_DIALLED = f"unknown Service {NS}/{NS}: served-not-checked"
 DAY = timedelta(days=1)
 
 
-def trust(world: DoctorWorld, pem: bytes | str | None, *, entries: int = 99) -> None:
-    for entry in world.entries()[:entries]:
-        entry["clientConfig"]["caBundle"] = base64(pem) if isinstance(pem, bytes) else pem
+def trust(pem: bytes | str | None, *, entries: int = 99) -> Change:
+    bundle = base64(pem) if isinstance(pem, bytes) else pem
+    return lambda it: [entry["clientConfig"].update(caBundle=bundle) for entry in it.entries()[:entries]]
 
 
-def sign_with(world: DoctorWorld, signer: Authority) -> None:
-    world.server.put(SECRETS, "ca", NS, data={"ca.crt": base64(signer.pem)})
+def store(data: dict[str, str] | None) -> Change:
+    return put(SECRETS, "ca", NS, data=data)
+
+
+def sign_with(signer: Authority) -> Change:
+    return store({"ca.crt": base64(signer.pem)})
 
 
 async def test_all_is_well(world: DoctorWorld) -> None:
-    findings = await world.run(check_certificates)
+    told = await world.told(check_certificates)
 
-    well = codes(findings, "ok")
-    assert f"{LAST}: ca-bundle-valid" in well
-    assert f"{SECRET}: ca-trusted" in well
-    assert len(well) == 4
-    assert codes(findings, "unknown") == [f"Service {NS}/{NS}: served-not-checked"]
+    assert len(told) == 5
+    assert {NOT_DIALLED, f"ok {LAST}: ca-bundle-valid", f"ok {SECRET}: ca-trusted"} <= {*told}
+    assert await world.problems(check_certificates) == [NOT_DIALLED]
 
 
 @pytest.mark.parametrize(
@@ -56,87 +59,59 @@ async def test_all_is_well(world: DoctorWorld) -> None:
     ids=["none", "empty", "invalid base64", "other base64", "other bytes", "expired", "future"],
 )
 async def test_a_ca_bundle_that_is_of_no_use(world: DoctorWorld, bundle: bytes | str | None, code: str) -> None:
-    trust(world, bundle, entries=2)
+    findings = await world.run(check_certificates, trust(bundle, entries=2))
 
-    failures = [one for one in await world.run(check_certificates) if one.verdict == "failure" and one.subject == LAST]
-
-    (failure,) = failures
+    (failure,) = [one for one in findings if one.verdict == "failure" and one.subject == LAST]
     assert failure.code == code
     assert failure.found.endswith(" pods.scheduling.enforce, pods.scheduling.observe")
 
 
 async def test_an_old_ca_beside_a_new_one_is_no_mistake(world: DoctorWorld) -> None:
-    trust(world, authority(2 * DAY, DAY).pem + world.authority.pem)
+    bundle = authority(2 * DAY, DAY).pem + world.authority.pem
 
-    findings = await world.run(check_certificates)
-
-    assert codes(findings, "failure") + codes(findings, "warning") == []
+    assert await world.problems(check_certificates, trust(bundle)) == [NOT_DIALLED]
 
 
 async def test_a_ca_that_nobody_renewed(world: DoctorWorld) -> None:
     late = authority(9 * DAY, 10 * DAY)
-    trust(world, late.pem)
-    for resource in (MUTATING, VALIDATING):
-        for entry in world.entries("kubevirt-webhook", resource):
+    for resource, name in CONFIGURED:
+        for entry in world.entries(name, resource):
             entry["clientConfig"]["caBundle"] = base64(late.pem)
-    sign_with(world, late)
 
-    warnings = [one for one in await world.run(check_certificates) if one.verdict == "warning"]
+    findings = await world.run(check_certificates, sign_with(late))
 
+    warnings = [one for one in findings if one.verdict == "warning"]
     assert {one.subject for one in warnings} >= {LAST, SECRET}
     assert {one.code for one in warnings} == {"ca-bundle-late", "ca-late"}
 
 
-def store(data: dict[str, str] | None) -> Callable[[DoctorWorld], object]:
-    return lambda world: world.server.put(SECRETS, "ca", NS, data=data)
-
-
 @pytest.mark.parametrize(
-    ("change", "code"),
+    ("change", "expected"),
     [
-        (lambda world: sign_with(world, authority()), "ca-not-trusted"),
-        (store(None), "secret-malformed"),
-        (store({}), "secret-malformed"),
-        (store({"ca.crt": ""}), "secret-malformed"),
-        (store({"ca.crt": base64(b"x")}), "secret-malformed"),
-        (lambda world: world.server.remove(SECRETS, "ca", NS), "secret-missing"),
+        (sign_with(authority()), "failure ca-not-trusted"),
+        (sign_with(authority(2 * DAY, DAY)), "failure ca-expired"),
+        (store(None), "failure secret-malformed"),
+        (store({}), "failure secret-malformed"),
+        (store({"ca.crt": ""}), "failure secret-malformed"),
+        (store({"ca.crt": base64(b"x")}), "failure secret-malformed"),
+        (remove(SECRETS, "ca", NS), "failure secret-missing"),
+        (forbid(SECRETS, NS, "ca"), "unknown unreadable"),
     ],
-    ids=["another CA", "no data", "empty", "no certificate", "other bytes", "no Secret"],
+    ids=["another CA", "expired", "no data", "empty", "no certificate", "other bytes", "no Secret", "no permission"],
 )
-async def test_a_secret_that_is_of_no_use(
-    world: DoctorWorld, change: Callable[[DoctorWorld], object], code: str
-) -> None:
-    change(world)
+async def test_a_secret_that_is_of_no_use(world: DoctorWorld, change: Change, expected: str) -> None:
+    verdict, code = expected.split()
 
-    assert codes(await world.run(check_certificates), "failure") == [f"{SECRET}: {code}"]
-
-
-async def test_an_expired_ca_that_signs(world: DoctorWorld) -> None:
-    sign_with(world, authority(2 * DAY, DAY))
-
-    (finding,) = [one for one in await world.run(check_certificates) if one.verdict == "failure"]
-
-    assert finding.code == "ca-expired"
-    assert finding.todo.endswith("annotate secret ca kubevirt-webhook.github.io/rotate-ca=now")
-
-
-async def test_a_secret_that_may_not_be_read(world: DoctorWorld) -> None:
-    world.forbid(SECRETS, NS, "ca")
-
-    findings = await world.run(check_certificates)
-
-    assert f"{SECRET}: unreadable" in codes(findings, "unknown")
-    assert any("grant get on secrets" in finding.found for finding in findings)
+    assert await world.problems(check_certificates, change) == [f"{verdict} {SECRET}: {code}", NOT_DIALLED]
 
 
 async def test_mounted_certificates_have_no_secret_of_ours(world: DoctorWorld) -> None:
     container = {"image": "x", "args": ["serve", "--tls", "mounted"]}
-    world.server.put(DEPLOYMENTS, NS, NS, spec={"template": {"spec": {"containers": [container]}}})
-    world.server.remove(SECRETS, "ca", NS)
-    trust(world, None)
+    mounted = put(DEPLOYMENTS, NS, NS, spec={"template": {"spec": {"containers": [container]}}})
 
-    (failure,) = [one for one in await world.run(check_certificates) if one.verdict == "failure"]
+    findings = await world.run(check_certificates, mounted, remove(SECRETS, "ca", NS), trust(None))
 
+    (failure,) = [one for one in findings if one.verdict == "failure"]
     assert "cert-manager" in failure.todo
 
 
@@ -160,38 +135,33 @@ async def served(world: DoctorWorld, signer: Authority, directory: Path) -> Asyn
 
 async def test_the_served_certificate_is_verified(world: DoctorWorld, tmp_path: Path) -> None:
     async with served(world, world.authority, tmp_path):
-        findings = await world.run(check_certificates)
+        told = await world.told(check_certificates)
 
-    assert f"{world.url}: served-trusted" in codes(findings, "ok")
-    assert codes(findings, "failure") == []
+    assert told[-1] == f"ok {world.url}: served-trusted"
+    assert all(line.startswith("ok ") for line in told)
 
 
 async def test_a_server_with_another_certificate(world: DoctorWorld, tmp_path: Path) -> None:
     async with served(world, authority(), tmp_path):
-        assert codes(await world.run(check_certificates), "failure") == [f"{world.url}: served-not-trusted"]
+        assert await world.problems(check_certificates) == [f"failure {world.url}: served-not-trusted"]
 
 
 async def test_a_server_that_can_t_be_dialled(world: DoctorWorld) -> None:
     world.url = "https://localhost:1"
     world.register()
 
-    assert codes(await world.run(check_certificates), "unknown") == ["https://localhost:1: served-not-reached"]
+    assert await world.problems(check_certificates) == ["unknown https://localhost:1: served-not-reached"]
 
 
 async def test_nothing_is_dialled_without_configurations(world: DoctorWorld) -> None:
     world.url = "https://localhost:1"
-    for kind, name in (("Mutating", "kubevirt-webhook"), ("Mutating", "zz-kubevirt-webhook"), ("Validating", NS)):
-        world.server.remove(CONFIGURATIONS[f"{kind}WebhookConfiguration"], name)
+    gone = [remove(resource, name) for resource, name in CONFIGURED]
 
-    assert [one.subject for one in await world.run(check_certificates)] == [SECRET]
+    assert await world.told(check_certificates, *gone) == [f"ok {SECRET}: ca-trusted"]
 
 
 async def test_configurations_that_may_not_be_listed(world: DoctorWorld) -> None:
-    world.forbid(MUTATING)
-
-    (finding,) = await world.run(check_certificates)
-
-    assert (finding.subject, finding.verdict) == ("caBundles", "unknown")
+    assert await world.told(check_certificates, forbid(MUTATING)) == ["unknown caBundles: unreadable"]
 
 
 class Shifted(Clock):
@@ -202,43 +172,34 @@ class Shifted(Clock):
         return time.time() + self.seconds
 
 
+def lease(seconds: float) -> Change:
+    """A Lease that was renewed so many seconds ahead of this host's clock."""
+    renewed = datetime.fromtimestamp(time.time() + seconds, UTC).isoformat()
+    return put(LEASES, "kubevirt-scheduler", "kubevirt-scheduler", spec={"renewTime": renewed})
+
+
+CORRECT = "ok API server: clock-correct"
+TODAY = web.Response(headers={"Date": "today"})
+
+
 @pytest.mark.parametrize(
-    ("ours", "verdict", "code"),
+    ("ours", "change", "expected"),
     [
-        (0, "ok", "clock-correct"),
-        (-100, "warning", "clock-skewed"),
-        (100, "warning", "clock-skewed"),
-        (1000, "failure", "clock-wrong"),
+        (0, lambda _: None, [CORRECT]),
+        (-100, lambda _: None, ["warning API server: clock-skewed"]),
+        (100, lambda _: None, ["warning API server: clock-skewed"]),
+        (1000, lambda _: None, ["failure API server: clock-wrong"]),
+        (0, lease(100), [CORRECT, "warning scheduler kubevirt: clock-skewed"]),
+        (0, lease(1000), [CORRECT, "failure scheduler kubevirt: clock-wrong"]),
+        *(
+            (0, put(LEASES, "kubevirt-scheduler", "kubevirt-scheduler", spec=spec), [CORRECT])
+            for spec in (None, {}, {"renewTime": "yesterday"})
+        ),
+        (0, lambda it: it.server.answer("/version", lambda _: TODAY), ["unknown API server: unreadable"]),
     ],
 )
-async def test_ours_beside_the_api_servers(world: DoctorWorld, ours: float, verdict: str, code: str) -> None:
+async def test_clocks(world: DoctorWorld, ours: float, change: Change, expected: list[str]) -> None:
     world.clock = Shifted(ours)  # type: ignore[assignment]
 
-    (finding,) = await world.run(check_clock)
-
-    assert (finding.subject, finding.verdict, finding.code) == ("API server", verdict, code)
-    assert (" ahead of " in finding.found) is (ours < 0)
-
-
-@pytest.mark.parametrize(("ahead", "verdict"), [(100, "warning"), (1000, "failure")])
-async def test_a_lease_from_the_future(world: DoctorWorld, ahead: float, verdict: str) -> None:
-    world.clock = Shifted(0)  # type: ignore[assignment]
-    renewed = datetime.fromtimestamp(time.time() + ahead, UTC).isoformat()
-    world.server.put(LEASES, "kubevirt-scheduler", "kubevirt-scheduler", spec={"renewTime": renewed})
-
-    code = "clock-wrong" if verdict == "failure" else "clock-skewed"
-    assert codes(await world.run(check_clock), verdict) == [f"scheduler kubevirt: {code}"]
-
-
-@pytest.mark.parametrize("spec", [None, {}, {"renewTime": "yesterday"}])
-async def test_a_lease_that_says_no_time(world: DoctorWorld, spec: object) -> None:
-    world.clock = Shifted(0)  # type: ignore[assignment]
-    world.server.put(LEASES, "kubevirt-scheduler", "kubevirt-scheduler", spec=spec)
-
-    assert [one.subject for one in await world.run(check_clock)] == ["API server"]
-
-
-async def test_an_api_server_without_a_clock(world: DoctorWorld) -> None:
-    world.server.answer("/version", lambda _: web.Response(headers={"Date": "today"}))
-
-    assert codes(await world.run(check_clock), "unknown") == ["API server: unreadable"]
+    assert await world.told(check_clock, change) == expected
+    assert ours == 0 or (" ahead of " in world.found[0].found) is (ours < 0)

@@ -16,7 +16,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.cluster.fake_apiserver import FakeApiServer
-from tests.doctor.world import MANIFESTS, MUTATING, NS, VALIDATING, DirectApi, DoctorWorld, codes, lines
+from tests.doctor.world import (
+    CONFIGURED,
+    MANIFESTS,
+    MUTATING,
+    NS,
+    VALIDATING,
+    DirectApi,
+    DoctorWorld,
+    forbid,
+    lines,
+    outline,
+)
 from webhook import doctor
 from webhook.cluster.directory import KINDS as KINDS_OF_FILES
 from webhook.cluster.files import FilesCluster
@@ -36,30 +47,21 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-SELECTORS = st.fixed_dictionaries(
-    {},
-    optional={
-        "matchLabels": JSON | st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2),
-        "matchExpressions": JSON
-        | st.lists(
-            st.fixed_dictionaries(
-                {"key": st.text(max_size=5), "operator": st.sampled_from(["In", "Exists", "Gt", "Lt", "?"])},
-                optional={"values": st.lists(st.text(max_size=4), max_size=2)},
-            ),
-            max_size=2,
-        ),
-    },
+WORDS = st.text(max_size=5)
+EXPRESSIONS = st.fixed_dictionaries(
+    {"key": WORDS, "operator": st.sampled_from(["In", "Exists", "Gt", "Lt", "?"])},
+    optional={"values": st.lists(WORDS, max_size=2)},
+)
+LABELS = {"matchLabels": JSON | st.dictionaries(WORDS, WORDS, max_size=2)}
+SELECTORS = JSON | st.fixed_dictionaries(
+    {}, optional=LABELS | {"matchExpressions": JSON | st.lists(EXPRESSIONS, max_size=2)}
 )
 ENTRIES = st.fixed_dictionaries(
     {"name": st.sampled_from(["x.example.com", "pods.scheduling.enforce.kubevirt-webhook.github.io"]) | JSON},
     optional={
         "clientConfig": JSON | st.fixed_dictionaries({"caBundle": st.text(max_size=9)}),
-        "rules": JSON,
-        "namespaceSelector": JSON | SELECTORS,
-        "objectSelector": JSON | SELECTORS,
-        "matchConditions": JSON,
-        "failurePolicy": JSON,
-        "timeoutSeconds": JSON,
+        **dict.fromkeys(("namespaceSelector", "objectSelector"), SELECTORS),
+        **dict.fromkeys(("rules", "matchConditions", "failurePolicy", "timeoutSeconds"), JSON),
     },
 )
 OBJECTS = st.fixed_dictionaries({}, optional={"webhooks": JSON | st.lists(ENTRIES, max_size=3)}) | st.dictionaries(
@@ -67,86 +69,61 @@ OBJECTS = st.fixed_dictionaries({}, optional={"webhooks": JSON | st.lists(ENTRIE
 )
 KINDS = st.sampled_from(
     [
-        (MUTATING, "zz-kubevirt-webhook", ""),
-        (MUTATING, "other", ""),
-        (VALIDATING, "kubevirt-webhook", ""),
-        (DEPLOYMENTS, NS, NS),
-        (DEPLOYMENTS, "scheduler", "kubevirt-scheduler"),
-        (CONFIG_MAPS, "scheduler", "kubevirt-scheduler"),
-        (SECRETS, "ca", NS),
-        (KUBEVIRTS, "kubevirt", "kubevirt"),
-        (PODS, "virt-launcher-a", "demo"),
-        (NODES_WITH_IMAGES, "node-0", ""),
-        (CLUSTER_ROLES, "role", ""),
-        (CLUSTER_ROLE_BINDINGS, "binding", ""),
+        *((resource, name, "") for resource, name in (*CONFIGURED[1:], (MUTATING, "other"))),
+        *((resource, "scheduler", "kubevirt-scheduler") for resource in (DEPLOYMENTS, CONFIG_MAPS)),
+        *((DEPLOYMENTS, NS, NS), (SECRETS, "ca", NS), (KUBEVIRTS, "kubevirt", "kubevirt")),
+        *((PODS, "virt-launcher-a", "demo"), (NODES_WITH_IMAGES, "node-0", "")),
+        *((CLUSTER_ROLES, "role", ""), (CLUSTER_ROLE_BINDINGS, "binding", "")),
     ]
 )
 
 
 async def test_a_trial_is_no_broken_installation(world: DoctorWorld) -> None:
     """`serve --register` was reported as an installation that lacks everything."""
-    for resource, name in (
-        (MUTATING, "kubevirt-webhook"),
-        (MUTATING, "zz-kubevirt-webhook"),
-        (VALIDATING, "kubevirt-webhook"),
-    ):
+    for resource, name in CONFIGURED:
         world.server.remove(resource, name)
     world.url = "https://192.0.2.1:8443"
     world.register(suffix="-local", only_ignore=True)
     world.url = ""
     found = (await world.examine()).findings
 
-    assert [each.verdict for each in found if each.code == "trial"] == ["warning"] * 3
-    assert "https://192.0.2.1:8443:" in next(each.found for each in found if each.code == "trial")
-    assert not {"webhooks", "certificates", "deployment", "rights"} & {
-        each.check for each in found if each.code != "trial"
-    }
+    trial = [each for each in found if each.code == "trial"]
+    assert [each.verdict for each in trial] == ["warning"] * 3
+    assert "https://192.0.2.1:8443:" in trial[0].found
+    assert not {"webhooks", "certificates", "deployment", "rights"} & {each.check for each in found[3:]}
 
 
 async def test_where_all_is_well_only_the_service_is_unknown(world: DoctorWorld) -> None:
     report = await world.examine()
 
-    assert [finding for finding in report.findings if finding.verdict in ("failure", "warning")] == []
-    assert [finding.subject for finding in report.findings if finding.verdict == "unknown"] == [f"Service {NS}/{NS}"]
+    assert [line for line in outline(report.findings) if not line.startswith("ok ")] == [
+        f"unknown Service {NS}/{NS}: served-not-checked"
+    ]
     assert report.verdict == "unknown"
     assert {finding.check for finding in report.findings} == {
         *("webhooks", "selectors", "certificates", "rights", "deployment", "schedulers", "order"),
         *("kubevirt", "opt-in", "effect", "pools", "pinning", "relabelling", "nodes", "spread", "clock"),
     }
     assert all(bool(finding.todo) == (finding.verdict != "ok") for finding in report.findings)
-
-
-async def test_it_only_reads(world: DoctorWorld) -> None:
-    await world.examine()
-
+    # It only reads, and every list once.
     assert {asked.method for asked in world.server.asked if "subjectaccessreviews" not in asked.path} == {"GET"}
-
-
-async def test_every_list_is_read_once(world: DoctorWorld) -> None:
-    await world.examine()
-
-    lists = [asked.path for asked in world.server.asked if asked.path == NAMESPACES.path()]
-    assert len(lists) == 1
+    assert len(world.server.requests(NAMESPACES.path())) == 1
 
 
 async def test_whoever_may_nothing_gets_to_know_which_rights_are_missing(world: DoctorWorld) -> None:
     world.forbids_reviews = True
-    for kind in (MUTATING, VALIDATING, NAMESPACES, KUBEVIRTS, NODES_WITH_IMAGES, PODS, CLUSTER_ROLES):
-        world.forbid(kind)
+    lists = (*dict(CONFIGURED), NAMESPACES, KUBEVIRTS, NODES_WITH_IMAGES, PODS, CLUSTER_ROLES)
     refused: list[tuple[Any, str, str]] = [
-        (DEPLOYMENTS, NS, NS),
-        (DEPLOYMENTS, "kubevirt-scheduler", ""),
-        (BUDGETS, NS, NS),
-        (PODS, NS, ""),
-        (LEASES, "kubevirt-scheduler", "kubevirt-scheduler"),
-        *((flow, "", NS) for flow in FLOW),
+        *((resource, "", "") for resource in lists),
+        *((DEPLOYMENTS, NS, NS), (DEPLOYMENTS, "kubevirt-scheduler", ""), (BUDGETS, NS, NS), (PODS, NS, "")),
+        *((LEASES, "kubevirt-scheduler", "kubevirt-scheduler"), *((flow, "", NS) for flow in FLOW)),
     ]
-    for resource, namespace, name in refused:
-        world.forbid(resource, namespace, name)
+    for each in refused:
+        forbid(*each)(world)
 
     report = await world.examine()
 
-    assert codes(report.findings, "failure") == []
+    assert report.counts["failure"] == 0
     unknown = [finding for finding in report.findings if finding.verdict == "unknown"]
     missing = {finding.found.partition("grant ")[2] for finding in unknown if "grant" in finding.found}
     # A verb, the resource and its group, and the namespace where there is one.
@@ -170,15 +147,15 @@ async def test_whoever_may_nothing_gets_to_know_which_rights_are_missing(world: 
     assert {finding.code for finding in unknown if "grant" in finding.found} == {"unreadable"}
 
 
-async def test_an_empty_cluster_fails_and_says_how_to_install(tmp_path: Path, world: DoctorWorld) -> None:
-    for resource, name in ((MUTATING, "kubevirt-webhook"), (MUTATING, "zz-kubevirt-webhook"), (VALIDATING, NS)):
+async def test_an_empty_cluster_fails_and_says_how_to_install(world: DoctorWorld) -> None:
+    for resource, name in CONFIGURED:
         world.server.remove(resource, name)
     world.server.remove(DEPLOYMENTS, NS, NS)
 
     report = await world.examine()
 
-    failed = codes(report.findings, "failure")
-    assert f"Deployment {NS}/{NS}: missing" in failed
+    failed = [line for line in outline(report.findings) if line.startswith("failure ")]
+    assert f"failure Deployment {NS}/{NS}: missing" in failed
     assert sum(text.endswith(": configuration-missing") for text in failed) == 3
     assert report.verdict == "failure"
 
@@ -197,9 +174,9 @@ async def test_settings_come_from_the_cluster(world: DoctorWorld) -> None:
 
     report = await world.examine(given=False)
 
-    texts = codes(report.findings, "ok")
-    assert f"ConfigMap {NS}/{NS}: settings-valid" in texts
-    assert "scheduler batch: available" in texts
+    told = outline(report.findings)
+    assert told[0] == f"ok ConfigMap {NS}/{NS}: settings-valid"
+    assert "ok scheduler batch: available" in told
 
 
 async def test_a_mistake_in_the_clusters_settings_is_the_only_finding(
@@ -223,51 +200,17 @@ async def test_without_settings_the_defaults_are_taken_and_told(
 
     report = await world.examine(given=False)
 
-    assert f"ConfigMap {NS}/{NS}: settings-missing" in codes(report.findings, "warning")
+    assert outline(report.findings)[0] == f"warning ConfigMap {NS}/{NS}: settings-missing"
     golden(lines(one for one in report.findings if one.check == "settings"))
 
 
 async def test_settings_that_may_not_be_read_must_be_given(world: DoctorWorld, golden: Callable[[str], None]) -> None:
-    world.forbid(CONFIG_MAPS, NS, NS)
+    forbid(CONFIG_MAPS, NS, NS)(world)
 
     with pytest.raises(InputError) as caught:
         await world.examine(given=False)
     assert caught.value.where == f"ConfigMap {NS}/{NS}"
     golden(str(caught.value))
-
-
-# The report.
-def test_the_report_tells_failures_first() -> None:
-    report = Report(
-        (
-            Finding("a", "code", "1", "ok", "x"),
-            Finding("b", "code", "2", "warning", "x", "y"),
-            Finding("b", "code", "3", "failure", "x", "y"),
-            Finding("c", "code", "4", "unknown", "x", "y"),
-        )
-    )
-
-    assert report.verdict == "failure"
-    assert [(check, [one.subject for one in found]) for check, found in report.groups] == [
-        ("b", ["3", "2"]),
-        ("c", ["4"]),
-        ("a", ["1"]),
-    ]
-    assert report.as_json() == {
-        "schemaVersion": 1,
-        "verdict": "failure",
-        "counts": {"failure": 1, "warning": 1, "unknown": 1, "ok": 1},
-        "findings": [
-            {"check": "b", "code": "code", "subject": "3", "verdict": "failure", "found": "x", "todo": "y"},
-            {"check": "b", "code": "code", "subject": "2", "verdict": "warning", "found": "x", "todo": "y"},
-            {"check": "c", "code": "code", "subject": "4", "verdict": "unknown", "found": "x", "todo": "y"},
-            {"check": "a", "code": "code", "subject": "1", "verdict": "ok", "found": "x", "todo": ""},
-        ],
-    }
-
-
-def test_a_report_without_findings_is_well() -> None:
-    assert Report(()).verdict == "ok"
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -294,8 +237,8 @@ async def test_what_can_t_be_decoded_is_told_and_spoils_nothing_else(
     report = await world.examine()
 
     malformed = [finding for finding in report.findings if finding.check == "objects"]
-    assert codes(malformed, "unknown") == ["MutatingWebhookConfiguration: malformed", "Node: malformed"]
-    assert "MutatingWebhookConfiguration kubevirt-webhook: configuration-correct" in codes(report.findings, "ok")
+    assert outline(malformed) == ["unknown MutatingWebhookConfiguration: malformed", "unknown Node: malformed"]
+    assert "ok MutatingWebhookConfiguration kubevirt-webhook: configuration-correct" in outline(report.findings)
     golden(lines(malformed))
 
 
@@ -315,12 +258,17 @@ async def test_lists_that_are_none(world: DoctorWorld, answer: bytes, golden: Ca
 
     report = await world.examine()
 
-    assert "images: unreadable" in codes(report.findings, "unknown")
+    assert "unknown images: unreadable" in outline(report.findings)
     golden(lines(one for one in report.findings if one.check == "nodes"))
 
 
 # Objects from files.
 GAPS = ("needs-cluster", "not-in-files")
+
+
+def codes(findings: Iterable[Finding], verdict: str) -> list[str]:
+    """``SUBJECT: CODE`` of those with a verdict."""
+    return [line.removeprefix(f"{verdict} ") for line in outline(findings) if line.startswith(f"{verdict} ")]
 
 
 def made(findings: Iterable[Finding]) -> list[Finding]:

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.definitions import definitions
-from tests.doctor.world import DoctorWorld, codes
+from tests.doctor.world import Change, DoctorWorld, both, forbid, put, remove
 from webhook import names
 from webhook.doctor.kubevirt import POOLS, VMS, Pool, check_kubevirt, check_nodes, check_pools
 from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES
@@ -17,103 +16,80 @@ from webhook.kubevirt.resources import KUBEVIRTS
 SUBJECT = "KubeVirt kubevirt/kubevirt"
 NEWEST, OLDER = POOLS
 MARKED = {names.INJECTED_INSTANCETYPE_ANNOTATION: "VirtualMachineClusterInstancetype/u1.small"}
+UPDATING = {"phase": "Deploying", "observedKubeVirtVersion": "v1.8.4", "targetKubeVirtVersion": "v1.9.0"}
+
+
+def runs(version: str) -> Change:
+    return lambda it: it.kubevirt(version=version)
+
+
+def declares(version: str) -> Change:
+    def change(world: DoctorWorld) -> None:
+        world.settings = world.settings.with_kubevirt_version(version)
+
+    return change
+
+
+def evicts(mode: str) -> Change:
+    return lambda it: it.opt_in("demo", eviction=mode)
+
+
+def replaced(**fields: Any) -> Change:
+    return put(KUBEVIRTS, "kubevirt", "kubevirt", **fields)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (runs("v1.6.0"), "ok version-supported"),
+        (runs("v1.9.3"), "ok version-supported"),
+        (runs("v1.10.2"), "warning version-new"),
+        (runs("v1.5.9"), "warning version-old"),
+        (runs(""), "unknown version-unknown"),
+        (runs("main"), "unknown version-unknown"),
+        (replaced(spec={}, status=UPDATING), "ok version-supported; ok updating"),
+        (declares("v1.8.1"), "ok version-supported; ok version-declared"),
+        (declares("1.9"), "ok version-supported; warning version-differs"),
+        (lambda it: it.set("scheduling", kubevirt_namespace="kubevirt"), "ok version-supported"),
+        (
+            lambda it: it.set("scheduling", kubevirt_namespace="openshift-cnv"),
+            "failure namespace-differs; ok version-supported",
+        ),
+        (evicts("enforce"), "ok version-supported; warning evictions-shut-down"),
+        (evicts("audit"), "ok version-supported; warning evictions-shut-down"),
+        (evicts("off"), "ok version-supported"),
+        # Another one that no operator has taken up.
+        (put(KUBEVIRTS, "another", "elsewhere", spec={}), "ok version-supported"),
+    ],
+)
+async def test_what_runs(world: DoctorWorld, change: Change, expected: str) -> None:
+    told = await world.told(check_kubevirt, change)
+
+    assert "; ".join(told).replace(f"{SUBJECT}: ", "") == f"{expected}; ok configuration"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda it: it.kubevirt(cpuModel=7), f"warning {SUBJECT}: configuration-invalid"),
+        # The CRD's schema excludes them; the server cannot read them either.
+        (replaced(spec={"configuration": 7}), "warning KubeVirt: configuration-invalid"),
+        (replaced(status={"phase": 7}), "warning KubeVirt: configuration-invalid"),
+        (remove(KUBEVIRTS, "kubevirt", "kubevirt"), "failure KubeVirt: missing"),
+        (forbid(KUBEVIRTS), "unknown KubeVirt: unreadable"),
+    ],
+)
+async def test_what_cannot_be_read(world: DoctorWorld, change: Change, expected: str) -> None:
+    assert await world.problems(check_kubevirt, change) == [expected]
 
 
 async def test_all_is_well(world: DoctorWorld) -> None:
     world.kubevirt(evictionStrategy="LiveMigrate", developerConfiguration={"featureGates": ["Sidecar"]})
 
-    findings = await world.run(check_kubevirt)
+    first, second = await world.run(check_kubevirt)
 
-    assert codes(findings, "ok") == [f"{SUBJECT}: version-supported", f"{SUBJECT}: configuration"]
-    assert findings[1].found.endswith(": Sidecar")
-
-
-@pytest.mark.parametrize(
-    ("version", "verdict", "code"),
-    [
-        ("v1.6.0", "ok", "version-supported"),
-        ("v1.9.3", "ok", "version-supported"),
-        ("v1.10.2", "warning", "version-new"),
-        ("v1.5.9", "warning", "version-old"),
-        ("", "unknown", "version-unknown"),
-        ("main", "unknown", "version-unknown"),
-    ],
-)
-async def test_versions(world: DoctorWorld, version: str, verdict: str, code: str) -> None:
-    world.kubevirt(version=version)
-
-    finding = (await world.run(check_kubevirt))[0]
-
-    assert (finding.verdict, finding.code) == (verdict, code)
-
-
-async def test_an_update(world: DoctorWorld) -> None:
-    status = {"phase": "Deploying", "observedKubeVirtVersion": "v1.8.4", "targetKubeVirtVersion": "v1.9.0"}
-    world.server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec={}, status=status)
-
-    (finding,) = [one for one in await world.run(check_kubevirt) if one.code == "updating"]
-
-    assert finding.verdict == "ok"
-    assert "1.8.4" in finding.found
-
-
-@pytest.mark.parametrize(
-    ("version", "verdict", "code"), [("v1.8.1", "ok", "version-declared"), ("1.9", "warning", "version-differs")]
-)
-async def test_a_version_in_the_settings(world: DoctorWorld, version: str, verdict: str, code: str) -> None:
-    world.kubevirt(version="v1.8.1")
-    world.settings = world.settings.with_kubevirt_version(version)
-
-    findings = await world.run(check_kubevirt)
-
-    assert (verdict, code) in [(one.verdict, one.code) for one in findings]
-
-
-@pytest.mark.parametrize(("said_to_be", "verdict"), [("", "ok"), ("kubevirt", "ok"), ("openshift-cnv", "failure")])
-async def test_where_the_settings_say_that_it_runs(world: DoctorWorld, said_to_be: str, verdict: str) -> None:
-    scheduling = msgspec.structs.replace(world.settings.scheduling, kubevirt_namespace=said_to_be)
-    world.settings = msgspec.structs.replace(world.settings, scheduling=scheduling)
-
-    assert (await world.run(check_kubevirt))[0].verdict == verdict
-
-
-@pytest.mark.parametrize(("mode", "told"), [("enforce", True), ("audit", True), ("off", False)])
-async def test_evictions_that_shut_vms_down(world: DoctorWorld, mode: str, told: bool) -> None:
-    world.namespace("demo", labels={"kubevirt-webhook.github.io/eviction": mode})
-
-    assert (f"{SUBJECT}: evictions-shut-down" in codes(await world.run(check_kubevirt), "warning")) is told
-
-
-async def test_the_object_that_the_operator_has_taken_up_counts(world: DoctorWorld) -> None:
-    world.server.put(KUBEVIRTS, "another", "elsewhere", spec={})
-
-    assert {one.subject for one in await world.run(check_kubevirt)} == {SUBJECT}
-
-
-async def test_a_malformed_configuration(world: DoctorWorld) -> None:
-    world.kubevirt(cpuModel=7)
-
-    assert f"{SUBJECT}: configuration-invalid" in codes(await world.run(check_kubevirt), "warning")
-
-
-@pytest.mark.parametrize("fields", [{"spec": {"configuration": 7}}, {"status": {"phase": 7}}])
-async def test_malformed_objects(world: DoctorWorld, fields: dict[str, Any]) -> None:
-    """The CRD's schema excludes them; the server cannot read them either."""
-    world.server.put(KUBEVIRTS, "kubevirt", "kubevirt", **fields)
-
-    assert codes(await world.run(check_kubevirt), "warning") == ["KubeVirt: configuration-invalid"]
-
-
-async def test_a_cluster_without(world: DoctorWorld) -> None:
-    world.server.remove(KUBEVIRTS, "kubevirt", "kubevirt")
-
-    assert codes(await world.run(check_kubevirt), "failure") == ["KubeVirt: missing"]
-
-
-async def test_who_may_not_list_them(world: DoctorWorld) -> None:
-    world.forbid(KUBEVIRTS)
-
-    assert [one.verdict for one in await world.run(check_kubevirt)] == ["unknown"]
+    assert (first.code, second.code) == ("version-supported", "configuration")
+    assert second.found.endswith(": Sidecar")
 
 
 class TestFields:
@@ -124,131 +100,85 @@ class TestFields:
         for each in definitions({fields.PREFERENCE: without}):
             world.server.put(DEFINITIONS, each["metadata"]["name"], spec=each["spec"])
 
-    async def codes(self, world: DoctorWorld) -> list[tuple[str, str]]:
-        return [(one.verdict, one.code) for one in await world.run(check_kubevirt) if one.code.startswith("fields")]
-
     async def test_nothing_is_said_where_both_agree(self, world: DoctorWorld) -> None:
-        world.kubevirt(version="v1.9.0")
         self.put(world)
 
-        assert await self.codes(world) == []
+        assert not [one for one in await world.told(check_kubevirt, runs("v1.9.0")) if "fields" in one]
 
     async def test_what_differs_is_named(self, world: DoctorWorld) -> None:
-        world.kubevirt(version="v1.8.4")
         self.put(world, "preferredSubdomain")
 
-        (finding,) = [one for one in await world.run(check_kubevirt) if one.code.startswith("fields")]
+        (finding,) = [one for one in await world.run(check_kubevirt, runs("v1.8.4")) if one.code.startswith("fields")]
 
         assert (finding.verdict, finding.code) == ("ok", "fields-differ")
         assert "preferredVideoType" in finding.found
         assert finding.found.endswith("lack preferredSubdomain")
 
     async def test_of_an_unknown_release_nothing_can_differ(self, world: DoctorWorld) -> None:
-        world.kubevirt(version="devel")
         world.server.serve(DEFINITIONS)
 
-        assert await self.codes(world) == []
+        assert not [one for one in await world.told(check_kubevirt, runs("devel")) if "fields" in one]
 
     async def test_without_the_permission_the_tables_count(self, world: DoctorWorld) -> None:
-        world.kubevirt(version="v1.8.4")
         world.server.fail(DEFINITIONS.path(name=NAMES[fields.MACHINE]), 403, "Forbidden")
 
-        assert await self.codes(world) == [("warning", "fields-unreadable")]
+        assert await world.problems(check_kubevirt, runs("v1.8.4")) == [f"warning {SUBJECT}: fields-unreadable"]
 
 
-def put_pool(
-    world: DoctorWorld, name: str = "web", resource: Any = NEWEST, *, marked: bool = True, **spec: Any
-) -> None:
-    world.server.put(resource, name, "shop", spec={"virtualMachineTemplate": {"spec": spec}})
-    owner = {"apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool", "name": name, "controller": True}
+def pool(resource: Any = NEWEST, *, marked: bool = True, **spec: Any) -> Change:
+    owner = {"apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool", "name": "web", "controller": True}
     metadata = {"ownerReferences": [owner], "annotations": MARKED if marked else {}}
-    world.server.put(VMS, f"{name}-0", "shop", metadata=metadata)
-
-
-def put_namespace(world: DoctorWorld, mode: str) -> None:
-    world.server.put(NAMESPACES, "shop", metadata={"labels": {names.policy_label(names.INSTANCETYPES): mode}})
-
-
-async def test_without_pools_all_is_well(world: DoctorWorld) -> None:
-    (finding,) = await world.run(check_pools)
-
-    assert (finding.check, finding.code, finding.verdict, finding.todo) == ("pools", "no-pools", "ok", "")
+    made = put(resource, "web", "shop", spec={"virtualMachineTemplate": {"spec": spec}})
+    return both(made, put(VMS, "web-0", "shop", metadata=metadata))
 
 
 @pytest.mark.parametrize("resource", POOLS)
 @pytest.mark.parametrize(("mode", "verdict"), [("enforce", "ok"), ("warn", "warning"), ("off", "warning")])
 async def test_a_pool_that_lives_by_a_default(world: DoctorWorld, resource: Any, mode: str, verdict: str) -> None:
-    put_namespace(world, mode)
-    put_pool(world, resource=resource)
+    world.opt_in("shop", instancetypes=mode)
 
-    (finding,) = await world.run(check_pools)
+    (finding,) = await world.run(check_pools, pool(resource))
 
     assert (finding.verdict, finding.code) == (verdict, "size-by-default" if verdict == "ok" else "size-at-risk")
     assert finding.found.endswith(": shop/web")
     assert finding.todo
 
 
+NO_POOLS = ["ok VirtualMachinePool: no-pools"]
+UNREADABLE = ["unknown VirtualMachinePools: unreadable"]
+
+
 @pytest.mark.parametrize(
-    ("marked", "spec"),
+    ("change", "expected"),
     [
-        (True, {"instancetype": {"name": "u1.small"}}),
-        (True, {"template": {"spec": {"domain": {"memory": {"guest": "1Gi"}}}}}),
-        (True, {"template": {"spec": {"domain": {"resources": {"requests": {"memory": "1Gi"}}}}}}),
+        (lambda _: None, NO_POOLS),
+        (pool(instancetype={"name": "u1.small"}), NO_POOLS),
+        (pool(template={"spec": {"domain": {"memory": {"guest": "1Gi"}}}}), NO_POOLS),
+        (pool(template={"spec": {"domain": {"resources": {"requests": {"memory": "1Gi"}}}}}), NO_POOLS),
         # Its VMs got nothing from kubevirt-webhook; one that did is of no pool.
-        (False, {}),
+        (both(pool(marked=False), put(VMS, "alone", "shop", metadata={"annotations": MARKED})), NO_POOLS),
+        (both(pool(), forbid(NEWEST)), UNREADABLE),
+        (both(pool(), forbid(VMS)), UNREADABLE),
     ],
 )
-async def test_a_pool_that_needs_no_default(world: DoctorWorld, marked: bool, spec: dict[str, Any]) -> None:
-    put_namespace(world, "off")
-    put_pool(world, marked=marked, **spec)
-    world.server.put(VMS, "alone", "shop", metadata={"annotations": MARKED})
+async def test_pools_that_need_no_default(world: DoctorWorld, change: Change, expected: list[str]) -> None:
+    world.opt_in("shop", instancetypes="off")
 
-    (finding,) = await world.run(check_pools)
-
-    assert (finding.verdict, finding.todo) == ("ok", "")
-
-
-@pytest.mark.parametrize("resource", [NEWEST, VMS])
-async def test_what_may_not_be_read_is_said(world: DoctorWorld, resource: Any) -> None:
-    put_pool(world)
-    world.forbid(resource)
-
-    (finding,) = await world.run(check_pools)
-
-    assert finding.verdict == "unknown"
+    assert await world.told(check_pools, change) == expected
 
 
 def test_odd_pools_say_no_size() -> None:
     assert not Pool().is_sized
 
 
-async def test_nodes_that_tell_of_all_images(world: DoctorWorld) -> None:
-    assert codes(await world.run(check_nodes), "ok") == ["images: all-reported"]
-
-
-async def test_nodes_that_don_t_are_what_the_policy_is_for(world: DoctorWorld) -> None:
-    world.node("full", 50)
-
-    findings = await world.run(check_nodes)
-
-    assert codes(findings, "ok") == ["images: policy-applies"]
-    assert findings[0].found.startswith("1/4 nodes ")
-
-
-async def test_where_nobody_opted_in_they_are_told(world: DoctorWorld) -> None:
-    world.node("full", 60)
-    world.server.remove(NAMESPACES, "demo")
-
-    (finding,) = await world.run(check_nodes)
-
-    assert (finding.verdict, finding.code) == ("warning", "not-all-reported")
-    assert "kubevirt-webhook.github.io/scheduling=enforce" in finding.todo
-
-
-async def test_who_may_not_list_nodes(world: DoctorWorld) -> None:
-    world.forbid(NODES_WITH_IMAGES)
-
-    (finding,) = await world.run(check_nodes)
-
-    assert (finding.verdict, finding.code) == ("unknown", "unreadable")
-    assert finding.found.endswith("grant list on nodes")
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda _: None, ["ok images: all-reported"]),
+        (lambda it: it.node("full", 50), ["ok images: policy-applies"]),
+        (both(lambda it: it.node("full", 60), remove(NAMESPACES, "demo")), ["warning images: not-all-reported"]),
+        (forbid(NODES_WITH_IMAGES), ["unknown images: unreadable"]),
+    ],
+)
+async def test_nodes_and_their_images(world: DoctorWorld, change: Change, expected: list[str]) -> None:
+    assert await world.told(check_nodes, change) == expected

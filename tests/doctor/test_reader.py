@@ -4,9 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from aiohttp import web
 
-from tests.doctor.world import DoctorWorld
+from tests.doctor.world import DoctorWorld, lost
 from webhook.cluster import reader as module
 from webhook.cluster.reader import ObjectReader
 from webhook.doctor.installation import DEPLOYMENTS
@@ -35,28 +34,12 @@ async def test_a_namespaced_object_without_a_namespace_is_a_mistake_of_the_check
     assert world.server.requests(DEPLOYMENTS.path()) == []
 
 
-async def test_a_kind_that_the_cluster_does_not_know(world: DoctorWorld) -> None:
+async def test_lists_that_are_not_read(world: DoctorWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.server.answer(NODES_WITH_IMAGES.path(), lost, times=9)
+    assert isinstance(await world.ask(lambda it: it.reader.all(NODES_WITH_IMAGES)), Unavailable)
+    world.server.heal()
     world.server.unserve(NODES_WITH_IMAGES)
-
-    assert await world.ask(lambda it: it.reader.all(NODES_WITH_IMAGES)) == ()
-
-
-async def test_a_list_that_takes_too_long(world: DoctorWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await world.ask(lambda it: it.reader.all(NODES_WITH_IMAGES)) == (), "the cluster does not know the kind"
     monkeypatch.setattr(module, "SECONDS", 0.05)
     world.server.hang(NODES_WITH_IMAGES.path(), asyncio.Event())
-
-    found = await world.ask(lambda it: it.reader.all(NODES_WITH_IMAGES))
-
-    assert isinstance(found, Unavailable)
-
-
-async def test_a_list_that_nobody_answers(world: DoctorWorld) -> None:
-    async def lost(request: Any) -> Any:
-        request.transport.abort()
-        return web.Response()
-
-    world.server.answer(NODES_WITH_IMAGES.path(), lost, times=9)
-
-    found = await world.ask(lambda it: it.reader.all(NODES_WITH_IMAGES))
-
-    assert isinstance(found, Unavailable)
+    assert isinstance(await world.ask(lambda it: it.reader.all(NODES_WITH_IMAGES)), Unavailable), "it takes too long"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.doctor.world import NS, DoctorWorld, lines
+from tests.doctor.world import NS, DoctorWorld, lines, put, remove
 from webhook.doctor.installation import DEPLOYMENTS, SECRETS, Installation
-from webhook.doctor.report import abbreviate, unreadable
+from webhook.doctor.report import Finding, Report, abbreviate, unreadable
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import Forbidden
 
@@ -30,6 +30,28 @@ def test_lists_are_short() -> None:
     assert abbreviate(list("abcdef")) == "a, b, c, d and 2 more"
 
 
+def test_the_report_tells_failures_first() -> None:
+    ok = Finding("a", "code", "1", "ok", "x")
+    warning, failure = Finding("b", "code", "2", "warning", "x", "y"), Finding("b", "code", "3", "failure", "x", "y")
+    unknown = Finding("c", "code", "4", "unknown", "x", "y")
+    report = Report((ok, warning, failure, unknown))
+
+    assert report.verdict == "failure"
+    assert report.groups == [("b", [failure, warning]), ("c", [unknown]), ("a", [ok])]
+    assert report.as_json() == {
+        "schemaVersion": 1,
+        "verdict": "failure",
+        "counts": {"failure": 1, "warning": 1, "unknown": 1, "ok": 1},
+        "findings": [
+            {"check": "b", "code": "code", "subject": "3", "verdict": "failure", "found": "x", "todo": "y"},
+            {"check": "b", "code": "code", "subject": "2", "verdict": "warning", "found": "x", "todo": "y"},
+            {"check": "c", "code": "code", "subject": "4", "verdict": "unknown", "found": "x", "todo": "y"},
+            {"check": "a", "code": "code", "subject": "1", "verdict": "ok", "found": "x", "todo": ""},
+        ],
+    }
+    assert Report(()).verdict == "ok"
+
+
 @pytest.mark.parametrize(
     ("arguments", "mode"),
     [
@@ -41,10 +63,9 @@ def test_lists_are_short() -> None:
     ],
 )
 async def test_the_replicas_arguments_go_before_the_settings(world: DoctorWorld, arguments: Any, mode: str) -> None:
-    containers = [{"args": arguments}]
-    world.server.put(DEPLOYMENTS, NS, NS, spec={"template": {"spec": {"containers": containers}}})
+    spec = {"template": {"spec": {"containers": [{"args": arguments}]}}}
 
-    assert await world.ask(Installation.tls_mode) == mode
+    assert await world.ask(Installation.tls_mode, put(DEPLOYMENTS, NS, NS, spec=spec)) == mode
 
 
 @pytest.mark.parametrize(
@@ -54,8 +75,6 @@ async def test_of_a_server_elsewhere_the_secret_tells(
     world: DoctorWorld, url: str, secret: bool, managed: bool
 ) -> None:
     world.url = url
-    world.server.remove(DEPLOYMENTS, NS, NS)
-    if not secret:
-        world.server.remove(SECRETS, "ca", NS)
+    gone = [remove(DEPLOYMENTS, NS, NS), *([] if secret else [remove(SECRETS, "ca", NS)])]
 
-    assert await world.ask(Installation.manages_certificates) is managed
+    assert await world.ask(Installation.manages_certificates, *gone) is managed

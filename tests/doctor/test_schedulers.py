@@ -1,16 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
 from aiohttp import web
 
 from tests.cluster.scheduler_health.pods import pod as launcher
-from tests.doctor.world import PROFILE, DoctorWorld, codes
+from tests.doctor.world import PROFILE, Change, DoctorWorld, both, forbid, outline, put, remove
 from tests.install.schedulers.configurations import configuration
 from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, Installation
 from webhook.doctor.permissions import CLUSTER_ROLES
@@ -20,307 +18,235 @@ from webhook.k8s.resources import LEASES, PENDING_PODS, PODS
 from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.settings.model import SchedulerHealthSettings, SchedulerSettings
 
-LOG = "/api/v1/namespaces/kubevirt-scheduler/pods/kubevirt-scheduler-7c9/log"
+PLACE = "kubevirt-scheduler"
+LOG = f"/api/v1/namespaces/{PLACE}/pods/kubevirt-scheduler-7c9/log"
 REFUSED = (
     'E1123 18:00:00.1 1 reflector.go:227] "Failed to watch" err="failed to list *v1.DeviceTaintRule: '
     'devicetaintrules.resource.k8s.io is forbidden: User "system:serviceaccount:kubevirt-scheduler:kubevirt-scheduler" '
     'cannot list resource \\\\"devicetaintrules\\\\"" reflector="k8s.io/client-go/informers/factory.go:160"\n'
 )
-HEALTH_CHECK = SchedulerHealthSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")
+BY_LEASE = SchedulerHealthSettings("lease", PLACE, PLACE)
+BY_PODS, UNCHECKED = SchedulerHealthSettings("pods"), SchedulerHealthSettings("off")
 MOUNTING = {"template": {"spec": {"volumes": [{"configMap": {"name": "scheduler"}}]}}}
-WHERE = "ConfigMap kubevirt-scheduler/scheduler"
+WHERE = f"ConfigMap {PLACE}/scheduler"
+NO_LEASE = remove(LEASES, PLACE, PLACE)
 
 
-def declare(world: DoctorWorld, *schedulers: SchedulerSettings, wanted: str = "kubevirt") -> None:
-    scheduling = msgspec.structs.replace(
-        world.settings.scheduling, schedulers={one.name: one for one in schedulers}, scheduler_name=wanted
-    )
-    world.settings = msgspec.structs.replace(world.settings, scheduling=scheduling)
+def declare(health_check: SchedulerHealthSettings | None, wanted: str = "kubevirt") -> Change:
+    schedulers = {"kubevirt": SchedulerSettings("kubevirt", health_check)} if health_check else {}
+    return lambda it: it.set("scheduling", schedulers=schedulers, scheduler_name=wanted)
 
 
-def waiting(world: DoctorWorld, seconds: float, *conditions: str) -> None:
+def before(world: DoctorWorld, seconds: float) -> str:
+    return datetime.fromtimestamp(world.clock.wall() - seconds, UTC).isoformat()
+
+
+def waiting(seconds: float, *conditions: str) -> Change:
     """A pod that names the scheduler of the settings."""
-    created = datetime.fromtimestamp(world.clock.wall() - seconds, UTC).isoformat()
     state = {"phase": "Pending", "conditions": [{"type": one} for one in conditions]}
-    meta = {"creationTimestamp": created}
-    world.server.put(PODS, "waits", "demo", metadata=meta, spec={"schedulerName": "kubevirt"}, status=state)
-
-
-async def life(world: DoctorWorld) -> tuple[str, str]:
-    (found,) = [one for one in await world.run(check_schedulers) if one.subject == "scheduler kubevirt"]
-    assert found.verdict == {"available": "ok", "unavailable": "failure", "health-check-off": "ok"}.get(
-        found.code, "unknown"
+    spec = {"schedulerName": "kubevirt"}
+    return lambda it: it.server.put(
+        PODS, "waits", "demo", metadata={"creationTimestamp": before(it, seconds)}, spec=spec, status=state
     )
-    return found.code, found.found
 
 
-async def test_one_that_renews_its_lease(world: DoctorWorld) -> None:
-    waiting(world, 100, "PodScheduled")
-
-    assert (await life(world))[0] == "available"
-    assert world.clock.slept == []
-
-
-def pods_alone(world: DoctorWorld) -> None:
-    declare(world, SchedulerSettings("kubevirt", SchedulerHealthSettings("pods")))
-    waiting(world, 5)
-
-
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        (lambda it: it.server.remove(LEASES, "kubevirt-scheduler", "kubevirt-scheduler"), "unavailable"),
-        # Every tenant can create a pod that names the scheduler.
-        (lambda it: waiting(it, 100), "available"),
-        (pods_alone, "available"),
-        (lambda it: declare(it, SchedulerSettings("kubevirt", SchedulerHealthSettings("off"))), "health-check-off"),
-    ],
-    ids=["no Lease", "a pod that waits", "pods alone", "no health check"],
-)
-async def test_the_health_of_one(world: DoctorWorld, change: Callable[[DoctorWorld], None], code: str) -> None:
-    change(world)
-
-    assert (await life(world))[0] == code
-
-
-async def test_an_old_lease_is_waited_for_until_it_has_run_out(world: DoctorWorld) -> None:
-    world.lease(ago=100)
-
-    assert (await life(world))[0] == "unavailable"
-    assert sum(world.clock.slept) >= 15
-
-
-async def test_a_lease_that_lasts_longer_than_our_patience_stays_unknown(world: DoctorWorld) -> None:
-    renewed = datetime.fromtimestamp(world.clock.wall() - 200, UTC).isoformat()
-    spec = {"holderIdentity": "one", "leaseDurationSeconds": 137, "renewTime": renewed}
-    world.server.put(LEASES, "kubevirt-scheduler", "kubevirt-scheduler", spec=spec)
-
-    assert (await life(world))[0] == "unknown"
-
-
-@pytest.mark.parametrize(
-    "health_check",
-    [SchedulerHealthSettings("pods"), SchedulerHealthSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")],
-)
-async def test_pods_that_nobody_tries(world: DoctorWorld, health_check: SchedulerHealthSettings) -> None:
-    declare(world, SchedulerSettings("kubevirt", health_check))
-    created = datetime.fromtimestamp(world.clock.wall() - 100, UTC).isoformat()
+def put_waiting_launchers(world: DoctorWorld) -> None:
     for namespace in ("east", "west"):
-        world.namespace(namespace, labels={"kubevirt-webhook.github.io/scheduling": "enforce"})
+        world.opt_in(namespace, scheduling="enforce")
         made = launcher(namespace)
-        meta = made["metadata"] | {"creationTimestamp": created}
+        meta = made["metadata"] | {"creationTimestamp": before(world, 100)}
         world.server.put(PODS, meta["name"], namespace, metadata=meta, spec=made["spec"], status={"phase": "Pending"})
         status = {"activePods": {meta["uid"]: ""}}
         world.server.put(ACTIVE_VMIS, "a", namespace, metadata={"uid": f"vmi-{namespace}-a"}, status=status)
 
-    code, text = await life(world)
 
-    assert code == "unavailable"
-    assert text.startswith("2 virt-launcher pods ") or " 2 virt-launcher pods " in text
-
-
-@pytest.mark.parametrize("wanted", ["kubevirt", "other"])
-async def test_one_that_namespaces_get_must_be_declared(world: DoctorWorld, wanted: str) -> None:
-    declare(world, SchedulerSettings("kubevirt", SchedulerHealthSettings("off")), wanted=wanted)
-
-    assert codes(await world.run(check_schedulers), "warning") == ["settings: undeclared"] * (wanted == "other")
+async def health(world: DoctorWorld, *changes: Change) -> Finding:
+    findings = await world.run(check_schedulers, *changes)
+    (found,) = [one for one in findings if one.subject == "scheduler kubevirt"]
+    return found
 
 
-async def test_none_is_declared(world: DoctorWorld) -> None:
-    declare(world)
-
-    assert codes(await world.run(check_schedulers), "warning") == ["settings: none-declared"]
+def log(phase: str, text: str) -> Change:
+    """A pod of the scheduler, and what it has written; its Lease is gone."""
+    running = put(PODS, "kubevirt-scheduler-7c9", PLACE, status={"phase": phase})
+    answer = lambda it: it.server.answer(LOG, lambda _: web.Response(text=text), times=9)
+    return both(NO_LEASE, running, answer)
 
 
 @pytest.mark.parametrize(
-    ("refused", "right"),
+    ("change", "expected", "why"),
     [
-        ((PENDING_PODS, "", ""), "grant list on pods"),
-        ((LEASES, "kubevirt-scheduler", "kubevirt-scheduler"), "grant get on leases.coordination.k8s.io"),
+        (waiting(100, "PodScheduled"), "ok available", ""),
+        (NO_LEASE, "failure unavailable", ""),
+        # Every tenant can create a pod that names the scheduler.
+        (waiting(100), "ok available", ""),
+        (both(declare(BY_PODS), waiting(5)), "ok available", ""),
+        (declare(UNCHECKED), "ok health-check-off", ""),
+        (both(declare(BY_PODS), put_waiting_launchers), "failure unavailable", "2 virt-launcher pods "),
+        (both(declare(BY_LEASE), put_waiting_launchers), "failure unavailable", "2 virt-launcher pods "),
+        (forbid(PENDING_PODS), "unknown unreadable", "grant list on pods"),
+        (forbid(LEASES, PLACE, PLACE), "unknown unreadable", "grant get on leases.coordination.k8s.io"),
+        # What is known to be unavailable is reported all the same.
+        (both(NO_LEASE, forbid(PENDING_PODS)), "failure unavailable", ""),
+        (log("Running", REFUSED), "failure not-synced", "devicetaintrules"),
+        (log("Running", "I1123 attempting to acquire leader lease\n"), "failure unavailable", ""),
+        (log("Pending", REFUSED), "failure unavailable", ""),
     ],
 )
-async def test_rights_that_are_missing(world: DoctorWorld, refused: Any, right: str) -> None:
-    world.forbid(*refused)
+async def test_the_health_of_one(world: DoctorWorld, change: Change, expected: str, why: str) -> None:
+    found = await health(world, change)
 
-    code, text = await life(world)
+    assert f"{found.verdict} {found.code}" == expected
+    assert why in found.found
+    assert ("devicetaintrules" in found.found) is (found.code == "not-synced")
+    assert expected != "ok available" or world.clock.slept == []
 
-    assert code == "unreadable"
-    assert right in text
+
+async def test_an_old_lease_is_waited_for_until_it_has_run_out(world: DoctorWorld) -> None:
+    found = await health(world, lambda it: it.lease(ago=100))
+
+    assert (found.verdict, found.code) == ("failure", "unavailable")
+    assert sum(world.clock.slept) >= 15
 
 
-async def test_what_is_known_to_be_dead_is_told_all_the_same(world: DoctorWorld) -> None:
-    world.server.remove(LEASES, "kubevirt-scheduler", "kubevirt-scheduler")
-    world.forbid(PENDING_PODS)
+async def test_a_lease_that_lasts_longer_than_our_patience_stays_unknown(world: DoctorWorld) -> None:
+    spec = {"holderIdentity": "one", "leaseDurationSeconds": 137, "renewTime": before(world, 200)}
 
-    assert (await life(world))[0] == "unavailable"
+    found = await health(world, put(LEASES, PLACE, PLACE, spec=spec))
+
+    assert (found.verdict, found.code) == ("unknown", "unknown")
 
 
 @pytest.mark.parametrize(
-    ("phase", "log", "code"),
+    ("change", "expected"),
     [
-        ("Running", REFUSED, "not-synced"),
-        ("Running", "I1123 attempting to acquire leader lease\n", "unavailable"),
-        ("Pending", REFUSED, "unavailable"),
+        (declare(UNCHECKED), []),
+        (declare(UNCHECKED, wanted="other"), ["warning settings: undeclared"]),
+        (declare(None), ["warning settings: none-declared"]),
     ],
 )
-async def test_one_that_runs_and_has_not_synced_is_not_one_that_is_absent(
-    world: DoctorWorld, phase: str, log: str, code: str
+async def test_one_that_namespaces_get_must_be_declared(
+    world: DoctorWorld, change: Change, expected: list[str]
 ) -> None:
-    world.server.remove(LEASES, "kubevirt-scheduler", "kubevirt-scheduler")
-    world.server.put(PODS, "kubevirt-scheduler-7c9", "kubevirt-scheduler", status={"phase": phase})
-
-    async def answer(_: web.Request) -> web.Response:
-        return web.Response(text=log)
-
-    world.server.answer(LOG, answer, times=9)
-    (found,) = [one for one in await world.run(check_schedulers) if one.subject == "scheduler kubevirt"]
-    assert (found.code, found.verdict) == (code, "failure")
-    assert ("devicetaintrules" in found.found) == (code == "not-synced")
+    assert [line for line in await world.problems(check_schedulers, change) if "profile" not in line] == expected
 
 
-def second_scheduler(world: DoctorWorld, *granted: str, account: str = "kubevirt-scheduler") -> None:
+def second_scheduler(*granted: str, account: str = PLACE) -> Change:
     """It is installed, on a cluster whose own scheduler lists nodes and taints of devices."""
 
     def rules(*resources: str) -> list[dict[str, Any]]:
         return [{"apiGroups": ["resource.k8s.io"], "resources": list(resources), "verbs": ["get", "list", "watch"]}]
 
-    spec = {"template": {"spec": {"serviceAccountName": account}}}
-    world.server.put(DEPLOYMENTS, "kubevirt-scheduler", "kubevirt-scheduler", spec=spec)
-    world.server.put(CLUSTER_ROLES, "system:kube-scheduler", rules=rules("resourceslices", "devicetaintrules"))
-    world.server.put(CLUSTER_ROLES, "kubevirt-scheduler", rules=rules(*granted))
+    return both(
+        put(DEPLOYMENTS, PLACE, PLACE, spec={"template": {"spec": {"serviceAccountName": account}}}),
+        put(CLUSTER_ROLES, "system:kube-scheduler", rules=rules("resourceslices", "devicetaintrules")),
+        put(CLUSTER_ROLES, "kubevirt-scheduler", rules=rules(*granted)),
+    )
 
 
 @pytest.mark.parametrize(
-    ("granted", "bound", "code"),
+    ("granted", "allowed", "expected"),
     [
-        (("resourceslices", "devicetaintrules"), False, "scheduler-permissions-granted"),
+        (("resourceslices", "devicetaintrules"), False, "ok scheduler-permissions-granted"),
         # Another binding grants it.
-        (("resourceslices",), True, "scheduler-permissions-granted"),
-        (("resourceslices",), False, "scheduler-permissions-missing"),
+        (("resourceslices",), True, "ok scheduler-permissions-granted"),
+        (("resourceslices",), False, "failure scheduler-permissions-missing"),
+        (("resourceslices",), None, "unknown unreadable"),
     ],
 )
 async def test_the_permissions_of_the_second_are_those_of_the_version_of_the_cluster(
-    world: DoctorWorld, granted: tuple[str, ...], bound: bool, code: str
+    world: DoctorWorld, granted: tuple[str, ...], allowed: bool | None, expected: str
 ) -> None:
-    second_scheduler(world, *granted)
     world.account = "system:serviceaccount:kubevirt-scheduler:kubevirt-scheduler"
-    world.denied = set() if bound else {"list devicetaintrules", "watch devicetaintrules"}
-    world.expect_reviews()
+    world.denied = set() if allowed else {"list devicetaintrules", "watch devicetaintrules"}
+    world.forbids_reviews = allowed is None
 
-    (found,) = [one for one in await world.run(check_schedulers) if one.subject.startswith("ServiceAccount")]
-    assert found.code == code
-    assert ("watch devicetaintrules.resource.k8s.io" in found.found) == code.endswith("missing")
+    findings = await world.run(check_schedulers, second_scheduler(*granted))
+
+    (found,) = [one for one in findings if one.subject.startswith("ServiceAccount")]
+    assert f"{found.verdict} {found.code}" == expected
+    assert ("watch devicetaintrules.resource.k8s.io" in found.found) == expected.endswith("missing")
 
 
 async def test_a_scheduler_of_the_same_name_with_another_account_is_not_the_second_one(world: DoctorWorld) -> None:
-    second_scheduler(world, "resourceslices", account="mine")
-    world.expect_reviews()
+    told = await world.told(check_schedulers, second_scheduler("resourceslices", account="mine"))
 
-    assert not [one for one in await world.run(check_schedulers) if one.subject.startswith("ServiceAccount")]
-
-
-async def test_permissions_that_cannot_be_read_are_unknown(world: DoctorWorld) -> None:
-    second_scheduler(world, "resourceslices")
-    world.account = "system:serviceaccount:kubevirt-scheduler:kubevirt-scheduler"
-    world.forbids_reviews = True
-    world.expect_reviews()
-
-    (found,) = [one for one in await world.run(check_schedulers) if one.subject.startswith("ServiceAccount")]
-    assert (found.code, found.verdict) == ("unreadable", "unknown")
+    assert not [line for line in told if "ServiceAccount" in line]
 
 
-async def looked(world: DoctorWorld, health_check: SchedulerHealthSettings = HEALTH_CHECK) -> list[Finding]:
+async def profile_of(
+    world: DoctorWorld, *changes: Change, health_check: SchedulerHealthSettings = BY_LEASE
+) -> list[Finding]:
     async def one(installation: Installation) -> list[Finding]:
         return await check_profile(installation, SchedulerSettings("kubevirt", health_check))
 
-    return await world.run(one)
+    return await world.run(one, *changes)
 
 
-def profile(**plugins: Any) -> dict[str, Any]:
-    return {"schedulerName": "kubevirt", "plugins": plugins}
+def score(**plugins: Any) -> Change:
+    """The scheduler's profile."""
+    return lambda it: it.scheduler({"schedulerName": "kubevirt", "plugins": plugins})
 
 
 def off(*names: str) -> dict[str, Any]:
     return {"disabled": [{"name": name} for name in names]}
 
 
-async def test_one_that_does_what_vms_need(world: DoctorWorld) -> None:
-    (finding,) = await looked(world)
+def text(content: str) -> Change:
+    return lambda it: it.scheduler(text=content)
 
-    assert (finding.verdict, finding.code) == ("ok", "profile-correct")
-    assert finding.found.startswith(f"{WHERE} ")
+
+CORRECT, NOT_FOUND = "ok profile-correct", "unknown profile-not-found"
 
 
 @pytest.mark.parametrize(
-    ("given", "failures", "warnings"),
+    ("change", "expected"),
     [
-        ({}, [], ["image-locality-on"]),
-        ({"score": off("ImageLocality")}, [], []),
-        ({"score": off("ImageLocality"), "filter": off("TaintToleration")}, ["filter-off"], []),
-        ({"score": off("ImageLocality", "InterPodAffinity")}, [], []),
+        (lambda _: None, [CORRECT]),
+        (score(), ["warning image-locality-on"]),
+        (score(score=off("ImageLocality")), [CORRECT]),
+        (score(score=off("ImageLocality"), filter=off("TaintToleration")), ["failure filter-off"]),
+        (score(score=off("ImageLocality", "InterPodAffinity")), [CORRECT]),
         (
-            {"score": "none", "filter": [], "multiPoint": {"disabled": "x"}},
-            ["invalid-field"] * 3,
-            ["image-locality-on"],
+            score(score="none", filter=[], multiPoint={"disabled": "x"}),
+            [*["failure invalid-field"] * 3, "warning image-locality-on"],
         ),
+        (
+            lambda it: it.scheduler({"schedulerName": "default-scheduler"}, PROFILE),
+            ["failure default-profile-twice"],
+        ),
+        (text("{"), [NOT_FOUND]),
+        (text("[1]"), [NOT_FOUND]),
+        (text("kind: Other"), [NOT_FOUND]),
+        (text("kind: KubeSchedulerConfiguration"), [NOT_FOUND]),
+        (text("kind: KubeSchedulerConfiguration\nprofiles: [1, {}]"), [NOT_FOUND]),
+        (remove(CONFIG_MAPS, "scheduler", PLACE), [NOT_FOUND]),
+        (forbid(DEPLOYMENTS, PLACE), ["unknown unreadable"]),
+        (forbid(CONFIG_MAPS, PLACE, "scheduler"), ["unknown unreadable"]),
     ],
 )
 async def test_mistakes_of_a_configuration_are_those_that_lint_finds(
-    world: DoctorWorld, given: dict[str, Any], failures: list[str], warnings: list[str]
+    world: DoctorWorld, change: Change, expected: list[str]
 ) -> None:
-    world.scheduler(profile(**given))
+    findings = await profile_of(world, change)
 
-    findings = await looked(world)
-
-    assert codes(findings, "failure") == [f"profile kubevirt: {code}" for code in failures]
-    assert codes(findings, "warning") == [f"profile kubevirt: {code}" for code in warnings]
-    assert all(finding.found.startswith(f"{WHERE}") and finding.todo for finding in findings if finding.verdict != "ok")
-
-
-async def test_a_second_profile_of_the_default_name(world: DoctorWorld) -> None:
-    world.scheduler({"schedulerName": "default-scheduler"}, PROFILE)
-
-    assert codes(await looked(world), "failure") == ["profile kubevirt: default-profile-twice"]
+    assert sorted(f"{one.verdict} {one.code}" for one in findings) == sorted(expected)
+    assert {one.subject for one in findings} == {"profile kubevirt"}
+    assert all(one.found.startswith(WHERE) for one in findings if one.verdict != "unknown")
+    assert all(bool(one.todo) is (one.verdict != "ok") for one in findings)
 
 
 async def test_the_clusters_own_scheduler_needs_the_default_profile(world: DoctorWorld) -> None:
     world.server.put(DEPLOYMENTS, "scheduler", "kube-system", spec=MOUNTING)
     world.server.put(CONFIG_MAPS, "scheduler", "kube-system", data={"c": yaml.safe_dump(configuration(PROFILE))})
+    own = SchedulerHealthSettings("lease", "kube-system", "kube-scheduler")
 
-    findings = await looked(world, SchedulerHealthSettings("lease", "kube-system", "kube-scheduler"))
+    findings = await profile_of(world, health_check=own)
 
-    assert codes(findings, "failure") == ["profile kubevirt: default-profile-missing"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{",
-        "[1]",
-        "kind: Other",
-        "kind: KubeSchedulerConfiguration",
-        "kind: KubeSchedulerConfiguration\nprofiles: [1, {}]",
-    ],
-)
-async def test_config_maps_that_hold_something_else(world: DoctorWorld, text: str) -> None:
-    world.scheduler(text=text)
-
-    assert codes(await looked(world), "unknown") == ["profile kubevirt: profile-not-found"]
+    assert outline(findings)[:1] == ["failure profile kubevirt: default-profile-missing"]
 
 
-async def test_a_profile_that_cannot_be_found(world: DoctorWorld) -> None:
-    findings = await looked(world, SchedulerHealthSettings("pods"))
-    assert codes(findings, "unknown") == ["profile kubevirt: profile-not-located"]
+async def test_a_profile_whose_place_is_unknown(world: DoctorWorld) -> None:
+    findings = await profile_of(world, health_check=BY_PODS)
 
-    world.server.remove(CONFIG_MAPS, "scheduler", "kubevirt-scheduler")
-    assert codes(await looked(world), "unknown") == ["profile kubevirt: profile-not-found"]
-
-
-@pytest.mark.parametrize(("resource", "name"), [(DEPLOYMENTS, ""), (CONFIG_MAPS, "scheduler")])
-async def test_objects_of_profiles_that_may_not_be_read(world: DoctorWorld, resource: Any, name: str) -> None:
-    world.forbid(resource, "kubevirt-scheduler", name)
-
-    (finding,) = await looked(world)
-
-    assert (finding.verdict, finding.code) == ("unknown", "unreadable")
-    assert f"on {resource.plural}" in finding.found
+    assert outline(findings) == ["unknown profile kubevirt: profile-not-located"]

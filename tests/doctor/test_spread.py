@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,11 +14,11 @@ from hypothesis import strategies as st
 
 from tests import golden_files
 from tests.doctor.clusters import cluster
-from tests.doctor.world import DoctorWorld, codes
+from tests.doctor.world import DoctorWorld, forbid
 from webhook import names
 from webhook.doctor.estimate import Conditions, GuestDemand, Host, Inventory, VmGuest, estimate
 from webhook.doctor.report import Finding
-from webhook.doctor.spread import Outlook, check_spread, estimate_cures, histogram
+from webhook.doctor.spread import check_spread, estimate_cures, histogram
 from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES, PODS
 
 pytestmark = pytest.mark.repeats
@@ -30,6 +31,11 @@ def piled(world: DoctorWorld, nodes: int = 6, each: int = 6, **spec: Any) -> Non
         world.vm_node(f"vm-node-{number}", lists=number % 2 == 0)
         for vm in range(each if number % 2 == 0 else 0):
             world.vm(f"vm-{number}-{vm}", f"vm-node-{number}", schedulerName="default-scheduler", **spec)
+
+
+def demo(world: DoctorWorld, spread: str) -> None:
+    labels = {names.policy_label(names.SCHEDULING): "enforce"}
+    world.namespace("demo", labels=labels, annotations={names.SPREAD_ANNOTATION: spread})
 
 
 def by_subject(findings: list[Finding]) -> dict[str, Finding]:
@@ -74,11 +80,7 @@ async def test_vms_that_pile_up_need_the_constraint(world: DoctorWorld) -> None:
 
 async def test_where_the_settings_say_so_already_only_old_vms_are_left(world: DoctorWorld) -> None:
     piled(world)
-    world.namespace(
-        "demo",
-        labels={names.policy_label(names.SCHEDULING): "enforce"},
-        annotations={names.SPREAD_ANNOTATION: "hostname"},
-    )
+    demo(world, "hostname")
 
     finding = by_subject(await world.run(check_spread))["cure"]
 
@@ -90,10 +92,8 @@ async def test_even_vms_need_nothing(world: DoctorWorld) -> None:
         world.vm_node(f"vm-node-{number}")
         world.vm(f"vm-{number}", f"vm-node-{number}")
 
-    findings = await world.run(check_spread)
-
-    assert codes(findings, "warning") == []
-    assert by_subject(findings)["cure"].code == "even"
+    assert await world.problems(check_spread) == []
+    assert by_subject(world.found)["cure"].code == "even"
 
 
 async def test_an_older_scheduler_has_no_bias(world: DoctorWorld) -> None:
@@ -118,43 +118,29 @@ async def test_a_version_that_is_not_codes(world: DoctorWorld, answer: web.Respo
     # The first request reads the date.
     world.server.answer("/version", lambda _: web.Response(status=answer.status, body=answer.body), times=9)
 
-    assert codes(await world.run(check_spread), "unknown") == ["VMs: unreadable"]
+    assert await world.problems(check_spread) == ["unknown VMs: unreadable"]
 
 
 @pytest.mark.parametrize("spread", ["zone", "both"])
 async def test_zones_that_nodes_do_not_have(world: DoctorWorld, spread: str) -> None:
     world.vm_node("with", zone="a")
     world.vm_node("without")
-    world.namespace(
-        "demo", labels={names.policy_label(names.SCHEDULING): "enforce"}, annotations={names.SPREAD_ANNOTATION: spread}
-    )
+    demo(world, spread)
 
-    findings = await world.run(check_spread)
-
-    assert codes(findings, "warning") == ["zones: zones-missing"]
-    assert by_subject(findings)["zones"].found.startswith("1/2 nodes ")
+    assert await world.problems(check_spread) == ["warning zones: zones-missing"]
+    assert by_subject(world.found)["zones"].found.startswith("1/2 nodes ")
 
 
-async def test_no_node_takes_vms(world: DoctorWorld) -> None:
-    (finding,) = await world.run(check_spread)
-
-    assert (finding.code, finding.verdict) == ("no-nodes", "ok")
-
-
-async def test_no_vm_runs(world: DoctorWorld) -> None:
+async def test_without_nodes_or_vms(world: DoctorWorld) -> None:
+    assert await world.told(check_spread) == ["ok nodes: no-nodes"]
     world.vm_node("vm-node-0")
-
-    assert set(by_subject(await world.run(check_spread))) == {"NodeResourcesBalancedAllocation", "VMs"}
+    assert [one.rpartition(": ")[2] for one in await world.told(check_spread)] == ["balanced-allocation", "no-vms"]
 
 
 @pytest.mark.parametrize("resource", [NODES_WITH_IMAGES, PODS, NAMESPACES])
 async def test_what_may_not_be_listed(world: DoctorWorld, resource: Any) -> None:
-    world.forbid(resource)
-
-    (finding,) = await world.run(check_spread)
-
-    assert (finding.verdict, finding.code) == ("unknown", "unreadable")
-    assert finding.found.endswith(f"grant list on {resource.plural}")
+    assert await world.told(check_spread, forbid(resource)) == ["unknown VMs: unreadable"]
+    assert world.found[0].found.endswith(f"grant list on {resource.plural}")
 
 
 async def test_output_is_bounded_and_sorted(world: DoctorWorld) -> None:
@@ -182,9 +168,6 @@ async def test_output_is_bounded_and_sorted(world: DoctorWorld) -> None:
 )
 def test_values_in_order(values: list[float], text: str) -> None:
     assert histogram(values) == text
-
-
-def test_units() -> None:
     assert histogram([1.5, 1.9], "%") == "1% on 2 nodes"
 
 
@@ -200,14 +183,10 @@ def inventory(key: str, *, is_spread: bool = False) -> Inventory:
     """A row of the benchmark, with its VMs where the stock scheduler puts them."""
     hosts, guests, points = cluster(key)
     listing = sum(host.lists_image for host in hosts)
-    placed = [(guest, host) for guest, host in zip(guests, _places(hosts, guests, points), strict=True)]
-    settled = [VmGuest(guest.namespace, guest.name, guest.demand, host, is_spread=is_spread) for guest, host in placed]
-    return Inventory(tuple(hosts), tuple(settled), "virt-launcher:v1", listing, len(hosts) - listing, points, 0)
-
-
-def _places(hosts: list[Host], guests: list[VmGuest], points: int) -> list[str]:
     counts = estimate(hosts, guests, Conditions(VERSION, points)).counts
-    return [host.name for host, count in zip(hosts, counts, strict=True) for _ in range(count)]
+    places = [host.name for host, count in zip(hosts, counts, strict=True) for _ in range(count)]
+    settled = [replace(guest, node=place, is_spread=is_spread) for guest, place in zip(guests, places, strict=True)]
+    return Inventory(tuple(hosts), tuple(settled), "virt-launcher:v1", listing, len(hosts) - listing, points, 0)
 
 
 @pytest.mark.parametrize(
@@ -229,23 +208,14 @@ def test_the_cheapest_that_is_enough(key: str, measure: str, cheapest: str | Non
     assert (found.cheapest.key if found.cheapest else None) == cheapest
 
 
-def keys(found: Outlook) -> list[str]:
-    return [cure.key for cure in found.cures]
-
-
 def test_cures_come_cheapest_first_and_only_where_they_can_help() -> None:
-    assert keys(estimate_cures(inventory("20-namespaces-300"), VERSION)) == [
-        "nodeStatusMaxImages",
-        "constraint",
-        "profile",
-        "constraintAndProfile",
-        "constraintAndProfileByDevices",
-    ]
-    assert keys(estimate_cures(inventory("all-images-100"), VERSION)) == [
-        "constraint",
-        "profile",
-        "constraintAndProfile",
-    ]
+    some, all_ = (
+        [cure.key for cure in estimate_cures(inventory(key), VERSION).cures]
+        for key in ("20-namespaces-300", "all-images-100")
+    )
+
+    assert all_ == ["constraint", "profile", "constraintAndProfile"]
+    assert some == ["nodeStatusMaxImages", *all_, "constraintAndProfileByDevices"]
 
 
 def test_where_new_vms_get_the_constraint_only_those_that_run_are_left() -> None:
@@ -257,10 +227,7 @@ def test_where_new_vms_get_the_constraint_only_those_that_run_are_left() -> None
 
 def test_no_change_is_the_least_for_even_vms() -> None:
     found = inventory("64cpu-daemonsets-100")
-    even = [
-        VmGuest(guest.namespace, guest.name, guest.demand, found.hosts[number % 20].name)
-        for number, guest in enumerate(found.guests)
-    ]
+    even = [replace(guest, node=found.hosts[number % 20].name) for number, guest in enumerate(found.guests)]
 
     assert estimate_cures(found._replace(guests=tuple(even)), VERSION).cheapest is None
 

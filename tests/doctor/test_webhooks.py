@@ -1,93 +1,69 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.doctor.world import MUTATING, VALIDATING, Check, DoctorWorld, codes
+from tests.doctor.world import MUTATING, VALIDATING, Change, Check, DoctorWorld, both, forbid, remove
 from webhook.doctor.webhooks import check_order, check_selectors, check_webhooks, selects
 from webhook.install.registration import NOT_YET
 from webhook.k8s.resources import NAMESPACES
 from webhook.k8s.types.selectors import LabelSelector
 from webhook.kubevirt.resources import KUBEVIRTS
 
+FIRST = "MutatingWebhookConfiguration kubevirt-webhook"
 LAST = "MutatingWebhookConfiguration zz-kubevirt-webhook"
+VALIDATES = "ValidatingWebhookConfiguration kubevirt-webhook"
+REST_OF_A_TRIAL = "; ".join(f"warning {name}-local: leftover" for name in (FIRST, LAST, VALIDATES))
 LABELS = {"a": "1", "b": "2"}
 VMS = [{"apiGroups": ["kubevirt.io"], "operations": ["*"], "resources": ["*"]}]
+SECRETS = [{"apiGroups": [""], "operations": ["*"], "resources": ["secrets"]}]
 
 
-async def test_all_as_the_settings_want_them(world: DoctorWorld) -> None:
-    findings = await world.run(check_webhooks)
-
-    assert [finding.verdict for finding in findings] == ["ok"] * 3
-    assert f"{LAST}: configuration-correct" in codes(findings, "ok")
+def serve_at_an_address(world: DoctorWorld) -> None:
+    world.url = "https://localhost:8443"
+    world.register()
 
 
-FIRST = "MutatingWebhookConfiguration kubevirt-webhook"
+def match_all(*entries: int) -> Change:
+    return lambda world: [world.entries()[entry].update(namespaceSelector={}) for entry in entries]
+
+
+def disable_virtual_machines(world: DoctorWorld) -> None:
+    world.set("scheduling", virtual_machines=False)
+
+
+def roll_out(world: DoctorWorld) -> None:
+    world.entries()[1].update(matchConditions=[NOT_YET])
+
+
+def not_for_launcher_pods(world: DoctorWorld) -> None:
+    """Another webhook that never sees launcher pods."""
+    world.foreign("zzz-stork", objectSelector={"matchLabels": {"kubevirt.io": "virt-handler"}})
 
 
 @pytest.mark.parametrize(
-    ("change", "check", "verdict", "expected"),
+    ("check", "change", "expected"),
     [
-        (
-            lambda it: it.server.remove(VALIDATING, "kubevirt-webhook"),
-            *(check_webhooks, "failure", ["ValidatingWebhookConfiguration kubevirt-webhook: configuration-missing"]),
-        ),
-        (
-            lambda it: it.entries().append({"name": "x.example.com"}),
-            *(check_webhooks, "warning", [f"{LAST}: entries-foreign"]),
-        ),
-        (
-            lambda it: it.entries("kubevirt-webhook").reverse(),
-            *(check_webhooks, "warning", [f"{FIRST}: entries-misordered"]),
-        ),
-        (
-            lambda it: it.entries()[1].update(matchConditions=[NOT_YET]),
-            *(check_webhooks, "failure", [f"{LAST}: entries-inactive"]),
-        ),
-        (lambda it: it.foreign("zzz-stork"), check_order, "warning", ["pods: pods-changed-after"]),
-        (
-            # It never sees launcher pods.
-            lambda it: it.foreign("zzz-stork", objectSelector={"matchLabels": {"kubevirt.io": "virt-handler"}}),
-            *(check_order, "warning", []),
-        ),
-        (
-            lambda it: it.server.remove(MUTATING, "virt-api-mutator"),
-            *(check_order, "warning", ["VMs: kubevirt-mutator-missing"]),
-        ),
+        (check_webhooks, lambda _: None, ""),
+        (check_webhooks, serve_at_an_address, ""),
+        (check_webhooks, remove(VALIDATING, "kubevirt-webhook"), f"failure {VALIDATES}: configuration-missing"),
+        (check_webhooks, lambda it: it.entries().pop(0), f"failure {LAST}: entries-missing"),
+        (check_webhooks, lambda it: it.entries().append({"name": "x.example.com"}), f"warning {LAST}: entries-foreign"),
+        (check_webhooks, disable_virtual_machines, f"failure {FIRST}: entries-switched-off"),
+        (check_webhooks, lambda it: it.entries("kubevirt-webhook").reverse(), f"warning {FIRST}: entries-misordered"),
+        (check_webhooks, roll_out, f"failure {LAST}: entries-inactive"),
+        (check_webhooks, lambda it: it.register(suffix="-local"), REST_OF_A_TRIAL),
+        (check_webhooks, forbid(MUTATING), "unknown MutatingWebhookConfigurations: unreadable"),
+        (check_order, lambda it: it.foreign("zzz-stork"), "warning pods: pods-changed-after"),
+        (check_order, not_for_launcher_pods, ""),
+        (check_order, remove(MUTATING, "virt-api-mutator"), "warning VMs: kubevirt-mutator-missing"),
+        (check_order, forbid(MUTATING), "unknown webhook configurations: unreadable"),
     ],
-    ids=["missing", "foreign entry", "order", "rollout", "after", "not for launcher pods", "no mutator of KubeVirt"],
 )
-async def test_what_is_wrong(
-    world: DoctorWorld, change: Callable[[DoctorWorld], None], check: Check, verdict: str, expected: list[str]
-) -> None:
-    change(world)
-
-    assert codes(await world.run(check), verdict) == expected
-
-
-async def test_an_entry_is_missing(world: DoctorWorld) -> None:
-    del world.entries()[0]
-
-    findings = await world.run(check_webhooks)
-
-    assert codes(findings, "failure") == [f"{LAST}: entries-missing"]
-    assert any("pods.scheduling.enforce" in finding.found for finding in findings)
-
-
-async def test_entries_that_the_settings_have_switched_off(world: DoctorWorld) -> None:
-    scheduling = msgspec.structs.replace(world.settings.scheduling, virtual_machines=False)
-    world.settings = msgspec.structs.replace(world.settings, scheduling=scheduling)
-
-    findings = await world.run(check_webhooks)
-
-    assert [text.rpartition(": ")[2] for text in codes(findings, "failure")] == ["entries-switched-off"]
-    assert any(
-        "virtualmachines.scheduling.enforce, virtualmachines.scheduling.observe" in finding.found
-        for finding in findings
-    )
+async def test_what_is_wrong(world: DoctorWorld, check: Check, change: Change, expected: str) -> None:
+    assert "; ".join(await world.problems(check, change)) == expected
 
 
 @pytest.mark.parametrize(
@@ -114,89 +90,43 @@ async def test_a_changed_field(world: DoctorWorld, field: str, value: Any, verdi
     assert "pods.scheduling.enforce, pods.scheduling.observe" in findings[0].found
 
 
-async def test_a_server_at_an_address(world: DoctorWorld) -> None:
-    world.url = "https://localhost:8443"
-    world.register()
-
-    assert [finding.verdict for finding in await world.run(check_webhooks)] == ["ok"] * 3
+UNMATCHED = "ok namespaceSelectors: excluded-not-matched"
+MATCHED = [f"failure {LAST}: excluded-matched"]
 
 
-async def test_the_rest_of_a_trial(world: DoctorWorld) -> None:
-    world.register(suffix="-local")
-
-    warnings = [finding for finding in await world.run(check_webhooks) if finding.verdict == "warning"]
-
-    assert [finding.subject for finding in warnings] == [
-        "MutatingWebhookConfiguration kubevirt-webhook-local",
-        "MutatingWebhookConfiguration zz-kubevirt-webhook-local",
-        "ValidatingWebhookConfiguration kubevirt-webhook-local",
-    ]
-    assert {finding.code for finding in warnings} == {"leftover"}
-    assert "kubectl delete mutatingwebhookconfiguration kubevirt-webhook-local" in warnings[0].todo
-
-
-async def test_one_kind_that_may_not_be_listed(world: DoctorWorld) -> None:
-    world.forbid(MUTATING)
-
-    findings = await world.run(check_webhooks)
-
-    assert [finding.verdict for finding in findings] == ["unknown", "ok"]
-
-
-async def test_nothing_is_matched_that_must_not_be(world: DoctorWorld) -> None:
-    (finding,) = await world.run(check_selectors)
-
-    assert (finding.verdict, finding.code) == ("ok", "excluded-not-matched")
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda _: None, [UNMATCHED]),
+        # Entries that match the same namespaces share a sentence.
+        (match_all(0, 1), MATCHED),
+        (forbid(KUBEVIRTS), ["unknown KubeVirt's namespace: unreadable", UNMATCHED]),
+        (forbid(MUTATING), ["unknown webhook configurations: unreadable"]),
+        (forbid(NAMESPACES), ["unknown namespaces: unreadable"]),
+    ],
+)
+async def test_what_selectors_match(world: DoctorWorld, change: Change, expected: list[str]) -> None:
+    assert await world.told(check_selectors, change) == expected
 
 
 @pytest.mark.parametrize("name", ["kube-system", "kubevirt", "kubevirt-webhook"])
 async def test_a_selector_without_the_exclusion_matches_who_opted_in(world: DoctorWorld, name: str) -> None:
-    world.namespace(name, labels={"kubevirt-webhook.github.io/scheduling": "enforce"})
-    assert [one.verdict for one in await world.run(check_selectors)] == ["ok"]
+    assert await world.told(check_selectors, lambda it: it.opt_in(name, scheduling="enforce")) == [UNMATCHED]
 
     del world.entries()[0]["namespaceSelector"]["matchExpressions"][1]
+    (finding,) = await world.run(check_selectors)
 
-    findings = await world.run(check_selectors)
-
-    assert codes(findings, "failure") == [f"{LAST}: excluded-matched"]
-    assert findings[0].found.endswith(f": {name}")
+    assert (finding.subject, finding.code) == (LAST, "excluded-matched")
+    assert finding.found.endswith(f": {name}")
 
 
 async def test_kubevirts_namespace_is_found_by_its_object(world: DoctorWorld) -> None:
-    world.server.remove(KUBEVIRTS, "kubevirt", "kubevirt")
     world.kubevirt("virtual")
     world.namespace("virtual")
-    world.entries()[0]["namespaceSelector"] = {}
 
-    (finding,) = [one for one in await world.run(check_selectors) if one.verdict == "failure"]
+    (finding,) = await world.run(check_selectors, remove(KUBEVIRTS, "kubevirt", "kubevirt"), match_all(0))
     assert finding.found.endswith("kube-system, kubevirt, kubevirt-webhook, virtual")
     assert "kubevirt: {namespace: virtual}" in finding.todo
-
-
-async def test_entries_that_match_the_same_are_told_in_one_sentence(world: DoctorWorld) -> None:
-    for entry in world.entries()[:2]:
-        entry["namespaceSelector"] = {}
-
-    findings = await world.run(check_selectors)
-
-    assert codes(findings, "failure") == [f"{LAST}: excluded-matched"]
-    assert findings[0].found.startswith("pods.scheduling.enforce, pods.scheduling.observe")
-
-
-async def test_who_may_not_list_kubevirts_learns_that(world: DoctorWorld) -> None:
-    world.forbid(KUBEVIRTS)
-
-    assert [(one.subject, one.verdict) for one in await world.run(check_selectors)] == [
-        ("KubeVirt's namespace", "unknown"),
-        ("namespaceSelectors", "ok"),
-    ]
-
-
-@pytest.mark.parametrize("resource", [MUTATING, NAMESPACES])
-async def test_who_may_not_list_the_rest_learns_nothing(world: DoctorWorld, resource: object) -> None:
-    world.forbid(resource)
-
-    assert [one.verdict for one in await world.run(check_selectors)] == ["unknown"]
 
 
 @pytest.mark.parametrize(
@@ -222,25 +152,20 @@ def test_what_a_selector_selects(selector: dict[str, Any] | None, expected: bool
     assert selects(view, LABELS) is expected
 
 
-async def test_all_is_well(world: DoctorWorld) -> None:
-    assert codes(await world.run(check_order), "ok") == ["VMs: vms-first", "pods: pods-alone"]
-
-
-async def test_other_schedulers_have_the_first_say(world: DoctorWorld) -> None:
-    world.foreign("stork-webhooks-cfg")
-    world.foreign("zzz-secrets", rules=[{"apiGroups": [""], "operations": ["*"], "resources": ["secrets"]}])
-
-    findings = await world.run(check_order)
-
-    assert codes(findings, "ok")[:2] == ["VMs: vms-first", "pods: pods-last"]
-    assert "stork-webhooks-cfg" in findings[1].found
-    assert "zzz-secrets" not in findings[1].found
-
-
-async def test_one_that_changes_vms_before_us(world: DoctorWorld) -> None:
-    world.foreign("a-policy", rules=VMS)
-
-    assert codes(await world.run(check_order), "ok")[0] == "VMs: vms-changed-before"
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda _: None, ["ok VMs: vms-first", "ok pods: pods-alone"]),
+        (lambda it: it.foreign("a-policy", rules=VMS), ["ok VMs: vms-changed-before", "ok pods: pods-alone"]),
+        # Other schedulers have the first say; what changes Secrets is no scheduler.
+        (
+            both(lambda it: it.foreign("stork-webhooks-cfg"), lambda it: it.foreign("zzz-secrets", rules=SECRETS)),
+            ["ok VMs: vms-first", "ok pods: pods-last"],
+        ),
+    ],
+)
+async def test_the_order_of_calls(world: DoctorWorld, change: Change, expected: list[str]) -> None:
+    assert (await world.told(check_order, change))[:2] == expected
 
 
 @pytest.mark.parametrize(
@@ -258,10 +183,4 @@ async def test_one_that_changes_vms_before_us(world: DoctorWorld) -> None:
 async def test_who_else_can_hold_requests_up(world: DoctorWorld, entry: dict[str, object], told: bool) -> None:
     world.foreign("m-policy", **entry)
 
-    assert ("others: others-slow" in codes(await world.run(check_order), "ok")) is told
-
-
-async def test_who_may_not_list_them(world: DoctorWorld) -> None:
-    world.forbid(MUTATING)
-
-    assert [one.verdict for one in await world.run(check_order)] == ["unknown"]
+    assert ("ok others: others-slow" in await world.told(check_order)) is told

@@ -21,6 +21,7 @@ from certs.authority import Authority
 from tests import builders
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running, status
 from tests.install.schedulers.configurations import configuration
+from webhook.cli.inputs import connected
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import Reader
 from webhook.doctor.checks import examine, examine_files
@@ -31,14 +32,16 @@ from webhook.doctor.report import Finding, Report
 from webhook.install.plan import shipped
 from webhook.install.registration import RegistrationTarget, configurations
 from webhook.k8s.client.api import NO_QUERY
-from webhook.k8s.client.transport import connect
+from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.resources import LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS
 from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.names import DOMAIN
 from webhook.settings.file import load
 from webhook.settings.model import Settings
 
 Json = dict[str, Any]
 Check = Callable[[Installation], Awaitable[list[Finding]]]
+Change = Callable[["DoctorWorld"], object]
 
 NS = "kubevirt-webhook"
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
@@ -46,6 +49,8 @@ SAR = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 METRICS = f"/api/v1/namespaces/{NS}/services/{NS}:ops/proxy/metrics"
 MUTATING = CONFIGURATIONS["MutatingWebhookConfiguration"]
 VALIDATING = CONFIGURATIONS["ValidatingWebhookConfiguration"]
+# The configurations of an installation.
+CONFIGURED = ((MUTATING, NS), (MUTATING, "zz-kubevirt-webhook"), (VALIDATING, NS))
 LAUNCHER_IMAGE = "registry.example/kubevirt/virt-launcher:v1"
 PROFILE: Json = {"schedulerName": "kubevirt", "plugins": {"score": {"disabled": [{"name": "ImageLocality"}]}}}
 _VARIABLE = (
@@ -80,6 +85,28 @@ def base64(pem: bytes) -> str:
     return b64encode(pem).decode()
 
 
+def put(resource: Any, name: str, namespace: str = "", **fields: Any) -> Change:
+    return lambda world: world.server.put(resource, name, namespace, **fields)
+
+
+def remove(resource: Any, name: str, namespace: str = "") -> Change:
+    return lambda world: world.server.remove(resource, name, namespace)
+
+
+def forbid(resource: Any, namespace: str = "", name: str = "") -> Change:
+    return lambda world: world.server.fail(resource.path(namespace, name), 403, "Forbidden", times=99)
+
+
+def both(*changes: Change) -> Change:
+    return lambda world: [change(world) for change in changes]
+
+
+async def lost(request: Any) -> web.Response:
+    """An answer that does not come: the connection breaks."""
+    request.transport.abort()
+    return web.Response()
+
+
 class DirectApi:
     """The same API server without HTTP, which property tests have no time for. It grants everything."""
 
@@ -104,11 +131,8 @@ class DirectApi:
 class DoctorWorld:
     """A cluster, and the admin who runs the doctor in it.
 
-    Attributes:
-        found: all findings of `run`.
-        forbids_reviews: the admin may not create SubjectAccessReviews.
-        account: whose permissions are reviewed.
-        denied: what that account may not do, as ``VERB RESOURCE``.
+    The admin may create SubjectAccessReviews unless ``forbids_reviews``; the account that they ask about may do all but
+    what is ``denied``, as ``VERB RESOURCE``.
     """
 
     def __init__(self, server: FakeApiServer, kubeconfig: Path) -> None:
@@ -126,7 +150,7 @@ class DoctorWorld:
         self.server.put(SECRETS, "ca", NS, data={"ca.crt": base64(self.authority.pem), "ca.key": "c2VjcmV0"})
         for name in ("kube-system", "kubevirt", NS):
             self.namespace(name)
-        self.namespace("demo", labels={"kubevirt-webhook.github.io/scheduling": "enforce"})
+        self.opt_in("demo", scheduling="enforce")
         self.kubevirt()
         self.deployment()
         for name, node in (("a", "node-a"), ("b", "node-b")):
@@ -152,12 +176,8 @@ class DoctorWorld:
         """Registers the configurations of kubevirt-webhook, with caBundles."""
         pem = self.authority.pem
         for manifest in configurations(self.settings, RegistrationTarget(ca_bundle=pem, url=self.url, **target)):
-            self.put_configuration(manifest)
-
-    def put_configuration(self, manifest: Json) -> None:
-        resource = CONFIGURATIONS[manifest["kind"]]
-        kept = {key: value for key, value in manifest.items() if key not in ("metadata", "kind", "apiVersion")}
-        self.server.put(resource, manifest["metadata"]["name"], metadata=manifest["metadata"], **kept)
+            resource, metadata = CONFIGURATIONS[manifest["kind"]], manifest["metadata"]
+            self.server.put(resource, metadata["name"], metadata=metadata, webhooks=manifest.get("webhooks"))
 
     def entries(self, name: str = "zz-kubevirt-webhook", resource: Any = MUTATING) -> list[Json]:
         """Of a configuration, to be changed in place."""
@@ -167,16 +187,18 @@ class DoctorWorld:
     def foreign(self, name: str, **entry: Any) -> None:
         """Adds another project's mutating configuration with one entry, on pods unless the test says otherwise."""
         rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-        whole = {
-            "name": f"{name}.example.com",
-            "clientConfig": {"url": "https://example.com"},
-            "rules": [rule],
-            **entry,
-        }
-        self.server.put(MUTATING, name, webhooks=[whole])
+        whole = {"name": f"{name}.example.com", "clientConfig": {"url": "https://example.com"}, "rules": [rule]}
+        self.server.put(MUTATING, name, webhooks=[whole | entry])
 
     def namespace(self, name: str, *, labels: Any = None, annotations: Any = None) -> None:
         self.server.put(NAMESPACES, name, metadata={"labels": labels, "annotations": annotations})
+
+    def opt_in(self, name: str, **modes: str) -> None:
+        self.namespace(name, labels={f"{DOMAIN}/{policy}": mode for policy, mode in modes.items()})
+
+    def annotate(self, name: str, **values: str) -> None:
+        """Namespaces have underscores in place of hyphens in these names."""
+        self.namespace(name, annotations={f"{DOMAIN}/{key.replace('_', '-')}": text for key, text in values.items()})
 
     def kubevirt(self, namespace: str = "kubevirt", version: str = "v1.8.1", **configuration: Any) -> None:
         said = {"phase": "Deployed", "observedKubeVirtVersion": version}
@@ -203,15 +225,13 @@ class DoctorWorld:
         )
 
     def launcher(self, name: str, scheduler: str = "default-scheduler", namespace: str = "demo") -> None:
-        owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": name, "controller": True}
-        self.server.put(
-            PODS,
-            f"virt-launcher-{name}",
-            namespace,
-            metadata={"labels": {"kubevirt.io": "virt-launcher"}, "ownerReferences": [owner]},
-            spec={"schedulerName": scheduler},
-            status={"phase": "Running"},
-        )
+        self._put_launcher(name, namespace, {"schedulerName": scheduler})
+
+    def _put_launcher(self, name: str, namespace: str, spec: Json) -> None:
+        owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": name, "uid": name}
+        labels, owners = {"kubevirt.io": "virt-launcher"}, [owner | {"controller": True}]
+        metadata, status = {"labels": labels, "ownerReferences": owners}, {"phase": "Running"}
+        self.server.put(PODS, f"virt-launcher-{name}", namespace, metadata=metadata, spec=spec, status=status)
 
     def lease(self, ago: float = 2.0) -> None:
         renewed = datetime.fromtimestamp(self.clock.wall() - ago, UTC).isoformat()
@@ -234,47 +254,26 @@ class DoctorWorld:
         images = [{"names": [LAUNCHER_IMAGE], "sizeBytes": 600_000_000}] if lists else []
         others = [{"names": [f"registry.example/other:{number}"], "sizeBytes": 1} for number in range(50)]
         labels = {"topology.kubernetes.io/zone": zone} if zone else {}
+        allocatable = {"cpu": str(cpus), "memory": f"{4 * cpus}Gi", "pods": "250", "devices.kubevirt.io/kvm": "1k"}
         self.server.put(
             NODES_WITH_IMAGES,
             name,
             metadata={"labels": {"kubevirt.io/schedulable": "true", "kubernetes.io/hostname": name, **labels}},
-            status={
-                "images": images or others,
-                "allocatable": {
-                    "cpu": str(cpus),
-                    "memory": f"{4 * cpus}Gi",
-                    "pods": "250",
-                    "devices.kubevirt.io/kvm": "1k",
-                },
-            },
+            status={"images": images or others, "allocatable": allocatable},
         )
 
     def vm(self, name: str, node: str, namespace: str = "demo", **spec: Any) -> None:
         """A VM's launcher pod on a node, of KubeVirt's own small size."""
-        owner = {
-            "apiVersion": "kubevirt.io/v1",
-            "kind": "VirtualMachineInstance",
-            "name": name,
-            "uid": name,
-            "controller": True,
-        }
         requests = {"cpu": "100m", "memory": "430Mi", "devices.kubevirt.io/kvm": "1"}
         sidecar = {"requests": {"cpu": "5m", "memory": "20Mi"}}
-        self.server.put(
-            PODS,
-            f"virt-launcher-{name}",
-            namespace,
-            metadata={"labels": {"kubevirt.io": "virt-launcher"}, "ownerReferences": [owner]},
-            spec={
-                # The choice of the owner, so that no other check reports it.
-                "schedulerName": "kubevirt",
-                "nodeName": node,
-                "containers": [{"image": LAUNCHER_IMAGE, "resources": {"requests": requests}}],
-                "initContainers": [{"image": LAUNCHER_IMAGE, "restartPolicy": "Always", "resources": sidecar}],
-                **spec,
-            },
-            status={"phase": "Running"},
-        )
+        own = {
+            # The choice of the owner, so that no other check reports it.
+            "schedulerName": "kubevirt",
+            "nodeName": node,
+            "containers": [{"image": LAUNCHER_IMAGE, "resources": {"requests": requests}}],
+            "initContainers": [{"image": LAUNCHER_IMAGE, "restartPolicy": "Always", "resources": sidecar}],
+        }
+        self._put_launcher(name, namespace, own | spec)
 
     def binding(self, role: str, *subjects: Json) -> None:
         reference = {"kind": "ClusterRole", "name": role}
@@ -287,24 +286,33 @@ class DoctorWorld:
     def metrics(self, text: str) -> None:
         self.server.answer(METRICS, lambda _: web.Response(text=text), times=9)
 
-    def forbid(self, resource: Any, namespace: str = "", name: str = "") -> None:
-        self.server.fail(resource.path(namespace, name), 403, "Forbidden", times=99)
+    def set(self, section: str, **fields: Any) -> None:
+        """Changes the settings of a section."""
+        changed = msgspec.structs.replace(getattr(self.settings, section), **fields)
+        self.settings = msgspec.structs.replace(self.settings, **{section: changed})
 
     # The admin who runs the checks.
 
-    async def run(self, check: Check) -> list[Finding]:
-        """The findings of one check."""
+    async def run(self, check: Check, *changes: Change) -> list[Finding]:
+        """The findings of one check, once changes have been made."""
+        for change in changes:
+            change(self)
         self.expect_reviews()
-        transport = await connect(self.server.kubeconfig(self._kubeconfig))
-        try:
+        async with connected(Kubeconfig(self.server.kubeconfig(self._kubeconfig))) as transport:
             reader = Reader(transport)
             findings = list(await check(Installation(reader, self.settings, self.url, MANIFESTS, self.clock)))
-        finally:
-            await transport.close()
         self.found += findings
         return findings
 
-    async def ask(self, question: Callable[[Installation], Awaitable[Any]]) -> Any:
+    async def told(self, check: Check, *changes: Change) -> list[str]:
+        """The same as ``VERDICT SUBJECT: CODE``; the golden files hold the sentences."""
+        return outline(await self.run(check, *changes))
+
+    async def problems(self, check: Check, *changes: Change) -> list[str]:
+        """Those of them that are not ok."""
+        return [line for line in await self.told(check, *changes) if not line.startswith("ok ")]
+
+    async def ask(self, question: Callable[[Installation], Awaitable[Any]], *changes: Change) -> Any:
         """What an installation answers a check."""
         answers = []
 
@@ -312,18 +320,15 @@ class DoctorWorld:
             answers.append(await question(installation))
             return []
 
-        await self.run(check)
+        await self.run(check, *changes)
         return answers[0]
 
     async def examine(self, *, given: bool = True) -> Report:
         """The findings of all."""
         self.expect_reviews()
-        transport = await connect(self.server.kubeconfig(self._kubeconfig))
-        try:
+        async with connected(Kubeconfig(self.server.kubeconfig(self._kubeconfig))) as transport:
             settings = self.settings if given else None
             return await examine(transport, settings, MANIFESTS, url=self.url, clock=self.clock)
-        finally:
-            await transport.close()
 
     def write(self, directory: Path) -> Path:
         """Write every object of the cluster into a file, as ``kubectl get -o yaml`` would."""
@@ -373,9 +378,9 @@ async def cluster(directory: Path) -> AsyncIterator[DoctorWorld]:
         yield world
 
 
-def codes(findings: Iterable[Finding], verdict: str) -> list[str]:
-    """``SUBJECT: CODE`` of those with a verdict."""
-    return [f"{finding.subject}: {finding.code}" for finding in findings if finding.verdict == verdict]
+def outline(findings: Iterable[Finding]) -> list[str]:
+    """Findings as ``VERDICT SUBJECT: CODE``."""
+    return [f"{finding.verdict} {finding.subject}: {finding.code}" for finding in findings]
 
 
 def lines(findings: Iterable[Finding]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from hack.chart.write import CHART as GENERATED
@@ -167,7 +167,8 @@ SETTINGS = section(
 )
 
 
-@given(content=SETTINGS)
+@given(content=SETTINGS, namespace=st.sampled_from(["kubevirt-webhook", "infra-vms"]))
+@example(content={}, namespace="infra-vms")
 # Without shrinking, which would run Helm for minutes.
 @settings(
     max_examples=15,
@@ -175,8 +176,10 @@ SETTINGS = section(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-def test_settings_as_values_make_what_install_makes(helm: Helm, content: dict[str, Any]) -> None:
-    assert comparable(helm.template({"settings": content})) == planned("kubernetes", content)
+def test_settings_as_values_make_what_install_makes(helm: Helm, content: dict[str, Any], namespace: str) -> None:
+    webhooks = {**content.get("webhooks", {}), "service": {"namespace": namespace}}
+    made = helm.template({"settings": content}, f"--namespace={namespace}")
+    assert comparable(made) == planned("kubernetes", {**content, "webhooks": webhooks})
 
 
 def test_the_digest_of_the_settings_is_that_of_their_text(helm: Helm) -> None:
@@ -293,8 +296,20 @@ def test_mistakes_are_refused_before_anything_is_installed(helm: Helm, values: d
     assert part in helm.refusal(values)
 
 
-def test_another_namespace_is_refused(helm: Helm) -> None:
-    assert "use --namespace kubevirt-webhook" in helm.refusal({"image": IMAGE}, "--namespace=other")
+def test_everything_is_in_the_namespace_of_the_release(helm: Helm) -> None:
+    values = {"monitoring": {"enabled": True}, "certificates": "cert-manager", "settings": LISTENING}
+    made = helm.template({**values, "autoscaling": {"enabled": True}}, "--namespace=infra-vms")
+
+    assert {one["metadata"].get("namespace", "infra-vms") for one in made} == {"infra-vms"}
+    text = json.dumps(made)
+    assert "kubevirt-webhook.kubevirt-webhook.svc" not in text
+    assert "system:serviceaccount:kubevirt-webhook:" not in text
+    assert '"kubevirt-webhook/kubevirt-webhook"' not in text
+
+
+def test_two_namespaces_are_refused(helm: Helm) -> None:
+    values = {"image": IMAGE, "settings": {"webhooks": {"service": {"namespace": "other"}}}}
+    assert "leave the setting out, or use --namespace other" in helm.refusal(values)
 
 
 def test_values_that_break_the_facts_are_an_error_where_the_schema_is_not_looked_at(helm: Helm) -> None:

@@ -77,7 +77,6 @@ def test_work_without_bounds_is_found() -> None:
 
 def test_refusals_are_held_to_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantity, "canonical", _fails)
-
     with pytest.raises(ZeroDivisionError):
         targets.texts(b"4Gi")
 
@@ -148,6 +147,5 @@ def test_no_mutation_grows_without_bounds(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_what_is_repeated_is_not_one_and_the_same(seed: int) -> None:
     value = Mutator(random.Random(seed))._repeated([{"a": 1}], ())
-
     value[0]["b"] = 2
     assert json.dumps(value).count("b") == 1

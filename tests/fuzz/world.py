@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -13,8 +12,8 @@ from tests.builders import AVAILABLE, UNAVAILABLE, Json
 from tests.policies.eviction import world as eviction
 from tests.policies.instancetypes import world as sizes
 from tests.policies.migration import world as placement
+from tests.review.memory import MemoryCluster
 from webhook import names
-from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
 from webhook.facts import (
     NOT_READ,
@@ -55,7 +54,7 @@ _NODES = NodeIndex(Node.read(one) for one in placement.NODES)
 _WATCHED = (NamespaceKey, KubeVirtKey, NodesKey, SchedulerKey)
 
 
-class FuzzWorld(Cluster):
+class FuzzWorld(MemoryCluster):
     """Answers like a cluster in which all policies have one mode.
 
     Args:
@@ -67,6 +66,7 @@ class FuzzWorld(Cluster):
     """
 
     def __init__(self, mode: str, parameters: str, state: str, spoil: Callable[[Json], Json] = lambda it: it) -> None:
+        super().__init__({})
         self._labels = {names.policy_label(policy): mode for policy in POLICIES}
         self._annotations = dict(PARAMETERS[parameters])
         self._state = state
@@ -84,15 +84,6 @@ class FuzzWorld(Cluster):
             return self._answer(key)
         finally:
             sys.setprofile(counting)
-
-    def staleness(self) -> Mapping[str, float]:
-        return {}
-
-    def ages(self, keys: Iterable[Key[Any]]) -> Mapping[str, float]:
-        return {type(key).__name__: math.inf for key in keys}
-
-    def waiting_for(self) -> tuple[str, ...]:
-        return ()
 
     def _answer(self, key: Key[Any]) -> Any:
         if isinstance(key, NamespaceKey):

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.e2e.support.kube import eventually
-from tests.e2e.support.workloads import VMIS, VMS, vmi_of
+from tests.e2e.support.kube import Json
+from tests.e2e.support.workloads import INSTANCETYPES, VMIS, VMS, vmi_of
+from webhook.names import INSTANCETYPE_ANNOTATION
 
-from .support import INSTANCETYPE, NAMESPACE, Guests, gaps, guest_vm
+from .support import INSTANCETYPE, NAMESPACE, OTHER, Guests, gaps, guest_vm
 
 # u1.nano: 1 vCPU and 512Mi. The kernel keeps some of it for itself.
 CPUS, MEMORY_KIB = 1, 512 * 1024
 KEPT_KIB = 96 * 1024
 VM_COUNT = 10
+PAIR: Json = {
+    "apiVersion": "instancetype.kubevirt.io/v1beta1",
+    "kind": "VirtualMachineInstancetype",
+    "metadata": {"name": "pair"},
+    "spec": {"cpu": {"guest": 2}, "memory": {"guest": "384Mi"}},
+}
 
 
 def test_a_vm_boots_with_the_default_instancetype_inside(guests: Guests) -> None:
@@ -25,34 +32,33 @@ def test_a_vm_boots_with_the_default_instancetype_inside(guests: Guests) -> None
     (pod,) = guests.launchers("web")
     assert pod["spec"]["schedulerName"] == "kubevirt"
     assert pod["spec"]["nodeName"] == guests.node_of("web")
+    assert guests.scheduler_of(pod) == "kubevirt"
     assert guests.admin.get(VMS, "web", NAMESPACE)["spec"]["instancetype"]["name"] == INSTANCETYPE
     counts = guests.count_on("web", 5)
     assert gaps(counts) == []
 
 
-def test_a_bare_vmi_gets_its_instancetype(guests: Guests) -> None:
-    guests.admin.create(VMIS, vmi_of(guest_vm("bare")), NAMESPACE)
+def test_a_bare_vmi_gets_the_instancetype_that_it_names(guests: Guests) -> None:
+    guests.admin.create(INSTANCETYPES, PAIR, NAMESPACE)
+    bare = vmi_of(guest_vm("bare"))
+    bare["metadata"]["annotations"] = {INSTANCETYPE_ANNOTATION: "VirtualMachineInstancetype/pair"}
+    guests.admin.create(VMIS, bare, NAMESPACE)
 
     inside = guests.wait_booted("bare")
 
-    assert inside.cpus == CPUS
-    assert MEMORY_KIB - KEPT_KIB < inside.memory_kib <= MEMORY_KIB
+    guests.admin.delete(INSTANCETYPES, "pair", NAMESPACE)
+    memory = 384 * 1024
+    assert inside.cpus == PAIR["spec"]["cpu"]["guest"]
+    assert memory - KEPT_KIB < inside.memory_kib <= memory
 
 
 def test_ten_vms_are_spread_over_both_nodes(guests: Guests) -> None:
     names = [f"vm-{number}" for number in range(VM_COUNT)]
-    for name in names:
-        guests.run_vm(name)
+    guests.start(*names)
 
-    eventually(lambda: all(guests.launchers(name) for name in names), what="launcher pods", timeout=120)
-    eventually(
-        lambda: all(pod["spec"].get("nodeName") for name in names for pod in guests.launchers(name)),
-        what="the scheduler to place all pods",
-        timeout=120,
-    )
-    placed = Counter(pod["spec"]["nodeName"] for name in names for pod in guests.launchers(name))
-    assert sum(placed.values()) == VM_COUNT
+    placed = Counter(guests.launcher(name)["spec"]["nodeName"] for name in names)
+    assert placed.keys() == OTHER.keys()
     assert max(placed.values()) - min(placed.values()) <= 1
-    assert len(placed) == len({"node-1", "node-2"})
+    assert {guests.scheduler_of(guests.launcher(name)) for name in names} == {"kubevirt"}
     for name in names:
-        guests.wait_booted(name)
+        assert gaps(guests.count_on(name)) == []

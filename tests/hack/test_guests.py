@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
 import tarfile
 from hashlib import sha256
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 
 from hack.guests.archive import CAP_NET_BIND_SERVICE, CAPABILITY, Entry, write_image, write_initramfs, write_layer
 from hack.guests.guest import write
+from hack.guests.parts import LABELLED, UNLESS_EMULATED, labeller
+from hack.node.packages import PreparationError
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,3 +82,24 @@ def test_the_tests_beside_guests_are_the_make_targets_alone() -> None:
     """Elsewhere they could only fail."""
     assert "hack.guests" in (ROOT / "Makefile").read_text()
     assert "collect_ignore_glob" in (ROOT / "tests" / "guests" / "conftest.py").read_text()
+
+
+def test_the_labeller_looks_at_emulation_where_the_processor_runs_no_guests(tmp_path: Path) -> None:
+    script = tmp_path / "node-labeller.sh"
+    script.write_text(f"HYPERVISOR_DEVICE=kvm\n{LABELLED}echo $HYPERVISOR_DEV_PATH\n")
+    changed = labeller(script).decode()
+    found = {}
+    for flags in ("fpu svm", "fpu vmx sse", "fpu svm_lock"):
+        (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n")
+        here = changed.replace("/proc/cpuinfo", str(tmp_path / "cpuinfo"))
+        found[flags] = subprocess.run(["bash", "-ec", here], capture_output=True, text=True, check=True).stdout.strip()
+
+    assert UNLESS_EMULATED in changed
+    assert found == {"fpu svm": "/dev/kvm", "fpu vmx sse": "/dev/kvm", "fpu svm_lock": "/dev/none"}
+
+
+def test_another_labeller_is_an_error(tmp_path: Path) -> None:
+    script = tmp_path / "node-labeller.sh"
+    script.write_text("echo kvm\n")
+    with pytest.raises(PreparationError, match=r"node-labeller\.sh of KubeVirt has changed"):
+        labeller(script)

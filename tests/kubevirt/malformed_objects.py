@@ -51,8 +51,8 @@ def replaced(value: Any, data: st.DataObject, new: Any) -> Any:
     return copy
 
 
-def deep() -> list[Any]:
+def deep(levels: int = 10_000) -> list[Any]:
     value: list[Any] = []
-    for _ in range(10_000):
+    for _ in range(levels):
         value = [value]
     return value

@@ -17,25 +17,34 @@ from webhook.kubevirt.releases.release import Release, release_of
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.types.views import KubeVirt
 
+ARM: dict[str, Any] = {"architectureConfiguration": {"arm64": {"machineType": "new"}}}
+
 
 def test_nothing_configured() -> None:
     assert ClusterConfig.of(None).machine_types == DEFAULTS.machine_types
     assert ClusterConfig.of({}).origin("cpu_model") is Origin.KUBEVIRT
     assert DEFAULTS.machine_type("ppc64le") == "q35"
+    assert (DEFAULTS.node_selectors, DEFAULTS.cpu_allocation_ratio, DEFAULTS.parallel_migrations) == ({}, 10, 5)
 
 
-def test_the_old_machine_type_counts_for_all_architectures() -> None:
-    read = ClusterConfig.of({"machineType": "old", "architectureConfiguration": {"arm64": {"machineType": "new"}}})
-
-    assert [read.machine_type(name) for name in ("amd64", "arm64", "s390x")] == ["old"] * 3
-    own = ClusterConfig.of({"architectureConfiguration": {"arm64": {"machineType": "new"}}})
-    assert [own.machine_type(name) for name in ("amd64", "arm64", "s390x")] == ["q35", "new", "s390-ccw-virtio"]
+@pytest.mark.parametrize(
+    ("given_", "types"),
+    [(ARM | {"machineType": "old"}, ["old"] * 3), (ARM, ["q35", "new", "s390-ccw-virtio"])],
+    ids=["the old machine type counts for all architectures", "one of its own"],
+)
+def test_machine_types(given_: dict[str, Any], types: list[str]) -> None:
+    read = ClusterConfig.of(given_)
+    assert [read.machine_type(name) for name in ("amd64", "arm64", "s390x")] == types
 
 
 def test_configured_values_are_the_clusters() -> None:
-    read = ClusterConfig.of({"cpuModel": "m", "liveUpdateConfiguration": {"maxCpuSockets": 3}})
+    developer = {"nodeSelectors": {"pool": "vms"}, "cpuAllocationRatio": 3, "memoryOvercommit": 150}
+    read = ClusterConfig.of(
+        {"cpuModel": "m", "liveUpdateConfiguration": {"maxCpuSockets": 3}, "developerConfiguration": developer}
+    )
 
     assert (read.cpu_model, read.max_cpu_sockets, read.max_hotplug_ratio) == ("m", 3, 4)
+    assert (read.node_selectors, read.cpu_allocation_ratio, read.memory_overcommit) == ({"pool": "vms"}, 3, 150)
     assert read.origin("cpu_model") is Origin.CLUSTER
 
 
@@ -51,28 +60,16 @@ def test_configured_values_are_the_clusters() -> None:
     ],
 )
 def test_an_invalid_configuration_is_ignored_as_a_whole(invalid: dict[str, Any]) -> None:
-    assert ClusterConfig.of({"cpuModel": "m", **invalid}).cpu_model == ""
+    for chosen in ({"cpuModel": "m"}, {"defaultRuntimeClass": "kata"}):
+        assert ClusterConfig.of(chosen | invalid) == replace(DEFAULTS, set_by_admin=ClusterConfig.of({}).set_by_admin)
     assert ClusterConfig.of({"cpuModel": "m", "imagePullPolicy": "Always"}).cpu_model == "m"
-
-
-def test_a_kubevirt_object_counts_once_its_phase_is_set() -> None:
-    kubevirt: dict[str, Any] = {
-        "spec": {"configuration": {"cpuModel": "m"}},
-        "status": {"phase": "Deployed", "defaultArchitecture": "arm64"},
-    }
-    read = ClusterConfig.of_kubevirt(msgspec.convert(kubevirt, KubeVirt))
-
-    assert (read.cpu_model, read.default_architecture, read.even_parity) == ("m", "arm64", False)
-    del kubevirt["status"]["phase"]
-    assert ClusterConfig.of_kubevirt(msgspec.convert(kubevirt, KubeVirt)).cpu_model == ""
-    assert ClusterConfig.of_kubevirt(KubeVirt()).default_architecture == "amd64"
 
 
 UNKNOWN = st.dictionaries(
     st.sampled_from(["brandNew", "other"]), st.none() | st.integers() | st.just({"a": [1]}), max_size=2
 )
-CHANGED: st.SearchStrategy[Any] = (
-    st.none() | st.integers() | st.just("150") | st.just("64Mi") | st.just([]) | st.just({"limit": 1})
+CHANGED: st.SearchStrategy[Any] = st.one_of(
+    st.none(), st.integers(), st.just("150"), st.just("64Mi"), st.just([]), st.just({"limit": 1})
 )
 
 
@@ -108,37 +105,45 @@ def test_malformed() -> None:
         ClusterConfig.of({"cpuModel": 1})
 
 
-def kubevirt(namespace: str = "kubevirt", phase: str | None = "Deployed", **configuration: Any) -> KubeVirt:
+def kubevirt(namespace: str = "kubevirt", status: Any = None, **configuration: Any) -> KubeVirt:
     plain = {
         "metadata": {"name": "kubevirt", "namespace": namespace},
         "spec": {"configuration": configuration},
-        "status": {"phase": phase, "observedKubeVirtVersion": "v1.8.1"},
+        "status": {"phase": "Deployed", "observedKubeVirtVersion": "v1.8.1"} | (status or {}),
     }
     return msgspec.convert(plain, KubeVirt)
 
 
-def test_no_object_and_no_version() -> None:
-    assert KubeVirtInstall.of([]) is None
-    assert find_in_use([]) is None
-    assert InstallReader().read([]) is None
+def test_a_kubevirt_object_counts_once_its_phase_is_set() -> None:
+    for phase, model in (("Deployed", "m"), (None, "")):
+        read = ClusterConfig.of_kubevirt(
+            kubevirt(status={"phase": phase, "defaultArchitecture": "arm64"}, cpuModel="m")
+        )
+        assert (read.cpu_model, read.default_architecture, read.even_parity) == (model, "arm64", False)
+    assert ClusterConfig.of_kubevirt(KubeVirt()).default_architecture == "amd64"
 
 
-def test_a_declared_version_counts_without_an_object() -> None:
+def configured(install: KubeVirtInstall | None) -> ClusterConfig:
+    assert install
+    assert isinstance(install.configuration, ClusterConfig)
+    return install.configuration
+
+
+def test_without_an_object_a_declared_version_counts() -> None:
+    assert (KubeVirtInstall.of([]), find_in_use([]), InstallReader().read([])) == (None, None, None)
     install = InstallReader("1.7").read([])
 
     assert install
     assert install.namespaces == frozenset()
-    assert isinstance(install.configuration, ClusterConfig)
-    assert str(install.configuration.release) == "1.7.4"
+    assert str(configured(install).release) == "1.7.4"
 
 
 def test_of_several_objects_the_one_in_use_counts() -> None:
-    install = KubeVirtInstall.of([kubevirt("other", None, cpuModel="a"), kubevirt("here", cpuModel="b")])
+    install = KubeVirtInstall.of([kubevirt("other", {"phase": None}, cpuModel="a"), kubevirt("here", cpuModel="b")])
 
     assert install
     assert install.namespaces == {"other", "here"}
-    assert isinstance(install.configuration, ClusterConfig)
-    assert install.configuration.cpu_model == "b"
+    assert configured(install).cpu_model == "b"
 
 
 def test_an_invalid_configuration_hides_no_namespace() -> None:
@@ -169,31 +174,6 @@ def test_it_is_read_once_for_each_change(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(reads) == 4
 
 
-@pytest.mark.parametrize(
-    "ignored", [{"imagePullPolicy": "Sometimes"}, {"developerConfiguration": {"cpuAllocationRatio": -1}}]
-)
-def test_what_kubevirt_ignores_places_no_pods_either(ignored: dict[str, Any]) -> None:
-    """KubeVirt ignores an invalid configuration, or that of an object that is not in use, as a whole."""
-    chosen: Any = {"defaultRuntimeClass": "kata", "migrations": {"parallelMigrationsPerCluster": 2}}
-
-    read = ClusterConfig.of_kubevirt(kubevirt(**chosen))
-    assert (read.default_runtime_class, read.parallel_migrations) == ("kata", 2)
-    for other in (kubevirt(**chosen, **ignored), kubevirt("kubevirt", None, **chosen)):
-        read = ClusterConfig.of_kubevirt(other)
-        assert (read.default_runtime_class, read.parallel_migrations) == (
-            DEFAULTS.default_runtime_class,
-            DEFAULTS.parallel_migrations,
-        )
-
-
-def test_what_is_required_of_nodes() -> None:
-    developer = {"nodeSelectors": {"pool": "vms"}, "cpuAllocationRatio": 3, "memoryOvercommit": 150}
-    read = ClusterConfig.of_kubevirt(kubevirt(developerConfiguration=developer))
-
-    assert (read.node_selectors, read.cpu_allocation_ratio, read.memory_overcommit) == ({"pool": "vms"}, 3, 150)
-    assert (DEFAULTS.node_selectors, DEFAULTS.cpu_allocation_ratio, DEFAULTS.parallel_migrations) == ({}, 10, 5)
-
-
 class TestDefinitions:
     """What the cluster's definitions say counts from when they were read for the version that the object names."""
 
@@ -201,14 +181,11 @@ class TestDefinitions:
 
     @staticmethod
     def release(install: KubeVirtInstall | None) -> Release:
-        assert install
-        assert isinstance(install.configuration, ClusterConfig)
-        return install.configuration.release
+        return configured(install).release
 
     @staticmethod
     def at(version: str, target: str = "") -> KubeVirt:
-        status = {"phase": "Deployed", "observedKubeVirtVersion": version, "targetKubeVirtVersion": target or version}
-        return msgspec.convert({"metadata": {"name": "kubevirt", "namespace": "kubevirt"}, "status": status}, KubeVirt)
+        return kubevirt(status={"observedKubeVirtVersion": version, "targetKubeVirtVersion": target or version})
 
     def test_until_they_have_been_read_the_former_installation_counts(self) -> None:
         reader, former, new = InstallReader(learns=True), self.at("v1.8.4"), self.at("v1.9.0")
@@ -227,10 +204,7 @@ class TestDefinitions:
         reader.learn(("v1.8.1", "", ""), self.SAID)
         install = reader.read([kubevirt(cpuModel="a")])
 
-        assert self.release(install).definitions == self.SAID
-        assert install
-        assert isinstance(install.configuration, ClusterConfig)
-        assert install.configuration.cpu_model == "a"
+        assert (self.release(install).definitions, configured(install).cpu_model) == (self.SAID, "a")
 
     @pytest.mark.parametrize(
         ("observed", "target", "declared", "is_settled"),
@@ -246,11 +220,8 @@ class TestDefinitions:
     )
     def test_whose_they_are(self, observed: str, target: str, declared: str, is_settled: bool) -> None:
         """Those of another release than the one whose rules count make no field known."""
-        reader = InstallReader(declared, self.SAID)
-
-        definitions = self.release(reader.read([self.at(observed, target)])).definitions
-
-        assert definitions == replace(self.SAID, is_settled=is_settled)
+        install = InstallReader(declared, self.SAID).read([self.at(observed, target)])
+        assert self.release(install).definitions == replace(self.SAID, is_settled=is_settled)
 
     def test_where_nothing_names_a_version_they_show_the_release(self) -> None:
         table = unknown_fields(Version(1, 7, 4), MACHINE)

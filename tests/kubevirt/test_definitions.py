@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.definitions import SHAPES, definition, definitions
+from tests.kubevirt.malformed_objects import WHOLE
 from webhook.errors import InputError
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.definitions import Definition, fields_of
@@ -58,14 +59,12 @@ def test_definitions_of_a_release_say_what_its_table_says(version: Version, kind
     said = without(kind, *table)
 
     assert release_of(version, said).unknown_fields(kind) == table
-    assert release_of(version, said).unknown_fields(fields.MACHINE) == (
-        table if kind == fields.MACHINE else frozenset()
-    )
+    of_machines = table if kind == fields.MACHINE else frozenset()
+    assert release_of(version, said).unknown_fields(fields.MACHINE) == of_machines
 
 
 def test_a_field_that_the_definitions_lack_is_unknown_though_the_release_has_it() -> None:
     said = without(fields.PREFERENCE, PREFERRED_VIDEO)
-
     assert NEWEST.unknown_fields(fields.PREFERENCE) == frozenset()
     assert release_of(NEWEST.version, said).unknown_fields(fields.PREFERENCE) == {PREFERRED_VIDEO}
 
@@ -80,7 +79,6 @@ def test_a_field_that_the_definitions_have_is_known_though_the_release_lacks_it(
 
 def test_during_an_update_a_field_must_be_known_to_both() -> None:
     said, older = without(fields.MACHINE, "utilityVolumes"), Version(1, 8, 4)
-
     assert release_of(older, replace(said, is_settled=False)).unknown_fields(fields.MACHINE) == {
         *unknown_fields(older, fields.MACHINE),
         "utilityVolumes",
@@ -90,30 +88,28 @@ def test_during_an_update_a_field_must_be_known_to_both() -> None:
 def test_a_definition_that_lists_no_fields_leaves_them_to_the_tables() -> None:
     open_ = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
-    assert said_by(definition(fields.PREFERENCE, spec=open_)) is None
-    devices = {"type": "object", "properties": {"devices": open_}, "x-kubernetes-preserve-unknown-fields": True}
-    assert said_by(definition(fields.PREFERENCE, spec=devices)) is None
+    for spec in (open_, {**open_, "properties": {"devices": open_}}):
+        assert said_by(definition(fields.PREFERENCE, spec=spec)) is None
     assert said_by(*definitions({})) is not None
 
 
 @pytest.mark.parametrize(
-    "changed",
+    ("group", "kind", "versions"),
     [
-        {"spec": None},
-        {"spec": {"group": "example.com", "names": {"kind": fields.PREFERENCE}, "versions": []}},
-        {"spec": {"group": "instancetype.kubevirt.io", "names": {"kind": "Other"}, "versions": []}},
-        {"spec": {"group": "instancetype.kubevirt.io", "names": {"kind": fields.PREFERENCE}, "versions": None}},
+        ("example.com", fields.PREFERENCE, []),
+        ("instancetype.kubevirt.io", "Other", []),
+        ("instancetype.kubevirt.io", fields.PREFERENCE, None),
     ],
 )
-def test_other_definitions_say_nothing(changed: dict[str, Any]) -> None:
-    assert said_by(definition(fields.PREFERENCE) | changed) is None
+def test_other_definitions_say_nothing(group: str, kind: str, versions: Any) -> None:
+    for spec in (None, {"group": group, "names": {"kind": kind}, "versions": versions}):
+        assert said_by(definition(fields.PREFERENCE) | {"spec": spec}) is None
 
 
 @pytest.mark.parametrize("version", KNOWN, ids=str)
 def test_which_release_definitions_come_from(version: Version) -> None:
     said = said_by(*definitions({kind: unknown_fields(version, kind) for kind in SHAPES}))
     assert said
-
     assert said.version == version
 
 
@@ -127,23 +123,6 @@ def test_definitions_between_two_releases_are_of_the_older_one() -> None:
     assert without(fields.MACHINE, "domain.rebootPolicy").version == Version(1, 7, 4)
 
 
-MACHINE: dict[str, Any] = {
-    "apiVersion": "kubevirt.io/v1",
-    "kind": "VirtualMachine",
-    "metadata": {"name": "web", "namespace": "demo"},
-    "spec": {
-        "runStrategy": "Always",
-        "instancetype": {"name": "small"},
-        "preference": {"name": "linux"},
-        "template": {
-            "spec": {
-                "domain": {"devices": {"disks": [{"name": "root", "disk": {}}], "interfaces": [{"name": "default"}]}},
-                "networks": [{"name": "default", "pod": {}}],
-                "volumes": [{"name": "root", "containerDisk": {"image": "registry.example/disk"}}],
-            }
-        },
-    },
-}
 SPECS = {
     fields.CLUSTER_INSTANCETYPE: {
         "cpu": {"guest": 4, "dedicatedCPUPlacement": True, "numa": {"guestMappingPassthrough": {}}},
@@ -172,10 +151,9 @@ def test_whatever_the_definitions_lack_the_rules_work_and_write_none_of_it(data:
     def get(asked: str, _namespace: str, name: str) -> dict[str, Any] | None:
         return {"kind": asked, "metadata": {"name": name}, "spec": SPECS[asked]} if asked in SPECS else None
 
-    spec = MACHINE["spec"]["template"]["spec"]
-    bare = {"apiVersion": "kubevirt.io/v1", "kind": fields.MACHINE, "metadata": MACHINE["metadata"], "spec": spec}
+    bare = {"kind": fields.MACHINE, "metadata": WHOLE["metadata"], "spec": WHOLE["spec"]["template"]["spec"]}
     try:
-        made = [from_vm(MACHINE, get, lambda: "uuid", configuration), from_vmi(bare, lambda: "uuid", configuration)]
+        made = [from_vm(WHOLE, get, lambda: "uuid", configuration), from_vmi(bare, lambda: "uuid", configuration)]
     except (InputError, CreationDenied):
         return
     if kind == fields.MACHINE:

@@ -16,33 +16,23 @@ def owner(pod: Json) -> OwnerReference | Reason:
 
 
 def test_the_owner_of_a_launcher_pod() -> None:
-    found = owner(launcher_pod())
-
-    assert isinstance(found, OwnerReference)
-    assert (found.kind, found.name) == ("VirtualMachineInstance", "web01")
-
-
-def test_second_owner_that_controls_nothing() -> None:
     pod = launcher_pod()
+    # A second owner, which controls nothing.
     pod["metadata"]["ownerReferences"].insert(0, {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "y"})
-
-    assert isinstance(owner(pod), OwnerReference)
+    for each in (launcher_pod(), pod):
+        found = owner(each)
+        assert isinstance(found, OwnerReference)
+        assert (found.kind, found.name) == ("VirtualMachineInstance", "web01")
 
 
 @pytest.mark.parametrize(
-    ("labels", "code"),
-    [({"kubevirt.io": "hotplug-disk"}, common.NOT_LAUNCHER), ({"kubevirt.io": "virt-launcher"}, common.NO_VMI_OWNER)],
+    ("app", "reason"), [("hotplug-disk", common.not_a_launcher_pod), ("virt-launcher", common.no_vmi_owner)]
 )
-def test_hotplug_attachment_pods_belong_to_a_pod(labels: dict[str, str], code: str) -> None:
+def test_hotplug_attachment_pods_belong_to_a_pod(app: str, reason: Reason) -> None:
     pod = launcher_pod()
-    pod["metadata"]["labels"] = labels
-    pod["metadata"]["ownerReferences"] = [
-        {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
-    ]
-    found = owner(pod)
-
-    assert isinstance(found, Reason)
-    assert found.code == code
+    its = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
+    pod["metadata"] |= {"labels": {"kubevirt.io": app}, "ownerReferences": [its]}
+    assert owner(pod) == reason
 
 
 def test_account() -> None:

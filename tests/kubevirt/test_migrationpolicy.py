@@ -34,7 +34,6 @@ def policy(name: str, vmi: dict[str, str] | None = None, space: dict[str, str] |
 )
 def test_the_most_detailed_policy_applies(policies: list[MigrationPolicy], wanted: str | None) -> None:
     found = match_policy(policies, VMI, SPACE)
-
     assert (found.meta.name if found else None) == wanted
 
 
@@ -56,7 +55,6 @@ def test_no_selector_counts_for_a_vmi_without_labels() -> None:
 )
 def test_disruption_follows_post_copy(cluster: Any, spec: Any, post_copy: bool, disruption: bool) -> None:
     found = migration_rules(ClusterConfig.of({"migrations": cluster}), policy("a", **spec))
-
     assert (found.allows_post_copy, found.allows_disruption) == (post_copy, disruption)
 
 

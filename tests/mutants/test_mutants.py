@@ -15,7 +15,6 @@ from tests.mutants.mutant import ROOT, Mutant
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{Path(mutant.file).stem}: {mutant.rule}")
 def test_every_mutant_changes_one_place_and_still_compiles(mutant: Mutant) -> None:
     changed = mutant.apply(ROOT)
-
     assert changed != (ROOT / mutant.file).read_text()
     ast.parse(changed)
 

@@ -12,7 +12,7 @@ from tests.server.raw_requests import BODY, PODS, head
 from webhook.server import edge
 from webhook.server.app import LIMITS
 from webhook.server.edge import EVERYDAY_BYTES, Application, Connection, Server
-from webhook.server.request import Answer, HttpRequest
+from webhook.server.request import Answer, Chunks, Head, HttpRequest, parse_head
 
 REQUEST = head(len(BODY)) + BODY
 
@@ -65,6 +65,15 @@ class PieceCase(Application):
         self.transport = PieceTransport()
         self.connection.connection_made(self.transport)
 
+    def receive(self, data: bytes, connection: Connection | None = None) -> None:
+        """Bytes come, on a connection or on the one, as a transport brings them."""
+        one = connection or self.connection
+        while data:
+            place = one.get_buffer(-1)
+            count = min(len(place), len(data))
+            place[:count], data = data[:count], data[count:]
+            one.buffer_updated(count)
+
     def refuse(self, request: HttpRequest) -> Answer | None:
         self.refusals += 1
         return Answer(403, b"{}") if request.head.path == "/refused" else None
@@ -87,11 +96,39 @@ async def test_a_body_in_pieces_takes_no_task(size: int) -> None:
     case = PieceCase()
     for start in range(0, len(REQUEST), size):
         assert case.transport.answers == 0
-        case.connection.data_received(REQUEST[start : start + size])
+        case.receive(REQUEST[start : start + size])
 
     assert case.transport.answers == 1
     assert case.connection.task is None
     assert case.slow == []
+
+
+async def test_connections_with_the_same_head_parse_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bytes] = []
+
+    def parse(data: bytes) -> tuple[Head, Chunks]:
+        parsed.append(data)
+        return parse_head(data)
+
+    monkeypatch.setattr(edge, "parse_head", parse)
+    case = PieceCase()
+    for connection in (case.connection, Connection(case.server), Connection(case.server)):
+        connection.connection_made(transport := PieceTransport())
+        case.receive(REQUEST[:-1], connection)
+        case.receive(REQUEST[-1:], connection)
+        case.receive(REQUEST, connection)
+        assert transport.answers == 2
+
+    assert len(parsed) == 1
+    # What follows from the connection, such as a certificate that is none of those that are allowed, is asked again.
+    assert case.refusals == 3
+
+
+async def test_a_head_with_a_token_is_forgotten_with_its_connection() -> None:
+    case = PieceCase()
+    case.receive(REQUEST.replace(b"Host: x", b"Host: x\r\nAuthorization: Bearer canary"))
+    assert case.transport.answers == 1
+    assert case.server.head is None
 
 
 @pytest.mark.parametrize("length", [len(BODY), EVERYDAY_BYTES + 1])
@@ -99,7 +136,7 @@ async def test_a_body_that_does_not_come_is_given_up(length: int, monkeypatch: p
     monkeypatch.setattr(edge, "CHECK_SECONDS", 0.01)
     monkeypatch.setattr(edge, "GRACE_SECONDS", 0.0)
     case = PieceCase()
-    case.connection.data_received(head(length) + BODY[:-1])
+    case.receive(head(length) + BODY[:-1])
     async with asyncio.timeout(10):
         while not case.transport.written:
             await asyncio.sleep(0.001)
@@ -107,7 +144,7 @@ async def test_a_body_that_does_not_come_is_given_up(length: int, monkeypatch: p
     assert b"Connection: close\r\n" in case.transport.written
     assert case.server.taken_bytes == 0
     assert not case.transport.closed, "the rest is still read, or the client would not see the answer"
-    case.connection.data_received(b" " * length)
+    case.receive(b" " * length)
 
     assert case.transport.closed
     assert case.slow == []
@@ -116,19 +153,19 @@ async def test_a_body_that_does_not_come_is_given_up(length: int, monkeypatch: p
 async def test_a_head_waits_for_the_first_byte_of_its_body() -> None:
     """An API server without a processor leaves half a second between the two; an answer without a uid is none to it."""
     case = PieceCase()
-    case.connection.data_received(head(len(BODY)))
+    case.receive(head(len(BODY)))
     for _ in range(20):
         case.connection.check(time.monotonic())
     assert case.transport.written == b""
-    case.connection.data_received(BODY)
+    case.receive(BODY)
 
     assert case.transport.answers == 1
 
 
 async def test_half_a_head_behind_a_request_has_no_more_time_than_any_other() -> None:
     case = PieceCase()
-    case.connection.data_received(REQUEST + b"POST / HTTP/1.1\r\n")
-    case.connection.data_received(b"Host: x\r\n")
+    case.receive(REQUEST + b"POST / HTTP/1.1\r\n")
+    case.receive(b"Host: x\r\n")
     case.connection.check(time.monotonic() + edge.HEAD_SECONDS - 1)
     assert not case.transport.closed
     case.connection.check(time.monotonic() + edge.HEAD_SECONDS)
@@ -140,9 +177,9 @@ async def test_half_a_head_behind_a_request_has_no_more_time_than_any_other() ->
 async def test_a_body_in_pieces_has_the_length_of_its_own_head() -> None:
     """The head is that of the request before, but for the length."""
     case = PieceCase()
-    case.connection.data_received(head(0))
-    case.connection.data_received(REQUEST[:-1])
-    case.connection.data_received(REQUEST[-1:] + REQUEST)
+    case.receive(head(0))
+    case.receive(REQUEST[:-1])
+    case.receive(REQUEST[-1:] + REQUEST)
     async with asyncio.timeout(10):
         while case.transport.answers < 2:
             await asyncio.sleep(0)
@@ -158,11 +195,11 @@ async def test_the_same_head_is_not_judged_again() -> None:
     """Go sends nearly every review in two pieces."""
     case = PieceCase()
     for _ in range(3):
-        case.connection.data_received(REQUEST[:-1])
-        case.connection.data_received(REQUEST[-1:])
+        case.receive(REQUEST[:-1])
+        case.receive(REQUEST[-1:])
     assert (case.transport.answers, case.refusals) == (3, 1)
 
-    case.connection.data_received(head(len(BODY), "/refused"))
+    case.receive(head(len(BODY), "/refused"))
     assert b"HTTP/1.1 403 Forbidden\r\n" in case.transport.written
     assert case.refusals == 2
 
@@ -170,12 +207,12 @@ async def test_the_same_head_is_not_judged_again() -> None:
 async def test_of_requests_sent_ahead_one_at_a_time_is_taken() -> None:
     case = PieceCase()
     case.at_once = False
-    case.connection.data_received(REQUEST * 3)
+    case.receive(REQUEST * 3)
     await asyncio.sleep(0)
     assert len(case.slow) == 1
 
     for _ in range(2):
-        case.connection.data_received(REQUEST)
+        case.receive(REQUEST)
         assert not case.transport.reads
     case.release.set()
     async with asyncio.timeout(10):
@@ -191,8 +228,8 @@ async def test_of_requests_sent_ahead_one_at_a_time_is_taken() -> None:
 
 async def test_after_the_last_answer_nothing_is_taken() -> None:
     case = PieceCase()
-    case.connection.data_received(REQUEST.replace(b"Host: x", b"Host: x\r\nConnection: close") + REQUEST)
-    case.connection.data_received(REQUEST)
+    case.receive(REQUEST.replace(b"Host: x", b"Host: x\r\nConnection: close") + REQUEST)
+    case.receive(REQUEST)
 
     assert case.transport.answers == 1
     assert case.transport.closed
@@ -215,9 +252,9 @@ async def test_chunks_that_are_none_end_their_request(at: int) -> None:
     case = PieceCase()
     chunked = head(0, PODS).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
     pieces = (b"5\r\nabcde\r\n", b"zz\r\n")
-    case.connection.data_received(chunked + b"".join(pieces[: 1 - at]))
+    case.receive(chunked + b"".join(pieces[: 1 - at]))
     await asyncio.sleep(0)
-    case.connection.data_received(b"".join(pieces[1 - at :]))
+    case.receive(b"".join(pieces[1 - at :]))
     await asyncio.sleep(0)
 
     assert b"HTTP/1.1 400 Bad Request\r\n" in case.transport.written
@@ -230,14 +267,14 @@ async def test_the_end_of_a_server_waits_for_what_has_begun() -> None:
     case = PieceCase()
     idle = Connection(case.server)
     idle.connection_made(transport := PieceTransport())
-    case.connection.data_received(REQUEST[:-1])
+    case.receive(REQUEST[:-1])
     assert case.server.in_flight == 1
     ending = asyncio.create_task(case.server.shutdown(10))
     await asyncio.sleep(0.01)
     assert transport.closed
     assert not case.transport.closed
     case.release.set()
-    case.connection.data_received(REQUEST[-1:])
+    case.receive(REQUEST[-1:])
     await ending
 
     assert case.transport.answers == 1
@@ -247,7 +284,7 @@ async def test_the_end_of_a_server_waits_for_what_has_begun() -> None:
 async def test_the_end_of_a_server_ends_what_does_not_end() -> None:
     case = PieceCase()
     case.at_once = False
-    case.connection.data_received(REQUEST)
+    case.receive(REQUEST)
     await asyncio.sleep(0)
     task = case.connection.task
     await case.server.shutdown(0.01)
@@ -260,8 +297,8 @@ async def test_the_end_of_a_server_ends_what_does_not_end() -> None:
 async def test_a_head_has_no_body() -> None:
     case = PieceCase()
     case.release.set()
-    case.connection.data_received(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
-    case.connection.data_received(b"")
+    case.receive(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
+    case.receive(b"")
     async with asyncio.timeout(10):
         while not case.transport.written:
             await asyncio.sleep(0)

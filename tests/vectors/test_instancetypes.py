@@ -24,14 +24,12 @@ def results() -> list[tuple[VectorCase, dict[str, list[str]]]]:
 @pytest.mark.parametrize("stage", STAGES)
 def test_kubevirts_own_answers(stage: str) -> None:
     wrong = {case.id: found[stage] for case, found in results() if stage in found}
-
     assert any(stage in case.expected for case, _ in results())
     assert not wrong
 
 
 def test_every_known_release_has_answered() -> None:
     answered = {case.rules.release.version for case, _ in results() if "kubevirtVersion" in case.given}
-
     assert answered == set(KNOWN)
 
 

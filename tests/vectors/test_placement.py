@@ -22,7 +22,6 @@ def cases() -> list[VectorCase]:
 
 def test_kube_schedulers_own_answers() -> None:
     wrong = {case.id: found for case in cases() if (found := failures(case))}
-
     assert len(cases()) == 400
     assert not wrong
 

@@ -18,14 +18,12 @@ def cases() -> list[VectorCase]:
 
 def test_kubevirts_own_target_pods() -> None:
     wrong = {case.id: found for case in cases() if (found := failures(case))}
-
     assert len(cases()) > 100
     assert not wrong
 
 
 def test_they_leave_some_nodes_and_not_others() -> None:
     left = [(len(case.expected["kubevirt"]), len(case.given["nodes"])) for case in cases()]
-
     assert sum(0 < some < every for some, every in left) > len(left) // 2
 
 
@@ -38,5 +36,4 @@ def test_a_difference_is_seen(part: str) -> None:
         for case, other in zip(cases(), given[1:], strict=False)
         if bool(case.given.get("sourcePods")) == bool(other.get("sourcePods"))
     ]
-
     assert sum(bool(failures(case)) for case in mixed) > len(mixed) // 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,6 @@ def audit() -> None:
 @audit.command("schema")
 def audit_schema() -> None:
     """Print the JSON Schema of an audit line. docs/audit.md describes the fields."""
-    import json
-
     from webhook.admission.audit import schema as record_schema
 
     write.data(json.dumps(record_schema(), indent=2))
@@ -81,8 +80,6 @@ def show(config_file: Path | None) -> None:
 @config.command()
 def schema() -> None:
     """Print the JSON Schema of the settings file, for editors and linters."""
-    import json
-
     from webhook.settings.validation import schema as settings_schema
 
     write.data(json.dumps(settings_schema(), indent=2))
@@ -92,10 +89,7 @@ def schema() -> None:
 @click.argument("file", type=PATH)
 def check(file: Path) -> None:
     """Check a settings FILE. All errors are reported at once; exit status 2 if there are any."""
-    from webhook.settings.file import load
-
-    settings = load(file)
-    names = ", ".join(sorted(settings.scheduling.schedulers)) or "none"
+    names = ", ".join(sorted(_settings(file).scheduling.schedulers)) or "none"
     write.line(f"{file}: valid; schedulers: {names}")
 
 

@@ -92,12 +92,7 @@ class Paragraph(NamedTuple):
 
 
 def fill(paragraph: Paragraph, width: int) -> str:
-    """The lines of a paragraph. No word is broken, so that names and labels can be searched and copied.
-
-    Args:
-        paragraph: what to write.
-        width: of a line, in characters.
-    """
+    """The lines of a paragraph, of so many characters. No word is broken, so that names can be searched and copied."""
     # A line feed that a tenant wrote begins no line.
     return textwrap.fill(
         scrub_prose(visible(paragraph.text.replace("\n", " "))),
@@ -119,13 +114,7 @@ def print_paragraphs(paragraphs: Iterable[Paragraph]) -> None:
 
 
 def print_report(report: Report, output: str, paragraphs: Callable[[Report], Iterable[Paragraph]]) -> None:
-    """Print what a command found out, without the secrets in it.
-
-    Args:
-        report: what it found out.
-        output: ``json``, ``yaml``, or ``text``.
-        paragraphs: says it in text.
-    """
+    """Print what a command found out, without the secrets in it, as ``json``, ``yaml``, or ``text`` of paragraphs."""
     if output == "text":
         print_paragraphs(paragraphs(report))
         return

@@ -11,11 +11,7 @@ _PACKAGE: Final = Path(__file__).resolve().parent.parent
 
 
 def directory(name: Literal["examples", "manifests"]) -> Path:
-    """A directory of the distribution.
-
-    Raises:
-        InputError: the installation lacks it.
-    """
+    """A directory of the distribution; an `InputError` where the installation lacks it."""
     for candidate in (_PACKAGE / "_data" / name, _PACKAGE.parent / name):
         if candidate.is_dir():
             return candidate

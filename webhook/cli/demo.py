@@ -42,6 +42,7 @@ from webhook.settings.file import load
 from webhook.settings.model import Settings
 from webhook.text import pluralize
 
+_AGAINST: Final = "Send the reviews to the server at URL, for example https://127.0.0.1:8443, instead of starting one."
 _START_SECONDS: Final = 20.0
 
 
@@ -65,13 +66,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class _Demo:
-    """What sends the examples.
-
-    Attributes:
-        client: the client of the server.
-        address: of the server.
-        audit: the audit lines of the server; None: they go elsewhere.
-    """
+    """What sends the examples to a server; its audit lines are None where they go elsewhere."""
 
     examples: Path
     cluster: FilesCluster
@@ -81,11 +76,7 @@ class _Demo:
     audit: asyncio.Queue[dict[str, Any]] | None = None
 
     async def ask(self, name: str, expected: dict[str, str]) -> Answered:
-        """The answer of the policy that decides about an example.
-
-        Raises:
-            InputError: the server does not answer it with an AdmissionReview.
-        """
+        """The answer of the policy that decides about an example."""
         path = self.examples / "reviews" / name
         (document,) = read_documents(path)
         asked = await requests.to_review_request(document, self.cluster, 0.0)
@@ -100,11 +91,8 @@ class _Demo:
                 what = f"the server answered status {answer.status}: {body.decode().strip()}"
                 raise InputError(what, str(path), "correct the example")
             response = json.loads(body)["response"]
-            if self.audit:
-                line = await asyncio.wait_for(self.audit.get(), 5)
-            else:
-                patched = "patched" if "patch" in response else "allowed"
-                line = {"decision": patched if response["allowed"] else "denied"}
+            decision = "denied" if not response["allowed"] else "patched" if "patch" in response else "allowed"
+            line = await asyncio.wait_for(self.audit.get(), 5) if self.audit else {"decision": decision}
             answers.append(Answered(path.stem, copy.deepcopy(asked.request), expected, response, line, seconds))
             if not response["allowed"]:
                 break
@@ -116,13 +104,7 @@ class _Demo:
 
 
 @click.command()
-@click.option(
-    "--against",
-    "url",
-    default="",
-    metavar="URL",
-    help="Send the reviews to the server at URL, for example https://127.0.0.1:8443, instead of starting one.",
-)
+@click.option("--against", "url", default="", metavar="URL", help=_AGAINST)
 def demo(url: str) -> None:
     """Start the server over the example cluster, send it the example reviews over TLS, and show its answers.
 
@@ -148,9 +130,8 @@ def demo(url: str) -> None:
         certificate.write_bytes(pair.certificate)
         key.touch(0o600)
         key.write_bytes(pair.key)
-        arguments = ["--cluster-from", examples / "cluster", "--config", settings_file]
-        arguments += ["--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"]
-        arguments += ["--tls-cert", certificate, "--tls-key", key]
+        arguments = ["--cluster-from", examples / "cluster", "--config", settings_file, "--listen", "127.0.0.1:0"]
+        arguments += ["--ops-listen", "127.0.0.1:0", "--tls-cert", certificate, "--tls-key", key]
         trust = ssl.create_default_context(cadata=pair.authority.decode())
         try:
             answers = asyncio.run(_run(examples, [*map(str, arguments)], trust, cluster, settings))
@@ -204,9 +185,8 @@ async def _run(
     return answers
 
 
-def _operations(response: dict[str, Any]) -> list[dict[str, Any]]:
-    operations: list[dict[str, Any]] = json.loads(base64.b64decode(response["patch"]))
-    return operations
+def _operations(response: dict[str, Any]) -> Any:
+    return json.loads(base64.b64decode(response["patch"]))
 
 
 @asynccontextmanager
@@ -215,17 +195,19 @@ async def _serving(arguments: list[str]) -> AsyncIterator[tuple[str, asyncio.Que
     pipe = asyncio.subprocess.PIPE
     command = (sys.executable, "-m", "webhook", "serve", *arguments)
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+    out, err = process.stdout, process.stderr
+    assert out
+    assert err
     lines: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
-    async def audit(stream: asyncio.StreamReader | None) -> None:
-        while stream and (line := await stream.readline()):
+    async def audit() -> None:
+        while line := await out.readline():
             lines.put_nowait(json.loads(line))
 
-    reading = asyncio.create_task(audit(process.stdout))
+    reading = asyncio.create_task(audit())
     try:
-        assert process.stderr
         async with asyncio.timeout(_START_SECONDS):
-            address = await _address(process.stderr)
+            address = await _address(err)
         yield address, lines
     finally:
         with suppress(ProcessLookupError):
@@ -257,12 +239,12 @@ def _show_row(out: Console, answer: Answered) -> None:
 
 
 def _show(out: Console, answers: list[Answered]) -> None:
+    """The summary and the next steps."""
     _show_one(out, next(answer for answer in answers if "patch" in answer.response))
     expected = sum(answer.is_expected for answer in answers)
     median = statistics.median(answer.seconds for answer in answers) * 1000
     counts = f"{pluralize(len(answers), 'review')}: {expected} as expected, {len(answers) - expected} different"
-    out.print(f"\n{counts}; median {median:.1f}ms over TLS")
-    out.print("\nNext steps:")
+    out.print(f"\n{counts}; median {median:.1f}ms over TLS\n\nNext steps:")
     examples = data.directory("examples")
     # Beside the Makefile, as after `make run`; from a wheel the examples are among the program's own files.
     if examples == Path.cwd() / "examples":
@@ -283,30 +265,19 @@ def _show(out: Console, answers: list[Answered]) -> None:
         # A long command is copied, so it stands on a line of its own.
         gap = " " * (39 - len(command)) if len(command) < 39 else "\n" + " " * 41
         out.print(f"  {command}{gap}{purpose}", soft_wrap=True, highlight=False, markup=False)
-    if directory := _directory_to_add():
-        out.print(
-            f'\nTo call the command by its name, add its directory to PATH:\n  export PATH="{directory}:$PATH"',
-            soft_wrap=True,
-        )
-
-
-def _directory_to_add() -> str:
-    """The directory of the command, as a shell writes it; empty if the shell finds it there already."""
-    here = Path(sys.executable).parent
+    here, found = Path(sys.executable).parent, shutil.which("kubevirt-webhook")
     program = here / "kubevirt-webhook"
-    found = shutil.which("kubevirt-webhook")
-    if not program.exists() or (found and Path(found).samefile(program)):
-        return ""
-    return f"$PWD/{here.relative_to(Path.cwd())}" if here.is_relative_to(Path.cwd()) else str(here)
+    if program.exists() and not (found and Path(found).samefile(program)):
+        directory = f"$PWD/{here.relative_to(Path.cwd())}" if here.is_relative_to(Path.cwd()) else str(here)
+        text = "To call the command by its name, add its directory to PATH:"
+        out.print(f'\n{text}\n  export PATH="{directory}:$PATH"', soft_wrap=True)
 
 
 def _show_one(out: Console, answer: Answered) -> None:
     """One decision in full: what changed in the object, and the audit line."""
     obj = answer.request["object"]
-    before, after = (
-        str(yaml.safe_dump(each, sort_keys=False, default_flow_style=False, width=1000)).splitlines()
-        for each in (obj, jsonpatch.apply_patch(obj, _operations(answer.response)))
-    )
+    patched = jsonpatch.apply_patch(obj, _operations(answer.response))
+    before, after = (yaml.safe_dump(each, sort_keys=False, width=1000).splitlines() for each in (obj, patched))
     out.print(Text(f"\n{answer.name} in full", style="bold"))
     for line in list(difflib.unified_diff(before, after, n=1000, lineterm=""))[3:]:
         out.print(Text(f"  {line}", style={"-": "red", "+": "green"}.get(line[:1], "dim")))

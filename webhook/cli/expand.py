@@ -34,6 +34,7 @@ from webhook.kubevirt.vm import creation
 from webhook.kubevirt.vm.creation import Created, CreationDenied, Named, Stage
 from webhook.text import pluralize, visible
 
+_MODE: Final = "Print the VMI of the VM, or the VM itself."
 _MORE: Final = " more validation errors"
 _WOULD: Final = {
     Stage.VM_WEBHOOK: "KubeVirt's webhook would deny {}:",
@@ -42,7 +43,6 @@ _WOULD: Final = {
     Stage.EXPANSION: "KubeVirt would not expand {}:",
 }
 # Added fields come first; users know those that they set.
-_ORDER: Final = (Origin.INSTANCETYPE, Origin.PREFERENCE, Origin.CLUSTER, Origin.KUBEVIRT, Origin.VM)
 _STYLES: Final = {
     Origin.INSTANCETYPE: "green",
     Origin.PREFERENCE: "cyan",
@@ -75,13 +75,7 @@ _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizer
 @CLUSTER_FROM
 @kubeconfig_option("none; only the files are read")
 @kubevirt_version
-@click.option(
-    "--mode",
-    type=click.Choice(["reference", "expand"]),
-    default="reference",
-    show_default=True,
-    help="Print the VMI of the VM, or the VM itself.",
-)
+@click.option("--mode", type=click.Choice(["reference", "expand"]), default="reference", show_default=True, help=_MODE)
 @click.option("--explain", is_flag=True, help="Show the origin of each field; as a table, unless -o is used.")
 @output_option("yaml", "json", passes_default=False)
 @SHOW_SECRETS
@@ -109,10 +103,12 @@ def expand(
     deny the VM, 2 on invalid input.
     """
     found = _read(files)
-    results = asyncio.run(_all(found, mode, parse_release(kubevirt_version), cluster_from, kubeconfig))
-    explanations = [
-        _explain(result, show_secrets, to_apply=not explain) for result in results if isinstance(result, _Result)
-    ]
+    results = asyncio.run(_all(found, mode, parse_release(kubevirt_version), cluster_from, kubeconfig, show_secrets))
+    explanations = [result for result in results if isinstance(result, Explanation)]
+    if not explain and (hidden := next((each for each in explanations if each.hides_secrets), None)):
+        # A placeholder must not reach a cluster, whatever the output is piped into.
+        what = "the output would hold placeholders instead of secrets, and must not be applied"
+        raise InputError(what, hidden.where, "use --show-secrets to print the secrets, or --explain to read the fields")
     if explain and output is None:
         out = console()
         for index, explanation in enumerate(explanations):
@@ -121,8 +117,7 @@ def expand(
             explanation.print(out)
     elif explanations:
         shown = [each.as_json() if explain else each.shown for each in explanations]
-        whole = shown if len(shown) > 1 else shown[0]
-        write.data(json.dumps(whole, indent=2) if output == "json" else dump(shown))
+        write.data(json.dumps(shown if shown[1:] else shown[0], indent=2) if output == "json" else dump(shown))
     denials = [result for result in results if isinstance(result, _WouldDeny)]
     for denial in denials:
         denial.print(hint=not (cluster_from or kubeconfig))
@@ -131,13 +126,8 @@ def expand(
 
 
 def _read(files: tuple[str, ...]) -> inputs.GivenObjects:
-    """The objects in the files.
-
-    Raises:
-        InputError: there is no VM or VMI among them.
-    """
-    stdin = inputs.standard_input() if "-" in files else None
-    found = inputs.objects(inputs.documents(files, stdin))
+    """The objects in the files; an `InputError` where there is no VM or VMI among them."""
+    found = inputs.objects(inputs.documents(files, inputs.standard_input() if "-" in files else None))
     if not found.machines:
         kinds = " and ".join(found.skipped + sorted({kind for kind, _, _ in found.others}))
         what = f"found no VirtualMachine, only {kinds}" if kinds else "holds no objects"
@@ -149,18 +139,8 @@ def _read(files: tuple[str, ...]) -> inputs.GivenObjects:
 
 
 @dataclass(frozen=True)
-class _Result:
-    """A machine that KubeVirt would make."""
-
-    where: str
-    created: Created
-    settings: str
-    stand_ins: frozenset[str]
-
-
-@dataclass(frozen=True)
 class _WouldDeny:
-    """One that it would not make."""
+    """A machine that KubeVirt would not make."""
 
     where: str
     machine: Json
@@ -191,27 +171,19 @@ class _WouldDeny:
             write.error(visible(line))
 
 
-def _explain(result: _Result, show_secrets: bool, *, to_apply: bool) -> Explanation:
-    shown = result.created.obj if show_secrets else redact(result.created.obj)
-    if to_apply and shown is not result.created.obj:
-        # A placeholder must not reach a cluster, whatever the output is piped into.
-        what = "the output would hold placeholders instead of secrets, and must not be applied"
-        raise InputError(what, result.where, "use --show-secrets to print the secrets, or --explain to read the fields")
-    return Explanation(result.created, shown, result.where, result.settings, result.stand_ins)
-
-
 async def _all(
     found: inputs.GivenObjects,
     mode: str,
     release: Release | None,
     cluster_from: Path | None,
     kubeconfig: Kubeconfig | None,
-) -> list[_Result | _WouldDeny]:
+    show_secrets: bool,
+) -> list[Explanation | _WouldDeny]:
     async with objects(cluster_from, kubeconfig) as source:
         search = Search(found.others, source)
         configuration, settings = await configuration_of(found.others, source, release)
         _warn_of_ineffective_fields(found, configuration.rules.release)
-        results: list[_Result | _WouldDeny] = []
+        results: list[Explanation | _WouldDeny] = []
         for machine in found.machines:
             uuids, where = StandInUuids(machine.value), machine.where()
             try:
@@ -221,7 +193,8 @@ async def _all(
             except InputError as error:
                 raise InputError(error.what, f"{where}: {error.where}" if error.where else where, error.fix) from None
             else:
-                results.append(_Result(where, created, settings, frozenset(uuids.made)))
+                shown = created.obj if show_secrets else redact(created.obj)
+                results.append(Explanation(created, shown, where, settings, frozenset(uuids.made)))
         return results
 
 
@@ -244,74 +217,72 @@ def _question(obj: Json, mode: str, uuids: StandInUuids, configuration: ClusterC
     return lambda get: creation.from_vm(obj, get, uuids.restart(), configuration)
 
 
+@dataclass(frozen=True)
 class Explanation:
-    """An object with the origins of its fields.
+    """An object that KubeVirt would make, with the origins of its fields.
 
-    Args:
-        created: what to explain.
+    Attributes:
         shown: the object as it may be shown, without secrets.
         where: the document that it was made from.
         cluster: where the cluster's settings come from, as a clause.
         stand_ins: values that stand for random ones.
     """
 
-    def __init__(
-        self, created: Created, shown: Mapping[str, Any], where: str, cluster: str, stand_ins: Collection[str]
-    ) -> None:
-        self._created = created
-        self.shown: Final = shown
-        self._where = where
-        self._cluster = cluster
-        self._stand_ins = stand_ins
-        obj = created.obj
-        owners = obj["metadata"].get("ownerReferences", [])
-        is_given = obj["kind"] == "VirtualMachineInstance" and not any(
-            owner["kind"] == "VirtualMachine" for owner in owners
-        )
-        self._own: Final = "vmi" if is_given else "vm"
+    created: Created
+    shown: Mapping[str, Any]
+    where: str
+    cluster: str
+    stand_ins: Collection[str]
+
+    @property
+    def hides_secrets(self) -> bool:
+        """Whether placeholders stand for secrets in what is shown."""
+        return self.shown is not self.created.obj
+
+    @property
+    def _own(self) -> str:
+        owners = self.created.obj["metadata"].get("ownerReferences", [])
+        is_made = any(owner["kind"] == "VirtualMachine" for owner in owners)
+        return "vmi" if self.created.obj["kind"] == "VirtualMachineInstance" and not is_made else "vm"
 
     def fields(self) -> Iterator[Leaf]:
         """All leaves, in the object's order."""
-        return leaves_of(self._created, self.shown, self._stand_ins)
+        return leaves_of(self.created, self.shown, self.stand_ins)
 
     def label(self, origin: Origin) -> str:
         """The origin with the name of its object."""
-        named = self._created.named.get(origin)
+        named = self.created.named.get(origin)
         return self._own if origin is Origin.VM else f"{origin.value} {named.name}" if named else origin.value
 
     def as_json(self) -> dict[str, Any]:
         """The object, the objects that were applied to it, and its fields with their origins."""
         return {
-            "source": self._where,
+            "source": self.where,
             # A placeholder must not reach a cluster, whatever takes the object out of the report.
-            "object": self.shown if self.shown is self._created.obj else None,
-            "settings": self._cluster,
-            **{origin.value: _named_to_json(named) for origin, named in self._created.named.items()},
+            "object": None if self.hides_secrets else self.shown,
+            "settings": self.cluster,
+            **{origin.value: _named_to_json(named) for origin, named in self.created.named.items()},
             "fields": [self._field_json(item) for item in self.fields()],
         }
 
     def _field_json(self, item: Leaf) -> dict[str, Any]:
-        named = self._created.named.get(item.origin)
-        return {
-            "path": item.path,
-            "value": item.value,
-            "origin": self._own if item.origin is Origin.VM else item.origin.value,
-            **({"name": named.name} if named else {}),
-            **({"random": True} if item.stand_in else {}),
-        }
+        named = self.created.named.get(item.origin)
+        origin = self._own if item.origin is Origin.VM else item.origin.value
+        optional = ({"name": named.name} if named else {}) | ({"random": True} if item.stand_in else {})
+        return {"path": item.path, "value": item.value, "origin": origin} | optional
 
     def print(self, out: Console) -> None:
         """Print the fields as text, a group for each origin; the object's own fields are abbreviated."""
         metadata = self.shown["metadata"]
         title = f"{self.shown['kind']} {metadata.get('namespace', '')}/{metadata.get('name', '')}"
-        out.print(Text.assemble((visible(title), "bold"), (visible(f"  from {self._where}"), "dim")))
-        for origin, named in self._created.named.items():
+        out.print(Text.assemble((visible(title), "bold"), (visible(f"  from {self.where}"), "dim")))
+        for origin, named in self.created.named.items():
             volume = f", inferred from volume {named.volume}" if named.volume else ""
             revision = f", as stored in ControllerRevision {named.revision}" if named.revision else ""
             out.print(Text(visible(f"  {origin.value:<13} {named.name}, {named.kind}{volume}{revision}")))
-        out.print(Text(visible(f"  {'settings':<13} {self._cluster}")))
+        out.print(Text(visible(f"  {'settings':<13} {self.cluster}")))
         items = [item for item in self.fields() if item.path not in _IN_HEADLINE]
-        for origin in _ORDER:
+        for origin in _STYLES:
             group = [item for item in items if item.origin is origin]
             if group:
                 self._print_group(out, origin, group)
@@ -331,22 +302,14 @@ class Explanation:
 
 
 def _named_to_json(named: Named) -> dict[str, str]:
-    return {
-        "kind": named.kind,
-        "name": named.name,
-        **({"inferredFromVolume": named.volume} if named.volume else {}),
-        **({"controllerRevision": named.revision} if named.revision else {}),
-    }
+    optional = {"inferredFromVolume": named.volume, "controllerRevision": named.revision}
+    return {"kind": named.kind, "name": named.name} | {key: value for key, value in optional.items() if value}
 
 
 def _rows(value: Any, own: Mapping[str, str], whole: tuple[str, ...], path: str = "") -> Iterator[tuple[str, str]]:
-    """The fields that came from one origin.
+    """The fields that came from one origin: their paths are in ``own``, with a remark on each.
 
-    Args:
-        value: plain JSON: the object, or a part of it.
-        own: the paths of the fields of that origin, with a remark on each.
-        whole: below these paths, a value that is all of that origin is one row.
-        path: the path of ``value``; empty: the whole object.
+    Below the paths in ``whole``, a value that is all of that origin is one row.
     """
     if not isinstance(value, dict | list) or not value:
         if path in own:

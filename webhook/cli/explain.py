@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -14,18 +15,11 @@ import click
 import msgspec
 
 from webhook import names
-from webhook.admission.reasons import MEANINGS, Meaning, similar
-from webhook.cli import explain_vm, write
+from webhook.admission.reasons import MEANINGS, similar
+from webhook.cli import explain_vm, options, write
 from webhook.cli.console import Paragraph, print_paragraphs, print_report
-from webhook.cli.inputs import connected, parse_machine
-from webhook.cli.options import (
-    CLUSTER_FROM,
-    VM_NAMESPACE,
-    CommandGroup,
-    config_option,
-    kubeconfig_option,
-    output_option,
-)
+from webhook.cli.inputs import connected
+from webhook.cli.options import CLUSTER_FROM, VmName, config_option, kubeconfig_option, output_option, vm_argument
 from webhook.cluster.directory import describe_wrong_type
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import Reader
@@ -50,7 +44,7 @@ from webhook.placement.nodes import MEMORY, format_request
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS
 from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES
 from webhook.policies.common.required_facts import Unreadable
-from webhook.policies.migration.explanation import MigrationExplanation, few
+from webhook.policies.migration.explanation import MigrationExplanation, OneNode, few
 from webhook.policies.migration.explanation import explain as explain_migration
 from webhook.review.replay import replay
 from webhook.settings.file import default_settings, load
@@ -63,10 +57,12 @@ _WHAT = {
     "skipped": "the request was left alone",
     "failed": "the request could not be evaluated",
 }
-_SECONDS: Final = 30.0
+# What help says of options.
+_TO: Final = "Label in the migration's addedNodeSelector; may be repeated."
+_BANDWIDTH: Final = "Bytes per second that one migration copies where KubeVirt limits none.  [default: 256Mi]"
+_EXTERNAL: Final = "Exit status 1 also where another controller has to move or end VMs (evictionStrategy External)."
 # In text output; a cluster whose nodes all have different taints has thousands.
 _MOST_REASONS: Final = 20
-_UNREADABLE: Final = 3
 _NANOS: Final = 10**9
 # In text output; a rolling upgrade of a large cluster has thousands.
 _MOST_VMS: Final = 50
@@ -76,7 +72,7 @@ V = TypeVar("V", bound=Object)
 Answer = TypeVar("Answer")
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=options.CommandGroup)
 def explain() -> None:
     """Explain a reason code, or what kubevirt-webhook, KubeVirt, or a drain would do. This changes nothing."""
 
@@ -89,8 +85,9 @@ def reason(code: str | None, output: str) -> None:
 
     Without a code, list all codes. Exit status 2 if the code does not exist.
     """
+    plain = [{"code": each, **msgspec.to_builtins(meaning)} for each, meaning in MEANINGS.items()]
     if code is None and output == "json":
-        write.data(json.dumps([_meaning_as_json(*each) for each in MEANINGS.items()], indent=2))
+        write.data(json.dumps(plain, indent=2))
         return
     if code is None:
         width = max(map(len, MEANINGS))
@@ -104,38 +101,22 @@ def reason(code: str | None, output: str) -> None:
         fix = f"did you mean {' or '.join(near)}?" if near else "list the codes with `kubevirt-webhook explain reason`"
         raise InputError(f"reason code {quote(code)} does not exist", fix=fix)
     if output == "json":
-        write.data(json.dumps(_meaning_as_json(code, MEANINGS[code]), indent=2))
-    else:
-        print_paragraphs(_meaning_paragraphs(code, MEANINGS[code]))
-
-
-def _meaning_as_json(code: str, meaning: Meaning) -> dict[str, object]:
-    return {"code": code, **msgspec.to_builtins(meaning)}
-
-
-def _meaning_paragraphs(code: str, meaning: Meaning) -> Iterator[Paragraph]:
-    yield Paragraph(f"{code} ({', '.join(meaning.policies)}): {_WHAT[meaning.kind]}", "bold")
-    yield Paragraph()
-    yield Paragraph(meaning.meaning)
-    if meaning.remedy:
-        yield Paragraph()
-        yield Paragraph(f"What to do: {meaning.remedy}")
+        write.data(json.dumps(next(each for each in plain if each["code"] == code), indent=2))
+        return
+    meaning = MEANINGS[code]
+    remedy = [Paragraph(), Paragraph(f"What to do: {meaning.remedy}")] if meaning.remedy else []
+    head = Paragraph(f"{code} ({', '.join(meaning.policies)}): {_WHAT[meaning.kind]}", "bold")
+    print_paragraphs([head, Paragraph(), Paragraph(meaning.meaning), *remedy])
 
 
 @click.command()
-@click.argument("vm", metavar="[NAMESPACE/]VM")
-@VM_NAMESPACE
+@vm_argument
 @CLUSTER_FROM
 @kubeconfig_option()
 @config_option("the built-in defaults")
 @output_option("text", "json", "yaml")
 def spread(
-    vm: str,
-    namespace: str | None,
-    config_file: Path | None,
-    cluster_from: Path | None,
-    kubeconfig: Kubeconfig | None,
-    output: str,
+    machine: VmName, config_file: Path | None, cluster_from: Path | None, kubeconfig: Kubeconfig | None, output: str
 ) -> None:
     """Show the topology spread constraints that the next launcher pods of a VM get, and why.
 
@@ -143,9 +124,7 @@ def spread(
 
     Exit status 0 if the pods get constraints, 1 if not, 2 if this is unknown: invalid input, or the VM does not exist.
     """
-    machine = parse_machine(vm, namespace)
-    settings = load(config_file) if config_file else default_settings()
-    explainer = partial(explain_spread, *machine, settings)
+    explainer = partial(explain_spread, *machine, load(config_file) if config_file else default_settings())
     answer = asyncio.run(_read_answer(explainer, "explain spread", cluster_from, kubeconfig))
     print_report(answer, output, _spread_lines)
     if not answer.is_spread:
@@ -156,7 +135,7 @@ async def _read_answer(
     explainer: Callable[[Facts], Answer], name: str, cluster_from: Path | None, kubeconfig: Kubeconfig | None
 ) -> Answer:
     """What a function of facts says, once they are read from a cluster or files."""
-    deadline = asyncio.get_running_loop().time() + _SECONDS
+    deadline = asyncio.get_running_loop().time() + explain_vm.SECONDS
     async with once(cluster_from, kubeconfig) as cluster:
         try:
             return await replay(explainer, cluster, Facts(time.time(), cluster.peek), deadline, name)
@@ -166,13 +145,13 @@ async def _read_answer(
 
 
 def _spread_lines(answer: SpreadAnswer) -> Iterator[Paragraph]:
-    will = f"would get constraints, but the mode of the namespace is {answer.mode}"
+    will = "get constraints"
     if answer.present:
         will = "keep the constraints that the VM has"
     elif not answer.injected:
         will = "get no constraints"
-    elif answer.mode == names.ENFORCE:
-        will = "get constraints"
+    elif answer.mode != names.ENFORCE:
+        will = f"would get constraints, but the mode of the namespace is {answer.mode}"
     summary = f"the next launcher pods of {answer.namespace}/{answer.name} {will}"
     style = "bold green" if answer.is_spread else "bold yellow"
     yield Paragraph(f"{summary}: {answer.reason} ({answer.code})", style)
@@ -182,23 +161,15 @@ def _spread_lines(answer: SpreadAnswer) -> Iterator[Paragraph]:
 
 
 @click.command()
-@click.argument("vm", metavar="[NAMESPACE/]VM")
-@VM_NAMESPACE
-@click.option(
-    "--to",
-    "selector",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Label in the migration's addedNodeSelector; may be repeated.",
-)
+@vm_argument
+@click.option("--to", "selector", multiple=True, metavar="KEY=VALUE", help=_TO)
 @click.option("--node", metavar="NAME", help="Explain the result for one node.")
 @CLUSTER_FROM
 @kubeconfig_option()
 @output_option("text", "json", "yaml")
 def migration(
     *,
-    vm: str,
-    namespace: str | None,
+    machine: VmName,
     selector: tuple[str, ...],
     node: str | None,
     cluster_from: Path | None,
@@ -210,15 +181,10 @@ def migration(
     Exit status 0 if the migration can succeed (with --node: on that node), 1 if not, 2 if this is unknown: invalid
     input, the VM does not exist, or the VM does not run.
     """
-    where, name = parse_machine(vm, namespace)
-    added = parse_selector(selector, "--to")
-
-    def explainer(facts: Facts) -> MigrationExplanation:
-        return explain_migration(where, name, added, facts, node=node or "")
-
+    explainer = partial(explain_migration, *machine, parse_selector(selector, "--to"), node=node or "")
     answer = asyncio.run(_read_answer(explainer, "explain migration", cluster_from, kubeconfig))
     if not answer.running_on:
-        what = f"VirtualMachineInstance {where}/{name} is not on a node yet, so it cannot migrate"
+        what = f"VirtualMachineInstance {'/'.join(machine)} is not on a node yet, so it cannot migrate"
         raise InputError(what, fix="wait until it runs; `kubevirt-webhook explain vm` shows where it can start")
     print_report(answer, output, _migration_lines)
     if not answer.favourable:
@@ -226,14 +192,11 @@ def migration(
 
 
 def _migration_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
-    headline, *rest = _node_lines(answer) if answer.node else _all_nodes_lines(answer)
-    yield headline._replace(style="bold green" if answer.favourable else "bold red")
-    yield from rest
-
-
-def _all_nodes_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
-    """The answer, its headline first."""
-    yield Paragraph(answer.summary)
+    style = "bold green" if answer.favourable else "bold red"
+    if answer.node:
+        yield from _node_lines(answer, answer.node, style)
+        return
+    yield Paragraph(answer.summary, style)
     yield from _request_lines(answer)
     for contradiction in answer.contradictions:
         if contradiction.text not in answer.summary:
@@ -257,10 +220,8 @@ def _all_nodes_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
     yield from _remarks(answer)
 
 
-def _node_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
-    node = answer.node
-    assert node
-    yield Paragraph(f"{node.name} is {'eligible' if node.eligible else 'not eligible'}")
+def _node_lines(answer: MigrationExplanation, node: OneNode, style: str) -> Iterator[Paragraph]:
+    yield Paragraph(f"{node.name} is {'eligible' if node.eligible else 'not eligible'}", style)
     yield from _request_lines(answer)
     for reason in node.reasons:
         yield Paragraph(reason.text, "", "  - ")
@@ -287,16 +248,8 @@ def _remarks(answer: MigrationExplanation) -> Iterator[Paragraph]:
 @click.command()
 @click.argument("nodes", nargs=-1, metavar="NODE...")
 @click.option("--rolling", is_flag=True, help="Drain one node after the other; without NODE: every node.")
-@click.option(
-    "--bandwidth",
-    metavar="QUANTITY",
-    help="Bytes per second that one migration copies where KubeVirt limits none.  [default: 256Mi]",
-)
-@click.option(
-    "--external-blocks",
-    is_flag=True,
-    help="Exit status 1 also where another controller has to move or end VMs (evictionStrategy External).",
-)
+@click.option("--bandwidth", metavar="QUANTITY", help=_BANDWIDTH)
+@click.option("--external-blocks", is_flag=True, help=_EXTERNAL)
 @CLUSTER_FROM
 @kubeconfig_option()
 @output_option("text", "json", "yaml")
@@ -323,9 +276,9 @@ def drain(
     require_single_source(cluster_from, kubeconfig)
     try:
         snapshot = from_files(cluster_from) if cluster_from else asyncio.run(from_cluster(kubeconfig))
-    except SnapshotError as error:
+    except Unreadable as error:
         write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
-        raise SystemExit(_UNREADABLE) from None
+        raise SystemExit(explain_vm.UNREADABLE) from None
     found = plan(snapshot, nodes, rolling=rolling, bandwidth=rate)
     print_report(found, output, _drain_lines)
     if found.blocks or (external_blocks and found.handed_over):
@@ -333,10 +286,9 @@ def drain(
 
 
 def _bytes(text: str) -> int:
-    try:
+    amount = 0
+    with suppress(InputError):
         amount = parse(text).nanos // _NANOS
-    except InputError:
-        amount = 0
     if amount < 1:
         raise InputError(f"{quote(text)} is not a number of bytes per second", "--bandwidth", "use for example 512Mi")
     return amount
@@ -347,7 +299,7 @@ def duration(seconds: int) -> str:
     if seconds < 60:
         return f"{seconds}s"
     hours, minutes = divmod(-(-seconds // 60), 60)
-    return " ".join(part for part in (f"{hours}h" if hours else "", f"{minutes}m" if minutes else "") if part)
+    return " ".join(f"{number}{unit}" for number, unit in ((hours, "h"), (minutes, "m")) if number)
 
 
 def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
@@ -360,7 +312,7 @@ def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
         yield Paragraph()
         yield Paragraph("What one change would free most:", "bold")
         for change in plan.changes[:_MOST_CHANGES]:
-            yield Paragraph(f"{change.change} ({_few_names(change.vms)})", "", "  - ")
+            yield Paragraph(f"{change.change} ({few(change.vms)})", "", "  - ")
     for gap in dict.fromkeys((*plan.gaps, *(gap for step in plan.steps for vm in step.vms for gap in vm.gaps))):
         yield Paragraph(f"Not evaluated: {gap}.", "yellow")
     yield Paragraph()
@@ -371,7 +323,7 @@ def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
 
 def _headline(plan: DrainPlan) -> str:
     nodes = [node for step in plan.steps for node in step.nodes]
-    what = f"Drains of {pluralize(len(nodes), 'node')} in turn" if plan.rolling else f"A drain of {_few_names(nodes)}"
+    what = f"Drains of {pluralize(len(nodes), 'node')} in turn" if plan.rolling else f"A drain of {few(nodes)}"
     uncertain = any(vm.code == report.MAY_NOT_FIT for step in plan.steps for vm in step.vms)
     ends = "ends when others act" if plan.handed_over else "may end" if uncertain else "can end"
     counts = f"{pluralize(plan.moves, 'migration')}, {plan.shuts_down} shut down, {plan.blocks} blocked"
@@ -423,11 +375,8 @@ def _where_to(vm: VmPlan) -> str:
 def _rolling(plan: DrainPlan) -> Iterator[Paragraph]:
     yield Paragraph()
     width = max((len(step.nodes[0]) for step in plan.steps), default=0)
-    idle = 0
-    for step in plan.steps:
-        if not step.vms and not step.blocked_pods:
-            idle += 1
-            continue
+    busy = [step for step in plan.steps if step.vms or step.blocked_pods]
+    for step in busy:
         rest = [vm for vm in step.vms if vm.outcome != report.MOVES]
         moves = len(step.vms) - len(rest)
         time = f", {_time(step.seconds, step.at_most_seconds)}" if moves else ""
@@ -439,7 +388,7 @@ def _rolling(plan: DrainPlan) -> Iterator[Paragraph]:
         for vm in rest[:_MOST_VMS]:
             head = _HEADS[vm.outcome]
             yield Paragraph(f"{head}  {vm.namespace}/{vm.name}: {vm.reason} [{vm.code}]", "", "  ", len(head) + 4)
-    if idle:
+    if idle := len(plan.steps) - len(busy):
         yield Paragraph(f"{pluralize(idle, 'node')} without VMs not shown", "dim")
 
 
@@ -457,8 +406,7 @@ def _pace(plan: DrainPlan) -> Iterator[Paragraph]:
         f"{pluralize(plan.moves, 'migration')}, {_time(plan.seconds, plan.at_most_seconds)}: KubeVirt runs {slots}; "
         f"each takes {limits.start_seconds}s to start, copies {amount} a second ({source}), and {given}."
     )
-    pending = sum(vm.code in report.PENDING for step in plan.steps for vm in step.vms)
-    if pending:
+    if pending := sum(vm.code in report.PENDING for step in plan.steps for vm in step.vms):
         who = "VM without a node counts" if pending == 1 else "VMs without a node count"
         wait = f"KubeVirt waits {duration(PENDING_SECONDS)} for a target pod to be scheduled"
         yield Paragraph(f"{pending} {who} against these limits, too: {wait}.", "yellow")
@@ -470,12 +418,6 @@ def _pace(plan: DrainPlan) -> Iterator[Paragraph]:
 
 def _time(seconds: int, at_most: int | None) -> str:
     return f"about {duration(seconds)}" + (f", at most {duration(at_most)}" if at_most is not None else "")
-
-
-def _few_names(names: Sequence[str], most: int = 5) -> str:
-    if len(names) <= most + 1:
-        return ", ".join(names)
-    return f"{', '.join(names[:most])} and {len(names) - most} more"
 
 
 # By field of `ClusterObjects`: the list to read, and what the plan lacks without it, a clause; empty: there is none.
@@ -497,30 +439,11 @@ _LISTS: Final[dict[str, tuple[Resource[Any], str]]] = {
 }
 
 
-class SnapshotError(Exception):
-    """The cluster cannot be read.
-
-    Args:
-        why: the cause, a clause.
-    """
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why: Final = why
-
-
 def from_files(directory: Path) -> ClusterObjects:
-    """A snapshot of the objects in files.
-
-    Raises:
-        InputError: a file cannot be read, or an object has a value of a wrong type.
-    """
+    """A snapshot of the objects in files; an `InputError` where one cannot be read, or has a value of a wrong type."""
     files = FilesCluster.load(directory, default_settings())
-    found = {
-        field: [_as_view(value, resource) for value in files.objects(resource.kind)]
-        for field, (resource, _) in _LISTS.items()
-    }
-    return _cluster_objects(found, [])
+    lists = {field: [_as_view(each, kind) for each in files.objects(kind.kind)] for field, (kind, _) in _LISTS.items()}
+    return _cluster_objects(lists, [])
 
 
 async def from_cluster(kubeconfig: Kubeconfig | None) -> ClusterObjects:
@@ -528,7 +451,7 @@ async def from_cluster(kubeconfig: Kubeconfig | None) -> ClusterObjects:
 
     Raises:
         InputError: the kubeconfig cannot be used.
-        SnapshotError: a list that every plan needs cannot be read.
+        Unreadable: a list that every plan needs cannot be read.
     """
     async with connected(kubeconfig) as transport:
         reader = Reader(transport)
@@ -540,7 +463,7 @@ async def from_cluster(kubeconfig: Kubeconfig | None) -> ClusterObjects:
         elif missing:
             gaps.append(f"{missing}: {listed.why}")
         else:
-            raise SnapshotError(listed.why)
+            raise Unreadable(listed.why)
     for kind, number in reader.malformed.items():
         objects = pluralize(number, f"object of the kind {kind}", f"objects of the kind {kind}")
         gaps.append(f"{objects} cannot be decoded")
@@ -560,7 +483,7 @@ def _cluster_objects(found: dict[str, list[Any]], gaps: list[str]) -> ClusterObj
     install = KubeVirtInstall.of(found.pop("kubevirts"))
     configuration = install.configuration if install else DEFAULTS
     if isinstance(configuration, Unavailable):
-        raise SnapshotError(f"KubeVirt's configuration cannot be decoded: {configuration.why}")
+        raise Unreadable(f"KubeVirt's configuration cannot be decoded: {configuration.why}")
     if install is None:
         gaps.append("no KubeVirt object was found, so KubeVirt's built-in settings apply")
     lists: Any = {field: tuple(listed) for field, listed in found.items()}

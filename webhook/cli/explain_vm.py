@@ -13,8 +13,8 @@ import click
 
 from webhook.cli import write
 from webhook.cli.console import STYLES, Paragraph, change_line, print_report
-from webhook.cli.inputs import connected, parse_machine
-from webhook.cli.options import CLUSTER_FROM, VM_NAMESPACE, config_option, kubeconfig_option, output_option
+from webhook.cli.inputs import connected
+from webhook.cli.options import CLUSTER_FROM, VmName, config_option, kubeconfig_option, output_option, vm_argument
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import FileObjects, LiveObjects, OnceCluster
 from webhook.cluster.selection import NoAnswerError, open_cluster, require_single_source
@@ -26,8 +26,9 @@ from webhook.settings.file import default_settings, load
 from webhook.settings.model import Settings
 from webhook.text import pluralize, shorten
 
-_SECONDS: Final = 30.0
-_UNREADABLE: Final = 3
+SECONDS: Final = 30.0
+# The exit status where a cluster cannot be read.
+UNREADABLE: Final = 3
 _LONGEST_CHANGE: Final = 100
 _LONGEST: Final = 60
 # In text output; JSON has all.
@@ -39,25 +40,19 @@ _WHEN: Final = {
     "VirtualMachineInstanceMigration": "When a user migrates it without a selector",
     "Eviction": "When the descheduler evicts it",
 }
+# What was added comes first; owners know what they wrote, and KubeVirt's defaults are many.
 _ORDER: Final = ("kubevirt-webhook", "instancetype", "preference", "cluster settings", "vm", "KubeVirt default")
 _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizers")
 
 
 @click.command()
-@click.argument("vm", metavar="[NAMESPACE/]VM")
-@VM_NAMESPACE
+@vm_argument
 @CLUSTER_FROM
 @kubeconfig_option()
 @config_option("the built-in defaults")
 @output_option("text", "json", "yaml")
 def vm(
-    *,
-    vm: str,
-    namespace: str | None,
-    config_file: Path | None,
-    cluster_from: Path | None,
-    kubeconfig: Kubeconfig | None,
-    output: str,
+    machine: VmName, config_file: Path | None, cluster_from: Path | None, kubeconfig: Kubeconfig | None, output: str
 ) -> None:
     """Show what the policies do to a VM and why, its next scheduler, the origin of each value, and where it can go.
 
@@ -66,23 +61,21 @@ def vm(
     Exit status 0 if the VM is accepted, 1 if a policy or KubeVirt would deny it, 2 on invalid input, or if the VM does
     not exist, 3 if the cluster cannot be read.
     """
-    machine = parse_machine(vm, namespace)
     settings = load(config_file) if config_file else default_settings()
     require_single_source(cluster_from, kubeconfig)
 
     async def explained() -> VmExplanation:
         async with _open(cluster_from, kubeconfig, settings) as sources:
-            deadline = asyncio.get_running_loop().time() + _SECONDS
-            return await explain_vm(sources, settings, *machine, deadline)
+            return await explain_vm(sources, settings, *machine, asyncio.get_running_loop().time() + SECONDS)
 
     try:
         found = asyncio.run(explained())
     except Unreadable as error:
         write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
-        raise SystemExit(_UNREADABLE) from None
+        raise SystemExit(UNREADABLE) from None
     except NoAnswerError as error:
         write.error(f"Error: {error}")
-        raise SystemExit(_UNREADABLE) from None
+        raise SystemExit(UNREADABLE) from None
     print_report(found, output, _vm_lines)
     if found.is_denied:
         raise SystemExit(1)
@@ -146,11 +139,10 @@ def _field_lines(found: VmExplanation) -> Iterator[Paragraph]:
         if not field.path.startswith(_BOOKKEEPING):
             groups.setdefault(f"{field.origin} {field.name}".strip(), []).append(field)
 
-    def place(label: str) -> int:
-        """What was added comes first; owners know what they wrote, and KubeVirt's defaults are many."""
-        return next((place for place, origin in enumerate(_ORDER) if label.startswith(origin)), len(_ORDER))
+    def place(group: tuple[str, object]) -> int:
+        return next((place for place, origin in enumerate(_ORDER) if group[0].startswith(origin)), len(_ORDER))
 
-    for label, fields in sorted(groups.items(), key=lambda group: place(group[0])):
+    for label, fields in sorted(groups.items(), key=place):
         yield Paragraph()
         yield Paragraph(f"From {label}: {pluralize(len(fields), 'value')} of its VMI", "bold")
         for field in fields[:_MOST_FIELDS]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,18 +16,9 @@ import msgspec
 
 from webhook.cluster.directory import KINDS, find_files
 from webhook.errors import InputError, quote
+from webhook.k8s import yaml_documents
 from webhook.k8s.types.selectors import is_name
-from webhook.k8s.yaml_documents import (
-    MAX_BYTES,
-    Document,
-    join_mistakes,
-    mistakes_of,
-    objects_in,
-    parse_documents,
-    read_documents,
-    read_file,
-    read_limited,
-)
+from webhook.k8s.yaml_documents import Document, mistakes_of, objects_in, parse_documents, read_documents
 from webhook.kubevirt.releases.capabilities import OLDEST, parse_version
 from webhook.kubevirt.releases.release import Release, release_of
 
@@ -52,7 +43,6 @@ class Part(msgspec.Struct, frozen=True):
     """A file, or a piece of one.
 
     Attributes:
-        file: its name, as the user gave it.
         size: bytes, for the progress.
         named: whether the user named it; files that a directory holds may be of other programs.
         text: the text of a piece; None: the whole file, which is still to be read.
@@ -67,13 +57,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Read(msgspec.Struct):
-    """What was read of some parts.
-
-    Attributes:
-        documents: the objects, in their order.
-        mistakes: what cannot be read.
-        foreign: how many documents of found files are not objects of Kubernetes.
-    """
+    """The objects in some parts, what cannot be read, and how many documents of found files are no objects."""
 
     documents: list[Document] = msgspec.field(default_factory=list)
     mistakes: list[InputError] = msgspec.field(default_factory=list)
@@ -81,12 +65,9 @@ class Read(msgspec.Struct):
 
 
 def find(arguments: Iterable[str], stdin: bytes | None, mistakes: list[InputError]) -> Iterator[Part]:
-    """The parts of all files that the arguments name, in their order.
+    """The parts of all files that the arguments name, in their order; the mistakes get what cannot be read.
 
-    Args:
-        arguments: files, directories and patterns; ``-`` is standard input.
-        stdin: the content of standard input, where it is named.
-        mistakes: gets what cannot be read.
+    The arguments are files, directories and patterns; ``-`` is standard input, whose content is ``stdin``.
     """
     for argument in arguments:
         try:
@@ -114,16 +95,13 @@ def _matching(path: Path, argument: str) -> list[Path]:
     """The files that a pattern matches, hidden ones aside, as in a shell."""
     try:
         every = Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))
-        found = sorted(each for each in every if each.is_file() and not _is_hidden(each))
+        hidden = re.compile(r"(?:^|/)\.(?!\.?(?:/|$))")
+        found = sorted(each for each in every if each.is_file() and not hidden.search(each.as_posix()))
     except (ValueError, NotImplementedError) as error:
         raise InputError(f"is not a valid pattern: {error}", argument, "quote it, as in 'apps/**/*.yaml'") from None
     if not found:
         raise InputError("matches no file", argument, "correct the pattern")
     return found
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") and part not in (".", "..") for part in path.parts)
 
 
 def _parts(path: str, named: bool) -> Iterator[Part]:
@@ -134,7 +112,7 @@ def _parts(path: str, named: bool) -> Iterator[Part]:
     if size <= PART_BYTES or path.endswith((".json", ".gz")):
         yield Part(path, size, named)
     else:
-        yield from _pieces(path, read_file(path, MAX_BYTES), named)
+        yield from _pieces(path, yaml_documents.read_file(path, yaml_documents.MAX_BYTES), named)
 
 
 def _pieces(file: str, text: bytes, named: bool) -> Iterator[Part]:
@@ -153,8 +131,7 @@ def _pieces(file: str, text: bytes, named: bool) -> Iterator[Part]:
 
 def batches(parts: Iterable[Part]) -> Iterator[list[Part]]:
     """The parts in groups of about `PART_BYTES`."""
-    group: list[Part] = []
-    size = 0
+    group, size = list[Part](), 0
     for part in parts:
         group.append(part)
         # Opening a file costs about as much as parsing a kilobyte.
@@ -173,7 +150,8 @@ def read(part: Part) -> Read:
         # Empty lines take the place of what other parts hold, so that every line has its own number.
         text = None if part.text is None else b"\n" * part.line + part.text
         for document in read_documents(part.file) if text is None else parse_documents(text, part.file):
-            if not part.named and not _is_object(document):
+            fields = document.value if isinstance(document.value, dict) else {}
+            if not part.named and not all(isinstance(fields.get(key), str) for key in ("kind", "apiVersion")):
                 result.foreign += 1
                 continue
             try:
@@ -186,17 +164,16 @@ def read(part: Part) -> Read:
     return result
 
 
-def _is_object(document: Document) -> bool:
-    value = document.value
-    return isinstance(value, dict) and isinstance(value.get("kind"), str) and isinstance(value.get("apiVersion"), str)
-
-
 def _with_hint(error: InputError, part: Part) -> InputError:
     """The mistake; for the source of a Helm chart, with the way to review it."""
     if error.fix or part.file.endswith(".gz"):
         return error
     try:
-        text = part.text if part.text is not None else read_file(os.fspath(part.file), MAX_BYTES)
+        text = (
+            part.text
+            if part.text is not None
+            else yaml_documents.read_file(os.fspath(part.file), yaml_documents.MAX_BYTES)
+        )
     except InputError:
         return error
     fix = "render the chart first: helm template CHART | kubevirt-webhook review -"
@@ -204,15 +181,11 @@ def _with_hint(error: InputError, part: Part) -> InputError:
 
 
 def read_object(path: Path) -> Document:
-    """The only object of a file.
-
-    Raises:
-        InputError: the file cannot be read, or holds none or several.
-    """
+    """The only object of a file; an `InputError` where it cannot be read, or holds none or several."""
     file = os.fspath(path)
     found = read(Part(file, 0, named=True))
     if found.mistakes:
-        raise join_mistakes(found.mistakes)
+        raise yaml_documents.join_mistakes(found.mistakes)
     if len(found.documents) != 1:
         what = f"holds {len(found.documents)} objects"
         raise InputError(what, file, "use a file with one object, or write the object into the case")
@@ -220,26 +193,19 @@ def read_object(path: Path) -> Document:
 
 
 def standard_input() -> bytes:
-    """All of standard input.
-
-    Raises:
-        InputError: it is too large.
-    """
-    return read_limited(sys.stdin.buffer, MAX_BYTES, "standard input")
+    """All of standard input; an `InputError` where it is too large."""
+    return yaml_documents.read_limited(sys.stdin.buffer, yaml_documents.MAX_BYTES, STANDARD_INPUT)
 
 
 def documents(paths: Iterable[str], stdin: bytes | None) -> list[Document]:
-    """All documents in files; ``-`` is standard input. A List is replaced by its items.
+    """All documents in files, of which ``-`` is standard input; an `InputError` where one cannot be read.
 
-    Raises:
-        InputError: a file cannot be read, or is not valid YAML or JSON.
+    A List is replaced by its items.
     """
-    found: list[Document] = []
-    for path in paths:
-        read = parse_documents(stdin or b"", "standard input") if path == "-" else read_documents(Path(path))
-        for document in read:
-            found.extend(objects_in(document))
-    return found
+    streams = (
+        parse_documents(stdin or b"", STANDARD_INPUT) if path == "-" else read_documents(Path(path)) for path in paths
+    )
+    return [each for stream in streams for document in stream for each in objects_in(document)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,18 +224,16 @@ class GivenObjects:
 
 
 def objects(found: Iterable[Document]) -> GivenObjects:
-    """Sort documents by kind.
-
-    Raises:
-        InputError: a document is not an object with a name, or a duplicate.
-    """
+    """Sort documents by kind; an `InputError` for one that is not an object with a name, or a duplicate."""
     result = GivenObjects()
     seen: dict[tuple[str, str, str], str] = {}
     for document in found:
-        name = _kind_of(document)
+        name, api_version = document.value.get("kind"), document.value.get("apiVersion")
+        if not isinstance(name, str) or not name or not isinstance(api_version, str):
+            raise InputError("apiVersion or kind is missing", document.where(["kind"]), "use a Kubernetes manifest")
         kind = KINDS.get(name)
         # Other groups have kinds of the same name.
-        group, _, version = document.value["apiVersion"].rpartition("/")
+        group, _, version = api_version.rpartition("/")
         if kind is None or kind.for_doctor or group != kind.group or not re.fullmatch(kind.versions, version):
             if name not in result.skipped:
                 result.skipped.append(name)
@@ -285,14 +249,6 @@ def objects(found: Iterable[Document]) -> GivenObjects:
         else:
             result.others[key] = placed.value
     return result
-
-
-def _kind_of(document: Document) -> str:
-    value: dict[str, Any] = document.value
-    kind = value.get("kind")
-    if not isinstance(kind, str) or not kind or not isinstance(value.get("apiVersion"), str):
-        raise InputError("apiVersion or kind is missing", document.where(["kind"]), "use a Kubernetes manifest")
-    return kind
 
 
 def _place(document: Document, *, namespaced: bool) -> Document:
@@ -313,11 +269,7 @@ def _place(document: Document, *, namespaced: bool) -> Document:
 
 @asynccontextmanager
 async def connected(kubeconfig: Kubeconfig | None) -> AsyncIterator[KubernetesTransport]:
-    """A connection to a cluster, closed at the end.
-
-    Raises:
-        InputError: the kubeconfig cannot be used.
-    """
+    """A connection to a cluster, closed at the end; an `InputError` where the kubeconfig cannot be used."""
     from webhook.k8s.client import transport
 
     connection = await transport.connect(kubeconfig)
@@ -328,11 +280,7 @@ async def connected(kubeconfig: Kubeconfig | None) -> AsyncIterator[KubernetesTr
 
 
 def parse_machine(vm: str, namespace: str | None) -> tuple[str, str]:
-    """Namespace and name of a VM, from ``[NAMESPACE/]VM`` and the option -n.
-
-    Raises:
-        InputError: two namespaces differ, or a name is not valid.
-    """
+    """Namespace and name of a VM, from ``[NAMESPACE/]VM`` and -n; an `InputError` where they differ or are invalid."""
     before, slash, name = vm.rpartition("/")
     if slash and namespace and namespace != before:
         what = f"the argument names the namespace {quote(before)}, but -n names {quote(namespace)}"
@@ -345,11 +293,7 @@ def parse_machine(vm: str, namespace: str | None) -> tuple[str, str]:
 
 
 def parse_release(text: str | None) -> Release | None:
-    """The release that the option names; None without the option.
-
-    Raises:
-        InputError: the text is not a version, or kubevirt-webhook does not have the rules of that release.
-    """
+    """The release that the option names, None without it; an `InputError` for one whose rules are not known."""
     if text is None:
         return None
     version = parse_version(text)
@@ -361,8 +305,5 @@ def parse_release(text: str | None) -> Release | None:
     return release
 
 
-kubevirt_version: Final[Callable[[Callable[..., Any]], Callable[..., Any]]] = click.option(
-    OPTION,
-    metavar="VERSION",
-    help="KubeVirt release whose rules apply, for example 1.8.  [default: that of the KubeVirt object]",
-)
+_RELEASE: Final = "KubeVirt release whose rules apply, for example 1.8.  [default: that of the KubeVirt object]"
+kubevirt_version: Final = click.option(OPTION, metavar="VERSION", help=_RELEASE)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias
 
 import click
 
@@ -26,8 +27,9 @@ from webhook.install.ownership import HandOver
 from webhook.install.plan import CONFIGURATIONS, NAMESPACE, Overlay, Plan, everything, title
 from webhook.install.registration import Manifest
 from webhook.install.schedulers import render as scheduler
-from webhook.install.schedulers.render import VARIANTS, Variant
+from webhook.install.schedulers.render import VARIANTS, Variant, Wanted
 from webhook.install.shortage import REMEDY, why_unreachable
+from webhook.k8s.client.api import Requests
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.client.transport import KubernetesTransport
 from webhook.k8s.yaml_documents import read_file
@@ -42,66 +44,57 @@ _YES: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmat
 _TIMEOUT: Final = click.option(
     "--timeout", default=180, show_default=True, type=click.IntRange(1), metavar="SECONDS", help="Time limit."
 )
-_NAMESPACE: Final = click.option(
-    *("-n", "--namespace"),
-    metavar="NAMESPACE",
-    help="Namespace of the replicas.  [default: that of the installation, or kubevirt-webhook]",
+_REPLICAS: Final = "Namespace of the replicas.  [default: that of the installation, or kubevirt-webhook]"
+_NAMESPACE: Final = click.option("-n", "--namespace", metavar="NAMESPACE", help=_REPLICAS)
+_OWN: Final = "kubevirt-webhook-install"
+# What help says of options.
+_FORMER: Final = "Field manager of the former tool."
+_NEXT: Final = "Field manager of the next tool, for example kubectl, helm, argocd-controller or kustomize-controller."
+_UNCHOSEN: Final = (
+    "Scheduler that no VM owner has chosen; also remove it from VMs without the annotation. May be repeated."
 )
+_OVERLAY: Final = "Manifests to apply.  [default: openshift if the cluster is OpenShift, otherwise kubernetes]"
+_EXTRAS: Final = "Also install, or upgrade, a second kube-scheduler for VMs."
+_VARIANT: Final = "Configuration of the second scheduler.  [default: unchanged, or spread]"
+_SCHEDULER_IMAGE: Final = "Image of the second scheduler.  [default: the image of the cluster's own scheduler]"
+_CALLERS: Final = "Addresses of the API server, for the NetworkPolicy.  [default: unchanged, or those of the overlay]"
+_WAIT: Final = "Wait until the replicas are ready before the API server calls them for new requests."
 _WITH: Final = "scheduler"
+# Content and name of a settings file, and a change of the overlay's NetworkPolicy.
+_Given: TypeAlias = tuple[str, str] | None
+_Change: TypeAlias = Callable[[Manifest], Manifest]
+
+
+def _asynchronous(run: Callable[..., Coroutine[Any, Any, int | None]]) -> Callable[..., None]:
+    """A command that runs a coroutine function, whose result is the exit status; None is 0."""
+
+    @functools.wraps(run)
+    def command(**options: Any) -> None:
+        if status := asyncio.run(run(**options)):
+            sys.exit(status)
+
+    return command
 
 
 @click.command()
 @_NAMESPACE
 @_KUBECONFIG
-@click.option(
-    "--overlay",
-    type=click.Choice(["kubernetes", "openshift"]),
-    help="Manifests to apply.  [default: openshift if the cluster is OpenShift, otherwise kubernetes]",
-)
+@click.option("--overlay", type=click.Choice(["kubernetes", "openshift"]), help=_OVERLAY)
 @config_option("those in the cluster, or those of the overlay")
-@click.option(
-    *("--with", "extras"),
-    type=click.Choice([_WITH]),
-    multiple=True,
-    help="Also install, or upgrade, a second kube-scheduler for VMs.",
-)
-@click.option(
-    "--scheduler-variant",
-    type=click.Choice(VARIANTS),
-    help="Configuration of the second scheduler.  [default: unchanged, or spread]",
-)
-@click.option(
-    "--scheduler-image",
-    metavar="IMAGE",
-    default="",
-    help="Image of the second scheduler.  [default: the image of the cluster's own scheduler]",
-)
+@click.option("--with", "extras", type=click.Choice([_WITH]), multiple=True, help=_EXTRAS)
+@click.option("--scheduler-variant", type=click.Choice(VARIANTS), help=_VARIANT)
+@click.option("--scheduler-image", metavar="IMAGE", default="", help=_SCHEDULER_IMAGE)
 @click.option("--prometheus", metavar="URL", default="", help="Source of a load-aware variant's metrics.")
 @click.option("--image", metavar="IMAGE", help="Image of the replicas; required at first.  [default: what they run]")
-@click.option(
-    "--callers",
-    metavar="auto|any|CIDR,...",
-    help="Addresses of the API server, for the NetworkPolicy.  [default: unchanged, or those of the overlay]",
-)
+@click.option("--callers", metavar="auto|any|CIDR,...", help=_CALLERS)
 @_DRY_RUN
 @_DIFF
 @_YES
-@click.option(
-    "--wait/--no-wait",
-    default=True,
-    help="Wait until the replicas are ready before the API server calls them for new requests.",
-)
+@click.option("--wait/--no-wait", default=True, help=_WAIT)
 @_TIMEOUT
 @click.option("--force-conflicts", is_flag=True, help="Overwrite fields that another tool manages.")
-def install(**options: Any) -> None:
-    """Install or upgrade kubevirt-webhook in a cluster. Every difference is shown first.
-
-    Objects are applied server-side: RBAC and settings first, then the replicas, then the webhook configurations.
-    """
-    asyncio.run(_install(**options))
-
-
-async def _install(
+@_asynchronous
+async def install(
     *,
     kubeconfig: Kubeconfig | None,
     namespace: str | None,
@@ -120,6 +113,10 @@ async def _install(
     timeout: int,  # noqa: ASYNC109
     force_conflicts: bool,
 ) -> None:
+    """Install or upgrade kubevirt-webhook in a cluster. Every difference is shown first.
+
+    Objects are applied server-side: RBAC and settings first, then the replicas, then the webhook configurations.
+    """
     given = (_read(config_file), str(config_file)) if config_file else None
     if not extras and (scheduler_variant or scheduler_image or prometheus):
         raise InputError("there are options of the second scheduler", "install", f"add --with {_WITH}")
@@ -156,12 +153,8 @@ def _read(file: Path) -> str:
         raise InputError("the file is not valid UTF-8", str(file), "save it as UTF-8") from None
 
 
-async def _namespace(installer: Installer, wanted: str | None, given: tuple[str, str] | None) -> str:
-    """The namespace of the replicas: that of the installation; at first that of the option or of the settings.
-
-    Raises:
-        InputError: there is an installation in another namespace, or the settings are invalid.
-    """
+async def _namespace(installer: Installer, wanted: str | None, given: _Given) -> str:
+    """The namespace of the replicas: that of the installation; at first that of the option or of the settings."""
     present = await installer.namespace()
     if wanted is None and given:
         declared = parse(given[0].encode(), given[1]).webhooks.service.namespace
@@ -197,7 +190,7 @@ async def _warn_if_unreachable(api: KubernetesTransport, wanted: Plan) -> None:
 
 async def _narrowing(
     api: KubernetesTransport, installer: Installer, overlay: Overlay, namespace: str, callers: str | None
-) -> Callable[[Manifest], Manifest]:
+) -> _Change:
     """The change to the overlay's NetworkPolicy: by the option, otherwise as in the cluster's NetworkPolicy."""
     if callers == network.ANY:
         blocks = []
@@ -212,43 +205,27 @@ async def _narrowing(
 
 
 async def _plan(
-    installer: Installer,
-    overlay: Overlay,
-    namespace: str,
-    given: tuple[str, str] | None,
-    image: str | None,
-    narrow: Callable[[Manifest], Manifest],
+    installer: Installer, overlay: Overlay, namespace: str, given: _Given, image: str | None, narrow: _Change
 ) -> Plan:
-    """The plan, with the cluster's settings and image unless others are given.
-
-    Args:
-        installer: reads the cluster's settings and image.
-        overlay: the overlay of the manifests.
-        namespace: the namespace of the replicas.
-        given: content and name of a settings file; None: the cluster's settings, else the overlay's.
-        image: the image of the replicas; None: that of the cluster's Deployment.
-        narrow: changes the overlay's NetworkPolicy.
+    """The plan, with the settings of the cluster, else of the overlay, and the cluster's image unless others are given.
 
     Raises:
         InputError: no image is given, and there is no Deployment; or the settings are invalid.
     """
     manifests = directory("manifests")
     own = plan.config_map(manifests, overlay, namespace)
-    if given:
-        text, where = given
-    else:
-        text = ((await installer.get(own) or own).get("data") or {}).get(plan.SETTINGS_KEY) or ""
-        where = title(own)
+    stored = {} if given else (await installer.get(own) or own).get("data") or {}
+    text, where = given or (stored.get(plan.SETTINGS_KEY) or "", title(own))
     text = plan.settings_in(text, where, namespace)
     result = plan.of(manifests, overlay, text, where, image or "", narrow)
     if image:
         return result
-    running = await installer.get(result.deployment)
+    running: Any = await installer.get(result.deployment)
     if not running:
         what = "no image is given, and kubevirt-webhook is not installed yet"
         raise InputError(what, fix="build and push the image of the Dockerfile, and name it with --image IMAGE")
     image = running["spec"]["template"]["spec"]["containers"][0]["image"]
-    return plan.of(manifests, overlay, text, where, cast("str", image), narrow)
+    return plan.of(manifests, overlay, text, where, str(image), narrow)
 
 
 def _show_change(change: PlannedChange, *, whole: bool) -> None:
@@ -280,7 +257,7 @@ def is_on_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-async def _live_scheduler(installer: Installer) -> scheduler.Wanted | None:
+async def _live_scheduler(installer: Installer) -> Wanted | None:
     """The second scheduler that an installation has made."""
     by_kind = {one["kind"]: one for one in scheduler.objects(directory("manifests"))}
     deployment = await installer.get(by_kind["Deployment"])
@@ -288,18 +265,9 @@ async def _live_scheduler(installer: Installer) -> scheduler.Wanted | None:
 
 
 async def _wanted_scheduler(
-    api: KubernetesTransport,
-    installer: Installer,
-    live: scheduler.Wanted | None,
-    variant: Variant | None,
-    image: str,
-    prometheus: str,
-) -> scheduler.Wanted:
-    """The second scheduler by the options, and by what is installed where these say nothing.
-
-    Raises:
-        InputError: something of another origin is in its place, or the image cannot be found out.
-    """
+    api: Requests, installer: Installer, live: Wanted | None, variant: Variant | None, image: str, prometheus: str
+) -> Wanted:
+    """The second scheduler by the options, and by what is installed where these say nothing."""
     for manifest in scheduler.objects(directory("manifests")):
         present = await installer.get(manifest)
         if present is not None and not scheduler.is_ours(present):
@@ -309,7 +277,7 @@ async def _wanted_scheduler(
     variant = variant or (live.variant if live else "spread")
     # A URL belongs to the variant that it was given for.
     kept = live.prometheus if live and live.variant == variant else ""
-    return scheduler.Wanted(variant, await scheduler.find_image(api, image, variant), prometheus or kept)
+    return Wanted(variant, await scheduler.find_image(api, image, variant), prometheus or kept)
 
 
 async def _with_permissions(installer: Installer, objects: tuple[Manifest, ...]) -> tuple[Manifest, ...]:
@@ -331,15 +299,8 @@ async def _with_permissions(installer: Installer, objects: tuple[Manifest, ...])
 @_DRY_RUN
 @_YES
 @_TIMEOUT
-def uninstall(**options: Any) -> None:
-    """Remove kubevirt-webhook from a cluster: first the webhook configurations, last the namespace.
-
-    Changes in VMs are kept; use `kubevirt-webhook cleanup` to remove them.
-    """
-    asyncio.run(_uninstall(**options))
-
-
-async def _uninstall(
+@_asynchronous
+async def uninstall(
     *,
     kubeconfig: Kubeconfig | None,
     namespace: str | None,
@@ -347,6 +308,10 @@ async def _uninstall(
     yes: bool,
     timeout: int,  # noqa: ASYNC109
 ) -> None:
+    """Remove kubevirt-webhook from a cluster: first the webhook configurations, last the namespace.
+
+    Changes in VMs are kept; use `kubevirt-webhook cleanup` to remove them.
+    """
     async with connected(kubeconfig) as api:
         installer = Installer(api, write.line, seconds=timeout)
         where = namespace or await installer.namespace() or NAMESPACE
@@ -400,24 +365,11 @@ async def _warn_of_pools(api: KubernetesTransport) -> None:
 )
 @_KUBECONFIG
 @click.option("--allow-restart-required", is_flag=True, help="Also change running VMs, which then require a restart.")
-@click.option(
-    *("--scheduler", "schedulers"),
-    multiple=True,
-    metavar="NAME",
-    help="Scheduler that no VM owner has chosen; also remove it from VMs without the annotation. May be repeated.",
-)
+@click.option("--scheduler", "schedulers", multiple=True, metavar="NAME", help=_UNCHOSEN)
 @_DRY_RUN
 @_YES
-def cleanup(**options: Any) -> None:
-    """Remove the annotations, schedulers and topology spread constraints that kubevirt-webhook wrote into VMs.
-
-    Run `kubevirt-webhook uninstall` first. Exit status 1 if a VM could not be changed.
-    """
-    if asyncio.run(_cleanup(**options)):
-        sys.exit(1)
-
-
-async def _cleanup(
+@_asynchronous
+async def cleanup(
     *,
     kubeconfig: Kubeconfig | None,
     namespace: str,
@@ -426,7 +378,10 @@ async def _cleanup(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """The number of VMs that could not be changed."""
+    """Remove the annotations, schedulers and topology spread constraints that kubevirt-webhook wrote into VMs.
+
+    Run `kubevirt-webhook uninstall` first. Exit status 1 if a VM could not be changed.
+    """
     async with connected(kubeconfig) as api:
         expected = [one for one in everything(directory("manifests")) if one["kind"] in CONFIGURATIONS]
         if present := await Installer(api, write.line).present(expected):
@@ -452,36 +407,22 @@ async def _cleanup(
         if vmis or pods:
             objects = f"{pluralize(vmis, 'VMI')} and {pluralize(pods, 'launcher pod')}"
             write.line(f"{objects} have annotations of kubevirt-webhook until their VMs stop")
-        return failed
+        return int(failed > 0)
 
 
 @click.command("hand-over")
 @_KUBECONFIG
-@click.option(
-    *("--from-manager", "source"),
-    default="kubevirt-webhook-install",
-    show_default=True,
-    metavar="MANAGER",
-    help="Field manager of the former tool.",
-)
-@click.option(
-    *("--to-manager", "target"),
-    required=True,
-    metavar="MANAGER",
-    help="Field manager of the next tool, for example kubectl, helm, argocd-controller or kustomize-controller.",
-)
+@click.option("--from-manager", "source", default=_OWN, show_default=True, metavar="MANAGER", help=_FORMER)
+@click.option("--to-manager", "target", required=True, metavar="MANAGER", help=_NEXT)
 @_DRY_RUN
 @_YES
-def hand_over(**options: Any) -> None:
+@_asynchronous
+async def hand_over(*, kubeconfig: Kubeconfig | None, source: str, target: str, dry_run: bool, yes: bool) -> None:
     """Pass the fields of an installation from one tool to another.
 
     The next tool then meets no conflict, and can also remove what a later version leaves out. The objects do not change
     otherwise.
     """
-    asyncio.run(_hand_over(**options))
-
-
-async def _hand_over(*, kubeconfig: Kubeconfig | None, source: str, target: str, dry_run: bool, yes: bool) -> None:
     if source == target:
         raise InputError("the tools have the same field manager", "--to-manager", "name the next tool's")
     async with connected(kubeconfig) as api:

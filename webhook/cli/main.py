@@ -99,8 +99,8 @@ class Lazy(CommandGroup):
         """The commands that begin with a text, without importing them."""
         from click.shell_completion import CompletionItem
 
-        found = [(name, text) for name, (_, text) in _COMMANDS.items() if name.startswith(incomplete)]
-        return [CompletionItem(name, help=text) for name, text in found] or super().shell_complete(ctx, incomplete)
+        items = [CompletionItem(name, help=text) for name, text in self.summaries(ctx) if name.startswith(incomplete)]
+        return items or super().shell_complete(ctx, incomplete)
 
     def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
         """The table's own sentences, without importing the commands."""
@@ -161,10 +161,9 @@ def _check_packages() -> None:
         package = sys.modules.get(name) or importlib.import_module(name)
         if getattr(package, "DISTRIBUTION", None) != "kubevirt-webhook":
             where = os.path.dirname(getattr(package, "__file__", None) or "") or "an unknown place"  # noqa: PTH120
-            sys.stderr.write(
-                f'Error: the package "{name}" in {where} is not that of kubevirt-webhook: another distribution has a '
-                f"package of this name; install kubevirt-webhook into a virtual environment of its own\n"
-            )
+            what = f'the package "{name}" in {where} is not that of kubevirt-webhook: another distribution has a'
+            fix = "package of this name; install kubevirt-webhook into a virtual environment of its own"
+            sys.stderr.write(f"Error: {what} {fix}\n")
             sys.exit(_INVALID)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import click
 
-_Decorator = Callable[[Any], Any]
+_Decorator: TypeAlias = Callable[[Any], Any]
+# Namespace and name of a VM.
+VmName: TypeAlias = tuple[str, str]
 
 
 class InputPath(click.Path):
@@ -25,15 +27,21 @@ class InputPath(click.Path):
 PATH: Final = InputPath(path_type=Path)
 
 
-def config_option(default: str) -> _Decorator:
-    """``--config FILE``, passed as ``config_file``.
+def _together(*options: _Decorator) -> _Decorator:
+    """Options that stand together in every help, in their order."""
 
-    Args:
-        default: what applies without it.
-    """
-    return click.option(
-        "--config", "config_file", type=PATH, metavar="FILE", help=f"Settings file.  [default: {default}]"
-    )
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            option(command)
+        return command
+
+    return decorate
+
+
+def config_option(default: str) -> _Decorator:
+    """``--config FILE``, passed as ``config_file``; ``default`` says what applies without it."""
+    text = f"Settings file.  [default: {default}]"
+    return click.option("--config", "config_file", type=PATH, metavar="FILE", help=text)
 
 
 def url_option(text: str) -> _Decorator:
@@ -44,13 +52,19 @@ def url_option(text: str) -> _Decorator:
 def kubeconfig_option(default: str = "as kubectl") -> _Decorator:
     """``--kubeconfig FILE``, ``--as``, ``--as-group`` and ``--as-uid``, passed together as ``kubeconfig``.
 
-    A command with this option gets a `webhook.k8s.client.identity.Kubeconfig`, or None without any of them.
-
-    Args:
-        default: what applies without ``--kubeconfig``.
+    A command with this option gets a `webhook.k8s.client.identity.Kubeconfig`, or None without any of them; ``default``
+    says what applies without ``--kubeconfig``.
     """
+    options = _together(
+        click.option("--kubeconfig", type=PATH, metavar="FILE", help=f"Cluster to use.  [default: {default}]"),
+        click.option("--as", "as_user", default="", metavar="USER", help="User to impersonate."),
+        click.option(
+            "--as-group", "as_groups", multiple=True, metavar="GROUP", help="Group to impersonate; repeatable."
+        ),
+        click.option("--as-uid", "as_uid", default="", metavar="UID", help="UID to impersonate."),
+    )
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(command: Callable[..., Any]) -> Any:
         @functools.wraps(command)
         def run(
             *args: Any, kubeconfig: Path | None, as_user: str, as_uid: str, as_groups: tuple[str, ...], **options: Any
@@ -63,20 +77,23 @@ def kubeconfig_option(default: str = "as kubectl") -> _Decorator:
                 return command(*args, kubeconfig=None, **options)
             return command(*args, kubeconfig=Kubeconfig(str(kubeconfig or ""), impersonation), **options)
 
-        for option in reversed(
-            (
-                click.option("--kubeconfig", type=PATH, metavar="FILE", help=f"Cluster to use.  [default: {default}]"),
-                click.option("--as", "as_user", default="", metavar="USER", help="User to impersonate."),
-                click.option(
-                    "--as-group", "as_groups", multiple=True, metavar="GROUP", help="Group to impersonate; repeatable."
-                ),
-                click.option("--as-uid", "as_uid", default="", metavar="UID", help="UID to impersonate."),
-            )
-        ):
-            option(run)
-        return run
+        return options(run)
 
     return decorate
+
+
+def vm_argument(command: Callable[..., Any]) -> Any:
+    """``[NAMESPACE/]VM`` and ``-n``, passed together as ``machine``, a `VmName`."""
+
+    @functools.wraps(command)
+    def run(*args: Any, vm: str, namespace: str | None, **options: Any) -> Any:
+        from webhook.cli.inputs import parse_machine
+
+        return command(*args, machine=parse_machine(vm, namespace), **options)
+
+    text = "Namespace of the VM.  [default: default]"
+    option = click.option("-n", "--namespace", metavar="NAMESPACE", help=text)
+    return _together(click.argument("vm", metavar="[NAMESPACE/]VM"), option)(run)
 
 
 CLUSTER_FROM: Final = click.option(
@@ -85,34 +102,18 @@ CLUSTER_FROM: Final = click.option(
 SHOW_SECRETS: Final = click.option(
     "--show-secrets", is_flag=True, help="Print passwords, cloud-init data and other secrets."
 )
-CRDS: Final = click.option(
-    "--crds",
-    type=PATH,
-    metavar="FILE",
-    help="CustomResourceDefinitions of KubeVirt to check objects against.  [default: those of the cluster]",
-)
-NO_VALIDATE: Final = click.option(
-    "--no-validate", is_flag=True, help="Do not check objects of KubeVirt as the API server would."
-)
-VM_NAMESPACE: Final = click.option(
-    "-n", "--namespace", metavar="NAMESPACE", help="Namespace of the VM.  [default: default]"
+_CRDS: Final = "CustomResourceDefinitions of KubeVirt to check objects against.  [default: those of the cluster]"
+# What objects of KubeVirt are checked against, passed as ``crds`` and ``no_validate``.
+VALIDATION: Final = _together(
+    click.option("--crds", type=PATH, metavar="FILE", help=_CRDS),
+    click.option("--no-validate", is_flag=True, help="Do not check objects of KubeVirt as the API server would."),
 )
 
 
 def output_option(*formats: str, passes_default: bool = True) -> _Decorator:
-    """``-o FORMAT``, passed as ``output``.
-
-    Args:
-        formats: the formats, the default one first.
-        passes_default: False: without the option, None is passed instead of the default.
-    """
-    return click.option(
-        "-o",
-        "--output",
-        type=click.Choice(formats),
-        default=formats[0] if passes_default else None,
-        help=f"Output format.  [default: {formats[0]}]",
-    )
+    """``-o FORMAT``, the default one first, passed as ``output``: without the option the default, or None."""
+    default, text = formats[0] if passes_default else None, f"Output format.  [default: {formats[0]}]"
+    return click.option("-o", "--output", type=click.Choice(formats), default=default, help=text)
 
 
 class CommandGroup(click.Group):
@@ -121,14 +122,10 @@ class CommandGroup(click.Group):
     def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
         """The commands, each with the first sentence of its help."""
         commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
-        return [(name, _first_sentence(command.help or "")) for name, command in commands if command]
+        texts = [(name, " ".join((each.help or "").partition("\n\n")[0].split())) for name, each in commands if each]
+        return [(name, text.partition(". ")[0].rstrip(".") + ".") for name, text in texts]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The command table of ``--help``, whose sentences wrap."""
         with formatter.section("Commands"):
             formatter.write_dl(self.summaries(ctx))
-
-
-def _first_sentence(text: str) -> str:
-    paragraph = " ".join(text.partition("\n\n")[0].split())
-    return paragraph.partition(". ")[0].rstrip(".") + "."

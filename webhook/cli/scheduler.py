@@ -19,6 +19,11 @@ from webhook.install.schedulers.render import VARIANTS, Place, Variant, configur
 from webhook.k8s.yaml_documents import Document, format_path, parse_documents, read_documents
 from webhook.text import pluralize
 
+# What help says of options.
+_PLUGIN: Final = (
+    "Plugin that the scheduler is built with, beside those of Kubernetes and scheduler-plugins; repeatable."
+)
+_PROMETHEUS: Final = "Source of a load-aware variant's metrics.  [default: metrics-server]"
 _COLORS: Final = {"error": "red", "warning": "yellow"}
 
 
@@ -33,13 +38,7 @@ def scheduler() -> None:
     "--profile", metavar="NAME", default="kubevirt", show_default=True, help="The schedulerName of the profile for VMs."
 )
 @click.option("--cluster-scheduler", is_flag=True, help="FILE configures the cluster's own scheduler.")
-@click.option(
-    "--plugin",
-    "plugins",
-    multiple=True,
-    metavar="NAME",
-    help="Plugin that the scheduler is built with, beside those of Kubernetes and scheduler-plugins; repeatable.",
-)
+@click.option("--plugin", "plugins", multiple=True, metavar="NAME", help=_PLUGIN)
 @output_option("text", "json")
 def lint(file: str, profile: str, cluster_scheduler: bool, plugins: tuple[str, ...], output: str) -> None:
     """Check a KubeSchedulerConfiguration in FILE, or on standard input (-).
@@ -60,12 +59,7 @@ def lint(file: str, profile: str, cluster_scheduler: bool, plugins: tuple[str, .
 @scheduler.command()
 @click.argument("variant", type=click.Choice(VARIANTS))
 @click.option("--cluster-scheduler", is_flag=True, help="Print it for the cluster's own scheduler.")
-@click.option(
-    "--prometheus",
-    metavar="URL",
-    default="",
-    help="Source of a load-aware variant's metrics.  [default: metrics-server]",
-)
+@click.option("--prometheus", metavar="URL", default="", help=_PROMETHEUS)
 @click.option(
     "--layers", metavar="URL", help="Add the scheduler extender for image layers, for example http://127.0.0.1:8446."
 )
@@ -84,11 +78,7 @@ def render(variant: Variant, cluster_scheduler: bool, prometheus: str, layers: s
 
 
 def _configurations(file: str) -> list[Document]:
-    """The configurations in a file, those in ConfigMaps among them.
-
-    Raises:
-        InputError: the file cannot be read, or holds none.
-    """
+    """The configurations in a file, those in ConfigMaps among them; an `InputError` where it holds none."""
     documents = list(parse_documents(given.standard_input(), "-") if file == "-" else read_documents(file))
     found = [inner for document in documents for inner in _unwrap(document) if is_configuration(inner)]
     if not found:

@@ -11,6 +11,9 @@ import click
 
 from webhook.cli.options import CLUSTER_FROM, PATH, config_option, kubeconfig_option, url_option
 
+_TLS: Final = ("managed", "mounted", "self-signed")
+_CLIENT_NAME: Final = "Common name of the client certificate; may be repeated."
+
 
 @click.command()
 @CLUSTER_FROM
@@ -19,22 +22,11 @@ from webhook.cli.options import CLUSTER_FROM, PATH, config_option, kubeconfig_op
 @click.option("--listen", metavar="HOST:PORT", help="Address for admission requests (TLS).")
 @click.option("--ops-listen", metavar="HOST:PORT", help="Address for health checks and metrics (plain HTTP).")
 @click.option("--page-listen", metavar="HOST:PORT", help="Address of the page for admins (off by default).")
-@click.option(
-    "--tls",
-    "tls_mode",
-    type=click.Choice(["managed", "mounted", "self-signed"]),
-    help="Source of the serving certificate.",
-)
+@click.option("--tls", "tls_mode", type=click.Choice(_TLS), help="Source of the serving certificate.")
 @click.option("--tls-cert", type=PATH, metavar="FILE", help="Serving certificate (PEM).")
 @click.option("--tls-key", type=PATH, metavar="FILE", help="Private key of the serving certificate (PEM).")
 @click.option("--client-ca", type=PATH, metavar="FILE", help="CA of the API server's client certificate.")
-@click.option(
-    "--client-name",
-    "client_names",
-    multiple=True,
-    metavar="NAME",
-    help="Common name of the client certificate; may be repeated.",
-)
+@click.option("--client-name", "client_names", multiple=True, metavar="NAME", help=_CLIENT_NAME)
 @url_option("Let the API server call URL instead of the settings' Service.")
 @click.option(
     "--register", is_flag=True, help="Create webhook configurations for --url, and delete them when the server stops."
@@ -60,10 +52,6 @@ def serve(**options: Any) -> None:
         runner.run(run(Options(**options)))
 
 
-# What OpenSSL reads the system's CAs from, in place of its own paths.
-_VARIABLES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-
-
 @contextmanager
 def without_system_authorities() -> Iterator[None]:
     """Import aiohttp without the system's CAs.
@@ -71,15 +59,15 @@ def without_system_authorities() -> Iterator[None]:
     It reads them twice while it is imported, for connections that name no CAs: an eighth of a server's start, and 2 MB
     as long as it runs. The server names the CAs of each connection, and one that does not would accept no server.
     """
-    before = {name: os.environ.get(name) for name in _VARIABLES}
-    os.environ.update(dict.fromkeys(_VARIABLES, os.devnull))
+    # What OpenSSL reads the system's CAs from, in place of its own paths.
+    variables = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+    before = {name: os.environ[name] for name in variables if name in os.environ}
+    os.environ.update(dict.fromkeys(variables, os.devnull))
     try:
         import aiohttp  # noqa: F401 - the client of API servers and registries
 
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in variables:
+            del os.environ[name]
+        os.environ.update(before)

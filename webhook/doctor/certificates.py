@@ -80,7 +80,7 @@ def _check_bundles(title: str, bundles: dict[str, bytes], now: datetime, todo: s
     if late:
         what = f"the newest CA expires at {late[0].not_valid_after_utc:{_DATE}} and is overdue for renewal"
         yield warning("ca-bundle-late", title, what, todo)
-    if not by_problem and not late:
+    elif not by_problem:
         ends = min(_newest(parse_bundle(pem)).not_valid_after_utc for pem in bundles.values())
         yield ok("ca-bundle-valid", title, f"has {pluralize(len(bundles), 'caBundle')}, valid until {ends:{_DATE}}")
 
@@ -174,8 +174,8 @@ async def check_clock(installation: Installation) -> list[Finding]:
         if health_check.kind != "lease":
             continue
         lease = await installation.reader.get(LEASES, health_check.namespace, health_check.name)
-        renewed = None if lease is None or isinstance(lease, Unavailable) else lease.spec and lease.spec.renew_time
-        moment = unix_time(renewed or None)
+        spec = None if isinstance(lease, Unavailable) else lease and lease.spec
+        moment = unix_time(spec.renew_time if spec else None)
         # A renewal in the past may just be old, so only one in the future shows a wrong clock.
         if moment is not None and moment > server + 1 + _SKEW_SECONDS:
             subject, todo = f"scheduler {scheduler.name}", "check that NTP runs on its node"

@@ -20,6 +20,7 @@ FLOW: Final = tuple(
 )
 _DEPLOYMENT: Final = "deployment"
 _INSTALL: Final = 'run "kubevirt-webhook install", or apply the manifests'
+_PENDING: Final = "when that scheduler is unavailable, new replicas stay pending"
 _OVER: Final = ("Succeeded", "Failed")
 _SELECTOR: Final = {"labelSelector": f"app.kubernetes.io/name={NAME}"}
 _Pods: TypeAlias = tuple[Pod, ...] | Unavailable
@@ -43,7 +44,12 @@ async def _check_deployment(installation: Installation, pods: _Pods) -> list[Fin
     live = readable(subject, await installation.deployment())
     if live is not None:
         problem = None if isinstance(pods, Unavailable) else worst_problem(pods)
-        return [_check_replicas(subject, live, problem), *_check_scheduler(installation, subject, live)]
+        findings, name = [_check_replicas(subject, live, problem)], live.spec.template.spec.scheduler_name or ""
+        if name in installation.settings.scheduling.schedulers:
+            what = f'its pods use the scheduler "{name}", which kubevirt-webhook hands VMs to; {_PENDING}'
+            todo = "set its schedulerName to default-scheduler"
+            findings.append(failure("placed-by-declared-scheduler", subject, what, todo))
+        return findings
     if installation.url:
         return [ok("not-needed", subject, f"does not exist; the server runs at {installation.url}")]
     return [failure("missing", subject, "does not exist", _INSTALL)]
@@ -73,17 +79,6 @@ def _check_replicas(subject: str, live: Deployment, problem: StartProblem | None
         what = "1/1 replica is ready; while it moves to another node, no request is evaluated"
         return warning("single-replica", subject, what, "run two or more replicas")
     return ok("ready", subject, counts)
-
-
-def _check_scheduler(installation: Installation, subject: str, live: Deployment) -> list[Finding]:
-    name = live.spec.template.spec.scheduler_name or ""
-    if name not in installation.settings.scheduling.schedulers:
-        return []
-    what = (
-        f'its pods use the scheduler "{name}", which kubevirt-webhook hands VMs to; '
-        "when that scheduler is unavailable, new replicas stay pending"
-    )
-    return [failure("placed-by-declared-scheduler", subject, what, "set its schedulerName to default-scheduler")]
 
 
 def _check_pods(installation: Installation, read: _Pods) -> list[Finding]:

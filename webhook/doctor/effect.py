@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import quote
 
 import msgspec
@@ -29,38 +29,17 @@ _REACH: Final = (
 _LOG: Final = "check the log of the replicas"
 
 
-class _Alarm(NamedTuple):
-    """A metric, and the values of it that show a fault."""
-
-    metric: str
-    is_fault: Callable[[float], bool]
-    verdict: Verdict
-    what: str
-    todo: str
-
-
-_ALARMS: Final = (
-    _Alarm(
-        *("ca_bundle_match", lambda value: value == 0, "failure"),
-        "a caBundle does not verify the certificate that the replica serves",
-        _LOG,
-    ),
-    _Alarm("panics_total", lambda value: value > 0, "warning", "internal errors", f"{_LOG}, and report a bug"),
-    _Alarm(
-        *("scheduler_available", lambda value: value == 0, "warning"),
-        "a scheduler is unavailable",
-        'see the findings of the check "schedulers"',
-    ),
-    _Alarm(
-        *("staleness_seconds", lambda value: value > _STALE_SECONDS, "warning"),
-        f"a watch has had no answer for more than {_STALE_SECONDS:.0f}s",
-        _LOG,
-    ),
-    _Alarm(
-        *("certificate_failures_total", lambda value: value > 0, "warning"),
-        "certificate rotation has failed and was retried",
-        _LOG,
-    ),
+_LATE: Final = f"a watch has had no answer for more than {_STALE_SECONDS:.0f}s"
+_UNTRUSTED: Final = "a caBundle does not verify the certificate that the replica serves"
+_RETRIED: Final = "certificate rotation has failed and was retried"
+_SEE: Final = 'see the findings of the check "schedulers"'
+# Metrics, each with its values that show a fault, the verdict, the fault, and what to do.
+_ALARMS: Final[tuple[tuple[str, Callable[[float], bool], Verdict, str, str], ...]] = (
+    ("ca_bundle_match", lambda value: value == 0, "failure", _UNTRUSTED, _LOG),
+    ("panics_total", lambda value: value > 0, "warning", "internal errors", f"{_LOG}, and report a bug"),
+    ("scheduler_available", lambda value: value == 0, "warning", "a scheduler is unavailable", _SEE),
+    ("staleness_seconds", lambda value: value > _STALE_SECONDS, "warning", _LATE, _LOG),
+    ("certificate_failures_total", lambda value: value > 0, "warning", _RETRIED, _LOG),
 )
 
 
@@ -78,7 +57,8 @@ async def _check_metrics(installation: Installation) -> list[Finding]:
     api = readable("metrics", installation.reader.api)
     service = installation.settings.webhooks.service
     port = f"{quote(service.name)}:ops"
-    text = await _read(api, f"/api/v1/namespaces/{quote(service.namespace)}/services/{port}/proxy/metrics")
+    path = f"/api/v1/namespaces/{quote(service.namespace)}/services/{port}/proxy/metrics"
+    text = await _read(api, path)
     if isinstance(text, Unavailable):
         finding = unreadable(_CHECK, "metrics", text)
         return [finding if isinstance(text, Forbidden) else msgspec.structs.replace(finding, todo=_REACH)]
@@ -87,11 +67,11 @@ async def _check_metrics(installation: Installation) -> list[Finding]:
     except (ValueError, KeyError, IndexError):
         return [unreadable(_CHECK, "metrics", Unavailable("the replica's answer is not in the Prometheus text format"))]
     findings = []
-    for alarm in _ALARMS:
-        name = f"kubevirt_webhook_{alarm.metric}"
-        if any(sample.name == name and alarm.is_fault(sample.value) for sample in samples):
-            what = f"a replica reports: {alarm.what} ({name})"
-            findings.append(Finding(_CHECK, f"metric:{name}", "metrics", alarm.verdict, what, alarm.todo))
+    for metric, is_fault, verdict, fault, todo in _ALARMS:
+        name = f"kubevirt_webhook_{metric}"
+        if any(sample.name == name and is_fault(sample.value) for sample in samples):
+            what = f"a replica reports: {fault} ({name})"
+            findings.append(Finding(_CHECK, f"metric:{name}", "metrics", verdict, what, todo))
     return findings or [ok("metrics-healthy", "metrics", "a replica reports no faults")]
 
 
@@ -113,11 +93,8 @@ async def _check_launchers(installation: Installation) -> list[Finding]:
     namespaces = await installation.namespaces()
     if isinstance(namespaces, Unavailable):
         return []  # Another check reports it.
-    enforcing = {
-        namespace.meta.name
-        for namespace in namespaces
-        if installation.mode(namespace, names.SCHEDULING) == names.ENFORCE
-    }
+    modes = {namespace.meta.name: installation.mode(namespace, names.SCHEDULING) for namespace in namespaces}
+    enforcing = {name for name, mode in modes.items() if mode == names.ENFORCE}
     if not enforcing:
         return []
     pods = readable("VMs", await installation.reader.all(PODS, query=_LAUNCHERS))
@@ -137,9 +114,7 @@ async def _check_launchers(installation: Installation) -> list[Finding]:
     if not missed:
         what = f"{total} in namespaces that enforce scheduling; all have the scheduler that the policy or the owner set"
         return [ok("vms-scheduled", "VMs", what)]
-    what = (
-        f"{pluralize(len(missed), 'VM')} (of {total} in namespaces that enforce scheduling) run under "
-        f"{names.DEFAULT_SCHEDULER} although their owners set no scheduler, for example {missed[0]}"
-    )
+    what = f"{pluralize(len(missed), 'VM')} (of {total} in namespaces that enforce scheduling) run under"
+    what += f" {names.DEFAULT_SCHEDULER} although their owners set no scheduler, for example {missed[0]}"
     todo = "migrate or restart VMs that are older than the opt-in; for others search the audit lines of their pods"
     return [warning("vms-missed", "VMs", what, todo)]

@@ -13,7 +13,8 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from operator import add
+from typing import Final, NamedTuple, TypeAlias
 
 from webhook import names
 from webhook.admission.decision import Reason
@@ -35,6 +36,8 @@ from webhook.placement.nodes import (
 MAX_SCORE: Final = 100
 # Since this version NodeResourcesBalancedAllocation scores the change that a pod makes (kubernetes/kubernetes#135573).
 CHANGE_SCORED_SINCE: Final = (1, 36)
+# Major and minor version of kube-scheduler.
+Version: TypeAlias = tuple[int, int]
 _MIB: Final = 1024 * 1024
 _MIN_IMAGE_BYTES: Final = 23 * _MIB
 _MAX_IMAGE_BYTES: Final = 1000 * _MIB
@@ -54,20 +57,14 @@ _MOST_AT_ONCE: Final = 1000
 _SEED: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class GuestDemand:
-    """What a pod requests, and what NodeResourcesFit counts for it.
+class GuestDemand(NamedTuple):
+    """What pods request, and what NodeResourcesFit counts for them: an assumed amount where a container requests none.
 
-    Attributes:
-        cpu: requested thousandths of a CPU.
-        memory: requested bytes.
-        devices: KVM devices.
-        scored_cpu: the sum of CPU requests, with an assumed amount for containers that request none.
-        scored_memory: the sum of memory requests, with an assumed amount for containers that request none.
+    In thousandths of a CPU, bytes of memory, and KVM devices.
     """
 
-    cpu: int
-    memory: int
+    cpu: int = 0
+    memory: int = 0
     devices: int = 0
     scored_cpu: int = 0
     scored_memory: int = 0
@@ -80,13 +77,9 @@ class GuestDemand:
 
 @dataclass(frozen=True, slots=True)
 class VmGuest:
-    """A launcher pod, which a node is to be found for.
+    """A launcher pod, which a node with the labels of its selector is to be found for.
 
-    Attributes:
-        node: where it is now.
-        selector: the labels that it requires of its node.
-        is_spread: it has a topology spread constraint on host names.
-        is_stock: the default scheduler places it.
+    One that is spread has a topology spread constraint on host names; the default scheduler places one that is stock.
     """
 
     namespace: str
@@ -103,12 +96,11 @@ class Host:
     """A node, and what is on it.
 
     Attributes:
-        cpu: allocatable thousandths of a CPU.
-        memory: allocatable bytes.
-        devices: allocatable KVM devices; 0 for none.
-        pods: how many pods it takes.
+        cpu: allocatable thousandths of a CPU; so memory in bytes, KVM devices and the number of pods.
         lists_image: its status lists the launcher's image.
         is_open: new VMs can go there.
+        used: what its pods request together.
+        guests: its launcher pods by namespace.
     """
 
     name: str
@@ -119,22 +111,14 @@ class Host:
     lists_image: bool = True
     labels: Mapping[str, str] = field(default_factory=dict)
     is_open: bool = True
-    used_cpu: int = 0
-    used_memory: int = 0
-    used_devices: int = 0
+    used: GuestDemand = field(default_factory=GuestDemand)
     used_pods: int = 0
-    scored_cpu: int = 0
-    scored_memory: int = 0
     guests: Counter[str] = field(default_factory=Counter)
 
     def add(self, demand: GuestDemand) -> None:
         """Add a pod's requests to the node."""
-        self.used_cpu += demand.cpu
-        self.used_memory += demand.memory
-        self.used_devices += demand.devices
+        self.used = GuestDemand(*map(add, self.used, demand))
         self.used_pods += 1
-        self.scored_cpu += demand.scored_cpu
-        self.scored_memory += demand.scored_memory
 
     def add_guest(self, guest: VmGuest) -> None:
         """Add a launcher pod to the node."""
@@ -142,18 +126,18 @@ class Host:
         self.guests[guest.namespace] += 1
 
     def copy(self) -> Host:
-        """A copy of the node, to which other pods can be added."""
+        """A copy of the node, to which pods can be added."""
         return replace(self, guests=Counter(self.guests))
 
     def can_take(self, guest: VmGuest) -> bool:
         """Whether it is open, has room, and has the labels that the pod requires."""
-        demand = guest.demand
+        demand, used = guest.demand, self.used
         return (
             self.is_open
             and self.used_pods < self.pods
-            and self.used_cpu + demand.cpu <= self.cpu
-            and self.used_memory + demand.memory <= self.memory
-            and (not demand.devices or self.used_devices + demand.devices <= self.devices)
+            and used.cpu + demand.cpu <= self.cpu
+            and used.memory + demand.memory <= self.memory
+            and (not demand.devices or used.devices + demand.devices <= self.devices)
             and all(self.labels.get(key) == value for key, value in guest.selector.items())
         )
 
@@ -162,25 +146,11 @@ class Host:
         """The number of launcher pods on the node."""
         return self.guests.total()
 
-    @property
-    def cpu_percent(self) -> float:
-        """Its requested CPU, as a percentage of what it offers."""
-        return 100 * self.used_cpu / self.cpu if self.cpu else 0.0
-
-    @property
-    def memory_percent(self) -> float:
-        """Its requested memory, as a percentage of what it offers."""
-        return 100 * self.used_memory / self.memory if self.memory else 0.0
-
 
 class Profile(NamedTuple):
-    """What a scheduler's profile looks at.
+    """What a scheduler's profile looks at: ImageLocality, NodeResourcesBalancedAllocation, and NodeResourcesFit.
 
-    Attributes:
-        images: ImageLocality is on.
-        balance: NodeResourcesBalancedAllocation is on.
-        fit_weight: the weight of NodeResourcesFit.
-        devices_weight: the weight of KVM devices in NodeResourcesFit, beside one each of CPU and memory.
+    KVM devices have their own weight in NodeResourcesFit, beside one each of CPU and memory.
     """
 
     images: bool = True
@@ -199,27 +169,21 @@ SPREAD_BY_DEVICES: Final = SPREAD._replace(devices_weight=2)
 
 def fit_score(host: Host, demand: GuestDemand, devices_weight: int = 0) -> int:
     """NodeResourcesFit with its strategy LeastAllocated: the free share of the node with the pod on it."""
-    total = _free_score(host.cpu, host.scored_cpu + demand.scored_cpu)
-    total += _free_score(host.memory, host.scored_memory + demand.scored_memory)
+    total = _free_score(host.cpu, host.used.scored_cpu + demand.scored_cpu)
+    total += _free_score(host.memory, host.used.scored_memory + demand.scored_memory)
     weights = 2
     if devices_weight and demand.devices and host.devices:
-        total += devices_weight * _free_score(host.devices, host.used_devices + demand.devices)
+        total += devices_weight * _free_score(host.devices, host.used.devices + demand.devices)
         weights += devices_weight
     return total // weights
 
 
-def balance_score(host: Host, demand: GuestDemand, version: tuple[int, int]) -> int:
-    """NodeResourcesBalancedAllocation: how alike the requested shares of CPU and memory are.
-
-    Args:
-        host: the node, with what its pods request.
-        demand: what the pod requests.
-        version: major and minor version of kube-scheduler.
-    """
-    with_pod = _balance(host, host.used_cpu + demand.cpu, host.used_memory + demand.memory)
+def balance_score(host: Host, demand: GuestDemand, version: Version) -> int:
+    """NodeResourcesBalancedAllocation: how alike the requested shares of CPU and memory are with a pod on the node."""
+    with_pod = _balance(host, host.used.cpu + demand.cpu, host.used.memory + demand.memory)
     if version < CHANGE_SCORED_SINCE:
         return with_pod
-    without = _balance(host, host.used_cpu, host.used_memory)
+    without = _balance(host, host.used.cpu, host.used.memory)
     # Go rounds towards zero.
     return MAX_SCORE // 2 + math.trunc((MAX_SCORE // 2 + with_pod - without) / 2)
 
@@ -227,9 +191,7 @@ def balance_score(host: Host, demand: GuestDemand, version: tuple[int, int]) -> 
 def image_points(sizes: Sequence[int], share: float) -> int:
     """ImageLocality's score of a node that lists the images of all containers; other nodes have 0.
 
-    Args:
-        sizes: size of the image of each container, in bytes.
-        share: the share of the nodes that list them.
+    The sizes are in bytes, one for each container; a share of the nodes lists the images.
     """
     least, most = _MIN_IMAGE_BYTES, _MAX_IMAGE_BYTES * len(sizes)
     scaled = sum(int(size * share) for size in sizes)
@@ -262,7 +224,7 @@ class Inventory(NamedTuple):
     Attributes:
         hosts: all nodes, with all pods but those of `guests`.
         guests: launcher pods on open nodes, the oldest first.
-        image: the image of the newest launcher pods' first container; empty where no VM runs.
+        image: that of most launcher pods' first container; empty where no VM runs.
         listing: how many open nodes list that image.
         full: how many open nodes report as many images as a kubelet does at most, and not this one.
         points: what ImageLocality gives to the nodes that list it.
@@ -291,12 +253,9 @@ class Inventory(NamedTuple):
 
 
 def take(nodes: Iterable[Node], pods: Iterable[Pod], will_spread: Callable[[str], bool] = lambda _: False) -> Inventory:
-    """Count what nodes offer and pods request.
+    """Count what all nodes of a cluster offer, and what its pods request.
 
-    Args:
-        nodes: all nodes of the cluster.
-        pods: all pods of the cluster, launcher pods among them.
-        will_spread: whether launcher pods made now in a namespace get a constraint on host names.
+    ``will_spread`` says whether launcher pods that are made now in a namespace get a constraint on host names.
     """
     nodes = [node for node in nodes if node.meta.name]
     living = [pod for pod in pods if pod.spec.node_name and pod.status.phase in _LIVING]
@@ -332,11 +291,8 @@ def take(nodes: Iterable[Node], pods: Iterable[Pod], will_spread: Callable[[str]
 
 
 def _host(node: Node, image: str) -> Host:
-    allocatable = parse_allocatable(node.allocatable)
-    spec = node.spec or NodeSpec()
-    taints = {taint.effect for taint in spec.taints or ()}
-    departure = Departure.of(node)
-    pods = node.allocatable.get("pods")
+    allocatable, pods = parse_allocatable(node.allocatable), node.allocatable.get("pods")
+    spec, departure = node.spec or NodeSpec(), Departure.of(node)
     amount = None if pods is None else nanos(pods)
     cpu, memory, devices = (max(0, allocatable.get(resource, 0)) for resource in (CPU, MEMORY, KVM_DEVICE))
     return Host(
@@ -346,7 +302,7 @@ def _host(node: Node, image: str) -> Host:
         labels=node.meta.labels or {},
         is_open=node.meta.label(SCHEDULABLE) == "true"
         and not spec.unschedulable
-        and taints.isdisjoint(_CLOSING)
+        and not any(taint.effect in _CLOSING for taint in spec.taints or ())
         # kube-scheduler would use it, and its VMs would not stay: their number is not how VMs are spread.
         and not (departure and departure.is_under_way),
     )
@@ -369,7 +325,7 @@ def _guest(pod: Pod, *, is_spread: bool) -> VmGuest:
 
 def _demand(pod: Pod) -> GuestDemand:
     requested, scored = _total(pod, {}), _total(pod, _ASSUMED)
-    wanted = ((requested, CPU), (requested, MEMORY), (requested, KVM_DEVICE), (scored, CPU), (scored, MEMORY))
+    wanted = (*((requested, name) for name in (CPU, MEMORY, KVM_DEVICE)), (scored, CPU), (scored, MEMORY))
     return GuestDemand(*(max(0, to_scheduler_units(name, amounts.get(name, 0))) for amounts, name in wanted))
 
 
@@ -412,26 +368,21 @@ class Conditions(NamedTuple):
     """What the VMs are started under.
 
     Attributes:
-        version: major and minor version of kube-scheduler.
         points: what ImageLocality gives to nodes that list the launcher's image.
         profile: the profile of the scheduler that places all VMs; None: each VM keeps its own.
         is_spread: whether launcher pods have the constraint; None: those that have it now.
     """
 
-    version: tuple[int, int]
+    version: Version
     points: int
     profile: Profile | None = None
     is_spread: bool | None = None
 
 
 class SpreadEstimate(NamedTuple):
-    """How evenly VMs lie on nodes.
+    """How evenly VMs lie on nodes: VMs, and percent of requested CPU and memory, of each node in the nodes' order.
 
-    Attributes:
-        counts: the VMs on each node, in the nodes' order.
-        cpu: the requested CPU of each node, in percent.
-        memory: the requested memory of each node, in percent.
-        unplaced: VMs for which there was no room.
+    For VMs that are unplaced there was no room.
     """
 
     counts: tuple[int, ...]
@@ -442,32 +393,9 @@ class SpreadEstimate(NamedTuple):
     @classmethod
     def of(cls, hosts: Sequence[Host], unplaced: int = 0) -> SpreadEstimate:
         """The estimate from nodes to which the VMs have been added."""
-        return cls(
-            tuple(host.count for host in hosts),
-            tuple(host.cpu_percent for host in hosts),
-            tuple(host.memory_percent for host in hosts),
-            unplaced,
-        )
-
-    @property
-    def mean(self) -> float:
-        """The mean number of VMs per node."""
-        return statistics.fmean(self.counts) if self.counts else 0.0
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation of VMs per node."""
-        return _deviation(self.counts)
-
-    @property
-    def cpu_deviation(self) -> float:
-        """The standard deviation of the requested CPU, in percentage points."""
-        return _deviation(self.cpu)
-
-    @property
-    def memory_deviation(self) -> float:
-        """The standard deviation of the requested memory, in percentage points."""
-        return _deviation(self.memory)
+        cpu = tuple(100 * host.used.cpu / host.cpu if host.cpu else 0.0 for host in hosts)
+        memory = tuple(100 * host.used.memory / host.memory if host.memory else 0.0 for host in hosts)
+        return cls(tuple(host.count for host in hosts), cpu, memory, unplaced)
 
     @property
     def empty(self) -> int:
@@ -476,15 +404,10 @@ class SpreadEstimate(NamedTuple):
 
 
 def estimate(hosts: Sequence[Host], guests: Sequence[VmGuest], conditions: Conditions) -> SpreadEstimate:
-    """Place the VMs on the nodes, each where its scores are highest.
+    """Place the VMs on the nodes, each where its scores are highest, in the order in which they are started.
 
     Nodes that tie are chosen from at random, but the one that the VM before went to comes first: so kube-scheduler 1.36
-    was measured to place equal VMs one after the other (docs/spread.md).
-
-    Args:
-        hosts: the nodes without these VMs; they stay as they are.
-        guests: the VMs in the order in which they are started.
-        conditions: the conditions under which they are started.
+    was measured to place equal VMs one after the other (docs/spread.md). The nodes, without these VMs, stay the same.
     """
     chance = random.Random(_SEED)  # noqa: S311 - not for secrets
     copies = [host.copy() for host in hosts]
@@ -523,15 +446,8 @@ def sample(hosts: Sequence[Host], guests: Sequence[VmGuest]) -> tuple[list[Host]
     return list(hosts[::step]), list(guests[::step])
 
 
-def count_piled(host: Host, demand: GuestDemand, profile: Profile, version: tuple[int, int]) -> int:
-    """How many equal VMs the scheduler puts on one of two equal nodes before the other one looks better.
-
-    Args:
-        host: a node without VMs.
-        demand: what each VM requests.
-        profile: the scheduler's profile, with the weights of its scores.
-        version: major and minor version of kube-scheduler.
-    """
+def count_piled(host: Host, demand: GuestDemand, profile: Profile, version: Version) -> int:
+    """How many equal VMs the scheduler puts on one of two equal nodes without VMs before the other one looks better."""
     used, other = host.copy(), _resource_score(host, demand, profile, version)
     for number in range(1, _MOST_AT_ONCE):
         used.add(demand)
@@ -540,17 +456,18 @@ def count_piled(host: Host, demand: GuestDemand, profile: Profile, version: tupl
     return _MOST_AT_ONCE
 
 
-def bias(host: Host, demand: GuestDemand, version: tuple[int, int]) -> int:
+def bias(host: Host, demand: GuestDemand, version: Version) -> int:
     """How much more NodeResourcesBalancedAllocation scores a node with one such VM than the node without it."""
     used = host.copy()
     used.add(demand)
     return balance_score(used, demand, version) - balance_score(host, demand, version)
 
 
-def _resource_score(host: Host, demand: GuestDemand, profile: Profile, version: tuple[int, int]) -> int:
+def _resource_score(host: Host, demand: GuestDemand, profile: Profile, version: Version) -> int:
     points = profile.fit_weight * fit_score(host, demand, profile.devices_weight)
     return points + balance_score(host, demand, version) if profile.balance else points
 
 
-def _deviation(values: Sequence[float]) -> float:
+def deviation(values: Sequence[float]) -> float:
+    """The standard deviation; 0.0 without values."""
     return statistics.pstdev(values) if values else 0.0

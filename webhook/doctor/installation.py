@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -73,10 +74,8 @@ class InstalledWebhookConfiguration(Object, frozen=True):
         """The entries that can be decoded; others are skipped."""
         entries = []
         for plain in self.webhooks or ():
-            try:
+            with suppress(msgspec.ValidationError):
                 entries.append(msgspec.convert(plain, WebhookEntry))
-            except msgspec.ValidationError:
-                continue
         return entries
 
     @property
@@ -167,7 +166,6 @@ class Installation:
         reader: where the objects are read.
         url: ``https://HOST:PORT`` of a server outside the cluster; if empty, the settings' Service is used.
         manifests: the directory of the manifests.
-        clock: the clock of this host.
     """
 
     reader: ObjectReader
@@ -187,13 +185,13 @@ class Installation:
 
     async def every_configuration(self) -> tuple[tuple[str, InstalledWebhookConfiguration], ...] | Unavailable:
         """All of both kinds, each with its kind."""
-        configurations: list[tuple[str, InstalledWebhookConfiguration]] = []
-        for kind in CONFIGURATIONS:
-            live = await self.reader.all(CONFIGURATIONS[kind])
+        found: list[tuple[str, InstalledWebhookConfiguration]] = []
+        for kind, resource in CONFIGURATIONS.items():
+            live = await self.reader.all(resource)
             if isinstance(live, Unavailable):
                 return live
-            configurations += [(kind, configuration) for configuration in live]
-        return tuple(configurations)
+            found += [(kind, configuration) for configuration in live]
+        return tuple(found)
 
     async def namespaces(self) -> tuple[Namespace, ...] | Unavailable:
         """All namespaces of the cluster; `Unavailable` where they cannot be listed."""
@@ -210,10 +208,8 @@ class Installation:
     async def tls_mode(self) -> str:
         """Where the serving certificate comes from: the replicas' argument takes precedence over the settings."""
         deployment = await self.deployment()
-        arguments: list[Any] = []
-        if isinstance(deployment, Deployment):
-            for container in deployment.spec.template.spec.containers or ():
-                arguments += container.args or ()
+        containers = deployment.spec.template.spec.containers if isinstance(deployment, Deployment) else None
+        arguments = [argument for container in containers or () for argument in container.args or ()]
         for index, argument in enumerate(arguments):
             option, _, value = argument.partition("=")
             if option == "--tls":
@@ -222,9 +218,7 @@ class Installation:
 
     async def manages_certificates(self) -> bool:
         """Whether kubevirt-webhook makes its certificates; outside the cluster, the CA's Secret shows it."""
-        if await self.tls_mode() == "managed":
-            return True
-        return bool(self.url) and await self.ca_secret() is not None
+        return await self.tls_mode() == "managed" or (bool(self.url) and await self.ca_secret() is not None)
 
     async def ca_secret(self) -> InstalledCaSecret | Unavailable | None:
         """The Secret of the managed CA; None where it does not exist."""
@@ -234,14 +228,12 @@ class Installation:
         """The admission policies of the manifests, and their bindings, that are missing or differ in the cluster."""
         lacking = []
         for manifest in shipped(self.manifests / "rendered" / "kubernetes.yaml"):
-            if manifest["kind"] not in POLICIES:
-                continue
-            name = manifest["metadata"]["name"]
-            live = await self.reader.get(POLICIES[manifest["kind"]], "", name)
+            kind, name = manifest["kind"], manifest["metadata"]["name"]
+            live = await self.reader.get(POLICIES[kind], "", name) if kind in POLICIES else None
             if isinstance(live, Unavailable):
                 return live
-            if live is None or not _has(live.spec, manifest["spec"]):
-                lacking.append(f"{manifest['kind']} {name}")
+            if kind in POLICIES and not (live and _has(live.spec, manifest["spec"])):
+                lacking.append(f"{kind} {name}")
         return lacking
 
     async def is_label_policy_installed(self) -> bool:

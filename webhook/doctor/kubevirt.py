@@ -25,6 +25,7 @@ from webhook.text import pluralize
 
 _KUBEVIRT: Final = "kubevirt"
 FIX: Final = "set an instancetype or a memory size in spec.virtualMachineTemplate.spec of these pools"
+_DEFAULTED: Final = "whose VMs have their size from a default instancetype"
 _POOL_KIND: Final = "VirtualMachinePool"
 VMS: Final = msgspec.structs.replace(STORED_VMS, view=Object)
 _MAX_IMAGES: Final = 50
@@ -51,24 +52,19 @@ async def check_kubevirt(installation: Installation) -> list[Finding]:
 def _check_namespace(installation: Installation, kubevirt: KubeVirt, subject: str) -> Iterator[Finding]:
     namespace, actual = installation.settings.scheduling.kubevirt_namespace, kubevirt.meta.namespace
     if namespace and namespace != actual:
-        what = (
-            f"runs in namespace {actual}, but the settings declare {namespace}, so the pods that its controller "
-            "creates are not evaluated"
-        )
+        what = f"runs in namespace {actual}, but the settings declare {namespace}"
+        consequence = "so the pods that its controller creates are not evaluated"
         todo = f"set kubevirt: {{namespace: {actual}}} in the settings"
-        yield failure("namespace-differs", subject, what, todo)
+        yield failure("namespace-differs", subject, f"{what}, {consequence}", todo)
 
 
 def _check_version(installation: Installation, kubevirt: KubeVirt, subject: str) -> Iterator[Finding]:
     state, declared = kubevirt.status or KubeVirtStatus(), parse_version(installation.settings.kubevirt.version)
     release = detect(*state.versions)
     if release is None:
-        what = (
-            "status.observedKubeVirtVersion is not set by virt-operator; "
-            f"kubevirt-webhook applies the rules of {declared or NEWEST}"
-        )
+        what = "status.observedKubeVirtVersion is not set by virt-operator; kubevirt-webhook applies the rules of"
         todo = "check that virt-operator runs, or set kubevirt: {version: VERSION} in the settings"
-        yield unknown("version-unknown", subject, what, todo)
+        yield unknown("version-unknown", subject, f"{what} {declared or NEWEST}", todo)
     else:
         yield _describe_release(release, subject)
         observed, target = map(parse_version, state.versions[:2])
@@ -112,18 +108,15 @@ def _describe_release(release: Release, subject: str) -> Finding:
     shown = ".".join(map(str, release.version.line))
     if not release.is_supported:
         # addedNodeSelector came with the first release whose rules are known.
-        what = (
-            f"version {shown} does not support addedNodeSelector, so the migration policy has no effect, and the "
-            "instancetypes policy changes nothing"
-        )
+        what = f"version {shown} does not support addedNodeSelector, so the migration policy has no effect"
+        what = f"{what}, and the instancetypes policy changes nothing"
         return warning("version-old", subject, what, "upgrade KubeVirt to 1.6 or newer")
     if release.is_newer:
         rules = release.rules_version
         known = "" if rules == NEWEST else f", with what was known of {rules} before its release"
         what = f"version {shown} is newer than {NEWEST}, whose rules kubevirt-webhook applies instead{known}"
-        return warning(
-            "version-new", subject, what, "upgrade kubevirt-webhook to a version that supports this KubeVirt"
-        )
+        todo = "upgrade kubevirt-webhook to a version that supports this KubeVirt"
+        return warning("version-new", subject, what, todo)
     return ok("version-supported", subject, f"version {shown} supports addedNodeSelector")
 
 
@@ -135,21 +128,16 @@ async def _check_configuration(installation: Installation, kubevirt: KubeVirt, s
         return [warning("configuration-invalid", subject, what, "correct spec.configuration")]
     findings = []
     namespaces = await installation.namespaces()
-    evaluating = (
-        set[str]()
-        if isinstance(namespaces, Unavailable)
-        else {installation.mode(namespace, names.EVICTION) for namespace in namespaces}
-    )
+    known = () if isinstance(namespaces, Unavailable) else namespaces
+    evaluating = {installation.mode(namespace, names.EVICTION) for namespace in known}
     if configuration.eviction_strategy == "None" and evaluating & {names.ENFORCE, names.WARN, names.AUDIT}:
         what = "evictionStrategy is None: an eviction shuts down VMs without an evictionStrategy of their own"
         todo = "to migrate them instead, set spec.configuration.evictionStrategy to LiveMigrate"
         findings.append(warning("evictions-shut-down", subject, what, todo))
-    what = (
-        f"configuration: evictionStrategy {configuration.eviction_strategy}, "
-        f"vmRolloutStrategy {'LiveUpdate' if configuration.live_update else 'Stage'}, "
-        f"instancetype.referencePolicy {configuration.reference_policy}, "
-        f"feature gates: {abbreviate(sorted(configuration.feature_gates)) or 'none'}"
-    )
+    rollout = "LiveUpdate" if configuration.live_update else "Stage"
+    what = f"configuration: evictionStrategy {configuration.eviction_strategy}, vmRolloutStrategy {rollout}"
+    what += f", instancetype.referencePolicy {configuration.reference_policy}"
+    what += f", feature gates: {abbreviate(sorted(configuration.feature_gates)) or 'none'}"
     return [*findings, ok("configuration", subject, what)]
 
 
@@ -202,12 +190,10 @@ async def check_pools(installation: Installation) -> list[Finding]:
     modes = {namespace.meta.name: installation.mode(namespace, names.INSTANCETYPES) for namespace in namespaces}
     left = [pool.title for pool in pools if modes.get(pool.meta.namespace) != names.ENFORCE]
     if left:
-        what = (
-            f"{pluralize(len(left), 'pool')} whose VMs have their size from a default instancetype are in namespaces "
-            f"that do not enforce instancetypes, so their next change removes the size: {abbreviate(left)}"
-        )
-        return [warning("size-at-risk", _POOL_KIND, what, FIX)]
-    what = f"{pluralize(len(pools), 'pool')} whose VMs have their size from a default instancetype"
+        what = f"{pluralize(len(left), 'pool')} {_DEFAULTED} are in namespaces that do not enforce instancetypes"
+        consequence = f"so their next change removes the size: {abbreviate(left)}"
+        return [warning("size-at-risk", _POOL_KIND, f"{what}, {consequence}", FIX)]
+    what = f"{pluralize(len(pools), 'pool')} {_DEFAULTED}"
     if not pools:
         return [ok("no-pools", _POOL_KIND, what)]
     todo = f"before you uninstall kubevirt-webhook or change the namespace label, {FIX}"
@@ -227,13 +213,13 @@ async def pools_of_defaults(reader: ObjectReader) -> list[Pool] | Unavailable:
     vms = await reader.all(VMS) if unsized else ()
     if isinstance(vms, Unavailable):
         return vms
-    defaulted = {_pool_of(vm) for vm in vms if vm.meta.annotation(names.INJECTED_INSTANCETYPE_ANNOTATION)}
+    owners = [
+        (vm.meta.namespace, vm.meta.controller_owner())
+        for vm in vms
+        if vm.meta.annotation(names.INJECTED_INSTANCETYPE_ANNOTATION)
+    ]
+    defaulted = {(namespace, owner.name) for namespace, owner in owners if owner and owner.kind == _POOL_KIND}
     return [pool for pool in unsized if (pool.meta.namespace, pool.meta.name) in defaulted]
-
-
-def _pool_of(vm: Object) -> tuple[str | None, str | None] | None:
-    controller = vm.meta.controller_owner()
-    return (vm.meta.namespace, controller.name) if controller and controller.kind == _POOL_KIND else None
 
 
 @check("nodes")
@@ -246,9 +232,9 @@ async def check_nodes(installation: Installation) -> list[Finding]:
         return [ok("all-reported", "images", what)]
     what += ", so ImageLocality may score the launcher image as missing there"
     namespaces = await installation.namespaces()
-    if isinstance(namespaces, Unavailable) or any(
-        installation.mode(namespace, names.SCHEDULING) == names.ENFORCE for namespace in namespaces
-    ):
+    known = () if isinstance(namespaces, Unavailable) else namespaces
+    modes = {installation.mode(namespace, names.SCHEDULING) for namespace in known}
+    if isinstance(namespaces, Unavailable) or names.ENFORCE in modes:
         return [ok("policy-applies", "images", f"{what}; the scheduling policy avoids this")]
     label = names.policy_label(names.SCHEDULING)
     todo = f"label namespaces {label}=enforce, or raise nodeStatusMaxImages of the kubelets"

@@ -89,8 +89,8 @@ def _label_problem(installation: Installation, namespace: str, key: str, value: 
         todo = f"did you mean {near[0]}?" if near else f"use {_join_choices(_MODES)}"
         return "mode-invalid", f"label {key} has the invalid value {quote(value)}, so the policy is off", todo
     if namespace in installation.settings.excluded_namespaces and value != names.OFF:
-        what = f"label {key}={value} has no effect: the settings exclude this namespace"
-        return "namespace-excluded", what, "remove the label"
+        why = "the settings exclude this namespace"
+        return "namespace-excluded", f"label {key}={value} has no effect: {why}", "remove the label"
     return None
 
 
@@ -113,7 +113,6 @@ def _annotation_problem(installation: Installation, key: str, value: str) -> tup
 
 
 def _join_choices(choices: tuple[str, ...]) -> str:
-    """``a, b or c``."""
     return f"{', '.join(choices[:-1])} or {choices[-1]}"
 
 
@@ -129,13 +128,8 @@ async def _check_default(
 ) -> list[Finding]:
     """Check that the object which a default names exists.
 
-    Args:
-        installation: the installation to check.
-        subject: the subject of the findings.
-        place: the annotation or setting that has the default.
-        matcher: the matcher, of the instancetype or of the preference.
-        text: the reference, as the annotation or setting has it; empty: there is no default.
-        namespace: where to look for a namespaced kind; if empty, it is different in every namespace, and not checked.
+    The place is an annotation or a setting, and the text its value. Without a namespace, an object of a namespaced kind
+    is another one in every namespace, and not checked.
     """
     if not text:
         return []

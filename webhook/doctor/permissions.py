@@ -8,7 +8,7 @@ authorizers, impersonation and who may change roles are not visible.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Final, get_args
 
@@ -96,7 +96,7 @@ ROLES: Final = Resource(RBAC, "v1", "roles", "Role", True, Role)
 ROLE_BINDINGS: Final = Resource(RBAC, "v1", "rolebindings", "RoleBinding", True, Binding)
 _READ: Final[tuple[Resource[Any], ...]] = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS, NAMESPACES)
 # By namespace, which ClusterRoles have not, and name.
-_Rules = Mapping[tuple[str, str], list[PolicyRule]]
+_Rules = dict[tuple[str, str], list[PolicyRule]]
 
 
 async def check_rights(installation: Installation) -> list[Finding]:
@@ -110,12 +110,9 @@ async def _check_policies(installation: Installation) -> list[Finding]:
         return []  # The server runs outside the cluster, without manifests and with another account.
     subject = "admission policies"
     if lacking := readable(subject, await installation.lacking_policies()):
-        what = (
-            f"missing or changed, so that labels of namespaces and what a stolen token can write are not restricted: "
-            f"{', '.join(lacking)}"
-        )
+        what = "missing or changed, so that labels of namespaces and what a stolen token can write are not restricted"
         todo = 'run "kubevirt-webhook install", or apply manifests/base/validation.yaml and manifests/base/account.yaml'
-        return [warning("policies-missing", subject, what, todo)]
+        return [warning("policies-missing", subject, f"{what}: {', '.join(lacking)}", todo)]
     what = "labels of namespaces, and what the service account can write, are restricted as in the manifests"
     return [ok("policies-installed", subject, what)]
 
@@ -149,9 +146,7 @@ def service_account(namespace: str, name: str) -> tuple[str, tuple[str, ...]]:
 def _required_access(installation: Installation, *, managed: bool) -> Iterator[AccessKey]:
     """The permissions of the service account in the roles of the manifests.
 
-    Args:
-        installation: the installation to check.
-        managed: whether certificates are managed; otherwise only reading the configurations is needed for them.
+    Where certificates are not managed, only reading the configurations is needed for them.
     """
     usual = shipped(installation.manifests / "rendered" / "kubernetes.yaml")
     optional, _ = plan.rights(installation.manifests, installation.settings)
@@ -212,11 +207,8 @@ def _of_cluster(subjects: Mapping[str, Subject]) -> Finding:
     if not subjects:
         what = "according to ClusterRoleBindings, only cluster-admin and the control plane may change namespace labels"
         return ok("admins-only", "namespaces", what)
-    what = (
-        "according to ClusterRoleBindings, besides cluster-admin and the control plane these may change namespace "
-        f"labels: {abbreviate(sorted(subjects), _MOST)}"
-    )
-    return ok("others", "namespaces", what)
+    what = "according to ClusterRoleBindings, besides cluster-admin and the control plane these may change"
+    return ok("others", "namespaces", f"{what} namespace labels: {abbreviate(sorted(subjects), _MOST)}")
 
 
 def _of_namespaces(inside: Mapping[str, set[str]], everywhere: Mapping[str, Subject]) -> Iterator[Finding]:
@@ -229,19 +221,20 @@ def _of_namespaces(inside: Mapping[str, set[str]], everywhere: Mapping[str, Subj
         yield warning("in-namespace", f"Namespace {abbreviate(namespaces, _MOST)}", what, _REVOKE)
 
 
-def _rules(roles: Iterable[Role]) -> _Rules:
+def _rules(roles: Sequence[Role]) -> _Rules:
     """The rules of each role, with those of the ClusterRoles that it aggregates."""
-    by_name = {(role.meta.namespace or "", role.meta.name or ""): role for role in roles}
-    return {key: list(_own_and_aggregated(role, by_name)) for key, role in by_name.items()}
-
-
-def _own_and_aggregated(role: Role, roles: Mapping[tuple[str, str], Role]) -> Iterator[PolicyRule]:
-    yield from role.rules or ()
-    # A controller copies these into the role; they count whether it has done so or not.
-    selectors = (role.aggregation_rule.cluster_role_selectors if role.aggregation_rule else None) or ()
-    for (namespace, _), other in roles.items():
-        if not namespace and any(selects(selector, other.meta.labels or {}) for selector in selectors):
-            yield from other.rules or ()
+    rules: _Rules = {}
+    for role in roles:
+        # A controller copies these into the role; they count whether it has done so or not.
+        selectors = (role.aggregation_rule.cluster_role_selectors if role.aggregation_rule else None) or ()
+        parts = [role] + [
+            other
+            for other in roles
+            if not other.meta.namespace and any(selects(each, other.meta.labels or {}) for each in selectors)
+        ]
+        key = role.meta.namespace or "", role.meta.name or ""
+        rules[key] = [rule for part in parts for rule in part.rules or ()]
+    return rules
 
 
 def _rules_of(binding: Binding, rules: _Rules) -> list[PolicyRule]:
@@ -272,10 +265,7 @@ async def check_pinning(installation: Installation) -> list[Finding]:
     if not migration.require_right:
         return [ok("not-required", _REQUIRE_RIGHT, "false: every user that may migrate a VM may choose its nodes")]
     if migration.via_virtctl == "allow":
-        what = (
-            "true, but virtctl bypasses it: virt-api creates the migration under its own account, "
-            "and migration.viaVirtctl is allow"
-        )
+        why = "virt-api creates the migration under its own account, and migration.viaVirtctl is allow"
         todo = "set migration.viaVirtctl to deny, or grant virtualmachines/migrate only to users that may choose nodes"
-        return [warning("bypassed-by-virtctl", _REQUIRE_RIGHT, what, todo)]
+        return [warning("bypassed-by-virtctl", _REQUIRE_RIGHT, f"true, but virtctl bypasses it: {why}", todo)]
     return [ok("required", _REQUIRE_RIGHT, "true, also for migrations by virtctl")]

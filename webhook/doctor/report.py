@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, Final, Literal, ParamSpec, TypeVar
+from typing import Any, Final, Literal, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
 
@@ -46,13 +46,13 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Measurement(Finding, frozen=True):
-    """A finding with figures, which the JSON form shows.
-
-    Attributes:
-        figures: plain JSON, of a bounded size.
-    """
+    """A finding with figures: plain JSON of a bounded size, which the JSON form shows."""
 
     figures: dict[str, Any] = {}
+
+
+_Find: TypeAlias = Callable[P, Awaitable[Iterable[Finding]]]
+_Check: TypeAlias = Callable[P, Coroutine[Any, Any, list[Finding]]]
 
 
 def _finding(verdict: Verdict, code: str, subject: str, found: str, todo: str = "") -> Finding:
@@ -70,52 +70,34 @@ def unreadable(check: str, subject: str, why: Unavailable) -> Finding:
     """The finding for what a check could not read; it names the permission if one is missing."""
     if isinstance(why, FileGap):
         return Finding(check, why.code, subject, "unknown", why.why, why.todo)
-    todo = (
-        "grant this permission to the user that runs doctor"
-        if isinstance(why, Forbidden)
-        else "run doctor again; if the result does not change, check the API server"
-    )
+    todo = "run doctor again; if the result does not change, check the API server"
+    if isinstance(why, Forbidden):
+        todo = "grant this permission to the user that runs doctor"
     return Finding(check, UNREADABLE, subject, "unknown", why.why, todo)
 
 
 class UnreadableError(Exception):
-    """A check cannot read what it needs.
-
-    Args:
-        subject: the subject of the finding.
-        why: the cause.
-    """
-
-    def __init__(self, subject: str, why: Unavailable) -> None:
-        super().__init__(subject, why)
-        self.subject: Final = subject
-        self.why: Final = why
+    """A check cannot read what it needs; its arguments are the subject of the finding, and the cause."""
 
 
 def readable(subject: str, answer: T | Unavailable) -> T:
-    """What a check has read.
-
-    Raises:
-        UnreadableError: it could not be read.
-    """
+    """What a check has read; an `UnreadableError` where it could not."""
     if isinstance(answer, Unavailable):
         raise UnreadableError(subject, answer)
     return answer
 
 
-def check(
-    name: str,
-) -> Callable[[Callable[P, Awaitable[Iterable[Finding]]]], Callable[P, Coroutine[Any, Any, list[Finding]]]]:
+def check(name: str) -> Callable[[_Find[P]], _Check[P]]:
     """Decorates a check, or a part of one: names its findings, and makes a finding of what it cannot read."""
 
-    def decorate(find: Callable[P, Awaitable[Iterable[Finding]]]) -> Callable[P, Coroutine[Any, Any, list[Finding]]]:
+    def decorate(find: _Find[P]) -> _Check[P]:
         @functools.wraps(find)
         async def run(*args: P.args, **kwargs: P.kwargs) -> list[Finding]:
             try:
                 found = await find(*args, **kwargs)
                 return [each if each.check else msgspec.structs.replace(each, check=name) for each in found]
             except UnreadableError as error:
-                return [unreadable(name, error.subject, error.why)]
+                return [unreadable(name, *error.args)]
 
         return run
 
@@ -145,8 +127,8 @@ class Report(msgspec.Struct, frozen=True):
         for finding in self.findings:
             by_check.setdefault(finding.check, []).append(finding)
         for group in by_check.values():
-            group.sort(key=_rank)
-        return sorted(by_check.items(), key=lambda group: _rank(group[1][0]))
+            group.sort(key=lambda finding: VERDICTS.index(finding.verdict))
+        return sorted(by_check.items(), key=lambda group: VERDICTS.index(group[1][0].verdict))
 
     @property
     def counts(self) -> dict[str, int]:
@@ -156,14 +138,5 @@ class Report(msgspec.Struct, frozen=True):
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON."""
-        ordered = [finding for _, group in self.groups for finding in group]
-        return {
-            "schemaVersion": SCHEMA,
-            "verdict": self.verdict,
-            "counts": self.counts,
-            "findings": msgspec.to_builtins(ordered),
-        }
-
-
-def _rank(finding: Finding) -> int:
-    return VERDICTS.index(finding.verdict)
+        ordered = msgspec.to_builtins([finding for _, group in self.groups for finding in group])
+        return {"schemaVersion": SCHEMA, "verdict": self.verdict, "counts": self.counts, "findings": ordered}

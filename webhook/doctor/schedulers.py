@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -25,18 +26,7 @@ from webhook.cluster.scheduler_health import (
 )
 from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, Deployment, Installation, title
 from webhook.doctor.permissions import CLUSTER_ROLES, Role, service_account
-from webhook.doctor.report import (
-    Finding,
-    Verdict,
-    abbreviate,
-    check,
-    failure,
-    ok,
-    readable,
-    unknown,
-    unreadable,
-    warning,
-)
+from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, unreadable, warning
 from webhook.errors import InputError, Unavailable
 from webhook.facts import AccessKey, SchedulerHealth
 from webhook.install.schedulers.lint import DEFAULT_LEASE, LintTarget, Problem, is_configuration, lint, profiles_of
@@ -55,14 +45,12 @@ _CHECK: Final = "schedulers"
 _PATIENCE: Final = DEFAULT_LEASE_SECONDS + POLL_SECONDS
 # VMIs that are read to confirm waiting pods: enough to find two namespaces with such pods.
 _MOST_VMIS: Final = 100
-# By the state of a scheduler: the verdict, and what to do.
-_VERDICTS: Final[dict[str, tuple[Verdict, str]]] = {
-    "available": ("ok", ""),
-    "unavailable": ("failure", "start it; while it is unavailable, VMs use default-scheduler"),
-    "unknown": (
-        "unknown",
-        "run doctor again; while this is unknown, schedulerName is not set, unless assumeAlive is true",
-    ),
+_RETRY: Final = "run doctor again; while this is unknown, schedulerName is not set, unless assumeAlive is true"
+# By the state of a scheduler: its finding, and what to do.
+_FINDINGS: Final = {
+    "available": (ok, ""),
+    "unavailable": (failure, "start it; while it is unavailable, VMs use default-scheduler"),
+    "unknown": (unknown, _RETRY),
 }
 # What a scheduler writes while it waits for a list that it does not get. Source: client-go's reflector.
 _UNSYNCED: Final = re.compile(
@@ -86,11 +74,9 @@ async def check_schedulers(installation: Installation) -> list[Finding]:
     if name not in declared:
         what = f'set schedulerName to "{name}", which is not declared under schedulers'
         findings.append(warning("undeclared", "settings", what, f'declare "{name}", or change schedulerName'))
-    for health_findings in await asyncio.gather(*(_check_health(installation, each) for each in declared.values())):
-        findings += health_findings
-    for scheduler in declared.values():
-        findings += await check_profile(installation, scheduler)
-    return findings + await _check_permissions(installation)
+    health = await asyncio.gather(*(_check_health(installation, each) for each in declared.values()))
+    profiles = [await check_profile(installation, each) for each in declared.values()]
+    return [*findings, *chain(*health, *profiles), *await _check_permissions(installation)]
 
 
 @check(_CHECK)
@@ -110,15 +96,13 @@ async def _check_health(installation: Installation, scheduler: SchedulerSettings
         return [unreadable(_CHECK, subject, each) for each in failures]
     if health.state == "unavailable" and (unsynced := await _describe_unsynced(installation, api, scheduler)):
         what = f"it runs, but has not synced, so it places no pod: {unsynced}"
-        todo = (
-            'grant what its log says is missing; "kubevirt-webhook install --with scheduler" does so for the second one'
-        )
-        return [failure("not-synced", subject, what, todo)]
+        command = '"kubevirt-webhook install --with scheduler" does so for the second one'
+        return [failure("not-synced", subject, what, f"grant what its log says is missing; {command}")]
     # The health check counts a Lease's age from when it first saw it, which is when this check began.
     is_renewed = health.state == "available" and health_check.kind == "lease"
     why = f"Lease {health_check.namespace}/{health_check.name} has not expired" if is_renewed else health.why
-    verdict, todo = _VERDICTS[health.state]
-    return [Finding(_CHECK, health.state, subject, verdict, f"{health.state}: {why}", todo)]
+    finding, todo = _FINDINGS[health.state]
+    return [finding(health.state, subject, f"{health.state}: {why}", todo)]
 
 
 async def _check_lease(installation: Installation, scheduler: SchedulerSettings, live: FileGap) -> Finding:
@@ -132,8 +116,8 @@ async def _check_lease(installation: Installation, scheduler: SchedulerSettings,
         state.observe(lease, now, installation.clock.wall())
         health = state.health(now)
         if lease is None or health.state == "unavailable":
-            verdict, todo = _VERDICTS["unavailable"]
-            return Finding(_CHECK, "unavailable", subject, verdict, f"unavailable: {health.why}", todo)
+            finding, todo = _FINDINGS["unavailable"]
+            return finding("unavailable", subject, f"unavailable: {health.why}", todo)
     return unreadable(_CHECK, subject, live)
 
 
@@ -150,19 +134,15 @@ async def _evaluate_health(
     clock, health_check = installation.clock, scheduler.health_check
     namespaces = await installation.namespaces()
     failures = [answer for answer in (pods, namespaces) if isinstance(answer, Unavailable)]
-    opted_in = {
-        namespace.meta.name
-        for namespace in (() if isinstance(namespaces, Unavailable) else namespaces)
-        if installation.mode(namespace, names.SCHEDULING) == names.ENFORCE
-    }
+    known = () if isinstance(namespaces, Unavailable) else namespaces
+    opted_in = {each.meta.name for each in known if installation.mode(each, names.SCHEDULING) == names.ENFORCE}
     state = HealthEvidence(health_check, opted_in.__contains__)
     begin = clock.now()
     for pod in () if isinstance(pods, Unavailable) else pods:
-        created = unix_time(pod.meta.creation_timestamp)
         if pod.is_unnoticed:
-            state.pods.observe_waiting(
-                Waiting.of(pod, begin if created is None else begin - max(0.0, clock.wall() - created))
-            )
+            created = unix_time(pod.meta.creation_timestamp)
+            since = begin if created is None else begin - max(0.0, clock.wall() - created)
+            state.pods.observe_waiting(Waiting.of(pod, since))
     for waiting in state.pods.unchecked_pods(begin, _MOST_VMIS):
         vmi = await installation.reader.get(ACTIVE_VMIS, waiting.namespace, waiting.vmi)
         if isinstance(vmi, Unavailable):
@@ -219,8 +199,8 @@ async def _check_permissions(installation: Installation) -> list[Finding]:
     missing: list[str] = []
     for permission in sorted(expected - granted(own)):
         # Another binding may grant it.
-        asked = permission.verb, permission.group, permission.resource
-        key = AccessKey(*service_account(NAME, NAME), "", (), *asked, "", "")
+        verb, group, resource = permission.verb, permission.group, permission.resource
+        key = AccessKey(*service_account(NAME, NAME), "", (), verb, group, resource, "", "")
         api = readable(subject, installation.reader.api)
         if not readable(subject, await is_allowed(api, key, SECONDS)):
             missing.append(str(permission))

@@ -8,30 +8,15 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from webhook import names
 from webhook.cluster.reader import FileGap
-from webhook.doctor.estimate import (
-    MAX_IMAGES,
-    MAX_SCORE,
-    SPREAD,
-    SPREAD_BY_DEVICES,
-    STOCK,
-    Conditions,
-    GuestDemand,
-    Host,
-    Inventory,
-    SpreadEstimate,
-    VmGuest,
-    bias,
-    count_piled,
-    estimate,
-    sample,
-    take,
-)
+from webhook.doctor import estimate
+from webhook.doctor.estimate import GuestDemand, Host, Inventory, SpreadEstimate, Version, VmGuest, deviation
 from webhook.doctor.installation import Installation
 from webhook.doctor.report import Finding, Measurement, check, ok, readable, unreadable, warning
 from webhook.errors import Unavailable
@@ -77,12 +62,10 @@ async def check_spread(installation: Installation) -> list[Finding]:
         )
         for namespace in namespaces
     }
-    inventory = take(nodes, pods, lambda name: spreads.get(name, names.OFF) in _SPREAD_BY_HOST)
+    inventory = estimate.take(nodes, pods, lambda name: spreads.get(name, names.OFF) in _SPREAD_BY_HOST)
     if not inventory.open:
-        what = (
-            f"0/{pluralize(len(nodes), 'node')} accept VMs: labeled kubevirt.io/schedulable=true, not cordoned, "
-            "not being emptied, and without a NoSchedule or NoExecute taint"
-        )
+        what = f"0/{pluralize(len(nodes), 'node')} accept VMs: labeled kubevirt.io/schedulable=true, not cordoned"
+        what += ", not being emptied, and without a NoSchedule or NoExecute taint"
         return [ok("no-nodes", "nodes", what)]
     findings: list[Finding] = [*_check_zones(inventory, set(spreads.values()))]
     version = await _version(installation)
@@ -118,35 +101,36 @@ def _describe_cures(inventory: Inventory, outlook: Outlook) -> list[Finding]:
         "measure": outlook.measure,
         "cheapest": outlook.cheapest.key if outlook.cheapest else None,
     }
-    estimate = Measurement(_CHECK, "estimate", "estimate", "ok", f"{how}: {'; '.join(texts)}", figures=figures)
+    finding = Measurement(_CHECK, "estimate", "estimate", "ok", f"{how}: {'; '.join(texts)}", figures=figures)
     cheapest = outlook.cheapest
     if cheapest is None:
         what = "none needed: VMs are spread as evenly as after any of the estimated changes"
-        return [estimate, ok("even", "cure", what)]
+        return [finding, ok("even", "cure", what)]
     what, todo = f"the least change that is sufficient is: {cheapest.title}", cheapest.todo
     if cheapest.key == RESTART:
         what = "VMs that start now are spread evenly, but running VMs were placed earlier"
         todo = "live-migrate VMs from the fullest nodes, or wait until they restart"
-    return [estimate, warning(f"uneven:{cheapest.key}", "cure", what, todo)]
+    return [finding, warning(f"uneven:{cheapest.key}", "cure", what, todo)]
 
 
 def _short(spread: SpreadEstimate) -> str:
     unplaced = f", {pluralize(spread.unplaced, 'VM')} without a node" if spread.unplaced else ""
     empty = f", {pluralize(spread.empty, 'node')} without VMs" if spread.empty else ""
-    return f"{spread.deviation:.1f} VMs, {spread.memory_deviation:.1f} percentage points{empty}{unplaced}"
+    points = f"{deviation(spread.memory):.1f} percentage points"
+    return f"{deviation(spread.counts):.1f} VMs, {points}{empty}{unplaced}"
 
 
 def _estimate_figures(spread: SpreadEstimate) -> dict[str, Any]:
     return {
-        "vmsStandardDeviation": round(spread.deviation, 3),
-        "requestedCpuStandardDeviation": round(spread.cpu_deviation, 3),
-        "requestedMemoryStandardDeviation": round(spread.memory_deviation, 3),
+        "vmsStandardDeviation": round(deviation(spread.counts), 3),
+        "requestedCpuStandardDeviation": round(deviation(spread.cpu), 3),
+        "requestedMemoryStandardDeviation": round(deviation(spread.memory), 3),
         "nodesWithoutVms": spread.empty,
         "vmsWithoutRoom": spread.unplaced,
     }
 
 
-async def _version(installation: Installation) -> tuple[int, int] | Unavailable:
+async def _version(installation: Installation) -> Version | Unavailable:
     """Major and minor version of the API server, because kube-scheduler does not report its own."""
     api = installation.reader.api
     if isinstance(api, Unavailable):
@@ -167,24 +151,23 @@ async def _version(installation: Installation) -> tuple[int, int] | Unavailable:
 def _check_zones(inventory: Inventory, spreads: set[str]) -> Iterator[Finding]:
     """Report nodes without a zone: a pod's soft constraints do not apply to nodes that lack a topology key."""
     if inventory.unzoned and not spreads.isdisjoint({"zone", "both"}):
-        what = (
-            f"{inventory.unzoned}/{pluralize(len(inventory.open), 'node')} that accept VMs lack the label "
-            'topology.kubernetes.io/zone, so spread "both" sets a constraint on nodes alone, and "zone" sets none'
-        )
-        todo = "label all nodes with their zones, or set spread to hostname"
-        yield warning("zones-missing", "zones", what, todo)
+        what = f"{inventory.unzoned}/{pluralize(len(inventory.open), 'node')} that accept VMs lack the label"
+        what += f' {estimate.ZONE}, so spread "both" sets a constraint on nodes alone, and "zone" sets none'
+        yield warning("zones-missing", "zones", what, "label all nodes with their zones, or set spread to hostname")
 
 
-def _check_balance(inventory: Inventory, version: tuple[int, int]) -> Finding:
+def _check_balance(inventory: Inventory, version: Version) -> Finding:
     """The bias of NodeResourcesBalancedAllocation on this cluster's nodes without VMs."""
     # Of the cluster's median VM by memory.
     demands = sorted((guest.demand for guest in inventory.guests), key=lambda demand: demand.memory) or [_USUAL]
     demand = demands[len(demands) // 2]
-    biased = sum(bias(host, demand, version) > 0 for host in inventory.open)
+    biased = sum(estimate.bias(host, demand, version) > 0 for host in inventory.open)
     largest = max(inventory.open, key=lambda host: (host.cpu, host.memory))
     piles = {
-        "stock": count_piled(largest, demand, STOCK, version),
-        "withoutBalancedAllocation": count_piled(largest, demand, STOCK._replace(balance=False), version),
+        "stock": estimate.count_piled(largest, demand, estimate.STOCK, version),
+        "withoutBalancedAllocation": estimate.count_piled(
+            largest, demand, estimate.STOCK._replace(balance=False), version
+        ),
     }
     shown = ".".join(map(str, version))
     size = f"{format_request(CPU, demand.cpu)} CPU and {format_request(MEMORY, demand.memory)} memory"
@@ -208,10 +191,11 @@ def _check_images(inventory: Inventory) -> Finding:
     """Which nodes list the launcher's image; a kubelet reports its largest images only."""
     what = f"{inventory.listing}/{pluralize(len(inventory.open), 'node')} that accept VMs list {inventory.image}"
     if inventory.full:
-        what += f"; {inventory.full} of the others list {MAX_IMAGES} or more images, the most that a kubelet reports"
+        number = f"{estimate.MAX_IMAGES} or more images, the most that a kubelet reports"
+        what += f"; {inventory.full} of the others list {number}"
     if 0 < inventory.listing < len(inventory.open):
         points = pluralize(inventory.points, "point")
-        what += f"; ImageLocality prefers nodes that list it by {points} of {MAX_SCORE}"
+        what += f"; ImageLocality prefers nodes that list it by {points} of {estimate.MAX_SCORE}"
     figures = {
         "image": inventory.image,
         "nodes": len(inventory.open),
@@ -227,12 +211,23 @@ def _count_vms(inventory: Inventory) -> list[Finding]:
     hosts = inventory.occupied_hosts()
     spread = SpreadEstimate.of(hosts)
     total = sum(spread.counts)
+    empty = f", {pluralize(spread.empty, 'node')} without VMs" if spread.empty else ""
     what = (
         f"{pluralize(total, 'VM')} on {pluralize(len(hosts), 'node')} ({histogram(spread.counts)}), "
-        f"{_deviations(spread)}; "
+        f"standard deviation {deviation(spread.counts):.1f} VMs, "
+        f"{deviation(spread.cpu):.1f} percentage points of requested CPU, "
+        f"{deviation(spread.memory):.1f} percentage points of requested memory{empty}; "
         f"requested CPU {histogram(spread.cpu, '%')}; requested memory {histogram(spread.memory, '%')}"
     )
-    figures = {"vms": total, "nodes": len(hosts), **_spread_figures(spread)}
+    figures = {
+        "vms": total,
+        "nodes": len(hosts),
+        "vmsPerNode": _distribution(spread.counts),
+        "vmsStandardDeviation": round(deviation(spread.counts), 3),
+        "requestedCpuPercentPerNode": _summary(spread.cpu),
+        "requestedMemoryPercentPerNode": _summary(spread.memory),
+        "nodesWithoutVms": spread.empty,
+    }
     findings: list[Finding] = [Measurement(_CHECK, "vms-by-node", "VMs", "ok", what, figures=figures)]
     sizes: Counter[str] = Counter()
     for host in hosts:
@@ -247,20 +242,24 @@ def _count_namespaces(
     inventory: Inventory, hosts: Sequence[Host], sizes: Counter[str], ordered: Sequence[str]
 ) -> Finding:
     texts, figures = [], []
-    requests = _requests(inventory)
+    # CPU and memory that the VMs of each namespace request, by node.
+    requests: dict[str, tuple[Counter[str], Counter[str]]] = {name: (Counter(), Counter()) for name in ordered}
+    for guest in inventory.guests:
+        cpu, memory = requests[guest.namespace]
+        cpu[guest.node] += guest.demand.cpu
+        memory[guest.node] += guest.demand.memory
     for index, name in enumerate(ordered[:_NAMESPACES_IN_FIGURES]):
         counts = [host.guests[name] for host in hosts]
-        deviation = statistics.pstdev(counts)
         if index < _NAMESPACES:
             size = pluralize(sizes[name], "VM")
-            texts.append(f"{name}: {size} ({histogram(counts)}), standard deviation {deviation:.1f}")
+            texts.append(f"{name}: {size} ({histogram(counts)}), standard deviation {deviation(counts):.1f}")
         cpu, memory = requests[name]
         figures.append(
             {
                 "namespace": name,
                 "vms": sizes[name],
                 "vmsPerNode": _distribution(counts),
-                "vmsStandardDeviation": round(deviation, 3),
+                "vmsStandardDeviation": round(deviation(counts), 3),
                 "requestedCpuMillisPerNode": _summary([cpu[host.name] for host in hosts]),
                 "requestedMemoryBytesPerNode": _summary([memory[host.name] for host in hosts]),
             }
@@ -271,25 +270,12 @@ def _count_namespaces(
     return Measurement(_CHECK, "vms-by-namespace", "namespaces", "ok", "; ".join(texts), figures=whole)
 
 
-def _requests(inventory: Inventory) -> dict[str, tuple[Counter[str], Counter[str]]]:
-    """CPU and memory that the VMs of each namespace request, by node."""
-    requests: dict[str, tuple[Counter[str], Counter[str]]] = {}
-    for host in inventory.hosts:
-        for name in host.guests:
-            requests.setdefault(name, (Counter(), Counter()))
-    for guest in inventory.guests:
-        cpu, memory = requests.setdefault(guest.namespace, (Counter(), Counter()))
-        cpu[guest.node] += guest.demand.cpu
-        memory[guest.node] += guest.demand.memory
-    return requests
-
-
 def _summary(values: Sequence[float]) -> dict[str, float]:
     return {
         "least": min(values),
         "most": max(values),
         "mean": round(statistics.fmean(values), 3),
-        "standardDeviation": round(statistics.pstdev(values), 3),
+        "standardDeviation": round(deviation(values), 3),
     }
 
 
@@ -298,34 +284,11 @@ def _distribution(counts: Sequence[int]) -> list[dict[str, int]]:
     return [{"vms": vms, "nodes": nodes} for vms, nodes in sorted(Counter(counts).items())]
 
 
-def _spread_figures(spread: SpreadEstimate) -> dict[str, Any]:
-    return {
-        "vmsPerNode": _distribution(spread.counts),
-        "vmsStandardDeviation": round(spread.deviation, 3),
-        "requestedCpuPercentPerNode": _summary(spread.cpu),
-        "requestedMemoryPercentPerNode": _summary(spread.memory),
-        "nodesWithoutVms": spread.empty,
-    }
-
-
-def _deviations(spread: SpreadEstimate) -> str:
-    empty = f", {pluralize(spread.empty, 'node')} without VMs" if spread.empty else ""
-    return (
-        f"standard deviation {spread.deviation:.1f} VMs, "
-        f"{spread.cpu_deviation:.1f} percentage points of requested CPU, "
-        f"{spread.memory_deviation:.1f} percentage points of requested memory{empty}"
-    )
-
-
 def histogram(values: Sequence[float], unit: str = "") -> str:
-    """How many nodes have which values, the least first, as ``0 on 10 nodes, 5 to 9 on 10``.
-
-    Args:
-        values: one value for each node, at least one.
-        unit: the unit of the values.
-    """
+    """How many nodes have which values, at least one, the least first, as ``0 on 10 nodes, 5 to 9 on 10``."""
     whole = [math.floor(value) for value in values]
-    width = next(width for width in _widths() if len({value // width for value in whole}) <= _MOST_BARS)
+    widths = (step * 10**exponent for exponent in itertools.count() for step in (1, 2, 5))
+    width = next(width for width in widths if len({value // width for value in whole}) <= _MOST_BARS)
     texts: list[str] = []
     for bar, nodes in sorted(Counter(value // width for value in whole).items()):
         least = bar * width
@@ -334,21 +297,8 @@ def histogram(values: Sequence[float], unit: str = "") -> str:
     return ", ".join(texts)
 
 
-def _widths() -> Iterator[int]:
-    """1, 2, 5, 10, 20, 50 and so on."""
-    for exponent in itertools.count():
-        for step in (1, 2, 5):
-            yield step * 10**exponent
-
-
 class Cure(NamedTuple):
-    """A change, and its estimate.
-
-    Attributes:
-        key: a short name for programs.
-        title: a noun phrase for people.
-        todo: a clause in the imperative.
-    """
+    """A change, and its estimate: a short name for programs, a noun phrase for people, and what to do."""
 
     key: str
     title: str
@@ -357,15 +307,12 @@ class Cure(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """The estimates of all changes.
+    """The estimates of all changes, the least change first, over so many nodes and VMs.
 
     Attributes:
         now: the estimate without a change.
-        cures: the least change first.
         measure: what should be even: ``vms``, or ``memory`` where nodes or VMs differ.
         cheapest: the first that is sufficient; None if no change is needed.
-        nodes: the number of nodes in the estimate.
-        vms: the number of VMs in the estimate.
     """
 
     now: SpreadEstimate
@@ -376,19 +323,14 @@ class Outlook(NamedTuple):
     vms: int
 
 
-def estimate_cures(inventory: Inventory, version: tuple[int, int]) -> Outlook:
-    """Estimate every cure.
-
-    Args:
-        inventory: the nodes and VMs, with at least one VM on an open node.
-        version: major and minor version of kube-scheduler.
-    """
-    hosts, guests = sample(inventory.open, inventory.guests)
-    stock = Conditions(version, inventory.points)
-    now = estimate(hosts, guests, stock)
+def estimate_cures(inventory: Inventory, version: Version) -> Outlook:
+    """Estimate every cure of an inventory with at least one VM on an open node."""
+    hosts, guests = estimate.sample(inventory.open, inventory.guests)
+    stock = estimate.Conditions(version, inventory.points)
+    now = estimate.estimate(hosts, guests, stock)
     some_list = 0 < inventory.listing < len(inventory.open)
     cures = [
-        Cure(key, title, todo, estimate(change(hosts), guests, conditions))
+        Cure(key, title, todo, estimate.estimate(change(hosts), guests, conditions))
         for key, title, todo, change, conditions in _changes(stock, some_list=some_list)
     ]
     if len({guest.namespace for guest in guests}) == 1:
@@ -398,9 +340,11 @@ def estimate_cures(inventory: Inventory, version: tuple[int, int]) -> Outlook:
     return Outlook(now, tuple(cures), measure, _cheapest(present, now, cures, measure), len(hosts), len(guests))
 
 
-def _changes(stock: Conditions, *, some_list: bool) -> Iterator[tuple[str, str, str, _Change, Conditions]]:
+def _changes(
+    stock: estimate.Conditions, *, some_list: bool
+) -> Iterator[tuple[str, str, str, _Change, estimate.Conditions]]:
     """All of them: key, title, what to do, what changes on nodes, and the conditions."""
-    profile = stock._replace(profile=SPREAD)
+    profile = stock._replace(profile=estimate.SPREAD)
     if some_list:
         todo = "set nodeStatusMaxImages: -1 in the configuration of every kubelet"
         yield "nodeStatusMaxImages", "nodeStatusMaxImages", todo, list, stock._replace(points=0)
@@ -409,36 +353,31 @@ def _changes(stock: Conditions, *, some_list: bool) -> Iterator[tuple[str, str, 
     todo = f"{_ANNOTATION}; {_PROFILE}, {_LINES}"
     yield "constraintAndProfile", "constraint and profile", todo, list, profile._replace(is_spread=True)
     limit = f"virtualMachineInstancesPerNode: {_FEW_DEVICES}"
-    yield (
-        "constraintAndProfileByDevices",
-        f"constraint and profile with {limit}",
-        f"{_ANNOTATION}; {_PROFILE}, and set {limit} in the KubeVirt CR",
-        _reduce_devices,
-        stock._replace(profile=SPREAD_BY_DEVICES, is_spread=True),
-    )
+    todo = f"{_ANNOTATION}; {_PROFILE}, and set {limit} in the KubeVirt CR"
+    by_devices = stock._replace(profile=estimate.SPREAD_BY_DEVICES, is_spread=True)
+    yield "constraintAndProfileByDevices", f"constraint and profile with {limit}", todo, _reduce_devices, by_devices
 
 
 def _reduce_devices(hosts: Sequence[Host]) -> Sequence[Host]:
-    changed = [host.copy() for host in hosts]
-    for host in changed:
-        host.devices = min(host.devices, _FEW_DEVICES)
-    return changed
+    return [replace(host, devices=min(host.devices, _FEW_DEVICES)) for host in hosts]
 
 
 def _cheapest(present: SpreadEstimate, now: SpreadEstimate, cures: Sequence[Cure], measure: str) -> Cure | None:
     """The first cure that is about as good as the best."""
+
+    def measured(spread: SpreadEstimate) -> float:
+        return deviation(spread.counts if measure == "vms" else spread.memory)
+
     placed = [cure for cure in cures if cure.spread.unplaced <= now.unplaced]
-    best = min((_measure(cure.spread, measure) for cure in placed), default=0.0)
-    enough = best + (max(_VMS_TOLERANCE, _VMS_SHARE * present.mean) if measure == "vms" else _MEMORY_TOLERANCE)
-    if _measure(present, measure) <= enough:
+    best = min((measured(cure.spread) for cure in placed), default=0.0)
+    enough = best + (
+        max(_VMS_TOLERANCE, _VMS_SHARE * statistics.fmean(present.counts)) if measure == "vms" else _MEMORY_TOLERANCE
+    )
+    if measured(present) <= enough:
         return None
-    if _measure(now, measure) <= enough:
+    if measured(now) <= enough:
         return Cure(RESTART, "", "", now)
-    return next((cure for cure in placed if _measure(cure.spread, measure) <= enough), None)
-
-
-def _measure(spread: SpreadEstimate, measure: str) -> float:
-    return spread.deviation if measure == "vms" else spread.memory_deviation
+    return next((cure for cure in placed if measured(cure.spread) <= enough), None)
 
 
 def _are_alike(hosts: Sequence[Host], guests: Sequence[VmGuest]) -> bool:
@@ -446,8 +385,8 @@ def _are_alike(hosts: Sequence[Host], guests: Sequence[VmGuest]) -> bool:
     return all(
         max(values) <= _ALIKE * min(values)
         for values in (
-            [host.memory - host.used_memory for host in hosts],
-            [host.cpu - host.used_cpu for host in hosts],
+            [host.memory - host.used.memory for host in hosts],
+            [host.cpu - host.used.cpu for host in hosts],
             [guest.demand.memory for guest in guests],
         )
     )

@@ -78,10 +78,8 @@ async def find_trial(installation: Installation) -> list[Finding]:
         urls = [entry.client_config.url or "" for entry in each.entries]
         if (each.meta.name or "").startswith(tuple(f"{name}-" for name in own)) and urls and all(urls):
             url = urlsplit(urls[0])._replace(path="", query="").geturl()
-            what = (
-                f"belongs to a trial (serve --register) at {url}: every failure policy is Ignore, and nothing denies a"
-                " label with an invalid value; what only an installation has is not checked"
-            )
+            what = f"belongs to a trial (serve --register) at {url}: every failure policy is Ignore, and nothing denies"
+            what += " a label with an invalid value; what only an installation has is not checked"
             todo = "end the server with Ctrl-C, which deletes it; to install: kubevirt-webhook install"
             found.append(warning("trial", f"{kind} {each.meta.name}", what, todo))
     return found
@@ -166,8 +164,7 @@ async def check_selectors(installation: Installation) -> list[Finding]:
     """Evaluate the cluster's selectors on the cluster's namespaces."""
     live = readable("webhook configurations", await installation.every_configuration())
     namespaces = readable("namespaces", await installation.namespaces())
-    findings: list[Finding] = []
-    kubevirts = await installation.kubevirts()
+    kubevirts, findings = await installation.kubevirts(), list[Finding]()
     if isinstance(kubevirts, Unavailable):
         findings.append(unreadable(_SELECTORS, "KubeVirt's namespace", kubevirts))
         kubevirts = ()
@@ -176,16 +173,10 @@ async def check_selectors(installation: Installation) -> list[Finding]:
         *(kubevirt.meta.namespace or "" for kubevirt in kubevirts),
     }
     excluded = [namespace for namespace in namespaces if namespace.meta.name in names_of_excluded]
-    matches = [
-        finding
-        for kind, configuration in live
-        for finding in _check_namespace_selectors(installation, kind, configuration, excluded)
-    ]
+    matches = [each for pair in live for each in _check_namespace_selectors(installation, *pair, excluded)]
     if not matches:
-        what = (
-            f"0 of {_count([entry for _, configuration in live for entry in configuration.own_entries])} match any of "
-            f"the {pluralize(len(excluded), 'namespace')} that must be excluded"
-        )
+        entries = _count([entry for _, configuration in live for entry in configuration.own_entries])
+        what = f"0 of {entries} match any of the {pluralize(len(excluded), 'namespace')} that must be excluded"
         findings.append(ok("excluded-not-matched", "namespaceSelectors", what))
     return findings + matches
 
@@ -196,24 +187,18 @@ def _check_namespace_selectors(
     """Entries that match the same namespaces share a finding."""
     entries_by_match: dict[tuple[str, ...], list[str]] = {}
     for entry in configuration.own_entries:
-        if matched := tuple(_matched_names(entry, excluded)):
+        # The API server sets the label on every namespace.
+        labels = {each.meta.name or "": each.meta.labels or {} for each in excluded}
+        selector = entry.namespace_selector
+        if matched := tuple(name for name in labels if selects(selector, labels[name] | {_NAMESPACE_NAME: name})):
             entries_by_match.setdefault(matched, []).append(entry.name)
     for matched, entries in entries_by_match.items():
-        what = (
-            f"{_list_entries(entries)} {'matches' if len(entries) == 1 else 'match'} "
-            f"{pluralize(len(matched), 'namespace')} that must be excluded: {abbreviate(matched)}"
-        )
+        number = pluralize(len(matched), "namespace")
+        what = f"{_list_entries(entries)} {'matches' if len(entries) == 1 else 'match'} {number} that must be excluded"
         unknown = [name for name in matched if name not in installation.settings.excluded_namespaces]
         todo = f"set kubevirt: {{namespace: {unknown[0]}}} in the settings, then {APPLY}" if unknown else APPLY
-        yield failure("excluded-matched", f"{kind} {configuration.meta.name}", what, todo)
-
-
-def _matched_names(entry: WebhookEntry, namespaces: Iterable[Namespace]) -> Iterator[str]:
-    for namespace in namespaces:
-        name = namespace.meta.name or ""
-        # The API server sets this label on every namespace.
-        if selects(entry.namespace_selector, {**(namespace.meta.labels or {}), _NAMESPACE_NAME: name}):
-            yield name
+        title = f"{kind} {configuration.meta.name}"
+        yield failure("excluded-matched", title, f"{what}: {abbreviate(matched)}", todo)
 
 
 def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
@@ -221,12 +206,10 @@ def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
 
     A malformed one counts as a match: the API server does not accept it, and a false alarm is better than a missed one.
     """
-    if selector is None:
-        return True
-    expressions = selector.expressions()
-    if any(expression.problems() for expression in expressions):
-        return True
-    return all(expression.accepts(labels.get(expression.key)) for expression in expressions)
+    expressions = selector.expressions() if selector else ()
+    return any(expression.problems() for expression in expressions) or all(
+        expression.accepts(labels.get(expression.key)) for expression in expressions
+    )
 
 
 @check("order")
@@ -239,13 +222,10 @@ async def check_order(installation: Installation) -> list[Finding]:
 
 
 def _check_vm_order(others: list[InstalledWebhookConfiguration]) -> Finding:
-    changing = [_name(other) for other in others if any(_matches(entry, *_VM_RESOURCES) for entry in other.entries)]
+    changing = _changing(others, *_VM_RESOURCES)
     if first := [name for name in changing if name < names.FIRST_CONFIGURATION]:
-        verb = "changes" if len(first) == 1 else "change"
-        what = (
-            f"{abbreviate(first)} {verb} VMs before kubevirt-webhook; a schedulerName set there counts as the owner's"
-        )
-        return ok("vms-changed-before", "VMs", what)
+        what = f"{abbreviate(first)} {'changes' if len(first) == 1 else 'change'} VMs before kubevirt-webhook"
+        return ok("vms-changed-before", "VMs", f"{what}; a schedulerName set there counts as the owner's")
     if _KUBEVIRTS_MUTATOR not in map(_name, others):
         what = f"the cluster has no webhook configuration {_KUBEVIRTS_MUTATOR}"
         return warning("kubevirt-mutator-missing", "VMs", what, "check that KubeVirt runs")
@@ -253,7 +233,7 @@ def _check_vm_order(others: list[InstalledWebhookConfiguration]) -> Finding:
 
 
 def _check_pod_order(others: list[InstalledWebhookConfiguration]) -> Finding:
-    changing = [_name(other) for other in others if any(_matches(entry, *_POD_RESOURCES) for entry in other.entries)]
+    changing = _changing(others, *_POD_RESOURCES)
     if after := [name for name in changing if name > names.LAST_CONFIGURATION]:
         what = f"the API server calls {abbreviate(after)} after kubevirt-webhook, which can change schedulerName again"
         todo = f"rename configurations that set schedulerName so that they sort before {names.LAST_CONFIGURATION}"
@@ -261,6 +241,10 @@ def _check_pod_order(others: list[InstalledWebhookConfiguration]) -> Finding:
     if not changing:
         return ok("pods-alone", "pods", "no other webhook changes pods")
     return ok("pods-last", "pods", f"the API server calls kubevirt-webhook after {abbreviate(changing)}")
+
+
+def _changing(others: list[InstalledWebhookConfiguration], group: str, resources: tuple[str, ...]) -> list[str]:
+    return [_name(other) for other in others if any(_matches(entry, group, resources) for entry in other.entries)]
 
 
 def _check_slow(others: Iterable[InstalledWebhookConfiguration]) -> Iterator[Finding]:

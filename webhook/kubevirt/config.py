@@ -320,15 +320,10 @@ class KubeVirtInstall:
     def of(
         cls, kubevirts: Iterable[KubeVirt], declared: Version | None = None, definitions: Definitions | None = None
     ) -> KubeVirtInstall | None:
-        """The installation that a cluster's KubeVirt objects describe.
+        """The installation that all KubeVirt objects of a cluster describe; None where there is nothing to go by.
 
-        Args:
-            kubevirts: all KubeVirt objects of the cluster.
-            declared: the version that counts, whatever the objects say; None: the one that they name.
-            definitions: what the cluster's CustomResourceDefinitions know; None: the tables of the version count.
-
-        Returns:
-            The installation; None where there is neither a KubeVirt object nor a declared version.
+        A declared version counts, whatever the objects say. ``definitions`` are what the cluster's
+        CustomResourceDefinitions know; None: the tables of the version count.
         """
         objects = tuple(kubevirts)
         kubevirt = find_in_use(objects)
@@ -376,12 +371,7 @@ class InstallReader:
         self._build()
 
     def learn(self, versions: tuple[str, str, str], definitions: Definitions | None) -> None:
-        """Let these definitions count.
-
-        Args:
-            versions: what the KubeVirt object named when they were read; later ones may come with others.
-            definitions: what they know; None: they could not be read.
-        """
+        """Let definitions count, None where they could not be read, that were read when the object named versions."""
         self._learned_at, self._definitions = versions, definitions
         self._build()
 

@@ -12,7 +12,7 @@ from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
 from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct, Value
 from webhook.kubevirt.releases import fields
-from webhook.kubevirt.releases.fields import DefinedFields, Definitions, table_paths
+from webhook.kubevirt.releases.fields import DefinedFields, Definitions
 from webhook.kubevirt.types import core
 
 _SHAPES: Final = {
@@ -79,7 +79,13 @@ DEFINITIONS: Final = Resource(
 def fields_of(definitions: Iterable[Definition]) -> Definitions | None:
     """What definitions say; those of other kinds are passed over. None where none says anything."""
     by_kind = {
-        kind: _compared(kind, schema) for each in definitions for kind, schema in _stored(each) if schema is not None
+        kind: DefinedFields(
+            frozenset(path for path, _ in fields.table(kind) if _has(schema, path.split("."))),
+            frozenset(_absent(_SHAPES[kind].fields["spec"], schema, "")),
+        )
+        for each in definitions
+        for kind, schema in _stored(each)
+        if schema is not None
     }
     kinds = [(kind, by_kind[kind]) for kind in sorted(by_kind)]
     return Definitions(tuple(kinds)) if any(said.present or said.absent for _, said in kinds) else None
@@ -93,13 +99,6 @@ def _stored(definition: Definition) -> Iterator[tuple[str, DefinitionSchema | No
     for version in spec.versions or ():
         if version.storage and version.validation and version.validation.schema:
             yield spec.names.kind, (version.validation.schema.properties or {}).get("spec")
-
-
-def _compared(kind: str, schema: DefinitionSchema) -> DefinedFields:
-    return DefinedFields(
-        frozenset(path for path in table_paths(kind) if _has(schema, path.split("."))),
-        frozenset(_absent(_SHAPES[kind].fields["spec"], schema, "")),
-    )
 
 
 def _has(schema: DefinitionSchema, path: list[str]) -> bool:

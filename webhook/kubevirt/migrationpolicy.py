@@ -12,8 +12,6 @@ from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object, View
 from webhook.kubevirt.config import ClusterConfig
 
-_NANOS: Final = 10**9
-
 
 class Selectors(View, frozen=True):
     """``spec.selectors`` of a MigrationPolicy: labels that a VMI and its namespace must have."""
@@ -98,7 +96,7 @@ def migration_rules(configuration: ClusterConfig, policy: MigrationPolicy | None
     own = None if spec.bandwidth_per_migration is None else nanos(spec.bandwidth_per_migration)
     timeout = spec.completion_timeout_per_gib
     return MigrationRules(
-        bandwidth=(limit.value if limit else 0) if own is None else -(-own // _NANOS),
+        bandwidth=(limit.value if limit else 0) if own is None else -(-own // 10**9),
         timeout_seconds_per_gib=configuration.migration_timeout_seconds_per_gib if timeout is None else timeout,
         allows_post_copy=configuration.allow_post_copy if spec.allow_post_copy is None else spec.allow_post_copy,
         allows_disruption=disruption if wanted is None else wanted,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from webhook.errors import InputError
 from webhook.kubevirt.go_json.structs import Json
 
 CAUSES_SHOWN: Final = 10
+_SENTENCE: Final = "VM field(s) {} conflicts with selected instance type"
 # The path of a VMI's spec in the object that the user knows: in a VM's template, and in a VMI.
 TEMPLATE_BASE: Final = "spec.template.spec"
 VMI_BASE: Final = "spec"
@@ -19,12 +20,7 @@ class Rejection(InputError):  # noqa: N818 - an answer, not a fault
 
 
 class NotFound(Rejection):
-    """An object that is needed does not exist; the text is the API server's.
-
-    Args:
-        kind: one that KubeVirt's rules look up.
-        name: the object's name.
-    """
+    """An object that is needed does not exist; the text is the API server's."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f'{_PLURALS[kind]} "{name}" not found')
@@ -57,7 +53,7 @@ class Conflict(Cause):
     """
 
     def __init__(self, path: str) -> None:
-        super().__init__("FieldValueInvalid", conflict_sentence([path]), path)
+        super().__init__("FieldValueInvalid", _SENTENCE.format(path), path)
 
 
 class Conflicts(Rejection):
@@ -70,7 +66,7 @@ class Conflicts(Rejection):
 
     def __init__(self, conflicts: Iterable[Conflict], what: str = "") -> None:
         self.conflicts: Final = tuple(conflicts)
-        super().__init__(what or conflict_sentence(self.paths))
+        super().__init__(what or _SENTENCE.format(", ".join(self.paths)))
 
     @property
     def paths(self) -> list[str]:
@@ -80,11 +76,6 @@ class Conflicts(Rejection):
     def in_vmi(self) -> Conflicts:
         """These conflicts with the text that virt-controller writes into the status of a VM whose VMI has them."""
         return Conflicts(self.conflicts, f"VMI conflicts with instancetype spec in fields: [{', '.join(self.paths)}]")
-
-
-def conflict_sentence(paths: Sequence[str]) -> str:
-    """KubeVirt's sentence about conflicting fields."""
-    return f"VM field(s) {', '.join(paths)} conflicts with selected instance type"
 
 
 # Kind, namespace (empty for cluster-wide kinds) and name; None where the API server would say 404.

@@ -31,9 +31,6 @@ _BLOCK_SIZE: Final = Struct(logical=UINT64_ALWAYS, physical=UINT64_ALWAYS)
 class Types:
     """The types of one release: whole objects, instancetypes and preferences of both scopes.
 
-    Args:
-        release: the release, by whose capabilities the fields differ.
-
     Attributes:
         by_kind: the types of the four kinds of instancetypes and preferences.
     """

@@ -71,13 +71,7 @@ def vmi_of_replica_set(replica_set: Json) -> Json:
 
 
 def mapping(value: Json, *path: str, required: bool = False, where: str = "") -> Json:
-    """The mapping at a path below a mapping; empty where there is none.
-
-    Args:
-        value: where the path begins.
-        path: the keys.
-        required: whether it must be there.
-        where: the path of ``value``, for the error.
+    """The mapping at a path below a mapping, whose own path ``where`` is; empty where there is none.
 
     Raises:
         InputError: something on the path is not a mapping, or the last part is required and missing.
@@ -170,12 +164,9 @@ class MissingParametersError(InputError):
 
 
 def vm_of_template(template: Json, values: Mapping[str, str]) -> Json:
-    """The VM that a template makes.
+    """The VM that a VirtualMachineTemplate makes, which is not changed.
 
-    Args:
-        template: a VirtualMachineTemplate; it is not changed.
-        values: by the parameters' names; they replace those of the template. Names that the template does not
-            declare are ignored.
+    The values, by the parameters' names, replace those of the template; names that it does not declare are ignored.
 
     Raises:
         InputError: there is no VM in the template, a parameter is not valid, or one is used that is not declared.
@@ -258,7 +249,11 @@ class _Substitution:
         if not isinstance(value, str) or "${" not in value:
             return value
         if whole := _WHOLE.fullmatch(value):
-            return self._parse_value(self._value(whole[1]))
+            text = self._value(whole[1])
+            try:
+                return msgspec.json.decode(text)
+            except msgspec.DecodeError:
+                return text
         return self._text(value)
 
     def _text(self, text: str) -> str:
@@ -274,11 +269,3 @@ class _Substitution:
             what = f"the parameters add more than {MAX_ADDED_CHARACTERS >> 20} Mi characters to the VM"
             raise InputError(what, "spec.virtualMachine", "use shorter values")
         return value
-
-    @staticmethod
-    def _parse_value(text: str) -> Any:
-        """The JSON value that the text is, or the text itself."""
-        try:
-            return msgspec.json.decode(text)
-        except msgspec.DecodeError:
-            return text

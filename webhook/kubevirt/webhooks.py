@@ -37,13 +37,10 @@ _TIMERS: Final = ("hpet", "kvm", "pit", "rtc", "hyperv")
 
 
 def mutate_vmi(vmi: Json, configuration: ClusterConfig, new_uuid: Callable[[], str], note: Note = ignore) -> None:
-    """What KubeVirt's webhook makes of a VMI.
+    """What KubeVirt's webhook makes of a decoded VMI, which is changed.
 
-    Args:
-        vmi: decoded; changed.
-        configuration: the cluster's settings.
-        new_uuid: makes the firmware's UUID, where the VMI has none.
-        note: runs after each step, with the origin of what has changed.
+    ``new_uuid`` makes the firmware's UUID where the VMI has none, and ``note`` runs after each step, with the origin of
+    what has changed.
 
     Raises:
         Rejection: KubeVirt would deny it, or its architecture is not one that KubeVirt supports.
@@ -63,7 +60,9 @@ def mutate_vmi(vmi: Json, configuration: ClusterConfig, new_uuid: Callable[[], s
     defaults.complete_hyperv(domain)
     _architecture_defaults(domain, architecture, rules)
     note(Origin.KUBEVIRT)
-    _cpu_model(domain["cpu"], configuration, note)
+    if not domain["cpu"].get("model"):
+        domain["cpu"]["model"] = configuration.cpu_model or "host-model"
+        note(Origin.CLUSTER if configuration.cpu_model else Origin.KUBEVIRT)
     _status(vmi, domain)
     if architecture != ARM64 and configuration.live_update:
         defaults.max_sockets(domain["cpu"], configuration, note)
@@ -150,12 +149,6 @@ def _architecture_defaults(domain: Json, architecture: str, rules: Rules) -> Non
         device["action"] = device.get("action") or "reset"
 
 
-def _cpu_model(cpu: Json, configuration: ClusterConfig, note: Note) -> None:
-    if not cpu.get("model"):
-        cpu["model"] = configuration.cpu_model or "host-model"
-        note(Origin.CLUSTER if configuration.cpu_model else Origin.KUBEVIRT)
-
-
 def _status(vmi: Json, domain: Json) -> None:
     guest = domain.get("memory", {}).get("guest")
     if guest is not None:
@@ -209,16 +202,11 @@ def amend_vm(  # noqa: PLR0913 - the arguments of KubeVirt's own function
     note: Note = ignore,
     find: Find | None = None,
 ) -> VmAdmission:
-    """What KubeVirt's mutating webhook makes of a VM.
+    """What KubeVirt's mutating webhook makes of a decoded VM, which is changed.
 
-    Args:
-        vm: decoded; changed.
-        get: looks up objects: preferences, revisions, and whatever inference needs.
-        new_uuid: makes the UUID and the serial number of a new machine's firmware.
-        configuration: the cluster's settings.
-        old: the VM before an update, decoded; None for a creation.
-        note: runs after each step, with the origin of what has changed.
-        find: looks up what a matcher names, and remembers it; None: a new look-up for each.
+    ``get`` looks up preferences, revisions, and whatever inference needs; ``find``, what a matcher names, and remembers
+    it (None: a new look-up for each). ``new_uuid`` makes the UUID and the serial number of a new machine's firmware.
+    ``old`` is the VM before an update, decoded; None for a creation. ``note`` is as of `mutate_vmi`.
 
     Raises:
         InputError: an object is malformed.
@@ -248,17 +236,11 @@ def amend_vm(  # noqa: PLR0913 - the arguments of KubeVirt's own function
     defaults.machine_type(template["spec"], configuration, note)
     if old is None and has_pci_topology(template["spec"], rules):
         annotate_pci_topology(template["metadata"])
-    if rules.has(FILLS_MATCHER_KIND):
-        _fill_kinds(vm)
-    note(Origin.KUBEVIRT)
-    return VmAdmission()
-
-
-def _fill_kinds(vm: Json) -> None:
-    """The cluster-wide kinds, as KubeVirt writes them into matchers without."""
-    for matcher in MATCHERS:
+    for matcher in MATCHERS if rules.has(FILLS_MATCHER_KIND) else ():
         if matcher.field in vm["spec"]:
             vm["spec"][matcher.field].setdefault("kind", matcher.cluster.lower())
+    note(Origin.KUBEVIRT)
+    return VmAdmission()
 
 
 def remember_specs(get: Get, rules: Rules) -> Find:

@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
 import msgspec
@@ -249,7 +250,7 @@ class ConnectionLimiter:
         return client
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """One connection: HTTP/1.1, one request and one answer after the other, until one side ends it.
 
     Args:
@@ -272,9 +273,9 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         *("_ahead", "_began", "_body", "_cached", "_chunks", "_clock", "_discarding", "_ends_at", "_generation"),
-        *("_idle_until", "_is_last", "_loop", "_missing", "_readable", "_request", "_room", "_ticks", "_whole"),
+        *("_idle_until", "_is_last", "_loop", "_missing", "_readable", "_request", "_room", "_takes_body", "_ticks"),
         *("client", "closes_at", "due", "kept", "opening", "rejection", "server", "settled", "task"),
-        *("transport", "verified", "writing_paused"),
+        *("_whole", "transport", "verified", "writing_paused"),
     )
 
     def __init__(self, server: Server, client: str = "") -> None:
@@ -285,7 +286,7 @@ class Connection(asyncio.Protocol):
         self._clock = time.monotonic
         self._generation = server.generation
         self.closes_at = self._clock() + server.lifetime_seconds * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
-        self.opening: asyncio.Task[None] | None = None
+        self.opening: asyncio.Task[Any] | None = None
         self.transport: asyncio.Transport | None = None
         self.task: asyncio.Task[None] | None = None
         self._idle_until = self.due = 0.0
@@ -304,6 +305,7 @@ class Connection(asyncio.Protocol):
         # What comes behind a request, or the beginning of a head.
         self._ahead = b""
         self._cached: CachedRequestHead | None = None
+        self._takes_body = False
         self._is_last = self._discarding = self.verified = False
         self._readable = True
         self.writing_paused: asyncio.Future[bool] | None = None
@@ -332,6 +334,8 @@ class Connection(asyncio.Protocol):
                     f"this webhook answers only clients with a certificate of {' or '.join(sorted(server.clients))},"
                     f" and {got}; give the API server one with --admission-control-config-file"
                 )
+        # An API server's connections begin with the same head.
+        self._cached = server.head
         if self._generation != server.generation:
             self.closes_at = 0.0
         now = self._clock()
@@ -417,6 +421,24 @@ class Connection(asyncio.Protocol):
 
     # -- bytes ---------------------------------------------------------------------------------------------------------
 
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the transport puts the next bytes; it also slices it, which of a bytearray would be a copy."""
+        return self.server.view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take the bytes that the transport has put into the buffer."""
+        cached = self._cached
+        if cached and self._request is None and not (self._ahead or self._is_last):
+            # The usual: one whole request, of which only the body is copied.
+            match = cached.match(self.server.received)
+            if match and match[0] + match[1] == nbytes:
+                self._is_last = cached.head.is_last
+                self._request = request = HttpRequest(cached.head, match[1], self, self._clock())
+                request.body = self.server.view[match[0] : nbytes].tobytes()
+                self._take_request(request, at_once=True)
+                return
+        self.data_received(self.server.view[:nbytes].tobytes())
+
     def data_received(self, data: bytes, *, at_once: bool = True) -> None:
         """Take bytes; at most one request comes of them, which may be answered without a task if ``at_once``."""
         request = self._request
@@ -452,6 +474,9 @@ class Connection(asyncio.Protocol):
             length = head.length
             self._chunks = chunks if length is None else None
             self._cached = CachedRequestHead(data[:begin], head)
+            self._takes_body = False
+            if "authorization" not in head.headers:
+                self.server.head = self._cached
         if self.kept:
             self._drop_ahead()
         self._is_last = head.is_last
@@ -535,8 +560,7 @@ class Connection(asyncio.Protocol):
         """Begin to take a body that has not come whole, of which so many bytes may come, with these."""
         self._missing = missing
         self._begin_time(request.start)
-        cached = self._cached
-        if cached is None or not cached.takes_body:
+        if not self._takes_body:
             refusal = self.server.application.refuse(request)
             if refusal:
                 self._missing -= len(data)
@@ -544,7 +568,7 @@ class Connection(asyncio.Protocol):
                 return
             if "expect" not in request.head.headers:
                 # It depends on nothing but the connection and the head, which is the same next time.
-                cast("CachedRequestHead", cached).takes_body = True
+                self._takes_body = True
             elif self.transport:
                 self.transport.write(_CONTINUE)
         self._take_piece(request, data)
@@ -749,6 +773,8 @@ class Server:
     Attributes:
         open: connections that are open, or on which a request is still evaluated.
         generation: how often the connections were recycled.
+        head: the last one that was parsed, and is no secret: the next connection's may have the same bytes.
+        received: what comes on any connection, until it is taken.
         lifetime_seconds: of connections that are made from now on, as in `Limits`.
         kept: bytes of heads and everyday bodies in memory.
         room: the room for larger ones, shared by clients.
@@ -762,12 +788,17 @@ class Server:
         self.lifetime_seconds = limits.lifetime_seconds
         self.open: Final[dict[Connection, None]] = {}
         self.generation = 0
+        self.head: CachedRequestHead | None = None
+        # One for all connections: a transport asks for it, fills it, and says so, in one turn of the loop. Without it,
+        # uvloop makes a block of 256 KiB for each read.
+        self.received: Final = bytearray(_RECEIVED_BYTES)
+        self.view: Final = memoryview(self.received)
         self.kept = 0
         self.room: Final = FairQueue(limits.room_bytes)
         self.limiter: Final = ConnectionLimiter(limits.per_client, limits.connections)
         self.address = ""
         self._is_looking = False
-        self._accepting: dict[socket.socket, asyncio.Task[None]] = {}
+        self._listening: list[socket.socket] = []
 
     @property
     def in_flight(self) -> int:
@@ -842,16 +873,16 @@ class Server:
             raise InputError(f"nothing can listen on {address}: {cause}", what, fix) from None
         bound = sockets[0].getsockname()[1]
         self.address = f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
-        self._accepting = {each: asyncio.create_task(self._accept(each, tls)) for each in sockets}
+        self._listening = sockets
+        for each in sockets:
+            self._accept_from(each, tls)
 
     async def shutdown(self, seconds: float) -> None:
         """Take no new connections, let requests that have begun end within so many seconds, then close."""
-        for task in self._accepting.values():
-            task.cancel()
-        if self._accepting:
-            await asyncio.wait(self._accepting.values())
-        for listening in self._accepting:
-            listening.close()
+        for each in self._listening:
+            asyncio.get_running_loop().remove_reader(each)
+            each.close()
+        self._listening = []
         for connection in [*self.open]:
             connection.retire()
         deadline = time.monotonic() + seconds
@@ -868,34 +899,41 @@ class Server:
         await asyncio.sleep(0)
         self.open.clear()
 
-    async def _accept(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Accept connections, one in each turn of the loop."""
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                accepted, peer = await loop.sock_accept(listening)
-            except OSError as error:
-                await asyncio.sleep(1.0 if error.errno in _OUT_OF_FILES else 0.0)
-                continue
-            connection = Connection(self, str(peer[0]))
-            connection.opening = loop.create_task(self._open(connection, accepted, tls))
-            self.limiter.add(connection)
-            await asyncio.sleep(0)
+    def _accept_from(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+        if listening in self._listening:
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening, tls)
 
-    async def _open(self, connection: Connection, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Make a connection; a handshake that fails, or takes too long, makes none."""
-        timeouts = {"ssl_handshake_timeout": HEAD_SECONDS, "ssl_shutdown_timeout": CLOSE_SECONDS} if tls else {}
+    def _accept(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Accept one connection, in each turn of the loop in which there is one."""
         loop = asyncio.get_running_loop()
         try:
-            # Cancelled: by the limiter, or with the server.
-            with suppress(OSError, asyncio.CancelledError):
-                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                await loop.connect_accepted_socket(lambda: connection, accepted, ssl=tls, **timeouts)
-        finally:
-            connection.opening = None
-            if connection.transport is None:
-                accepted.close()
-                self.forget(connection)
+            accepted, peer = listening.accept()
+        except OSError as error:
+            if error.errno in _OUT_OF_FILES:
+                loop.remove_reader(listening)
+                loop.call_later(1.0, self._accept_from, listening, tls)
+            return
+        accepted.setblocking(False)
+        connection = Connection(self, str(peer[0]))
+        timeouts = {"ssl_handshake_timeout": HEAD_SECONDS, "ssl_shutdown_timeout": CLOSE_SECONDS} if tls else {}
+        opening = loop.connect_accepted_socket(lambda: connection, accepted, ssl=tls, **timeouts)
+        connection.opening = loop.create_task(opening)
+        connection.opening.add_done_callback(partial(self._opened, connection, accepted))
+        self.limiter.add(connection)
+
+    def _opened(self, connection: Connection, accepted: socket.socket, opening: asyncio.Task[Any]) -> None:
+        """A handshake has ended; one that failed, took too long, or was cancelled by the limiter, makes no connection.
+
+        Raises:
+            Exception: a bug, which the loop reports.
+        """
+        connection.opening = None
+        if connection.transport is None:
+            accepted.close()
+            self.forget(connection)
+        error = None if opening.cancelled() else opening.exception()
+        if error and not isinstance(error, OSError):
+            raise error
 
 
 @asynccontextmanager
@@ -939,8 +977,14 @@ async def _bind(host: str, port: int) -> list[socket.socket]:
             sockets.append(each)
             each.setblocking(False)
             each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Accepted sockets have the options of the listening one (tcp(7), and Linux's sk_clone_lock).
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             # TLS keeps a buffer as large as what was ever read at once, for as long as a connection is open.
             each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_BYTES)
+            # The loopback's segments of 64 KiB fit that buffer only where it is empty: the sender would wait
+            # seconds for a window that does not open (RFC 9293, 3.8.6.2: silly windows are avoided).
+            with suppress(OSError):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _RECEIVED_BYTES // 4)
             if family == socket.AF_INET6:
                 each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             each.bind(place)

@@ -181,12 +181,9 @@ class CachedRequestHead:
     Args:
         data: the bytes of the head.
         head: what they say.
-
-    Attributes:
-        takes_body: whether a request with this head was found to have a body that is read; the server sets it.
     """
 
-    __slots__ = ("_after", "_before", "head", "takes_body")
+    __slots__ = ("_after", "_before", "head")
 
     def __init__(self, data: bytes, head: Head) -> None:
         before, name, rest = data.partition(_LENGTH)
@@ -194,9 +191,8 @@ class CachedRequestHead:
         self._before: Final = before + name
         self._after: Final = end + after
         self.head: Final = head
-        self.takes_body = False
 
-    def match(self, data: bytes) -> tuple[int, int] | None:
+    def match(self, data: bytes | bytearray) -> tuple[int, int] | None:
         """Where the body begins in the bytes of a request, and its length; None: the request has another head."""
         if not data.startswith(self._before):
             return None

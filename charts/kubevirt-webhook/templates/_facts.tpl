@@ -8,7 +8,7 @@
 {{- end }}
 {{- $requesters := dig "eviction" "requesters" (list "sigs.k8s.io/descheduler") $settings }}
 {{- $kubevirt := (dig "kubevirt" "namespace" "" $settings) | default "kubevirt" }}
-{{- $own := list "kube-system" "kubevirt-webhook" $kubevirt }}
+{{- $own := list "kube-system" .Release.Namespace $kubevirt }}
 {{- $excluded := concat $own (dig "excludedNamespaces" (list "kube-system" "kube-public" "kube-node-lease") $settings) }}
 {{- $callers := list }}
 {{- range .Values.networkPolicy.callers }}

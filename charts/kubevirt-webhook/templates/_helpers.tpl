@@ -8,13 +8,15 @@
 
 {{- /* The settings file, as replicas read it. */}}
 {{- define "kubevirt-webhook.settings" -}}
-{{ .Values.settings | toYaml }}
+{{- $place := eq .Release.Namespace "kubevirt-webhook" | ternary (dict) (dict "webhooks" (dict "service" (dict "namespace" .Release.Namespace))) }}
+{{- merge $place .Values.settings | toYaml }}
 {{ end }}
 
 {{- /* What cannot be said in the schema. */}}
 {{- define "kubevirt-webhook.check" -}}
-{{- if ne .Release.Namespace "kubevirt-webhook" }}
-{{- fail (printf "the release's namespace is %s, but all objects are in kubevirt-webhook; use --namespace kubevirt-webhook" .Release.Namespace) }}
+{{- $namespace := dig "webhooks" "service" "namespace" .Release.Namespace .Values.settings }}
+{{- if ne $namespace .Release.Namespace }}
+{{- fail (printf "settings.webhooks.service.namespace is %s, but the release's namespace is %s; leave the setting out, or use --namespace %s" $namespace .Release.Namespace $namespace) }}
 {{- end }}
 {{- if and .Values.autoscaling.enabled (gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) }}
 {{- fail "autoscaling.minReplicas is larger than autoscaling.maxReplicas; correct one of them" }}

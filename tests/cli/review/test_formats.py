@@ -46,39 +46,26 @@ DENIED = result("denied", CODE, "why", message=f"kubevirt-webhook (instancetypes
 WARNED = result("would-deny", CODE, "why", warnings=[f"kubevirt-webhook (instancetypes): why [{CODE}]"])
 
 
-def test_lines_are_broken_where_a_terminal_ends() -> None:
+def test_text_fits_its_terminal() -> None:
     long = result("patched", text="a reason of many words " * 10, warnings=["a warning of many words " * 10])
     lines = Text(width=80).fragment(long).splitlines()
 
     assert max(map(len, lines)) <= 80
     assert all(line.startswith("  ") for line in lines[1:])
     assert len(Text().fragment(long).splitlines()) == 3
-
-
-def test_colors_are_on_a_terminal_alone() -> None:
     colored = Text(width=80, color=True).fragment(result("denied", warnings=["w"]))
-
     assert colored.startswith("\x1b[31m\x1b[1mdenied\x1b[0m")
     assert click.unstyle(colored) == Text(width=80).fragment(result("denied", warnings=["w"]))
+    hostile = Text().fragment(result("denied", text=HOSTILE, message=HOSTILE, name=HOSTILE, warnings=[HOSTILE]))
+    assert len(hostile.splitlines()) == 4
+    assert "\x1b" not in hostile
 
 
-def test_quiet_shows_what_needs_attention() -> None:
+def test_text_leaves_out_what_needs_no_attention() -> None:
     shown = [bool(Text(quiet=True).fragment(each)) for each in every()]
 
     assert shown == [False, True, True, True, True, False, False]
-
-
-def test_hostile_names_stay_in_their_line() -> None:
-    text = Text().fragment(result("denied", text=HOSTILE, message=HOSTILE, name=HOSTILE, warnings=[HOSTILE]))
-
-    assert len(text.splitlines()) == 4
-    assert "\x1b" not in text
-
-
-def test_objects_of_other_kinds_are_not_shown() -> None:
-    nothing = Text().document([], Summary(unmatched=2), ())
-
-    assert "does not call kubevirt-webhook" in nothing
+    assert "does not call kubevirt-webhook" in Text().document([], Summary(unmatched=2), ())
     assert Text().document(["a\n", "b\n"], Summary(), ()) == "a\n\nb\n"
 
 
@@ -89,6 +76,8 @@ def test_json_is_one_object_or_a_list() -> None:
     assert json.loads(Json().document(fragments[:1], Summary(), ()))["source"] == "apps/vm.yaml:7"
     assert json.loads(Json().document([], Summary(), ())) == []
     assert Json().document([], Summary(), [InputError("x")]) == ""
+    operation = {"op": "add", "path": "/a", "value": 1}
+    assert json.loads(Patch().document([Patch().fragment(result(patch=[operation]))], Summary(), ())) == [operation]
 
 
 def test_what_makes_the_reviewed_object_is_shown_itself() -> None:
@@ -97,12 +86,6 @@ def test_what_makes_the_reviewed_object_is_shown_itself() -> None:
 
     assert list(yaml.safe_load_all(documents)) == [{"kind": "VirtualMachinePool"}, {"a": 1}]
     assert Yaml().fragment(result()) == ""
-
-
-def test_patches() -> None:
-    operation = {"op": "add", "path": "/a", "value": 1}
-
-    assert json.loads(Patch().document([Patch().fragment(result(patch=[operation]))], Summary(), ())) == [operation]
 
 
 def check(element: ET.Element) -> None:
@@ -145,15 +128,10 @@ def test_a_denial_says_why_and_where() -> None:
     assert "VirtualMachinePool shop/p" in case.attrib["name"]
 
 
-def test_warnings_are_output() -> None:
-    (case,) = written(result(warnings=["take care"]))
+def test_warnings_are_output_and_bad_input_is_an_error() -> None:
+    suite = written(result(warnings=["take care"]), mistakes=(InputError("is broken", "a.yaml:3", "mend it"),))
 
-    assert [(child.tag, child.text) for child in case] == [("system-out", "warning: take care")]
-
-
-def test_bad_input_is_an_error() -> None:
-    suite = written(result(), mistakes=(InputError("is broken", "a.yaml:3", "mend it"),))
-
+    assert [(child.tag, child.text) for child in suite[0]] == [("system-out", "warning: take care")]
     assert suite.attrib["errors"] == "1"
     assert suite[1][0].attrib["message"] == "a.yaml:3: is broken; mend it"
 
@@ -177,26 +155,19 @@ def sarif_of(*results: Result, mistakes: tuple[InputError, ...] = ()) -> Any:
 def check_sarif(log: Any) -> None:
     assert log["version"] == "2.1.0"
     assert log["$schema"].endswith("sarif-2.1.0.json")
-    for run in log["runs"]:
-        driver = run["tool"]["driver"]
-        assert driver["name"]
-        rules = driver["rules"]
-        assert len({rule["id"] for rule in rules}) == len(rules)
-        assert all(rule["shortDescription"]["text"] for rule in rules)
-        for invocation in run["invocations"]:
-            assert isinstance(invocation["executionSuccessful"], bool)
-            assert all(each["message"]["text"] for each in invocation.get("toolExecutionNotifications", ()))
-        for each in run["results"]:
-            check_result(each, rules)
-
-
-def check_result(value: Any, rules: Any) -> None:
-    assert value["message"]["text"]
-    assert value["level"] in ("none", "note", "warning", "error")
-    assert "ruleIndex" not in value or rules[value["ruleIndex"]]["id"] == value["ruleId"]
-    assert all(isinstance(each, str) for each in value["partialFingerprints"].values())
-    for location in value["locations"]:
-        place = location["physicalLocation"]
+    (run,) = log["runs"]
+    rules, (invocation,) = run["tool"]["driver"]["rules"], run["invocations"]
+    assert run["tool"]["driver"]["name"]
+    assert len({rule["id"] for rule in rules}) == len(rules)
+    assert all(rule["shortDescription"]["text"] for rule in rules)
+    assert isinstance(invocation["executionSuccessful"], bool)
+    assert all(each["message"]["text"] for each in invocation.get("toolExecutionNotifications", ()))
+    for value in run["results"]:
+        assert value["message"]["text"]
+        assert value["level"] in ("none", "note", "warning", "error")
+        assert "ruleIndex" not in value or rules[value["ruleIndex"]]["id"] == value["ruleId"]
+        assert all(isinstance(each, str) for each in value["partialFingerprints"].values())
+        (place,) = (location["physicalLocation"] for location in value["locations"])
         assert place["region"]["startLine"] >= 1
         assert " " not in place["artifactLocation"]["uri"]
 
@@ -211,9 +182,6 @@ def test_what_needs_attention_is_a_result() -> None:
         ("namespace-unreadable", "error"),
     ]
     assert run["invocations"] == [{"executionSuccessful": True}]
-
-
-def test_every_reason_code_is_a_rule() -> None:
     assert {rule["id"] for rule in sarif_of()["tool"]["driver"]["rules"]} == set(MEANINGS)
 
 
@@ -227,14 +195,10 @@ def test_a_moved_object_keeps_its_fingerprint() -> None:
     assert one != third
 
 
-def test_places() -> None:
-    assert place_of(InputError("x", "a b.yaml:3")) == ("a b.yaml", 3)
+def test_bad_input_is_a_notification() -> None:
     assert place_of(InputError("x", "a.yaml:12: spec.template")) == ("a.yaml", 12)
     assert place_of(InputError("x", "a.yaml")) == ("a.yaml", 1)
     assert place_of(InputError("x")) == ("", 1)
-
-
-def test_bad_input_is_a_notification() -> None:
     run = sarif_of(mistakes=(InputError("is broken", "a b.yaml:3"), InputError("is wrong")))
     first, second = run["invocations"][0]["toolExecutionNotifications"]
 
@@ -245,9 +209,8 @@ def test_bad_input_is_a_notification() -> None:
 
 
 def test_hostile_text_and_absolute_files() -> None:
-    (value,) = sarif_of(result("denied", HOSTILE, HOSTILE, message=HOSTILE, name=HOSTILE, file="/tmp/ä x.yaml"))[
-        "results"
-    ]
+    hostile = result("denied", HOSTILE, HOSTILE, message=HOSTILE, name=HOSTILE, file="/tmp/ä x.yaml")
+    (value,) = sarif_of(hostile)["results"]
 
     assert "\x1b" not in value["message"]["text"]
     assert value["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "file:///tmp/%C3%A4%20x.yaml"
@@ -262,19 +225,11 @@ def test_what_needs_attention_is_annotated() -> None:
         f"::denied: because [instancetype-denied]%0AWhat to do: {MEANINGS['instancetype-denied'].remedy}"
     )
     assert "::take care%0Atwice [scheduler-injected]%0A" in fragments[1]
-
-
-def test_each_code_leads_to_its_fix_once() -> None:
+    # Each code leads to its fix once.
     warnings = ["a [no-such-code]", "b [instancetype-missing]", "c [instancetype-missing]"]
-    fragment = Github().fragment(result("allowed", "instancetype-missing", warnings=warnings))
-    lines = fragment.split("%0A")
-
+    lines = Github().fragment(result("allowed", "instancetype-missing", warnings=warnings)).split("%0A")
     assert lines[3:] == [f"What to do: {MEANINGS['instancetype-missing'].remedy}"]
-
-
-def test_bad_input_is_annotated() -> None:
     text = Github().document(["::error ::x"], Summary(), [InputError("is broken", "a.yaml:3: spec", "mend it")])
-
     assert text.splitlines()[1] == ("::error file=a.yaml,line=3,title=bad input::a.yaml:3: spec: is broken; mend it")
 
 
@@ -310,9 +265,6 @@ def test_the_fix_is_beside_the_reason(found: Result) -> None:
 def test_what_is_allowed_needs_no_fix() -> None:
     assert {remedies(each) for each in every() if each.severity == "fine"} == {()}
     assert remedies(result("denied", message="without a code")) == ()
-
-
-def test_a_reason_is_not_repeated() -> None:
+    # A reason is not repeated.
     (failure,) = ET.fromstring(Junit().fragment(DENIED))
-
     assert (failure.text or "").count("why") == 1

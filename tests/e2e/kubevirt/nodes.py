@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import hashlib
+import json
+import math
 import threading
+import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from tests.e2e.support.access import Access
 from tests.e2e.support.kube import Json, KubeError
-from tests.e2e.support.objects import make_node
+from tests.e2e.support.objects import NODE_LABELS, make_node
 from tests.e2e.support.workloads import PODS, VMIS
 
+# What virt-handler 1.9.0 wrote on a node that emulates guests, with libvirt 11.3 and qemu 10.0 (`make guests-lab`).
+LABELS: Mapping[str, str] = json.loads(Path(__file__).with_name("node_labels.json").read_text())
+# One of those that these nodes have; virt-handler reports the machine that runs, not its alias.
+MACHINE = "pc-q35-10.0"
+# The port of libvirt and the one of the memory, each behind a port of virt-handler's.
+MIGRATION_PORTS = {"37815": 0, "37689": 49152}
+# On a real node, a launcher ends 8 seconds after its guest has left; until then its pod runs and is not ready.
+LEAVING_SECONDS = 1.0
+# Written by the kubelet, not by virt-handler.
+BASIC = {"kubernetes.io/arch", "kubernetes.io/os"}
 HEARTBEAT = "kubevirt.io/heartbeat"
 LAUNCHER = {"virt-launcher", "hotplug-disk"}
 ROUND_SECONDS = 0.2
@@ -38,6 +53,8 @@ class PlayedNodes:
         self._zones = zones
         self._stop = threading.Event()
         self._holds = threading.Event()
+        # When the launchers that their guests have left will have ended, by namespace and name.
+        self._leaving: dict[tuple[str, str], float] = {}
         self._thread = threading.Thread(target=self._run, name="nodes", daemon=True)
 
     def zone(self, node: str) -> str:
@@ -47,6 +64,8 @@ class PlayedNodes:
     def start(self) -> None:
         for name, zone in self._zones.items():
             make_node(self._access.admin, name, {"zone": zone})
+            labels = {**dict.fromkeys(NODE_LABELS.keys() - BASIC), **LABELS}
+            self._access.admin.patch("v1/nodes", name, {"metadata": {"labels": labels}})
         self._beat()
         self._thread.start()
 
@@ -94,8 +113,10 @@ class PlayedNodes:
         if "deletionTimestamp" in metadata:
             self._access.admin.delete(PODS, metadata["name"], metadata["namespace"], gracePeriodSeconds="0")
         elif pod["status"].get("phase") == "Pending":
-            change = {"status": _running(pod)}
-            self._access.admin.patch(PODS, metadata["name"], change, metadata["namespace"], subresource="status")
+            self._set_status(metadata["name"], metadata["namespace"], _running(pod))
+        elif time.monotonic() > self._leaving.get((metadata["namespace"], metadata["name"]), math.inf):
+            del self._leaving[metadata["namespace"], metadata["name"]]
+            self._set_status(metadata["name"], metadata["namespace"], {"phase": "Succeeded"})
 
     def _virt_handler(self, vmi: Json) -> None:
         """As kubevirt-controller, for kubevirt-handler's requests must carry a token that is bound to its node."""
@@ -106,7 +127,7 @@ class PlayedNodes:
                 return
             _enter(status, "Succeeded")
         elif status.get("phase") == "Scheduled":
-            _boot(status)
+            _boot(vmi, status)
         elif status.get("phase") == "Running" and _is_to_begin(status, migration) and not self._holds.is_set():
             _move(vmi, status, migration)
         else:
@@ -116,8 +137,15 @@ class PlayedNodes:
             self._leave(migration["sourcePod"], vmi["metadata"]["namespace"])
 
     def _leave(self, launcher: str, namespace: str) -> None:
-        """The launcher that a guest has left ends by itself."""
-        self._access.admin.patch(PODS, launcher, {"status": {"phase": "Succeeded"}}, namespace, subresource="status")
+        """The launcher that a guest has left is not ready any more, and ends by itself a while later."""
+        self._leaving[namespace, launcher] = time.monotonic() + LEAVING_SECONDS
+        why = {"status": "False", "reason": "ContainersNotReady", "lastTransitionTime": _now()}
+        conditions = [{"type": kind, **why} for kind in ("Ready", "ContainersReady")]
+        self._set_status(launcher, namespace, {"conditions": conditions})
+
+    def _set_status(self, pod: str, namespace: str, status: Json) -> None:
+        """As the kubelet does: a condition replaces the one of its type."""
+        self._access.admin.patch(PODS, pod, {"status": status}, namespace, kind="strategic", subresource="status")
 
 
 def _running(pod: Json) -> Json:
@@ -132,7 +160,7 @@ def _running(pod: Json) -> Json:
             {
                 "name": container["name"],
                 "image": container["image"],
-                "imageID": container["image"],
+                "imageID": _image_id(container["image"]),
                 "ready": True,
                 "started": True,
                 "restartCount": 0,
@@ -143,6 +171,14 @@ def _running(pod: Json) -> Json:
     }
 
 
+def _image_id(image: str) -> str:
+    """The repository with a digest, by which the target pods of migrations name container disks and kernels."""
+    name, _, digest = image.partition("@")
+    if not digest:
+        name, digest = name.rpartition(":")[0] or name, f"sha256:{hashlib.sha256(image.encode()).hexdigest()}"
+    return f"{name}@{digest}"
+
+
 def _enter(status: Json, phase: str) -> None:
     """virt-controller counts a VMI that never ran as a failed start, and waits longer with the next."""
     status["phase"] = phase
@@ -150,15 +186,21 @@ def _enter(status: Json, phase: str) -> None:
     status["phaseTransitionTimestamps"] = [*status.get("phaseTransitionTimestamps", ()), entered]
 
 
-def _boot(status: Json) -> None:
+def _boot(vmi: Json, status: Json) -> None:
     _enter(status, "Running")
     status["selinuxContext"] = "none"
     status["migrationMethod"] = "LiveMigration"
     status["migrationTransport"] = "Unix"
-    others = [one for one in status.get("conditions", ()) if one["type"] != "LiveMigratable"]
+    status["machine"] = {"type": MACHINE}
+    boot = vmi["spec"]["domain"].get("firmware", {}).get("kernelBoot", {}).get("container", {})
+    if boot:
+        parts = {"kernelInfo": "kernelPath", "initrdInfo": "initrdPath"}
+        status["kernelBootStatus"] = {part: {"checksum": 1} for part, path in parts.items() if path in boot}
+    migratable = ("LiveMigratable", "StorageLiveMigratable")
+    others = [one for one in status.get("conditions", ()) if one["type"] not in migratable]
     # virt-controller tests the list in its patches as it would write it itself, with a null for an absent field.
-    migratable = {"type": "LiveMigratable", "status": "True", "lastProbeTime": None, "lastTransitionTime": _now()}
-    status["conditions"] = [*others, migratable]
+    never = {"lastProbeTime": None, "lastTransitionTime": None}
+    status["conditions"] = [*others, *({"type": kind, "status": "True", **never} for kind in migratable)]
 
 
 def _is_to_begin(status: Json, migration: Json) -> bool:
@@ -169,16 +211,21 @@ def _is_to_begin(status: Json, migration: Json) -> bool:
 
 
 def _move(vmi: Json, status: Json, migration: Json) -> None:
-    """Both nodes' parts: the target says that it is ready, and in the next round the source that it is done."""
-    migration.setdefault("startTimestamp", _now())
+    """Both nodes' parts: the target listens, in the next round the source copies, in the third the guest has moved."""
     if "targetNodeAddress" not in migration:
         migration["targetNodeAddress"] = "10.1.0.10"
-        migration["targetNodeDomainDetected"] = True
-        migration["targetNodeDomainReadyTimestamp"] = _now()
+        migration["targetDirectMigrationNodePorts"] = dict(MIGRATION_PORTS)
         return
-    migration["completed"] = True
-    migration["endTimestamp"] = _now()
+    if "startTimestamp" not in migration:
+        migration |= {"startTimestamp": _now(), "mode": "PreCopy"}
+        return
+    migration |= {"targetNodeDomainDetected": True, "targetNodeDomainReadyTimestamp": _now()}
+    migration |= {"endTimestamp": _now(), "completed": True}
+    if "targetMemoryOverhead" in migration:
+        status.setdefault("memory", {})["memoryOverhead"] = migration["targetMemoryOverhead"]
     status["nodeName"] = migration["targetNode"]
+    # virt-controller finds the target pod's.
+    status.pop("launcherContainerImageVersion", None)
     status.pop("evacuationNodeName", None)
     vmi["metadata"].setdefault("labels", {})["kubevirt.io/nodeName"] = migration["targetNode"]
 

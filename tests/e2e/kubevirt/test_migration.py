@@ -22,6 +22,8 @@ from .place import DEFAULTS, IN_A, POLICIES, Place, made, make_place
 
 pytestmark = pytest.mark.kubevirt
 
+# What virt-controller tells another cluster of a VM's node (getNodeSelectorsFromNodeName).
+SOURCE_LABELS = ("host-model-cpu.", "host-model-required-features.", "cpu-vendor.")
 CONTRADICTION = "addedNodeSelector requires zone=b"
 
 
@@ -132,7 +134,8 @@ def _phase(place: Place) -> str | None:
 def _come_from(place: Place, node: str) -> None:
     """The status that the sending side's KubeVirt reports of a VM that runs on a node of that name."""
     labels = place.admin.get("v1/nodes", node)["metadata"]["labels"]
-    source = {"node": node, "nodeSelectors": {key: value for key, value in labels.items() if "cpu" in key}}
+    selectors = {key: value for key, value in labels.items() if key.startswith(SOURCE_LABELS)}
+    source = {"node": node, "nodeSelectors": selectors}
     source |= {
         "pod": "virt-launcher-web-1",
         "selinuxContext": "none",
@@ -140,7 +143,7 @@ def _come_from(place: Place, node: str) -> None:
         "syncAddress": "10.0.0.1:9185",
     }
 
-    def told() -> KubeObject | None:
+    def write() -> KubeObject | None:
         vmi = place.get(VMIS)
         vmi["status"].setdefault("migrationState", {})["sourceState"] = source
         try:
@@ -150,4 +153,4 @@ def _come_from(place: Place, node: str) -> None:
                 raise
             return None
 
-    eventually(told, what="the source's state to be written")
+    eventually(write, what="the source's state to be written")

@@ -47,10 +47,10 @@ class Helm:
         assert (done.returncode == 0) is check, said
         return said if not check else done.stdout
 
-    def template(self, values: Mapping[str, Any] | None = None) -> list[Json]:
+    def template(self, values: Mapping[str, Any] | None = None, *options: str) -> list[Json]:
         """The objects of the chart."""
         given = {"image": IMAGE, **(values or {})}
-        made = self.run("template", "kubevirt-webhook", CHART, values=given)
+        made = self.run("template", "kubevirt-webhook", CHART, *options, values=given)
         return [document for document in parse(made) if document]
 
     def refusal(self, values: Mapping[str, Any], *options: str) -> str:

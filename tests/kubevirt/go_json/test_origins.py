@@ -32,7 +32,6 @@ def test_every_leaf_is_of_the_last_who_changed_it(steps: list[tuple[Origin, Any]
 
 def test_what_only_the_encoding_made_is_kubevirts() -> None:
     origins = Origins({"a": {"b": 1}, "l": [1]})
-
     assert origins.by_path({"a": {}, "l": [1, 2], "e": {}}) == {
         "a": Origin.KUBEVIRT,
         "l[0]": Origin.VM,
@@ -44,7 +43,6 @@ def test_what_only_the_encoding_made_is_kubevirts() -> None:
 def test_what_only_the_decoding_made_is_kubevirts() -> None:
     decoded = {"a": {"devices": {}, "bus": "x", "memory": "1Gi"}, "l": [{"name": "", "n": 1}]}
     given = {"a": {"bus": "x", "memory": "1024Mi", "devices": None}, "l": [{"n": 1}]}
-
     assert Origins(decoded, given=given).by_path() == {
         "a.devices": Origin.KUBEVIRT,
         "a.bus": Origin.VM,

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import ValidationError
 
-from tests.kubevirt.malformed_objects import WHOLE, anything, replaced
+from tests.kubevirt.malformed_objects import WHOLE, anything, deep, replaced
 from tests.kubevirt.samples import instancetype
 from tests.vectors.cases import Json, read
+from tests.vectors.files import FILE
 from webhook.admission.step_budget import StepBudget
 from webhook.errors import InputError
 from webhook.k8s import quantity
@@ -43,6 +43,7 @@ from webhook.kubevirt.rules import NEWEST
 from webhook.kubevirt.types.core import AFFINITY, DEVICES, METADATA, VM, VMI_SPEC
 
 BARE: dict[str, Any] = {"domain": {"devices": {}, "resources": {}}}
+SAME: list[dict[str, Any]] = [{"terminationGracePeriodSeconds": 0}, {"evictionStrategy": ""}, {"affinity": {}}]
 
 
 @pytest.mark.parametrize(
@@ -52,17 +53,11 @@ BARE: dict[str, Any] = {"domain": {"devices": {}, "resources": {}}}
         ({"unknown": 1}, {}),
         ({"schedulerName": "", "nodeSelector": {}, "volumes": []}, {}),
         ({"schedulerName": None, "affinity": None}, {}),
-        ({"terminationGracePeriodSeconds": 0}, {"terminationGracePeriodSeconds": 0}),
-        ({"evictionStrategy": ""}, {"evictionStrategy": ""}),
-        ({"affinity": {}}, {"affinity": {}}),
+        *((same, same) for same in SAME),
         ({"nodeSelector": {"a": None}}, {"nodeSelector": {"a": ""}}),
         ({"volumes": [{"emptyDisk": {}}]}, {"volumes": [{"name": "", "emptyDisk": {"capacity": "0"}}]}),
         ({"volumes": [None]}, {"volumes": [{"name": ""}]}),
-        (
-            {"livenessProbe": {"httpGet": {"port": "http"}, "periodSeconds": 0}},
-            {"livenessProbe": {"httpGet": {"port": "http"}}},
-        ),
-        ({"livenessProbe": {"tcpSocket": {}}}, {"livenessProbe": {"tcpSocket": {"port": 0}}}),
+        ({"livenessProbe": {"tcpSocket": {}, "periodSeconds": 0}}, {"livenessProbe": {"tcpSocket": {"port": 0}}}),
     ],
 )
 def test_what_go_writes(given: dict[str, Any], written: dict[str, Any]) -> None:
@@ -74,22 +69,19 @@ def test_what_is_not_optional_is_null() -> None:
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}
         return encode(VMI_SPEC, {"affinity": affinity})["affinity"]["nodeAffinity"].popitem()[1]
 
-    assert written({}) == {"nodeSelectorTerms": None}
-    assert written({"nodeSelectorTerms": None}) == {"nodeSelectorTerms": None}
-    assert written({"nodeSelectorTerms": []}) == {"nodeSelectorTerms": []}
-    assert written({"nodeSelectorTerms": [{}]}) == {"nodeSelectorTerms": [{}]}
+    terms: list[dict[str, Any]] = [{"nodeSelectorTerms": None}, {"nodeSelectorTerms": []}, {"nodeSelectorTerms": [{}]}]
+    assert [written(term) for term in terms] == terms
+    assert written({}) == terms[0]
 
 
 def test_a_null_quantity_in_a_map_is_zero() -> None:
     """Quantity.UnmarshalJSON reads it so; the key is there and conflicts."""
-    read = decode(VMI_SPEC, {"domain": {"resources": {"requests": {"cpu": None}}}})
-
-    assert read["domain"]["resources"] == {"requests": {"cpu": "0"}}
+    resources = {"requests": {"cpu": None}}
+    assert decode(VMI_SPEC, {"domain": {"resources": resources}})["domain"]["resources"] == {"requests": {"cpu": "0"}}
 
 
 def test_structs_that_are_no_pointers_appear() -> None:
     domain = {"features": {}, "machine": {}, "memory": {"guest": 1024}}
-
     assert encode(VMI_SPEC, {"domain": domain})["domain"] == {
         **BARE["domain"],
         "features": {"acpi": {}},
@@ -101,20 +93,15 @@ def test_structs_that_are_no_pointers_appear() -> None:
 def test_read_a_quantity_stays_as_it_was_written() -> None:
     """Its value can depend on it."""
     memory = {"guest": " 1024Mi ", "maxGuest": 2.5}
+    read = decode(VMI_SPEC, {"domain": {"memory": memory}, "nodeSelector": {}})
 
-    assert decode(VMI_SPEC, {"domain": {"memory": memory}})["domain"]["memory"] == {
-        "guest": "1024Mi",
-        "maxGuest": "2.5",
-    }
-
-
-def test_read_an_empty_map_differs_from_none() -> None:
-    assert decode(VMI_SPEC, {"nodeSelector": {}}) == {**BARE, "nodeSelector": {}}
+    assert read["domain"]["memory"] == {"guest": "1024Mi", "maxGuest": "2.5"}
+    # An empty map differs from none.
+    assert read["nodeSelector"] == {}
 
 
 def test_a_status_keeps_what_we_do_not_know() -> None:
     status = {"printableStatus": "Running", "ready": True, "created": False, "conditions": [], "x": {"y": None}}
-
     assert encode(VM, {"status": status})["status"] == {"printableStatus": "Running", "ready": True}
 
 
@@ -149,13 +136,9 @@ def test_malformed(given: Any, where: str, golden: Callable[[str], None]) -> Non
 
 
 def test_deep_nesting() -> None:
-    deep: list[Any] = []
-    for _ in range(10_000):
-        deep = [deep]
-
     with pytest.raises(InputError, match="status: is nested more than 50 levels deep"):
-        decode(VM, {"status": {"x": deep}})
-    assert decode(VM, {"spec": {"unknown": deep}})["spec"] == {}
+        decode(VM, {"status": {"x": deep()}})
+    assert decode(VM, {"spec": {"unknown": deep()}})["spec"] == {}
     with pytest.raises(InputError, match="status: has 5001 items"):
         decode(VM, {"status": {"x": [0] * (MAX_KEYS + 1)}})
 
@@ -171,22 +154,17 @@ def test_copies_share_nothing(make: Callable[[Any], Any], text: str) -> None:
     assert copy["a"][0]["c"] is text
 
 
-FILE = Path(__file__).parents[2] / "data" / "instancetypes.jsonl.gz"
 DISKS: list[Json] = [{"name": "root", "disk": {"bus": "virtio"}, "bootOrder": 1}, {"name": "data", "lun": {}}]
 
 
 def written(shape: Struct, value: Any) -> Json | str:
     """A value as both ways write it, or the sentence of both about it."""
     before = copy.deepcopy(value)
-    shared, copied = (_answer(write, shape, value) for write in (share, _copy))
+    shared = _answer(share, shape, value)
 
-    assert shared == copied
+    assert shared == _answer(lambda *given: encode(shape, decode(*given)), shape, value)
     assert value == before
     return shared
-
-
-def _copy(shape: Struct, value: Any) -> Json:
-    return encode(shape, decode(shape, value))
 
 
 def _answer(write: Callable[[Struct, Any], Json], shape: Struct, value: Any) -> Json | str:
@@ -198,55 +176,32 @@ def _answer(write: Callable[[Struct, Any], Json], shape: Struct, value: Any) -> 
 
 def test_a_part_that_stays_as_it_is_is_shared() -> None:
     given = {"disks": DISKS, "rng": {}, "autoattachInputDevice": False}
-
     assert share(DEVICES, given) is given
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [
-        {"serial": ""},
-        {"serial": None},
-        {"bootOrder": True},
-        {"bootOrder": 2**63},
-        {"shareable": None},
-        {"cdrom": {"readonly": False}},
-        {"disk": {"readonly": False}},
-        {"disk": {"readonly": True}},
-        {"unknown": 1},
-        {"name": None},
-    ],
+    "changed", [{"serial": ""}, {"bootOrder": 2**63}, {"disk": {"readonly": False}}, {"unknown": 1}]
 )
 def test_what_is_written_otherwise_is_copied_as_ever(changed: Json) -> None:
     disks = [DISKS[0], {**DISKS[1], **changed}]
     answer = written(DEVICES, {"disks": disks, "rng": {}})
 
-    if isinstance(answer, dict) and answer["disks"][1] != disks[1]:
-        # The disk that stays is shared all the same.
-        assert share(DEVICES, {"disks": disks})["disks"][0] is disks[0]
+    assert isinstance(answer, dict)
+    assert (answer["disks"][1] == disks[1]) is ("bootOrder" in changed)
+    # The disk that stays is shared all the same.
+    assert share(DEVICES, {"disks": disks})["disks"][0] is disks[0]
 
 
 @pytest.mark.parametrize(
     ("shape", "value"),
     [
-        (DEVICES, {"disks": []}),
-        (DEVICES, {"disks": [None]}),
         (DEVICES, {"disks": DISKS * 129}),
-        (DEVICES, {"filesystems": [{"name": "a", "virtiofs": None}]}),
-        (METADATA, {"annotations": {}}),
-        (METADATA, {"annotations": {"a": None}}),
         (METADATA, {"annotations": {1: "a"}}),
         (METADATA, {"annotations": dict.fromkeys(map(str, range(MAX_KEYS + 1)), "a")}),
-        (METADATA, {"managedFields": [{"manager": None}]}),
-        (AFFINITY, {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}),
         (AFFINITY, {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}),
         (VMI_SPEC, {"readinessProbe": {"tcpSocket": {"port": 2**31}}}),
-        (VMI_SPEC, {"readinessProbe": {"tcpSocket": {"port": "http"}}}),
-        (VMI_SPEC, {"volumes": [{"name": "a", "emptyDisk": {"capacity": "1024Mi"}}]}),
-        (VMI_SPEC, {"volumes": [{"name": "a", "emptyDisk": {"capacity": 5}}]}),
         (VMI_SPEC, {"domain": {"resources": {"requests": {"memory": "1000m", "cpu": "1"}}}}),
         (VM, {"status": {"conditions": [{"type": "Ready", "status": ""}], "x": None}}),
-        (VM, {"spec": []}),
     ],
 )
 def test_both_ways_write_the_same(shape: Struct, value: Any) -> None:
@@ -276,13 +231,8 @@ def test_a_spec_without_resources_shares_all_else() -> None:
 
 def test_what_was_made_of_a_written_object_is_written_where_it_changed() -> None:
     before = share(VMI_SPEC, {"domain": {"devices": {}}, "hostname": "a", "nodeSelector": {"a": "b"}, "dnsPolicy": "c"})
-    changed = {
-        **before,
-        "hostname": "",
-        "nodeSelector": {},
-        "subdomain": "d",
-        "domain": {**before["domain"], "cpu": {}},
-    }
+    changes = {"hostname": "", "nodeSelector": {}, "subdomain": "d", "domain": {**before["domain"], "cpu": {}}}
+    changed = before | changes
 
     assert share_changes(VMI_SPEC, changed, before) == encode(VMI_SPEC, changed)
     assert share_changes(VMI_SPEC, before, before) == before
@@ -304,6 +254,7 @@ def test_what_was_computed_becomes_plain_text() -> None:
 def test_quantities_that_are_canonical_at_a_glance_are() -> None:
     check = check_of(CANONICAL_QUANTITY)
     assert check is not None
+    assert check_of(NEVER) is None
     suffixes = ("", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3", "\n", "i")
     exact = 0
     for text in (f"{number}{suffix}" for number in (*range(2000), "01", "+1", "-1", "1.0", "") for suffix in suffixes):
@@ -314,10 +265,6 @@ def test_quantities_that_are_canonical_at_a_glance_are() -> None:
         assert quantity.canonical(text) == text
         exact += 1
     assert exact == 999 * 10
-
-
-def test_nothing_is_recognized_without_a_type() -> None:
-    assert check_of(NEVER) is None
 
 
 def test_both_ways_write_what_kubevirt_was_given() -> None:
@@ -368,12 +315,8 @@ def test_so_many_values_and_no_more(value: Any, large: bool) -> None:
 
 
 def test_what_is_nested_deeply_is_counted() -> None:
-    deep: list[Any] = []
-    for _ in range(MAX_VALUES):
-        deep = [deep]
-
-    assert not is_too_large(deep)
-    assert is_too_large([deep])
+    assert not is_too_large(deep(MAX_VALUES))
+    assert is_too_large(deep(MAX_VALUES + 1))
 
 
 SHAPE = NEWEST.types.instancetype
@@ -385,7 +328,6 @@ def remembered(value: Any) -> Any:
 
 def test_an_equal_object_is_not_decoded_again() -> None:
     first = remembered(instancetype(cpu={"guest": 3}))
-
     assert first == decode(SHAPE, instancetype(cpu={"guest": 3}))
     assert remembered(instancetype(cpu={"guest": 3})) is first
 
@@ -393,14 +335,12 @@ def test_an_equal_object_is_not_decoded_again() -> None:
 @pytest.mark.parametrize("guest", [True, 3.0, "3"])
 def test_what_python_takes_for_equal_is_not(guest: Any) -> None:
     remembered(instancetype(cpu={"guest": 3}))
-
     with pytest.raises(InputError, match=r"^here\.spec\.cpu\.guest: "):
         remembered(instancetype(cpu={"guest": guest}))
 
 
 def test_a_key_that_is_no_string_is_not_taken_for_its_text() -> None:
     remembered(instancetype(annotations={"1": "a"}))
-
     with pytest.raises(InputError, match=r"annotations"):
         remembered(instancetype(annotations={1: "a"}))
 
@@ -410,20 +350,11 @@ def test_messages_show_no_keys() -> None:
         remembered(instancetype(nodeSelector={"hidden": 1}))
 
 
-@pytest.mark.parametrize("odd", ["\ud800", 2**70, object(), "x" * MAX_BYTES])
-def test_what_is_odd_or_large_is_decoded_each_time(odd: Any) -> None:
+@pytest.mark.parametrize("odd", ["\ud800", 2**70, object(), "x" * MAX_BYTES, deep()], ids=range(5))
+def test_what_is_odd_large_or_deep_is_decoded_each_time(odd: Any) -> None:
     given = {**instancetype(), "unknown": odd}
-
     assert remembered(given) == decode(SHAPE, given)
     assert remembered(given) is not remembered(given)
-
-
-def test_what_is_nested_deeply_is_decoded_each_time() -> None:
-    deep: list[Any] = []
-    for _ in range(10_000):
-        deep = [deep]
-
-    assert remembered({**instancetype(), "unknown": deep}) == decode(SHAPE, instancetype())
 
 
 def test_a_review_takes_the_same_steps_whatever_was_read_before() -> None:
@@ -439,5 +370,4 @@ def test_a_review_takes_the_same_steps_whatever_was_read_before() -> None:
 def test_so_many_are_remembered_and_no_more() -> None:
     for number in range(1, MAX_OBJECTS + 20):
         remembered(instancetype(cpu={"guest": number}))
-
     assert len(structs._kept) == MAX_OBJECTS

@@ -8,10 +8,13 @@ from tests.kubevirt.samples import instancetype, preference, revision, vm
 from tests.lookups import among
 from webhook.k8s.types.meta import ObjectMeta, OwnerReference
 from webhook.kubevirt.go_json.structs import decode
-from webhook.kubevirt.instancetype.revisions import KINDS, Store, capture, holds, is_captured, label, latest, payload
+from webhook.kubevirt.instancetype.revisions import KINDS, Store, capture, holds, is_captured, label, payload
 from webhook.kubevirt.rejection import NotFound, Rejection
 from webhook.kubevirt.rules import NEWEST
 from webhook.kubevirt.types.core import INSTANCETYPE, PREFERENCE, VM
+
+ALPHA, SCHEME = "instancetype.kubevirt.io/v1alpha1", 'in scheme "pkg/runtime/scheme.go:110"'
+UNREADABLE = "failed to decode object in ControllerRevision: "
 
 
 def test_what_was_captured_can_be_read_again() -> None:
@@ -23,6 +26,7 @@ def test_what_was_captured_can_be_read_again() -> None:
     assert stored["metadata"]["labels"]["instancetype.kubevirt.io/object-kind"] == wanted["kind"]
     assert stored["data"]["metadata"] == {"name": "u1", "uid": "u", "generation": 1, "resourceVersion": "7"}
     assert payload(stored, INSTANCETYPE)["spec"]["cpu"]["guest"] == 2
+    assert payload(revision("r", preference(preferredSubdomain="s")), PREFERENCE)["spec"] == {"preferredSubdomain": "s"}
     assert label(stored) == "u1"
     assert label(revision("r", wanted)) is None
 
@@ -33,35 +37,19 @@ def test_what_was_captured_can_be_read_again() -> None:
         (None, "unexpected type in ControllerRevision: <nil>"),
         (preference(), "unexpected type in ControllerRevision: *v1beta1.VirtualMachineClusterPreference"),
         (
-            {**instancetype(), "apiVersion": "instancetype.kubevirt.io/v1alpha1"},
-            (
-                "failed to decode object in ControllerRevision: no kind "
-                '"VirtualMachineClusterInstancetype" is registered for version "instancetype.kubevirt.io/v1alpha1" '
-                'in scheme "pkg/runtime/scheme.go:110"'
-            ),
+            {**instancetype(), "apiVersion": ALPHA},
+            f'{UNREADABLE}no kind "VirtualMachineClusterInstancetype" is registered for version "{ALPHA}" {SCHEME}',
         ),
-        ({"a": "ü"}, "failed to decode object in ControllerRevision: Object 'Kind' is missing"),
-        (
-            {"kind": "K", "apiVersion": ""},
-            "failed to decode object in ControllerRevision: Object 'apiVersion' is missing",
-        ),
+        ({"a": "ü"}, f"{UNREADABLE}Object 'Kind' is missing"),
+        ({"kind": "K", "apiVersion": ""}, f"{UNREADABLE}Object 'apiVersion' is missing"),
+        ({"kind": "Pod", "apiVersion": "v1"}, f"{UNREADABLE}it is not an instancetype or preference"),
     ],
-    ids=["nothing", "preference", "version", "no kind", "no version"],
+    ids=["nothing", "preference", "version", "no kind", "no version", "pod"],
 )
 def test_what_is_no_instancetype(data: object, said: str) -> None:
     with pytest.raises(Rejection) as refused:
         payload(revision("r", data), INSTANCETYPE)
-
     assert refused.value.what == said
-
-
-def test_a_preference_is_read_as_one() -> None:
-    assert payload(revision("r", preference(preferredSubdomain="s")), PREFERENCE)["spec"] == {"preferredSubdomain": "s"}
-
-
-def test_the_latest_says_so() -> None:
-    assert latest(revision("r", instancetype()))
-    assert not latest({"metadata": {"name": "r"}})
 
 
 @pytest.mark.parametrize(
@@ -76,7 +64,6 @@ def test_the_latest_says_so() -> None:
 )
 def test_what_is_there_is_compared_by_value(data: Any, same: bool) -> None:
     made = capture(decode(VM, vm()), {**decode(INSTANCETYPE, instancetype()), "kind": instancetype()["kind"]})
-
     assert holds(revision("r", data), made) is same
 
 
@@ -85,25 +72,15 @@ def test_what_holds_nothing_cannot_be_compared() -> None:
         holds(revision("r", None), {})
 
 
-def test_what_is_created_is_found() -> None:
-    store = Store(among([instancetype()]))
-    made = revision("new", instancetype())
+def test_what_is_created_is_found_and_what_is_deleted_is_gone() -> None:
+    store, made = Store(among([revision("old", instancetype())])), revision("new", instancetype())
     store.create(made)
-
-    assert store.created == [made]
-    assert store.get("ControllerRevision", "demo", "new") is made
-    assert store.get("ControllerRevision", "demo", "other") is None
-    assert store.get("VirtualMachineClusterInstancetype", "", "u1") == instancetype()
-    with pytest.raises(Rejection, match=r'^controllerrevisions.apps "new" already exists$'):
-        store.create(made)
-
-
-def test_what_is_deleted_is_gone() -> None:
-    store = Store(among([revision("old", instancetype())]))
     store.delete("demo", "old")
 
-    assert store.deleted == ["old"]
-    assert store.get("ControllerRevision", "demo", "old") is None
+    assert (store.created, store.deleted) == ([made], ["old"])
+    assert [store.get("ControllerRevision", "demo", name) for name in ("new", "old", "other")] == [made, None, None]
+    with pytest.raises(Rejection, match=r'^controllerrevisions.apps "new" already exists$'):
+        store.create(made)
     with pytest.raises(NotFound, match=r'^controllerrevisions.apps "old" not found$'):
         store.delete("demo", "old")
 
@@ -157,11 +134,6 @@ def test_labels_or_owner_vouch_for_it(labels: dict[str, str] | None, owner: Owne
 )
 def test_the_data_says_what_it_is(kind: Any, version: Any) -> None:
     assert not is_captured(meta(LABELS, OWNER), kind, version)
-
-
-def test_older_versions_are_captured_too() -> None:
+    # Those of older versions are captured too.
     assert is_captured(meta(LABELS, OWNER), KIND, "instancetype.kubevirt.io/v1alpha2")
-
-
-def test_kinds_are_those_that_can_be_decoded() -> None:
     assert set(NEWEST.types.by_kind) == KINDS

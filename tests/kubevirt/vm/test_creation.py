@@ -17,14 +17,16 @@ from webhook.kubevirt.vm import creation
 from webhook.kubevirt.vm.creation import Created, CreationDenied, Named, Stage
 
 CPU = "spec.domain.cpu.sockets"
+CONFLICTING = vm({"domain": {"cpu": {"cores": 1, "sockets": 1}}}, instancetype={"name": "u1"})
+CRASHING = preference(cpu={"preferredCPUFeatures": [{"name": "f"}]})
 
 
 def made(machine: Any, *objects: Any, configuration: Any = None) -> Created:
     return creation.from_vm(machine, among(objects), uuids(), ClusterConfig.of(configuration))
 
 
-def both(**spec: Any) -> Any:
-    return vm(instancetype={"name": "u1"}, preference={"name": "linux"}, **spec)
+def both(template: Any = None) -> Any:
+    return vm(template, instancetype={"name": "u1"}, preference={"name": "linux"})
 
 
 def test_every_field_has_an_origin() -> None:
@@ -34,7 +36,7 @@ def test_every_field_has_an_origin() -> None:
         preferredArchitecture="arm64",
         machine={"preferredMachineType": "virt"},
     )
-    machine = vm({"domain": {"devices": disk}}, instancetype={"name": "u1"}, preference={"name": "linux"})
+    machine = both({"domain": {"devices": disk}})
     created = made(machine, instancetype(), preferred, configuration={"evictionStrategy": "LiveMigrate"})
 
     assert created.origins.keys() == dict(leaves(created.obj)).keys()
@@ -61,15 +63,12 @@ def test_every_field_has_an_origin() -> None:
 def test_a_new_vms_generation_is_the_first(given: Any, generation: str) -> None:
     machine = vm()
     machine["metadata"] = {"name": "web", "namespace": "demo"} | given
-
     assert made(machine).obj["metadata"]["annotations"]["kubevirt.io/vm-generation"] == generation
 
 
 def test_annotations_that_leak_into_the_vm_are_the_instancetypes() -> None:
-    created = made(both(), instancetype(annotations={"a": "b"}), preference(annotations={"c": "d"}))
-
-    assert created.origins["metadata.annotations.a"] is Origin.INSTANCETYPE
-    assert created.origins["metadata.annotations.c"] is Origin.PREFERENCE
+    origins = made(both(), instancetype(annotations={"a": "b"}), preference(annotations={"c": "d"})).origins
+    assert [origins[f"metadata.annotations.{key}"] for key in "ac"] == [Origin.INSTANCETYPE, Origin.PREFERENCE]
 
 
 @pytest.mark.parametrize("policy", ["reference", "expand", "expandAll"])
@@ -107,30 +106,20 @@ def test_inferred_from_a_volume() -> None:
     }
 
 
-def test_what_was_captured_counts() -> None:
-    old = revision("r", instancetype(cpu={"guest": 8}), label="u1")
-    machine = both()
-    machine["status"] = {"instancetypeRef": {"name": "u1", "controllerRevisionRef": {"name": "r"}}}
-    created = made(machine, old, instancetype(), preference())
+@pytest.mark.parametrize(("label", "sockets", "counts"), [("u1", 8, "r"), ("other", 2, "")])
+def test_what_was_captured_counts_unless_it_is_another_object(label: str, sockets: int, counts: str) -> None:
+    objects = [revision("r", instancetype(cpu={"guest": 8}), label=label), instancetype(), preference()]
+    status = {"instancetypeRef": {"name": "u1", "controllerRevisionRef": {"name": "r"}}}
+    created = made(both() | {"status": status}, *objects)
 
-    assert created.obj["spec"]["domain"]["cpu"]["sockets"] == 8
-    assert created.named[Origin.INSTANCETYPE].revision == "r"
-    assert created.named[Origin.PREFERENCE].revision == ""
-
-
-def test_a_revision_of_another_object_does_not() -> None:
-    old = revision("r", instancetype(cpu={"guest": 8}), label="other")
-    machine = both()
-    machine["status"] = {"instancetypeRef": {"name": "u1", "controllerRevisionRef": {"name": "r"}}}
-    named = creation.expand_vm(machine, among([old, instancetype(), preference()])).named
-
-    assert named[Origin.INSTANCETYPE] == Named("VirtualMachineClusterInstancetype", "u1")
+    assert created.obj["spec"]["domain"]["cpu"]["sockets"] == sockets
+    assert created.named == creation.expand_vm(both() | {"status": status}, among(objects)).named
+    assert [created.named[origin].revision for origin in (Origin.INSTANCETYPE, Origin.PREFERENCE)] == [counts, ""]
 
 
 def test_a_revision_counts_whatever_the_kind_says() -> None:
     machine = vm(instancetype={"name": "u1", "kind": "odd", "revisionName": "r"})
     named = creation.expand_vm(machine, among([revision("r", instancetype())])).named
-
     assert named[Origin.INSTANCETYPE] == Named("odd", "u1", revision="r")
 
 
@@ -148,20 +137,8 @@ def test_a_vm_that_was_admitted_keeps_what_it_is() -> None:
     [
         (vm(preference={}), [], {}, Stage.VM_WEBHOOK, "Either Name or InferFromVolume"),
         (vm(instancetype={"inferFromVolume": "v"}), [], {}, Stage.VM_WEBHOOK, "unable to find volume v"),
-        (
-            vm({"domain": {"cpu": {"cores": 1, "sockets": 1}}}, instancetype={"name": "u1"}),
-            [instancetype()],
-            {},
-            Stage.VM_WEBHOOK,
-            "sockets conflicts with selected instance type",
-        ),
-        (
-            both(),
-            [preference(cpu={"preferredCPUFeatures": [{"name": "f"}]})],
-            {},
-            Stage.VM_WEBHOOK,
-            "KubeVirt would crash",
-        ),
+        (CONFLICTING, [instancetype()], {}, Stage.VM_WEBHOOK, "sockets conflicts with selected instance type"),
+        (both(), [CRASHING], {}, Stage.VM_WEBHOOK, "KubeVirt would crash"),
         (both(), [], {}, Stage.CONTROLLER, '.kubevirt.io "u1" not found'),
         (vm(), [], {"network": {"defaultNetworkInterface": "slirp"}}, Stage.VM_WEBHOOK, "slirp interface is"),
     ],
@@ -176,16 +153,15 @@ def test_refusals_say_who_and_what(machine: Any, objects: Any, configuration: An
 
 
 def test_conflicts_are_told_one_by_one() -> None:
-    machine = vm({"domain": {"cpu": {"cores": 1, "sockets": 1}}}, instancetype={"name": "u1"})
-    fields = ["spec.template.spec.domain.cpu.sockets", "spec.template.spec.domain.cpu.cores"]
     asked: list[Callable[[], Created]] = [
-        lambda: made(machine, instancetype()),
-        lambda: creation.expand_vm(machine, among([instancetype()])),
+        lambda: made(CONFLICTING, instancetype()),
+        lambda: creation.expand_vm(CONFLICTING, among([instancetype()])),
     ]
     for ask in asked:
         with pytest.raises(CreationDenied) as refused:
             ask()
-        assert [cause.field for cause in refused.value.causes] == fields
+        fields = [cause.field.removeprefix("spec.template.spec.domain.cpu.") for cause in refused.value.causes]
+        assert fields == ["sockets", "cores"]
 
 
 def test_a_vmi_gets_defaults_and_nothing_else() -> None:

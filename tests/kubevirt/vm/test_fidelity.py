@@ -1,31 +1,28 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.builders import config_of
 from tests.kubevirt import plain
 from tests.kubevirt.samples import vm
 from tests.kubevirt.vm.started_vms import CAPTURED, VOLUMES, running, started
 from tests.lookups import among
 from tests.vectors.cases import read
+from tests.vectors.files import FILE
 from webhook import names
 from webhook.errors import InputError
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.rejection import Get, Rejection
-from webhook.kubevirt.releases.capabilities import parse_version
-from webhook.kubevirt.releases.release import release_of
-from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.vm.controller import Round
 from webhook.kubevirt.vm.fidelity import Incomparable, differences, revisions
 
-FILE = Path(__file__).parents[2] / "data" / "instancetypes.jsonl.gz"
-
-
+PRESET = {"virtualmachinepreset.kubevirt.io/p": "v1"}
+RESIZED = {"virtualMachineRevisionName": "revision-start-vm-uid-2"}
 PLUGGED = {"name": "extra", "persistentVolumeClaim": {"claimName": "extra", "hotpluggable": True}}
 
 
@@ -35,9 +32,6 @@ def _among(named: dict[str, Json]) -> Get:
 
 def paths(given: Json, found: Json, configuration: ClusterConfig = DEFAULTS) -> list[str]:
     return [one.path for one in differences(given, found, among(CAPTURED), configuration)]
-
-
-# -- the same ----------------------------------------------------------------------------------------------------------
 
 
 def test_what_kubevirt_has_made_does_not_differ() -> None:
@@ -62,9 +56,6 @@ def test_what_was_captured_is_looked_up() -> None:
     assert revisions(running()) == ["it-1", "pref-1"]
     assert revisions(running(instancetype={"name": "u1", "revisionName": "pinned"})) == ["pinned", "pref-1"]
     assert revisions(vm()) == []
-
-
-# -- different ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -94,9 +85,6 @@ def test_what_differs_is_named(change: Any, path: str, origin: Origin | None) ->
 
     assert (difference.path, difference.origin) == (path, origin)
     assert "SECRET" not in repr(difference)
-
-
-# -- changes by other clients ------------------------------------------------------------------------------------------
 
 
 def test_the_scheduler_that_we_have_chosen_is_no_difference() -> None:
@@ -136,30 +124,20 @@ def test_what_is_plugged_into_the_vmi_alone_is_no_difference() -> None:
     assert "spec.volumes[1].name" in paths(running(), found)
 
 
-def test_a_vm_without_disks_gets_one_plugged() -> None:
-    bare = running({"volumes": []})
-    found = started(bare)
+def test_what_is_plugged_beside_the_vms_own_volumes() -> None:
+    bare, both = running({"volumes": []}), running({"volumes": [*VOLUMES, PLUGGED]})
+    found, lacking = started(bare), started(both)
     found["spec"]["volumes"] = [PLUGGED]
     found["spec"]["domain"]["devices"]["disks"] = [{"name": "extra", "disk": {"bus": "scsi"}}]
+    lacking["spec"]["volumes"].pop()
 
     assert paths(bare, found) == []
-
-
-def test_a_plugged_volume_that_the_vm_has_too_is_compared() -> None:
-    both = running({"volumes": [*VOLUMES, PLUGGED]})
-    found = started(both)
-    found["spec"]["volumes"].pop()
-
-    assert "spec.volumes[1].name" in paths(both, found)
+    assert "spec.volumes[1].name" in paths(both, lacking)
 
 
 def test_what_the_clusters_settings_decide_may_have_been_otherwise() -> None:
     then, now = ClusterConfig.of({}), ClusterConfig.of({"cpuModel": "Skylake"})
-
     assert paths(running(), started(running(), configuration=then), now) == []
-
-
-# -- incomparable ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -167,18 +145,12 @@ def test_what_the_clusters_settings_decide_may_have_been_otherwise() -> None:
     [
         (lambda vm, _: vm["metadata"].update(generation=4), "the VM has changed since its start"),
         (lambda _, vmi: vmi["metadata"]["annotations"].clear(), "the VM has changed since its start"),
-        (
-            # As virt-controller leaves it after `u1.small` became `u1.medium`: the template is the same.
-            lambda _, vmi: vmi["status"].update(virtualMachineRevisionName="revision-start-vm-uid-2"),
-            "the VM's instancetype may have changed since its start",
-        ),
+        # As virt-controller leaves it after `u1.small` became `u1.medium`: the template is the same.
+        (lambda _, vmi: vmi["status"].update(RESIZED), "the VM's instancetype may have changed since its start"),
         (lambda vm, _: vm["metadata"].update(uid="new"), "the VMI is of another VM of this name"),
         (lambda _, vmi: vmi["metadata"].pop("ownerReferences"), "the VMI is of another VM of this name"),
         (lambda _, vmi: vmi["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"), "it is being deleted"),
-        (
-            lambda _, vmi: vmi["metadata"]["annotations"].update({"virtualmachinepreset.kubevirt.io/p": "v1"}),
-            "a preset was applied to the VMI",
-        ),
+        (lambda _, vmi: vmi["metadata"]["annotations"].update(PRESET), "a preset was applied to the VMI"),
     ],
 )
 def test_what_says_nothing_about_each_other(change: Any, why: str) -> None:
@@ -194,7 +166,7 @@ def test_a_vm_without_an_instancetype_has_no_resizing_to_fear() -> None:
     given = vm({"volumes": VOLUMES})
     given["metadata"]["generation"] = 3
     found = started(given)
-    found["status"]["virtualMachineRevisionName"] = "revision-start-vm-uid-2"
+    found["status"] |= RESIZED
 
     assert paths(given, found) == []
 
@@ -215,12 +187,9 @@ def test_what_was_not_captured_is_incomparable() -> None:
         revisions(given)
 
 
-def test_a_lost_revision_is_a_refusal() -> None:
+def test_a_lost_revision_or_a_malformed_vmi_is_named() -> None:
     with pytest.raises(Rejection, match=r'controllerrevisions.apps "pref-1" not found'):
         differences(running(), started(running()), among([]), DEFAULTS)
-
-
-def test_a_malformed_vmi_is_named() -> None:
     with pytest.raises(InputError, match=r"VirtualMachineInstance.spec.hostname: is a number"):
         paths(running(), {"metadata": {}, "spec": {"hostname": 7}})
 
@@ -229,19 +198,14 @@ def test_a_malformed_vmi_is_named() -> None:
 def test_a_vmi_from_before_an_update_of_kubevirt(started: str, running_now: str, differs: bool) -> None:
     """KubeVirt 1.9 adds a panic device that 1.8 did not; the update leaves running VMIs as they are."""
 
-    def settings(text: str) -> ClusterConfig:
-        version = parse_version(text)
-        assert version
-        return ClusterConfig.of(None, rules=rules_of(release_of(version)))
-
     panicking = copy.deepcopy(CAPTURED)
     (captured,) = (one for one in panicking if one["metadata"]["name"] == "pref-1")
     captured["data"]["spec"].setdefault("devices", {})["preferredPanicDeviceModel"] = "isa"
     machine = running()
-    then = settings(started)
+    then = config_of(started)
     vmi = plain.create(Round(machine, among(panicking), then).build().to_json(), then, str)
     vmi["metadata"]["annotations"]["kubevirt.io/vm-generation"] = str(machine["metadata"].get("generation", 0))
 
-    found = differences(machine, vmi, among(panicking), settings(running_now))
+    found = differences(machine, vmi, among(panicking), config_of(running_now))
 
     assert bool(found) is differs

@@ -29,20 +29,6 @@ def test_sizes(domain: Any, field: str | None) -> None:
     assert size_field(domain) == field
 
 
-ANYTHING = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=3)),
-    lambda part: st.one_of(
-        st.lists(part, max_size=2),
-        st.dictionaries(st.sampled_from(["cpu", "memory", "resources", "requests", "guest"]), part, max_size=3),
-    ),
-)
-
-
-@given(ANYTHING)
-def test_any_json_has_a_size_or_none(domain: Any) -> None:
-    assert size_field(domain) is None or "." in str(size_field(domain))
-
-
 Json = dict[str, Any]
 LARGE = {"matchLabels": {"size": "large"}}
 
@@ -82,39 +68,32 @@ def expression(operator: str, *values: str, key: str = "size") -> Json:
 )
 def test_selectors(selector: Any, matches: bool) -> None:
     found = sizing_preset([preset(selector)], {"labels": {"size": "large"}})
-
     assert found == (("p", "cpu.cores") if matches else None)
 
 
 def test_the_first_one_that_says_a_size_counts() -> None:
     presets = [preset({}, machine={"type": "q35"}), preset(LARGE, memory={"guest": "1Gi"}), preset({})]
-
     assert sizing_preset(presets, {"labels": {"size": "large"}}) == ("p", "memory.guest")
     assert sizing_preset(presets[:1], {}) is None
 
 
 def test_a_vmi_that_wants_no_presets_gets_none() -> None:
     metadata = {"annotations": {"virtualmachineinstancepresets.admission.kubevirt.io/exclude": "true"}}
-
     assert sizing_preset([preset({})], metadata) is None
 
 
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.sampled_from(["large", "In", "size"]),
-    lambda inner: (
-        st.lists(inner, max_size=2)
-        | st.dictionaries(
-            st.sampled_from(
-                ["spec", "selector", "matchLabels", "matchExpressions", "key", "operator", "values", "labels", "size"]
-            ),
-            inner,
-        )
-    ),
-    max_leaves=10,
+def any_json(*keys: str) -> st.SearchStrategy[Any]:
+    scalars = st.none() | st.booleans() | st.integers() | st.sampled_from(["large", "In", "size"])
+    return st.recursive(scalars, lambda part: st.lists(part, max_size=2) | st.dictionaries(st.sampled_from(keys), part))
+
+
+SELECTORS = any_json(
+    "spec", "selector", "matchLabels", "matchExpressions", "key", "operator", "values", "labels", "size"
 )
 
 
-@given(presets=st.lists(_JSON, max_size=3), metadata=_JSON)
-def test_whatever_stands_there_is_an_answer(presets: list[Any], metadata: Any) -> None:
+@given(any_json("cpu", "memory", "resources", "requests", "guest"), st.lists(SELECTORS, max_size=3), SELECTORS)
+def test_whatever_stands_there_is_an_answer(domain: Any, presets: list[Any], metadata: Any) -> None:
+    assert size_field(domain) is None or "." in str(size_field(domain))
     assert sizing_preset(presets, metadata) is None
     assert sizing_preset([preset(found) for found in presets], metadata) in (None, ("p", "cpu.cores"))

@@ -13,16 +13,14 @@ from webhook.placement.machines import Migration
 from webhook.placement.target_pods import target_pod_requirements
 from webhook.policies.common.migration_targets import availability, details, no_node
 
+ASKED = target_pod_requirements(vmi(None, {"cpu": {"model": "x"}}), Migration.adding({"zone": "b"}))
 LABELS = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/x": "true"}
 
 
 def eligibility(count: int) -> Eligibility:
     """The eligibility on nodes that each have a taint of their own, and lack the added label."""
     taints = [{"key": "dedicated", "value": f"n{i:04}", "effect": "NoSchedule"} for i in range(count)]
-    nodes = [node(f"n{i:04}", LABELS, taints=[taint]) for i, taint in enumerate(taints)]
-    return NodeIndex(nodes).review(
-        target_pod_requirements(vmi(None, {"cpu": {"model": "x"}}), Migration.adding({"zone": "b"}))
-    )
+    return NodeIndex(node(f"n{i:04}", LABELS, taints=[taint]) for i, taint in enumerate(taints)).review(ASKED)
 
 
 def test_few_classes_are_all_named() -> None:
@@ -50,10 +48,8 @@ def test_of_many_classes_the_largest_are_named() -> None:
 @pytest.mark.golden
 def test_messages() -> None:
     cordoned = NodeIndex([node("n1", LABELS, cordoned=True), node("n2", LABELS | {"zone": "b"}, cordoned=True)])
-    advice = cordoned.review(
-        target_pod_requirements(vmi(None, {"cpu": {"model": "x"}}), Migration.adding({"zone": "b"}))
-    )
-    texts = [no_node(found).text for found in (eligibility(2), eligibility(20), advice, eligibility(0))]
+    found = (eligibility(2), eligibility(20), cordoned.review(ASKED), eligibility(0))
+    texts = [no_node(each).text for each in found]
 
     assert [wording.mistakes(text) for text in texts] == [[]] * 4
     golden_files.check("no-eligible-node.txt", "\n".join(texts))

@@ -36,16 +36,12 @@ NAMED: Json = {"f:spec": {"f:instancetype": {"f:name": {}}}}
 
 
 def test_what_is_applied_is_declared_and_nothing_beside_it() -> None:
-    manifests = Manifests(found(entry(NAMED)))
+    manifests = Manifests(found(entry({"f:metadata": {}}), entry(NAMED)))
 
     assert manifests.declare(NAME, "u1.small")
     assert manifests.declare(("spec", "instancetype"), {})
     assert not manifests.declare(("spec", "instancetype", "kind"), "any")
     assert not manifests.declare(("spec", "preference", "name"), "fedora")
-
-
-def test_any_of_several_manifests_counts() -> None:
-    assert Manifests(found(entry({"f:metadata": {}}), entry(NAMED))).declare(NAME, "u1.small")
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,7 @@ OWN = ListKey(LAUNCHER_PODS, "demo", "kubevirt.io/created-by=web")
 SHARED = ListKey(LAUNCHER_PODS, "demo", f"{CLAIM}=")
 
 
-def node(name: str) -> Node:
-    return Node.read({"metadata": {"name": name, "labels": {HOSTNAME: f"host-{name}"}}})
+NODES = [Node.read({"metadata": {"name": name, "labels": {HOSTNAME: f"host-{name}"}}}) for name in "abc"]
 
 
 def pod(on: str, uid: str = "web", phase: str = "Running", labels: Json | None = None) -> LauncherPod:
@@ -44,7 +43,7 @@ def target(others: object, own: LauncherPod | None = None, version: str = "1.9",
         "status": {"nodeName": "a"},
     }
     known: dict[Key[Any], object] = {
-        NodesKey(): NodeIndex([node("a"), node("b"), node("c")]),
+        NodesKey(): NodeIndex(NODES),
         KubeVirtKey(): installed(config_of(version)),
         OWN: (own or pod("a"),),
         SHARED: others,
@@ -54,9 +53,8 @@ def target(others: object, own: LauncherPod | None = None, version: str = "1.9",
 
 def excluded(found: Target) -> list[str]:
     """The nodes that are ruled out by a reservation."""
-    index = [node("a"), node("b"), node("c")]
     mine = [each for each in found.requirements if each.origin == Origin.RESERVATION]
-    return [each.name for each in index if any(asked.reasons(each) for asked in mine)]
+    return [each.name for each in NODES if any(asked.reasons(each) for asked in mine)]
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 
 from tests.builders import Json, installed
+from tests.policies.decisions import evaluate
 from tests.policies.migration import world
-from tests.policies.migration.world import NODES, UID
+from tests.policies.migration.world import NODES, OWNED
 from webhook.admission.decision import Decision
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, ObjectKey
 from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, LauncherPod, Migration
-from webhook.review.endpoints import BY_PATH
 from webhook.settings.model import EvictionSettings
 
 POD = "virt-launcher-web01-abcde"
@@ -44,8 +44,7 @@ def vmi(strategy: str | None = "LiveMigrate", migratable: str | None = "True", *
 
 
 def pod(node: str = "node-a1", phase: str = "Running", app: str = "virt-launcher", **metadata: Any) -> Json:
-    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "web01", "uid": UID}
-    meta = {"name": POD, "labels": {"kubevirt.io": app}, "ownerReferences": [owner | {"controller": True}]}
+    meta = {"name": POD, "labels": {"kubevirt.io": app}, "ownerReferences": OWNED}
     return {"metadata": meta | metadata, "spec": {"nodeName": node}, "status": {"phase": phase}}
 
 
@@ -105,10 +104,7 @@ def decide(known: Mapping[Key[Any], object], body: Json | None = None, **setting
 
 def decide_with(known: Facts, body: Json | None = None, **settings: Any) -> Decision:
     """The same with facts that a test watches."""
-    endpoint = BY_PATH["/mutate/eviction/pods/enforce"]
-    received = endpoint.codec.decode(msgspec.json.encode(body or review()))
-    assert not received.malformed
-    decision = endpoint.handler(received.request.object, received.request, known, EvictionSettings(**settings))
+    decision = evaluate("/mutate/eviction/pods/enforce", body or review(), known, EvictionSettings(**settings))
     assert not decision.changes, "an eviction is never changed"
     if decision.denial:
         assert decision.denial.code == 429

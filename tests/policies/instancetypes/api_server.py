@@ -18,12 +18,11 @@ from tests.builders import AVAILABLE, Json, known, review
 from tests.kubevirt import plain
 from tests.lookups import among
 from tests.owners import merge_patch
+from tests.policies.decisions import evaluate, patched
 from tests.policies.instancetypes.world import instancetype, preference
-from webhook.admission.patch import operations
 from webhook.facts import Facts, Key, ListKey, ObjectKey, SchedulerKey
 from webhook.kubevirt.config import DEFAULTS
 from webhook.policies.common.ownership import LAST_APPLIED
-from webhook.review.endpoints import BY_PATH
 from webhook.settings.model import InstancetypeSettings
 
 OBJECTS = (
@@ -55,7 +54,6 @@ class ApiServer:
         self._settings = InstancetypeSettings(**settings)
         self._stored: dict[str, Json] = {}
         self._applied: dict[str, Json] = {}
-        self.warnings: list[str] = []
 
     def write(self, way: str, after: Json, before: Json | None = None) -> Json:
         """The VM as it is stored after an owner has written a manifest.
@@ -83,8 +81,7 @@ class ApiServer:
         if old is None:
             return manifest
         last = json.loads(old["metadata"]["annotations"][LAST_APPLIED])
-        removed = _only_removed(merge_patch(last, after))
-        merged: Json = _merged(_merged(old, manifest), removed)
+        merged: Json = _merged(_merged(old, manifest), _only_removed(merge_patch(last, after)))
         return merged
 
     def _apply_server_side(self, name: str, old: Json | None, after: Json, before: Json | None) -> Json:
@@ -115,26 +112,19 @@ class ApiServer:
         if old is None or old["spec"] != vm["spec"]:
             for policy in ("instancetypes", "scheduling"):
                 vm = self._mutated(policy, vm, old)
-        answer = plain.mutate_vm(vm, self._get, lambda: "u", DEFAULTS, old)
-        if not answer.is_allowed:
-            raise Refused(answer.message)
-        answer = plain.validate_vm(vm, self._get, DEFAULTS)
-        if not answer.is_allowed:
-            raise Refused(answer.message)
+        mutated = plain.mutate_vm(vm, self._get, lambda: "u", DEFAULTS, old)
+        for answer in (mutated, plain.validate_vm(vm, self._get, DEFAULTS)):
+            if not answer.is_allowed:
+                raise Refused(answer.message)
         return vm
 
     def _mutated(self, policy: str, vm: Json, old: Json | None) -> Json:
-        endpoint = BY_PATH[f"/mutate/{policy}/virtualmachines/enforce"]
         body = review(vm, user="owner", operation="UPDATE" if old else "CREATE", oldObject=old)
-        request = endpoint.codec.decode(msgspec.json.encode(body)).request
         settings = self._settings if policy == "instancetypes" else builders.scheduling()
-        decision = endpoint.handler(request.object, request, Facts(peek=self._peek), settings)
+        decision = evaluate(f"/mutate/{policy}/virtualmachines/enforce", body, Facts(peek=self._peek), settings)
         if decision.denial:
             raise Refused(decision.denial.message)
-        self.warnings += [warning.text for warning in decision.warnings]
-        made = msgspec.to_builtins(operations(request.object, decision.changes))
-        changed: Json = jsonpatch.apply_patch(vm, made)
-        return changed
+        return patched(vm, decision)
 
     def _peek(self, key: Key[Any]) -> object:
         if isinstance(key, ObjectKey):

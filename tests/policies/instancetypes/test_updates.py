@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.builders import Json
 from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, WrittenField, manifest_of, marks_of
+from tests.policies.decisions import changes, declaring, patched
 from tests.policies.instancetypes.api_server import ApiServer, Refused
 from tests.policies.instancetypes.world import (
     BOTH,
@@ -23,8 +24,6 @@ from tests.policies.instancetypes.world import (
     SMALL,
     SMALL_MARK,
     WORLD,
-    applied,
-    changes,
     decide,
     facts,
     instancetype,
@@ -40,25 +39,113 @@ INJECTED_ANNOTATIONS = {IT_MARK[2]: SMALL_MARK, PREF_MARK[2]: FEDORA_MARK}
 GONE = {("spec", "instancetype"): None, IT_MARK: None}
 PREFERENCE_GONE = {("spec", "preference"): None, PREF_MARK: None}
 OURS = vm(annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=FEDORA)
+PINNED = OURS | {"spec": OURS["spec"] | {"instancetype": {**SMALL, "revisionName": "r1"}}}
 OWN = {"kind": "VirtualMachineInstancetype", "name": "own"}
 OWN_MARK = "VirtualMachineInstancetype/own"
 
 
-def declared(obj: Json, field: str, *members: str) -> Json:
-    """A VM as a server-side apply leaves it that declares members of a matcher."""
-    fields: Json = {"f:spec": {f"f:{field}": {f"f:{member}": {} for member in members}}}
-    obj["metadata"]["managedFields"] = [{"manager": "flux", "operation": "Apply", "fieldsV1": fields}]
-    return obj
+def declared(obj: Json, *members: str) -> Json:
+    """A VM as a server-side apply leaves it that declares members of the instancetype's matcher."""
+    return declaring(obj, *(("spec", "instancetype", member) for member in members))
 
 
 def halted(**more: Any) -> Json:
     return vm(runStrategy="Halted", **more)
 
 
-def pinned(obj: Json, revision_name: str = "r1") -> Json:
-    """A copy of a VM whose instancetype names a revision."""
-    spec = obj["spec"]
-    return obj | {"spec": spec | {"instancetype": spec["instancetype"] | {"revisionName": revision_name}}}
+def marked(domain: Json | None = None, **template: Any) -> Json:
+    """The VM with both defaults as its owner now writes it."""
+    return vm(
+        domain, annotations=INJECTED_ANNOTATIONS, template=template or None, instancetype=SMALL, preference=FEDORA
+    )
+
+
+def expanded(*managers: str, annotations: Json = INJECTED_ANNOTATIONS) -> Json:
+    """A VM whose defaults were expanded, as it is stored; managers are those who wrote the guest's memory."""
+    sized = {"cpu": {"sockets": 2, "cores": 1, "threads": 1}, "memory": {"guest": "4Gi"}}
+    made = declaring(vm(sized, annotations=annotations), ("spec", "template", "spec", "domain", "memory", "guest"))
+    (entry,) = made["metadata"]["managedFields"]
+    made["metadata"]["managedFields"] = [entry | {"manager": manager, "operation": "Update"} for manager in managers]
+    return made
+
+
+def merged(**matcher: Any) -> Json:
+    """A VM with a default of a namespace's kind, and what its owner merged into it."""
+    return vm(annotations={IT_MARK[2]: OWN_MARK}, instancetype={**OWN, **matcher})
+
+
+LARGE = {"memory": {"guest": "8Gi"}}
+OLD = merged()
+OBJECTS = (instancetype("own", kind="VirtualMachineInstancetype"), instancetype("big"))
+INFERRING = {**SMALL, "inferFromVolume": "root"}
+OTHER_MARK = {IT_MARK[2]: "VirtualMachineClusterInstancetype/other"}
+SIZE_MARK: Json = {"annotations": {IT_MARK[2]: SMALL_MARK}, "instancetype": SMALL}
+SCHEDULED: Json = {
+    "annotations": {PREF_MARK[2]: FEDORA_MARK, "kubevirt-webhook.github.io/injected-scheduler": "kubevirt"},
+    "preference": FEDORA,
+    "template": {"schedulerName": "kubevirt"},
+}
+NO_MATCHERS: list[Any] = ["own", [], 5]
+UNMET = facts([instancetype(), preference(requirements={"cpu": {"guest": 64}})])
+PLACED = facts([*WORLD, instancetype("placed", schedulerName="volcano")])
+NO_SMALL = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
+
+
+@pytest.mark.parametrize(
+    ("new", "world", "old", "code"),
+    [
+        # An owner who now says a size means it.
+        (vm({"cpu": {"cores": 4}}), facts(WORLD), OURS, instancetypes.SIZED),
+        (vm({"memory": {"guest": "1Gi"}}), facts(WORLD), expanded(), instancetypes.SIZED),
+        (halted(annotations={"kubevirt-webhook.github.io/instancetypes": "off"}), facts(WORLD), OURS, None),
+        # Nothing new is ever added.
+        (halted(), facts(WORLD), vm(), common.NOTHING_TO_PRESERVE),
+        # Nothing is looked up where nothing that matters changes.
+        (OURS, {}, OURS, instancetypes.UNCHANGED),
+        (halted(**SIZE_MARK), facts(), vm(**SIZE_MARK), instancetypes.UNCHANGED),
+        # An inference beside an owner's own name is left to KubeVirt.
+        *(
+            (
+                vm(annotations=marks, instancetype=INFERRING),
+                facts(WORLD),
+                vm(annotations=marks, instancetype=SMALL),
+                None,
+            )
+            for marks in ({}, OTHER_MARK)
+        ),
+        # What did not fit before is not the owner's doing.
+        (marked(terminationGracePeriodSeconds=5), UNMET, OURS, None),
+        (marked(terminationGracePeriodSeconds=5), NO_SMALL, OURS, common.LOOKUP_FAILED),
+        # The webhook's own scheduler is nobody's conflict.
+        (vm(**SCHEDULED, instancetype={"name": "placed"}), PLACED, vm(**SCHEDULED), None),
+        # A size that its owner wrote is none of ours.
+        *(
+            (halted(), facts(WORLD), expanded(name, "flux"), instancetypes.UNSIZED)
+            for name in ("kubectl-edit", "virt-controller")
+        ),
+        # While the annotations stay nothing was overwritten.
+        (expanded() | {"spec": expanded()["spec"] | {"a": 1}}, facts(WORLD), expanded(), common.NOTHING_TO_PRESERVE),
+        # A preference alone was not expanded.
+        (vm({"memory": {"guest": "4Gi"}}), facts(WORLD), expanded(annotations={PREF_MARK[2]: FEDORA_MARK}), None),
+        # What is no matcher is left to the API server.
+        *((merged(name=name), facts(), OLD, common.INVALID_OBJECT) for name in (5, {"a": 1})),
+        *(
+            (OLD | {"spec": OLD["spec"] | {"instancetype": given}}, facts(), OLD, common.INVALID_OBJECT)
+            for given in NO_MATCHERS
+        ),
+        # Without its annotation a matcher was written again; a revision that is added to a default stays.
+        (vm(instancetype={**OWN, "name": "big"}), facts(OBJECTS), OLD, None),
+        (
+            merged(revisionName="r1"),
+            facts([*OBJECTS, revision("r1", instancetype("own"))]),
+            OLD,
+            instancetypes.UNCHANGED,
+        ),
+    ],
+)
+def test_what_changes_nothing(new: Json, world: Any, old: Json, code: str | None) -> None:
+    decision = decide(new, world, old, **BOTH)
+    assert (decision.changes, code in (decision.code, None)) == ((), True)
 
 
 class TestWhatIsPutBack:
@@ -67,26 +154,24 @@ class TestWhatIsPutBack:
         decision = decide(new, facts(WORLD), OURS)
 
         assert (decision.code, changes(decision)) == (instancetypes.DEFAULTS_PRESERVED, INJECTED)
-        assert applied(new, decision)["metadata"]["annotations"]["pool"] == "x"
+        assert patched(new, decision)["metadata"]["annotations"]["pool"] == "x"
 
     def test_what_is_put_back_is_what_was_there(self) -> None:
-        decision = decide(halted(), facts([*WORLD, revision("r1", instancetype())]), pinned(OURS))
-        assert changes(decision)["spec", "instancetype"] == {**SMALL, "revisionName": "r1"}
+        world = facts([*WORLD, revision("r1", instancetype())])
+        for old, there in ((OURS, SMALL), (PINNED, PINNED["spec"]["instancetype"])):
+            decision = decide(halted(), world, old, default_instancetype="u1.large")
+            assert changes(decision)["spec", "instancetype"] == there
 
     def test_a_default_that_is_gone_counts_by_its_revision(self) -> None:
-        status = {
-            f"{field}Ref": {"name": name, "controllerRevisionRef": {"name": captured}}
-            for field, name, captured in (("instancetype", "u1.small", "r1"), ("preference", "fedora", "r2"))
-        }
-        world = facts([revision("r1", instancetype()), revision("r2", preference())])
+        matchers = {"instancetype": SMALL, "preference": FEDORA}
+        status = {f"{field}Ref": name | {"controllerRevisionRef": {"name": field}} for field, name in matchers.items()}
+        world = facts([revision("instancetype", instancetype()), revision("preference", preference())])
         assert changes(decide(halted(), world, OURS | {"status": status})) == INJECTED
 
-    @pytest.mark.parametrize("field", ["instancetype", "preference"])
-    def test_an_owner_who_names_another_or_leaves_the_mark_means_it(self, field: str) -> None:
+    @pytest.mark.parametrize(("field", "mark"), [("instancetype", IT_MARK[2]), ("preference", PREF_MARK[2])])
+    def test_an_owner_who_names_another_or_leaves_the_mark_means_it(self, field: str, mark: str) -> None:
         world = facts([*WORLD, instancetype("other"), preference("other")])
-        marked = halted(annotations={(IT_MARK if field == "instancetype" else PREF_MARK)[2]: "x"})
-
-        for new in (halted(**{field: {"name": "other"}}), marked):
+        for new in (halted(**{field: {"name": "other"}}), halted(annotations={mark: "x"})):
             assert ("spec", field) not in changes(decide(new, world, OURS))
 
     def test_a_preference_beside_a_size_stays_whatever_the_scope_is_now(self) -> None:
@@ -94,32 +179,9 @@ class TestWhatIsPutBack:
         decision = decide(vm({"cpu": {"cores": 4}}), facts(WORLD), old)
         assert changes(decision) == {("spec", "preference"): FEDORA, PREF_MARK: FEDORA_MARK}
 
-    @pytest.mark.parametrize(
-        ("new", "old", "settings", "code"),
-        [
-            # An owner who now says a size means it.
-            (vm({"cpu": {"cores": 4}}), OURS, {}, instancetypes.SIZED),
-            (halted(annotations={"kubevirt-webhook.github.io/instancetypes": "off"}), OURS, {}, None),
-            # Nothing new is ever added.
-            (halted(), vm(), BOTH, common.NOTHING_TO_PRESERVE),
-            # An unchanged spec is not looked at.
-            (OURS, OURS, {}, instancetypes.UNCHANGED),
-        ],
-        ids=["size", "opt-out", "nothing to put back", "unchanged"],
-    )
-    def test_what_is_not_put_back(self, new: Json, old: Json, settings: dict[str, Any], code: str | None) -> None:
-        decision = decide(new, facts(WORLD), old, **settings)
-
-        assert decision.changes == ()
-        assert code in (decision.code, None)
-
     def test_a_mark_that_does_not_fit_its_matcher_is_not_ours(self) -> None:
         old = OURS | {"spec": OURS["spec"] | {"instancetype": {"name": "chosen-later"}}}
         assert ("spec", "instancetype") not in changes(decide(halted(), facts(WORLD), old))
-
-    def test_a_changed_default_does_not_reach_old_vms(self) -> None:
-        decision = decide(halted(), facts(WORLD), OURS, default_instancetype="u1.large")
-        assert changes(decision)["spec", "instancetype"] == SMALL
 
     def test_what_kubevirt_would_refuse_is_not_put_back(self) -> None:
         world = facts([instancetype(nodeSelector={"a": "b"}), preference()])
@@ -127,32 +189,7 @@ class TestWhatIsPutBack:
 
         assert ("spec", "instancetype") not in changes(decision)
         assert "nodeSelector conflicts" in decision.warnings[0].text
-
-    def test_an_inference_that_was_merged_into_our_default_wins(self) -> None:
-        merged = vm(annotations=INJECTED_ANNOTATIONS, instancetype={**SMALL, "inferFromVolume": "root"})
-        decision = decide(merged, facts(WORLD), OURS)
-
-        assert decision.code == instancetypes.DEFAULT_WITHDRAWN
-        got = applied(merged, decision)
-        assert got["spec"]["instancetype"] == {"inferFromVolume": "root"}
-        assert set(got["metadata"]["annotations"]) == {PREF_MARK[2]}
-
-    @pytest.mark.parametrize("annotations", [{}, {IT_MARK[2]: "VirtualMachineClusterInstancetype/other"}])
-    def test_an_inference_beside_an_owners_own_name_is_left_to_kubevirt(self, annotations: Json) -> None:
-        merged = vm(annotations=annotations, instancetype={**SMALL, "inferFromVolume": "root"})
-        assert not decide(merged, facts(WORLD), vm(annotations=annotations, instancetype=SMALL)).changes
-
-    def test_a_crash_by_update_is_refused(self) -> None:
         assert decide(vm(preference=FEDORA), facts([CRASHING]), vm()).denial
-
-
-def marked(domain: Json | None = None, **template: Any) -> Json:
-    """The VM with both defaults as its owner now writes it."""
-    matchers: Json = {"instancetype": SMALL, "preference": FEDORA}
-    return vm(domain, annotations=INJECTED_ANNOTATIONS, template=template or None, **matchers)
-
-
-LARGE = {"memory": {"guest": "8Gi"}}
 
 
 class TestGivingWay:
@@ -173,35 +210,20 @@ class TestGivingWay:
         assert "nodeSelector" in decision.warnings[0].text
         assert decision.reasons[-1].code == instancetypes.UNSIZED
 
-    def test_what_did_not_fit_before_is_not_the_owners_doing(self) -> None:
-        world = facts([instancetype(), preference(requirements={"cpu": {"guest": 64}})])
-        assert not decide(marked(terminationGracePeriodSeconds=5), world, OURS).changes
-
-    def test_nothing_is_looked_up_where_nothing_that_matters_changes(self) -> None:
-        annotations = {IT_MARK[2]: SMALL_MARK}
-        new, old = halted(annotations=annotations, instancetype=SMALL), vm(annotations=annotations, instancetype=SMALL)
-        assert decide(new, facts(), old).code == instancetypes.UNCHANGED
+    def test_an_inference_that_was_merged_into_our_default_wins(self) -> None:
+        decision = decide(vm(annotations=INJECTED_ANNOTATIONS, instancetype=INFERRING), facts(WORLD), OURS)
+        assert decision.code == instancetypes.DEFAULT_WITHDRAWN
+        assert changes(decision) == {("spec", "instancetype"): {"inferFromVolume": "root"}, IT_MARK: None}
 
     def test_what_a_manifest_declares_is_the_owners_and_stays(self) -> None:
-        new, old = (declared(copy.deepcopy(obj), "instancetype", "name") for obj in (marked(LARGE), OURS))
+        new, old = (declared(copy.deepcopy(obj), "name") for obj in (marked(LARGE), OURS))
         assert ("spec", "instancetype") not in changes(decide(new, facts(WORLD), old))
-
-    def test_our_own_scheduler_is_nobodys_conflict(self) -> None:
-        annotations = {PREF_MARK[2]: FEDORA_MARK, "kubevirt-webhook.github.io/injected-scheduler": "kubevirt"}
-        ours: Json = {"annotations": annotations, "preference": FEDORA, "template": {"schedulerName": "kubevirt"}}
-        world = facts([*WORLD, instancetype("placed", schedulerName="volcano")])
-        assert not decide(vm(**ours, instancetype={"name": "placed"}), world, vm(**ours)).changes
 
     def test_what_can_not_be_read_keeps_only_the_rest(self) -> None:
         world = facts(unreadable=[("VirtualMachineClusterPreference", "fedora")])
         decision = decide(marked(LARGE), world, OURS, default_preference_scope="all")
-
         assert changes(decision) == GONE
         assert "no answer in time" in decision.warnings[0].text
-
-    def test_what_can_not_be_read_at_all_changes_nothing(self) -> None:
-        world = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
-        assert decide(marked(terminationGracePeriodSeconds=5), world, OURS).code == common.LOOKUP_FAILED
 
 
 class TestSize:
@@ -231,55 +253,22 @@ class TestSize:
     )
     def test_where_there_was_none_or_is_another_it_does_not(self, old: Json, new: Json) -> None:
         assert not decide(new, facts(WORLD), old).warnings
-
-    def test_nor_where_a_preset_gives_one(self) -> None:
-        new = vm()
-        new["spec"]["template"]["metadata"] = {"labels": {"size": "large"}}
-        assert not decide(new, facts(WORLD, presets=[preset()]), vm(instancetype=SMALL)).warnings
+        by_preset = vm()
+        by_preset["spec"]["template"]["metadata"] = {"labels": {"size": "large"}}
+        assert not decide(by_preset, facts(WORLD, presets=[preset()]), vm(instancetype=SMALL)).warnings
 
 
 class TestExpanded:
     """A default that KubeVirt or the webhook has expanded survives the overwrite of a pool all the same."""
 
-    def expanded(self, *managers: str, annotations: Json = INJECTED_ANNOTATIONS) -> Json:
-        """A VM as it is stored; managers are those who wrote the guest's memory."""
-        made = vm(
-            {"cpu": {"sockets": 2, "cores": 1, "threads": 1}, "memory": {"guest": "4Gi"}}, annotations=annotations
-        )
-        fields: Json = {}
-        for segment in ("guest", "memory", "domain", "spec", "template", "spec"):
-            fields = {f"f:{segment}": fields}
-        entries = [{"manager": manager, "operation": "Update", "fieldsV1": fields} for manager in managers]
-        made["metadata"]["managedFields"] = entries
-        return made
-
     @pytest.mark.parametrize("managers", [(), ("virt-controller",)])
     def test_both_are_put_back(self, managers: tuple[str, ...]) -> None:
-        decision = decide(halted(), facts(WORLD), self.expanded(*managers))
-
+        decision = decide(halted(), facts(WORLD), expanded(*managers))
         assert (decision.code, changes(decision)) == (instancetypes.DEFAULTS_PRESERVED, INJECTED)
         assert not decision.warnings
 
-    @pytest.mark.parametrize("managers", [("kubectl-edit",), ("virt-controller", "flux")])
-    def test_a_size_that_its_owner_wrote_is_none_of_ours(self, managers: tuple[str, ...]) -> None:
-        decision = decide(halted(), facts(WORLD), self.expanded(*managers))
-        assert (decision.code, decision.changes) == (instancetypes.UNSIZED, ())
-
-    def test_while_the_marks_stay_nothing_was_overwritten(self) -> None:
-        new = self.expanded()
-        new["spec"]["runStrategy"] = "Halted"
-        assert decide(new, facts(WORLD), self.expanded()).code == common.NOTHING_TO_PRESERVE
-
-    def test_an_overwrite_that_says_a_size_gets_neither(self) -> None:
-        decision = decide(vm({"memory": {"guest": "1Gi"}}), facts(WORLD), self.expanded())
-        assert (decision.code, decision.changes) == (instancetypes.SIZED, ())
-
-    def test_a_preference_alone_was_not_expanded(self) -> None:
-        old = self.expanded(annotations={PREF_MARK[2]: FEDORA_MARK})
-        assert not decide(vm({"memory": {"guest": "4Gi"}}), facts(WORLD), old).changes
-
     def test_a_mark_that_names_nothing_is_none(self) -> None:
-        old = self.expanded(annotations={IT_MARK[2]: "any thing"})
+        old = expanded(annotations={IT_MARK[2]: "any thing"})
         assert decide(vm(), facts(WORLD), old).code == instancetypes.UNSIZED
 
 
@@ -322,31 +311,19 @@ def test_the_second_manifest_makes_the_vm_that_it_would_make_anew(
 class TestMerging:
     """The policy distinguishes what an applier or a patch merged into an injected default from that default."""
 
-    OLD = vm(annotations={IT_MARK[2]: OWN_MARK}, instancetype=OWN)
-    OBJECTS = (instancetype("own", kind="VirtualMachineInstancetype"), instancetype("big"))
-
-    def merged(self, **matcher: Any) -> Json:
-        return vm(annotations={IT_MARK[2]: OWN_MARK}, instancetype={**OWN, **matcher})
-
     def test_a_declared_name_comes_without_our_kind(self) -> None:
-        new = declared(self.merged(name="big"), "instancetype", "name")
-
-        decision = decide(new, facts(self.OBJECTS), self.OLD)
-
+        decision = decide(declared(merged(name="big"), "name"), facts(OBJECTS), OLD)
         assert (decision.code, decision.warnings) == (instancetypes.DEFAULT_WITHDRAWN, ())
         assert changes(decision) == {("spec", "instancetype"): {"name": "big"}, IT_MARK: None}
+        # An annotation that a manifest declares stays.
+        new = declaring(merged(name="big"), ("spec", "instancetype", "name"), IT_MARK)
+        assert IT_MARK not in changes(decide(new, facts(OBJECTS), OLD))
 
-    def test_the_very_name_of_the_default_too(self) -> None:
-        new = declared(self.merged(), "instancetype", "name")
+    @pytest.mark.parametrize(("members", "left"), [(("name",), {"name": "own"}), (("name", "kind"), OWN)])
+    def test_of_the_default_what_is_declared_stays(self, members: tuple[str, ...], left: Json) -> None:
+        new = declared(merged(), *members)
         new["spec"]["runStrategy"] = "Halted"
-        assert changes(decide(new, facts(), self.OLD))["spec", "instancetype"] == {"name": "own"}
-
-    def test_what_is_declared_in_full_only_loses_the_mark(self) -> None:
-        new = declared(self.merged(), "instancetype", "name", "kind")
-        new["spec"]["runStrategy"] = "Halted"
-        assert {path: new for path, new in changes(decide(new, facts(), self.OLD)).items() if path != IT_MARK} == {
-            ("spec", "instancetype"): OWN
-        }
+        assert changes(decide(new, facts(), OLD)) == {("spec", "instancetype"): left, IT_MARK: None}
 
     @pytest.mark.parametrize(
         ("objects", "expected"),
@@ -360,57 +337,27 @@ class TestMerging:
     def test_of_a_patched_name_the_objects_that_there_are_decide(self, objects: list[Json], expected: Json) -> None:
         kinds = {"VirtualMachineInstancetype", "VirtualMachineClusterInstancetype"}
         missing = [(kind, "big") for kind in kinds - {found["kind"] for found in objects}]
-
-        decision = decide(self.merged(name="big"), facts(objects, missing), self.OLD)
+        decision = decide(merged(name="big"), facts(objects, missing), OLD)
 
         assert changes(decision)["spec", "instancetype"] == expected
         assert len(decision.warnings) == 1
 
     def test_a_cluster_wide_kind_of_ours_goes_without_a_question(self) -> None:
+        ours: Json = {"annotations": {IT_MARK[2]: SMALL_MARK}}
         explicit = {"kind": "VirtualMachineClusterInstancetype", **SMALL}
-        old = vm(annotations={IT_MARK[2]: SMALL_MARK}, instancetype=explicit)
-        new = vm(annotations={IT_MARK[2]: SMALL_MARK}, instancetype={**explicit, "name": "big"})
-
+        new, old = (vm(**ours, instancetype=given) for given in ({**explicit, "name": "big"}, explicit))
         decision = decide(new, facts([instancetype("big")]), old)
 
-        assert changes(decision)["spec", "instancetype"] == {"name": "big"}
-        assert not decision.warnings
+        assert (changes(decision)["spec", "instancetype"], decision.warnings) == ({"name": "big"}, ())
 
-    @pytest.mark.parametrize("name", [5, None, {"a": 1}])
-    def test_a_name_that_is_none_is_left_to_the_api_server(self, name: Any) -> None:
-        new = self.merged(name=name)
-        assert decide(new, facts(), self.OLD).code in (common.INVALID_OBJECT, instancetypes.OWNER_REMOVED_INSTANCETYPE)
-
-    @pytest.mark.parametrize("given", ["own", [], 5, True])
-    def test_a_matcher_of_another_type_is_left_to_the_api_server(self, given: Any) -> None:
-        new = vm(annotations={IT_MARK[2]: OWN_MARK}, instancetype=given)
-        assert decide(new, facts(), self.OLD).code == common.INVALID_OBJECT
-
-    def test_without_its_mark_a_matcher_was_written_anew(self) -> None:
-        assert not decide(vm(instancetype={**OWN, "name": "big"}), facts(self.OBJECTS), self.OLD).changes
-
-    def test_a_revision_of_ours_goes_with_the_name_and_one_that_is_added_stays(self) -> None:
-        pinned = copy.deepcopy(self.OLD)
-        pinned["spec"]["instancetype"]["revisionName"] = "r1"
-        objects = [*self.OBJECTS, revision("r1", instancetype("own"))]
-
-        named = decide(
-            declared(self.merged(name="big", revisionName="r1"), "instancetype", "name"), facts(objects), pinned
-        )
-        restored = decide(self.merged(revisionName="r1"), facts(objects), self.OLD)
-
+    def test_a_revision_of_ours_goes_with_the_name(self) -> None:
+        world, pinned = facts([*OBJECTS, revision("r1", instancetype("own"))]), merged(revisionName="r1")
+        named = decide(declared(merged(name="big", revisionName="r1"), "name"), world, pinned)
         assert changes(named)["spec", "instancetype"] == {"name": "big"}
-        assert (restored.code, restored.changes) == (instancetypes.UNCHANGED, ())
 
     def test_what_is_left_of_ours_without_a_name_is_nothing(self) -> None:
-        new = vm(annotations={IT_MARK[2]: OWN_MARK}, instancetype={"kind": "VirtualMachineInstancetype"})
-
-        decision = decide(new, facts(), self.OLD)
-
-        assert changes(decision) == {("spec", "instancetype"): None}
-        assert decision.reasons[0].code == instancetypes.OWNER_REMOVED_INSTANCETYPE
-
-    def test_a_mark_that_a_manifest_declares_stays(self) -> None:
-        new = declared(self.merged(name="big"), "instancetype", "name")
-        new["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"] = {"f:annotations": {f"f:{IT_MARK[2]}": {}}}
-        assert IT_MARK not in changes(decide(new, facts(self.OBJECTS), self.OLD))
+        left = vm(annotations={IT_MARK[2]: OWN_MARK}, instancetype={"kind": "VirtualMachineInstancetype"})
+        for new in (left, merged(name=None)):
+            decision = decide(new, facts(), OLD)
+            assert changes(decision) == {("spec", "instancetype"): None}
+            assert decision.reasons[0].code == instancetypes.OWNER_REMOVED_INSTANCETYPE

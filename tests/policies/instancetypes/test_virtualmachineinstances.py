@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.builders import Json
+from tests.policies.decisions import changes, patched
 from tests.policies.instancetypes.world import (
     BOTH,
     FEDORA_MARK,
@@ -16,8 +17,6 @@ from tests.policies.instancetypes.world import (
     SMALL_MARK,
     SPREADING,
     WORLD,
-    applied,
-    changes,
     decide,
     facts,
     instancetype,
@@ -34,19 +33,17 @@ from webhook.kubevirt.config import ClusterConfig
 ASKED_SIZE = {"kubevirt-webhook.github.io/instancetype": "u1.small"}
 ASKED_PREFERENCE = {"kubevirt-webhook.github.io/preference": "VirtualMachineClusterPreference/fedora"}
 ASKED = ASKED_SIZE | ASKED_PREFERENCE
-REPLICASET = {
-    "apiVersion": "kubevirt.io/v1",
-    "kind": "VirtualMachineInstanceReplicaSet",
-    "name": "r",
-    "controller": True,
-}
 OF_VM = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "web01", "uid": "u", "controller": True}
+REPLICASET = OF_VM | {"kind": "VirtualMachineInstanceReplicaSet", "name": "r"}
 SIZED = vmi({"cpu": {"cores": 2}})
 SELECTING = vmi(nodeSelector={"c": "d"})
 ELSEWHERE = instancetype(nodeSelector={"a": "b"})
+LARGE = preference(requirements={"memory": {"guest": "64Gi"}})
 PICKY = preference(requirements={"architecture": "s390x"})
+CONFLICT = "VMI conflicts with instancetype spec in fields:"
 GONE = 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "u1.small" not found'
 NO_SMALL = [("VirtualMachineClusterInstancetype", "u1.small")]
+DEFAULT_SIZE = {"default_instancetype": "u1.small"}
 ROOT = [{"name": "root", "disk": {"bus": "virtio"}}]
 
 
@@ -56,7 +53,7 @@ def asking(obj: Json, annotations: Json = ASKED, **metadata: Any) -> Json:
 
 def filled(obj: Json, world: Any, **settings: Any) -> Json:
     """The spec of a VMI after the decision."""
-    spec: Json = applied(obj, decide(obj, world, **settings))["spec"]
+    spec: Json = patched(obj, decide(obj, world, **settings))["spec"]
     return spec
 
 
@@ -66,13 +63,11 @@ class TestWhatIsFilled:
         obj = vmi(owner=owner)
         decision = decide(obj, facts(WORLD), **BOTH)
 
-        got = applied(obj, decision)
+        got = patched(obj, decision)
         domain = got["spec"]["domain"]
         assert decision.code == reasons.APPLIED
-        assert domain["cpu"] == {"sockets": 2, "cores": 1, "threads": 1}
-        assert domain["memory"] == {"guest": "4Gi"}
-        assert domain["devices"]["disks"] == ROOT
-        assert domain["devices"]["interfaces"] == [{"name": "default", "bridge": {}}]
+        assert (domain["cpu"], domain["memory"]) == ({"sockets": 2, "cores": 1, "threads": 1}, {"guest": "4Gi"})
+        assert domain["devices"] == {"disks": ROOT, "interfaces": [{"name": "default", "bridge": {}}]}
         assert got["spec"]["networks"] == [{"name": "default", "pod": {}}]
         assert got["metadata"]["annotations"] == {
             IT_MARK[2]: SMALL_MARK,
@@ -104,17 +99,6 @@ class TestWhatIsFilled:
         got = filled(vmi({"memory": {"guest": "1024Mi"}}), facts(WORLD), **settings)
         assert got["domain"]["memory"] == {"guest": "1024Mi"}
 
-    def test_volumes_without_disks_get_some_and_the_preference_reaches_them(self) -> None:
-        assert filled(vmi({"devices": {}}), facts(WORLD), **BOTH)["domain"]["devices"]["disks"] == ROOT
-
-    def test_early_preferences_decide_on_the_interface_and_the_input(self) -> None:
-        early = {"preferredAutoattachPodInterface": False, "preferredAutoattachInputDevice": True}
-        more = {"preferredInputBus": "virtio", "preferredInputType": "tablet"}
-        got = filled(vmi(), facts([preference(devices=early | more)]), default_preference="fedora")
-
-        assert "networks" not in got
-        assert got["domain"]["devices"]["inputs"] == [{"name": "default-0", "bus": "virtio", "type": "tablet"}]
-
     def test_the_clusters_default_interface(self) -> None:
         masquerade = ClusterConfig.of({"network": {"defaultNetworkInterface": "masquerade"}})
         got = filled(vmi(), facts(WORLD, configuration=masquerade), **BOTH)
@@ -130,7 +114,6 @@ class TestWhatIsFilled:
         self, obj: Json, presets: Any, scope: str, left: set[str]
     ) -> None:
         decision = decide(obj, facts(WORLD, presets=presets), **BOTH, default_preference_scope=scope)
-
         assert set(decision.notes) == left
         assert left or decision.code == reasons.SIZED
 
@@ -155,7 +138,7 @@ class TestWhatIsNot:
         assert (decision.code, decision.changes, decision.denial) == (code, (), None)
 
     def test_a_copy_of_what_was_filled_is_not_filled_again(self) -> None:
-        decision = decide(applied(asking(vmi()), decide(asking(vmi()), facts(WORLD))), {}, **BOTH)
+        decision = decide(patched(asking(vmi()), decide(asking(vmi()), facts(WORLD))), {}, **BOTH)
         assert (decision.code, decision.changes, decision.denial) == (reasons.ALREADY_APPLIED, (), None)
 
     def test_an_empty_wish_declines(self) -> None:
@@ -165,12 +148,7 @@ class TestWhatIsNot:
     @pytest.mark.parametrize(
         ("obj", "world", "settings", "why"),
         [
-            (
-                SELECTING,
-                facts([ELSEWHERE, preference()]),
-                {},
-                "VMI conflicts with instancetype spec in fields: [spec.nodeSelector]",
-            ),
+            (SELECTING, facts([ELSEWHERE, preference()]), {}, f"{CONFLICT} [spec.nodeSelector]"),
             (vmi(), facts(WORLD), {"allowed": ("cx1.*",)}, reasons.not_allowed(SMALL_MARK, "demo", "cx1.*")),
             (vmi(), facts([preference()], missing=NO_SMALL), {}, f"{names.DEFAULT_INSTANCETYPE_ANNOTATION}: {GONE}"),
         ],
@@ -225,14 +203,12 @@ class TestWhatIsRefused:
         denial = refused(decide(asking(vmi({"cpu": {"cores": 1}, "memory": {"guest": "1Gi"}})), facts(WORLD)))
 
         fields = ["spec.domain.cpu.cores", "spec.domain.memory.guest"]
-        said = f"VMI conflicts with instancetype spec in fields: [{', '.join(fields)}]"
+        said = f"{CONFLICT} [{', '.join(fields)}]"
         assert (denial.code, denial.message, [cause.field for cause in denial.causes]) == (422, said, fields)
 
-    def test_what_is_not_there(self) -> None:
+    def test_what_is_not_there_or_not_allowed(self) -> None:
         denial = refused(decide(asking(vmi()), facts([preference()], missing=NO_SMALL)))
         assert denial.message == f"metadata.annotations[kubevirt-webhook.github.io/instancetype]: {GONE}"
-
-    def test_what_is_not_allowed(self) -> None:
         decision = decide(asking(vmi()), facts(WORLD), allowed=("cx1.*",))
         assert (decision.code, refused(decision).code) == (reasons.NOT_ALLOWED, 403)
 
@@ -240,27 +216,17 @@ class TestWhatIsRefused:
         ("obj", "objects", "settings", "said"),
         [
             (
-                asking(vmi(), {"kubevirt-webhook.github.io/instancetype": "Foo/bar"}),
+                asking(vmi(), {names.INSTANCETYPE_ANNOTATION: "Foo/bar"}),
                 [],
                 {},
-                "got unexpected kind in InstancetypeMatcher: Foo",
+                "unexpected kind in InstancetypeMatcher: Foo",
             ),
-            (
-                asking(vmi()),
-                [instancetype(), preference(requirements={"memory": {"guest": "64Gi"}})],
-                {},
-                "preference requires 64Gi",
-            ),
+            (asking(vmi()), [instancetype(), LARGE], {}, "preference requires 64Gi"),
             (asking(vmi()), [instancetype(cpu={"guest": 3}), SPREADING], {}, "not divisible"),
             (asking(vmi()), [instancetype(), NO_DIVISION], {}, "ratio of 0"),
             (asking(vmi()), [instancetype(cpu={"guest": "two"}), preference()], {}, ""),
             # Not the default's conflict, which the owner can't help.
-            (
-                asking(SELECTING, ASKED_PREFERENCE),
-                [ELSEWHERE, PICKY],
-                {"default_instancetype": "u1.small"},
-                "preference requires architecture s390x",
-            ),
+            (asking(SELECTING, ASKED_PREFERENCE), [ELSEWHERE, PICKY], DEFAULT_SIZE, "requires architecture s390x"),
         ],
         ids=["kind", "requirement", "spread", "crash", "type", "alone"],
     )

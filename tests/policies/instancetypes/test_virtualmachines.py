@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import Json, config_of
 from tests.kubevirt import plain
 from tests.lookups import among
+from tests.policies.decisions import changes, patched
 from tests.policies.instancetypes.world import (
     BOTH,
     CRASHING,
@@ -25,8 +26,6 @@ from tests.policies.instancetypes.world import (
     SMALL_MARK,
     SPREADING,
     WORLD,
-    applied,
-    changes,
     decide,
     facts,
     instancetype,
@@ -50,8 +49,35 @@ PREFERENCE_ALONE = {("spec", "preference"), PREF_MARK}
 MINE = [*WORLD, instancetype("mine")]
 NO_SMALL = [("VirtualMachineClusterInstancetype", "u1.small")]
 INFERRED = {"inferFromVolume": "root"}
+DEMANDING = preference(requirements={"cpu": {"guest": 8}})
+BRIDGELESS = ClusterConfig.of({"network": {"permitBridgeInterfaceOnPodNetwork": False}})
+ABSENT = reasons.default_missing("instancetype", SMALL_MARK)
+FORBIDDEN = reasons.default_unusable("instancetype", reasons.not_allowed(SMALL_MARK, "demo", "cx1.*"))
+FROM_AN_IMAGE = [{"metadata": {"name": "root"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "fedora"}}}]
+OURS = {"instancetype": SMALL_MARK, "preference": FEDORA_MARK}
 DEFAULT_SIZE: dict[str, Any] = {"default_instancetype": "u1.small"}
 DEFAULT_PREFERENCE: dict[str, Any] = {"default_preference": "fedora"}
+BESIDE_A_SIZE = BOTH | {"default_preference_scope": "all"}
+ALL = set(INJECTED)
+UNSIZED = (
+    vm({"cpu": {"sockets": 0, "model": ""}, "memory": {}, "resources": {"requests": {}}}),
+    vm({"cpu": None, "memory": {"guest": None}, "ioThreadsPolicy": "auto"}),
+    vm(instancetype=None, preference=None),
+)
+SIZES: list[Json] = [{"cpu": {"model": "host-passthrough"}}, {"resources": {"limits": {"cpu": "0"}}}]
+ASKING = (
+    preference(requirements={"cpu": {"guest": 1}}),
+    SPREADING,
+    CRASHING,
+)
+UNCHECKED = reasons.default_conflicts("preference", FEDORA_MARK, reasons.inferred_conflict).text
+ON_B: dict[str, Any] = {"nodeSelector": {"a": "b"}}
+CONFLICT = "spec.template.spec.nodeSelector conflicts with selected instance type"
+NOT_LISTED = Unavailable("not listed")
+OPT_OUT = {"kubevirt-webhook.github.io/instancetypes": "off"}
+LABELLED = vm()
+LABELLED["metadata"]["labels"] = OPT_OUT
+REMOVED = vm(annotations={IT_MARK[2]: SMALL_MARK})
 
 
 class TestCreate:
@@ -59,10 +85,72 @@ class TestCreate:
         decision = decide(vm(), facts(WORLD), **BOTH)
 
         assert (decision.code, changes(decision)) == (reasons.DEFAULTS_INJECTED, INJECTED)
-        assert decision.notes == {"instancetype": SMALL_MARK, "preference": FEDORA_MARK}
-        assert not decision.warnings
-        got = applied(vm(), decision)
-        assert (got["spec"]["instancetype"], got["spec"]["preference"]) == (SMALL, FEDORA)
+        assert (decision.notes, decision.warnings) == (OURS, ())
+        # Also where there is no KubeVirt, which has its defaults.
+        assert changes(decide(vm(), facts(WORLD, configuration=None), **BOTH)) == INJECTED
+
+    @pytest.mark.parametrize(
+        ("obj", "world", "settings", "left", "code", "said"),
+        [
+            # Zeros and other fields are no size, and null is no matcher.
+            *((obj, facts(WORLD), BOTH, ALL, reasons.DEFAULTS_INJECTED, None) for obj in UNSIZED),
+            (vm(), facts(WORLD, presets=Unavailable("forbidden")), BOTH, ALL, reasons.DEFAULTS_INJECTED, "forbidden"),
+            # A VM that has one gets the other.
+            (vm({"cpu": {"cores": 2}}), facts(WORLD), BESIDE_A_SIZE, PREFERENCE_ALONE, reasons.DEFAULTS_INJECTED, None),
+            (vm(instancetype={"name": "mine"}), facts(MINE), BOTH, PREFERENCE_ALONE, reasons.DEFAULTS_INJECTED, None),
+            # A preference that asks for nothing goes with anything.
+            (vm(instancetype=INFERRED), facts(WORLD), BOTH, PREFERENCE_ALONE, reasons.DEFAULTS_INJECTED, None),
+            # Whatever an inferred preference asks for, a VM of a size offers more.
+            (vm(preference=INFERRED), facts(WORLD), BOTH, SIZE_ALONE, reasons.DEFAULTS_INJECTED, None),
+            # What does not fit is left out, in KubeVirt's own words.
+            (vm(instancetype={}), facts(WORLD), BOTH, set(), None, "Either Name or InferFromVolume"),
+            (vm(template=ON_B), facts([instancetype(**ON_B), preference()]), BOTH, PREFERENCE_ALONE, None, CONFLICT),
+            (vm(), facts([instancetype(), DEMANDING]), BOTH, SIZE_ALONE, None, "preference requires 8 vCPU"),
+            (vm(), facts([instancetype(cpu={"guest": 3}), SPREADING]), BOTH, SIZE_ALONE, None, ""),
+            (vm(), facts([preference()], NO_SMALL), BOTH, PREFERENCE_ALONE, None, ABSENT.text),
+            (vm(), facts(WORLD), BOTH | {"allowed": ("cx1.*",)}, PREFERENCE_ALONE, None, FORBIDDEN.text),
+            (vm(), facts(WORLD, configuration=BRIDGELESS), BOTH, set(), None, "bridge interface is not enabled"),
+            # An inferred instancetype can not be checked against one that asks for something.
+            *((vm(instancetype=INFERRED), facts([it]), DEFAULT_PREFERENCE, set(), None, UNCHECKED) for it in ASKING),
+            # Beside an inferred preference the default must still fit the VM.
+            (
+                vm({"ioThreadsPolicy": "auto"}, preference=INFERRED),
+                facts([instancetype(ioThreadsPolicy="shared")]),
+                DEFAULT_SIZE,
+                set(),
+                reasons.DEFAULT_CONFLICTS,
+                "spec.template.spec.domain.ioThreadsPolicy",
+            ),
+            (vm(), facts([CRASHING]), DEFAULT_PREFERENCE, set(), reasons.DEFAULT_CONFLICTS, ""),
+            # Defaults that are none.
+            *(
+                (vm(), facts(), {"default_instancetype": text}, set(), reasons.DEFAULT_UNUSABLE, "default-instancetype")
+                for text in ("u1 small", "VirtualMachinePreference/u1")
+            ),
+            # What can not be read changes nothing, and the API server refuses malformed VMs.
+            (vm(), facts([preference()], (), NO_SMALL), BOTH, set(), common.LOOKUP_FAILED, "no answer in time"),
+            (vm(), facts(configuration=NOT_LISTED), BOTH, set(), common.LOOKUP_FAILED, "not listed"),
+            (vm({"cpu": {"sockets": "two"}}), facts(WORLD), BOTH, set(), common.INVALID_OBJECT, "domain.cpu.sockets"),
+            # The owner's word counts.
+            *((vm(domain), facts(WORLD), BOTH, set(), reasons.SIZED, None) for domain in SIZES),
+            *(
+                (vm(instancetype=given), facts(MINE), DEFAULT_SIZE, set(), reasons.OWNER_CHOSE_INSTANCETYPE, None)
+                for given in ({"name": "mine"}, INFERRED, {})
+            ),
+            (REMOVED, facts(WORLD), DEFAULT_SIZE, set(), reasons.OWNER_REMOVED_INSTANCETYPE, None),
+            (vm(annotations=OPT_OUT), facts(), BOTH, set(), common.OWNER_OPTED_OUT, None),
+            (LABELLED, facts(), BOTH, set(), common.OWNER_OPTED_OUT, None),
+            (vm(), facts(), {}, set(), reasons.NO_DEFAULTS, None),
+            (DYING, {}, BOTH, set(), common.BEING_DELETED, None),
+            (vm(), {}, BOTH | {"virtual_machines": False}, set(), common.DISABLED, None),
+        ],
+    )
+    def test_what_is_injected_and_said(
+        self, obj: Json, world: Any, settings: dict[str, Any], left: set[Any], code: str | None, said: str | None
+    ) -> None:
+        decision = decide(obj, world, **settings)
+        assert (set(changes(decision)), code in (decision.code, None)) == (left, True)
+        assert said in decision.warnings[0].text if said is not None else not decision.warnings
 
     def test_both_are_looked_up_at_the_same_time(self) -> None:
         with pytest.raises(NotRead) as missing:
@@ -70,142 +158,19 @@ class TestCreate:
         assert [getattr(key, "name", "") for key in missing.value.keys] == ["u1.small", "fedora"]
 
     @pytest.mark.parametrize(
-        ("text", "kind", "namespace"),
+        ("text", "kind", "written"),
         [
-            ("VirtualMachineInstancetype/u1.small", "VirtualMachineInstancetype", "demo"),
-            ("virtualmachineinstancetypes/u1.small", "VirtualMachineInstancetype", "demo"),
-            ("virtualmachineclusterinstancetype/u1.small", "VirtualMachineClusterInstancetype", ""),
+            (
+                "virtualmachineinstancetypes/u1.small",
+                "VirtualMachineInstancetype",
+                {"kind": "VirtualMachineInstancetype"},
+            ),
+            ("virtualmachineclusterinstancetype/u1.small", "VirtualMachineClusterInstancetype", {}),
         ],
     )
-    def test_kinds_of_defaults(self, text: str, kind: str, namespace: str) -> None:
+    def test_kinds_of_defaults(self, text: str, kind: str, written: Json) -> None:
         decision = decide(vm(), facts([instancetype(kind=kind)]), default_instancetype=text)
-        assert changes(decision)["spec", "instancetype"] == {"name": "u1.small"} | ({"kind": kind} if namespace else {})
-
-    @pytest.mark.parametrize(
-        "domain",
-        [
-            *({"cpu": cpu} for cpu in ({"sockets": 1}, {"cores": 2}, {"threads": 2}, {"model": "host-passthrough"})),
-            *({"resources": {"requests": amount}} for amount in ({"cpu": "1"}, {"memory": "1Gi"})),
-            *({"resources": {"limits": amount}} for amount in ({"cpu": "0"}, {"memory": "1Gi"})),
-            *({"memory": memory} for memory in ({"guest": "1Gi"}, {"hugepages": {"pageSize": "2Mi"}})),
-        ],
-    )
-    def test_a_sized_vm_gets_neither(self, domain: Json) -> None:
-        decision = decide(vm(domain), facts(WORLD), **BOTH)
-        assert (decision.code, decision.changes, decision.warnings) == (reasons.SIZED, (), ())
-
-    @pytest.mark.parametrize(
-        "obj",
-        [
-            *(vm({"cpu": cpu}) for cpu in ({"sockets": 0, "model": ""}, {"dedicatedCpuPlacement": False})),
-            vm({"cpu": {}, "memory": {}, "resources": {"requests": {}}}),
-            vm({"cpu": None, "memory": {"guest": None}}),
-            vm({"machine": {"type": "q35"}, "ioThreadsPolicy": "auto"}),
-            vm(instancetype=None, preference=None),
-        ],
-    )
-    def test_zeros_and_other_fields_are_no_size_and_null_is_no_matcher(self, obj: Json) -> None:
-        assert changes(decide(obj, facts(WORLD), **BOTH)) == INJECTED
-
-    @pytest.mark.parametrize(
-        ("obj", "world", "settings", "left"),
-        [
-            (vm({"cpu": {"cores": 2}}), facts(WORLD), {"default_preference_scope": "all"}, PREFERENCE_ALONE),
-            (vm(instancetype={"name": "mine"}), facts(MINE), {}, PREFERENCE_ALONE),
-            # A preference that asks for nothing goes with anything.
-            (vm(instancetype=INFERRED), facts(WORLD), {}, PREFERENCE_ALONE),
-            # Whatever an inferred preference asks for, a VM of a size offers more.
-            (vm(preference=INFERRED), facts(WORLD), {}, SIZE_ALONE),
-        ],
-        ids=["scope all", "an instancetype", "an inferred instancetype", "an inferred preference"],
-    )
-    def test_a_vm_that_has_one_gets_the_other(
-        self, obj: Json, world: Any, settings: dict[str, Any], left: set[Any]
-    ) -> None:
-        decision = decide(obj, world, **BOTH, **settings)
-        assert (set(changes(decision)), decision.warnings) == (left, ())
-
-    @pytest.mark.parametrize(
-        ("obj", "world", "settings", "left", "said"),
-        [
-            # KubeVirt's own words.
-            (vm(instancetype={}), facts(WORLD), {}, set(), "Either Name or InferFromVolume"),
-            (
-                vm(template={"nodeSelector": {"a": "b"}}),
-                facts([instancetype(nodeSelector={"a": "b"}), preference()]),
-                {},
-                PREFERENCE_ALONE,
-                "spec.template.spec.nodeSelector conflicts with selected instance type",
-            ),
-            (
-                vm(),
-                facts([instancetype(), preference(requirements={"cpu": {"guest": 8}})]),
-                {},
-                SIZE_ALONE,
-                "preference requires 8 vCPU",
-            ),
-            (vm(), facts([instancetype(cpu={"guest": 3}), SPREADING]), {}, SIZE_ALONE, ""),
-            (
-                vm(),
-                facts([preference()], NO_SMALL),
-                {},
-                PREFERENCE_ALONE,
-                reasons.default_missing("instancetype", SMALL_MARK).text,
-            ),
-            (
-                vm(),
-                facts(WORLD),
-                {"allowed": ("cx1.*",)},
-                PREFERENCE_ALONE,
-                reasons.default_unusable("instancetype", reasons.not_allowed(SMALL_MARK, "demo", "cx1.*")).text,
-            ),
-            (
-                vm(),
-                facts(WORLD, configuration=ClusterConfig.of({"network": {"permitBridgeInterfaceOnPodNetwork": False}})),
-                {},
-                set(),
-                "bridge interface is not enabled",
-            ),
-        ],
-        ids=["no valid matcher", "conflict", "requirement", "spread", "missing", "not allowed", "configuration"],
-    )
-    def test_what_does_not_fit_is_left_out_with_a_warning(
-        self, obj: Json, world: Any, settings: dict[str, Any], left: set[Any], said: str
-    ) -> None:
-        decision = decide(obj, world, **BOTH, **settings)
-        assert set(changes(decision)) == left
-        assert said in decision.warnings[0].text
-
-    @pytest.mark.parametrize("given_", [{"name": "mine"}, INFERRED, {}])
-    def test_a_matcher_of_the_owners_is_kept(self, given_: Json) -> None:
-        decision = decide(vm(instancetype=given_), facts(MINE), **DEFAULT_SIZE)
-        assert (decision.code, decision.changes) == (reasons.OWNER_CHOSE_INSTANCETYPE, ())
-
-    @pytest.mark.parametrize(
-        "spec",
-        [
-            {"requirements": {"cpu": {"guest": 1}}},
-            {"cpu": {"preferredCPUTopology": "spread"}},
-            {"cpu": {"preferredCPUFeatures": [{"name": "vmx"}]}},
-        ],
-    )
-    def test_an_inferred_instancetype_can_not_be_checked_against_one_that_asks_for_something(self, spec: Json) -> None:
-        decision = decide(vm(instancetype=INFERRED), facts([preference(**spec)]), **DEFAULT_PREFERENCE)
-        why = reasons.default_conflicts("preference", FEDORA_MARK, reasons.inferred_conflict)
-        assert (decision.changes, decision.warnings) == ((), (why,))
-
-    def test_beside_an_inferred_preference_the_default_must_still_fit_the_vm(self) -> None:
-        obj = vm({"ioThreadsPolicy": "auto"}, preference=INFERRED)
-        decision = decide(obj, facts([instancetype(ioThreadsPolicy="shared")]), **DEFAULT_SIZE)
-
-        assert (decision.code, decision.changes) == (reasons.DEFAULT_CONFLICTS, ())
-        assert "spec.template.spec.domain.ioThreadsPolicy" in decision.warnings[0].text
-
-    @pytest.mark.parametrize("place", ["labels", "annotations"])
-    def test_the_owner_may_opt_out(self, place: str) -> None:
-        obj = vm()
-        obj["metadata"][place] = {"kubevirt-webhook.github.io/instancetypes": "off"}
-        assert decide(obj, facts(), **BOTH).code == common.OWNER_OPTED_OUT
+        assert changes(decision)["spec", "instancetype"] == {"name": "u1.small"} | written
 
     @pytest.mark.parametrize(("scope", "left"), [("unsized", set()), ("all", PREFERENCE_ALONE)])
     def test_what_a_preset_says_is_a_size(self, scope: str, left: set[Any]) -> None:
@@ -217,39 +182,9 @@ class TestCreate:
         assert reasons.SIZED in [reason.code for reason in decision.reasons]
         assert changes(decide(vm(), facts(WORLD, presets=[preset()]), **BOTH)) == INJECTED
 
-    def test_presets_that_can_not_be_read_keep_no_default_away(self) -> None:
-        decision = decide(vm(), facts(WORLD, presets=Unavailable("forbidden")), **BOTH)
-
-        assert changes(decision) == INJECTED
-        assert [warning.code for warning in decision.warnings] == [common.LOOKUP_FAILED]
-        assert "forbidden" in decision.warnings[0].text
-
-    @pytest.mark.parametrize("text", ["u1 small", "/u1", "Foo/u1", "u1/", "VirtualMachinePreference/u1"])
-    def test_a_default_that_is_none(self, text: str) -> None:
-        decision = decide(vm(), facts(), default_instancetype=text)
-        assert (decision.code, decision.changes) == (reasons.DEFAULT_UNUSABLE, ())
-        assert "kubevirt-webhook.github.io/default-instancetype" in decision.warnings[0].text
-
-    @pytest.mark.parametrize(
-        ("world", "said"),
-        [
-            (facts([preference()], unreadable=NO_SMALL), "no answer in time"),
-            (facts(WORLD, configuration=Unavailable("not listed")), "not listed"),
-        ],
-        ids=["default", "configuration"],
-    )
-    def test_what_can_not_be_read_changes_nothing(self, world: Any, said: str) -> None:
-        decision = decide(vm(), world, **BOTH)
-        assert (decision.code, decision.changes) == (common.LOOKUP_FAILED, ())
-        assert said in decision.warnings[0].text
-
-    def test_a_cluster_without_kubevirt_has_its_defaults(self) -> None:
-        assert changes(decide(vm(), facts(WORLD, configuration=None), **BOTH)) == INJECTED
-
     def test_an_architecture_that_comes_from_a_volume_can_not_be_required(self) -> None:
-        templates = [{"metadata": {"name": "root"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "fedora"}}}]
         world = facts([instancetype(), preference(requirements={"architecture": "amd64"})])
-        decision = decide(vm(dataVolumeTemplates=templates), world, **BOTH)
+        decision = decide(vm(dataVolumeTemplates=FROM_AN_IMAGE), world, **BOTH)
 
         assert set(changes(decision)) == SIZE_ALONE
         why = reasons.default_conflicts("preference", FEDORA_MARK, reasons.architecture_conflict)
@@ -257,9 +192,8 @@ class TestCreate:
         assert changes(decide(vm(), world, **BOTH)) == INJECTED
 
     def test_what_a_sender_claims_as_status_is_not_believed(self) -> None:
-        obj = vm(instancetype=SMALL)
-        obj["status"] = {"instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "forged"}}}
-        assert not decide(obj, facts(WORLD)).denial
+        status = {"instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "forged"}}}
+        assert not decide(vm(instancetype=SMALL) | {"status": status}, facts(WORLD)).denial
 
     @pytest.mark.parametrize(
         ("likes", "said"),
@@ -279,51 +213,22 @@ class TestCreate:
         assert said in decision.denial.message
 
     def test_other_refusals_are_left_to_the_validation(self) -> None:
-        demanding = preference(requirements={"cpu": {"guest": 64}})
-        decision = decide(vm(preference=FEDORA, instancetype=SMALL), facts([instancetype(), demanding]))
+        decision = decide(vm(preference=FEDORA, instancetype=SMALL), facts([instancetype(), DEMANDING]))
         assert (decision.denial, decision.changes) == (None, ())
-
-    def test_malformed_vms_are_left_to_the_api_server(self) -> None:
-        decision = decide(vm({"cpu": {"sockets": "two"}}), facts(WORLD), **BOTH)
-        assert (decision.code, decision.changes) == (common.INVALID_OBJECT, ())
-        assert "spec.template.spec.domain.cpu.sockets" in decision.warnings[0].text
-
-    @pytest.mark.parametrize(
-        ("obj", "world", "settings", "code"),
-        [
-            (vm(), facts(), {}, reasons.NO_DEFAULTS),
-            # The owner removed the matcher.
-            (vm(annotations={IT_MARK[2]: SMALL_MARK}), facts(WORLD), DEFAULT_SIZE, reasons.OWNER_REMOVED_INSTANCETYPE),
-            (vm(), facts([CRASHING]), DEFAULT_PREFERENCE, reasons.DEFAULT_CONFLICTS),
-            (DYING, {}, BOTH, common.BEING_DELETED),
-            (vm(), {}, BOTH | {"virtual_machines": False}, common.DISABLED),
-        ],
-        ids=["no defaults", "removed", "crash", "being deleted", "switched off"],
-    )
-    def test_nothing_is_injected(self, obj: Json, world: Any, settings: dict[str, Any], code: str) -> None:
-        decision = decide(obj, world, **settings)
-        assert (decision.code, decision.changes) == (code, ())
 
 
 class TestExpansion:
     def test_what_the_matchers_say_is_written_out(self) -> None:
-        obj = vm({"devices": {"disks": [{"name": "root", "disk": {}, "serial": "1"}]}})
-        obj["spec"]["unknown"] = {"kept": True}
-
+        obj = vm({"devices": {"disks": [{"name": "root", "disk": {}, "serial": "1"}]}}, unknown={"kept": True})
         decision = decide(obj, facts(WORLD), **BOTH, expand=True)
+        got = patched(obj, decision)["spec"]
+        domain = got["template"]["spec"]["domain"]
 
-        got = applied(obj, decision)["spec"]
-        assert decision.code == reasons.EXPANDED
+        assert (decision.code, got["unknown"]) == (reasons.EXPANDED, {"kept": True})
         assert not {"instancetype", "preference"} & set(got)
-        assert got["template"]["spec"]["domain"]["memory"] == {"guest": "4Gi"}
-        assert got["template"]["spec"]["domain"]["cpu"] == {"sockets": 2, "cores": 1, "threads": 1}
-        assert got["template"]["spec"]["domain"]["devices"]["disks"][0]["disk"] == {"bus": "virtio"}
-        assert got["unknown"] == {"kept": True}
-        assert decision.notes == {"instancetype": SMALL_MARK, "preference": FEDORA_MARK}
-
-    def test_an_owners_matcher_too(self) -> None:
-        got = applied(obj := vm(instancetype=SMALL), decide(obj, facts(WORLD), expand=True))
-        assert got["spec"]["template"]["spec"]["domain"]["memory"] == {"guest": "4Gi"}
+        assert (domain["memory"], domain["cpu"]) == ({"guest": "4Gi"}, {"sockets": 2, "cores": 1, "threads": 1})
+        assert domain["devices"]["disks"][0]["disk"] == {"bus": "virtio"}
+        assert decision.notes == OURS
 
     def test_a_revision_counts_whatever_kind_stands_beside_it(self) -> None:
         obj = vm(instancetype={"kind": "Nonsense", "name": "x", "revisionName": "r1"})
@@ -331,7 +236,7 @@ class TestExpansion:
         decision = decide(obj, facts([revision("r1", instancetype())]), expand=True)
 
         assert decision.notes == {"instancetype": "ControllerRevision/r1"}
-        assert applied(obj, decision)["spec"]["template"]["spec"]["domain"]["memory"] == {"guest": "4Gi"}
+        assert patched(obj, decision)["spec"]["template"]["spec"]["domain"]["memory"] == {"guest": "4Gi"}
 
     @pytest.mark.parametrize("field", ["instancetype", "preference"])
     @pytest.mark.parametrize("given_", [{"inferFromVolume": "root"}, {"name": "missing"}])
@@ -366,9 +271,7 @@ class TestExpansion:
         assert validated.denial
 
     def test_an_architecture_that_comes_from_a_volume_is_not_frozen(self) -> None:
-        source = {"metadata": {"name": "root"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "fedora"}}}
-        obj = vm(instancetype=SMALL, dataVolumeTemplates=[source])
-
+        obj = vm(instancetype=SMALL, dataVolumeTemplates=FROM_AN_IMAGE)
         decision = decide(obj, facts(WORLD), expand=True)
 
         assert (decision.code, decision.changes) == (reasons.NOT_INFERRED, ())
@@ -384,17 +287,14 @@ class TestExpansion:
         ]
         obj = vm(preference={"name": "fast"}, dataVolumeTemplates=templates)
 
-        got = applied(obj, decide(obj, world, expand=True))["spec"]["dataVolumeTemplates"]
+        got = patched(obj, decide(obj, world, expand=True))["spec"]["dataVolumeTemplates"]
 
         assert got[0]["spec"] == {"storage": {"storageClassName": "fast"}, "source": {"blank": {}}}
         assert got[1] == templates[1]
 
-    def test_only_new_vms_are_expanded(self) -> None:
-        assert not decide(
-            vm(instancetype=SMALL, runStrategy="Halted"), facts(WORLD), vm(instancetype=SMALL), expand=True
-        ).changes
-
-    def test_a_vm_without_matchers_has_nothing_to_expand(self) -> None:
+    def test_only_new_vms_with_matchers_are_expanded(self) -> None:
+        changed = vm(instancetype=SMALL, runStrategy="Halted")
+        assert not decide(changed, facts(WORLD), vm(instancetype=SMALL), expand=True).changes
         assert not decide(vm({"cpu": {"cores": 1}}), facts(WORLD), **BOTH, expand=True).changes
 
 
@@ -428,7 +328,6 @@ class TestReleases:
 
 
 MISSING = ("VirtualMachineClusterInstancetype", "u1.gone")
-OURS = {"instancetype": SMALL_MARK, "preference": FEDORA_MARK}
 SIZE_IN_THE_WAY = {"instancetype": SMALL_MARK}
 MATCHERS: Json = {"instancetype": SMALL, "preference": FEDORA}
 MARKED: Json = MATCHERS | {"annotations": {IT_MARK[2]: SMALL_MARK}}
@@ -484,7 +383,7 @@ def test_conflicts_in_kubevirts_order_and_words() -> None:
     [
         (
             vm(**MATCHERS),
-            facts([instancetype(), preference(requirements={"cpu": {"guest": 8}})]),
+            facts([instancetype(), DEMANDING]),
             [("FieldValueNotFound", "spec.instancetype")],
             "failure checking preference requirements: insufficient CPU resources of 2 vCPU",
         ),
@@ -531,12 +430,7 @@ def test_what_is_not_there(matcher: Json, said: str, found_later: bool, missing:
     ("domain", "matchers", "marks", "said"),
     [
         ({"memory": {"guest": "1Gi"}}, {"instancetype": SMALL}, SIZE_IN_THE_WAY, SIZE_IN_THE_WAY),
-        (
-            {"memory": {"guest": "1Gi"}},
-            {"instancetype": SMALL},
-            {"instancetype": "VirtualMachineClusterInstancetype/other"},
-            None,
-        ),
+        ({"memory": {"guest": "1Gi"}}, {"instancetype": SMALL}, {"instancetype": "Other/other"}, None),
         # Too little for the preference, whatever becomes of the instancetype.
         ({"memory": {"guest": "1Gi"}}, MATCHERS, OURS, OURS),
         ({"memory": {"guest": "4Gi"}}, MATCHERS, OURS, SIZE_IN_THE_WAY),
@@ -564,17 +458,11 @@ def test_whoever_runs_into_defaults_is_told_which_of_them_stand_in_the_way(
         # KubeVirt would crash on the VM without the default.
         (vm({"memory": {"guest": "1Gi"}}, **MARKED), vm(**MARKED), CRASHING, ()),
         # A new VM, as KubeVirt leaves one whose preference was inferred.
-        (
-            vm(**MARKED),
-            None,
-            preference(requirements={"cpu": {"guest": 8}}),
-            (Reason(reasons.DENIED, reasons.way_out_at_create(SMALL_MARK)),),
-        ),
+        (vm(**MARKED), None, DEMANDING, (Reason(reasons.DENIED, reasons.way_out_at_create(SMALL_MARK)),)),
     ],
 )
 def test_no_way_out_is_one_on_which_kubevirt_would_crash(obj: Json, old: Any, likes: Json, warnings: Any) -> None:
     decision = evaluate(obj, facts([instancetype(), likes]), old)
-
     assert decision.denial
     assert decision.warnings == warnings
 
@@ -609,8 +497,8 @@ class TestUpdates:
         assert not evaluate(new, facts(missing=[MISSING]), old, missing="deny", allowed=("cx1.*",)).denial
 
     def test_the_stored_revision_counts(self) -> None:
-        new = vm(instancetype=SMALL, template={"nodeSelector": {"a": "b"}})
-        new["status"] = {"instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "r1"}}}
+        status = {"instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "r1"}}}
+        new = vm(instancetype=SMALL, template={"nodeSelector": {"a": "b"}}) | {"status": status}
         world = facts([revision("r1", instancetype(nodeSelector={"c": "d"}))])
         assert "nodeSelector" in refused(new, world, vm(instancetype=SMALL)).message
 
@@ -627,14 +515,9 @@ class TestAllowList:
     @pytest.mark.parametrize(
         ("allowed", "denied"),
         [
-            (("u1.small",), False),
-            (("u1.*",), False),
-            (("*",), False),
+            (("cx1.*", "u1.*"), False),
             (("virtualmachineclusterinstancetypes/u1.small",), False),
-            (("cx1.*", "u1.large"), True),
-            (("VirtualMachineInstancetype/*",), True),
-            (("Foo/u1.small",), True),
-            (("u1.[s]mall", "u1.smal?"), True),
+            (("VirtualMachineInstancetype/*", "Foo/u1.small"), True),
             ((), True),
         ],
     )
@@ -666,12 +549,10 @@ class TestAllowList:
         assert codes == [reasons.NOT_ALLOWED, common.INVALID_OBJECT]
 
 
-def test_what_can_not_be_read_is_admitted_with_a_warning() -> None:
+def test_what_can_not_be_read_is_denied_where_the_admin_wants_it_so() -> None:
     decision = evaluate(vm(instancetype=SMALL), facts(unreadable=NO_SMALL), missing="deny")
     assert (decision.code, decision.denial, len(decision.warnings)) == (common.LOOKUP_FAILED, None, 1)
 
-
-def test_what_can_not_be_read_is_denied_where_the_admin_wants_it_so() -> None:
     decision = evaluate(vm(instancetype=SMALL), facts(unreadable=NO_SMALL), failure_policy="Fail")
 
     assert decision.denial
@@ -690,7 +571,7 @@ def test_a_matcher_that_can_not_be_read_is_denied(matcher: Any) -> None:
 def test_the_validation_does_not_believe_what_a_sender_claims_as_status() -> None:
     claimed = {"instancetypeRef": {"controllerRevisionRef": {"name": "stored"}}}
     forged = revision("stored", instancetype(cpu={"guest": 8}))
-    world = facts([instancetype(), preference(requirements={"cpu": {"guest": 8}}), forged])
+    world = facts([instancetype(), DEMANDING, forged])
     assert "insufficient CPU resources of 2 vCPU" in refused(vm(**MATCHERS) | {"status": claimed}, world).message
 
 
@@ -742,9 +623,9 @@ def test_nothing_is_injected_that_kubevirt_would_refuse(
     assert not decision.denial
     if decision.changes:
         get = among([*_ITS, *_PREFS])
-        after = plain.mutate_vm(applied(obj, decision), get, lambda: "u").vm
+        after = plain.mutate_vm(patched(obj, decision), get, lambda: "u").vm
         assert plain.validate_vm(after, get).is_allowed
-        again = decide(applied(obj, decision), world, default_instancetype=default, default_preference=preferred)
+        again = decide(patched(obj, decision), world, default_instancetype=default, default_preference=preferred)
         assert not again.changes
 
 
@@ -784,16 +665,9 @@ def without_unknown(value: Any) -> Any:
     make=st.sampled_from([vm, vmi]),
 )
 def test_what_the_newest_known_release_allows_is_never_denied(
-    version: str,
-    gates: list[str],
-    domain: Json,
-    sized: bool,
-    of_type: Json,
-    of_preference: Json,
-    of_machine: Json,
-    make: Any,
+    version: str, gates: Any, domain: Json, sized: bool, of_type: Json, of_preference: Json, of_machine: Json, make: Any
 ) -> None:
-    matchers: Json = {"instancetype": SMALL, "preference": FEDORA} if sized and make is vm else {}
+    matchers = MATCHERS if sized and make is vm else {}
     sent = make(domain, **matchers)
     sent["spec"] |= of_machine
     objects = [instancetype(**of_type), preference(**of_preference)]
@@ -801,8 +675,6 @@ def test_what_the_newest_known_release_allows_is_never_denied(
     newer = config_of(version, {"developerConfiguration": developer})
 
     for verb in ("mutate", "validate") if make is vm else ("mutate",):
-        known = decide(
-            without_unknown(sent), facts(without_unknown(objects)), verb=verb, default_instancetype=SMALL["name"]
-        )
-        decision = decide(sent, facts(objects, configuration=newer), verb=verb, default_instancetype=SMALL["name"])
+        known = decide(without_unknown(sent), facts(without_unknown(objects)), verb=verb, **DEFAULT_SIZE)
+        decision = decide(sent, facts(objects, configuration=newer), verb=verb, **DEFAULT_SIZE)
         assert (decision.denial is None) or known.denial, decision.denial

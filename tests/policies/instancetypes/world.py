@@ -1,22 +1,21 @@
-"""Shared helpers for the tests of this policy: objects of a small cluster, and requests to an endpoint."""
+"""Objects of a small cluster for the tests of this policy, and its decisions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import jsonpatch
 import msgspec
 
 from tests.builders import Json, installed, known, review
+from tests.kubevirt import samples
+from tests.policies.decisions import evaluate
 from webhook.admission.decision import Decision
-from webhook.admission.patch import operations
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, ObjectKey
 from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.resources import PRESETS, UNSTRUCTURED
-from webhook.review.endpoints import BY_PATH
 from webhook.settings.model import InstancetypeSettings
 
 IT_MARK = ("metadata", "annotations", "kubevirt-webhook.github.io/injected-instancetype")
@@ -29,13 +28,12 @@ FEDORA_MARK = "VirtualMachineClusterPreference/fedora"
 
 def instancetype(name: str = "u1.small", kind: str = "VirtualMachineClusterInstancetype", **spec: Any) -> Json:
     """An instancetype of 2 vCPUs and 4Gi; keywords go to its spec."""
-    base: Json = {"cpu": {"guest": 2}, "memory": {"guest": "4Gi"}}
-    return _object(kind, name, base | spec)
+    return samples.instancetype(kind, name, **spec)
 
 
 def preference(name: str = "fedora", kind: str = "VirtualMachineClusterPreference", **spec: Any) -> Json:
     """A preference for virtio disks; keywords go to its spec."""
-    return _object(kind, name, {"devices": {"preferredDiskBus": "virtio"}} | spec)
+    return samples.preference(kind, name, **({"devices": {"preferredDiskBus": "virtio"}} | spec))
 
 
 def revision(name: str, captured: Json, **labels: str) -> Json:
@@ -50,11 +48,6 @@ def preset(**domain: Any) -> Json:
     """A preset for what is labelled ``size: large``; keywords are its domain, instead of 8Gi."""
     spec = {"selector": {"matchLabels": {"size": "large"}}, "domain": domain or {"memory": {"guest": "8Gi"}}}
     return {"metadata": {"name": "large", "namespace": "demo"}, "spec": spec}
-
-
-def _object(kind: str, name: str, spec: Json) -> Json:
-    metadata = {"name": name} if "Cluster" in kind else {"name": name, "namespace": "demo"}
-    return {"apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def vm(
@@ -78,18 +71,10 @@ def vm(
 
 def vmi(domain: Json | None = None, *, annotations: Json | None = None, owner: Json | None = None, **spec: Any) -> Json:
     """A VMI with one disk; keywords go to its spec."""
-    made = vm(domain, template=spec)
-    metadata: Json = {"name": "web01", "namespace": "demo"}
-    if annotations is not None:
-        metadata["annotations"] = annotations
+    made = vm(domain, annotations=annotations, template=spec)
     if owner is not None:
-        metadata["ownerReferences"] = [owner]
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstance",
-        "metadata": metadata,
-        "spec": made["spec"]["template"]["spec"],
-    }
+        made["metadata"]["ownerReferences"] = [owner]
+    return made | {"kind": "VirtualMachineInstance", "spec": made["spec"]["template"]["spec"]}
 
 
 def facts(
@@ -120,25 +105,11 @@ def decide(
     obj: Json, world: Mapping[Key[Any], object], old: Json | None = None, verb: str = "mutate", **settings: Any
 ) -> Decision:
     """The decision about creating an object, or about updating ``old`` to it."""
-    resource = {"VirtualMachine": "virtualmachines"}.get(obj["kind"], "virtualmachineinstances")
-    endpoint = BY_PATH[f"/{verb}/instancetypes/{resource}/enforce"]
+    path = f"/{verb}/instancetypes/{obj['kind'].lower()}s/enforce"
     body = review(obj, operation="UPDATE" if old else "CREATE", oldObject=old)
-    request = endpoint.codec.decode(msgspec.json.encode(body)).request
-    decision = endpoint.handler(request.object, request, Facts.of(world), InstancetypeSettings(**settings))
+    decision = evaluate(path, body, Facts.of(world), InstancetypeSettings(**settings))
     assert decision.reasons
     return decision
-
-
-def applied(obj: Json, decision: Decision) -> Json:
-    """The object with a decision's patch applied, by a library that is independent of the webhook."""
-    result: Json = jsonpatch.apply_patch(
-        obj, msgspec.json.decode(msgspec.json.encode(operations(msgspec.convert(obj, Unstructured), decision.changes)))
-    )
-    return result
-
-
-def changes(decision: Decision) -> dict[tuple[str, ...], Any]:
-    return {change.path: change.new for change in decision.changes}
 
 
 BOTH: dict[str, Any] = {"default_instancetype": "u1.small", "default_preference": "fedora"}

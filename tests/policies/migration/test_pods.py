@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import CONTROLLER, Json
-from tests.policies.migration.world import AMD, INTEL, decide, facts, migration, patched, target_pod, terms
+from tests.policies.decisions import patched
+from tests.policies.migration.world import AMD, INTEL, decide, facts, migration, target_pod, terms
 from webhook.admission.decision import Decision
 from webhook.admission.reasons import common
 from webhook.admission.reasons import migration as reasons
@@ -23,14 +24,8 @@ from webhook.k8s.types.selectors import Expression, Term
 from webhook.placement.machines import MIGRATIONS, VMIS, Migration
 
 PLACE = "mutate/migration/pods"
-
-
 CAPTURE = Path(__file__).parents[2] / "data" / "captures" / "pod-create-migration-target.json"
-
-
 B = {"key": "zone", "operator": "In", "values": ["b"]}
-
-
 FEATURE = "cpu-feature.node.kubevirt.io/x"
 
 
@@ -44,6 +39,10 @@ def evaluate(
     if decision.changes:
         assert not decide(patched(obj, decision), known, PLACE, user, **settings).changes, "a reinvocation adds nothing"
     return decision
+
+
+def keys(obj: Json, decision: Decision) -> list[str]:
+    return [expression["key"] for expression in terms(obj, decision)[0]["matchExpressions"]]
 
 
 def test_a_pod_without_affinity_gets_a_term() -> None:
@@ -65,11 +64,7 @@ def test_every_term_is_narrowed() -> None:
 
 @pytest.mark.parametrize("given_", [None, [], [{}], [{"matchExpressions": []}], [{"matchExpressions": None}]])
 def test_what_matches_nothing_goes_on_matching_nothing(given_: Any) -> None:
-    decision = evaluate(target_pod(given_), {"zone": "b"})
-    assert (decision.code, decision.reasons[0].text) == (
-        reasons.ALREADY_CONSTRAINED,
-        reasons.already_constrained("zone=b").text,
-    )
+    assert evaluate(target_pod(given_), {"zone": "b"}).reasons == (reasons.already_constrained("zone=b"),)
 
 
 def test_a_key_that_kubevirt_has_dropped_holds() -> None:
@@ -79,30 +74,19 @@ def test_a_key_that_kubevirt_has_dropped_holds() -> None:
     ignored = evaluate(obj, {"zone": "b"}, collision="ignore")
     assert not ignored.changes
     assert ignored.reasons[0] == reasons.already_constrained("")
-
-
-def test_keys_that_agree_hold_with_collisions_ignored_too() -> None:
+    # Keys that agree hold with collisions ignored too.
     assert evaluate(target_pod(selector={"zone": "b"}), {"zone": "b"}, collision="ignore").changes
 
 
 def test_the_vendor_guard_is_restored() -> None:
-    decision = evaluate(target_pod(selector={AMD: "true"}), {AMD: "true"})
-    keys = [
-        expression["key"] for expression in terms(target_pod(selector={AMD: "true"}), decision)[0]["matchExpressions"]
-    ]
-    assert keys == [AMD, INTEL]
+    obj = target_pod(selector={AMD: "true"})
+    assert keys(obj, evaluate(obj, {AMD: "true"})) == [AMD, INTEL]
 
 
 def test_cpu_keys_do_not_stick_to_later_migrations() -> None:
     obj = target_pod(selector={FEATURE: "true", "zone": "b"})
-
     assert patched(obj, evaluate(obj, {FEATURE: "true", "zone": "b"}))["spec"]["nodeSelector"] == {"zone": "b"}
-    expressions = terms(obj, evaluate(obj, {FEATURE: "true", "zone": "b"}))[0]["matchExpressions"]
-    assert [expression["key"] for expression in expressions] == [FEATURE, "zone"]
-
-
-def test_a_malformed_selector_is_left_to_the_api_server() -> None:
-    assert not evaluate(target_pod(), {"zone": "not a label!"}).changes
+    assert keys(obj, evaluate(obj, {FEATURE: "true", "zone": "b"})) == [FEATURE, "zone"]
 
 
 def test_pods_that_are_none_of_ours() -> None:
@@ -132,7 +116,7 @@ def test_what_is_added_holds_though_the_guards_are_not_known() -> None:
 
     decision = evaluate(obj, {AMD: "true", "zone": "b"}, world=unread)
 
-    assert [expression["key"] for expression in terms(obj, decision)[0]["matchExpressions"]] == [AMD, "zone"]
+    assert keys(obj, decision) == [AMD, "zone"]
     assert [reason.code for reason in decision.reasons] == [reasons.CONSTRAINED, common.LOOKUP_FAILED]
     assert [warning.code for warning in decision.warnings] == [common.LOOKUP_FAILED]
     assert "VirtualMachineInstance demo/web01" in decision.warnings[0].text
@@ -159,8 +143,6 @@ def test_a_pod_that_kubevirt_really_made() -> None:
 
 
 LABELS = st.dictionaries(st.sampled_from(["zone", "disk", "gpu"]), st.sampled_from(["a", "b"]), max_size=3)
-
-
 EXPRESSIONS = st.builds(
     lambda key, operator, value: (
         {"key": key, "operator": operator} | ({"values": [value]} if operator in ("In", "NotIn") else {})
@@ -169,24 +151,16 @@ EXPRESSIONS = st.builds(
     st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
     st.sampled_from(["a", "b"]),
 )
-
-
 TERMS = st.lists(st.builds(lambda some: {"matchExpressions": some}, st.lists(EXPRESSIONS, max_size=2)), max_size=3)
 
 
 def matches(some: Any, labels: dict[str, str]) -> bool:
     """Kubernetes' own rule, by the port that the vectors verify."""
-    return any(
-        Term.of(
-            tuple(
-                Expression(each["key"], each["operator"], tuple(each.get("values", ())))
-                for each in term["matchExpressions"]
-            ),
-            (),
-            "",
-        ).matches(labels, "n")
+    read = (
+        [Expression(each["key"], each["operator"], tuple(each.get("values", ()))) for each in term["matchExpressions"]]
         for term in some
     )
+    return any(Term.of(tuple(expressions), (), "").matches(labels, "n") for expressions in read)
 
 
 @given(given_=TERMS, added=LABELS, labels=LABELS)
@@ -218,5 +192,6 @@ def test_only_an_equal_expression_is_there_already(odd: Any) -> None:
     assert terms(obj, evaluate(obj, {"zone": "b"})) == [{"matchExpressions": [odd, B]}]
 
 
-def test_what_is_no_list_is_left_to_the_api_server() -> None:
+def test_what_is_malformed_is_left_to_the_api_server() -> None:
+    assert not evaluate(target_pod(), {"zone": "not a label!"}).changes
     assert not evaluate(target_pod([{"matchExpressions": "zone=b"}]), {"zone": "b"}).changes

@@ -9,7 +9,6 @@ import pytest
 from tests.builders import Json
 from tests.policies.migration.world import (
     AMD,
-    API_ACCOUNT,
     FOO,
     NODES,
     ONE_DEVICE,
@@ -31,8 +30,8 @@ from webhook.k8s.types.selectors import Expression
 from webhook.placement.requirements import Allocatable, Contradiction, Elsewhere, Label, Origin, Uncordoned
 from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED
 
-B = {"zone": "b"}
-C = {"zone": "c"}
+API_ACCOUNT = "system:serviceaccount:kubevirt:kubevirt-apiserver"
+B, C = {"zone": "b"}, {"zone": "c"}
 ANYWHERE = {"kubernetes.io/arch": "amd64"}
 SENDING = {"sendTo": {"migrationID": "x", "connectURL": "y"}}
 LISTER = [("list", "nodes")]
@@ -57,7 +56,6 @@ def refused(obj: Json, world: Any, code: str, status: int = 403, **settings: Any
 class TestEligible:
     def test_a_selector_that_fits(self) -> None:
         decision = decide(migration(B), facts())
-
         assert (decision.denial, decision.warnings, decision.reasons) == (None, (), (common.eligible(1, 4),))
         assert decision.notes == {"eligible-nodes": "1"}
 
@@ -81,7 +79,6 @@ class TestSelector:
     )
     def test_what_no_node_can_have(self, added: dict[str, str]) -> None:
         denial = refused(migration(added), {}, reasons.SELECTOR_INVALID, 422)
-
         assert [cause.field for cause in denial.causes] == ["spec.addedNodeSelector"]
         assert len(added) == 1 or str(MAX_ADDED) in denial.message
 
@@ -151,7 +148,6 @@ class TestCollision:
 
     def test_may_be_left_to_kubevirt(self) -> None:
         decision = decide(migration(B), self.WORLD, collision="ignore")
-
         # It stays in zone a: node-a2.
         assert (decision.denial, decision.warnings, decision.notes) == (None, (), {"eligible-nodes": "1"})
 
@@ -184,7 +180,6 @@ class TestCollision:
 class TestNoNode:
     def test_counts_and_reasons_by_class(self) -> None:
         message = refused(migration(C), facts(), common.NO_ELIGIBLE_NODE).message
-
         assert message.startswith(f"{common.eligible(0, 4).text}: 4 node(s) {LACKING_C}")
         assert "node-a1" not in message
 
@@ -201,7 +196,6 @@ class TestNoNode:
 
     def test_no_names_for_a_caller_that_could_claim_any_user(self) -> None:
         decision = decide(migration(C), facts(may=LISTER), verified=False)
-
         assert decision.denial == refused(migration(C), facts(), common.NO_ELIGIBLE_NODE)
         assert "node-a1" in str(decision.details)
 
@@ -232,8 +226,6 @@ class TestRight:
     def test_users_need_it(self) -> None:
         denial = refused(migration(B), facts(), reasons.NODE_CHOICE_FORBIDDEN, require_right=True)
         assert "migrationtargets.kubevirt-webhook.github.io" in denial.message
-
-    def test_users_have_it(self) -> None:
         world = facts(may=[("use", "migrationtargets")])
         assert decide(migration(B), world, require_right=True).code == common.ELIGIBLE
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import jsonpatch
 import msgspec
 
-from tests.builders import Json, known
+from tests.builders import Json, known, review
 from tests.placement.samples import expression, expressions
+from tests.policies.decisions import evaluate, patched
 from webhook.admission.decision import Decision
-from webhook.admission.patch import operations
-from webhook.admission.wire import UserInfo
 from webhook.facts import AccessKey, Facts, Key, ListKey, NodesKey, ObjectKey
-from webhook.k8s.types.core import TargetPod
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import (
     CLAIMS,
@@ -34,7 +31,6 @@ from webhook.placement.quota import QUOTAS
 from webhook.placement.target_pods import DEVICE_CLASSES
 from webhook.policies.migration import explanation
 from webhook.policies.migration.explanation import MigrationExplanation, explain
-from webhook.review.endpoints import BY_PATH
 from webhook.settings.model import MigrationSettings
 
 UID = "8b15c68e-e875-446e-8cf5-eb0bdd952f09"
@@ -42,7 +38,8 @@ POLICY = "5dc3b9cf-57fe-4d02-bc6c-b6341e6d6b46"
 USER = "alice"
 OWNER: Json = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "web01", "uid": UID}
 OWNED: list[Json] = [OWNER | {"controller": True}]
-API_ACCOUNT = "system:serviceaccount:kubevirt:kubevirt-apiserver"
+VM, VMI = ObjectKey(explanation._VMS, "demo", "web01"), ObjectKey(VMIS, "demo", "web01")
+PODS = ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}")
 INTEL, AMD = "cpu-vendor.node.kubevirt.io/Intel", "cpu-vendor.node.kubevirt.io/AMD"
 
 
@@ -70,16 +67,14 @@ def requesting(**requests: str) -> dict[Key[Any], object]:
     domain = {"cpu": {"model": "host-passthrough"}, "devices": {"gpus": [{"name": "gpu", "deviceName": FOO}]}}
     amounts = {FOO: "1", "devices.kubevirt.io/kvm": "1"} | requests
     container = {"name": "compute", "resources": {"requests": amounts}}
-    pod = {
-        "metadata": {"name": "p", "ownerReferences": OWNED},
-        "spec": {"nodeName": "node-a1", "containers": [container]},
-        "status": {"phase": "Running"},
-    }
-    key = ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}")
-    return {
-        ObjectKey(VMIS, "demo", "web01"): msgspec.convert(vmi(domain=domain), Vmi),
-        key: (msgspec.convert(pod, LauncherPod),),
-    }
+    return {VMI: msgspec.convert(vmi(domain=domain), Vmi), PODS: (launcher(containers=[container]),)}
+
+
+def launcher(**spec: Any) -> LauncherPod:
+    """The pod that the VM runs in."""
+    metadata = {"name": "p", "ownerReferences": OWNED}
+    made = {"metadata": metadata, "spec": {"nodeName": "node-a1"} | spec, "status": {"phase": "Running"}}
+    return msgspec.convert(made, LauncherPod)
 
 
 NODES = [node("node-a1", "a"), node("node-a2", "a"), node("node-b1", "b"), node("node-b2", "b", AMD)]
@@ -119,25 +114,18 @@ def facts(
     migrations: Iterable[Json] = (),
 ) -> dict[Key[Any], object]:
     """The facts of a review; ``may`` are the verbs and resources that `USER` has."""
-    there = vmi() if found is None else found
-    pod = {
-        "metadata": {"name": "p", "ownerReferences": OWNED},
-        "spec": {"nodeName": "node-a1", "nodeSelector": {}},
-        "status": {"phase": "Running"},
-    }
     result: dict[Key[Any], object] = {
         **known(),
-        ObjectKey(VMIS, "demo", "web01"): msgspec.convert(there, Vmi),
-        ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}"): (msgspec.convert(pod, LauncherPod),),
+        VMI: msgspec.convert(vmi() if found is None else found, Vmi),
+        PODS: (launcher(nodeSelector={}),),
         ListKey(QUOTAS, "demo"): (),
         ListKey(DEVICE_CLASSES, ""): (),
         ListKey(MIGRATIONS, "demo", "kubevirt.io/vmi-name=web01"): (),
         ListKey(UNFINISHED, "demo"): tuple(msgspec.convert(one, Migration) for one in migrations),
         NodesKey(): NodeIndex(Node.read(one) for one in nodes),
     }
-    for verb, resource in (("list", "nodes"), ("use", "migrationtargets")):
-        group = "kubevirt-webhook.github.io" if resource == "migrationtargets" else ""
-        namespace = "demo" if resource == "migrationtargets" else ""
+    chosen = ("use", "kubevirt-webhook.github.io", "migrationtargets", "demo")
+    for verb, group, resource, namespace in (("list", "", "nodes", ""), chosen):
         key = AccessKey(USER, ("devs",), "", (), verb, group, resource, namespace)
         result[key] = (verb, resource) in set(may)
     return result
@@ -152,33 +140,13 @@ def decide(
     verified: bool = True,
     **settings: Any,
 ) -> Decision:
-    endpoint = BY_PATH[f"/{place}/enforce"]
-    received = endpoint.codec.decode(msgspec.json.encode(asking(obj, user)))
-    assert not received.malformed
-    request = received.request
-    assert request.user_info == UserInfo(user, "", ["devs"])
     facts = Facts.of(world, verified=verified)
-    return endpoint.handler(request.object, request, facts, MigrationSettings(**settings))
+    return evaluate(f"/{place}/enforce", asking(obj, user), facts, MigrationSettings(**settings))
 
 
 def asking(obj: Json, user: str = USER) -> Json:
     """The review of a new object."""
-    return {
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": "u",
-            "kind": {"group": "" if obj["kind"] == "Pod" else "kubevirt.io", "version": "v1", "kind": obj["kind"]},
-            "namespace": "demo",
-            "operation": "CREATE",
-            "userInfo": {"username": user, "groups": ["devs"]},
-            "object": obj,
-        },
-    }
-
-
-VM = ObjectKey(explanation._VMS, "demo", "web01")
-VMI = ObjectKey(VMIS, "demo", "web01")
+    return review(obj, userInfo={"username": user, "groups": ["devs"]})
 
 
 def explained(
@@ -216,24 +184,13 @@ def target_pod(terms: Any = ..., selector: dict[str, str] | None = None, uid: st
     if terms is not ...:
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         spec["affinity"] = {"nodeAffinity": required}
-    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "web01", "uid": UID}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "generateName": "virt-launcher-web01-",
-            "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/migrationJobUID": uid},
-            "annotations": {"kubevirt.io/migrationJobName": "m1"},
-            "ownerReferences": [owner | {"controller": True}],
-        },
-        "spec": spec,
+    metadata = {
+        "generateName": "virt-launcher-web01-",
+        "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/migrationJobUID": uid},
+        "annotations": {"kubevirt.io/migrationJobName": "m1"},
+        "ownerReferences": OWNED,
     }
-
-
-def patched(obj: Json, decision: Decision) -> Json:
-    ops = msgspec.json.decode(msgspec.json.encode(operations(msgspec.convert(obj, TargetPod), decision.changes)))
-    result: Json = jsonpatch.apply_patch(obj, ops)
-    return result
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def terms(obj: Json, decision: Decision) -> Any:

@@ -1,4 +1,4 @@
-"""Every rule of the scheduling policy, a policy call each: no server, no loop, no cluster."""
+"""Every rule of the scheduling policy."""
 
 from __future__ import annotations
 
@@ -12,37 +12,43 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.builders import AVAILABLE, CONTROLLER, UNAVAILABLE, UNKNOWN, Json, known, launcher_pod, review, vm, vmi
-from tests.policies.scheduling.world import (
-    ANNOTATIONS,
-    MARK,
-    POD_MARK_PATH,
-    SCHEDULERS,
-    VM_SCHEDULER,
-    captured,
-    changes,
-    decide,
-)
+from tests.policies.decisions import changes, declaring
+from tests.policies.scheduling.world import decide
+from webhook import names
 from webhook.admission.decision import Decision, RepeatedChanges
 from webhook.admission.reasons import common
 from webhook.admission.reasons import scheduling as reasons
 from webhook.errors import Unavailable
 from webhook.facts import KubeVirtKey, ObjectKey, SchedulerKey
+from webhook.k8s.types.meta import ObjectMeta
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, REVISIONS
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype, InstancetypeSpec, RevisionData
 from webhook.settings.model import SchedulerSettings
 
+MARK = names.INJECTED_SCHEDULER_ANNOTATION
+POD_MARK_PATH = ("metadata", "annotations", MARK)
+VM_SCHEDULER = ("spec", "template", "spec", "schedulerName")
 TEMPLATE_MARK = ("spec", "template", *POD_MARK_PATH)
 POD_SCHEDULER = ("spec", "schedulerName")
 INJECTED = {POD_SCHEDULER: "kubevirt", POD_MARK_PATH: "kubevirt"}
+INJECTED_VM = dict.fromkeys((VM_SCHEDULER, POD_MARK_PATH, TEMPLATE_MARK), "kubevirt")
 ELSEWHERE = {KubeVirtKey(): KubeVirtInstall(frozenset({"openshift-cnv"}))}
 UNREADABLE = {KubeVirtKey(): Unavailable("forbidden")}
+OTHER_USERS = (
+    "",
+    "admin",
+    "system:serviceaccount:demo:kubevirt-controller",
+    "system:serviceaccount:kubevirt:kubevirt-apiserver",
+)
 DECLARED = builders.scheduling().schedulers
-U1 = ObjectKey(CLUSTER_INSTANCETYPES, "", "u1")
-R1 = ObjectKey(REVISIONS, "demo", "r1")
+U1, R1 = ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"), ObjectKey(REVISIONS, "demo", "r1")
 SETTING = Instancetype(spec=InstancetypeSpec("x"))
 NAMING = {"name": "u1"}
 NO_SPECS: tuple[Json | None, ...] = (None, {}, {"spec": None}, {"metadata": {}})
+HEALTHS = st.sampled_from([AVAILABLE, UNAVAILABLE, UNKNOWN])
+SCHEDULERS: st.SearchStrategy[Any] = st.sampled_from([..., None, "", "default-scheduler", "kubevirt", "batch", "x"])
+ANNOTATIONS = st.sampled_from([None, "", "kubevirt", "batch", "x"])
 
 
 def without(obj: Json, *path: str) -> Json:
@@ -53,11 +59,11 @@ def without(obj: Json, *path: str) -> Json:
     return obj
 
 
-def pod(scheduler: str | None = "default-scheduler", mark: str | None = None, **metadata: Json) -> Json:
-    """A virt-launcher pod; keywords are more labels or annotations."""
+def pod(scheduler: str | None = "default-scheduler", mark: str | None = None, **metadata: Any) -> Json:
+    """A virt-launcher pod; keywords are more labels or annotations, or its owner references."""
     made = launcher_pod(schedulerName=scheduler)
     for field, entries in metadata.items():
-        made["metadata"][field] |= entries
+        made["metadata"][field] = made["metadata"][field] | entries if entries else entries
     if mark is not None:
         made["metadata"]["annotations"][MARK] = mark
     return made
@@ -67,6 +73,12 @@ def owned(**reference: Any) -> Json:
     made = launcher_pod()
     made["metadata"]["ownerReferences"][0] |= reference
     return made
+
+
+def captured(kind: str | None, spec: InstancetypeSpec | None = None, name: str = "u1") -> ControllerRevision:
+    """A revision with the labels of KubeVirt's."""
+    labels = {names.REVISION_OBJECT_NAME_LABEL: name, names.REVISION_OBJECT_KIND_LABEL: kind or ""}
+    return ControllerRevision(ObjectMeta(labels=labels), RevisionData(kind, spec, "instancetype.kubevirt.io/v1beta1"))
 
 
 class TestNamesOfPods:
@@ -89,7 +101,6 @@ class TestNamesOfPods:
     )
     def test_injects_where_the_vmi_chose_nothing(self, obj: Json, chosen: str | None) -> None:
         decision = decide(review(obj), known(vmi(chosen)))
-
         assert (decision.code, changes(decision), decision.warnings) == (reasons.INJECTED, INJECTED, ())
         assert decision.changes[0].old == obj.get("spec", {}).get("schedulerName")
 
@@ -105,63 +116,39 @@ class TestNamesOfPods:
             (launcher_pod(nodeName="node01"), vmi(), reasons.BOUND),
             # The second pass sees the default again, beside an annotation that names an unknown scheduler.
             (pod(mark="gone"), vmi(), reasons.ALREADY_FELL_BACK),
+            *(
+                (pod(labels=labels), vmi(), common.NOT_LAUNCHER)
+                for labels in (None, {}, {"kubevirt.io": "hotplug-disk"})
+            ),
+            # Only a controlling VMI makes it a launcher pod.
+            *((owned(**{key: value}), vmi(), common.NO_VMI_OWNER) for key, value in (("kind", "Pod"), ("uid", ""))),
+            *((owned(apiVersion=version), vmi(), common.NO_VMI_OWNER) for version in ("example.org/v1", "v1")),
+            *((owned(controller=value), vmi(), common.NO_VMI_OWNER) for value in (False, None)),
+            (owned(name=None), vmi(), common.NO_VMI_OWNER),
+            (pod(ownerReferences=None), vmi(), common.NO_VMI_OWNER),
         ],
     )
     def test_what_was_chosen_or_cannot_be_known_is_left_alone(self, obj: Json, of_vmi: Any, code: str) -> None:
         decision = decide(review(obj), known(of_vmi))
         assert (decision.code, decision.changes) == (code, ())
 
-    @pytest.mark.parametrize("labels", [None, {}, {"kubevirt.io": "hotplug-disk"}, {"kubevirt.io": "virt-handler"}])
-    def test_without_the_label_it_is_no_launcher(self, labels: dict[str, str] | None) -> None:
-        made = launcher_pod()
-        made["metadata"]["labels"] = labels
-        assert decide(review(made), known(vmi())).code == common.NOT_LAUNCHER
-
     @pytest.mark.parametrize(
-        "owner",
+        ("user", "facts", "namespace", "code"),
         [
-            {"kind": "Pod", "apiVersion": "v1"},
-            {"kind": "ReplicaSet", "apiVersion": "apps/v1"},
-            *({"apiVersion": version} for version in ("example.org/v1", "v1")),
-            *({"controller": value} for value in (False, None)),
-            {"uid": ""},
-            {"name": None},
+            *((user, {}, "", common.NOT_CREATED_BY_KUBEVIRT) for user in OTHER_USERS),
+            (CONTROLLER, ELSEWHERE, "", common.NOT_CREATED_BY_KUBEVIRT),
+            (CONTROLLER, UNREADABLE, "virt", common.NOT_CREATED_BY_KUBEVIRT),
+            # KubeVirt in another namespace, or none.
+            ("system:serviceaccount:openshift-cnv:kubevirt-controller", ELSEWHERE, "", reasons.INJECTED),
+            ("system:serviceaccount:virt:kubevirt-controller", UNREADABLE, "virt", reasons.INJECTED),
+            (CONTROLLER, {KubeVirtKey(): None}, "", common.KUBEVIRT_ABSENT),
         ],
     )
-    def test_without_a_controlling_vmi_it_only_looks_like_one(self, owner: Json) -> None:
-        assert decide(review(owned(**owner)), known(vmi())).code == common.NO_VMI_OWNER
-        made = launcher_pod()
-        made["metadata"]["ownerReferences"] = None
-        assert decide(review(made), known(vmi())).code == common.NO_VMI_OWNER
-
-    @pytest.mark.parametrize(
-        ("user", "facts", "namespace"),
-        [
-            ("", {}, ""),
-            ("admin", {}, ""),
-            ("system:serviceaccount:demo:kubevirt-controller", {}, ""),
-            ("system:serviceaccount:kubevirt:kubevirt-apiserver", {}, ""),
-            (CONTROLLER, ELSEWHERE, ""),
-            (CONTROLLER, UNREADABLE, "virt"),
-        ],
-    )
-    def test_made_by_somebody_else(self, user: str, facts: Any, namespace: str) -> None:
+    def test_who_made_it(self, user: str, facts: Any, namespace: str, code: str) -> None:
         decision = decide(review(pod(), user=user), known(vmi()) | facts, kubevirt_namespace=namespace)
-        assert decision.code == common.NOT_CREATED_BY_KUBEVIRT
+        assert (decision.code, changes(decision)) == (code, INJECTED if code == reasons.INJECTED else {})
 
-    @pytest.mark.parametrize(
-        ("place", "facts", "namespace"), [("openshift-cnv", ELSEWHERE, ""), ("virt", UNREADABLE, "virt")]
-    )
-    def test_kubevirt_in_another_namespace(self, place: str, facts: Any, namespace: str) -> None:
-        user = f"system:serviceaccount:{place}:kubevirt-controller"
-        decision = decide(review(pod(), user=user), known(vmi()) | facts, kubevirt_namespace=namespace)
-        assert decision.code == reasons.INJECTED
-
-    def test_no_kubevirt(self) -> None:
-        decision = decide(review(pod()), known(vmi()) | {KubeVirtKey(): None})
-        assert (decision.code, decision.changes) == (common.KUBEVIRT_ABSENT, ())
-
-    def test_update_is_not_ours(self) -> None:
+    def test_another_operation(self) -> None:
         body = review(pod(), operation="UPDATE", oldObject=pod())
         assert decide(body, known(vmi())).code == common.OTHER_OPERATION
 
@@ -189,16 +176,14 @@ class TestNamesOfPods:
         trusting = {**DECLARED, "kubevirt": msgspec.structs.replace(DECLARED["kubevirt"], assume_alive=True)}
         assert decide(review(pod()), known(vmi(), health), schedulers=trusting).code == code
 
-    def test_undeclared_name_is_never_written(self) -> None:
-        decision = decide(review(pod()), known(vmi()), scheduler_name="nobody")
-
-        assert (decision.code, decision.changes) == (reasons.UNDECLARED, ())
-        assert decision.warnings == (reasons.undeclared("nobody"),)
-
     def test_declared_schedulers_are_looked_up_by_name(self) -> None:
+        undeclared = decide(review(pod()), known(vmi()), scheduler_name="nobody")
         only = {"batch": SchedulerSettings("batch", DECLARED["batch"].health_check)}
-        decision = decide(review(pod()), known(vmi()), schedulers=only, scheduler_name="batch")
-        assert changes(decision)[POD_SCHEDULER] == "batch"
+        declared = decide(review(pod()), known(vmi()), schedulers=only, scheduler_name="batch")
+
+        assert (undeclared.code, undeclared.changes) == (reasons.UNDECLARED, ())
+        assert undeclared.warnings == (reasons.undeclared("nobody"),)
+        assert changes(declared)[POD_SCHEDULER] == "batch"
 
 
 class TestFallback:
@@ -206,55 +191,54 @@ class TestFallback:
 
     def test_falls_back_while_the_scheduler_is_dead(self) -> None:
         decision = decide(review(pod("kubevirt", "kubevirt")), known(vmi("kubevirt"), UNAVAILABLE))
-
         assert (decision.code, changes(decision)) == (reasons.FELL_BACK, {POD_SCHEDULER: "default-scheduler"})
         assert decision.warnings
 
-    @pytest.mark.parametrize("health", [AVAILABLE, UNKNOWN, Unavailable("no health check")])
-    def test_stays_otherwise(self, health: Any) -> None:
-        decision = decide(review(pod("kubevirt", "kubevirt")), known(vmi("kubevirt"), health))
-        assert (decision.code, decision.changes) == (reasons.ALREADY_INJECTED, ())
-
-    def test_owner_changed_the_name_but_left_the_mark(self) -> None:
-        decision = decide(review(pod("batch", "kubevirt")), known(vmi("batch"), UNAVAILABLE))
-        assert (decision.code, decision.changes) == (reasons.FOREIGN_SCHEDULER, ())
+    @pytest.mark.parametrize(
+        ("name", "health", "user", "code"),
+        [
+            *(("kubevirt", health, CONTROLLER, reasons.ALREADY_INJECTED) for health in (AVAILABLE, UNKNOWN)),
+            ("kubevirt", Unavailable("no health check"), CONTROLLER, reasons.ALREADY_INJECTED),
+            # The owner changed the name but left the annotation.
+            ("batch", UNAVAILABLE, CONTROLLER, reasons.FOREIGN_SCHEDULER),
+            ("kubevirt", UNAVAILABLE, "admin", common.NOT_CREATED_BY_KUBEVIRT),
+        ],
+    )
+    def test_stays_otherwise(self, name: str, health: Any, user: str, code: str) -> None:
+        decision = decide(review(pod(name, "kubevirt"), user=user), known(vmi(name), health))
+        assert (decision.code, decision.changes) == (code, ())
 
     def test_clone_from_a_cluster_whose_scheduler_nobody_declares_here(self) -> None:
         decision = decide(review(pod("elsewhere", "elsewhere")), known(vmi("elsewhere")))
         assert changes(decision) == {POD_SCHEDULER: "default-scheduler"}
 
-    def test_strangers_pod_with_our_mark_is_left_alone(self) -> None:
-        decision = decide(review(pod("kubevirt", "kubevirt"), user="admin"), known(vmi("kubevirt"), UNAVAILABLE))
-        assert (decision.code, decision.changes) == (common.NOT_CREATED_BY_KUBEVIRT, ())
+
+@pytest.mark.parametrize(
+    ("spec", "code", "more"),
+    [
+        ({"schedulerName": "default-scheduler"}, common.OWNER_OPTED_OUT, {}),
+        ({"schedulerName": "stork"}, reasons.OWNER_CHOSE, {}),
+        ({}, common.OTHER_OPERATION, {"operation": "UPDATE"}),
+        (None, reasons.NO_TEMPLATE, {}),
+        ({}, reasons.SCHEDULER_UNAVAILABLE, {"health": UNAVAILABLE}),
+        ({}, common.DISABLED, {"on": False}),
+        ({}, reasons.INJECTED, {}),
+    ],
+)
+def test_rules_of_vmis(spec: Json | None, code: str, more: Json) -> None:
+    kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "v"}}
+    body = review({**kind, "spec": spec}, "owner", more.get("operation", "CREATE"))
+    # Off is the default.
+    settings: Json = {"virtual_machine_instances": True} if more.get("on", True) else {}
+    decision = decide(body, known(health=more.get("health", AVAILABLE)), **settings)
+
+    assert (decision.code, changes(decision)) == (code, INJECTED if code == reasons.INJECTED else {})
 
 
-class TestVirtualMachineInstances:
-    @pytest.mark.parametrize(
-        ("spec", "code", "more"),
-        [
-            ({"schedulerName": "default-scheduler"}, common.OWNER_OPTED_OUT, {}),
-            ({"schedulerName": "stork"}, reasons.OWNER_CHOSE, {}),
-            ({}, common.OTHER_OPERATION, {"operation": "UPDATE"}),
-            (None, reasons.NO_TEMPLATE, {}),
-            ({}, reasons.SCHEDULER_UNAVAILABLE, {"health": UNAVAILABLE}),
-            ({}, common.DISABLED, {"on": False}),
-            ({}, reasons.INJECTED, {}),
-        ],
-    )
-    def test_rules(self, spec: Json | None, code: str, more: Json) -> None:
-        kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "v"}}
-        body = review({**kind, "spec": spec}, "owner", more.get("operation", "CREATE"))
-        facts = known(health=more.get("health", AVAILABLE))
-        # Off is the default.
-        settings: Json = {"virtual_machine_instances": True} if more.get("on", True) else {}
-        decision = decide(body, facts, **settings)
-
-        assert (decision.code, changes(decision)) == (code, INJECTED if code == reasons.INJECTED else {})
-
-
-@given(SCHEDULERS, ANNOTATIONS, st.sampled_from([None, "", "default-scheduler", "kubevirt", "stork"]), st.data())
-def test_only_declared_names_are_ever_written(scheduler: Any, mark: str | None, chosen: str | None, data: Any) -> None:
-    health = data.draw(st.sampled_from([AVAILABLE, UNAVAILABLE, UNKNOWN]))
+@given(SCHEDULERS, ANNOTATIONS, st.sampled_from([None, "", "default-scheduler", "kubevirt", "stork"]), HEALTHS)
+def test_only_declared_names_are_ever_written(
+    scheduler: Any, mark: str | None, chosen: str | None, health: Any
+) -> None:
     decision = decide(review(pod(None if scheduler is ... else scheduler, mark or "")), known(vmi(chosen), health))
 
     written = changes(decision).get(POD_SCHEDULER)
@@ -286,9 +270,7 @@ class TestVirtualMachines:
     @pytest.mark.parametrize("scheduler", [..., "", None])
     def test_injects_at_create(self, scheduler: Any) -> None:
         decision = decide(review(vm(scheduler), user="owner"))
-
-        assert decision.code == reasons.INJECTED
-        assert changes(decision) == dict.fromkeys((VM_SCHEDULER, POD_MARK_PATH, TEMPLATE_MARK), "kubevirt")
+        assert (decision.code, changes(decision)) == (reasons.INJECTED, INJECTED_VM)
 
     @pytest.mark.parametrize(
         ("obj", "code"),
@@ -311,30 +293,22 @@ class TestVirtualMachines:
     def test_restore_with_the_mark_alone_is_a_vm_without_choice(self) -> None:
         decision = decide(review(vm(mark="batch")))
 
-        assert decision.code == reasons.INJECTED
-        assert changes(decision)[POD_MARK_PATH] == "kubevirt"
+        assert (decision.code, changes(decision)[POD_MARK_PATH]) == (reasons.INJECTED, "kubevirt")
         assert {change.path: change.old for change in decision.changes}[POD_MARK_PATH] == "batch"
-
-    def test_a_mark_that_is_there_already_is_no_change(self) -> None:
+        # One that is there already is no change.
         assert changes(decide(review(vm(mark="kubevirt")))) == {VM_SCHEDULER: "kubevirt"}
 
-    def test_switched_off(self) -> None:
+    def test_what_is_not_evaluated(self) -> None:
         assert decide(review(vm()), virtual_machines=False).code == common.DISABLED
-
-    @pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
-    def test_other_operations(self, operation: str) -> None:
-        assert decide(review(vm(), operation=operation)).code == common.OTHER_OPERATION
-
-    @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
-    def test_being_deleted(self, operation: str) -> None:
+        for operation in ("DELETE", "CONNECT"):
+            assert decide(review(vm(), operation=operation)).code == common.OTHER_OPERATION
         gone = vm()
         gone["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        body = review(gone, operation=operation, oldObject=vm("kubevirt", mark="kubevirt"))
-        assert decide(body).code == common.BEING_DELETED
+        for operation in ("CREATE", "UPDATE"):
+            assert decide(review(gone, operation=operation, oldObject=OURS)).code == common.BEING_DELETED
 
     def test_dead_scheduler_is_said_to_the_owner(self) -> None:
         decision = decide(review(vm()), known(health=UNAVAILABLE))
-
         assert (decision.code, decision.changes) == (reasons.SCHEDULER_UNAVAILABLE, ())
         assert decision.warnings == (reasons.unavailable("kubevirt", UNAVAILABLE.why),)
 
@@ -352,10 +326,7 @@ class TestInstancetypes:
         [
             (None, CLUSTER_INSTANCETYPES, ""),
             ("", CLUSTER_INSTANCETYPES, ""),
-            ("VirtualMachineClusterInstancetype", CLUSTER_INSTANCETYPES, ""),
-            ("virtualmachineclusterinstancetypes", CLUSTER_INSTANCETYPES, ""),
             ("VIRTUALMACHINECLUSTERINSTANCETYPE", CLUSTER_INSTANCETYPES, ""),
-            ("VirtualMachineInstancetype", INSTANCETYPES, "demo"),
             ("virtualMachineInstancetypes", INSTANCETYPES, "demo"),
         ],
     )
@@ -364,26 +335,24 @@ class TestInstancetypes:
         key = ObjectKey(resource, namespace, "u1")
         setting = decide(body, known() | {key: Instancetype(spec=InstancetypeSpec("kubevirt"))})
 
-        assert decide(body, known() | {key: Instancetype(spec=InstancetypeSpec())}).code == reasons.INJECTED
+        for without_scheduler in (Instancetype(spec=InstancetypeSpec()), Instancetype()):
+            assert decide(body, known() | {key: without_scheduler}).code == reasons.INJECTED
         assert (setting.code, setting.changes) == (reasons.INSTANCETYPE_SETS_SCHEDULER, ())
 
     @pytest.mark.parametrize(
-        "matcher",
+        ("matcher", "why"),
         [
-            {},
-            {"inferFromVolume": "root"},
-            {"inferFromVolume": "root", "inferFromVolumeFailurePolicy": "Ignore"},
-            {"kind": "VirtualMachineInstancetype"},
-            {"name": "u1", "kind": "VirtualMachinePreference"},
-            {"name": "u1", "kind": "Flavor"},
-            # Those that do not exist.
-            {"name": "u1"},
-            {"revisionName": "r1"},
+            ({}, "the matcher names none"),
+            ({"inferFromVolume": "root"}, "it is still to be inferred from a volume"),
+            ({"kind": "VirtualMachineInstancetype"}, "the matcher names none"),
+            ({"name": "u1", "kind": "Flavor"}, "Flavor is not a kind of instancetype"),
+            ({"name": "u1"}, "VirtualMachineClusterInstancetype u1 does not exist"),
+            ({"revisionName": "r1"}, "ControllerRevision r1 of an instancetype does not exist"),
         ],
     )
-    def test_unresolved_matchers(self, matcher: Json) -> None:
+    def test_unresolved_matchers(self, matcher: Json, why: str) -> None:
         decision = decide(review(vm(instancetype=matcher)), known() | {U1: None, R1: None})
-        assert (decision.code, decision.changes) == (reasons.INSTANCETYPE_UNRESOLVED, ())
+        assert (decision.reasons, decision.changes) == ((reasons.instancetype_unresolved(why),), ())
 
     def test_null_matcher_is_none(self) -> None:
         assert decide(review(vm(instancetype=None))).code == reasons.INJECTED
@@ -394,7 +363,7 @@ class TestInstancetypes:
         decision = decide(review(vm(instancetype=matcher)), known() | {key: Unavailable("slow")})
 
         assert (decision.code, decision.changes) == (reasons.INSTANCETYPE_UNREADABLE, ())
-        assert decision.warnings
+        assert decision.warnings == (reasons.instancetype_unreadable("slow"),)
 
     @pytest.mark.parametrize(
         ("stored", "code"),
@@ -411,7 +380,7 @@ class TestInstancetypes:
     )
     def test_by_revision(self, stored: ControllerRevision | RevisionData | None, code: str) -> None:
         revision = stored if isinstance(stored, ControllerRevision) else ControllerRevision(data=stored)
-        body = review(vm(instancetype={"name": "u1", "revisionName": "r1"}))
+        body = review(vm(instancetype={"name": "other", "revisionName": "r1"}))
         assert decide(body, known() | {R1: revision}).code == code
 
 
@@ -422,87 +391,51 @@ def update(new: Json, old: Json | None = None, facts: Any = None, **settings: An
     return decide(review(new, operation="UPDATE", oldObject=old or OURS), facts, **settings)
 
 
-def declared(new: Json, *path: str) -> Json:
-    """The VM as a server-side apply has it that declares a field."""
-    fields: Json = {}
-    inner = fields
-    for segment in path:
-        inner = inner.setdefault(f"f:{segment}", {})
-    new["metadata"]["managedFields"] = [{"manager": "flux", "operation": "Apply", "fieldsV1": fields}]
-    return new
-
-
 class TestCarryOver:
     """The one thing that UPDATE adds: what an overwrite of spec and annotations took."""
 
     def test_overwrite_keeps_the_choice(self) -> None:
         decision = update(vm())
-
-        assert decision.code == reasons.PRESERVED
-        assert changes(decision) == dict.fromkeys((VM_SCHEDULER, POD_MARK_PATH, TEMPLATE_MARK), "kubevirt")
-
-    def test_also_while_the_scheduler_is_dead_or_another_is_the_default(self) -> None:
-        old = vm("batch", mark="batch")
-
-        assert update(vm(), old, known(health=UNAVAILABLE)).code == reasons.PRESERVED
+        assert (decision.code, changes(decision)) == (reasons.PRESERVED, INJECTED_VM)
+        # Also while the scheduler is dead, another is the default, or the template's metadata is of any kind.
+        old, new = vm("batch", mark="batch"), vm()
+        new["spec"]["template"]["metadata"] = None
+        assert update(vm(), old, known(health=UNAVAILABLE)).code == update(new).code == reasons.PRESERVED
         assert changes(update(vm(), old))[VM_SCHEDULER] == "batch"
-
-    @pytest.mark.parametrize(
-        "new", [vm(mark="kubevirt"), vm(mark="kubevirt", template_mark=None), vm(template_mark="kubevirt")]
-    )
-    def test_owner_who_removes_the_field_alone_means_it(self, new: Json) -> None:
-        decision = update(new)
-        assert (decision.code, decision.changes) == (reasons.OWNER_REMOVED, ())
-
-    @pytest.mark.parametrize(
-        ("scheduler", "code"), [("default-scheduler", common.OWNER_OPTED_OUT), ("stork", reasons.OWNER_CHOSE)]
-    )
-    def test_owner_who_names_another_means_it(self, scheduler: str, code: str) -> None:
-        assert update(vm(scheduler)).code == code
-
-    def test_unchanged_vm(self) -> None:
-        assert update(OURS).code == reasons.ALREADY_INJECTED
 
     @pytest.mark.parametrize(
         "old",
         [
             *(vm(), vm("kubevirt"), vm(mark="kubevirt"), vm("stork", mark="kubevirt"), vm("kubevirt", mark="")),
             # What was declared is not put back either.
-            declared(vm("kubevirt", mark="kubevirt"), *VM_SCHEDULER),
+            declaring(vm("kubevirt", mark="kubevirt"), VM_SCHEDULER),
+            None,
         ],
     )
-    def test_nothing_is_added_to_a_vm_that_was_not_ours(self, old: Json) -> None:
-        decision = update(vm(), old)
+    def test_nothing_is_added_to_a_vm_that_was_not_ours(self, old: Json | None) -> None:
+        decision = decide(review(vm(), operation="UPDATE", oldObject=old))
         assert (decision.code, decision.changes) == (common.NOTHING_TO_PRESERVE, ())
 
-    def test_without_an_old_object(self) -> None:
-        assert decide(review(vm(), operation="UPDATE")).code == common.NOTHING_TO_PRESERVE
-
-    def test_a_name_that_is_not_declared_any_more(self) -> None:
-        assert update(vm(), vm("gone", mark="gone")).code == reasons.UNDECLARED
-
-    def test_a_new_instancetype_that_sets_a_scheduler(self) -> None:
-        decision = update(vm(instancetype=NAMING), facts=known() | {U1: SETTING})
-        assert decision.code == reasons.INSTANCETYPE_SETS_SCHEDULER
-
     @pytest.mark.parametrize(
-        ("label", "code"), [("u1", reasons.INSTANCETYPE_SETS_SCHEDULER), ("other", reasons.PRESERVED)]
+        ("label", "reference", "matcher", "code"),
+        [
+            ("u1", {"name": "r1"}, NAMING, reasons.INSTANCETYPE_SETS_SCHEDULER),
+            ("other", {"name": "r1"}, NAMING, reasons.PRESERVED),
+            ("u1", {}, NAMING, reasons.PRESERVED),
+            ("u1", None, NAMING, reasons.PRESERVED),
+            ("u1", {"name": "r1"}, {"inferFromVolume": "v"}, reasons.INSTANCETYPE_UNRESOLVED),
+        ],
     )
-    def test_revision_in_the_stored_status_counts_if_its_label_fits(self, label: str, code: str) -> None:
-        old = vm("kubevirt", mark="kubevirt", instancetype=NAMING)
-        old["status"] = {"instancetypeRef": {"controllerRevisionRef": {"name": "r1"}}}
+    def test_revision_in_the_stored_status_counts_if_its_label_fits(
+        self, label: str, reference: Json | None, matcher: Json, code: str
+    ) -> None:
+        old = vm("kubevirt", mark="kubevirt", instancetype=matcher)
+        old["status"] = {"instancetypeRef": {"controllerRevisionRef": reference}}
         revision = captured("VirtualMachineInstancetype", InstancetypeSpec("x"), name=label)
-        assert update(vm(instancetype=NAMING), old, known() | {R1: revision, U1: Instancetype()}).code == code
-
-    def test_template_metadata_of_any_kind(self) -> None:
-        new = vm()
-        new["spec"]["template"]["metadata"] = None
-        assert update(new).code == reasons.PRESERVED
+        assert update(vm(instancetype=matcher), old, known() | {R1: revision, U1: Instancetype()}).code == code
 
 
-@given(
-    SCHEDULERS, ANNOTATIONS, ANNOTATIONS, SCHEDULERS, ANNOTATIONS, st.sampled_from([AVAILABLE, UNAVAILABLE, UNKNOWN])
-)
+@given(SCHEDULERS, ANNOTATIONS, ANNOTATIONS, SCHEDULERS, ANNOTATIONS, HEALTHS)
 def test_update_never_adds_what_was_not_ours(
     new: Any, new_mark: str | None, template_mark: str | None, old: Any, old_mark: str | None, health: Any
 ) -> None:
@@ -518,41 +451,46 @@ def test_update_never_adds_what_was_not_ours(
         assert not made or new not in (..., None, "")
 
 
-class TestOwners:
-    """At UPDATE the owner's value counts, and the injected one gives way to it."""
+MARKS = {POD_MARK_PATH, TEMPLATE_MARK}
+MATCHED = vm("kubevirt", mark="kubevirt", instancetype=NAMING)
 
-    @pytest.mark.parametrize(
-        ("new", "code", "removed"),
-        [
-            (
-                declared(vm("kubevirt", mark="kubevirt"), *VM_SCHEDULER),
-                reasons.OWNER_CHOSE,
-                {POD_MARK_PATH, TEMPLATE_MARK},
-            ),
-            (vm("default-scheduler", mark="kubevirt"), common.OWNER_OPTED_OUT, {POD_MARK_PATH, TEMPLATE_MARK}),
-            # An annotation that a manifest declares is left to it.
-            (declared(vm("stork", mark="kubevirt"), *POD_MARK_PATH), reasons.OWNER_CHOSE, {TEMPLATE_MARK}),
-            # The owner's own scheduler beside an instancetype that sets one is left to KubeVirt.
-            (vm("stork", instancetype=NAMING), reasons.OWNER_CHOSE, set()),
-        ],
-    )
-    def test_a_name_that_an_owner_writes_is_theirs(self, new: Json, code: str, removed: set[Any]) -> None:
-        decision = update(new)
-        assert (decision.code, changes(decision)) == (code, dict.fromkeys(removed))
 
-    @pytest.mark.parametrize("stored", [SETTING, None], ids=["sets one", "may set one"])
-    def test_the_scheduler_of_an_instancetype_that_the_owner_names_now(self, stored: Any) -> None:
-        new = vm("kubevirt", mark="kubevirt", instancetype=NAMING)
-        decision = update(new, facts=known() | {U1: stored})
-
-        assert decision.code == reasons.SCHEDULER_WITHDRAWN
-        assert changes(decision) == dict.fromkeys((VM_SCHEDULER, POD_MARK_PATH, TEMPLATE_MARK))
-        assert len(decision.warnings) == 1
-
-    @pytest.mark.parametrize(("stored", "is_new"), [(None, False), (Unavailable("no answer in time"), True)])
-    def test_an_instancetype_that_was_there_or_can_not_be_read_changes_nothing(self, stored: Any, is_new: bool) -> None:
-        new = vm("kubevirt", mark="kubevirt", instancetype=NAMING)
-        assert update(new, OURS if is_new else new, known() | {U1: stored}).code == reasons.ALREADY_INJECTED
+@pytest.mark.parametrize(
+    ("new", "old", "facts", "code", "removed"),
+    [
+        # An owner who removes the field alone, or names another, means it.
+        *(
+            (vm(**marks), OURS, {}, reasons.OWNER_REMOVED, set())
+            for marks in (
+                {"mark": "kubevirt"},
+                {"mark": "kubevirt", "template_mark": None},
+                {"template_mark": "kubevirt"},
+            )
+        ),
+        (vm("default-scheduler"), OURS, {}, common.OWNER_OPTED_OUT, set()),
+        (vm("stork"), OURS, {}, reasons.OWNER_CHOSE, set()),
+        (OURS, OURS, {}, reasons.ALREADY_INJECTED, set()),
+        # A name that is not declared any more is not put back, and none beside an instancetype that sets one.
+        (vm(), vm("gone", mark="gone"), {}, reasons.UNDECLARED, set()),
+        (vm(instancetype=NAMING), OURS, {U1: SETTING}, reasons.INSTANCETYPE_SETS_SCHEDULER, set()),
+        # A name that an owner writes is theirs, and the injected one gives way to it.
+        (declaring(vm("kubevirt", mark="kubevirt"), VM_SCHEDULER), OURS, {}, reasons.OWNER_CHOSE, MARKS),
+        (vm("default-scheduler", mark="kubevirt"), OURS, {}, common.OWNER_OPTED_OUT, MARKS),
+        # An annotation that a manifest declares is left to it.
+        (declaring(vm("stork", mark="kubevirt"), POD_MARK_PATH), OURS, {}, reasons.OWNER_CHOSE, {TEMPLATE_MARK}),
+        # The owner's own scheduler beside an instancetype that sets one is left to KubeVirt.
+        (vm("stork", instancetype=NAMING), OURS, {}, reasons.OWNER_CHOSE, set()),
+        # The owner names an instancetype now that sets one, or may set one.
+        *((MATCHED, OURS, {U1: stored}, reasons.SCHEDULER_WITHDRAWN, set(INJECTED_VM)) for stored in (SETTING, None)),
+        # One that was there or can not be read changes nothing.
+        (MATCHED, MATCHED, {U1: None}, reasons.ALREADY_INJECTED, set()),
+        (MATCHED, OURS, {U1: Unavailable("no answer in time")}, reasons.ALREADY_INJECTED, set()),
+    ],
+)
+def test_what_an_update_leaves_or_removes(new: Json, old: Json, facts: Any, code: str, removed: set[Any]) -> None:
+    decision = update(new, old, known() | facts)
+    assert (decision.code, changes(decision)) == (code, dict.fromkeys(removed))
+    assert decision.warnings or code != reasons.SCHEDULER_WITHDRAWN
 
 
 class TestMarks:
@@ -579,14 +517,15 @@ class TestMarks:
         assert (decision.code, changes(decision)) == (reasons.ANNOTATION_RESTORED, dict.fromkeys(missing, "kubevirt"))
 
     @pytest.mark.parametrize(
-        ("health", "code"), [(UNAVAILABLE, reasons.FELL_BACK), (AVAILABLE, reasons.ALREADY_INJECTED)]
+        ("scheduler", "health", "code"),
+        [
+            ("kubevirt", UNAVAILABLE, reasons.FELL_BACK),
+            ("kubevirt", AVAILABLE, reasons.ALREADY_INJECTED),
+            # That fallback is final.
+            ("default-scheduler", AVAILABLE, reasons.ALREADY_FELL_BACK),
+        ],
     )
-    def test_then_its_pods_fall_back(self, health: Any, code: str) -> None:
-        body = review(pod("kubevirt"))
-
-        assert decide(body, known(vmi("kubevirt"), health), schedulers=self.ALONE).code == code
-        assert decide(body, known(vmi("kubevirt"), health)).code == reasons.FOREIGN_SCHEDULER
-
-    def test_that_fallback_is_final(self) -> None:
-        decision = decide(review(pod()), known(vmi("kubevirt")), schedulers=self.ALONE)
-        assert (decision.code, decision.changes) == (reasons.ALREADY_FELL_BACK, ())
+    def test_then_its_pods_fall_back(self, scheduler: str, health: Any, code: str) -> None:
+        decision = decide(review(pod(scheduler)), known(vmi("kubevirt"), health), schedulers=self.ALONE)
+        assert (decision.code, bool(decision.changes)) == (code, code == reasons.FELL_BACK)
+        assert decide(review(pod("kubevirt")), known(vmi("kubevirt"), health)).code == reasons.FOREIGN_SCHEDULER

@@ -1,22 +1,18 @@
-"""Every rule about topology spread constraints, a policy call each."""
+"""Every rule about topology spread constraints."""
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
-import jsonpatch
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import CONTROLLER, UNAVAILABLE, Json, known, launcher_pod, review, vm, vmi, zoned
+from tests.policies.decisions import changes, declaring, patched
 from tests.policies.scheduling import world
-from tests.policies.scheduling.world import changes
 from webhook import names
 from webhook.admission.decision import Decision
-from webhook.admission.patch import operations
 from webhook.admission.reasons import scheduling
 from webhook.errors import Unavailable
 from webhook.facts import KubeVirtKey, NodesKey
@@ -24,36 +20,40 @@ from webhook.policies.scheduling.spread import constraints
 
 PATH = ("spec", "topologySpreadConstraints")
 VM_PATH = ("spec", "template", *PATH)
-MARK_PATH = ("metadata", "annotations", names.INJECTED_SPREAD_ANNOTATION)
+MARK = names.INJECTED_SPREAD_ANNOTATION
+MARK_PATH = ("metadata", "annotations", MARK)
 TEMPLATE_MARK = ("spec", "template", *MARK_PATH)
 OWN: Json = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
+OF_A_POOL = constraints("hostname")[0] | {"labelSelector": {"matchLabels": {"pool": "web"}}}
+
+WISHES: tuple[Json, ...] = (
+    {"nodeSelector": {"zone": "a", "kubevirt.io/schedulable": "true"}},
+    # Dedicated CPUs: equal limits, and nodes with a CPU manager.
+    {
+        "nodeSelector": {"cpumanager": "true"},
+        "containers": [{"name": "compute", "resources": {"requests": {"cpu": "4"}, "limits": {"cpu": "4"}}}],
+    },
+    {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}},
+    {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}},
+    {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+)
 
 
 def decide(body: Json, facts: dict[Any, object] | None = None, **settings: Any) -> Decision:
     return world.decide(body, known(vmi()) if facts is None else facts, **({"spread": "hostname"} | settings))
 
 
-def patched(body: Json, decision: Decision) -> Json:
-    """The object after the decision, as the API server would store it."""
-    ops = msgspec.to_builtins(operations(body["request"]["object"], decision.changes))
-    result: Json = jsonpatch.apply_patch(body["request"]["object"], ops)
-    return result
-
-
 def codes(decision: Decision) -> set[str]:
     return {reason.code for reason in decision.reasons}
 
 
-def spread_vm(found: Any = ..., mark: str | None = None, own: str | None = None) -> Json:
+def spread_vm(found: Any = ..., mark: str | None = None) -> Json:
     result = vm()
     template = result["spec"]["template"]
     if found is not ...:
         template["spec"]["topologySpreadConstraints"] = found
     if mark:
-        result["metadata"]["annotations"] = {names.INJECTED_SPREAD_ANNOTATION: mark}
-        template["metadata"]["annotations"] = {names.INJECTED_SPREAD_ANNOTATION: mark}
-    if own:
-        template["metadata"].setdefault("annotations", {})[names.SPREAD_ANNOTATION] = own
+        result["metadata"]["annotations"] = template["metadata"]["annotations"] = {MARK: mark}
     return result
 
 
@@ -115,8 +115,7 @@ class TestZones:
 
         assert scheduling.SPREAD_WITHOUT_ZONES in codes(decision)
         assert PATH not in changes(decision)
-
-    def test_nodes_are_looked_at_only_where_zones_are_wanted(self) -> None:
+        # Nodes are looked at only where zones are wanted.
         facts = {key: value for key, value in known(vmi()).items() if key != NodesKey()}
         assert changes(decide(review(launcher_pod()), facts, spread="hostname"))[PATH] == constraints("hostname")
 
@@ -149,23 +148,19 @@ class TestSpreadOfPods:
         assert changes(decision)["spec", "schedulerName"] == "kubevirt"
 
     def test_both_choices_make_one_patch_that_applies(self) -> None:
-        body = review(launcher_pod())
-        del body["request"]["object"]["metadata"]["annotations"]
-
-        result = patched(body, decide(body))
+        pod = launcher_pod()
+        del pod["metadata"]["annotations"]
+        result = patched(pod, decide(review(pod)))
 
         assert result["spec"]["topologySpreadConstraints"] == constraints("hostname")
         assert result["metadata"]["annotations"] == {
             names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt",
-            names.INJECTED_SPREAD_ANNOTATION: "hostname",
+            MARK: "hostname",
         }
 
     def test_a_second_call_changes_nothing(self) -> None:
-        body = review(launcher_pod())
-        again = copy.deepcopy(body)
-        again["request"]["object"] = patched(body, decide(body))
-
-        decision = decide(again)
+        pod = launcher_pod()
+        decision = decide(review(patched(pod, decide(review(pod)))))
 
         assert not decision.changes
         assert scheduling.SPREAD_PRESENT in codes(decision)
@@ -183,51 +178,31 @@ class TestSpreadOfPods:
         assert decision.code == scheduling.SPREAD_INJECTED, "the reason that changed something comes first"
         assert PATH in changes(decision)
         assert ("spec", "schedulerName") not in changes(decision)
-
-    def test_without_any_scheduler_nobody_is_warned(self) -> None:
-        assert not decide(review(launcher_pod()), schedulers={}).warnings
+        assert bool(decision.warnings) is (schedulers is None)
 
     @pytest.mark.parametrize("scheduler", ["default-scheduler", "stork"])
     def test_they_are_independent_of_the_owners_scheduler(self, scheduler: str) -> None:
         decision = decide(review(launcher_pod(schedulerName=scheduler)), known(vmi(scheduler)))
         assert changes(decision).keys() == {PATH, MARK_PATH}
 
-    @pytest.mark.parametrize("empty", [[], None])
-    def test_empty_constraints_are_none(self, empty: Any) -> None:
-        pod = launcher_pod()
-        pod["spec"]["topologySpreadConstraints"] = empty
-        assert changes(decide(review(pod)))[PATH] == constraints("hostname")
-
     @pytest.mark.parametrize(
-        "wishes",
+        ("pod", "spread", "written"),
         [
-            {"nodeSelector": {"zone": "a", "kubevirt.io/schedulable": "true"}},
-            # Dedicated CPUs: equal limits, and nodes with a CPU manager.
-            {
-                "nodeSelector": {"cpumanager": "true"},
-                "containers": [{"name": "compute", "resources": {"requests": {"cpu": "4"}, "limits": {"cpu": "4"}}}],
-            },
-            {
-                "affinity": {
-                    "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "a"}]}
-                }
-            },
-            {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}},
-            {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}},
-            {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+            # Empty constraints are none.
+            (launcher_pod(topologySpreadConstraints=[]), "hostname", "hostname"),
+            (launcher_pod(topologySpreadConstraints=None), "hostname", "hostname"),
+            # An owner may choose otherwise than the namespace.
+            *(
+                (annotated(names.SPREAD_ANNOTATION, "zone"), spread, "zone")
+                for spread in ("off", "hostname", "nonsense")
+            ),
+            # A pod with other wishes gets them in addition.
+            *((launcher_pod(**wishes), "hostname", "hostname") for wishes in WISHES),
         ],
     )
-    def test_a_pod_with_other_wishes_gets_them_in_addition(self, wishes: Json) -> None:
-        body = review(launcher_pod(**wishes))
-        result = patched(body, decide(body))
-
-        assert result["spec"]["topologySpreadConstraints"] == constraints("hostname")
-        assert {field: result["spec"][field] for field in wishes} == wishes
-
-    @pytest.mark.parametrize("namespace", ["off", "hostname", "nonsense"])
-    def test_an_owner_may_choose_otherwise_than_the_namespace(self, namespace: str) -> None:
-        pod = annotated(names.SPREAD_ANNOTATION, "zone")
-        assert changes(decide(review(pod), spread=namespace))[PATH] == constraints("zone")
+    def test_what_says_nothing_of_spreading_stays(self, pod: Json, spread: str, written: str) -> None:
+        expected = {"schedulerName": "kubevirt", "topologySpreadConstraints": constraints(written)}
+        assert patched(pod, decide(review(pod), spread=spread))["spec"] == pod["spec"] | expected
 
     @pytest.mark.parametrize("value", ["Hostname", "on", "host name", "'; drop", "\x1b[31m"])
     def test_an_invalid_value_changes_nothing_and_is_said(self, value: str) -> None:
@@ -256,25 +231,14 @@ class TestSpreadOfPods:
         [
             (launcher_pod(topologySpreadConstraints=[OWN]), scheduling.SPREAD_CHOSEN),
             # A forged annotation does not take the owner's constraints away from the owner.
-            (
-                annotated(names.INJECTED_SPREAD_ANNOTATION, "hostname", topologySpreadConstraints=[OWN]),
-                scheduling.SPREAD_CHOSEN,
-            ),
+            (annotated(MARK, "hostname", topologySpreadConstraints=[OWN]), scheduling.SPREAD_CHOSEN),
             # A pool that is to be spread for itself says so in its template.
-            (
-                launcher_pod(
-                    topologySpreadConstraints=[
-                        constraints("hostname")[0] | {"labelSelector": {"matchLabels": {"pool": "web"}}}
-                    ]
-                ),
-                scheduling.SPREAD_CHOSEN,
-            ),
+            (launcher_pod(topologySpreadConstraints=[OF_A_POOL]), scheduling.SPREAD_CHOSEN),
             (annotated(names.SPREAD_ANNOTATION, "off"), scheduling.SPREAD_OPTED_OUT),
         ],
     )
     def test_the_owners_choice_wins(self, pod: Json, code: str) -> None:
         decision = decide(review(pod))
-
         assert code in codes(decision)
         assert PATH not in changes(decision)
 
@@ -292,42 +256,32 @@ class TestSpreadOfPods:
         pod = launcher_pod(topologySpreadConstraints=written)
         if own is not None:
             pod["metadata"]["annotations"][names.SPREAD_ANNOTATION] = own
-        body = review(pod)
-
-        result = patched(body, decide(body, spread=namespace))["spec"].get("topologySpreadConstraints")
+        result = patched(pod, decide(review(pod), spread=namespace))["spec"].get("topologySpreadConstraints")
 
         counts = own if own is not None else namespace
         usable = counts in ("hostname", "zone", "both")
         assert result == (written or (constraints(counts) if usable else written))
 
 
-class TestSpreadOfVmis:
-    @pytest.mark.parametrize(
-        ("spec", "on", "written"),
-        [
-            ({}, False, {}),
-            ({}, True, {PATH: constraints("hostname"), MARK_PATH: "hostname"}),
-            ({"topologySpreadConstraints": [OWN]}, True, {}),
-        ],
-        ids=["off is the default", "on", "the owner's"],
-    )
-    def test_where_settings_say_so(self, spec: Json, on: bool, written: Any) -> None:
-        settings: Json = {"spread_virtual_machine_instances": True} if on else {}
-        assert changes(decide(of_vmi(**spec), **settings)) == written
+@pytest.mark.parametrize(
+    ("spec", "on", "written"),
+    [
+        ({}, False, {}),
+        ({}, True, {PATH: constraints("hostname"), MARK_PATH: "hostname"}),
+        ({"topologySpreadConstraints": [OWN]}, True, {}),
+    ],
+    ids=["off is the default", "on", "the owner's"],
+)
+def test_vmis_where_settings_say_so(spec: Json, on: bool, written: Any) -> None:
+    settings: Json = {"spread_virtual_machine_instances": True} if on else {}
+    assert changes(decide(of_vmi(**spec), **settings)) == written
 
 
 INJECTED = spread_vm(constraints("hostname"), "hostname")
 
 
-def declared(new: Json, constraints: Json) -> Json:
-    """A VM as a server-side apply leaves it that declares constraints, as ``fieldsV1`` has them."""
-    fields: Json = {"f:spec": {"f:template": {"f:spec": {"f:topologySpreadConstraints": constraints}}}}
-    new["metadata"]["managedFields"] = [{"manager": "flux", "operation": "Apply", "fieldsV1": fields}]
-    return new
-
-
 class TestVms:
-    ITEM = 'k:{"topologyKey":"kubernetes.io/hostname","whenUnsatisfiable":"ScheduleAnyway"}'
+    ITEM = (*VM_PATH, 'k:{"topologyKey":"kubernetes.io/hostname","whenUnsatisfiable":"ScheduleAnyway"}')
 
     def updated(self, old: Json, new: Json, **settings: Any) -> Decision:
         body = review(new, operation="UPDATE", oldObject=old)
@@ -349,12 +303,10 @@ class TestVms:
     def test_where_settings_say_so(self, found: Any, settings: Json, written: Any) -> None:
         assert changes(decide(review(spread_vm(found)), virtual_machines=False, **settings)) == written
 
-    def test_an_update_adds_nothing(self) -> None:
+    def test_an_update_adds_and_changes_nothing(self) -> None:
         assert not self.updated(spread_vm(), spread_vm()).changes
-
-    @pytest.mark.parametrize("spread", ["off", "zone"])
-    def test_injected_ones_stay_as_they_are(self, spread: str) -> None:
-        assert not self.updated(INJECTED, INJECTED, spread=spread).changes
+        for spread in ("off", "zone"):
+            assert not self.updated(INJECTED, INJECTED, spread=spread).changes
 
     def test_an_owner_may_remove_them(self) -> None:
         assert scheduling.SPREAD_REMOVED in codes(self.updated(INJECTED, spread_vm(mark="hostname")))
@@ -378,20 +330,22 @@ class TestVms:
     def test_what_server_side_apply_merged_into_an_injected_one_is_the_owners_alone(self) -> None:
         merged = constraints("hostname")[0] | {"maxSkew": 3}
         merged["labelSelector"] = {"matchLabels": {"app": "web", "kubevirt.io": "virt-launcher"}}
-        tree: Json = {".": {}, "f:topologyKey": {}, "f:whenUnsatisfiable": {}, "f:maxSkew": {}}
-        tree["f:labelSelector"] = {"f:matchLabels": {"f:app": {}}}
-        decision = self.updated(INJECTED, declared(spread_vm([merged], "hostname"), {self.ITEM: tree}))
+        fields = (("topologyKey",), ("whenUnsatisfiable",), ("maxSkew",), ("labelSelector", "matchLabels", "app"))
+        new = declaring(spread_vm([merged], "hostname"), *((*self.ITEM, *field) for field in fields))
+        decision = self.updated(INJECTED, new)
 
         own = {"topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway", "maxSkew": 3}
         assert changes(decision)[VM_PATH] == [own | {"labelSelector": {"matchLabels": {"app": "web"}}}]
 
     def test_an_owner_who_declares_the_very_same_keeps_them_without_annotations(self) -> None:
-        new = declared(spread_vm(constraints("hostname"), "hostname"), {self.ITEM: {}})
+        new = declaring(spread_vm(constraints("hostname"), "hostname"), self.ITEM)
         assert changes(self.updated(INJECTED, new)) == {MARK_PATH: None, TEMPLATE_MARK: None}
 
-    @pytest.mark.parametrize("fields", [{"f:spec": []}, {"k:{": {}, "v:1": {}, "k:[]": {}}])
-    def test_odd_records_of_field_ownership_are_nobodys(self, fields: Json) -> None:
-        new = declared(spread_vm([*constraints("hostname"), OWN], "hostname"), fields)
-        if "f:spec" in fields:
-            new["metadata"]["managedFields"][0]["fieldsV1"] = fields
+    @pytest.mark.parametrize("names", [None, ("k:{", "v:1", "k:[]")])
+    def test_odd_records_of_field_ownership_are_nobodys(self, names: tuple[str, ...] | None) -> None:
+        new = declaring(
+            spread_vm([*constraints("hostname"), OWN], "hostname"), *((*VM_PATH, name) for name in names or ())
+        )
+        if names is None:
+            new["metadata"]["managedFields"][0]["fieldsV1"] = {"f:spec": []}
         assert changes(self.updated(INJECTED, new))[VM_PATH] == [OWN]

@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import click
 import msgspec
@@ -20,7 +20,7 @@ from webhook.cli.cases.model import API_VERSION, KIND, TestFile, codes_of, diffe
 from webhook.cli.cases.model import read as read_test
 from webhook.cli.console import path_text
 from webhook.cli.inputs import Part, find, parse_release, read
-from webhook.cli.options import CLUSTER_FROM, CRDS, NO_VALIDATE, PATH, InputPath, config_option, output_option
+from webhook.cli.options import CLUSTER_FROM, PATH, VALIDATION, InputPath, config_option, output_option
 from webhook.cli.review import formats
 from webhook.cli.review.evaluation import Evaluator, schemas_of_files
 from webhook.cli.review.result import Result
@@ -34,23 +34,17 @@ from webhook.settings.file import default_settings, load, parse
 from webhook.settings.model import Settings
 from webhook.text import pluralize
 
+_RECORD: Final = "Review the objects of PATH and write a test into FILE that expects these decisions."
 SchemasFor: TypeAlias = Callable[[FilesCluster, Path | str], Schemas | None]
 
 
 @click.command("test")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=InputPath())
-@click.option(
-    "--record",
-    "recorded",
-    type=PATH,
-    metavar="FILE",
-    help="Review the objects of PATH and write a test into FILE that expects these decisions.",
-)
+@click.option("--record", "recorded", type=PATH, metavar="FILE", help=_RECORD)
 @CLUSTER_FROM
 @config_option("the built-in defaults")
 @output_option("text", "json", "junit")
-@CRDS
-@NO_VALIDATE
+@VALIDATION
 @click.option("-v", "--verbose", is_flag=True, help="With -o text, show cases that pass, too.")
 @click.option("--coverage", is_flag=True, help="With -o text, list the reason codes that no case has covered.")
 def test(
@@ -91,7 +85,8 @@ def test(
         try:
             outcomes += run_cases(file, schemas)
         except InputError as error:
-            mistakes += [InputError(each.what, each.where or file.where(), each.fix) for each in mistakes_of(error)]
+            where = file.document.where()
+            mistakes += [InputError(each.what, each.where or where, each.fix) for each in mistakes_of(error)]
     if not outcomes and not mistakes:
         fix = "write one by kubevirt-webhook test --record FILE OBJECTS"
         raise InputError("no test was found", ", ".join(paths), fix)
@@ -141,9 +136,9 @@ def _print(outcomes: Sequence[CaseOutcome], *, verbose: bool, coverage: bool) ->
     for outcome in outcomes:
         place = f"{outcome.name}  ({outcome.file}:{outcome.line})"
         if not outcome.passed:
+            details = "".join(f"\n  {line}" for line in _details(outcome))
             write.line(f"{'error' if outcome.error else 'FAILED'}  {place}", color="red")
-            for line in _details(outcome):
-                write.line(f"  {line}")
+            write.line(details.removeprefix("\n"))
         elif verbose:
             write.line(f"passed  {place}")
     for code in sorted(set(MEANINGS) - _covered_codes(outcomes)) if coverage else ():
@@ -176,7 +171,7 @@ def _junit(outcomes: Sequence[CaseOutcome]) -> str:
     for outcome in outcomes:
         kind: formats.Outcome = "error" if outcome.error else "passed" if outcome.passed else "failure"
         details = [""] if outcome.passed else _details(outcome)
-        cases.append(formats.JUnitCase(outcome.file, outcome.name, kind, details[0], "\n".join(details)).xml())
+        cases.append(formats.junit_case(outcome.file, outcome.name, kind, details[0], "\n".join(details)))
     counts = Counter(outcome.word for outcome in outcomes)
     numbers = {"tests": len(cases), "failures": counts["failed"], "errors": counts["error"], "skipped": 0}
     return formats.junit_document("kubevirt-webhook test", cases, numbers)
@@ -187,12 +182,9 @@ def _covered_codes(outcomes: Sequence[CaseOutcome]) -> set[str]:
 
 
 class CaseOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a case.
+    """The outcome of a case, with its place and its name.
 
     Attributes:
-        file: the file of the test.
-        line: the line of the case.
-        name: its name.
         differences: where the decision is not the expected one; empty: the case has passed.
         result: what the review says; None where it could not be made.
         error: why it could not be made; empty otherwise.
@@ -224,17 +216,16 @@ class CaseOutcome(msgspec.Struct, frozen=True):
 
 
 def run_cases(file: TestFile, schemas_for: SchemasFor) -> list[CaseOutcome]:
-    """The outcomes of all cases of a test.
+    """The outcomes of all cases of a test; an `InputError` where its cluster or settings cannot be used.
 
-    Args:
-        file: the test.
-        schemas_for: what objects of KubeVirt are checked against, from the cluster and where it was read.
-
-    Raises:
-        InputError: its cluster or settings cannot be used.
+    ``schemas_for`` gives what objects of KubeVirt are checked against, from the cluster and where it was read.
     """
-    settings = _settings_of(file)
-    cluster = _cluster(file, settings)
+    settings, given = _settings_of(file), file.test.cluster
+    if isinstance(given, str):
+        cluster = FilesCluster.load(file.directory / given, settings)
+    else:
+        found = [file.part(value, "cluster", index) for index, value in enumerate(given)]
+        cluster = FilesCluster.of(found, settings)
     return asyncio.run(_run_cases(file, cluster, settings, schemas_for(cluster, file.document.file)))
 
 
@@ -244,60 +235,37 @@ async def _run_cases(
     outcomes = []
     for index, case in enumerate(file.test.cases):
         evaluator = Evaluator(cluster, settings, Sending(case.user, case.namespace, case.parameters), schemas)
-        name, line = file.document.file, file.document.line_of(("cases", index))
+        place = file.document.file, file.document.line_of(("cases", index)), case.name
         try:
             result = await evaluator.evaluate(file.object_of(index))
             found = tuple(differences(case.expect, result))
         except InputError as error:
-            outcomes.append(CaseOutcome(name, line, case.name, error=str(error)))
+            outcomes.append(CaseOutcome(*place, error=str(error)))
         else:
-            checked_by = schemas.line if schemas and result.checked else ""
-            outcomes.append(CaseOutcome(name, line, case.name, found, result, checked_by=checked_by))
+            outcomes.append(CaseOutcome(*place, found, result, "", schemas.line if schemas and result.checked else ""))
     return outcomes
 
 
 def _settings_of(file: TestFile) -> Settings:
     given = file.test.settings
-    if given is None:
-        settings = default_settings()
-    elif isinstance(given, str):
-        settings = load(file.directory / given)
-    else:
+    if isinstance(given, dict):
         # JSON is YAML, and the lines of a part of a file are not those of the file.
         settings = parse(msgspec.json.encode(given), f"{file.document.file} settings")
+    else:
+        settings = default_settings() if given is None else load(file.directory / given)
     release = parse_release(file.test.kubevirt_version)
     return settings.with_kubevirt_version(str(release)) if release else settings
-
-
-def _cluster(file: TestFile, settings: Settings) -> FilesCluster:
-    given = file.test.cluster
-    if isinstance(given, str):
-        return FilesCluster.load(Path(file.directory, given), settings)
-    document = file.document
-    found = [
-        Document(value, document.file, document.line_of(("cluster", index)), document.lines)
-        for index, value in enumerate(given)
-    ]
-    return FilesCluster.of(found, settings)
 
 
 def record(
     target: Path, arguments: tuple[str, ...], cluster_from: Path, config_file: Path | None, schemas_for: SchemasFor
 ) -> int:
-    """Write a test whose cases expect what the reviews of the given objects say.
+    """Write a test whose cases expect what the reviews of objects say, and return how many cases it has.
 
-    Args:
-        target: the file to write; it must not exist.
-        arguments: files, directories and patterns, as `review` takes them.
-        cluster_from: the cluster's objects.
-        config_file: the settings; None for the built-in defaults.
-        schemas_for: as for `run_cases`.
-
-    Returns:
-        The number of cases.
+    The arguments are files, directories and patterns, as `review` takes them; ``schemas_for`` is as for `run_cases`.
 
     Raises:
-        InputError: the file exists, or an input cannot be used.
+        InputError: the target exists already, or an input cannot be used.
     """
     if target.exists():
         raise InputError("exists already", str(target), "remove it, or name another file")
@@ -330,16 +298,14 @@ async def _recorded_cases(
     cases: list[dict[str, Any]] = []
     names: set[str] = set()
     for part, documents in found:
+        file, is_alone = _relative(Path(part.file), target), len(documents) == 1 and part.text is None
         for document in documents:
             result = await evaluator.evaluate(document)
-            if not result.matched:
-                continue
-            file = _relative(Path(part.file), target)
-            name = result.title if result.title not in names else f"{result.title} ({file}:{result.line})"
-            names.add(name)
-            alone = len(documents) == 1 and part.text is None
-            given: Any = file if alone else document.value
-            cases.append({"name": name, "object": given, "expect": _expectation(result)})
+            if result.matched:
+                name = result.title if result.title not in names else f"{result.title} ({file}:{result.line})"
+                names.add(name)
+                given: Any = file if is_alone else document.value
+                cases.append({"name": name, "object": given, "expect": _expectation(result)})
     if not cases:
         raise InputError("there is nothing to record", str(target), "give objects that kubevirt-webhook evaluates")
     return cases
@@ -347,7 +313,12 @@ async def _recorded_cases(
 
 def _expectation(result: Result) -> dict[str, Any]:
     expect: dict[str, Any] = {"decision": result.decision, "reasons": codes_of(result)}
-    changes = _changes(result) if result.patch else {}
+    changes = {
+        path_text(change["path"]): change["new"]
+        for evaluation in result.judgements
+        for change in (evaluation["changes"] if result.patch else ())
+        if redact_at(change["path"], change["new"], bounded=False) is change["new"]
+    }
     # Where all changes hold secrets, nothing is expected of them; an empty mapping would say that there are none.
     if changes or (result.decision == "allowed" and not result.patch):
         expect["patched"] = changes
@@ -356,16 +327,6 @@ def _expectation(result: Result) -> dict[str, Any]:
     if result.message:
         expect["message"] = result.message
     return expect
-
-
-def _changes(result: Result) -> dict[str, Any]:
-    """The values that the patch has set, but for those that hold secrets."""
-    changes = [change for evaluation in result.judgements for change in evaluation["changes"]]
-    return {
-        path_text(change["path"]): change["new"]
-        for change in changes
-        if redact_at(change["path"], change["new"], bounded=False) is change["new"]
-    }
 
 
 def _relative(path: Path, target: Path) -> str:

@@ -24,9 +24,8 @@ from webhook.cli import write
 from webhook.cli.inputs import Part, batches, connected, find, kubevirt_version, parse_release, read
 from webhook.cli.options import (
     CLUSTER_FROM,
-    CRDS,
-    NO_VALIDATE,
     SHOW_SECRETS,
+    VALIDATION,
     InputPath,
     config_option,
     kubeconfig_option,
@@ -49,6 +48,11 @@ _MOST_MISTAKES: Final = 100
 # Reviews in flight over a cluster: most wait for the same few objects.
 _IN_FLIGHT: Final = 16
 _GC_THRESHOLD: Final = (50_000, 20, 20)
+# What help says of options.
+_PARAM: Final = "Parameter of VirtualMachineTemplates; may be repeated."
+_FAIL_ON: Final = "Exit with status 1 on denials only, or on warnings and would-be denials too."
+_JOBS: Final = "Processes to use with --cluster-from.  [default: one for each CPU]"
+_DRY_RUN: Final = "Ask the cluster, too, what it says of objects of KubeVirt, as your user. Nothing is stored."
 # Less is done before it could be read.
 _LEAST_BYTES: Final = 1024 * 1024
 
@@ -61,40 +65,17 @@ _LEAST_BYTES: Final = 1024 * 1024
 @click.option(
     "--user", metavar="USER", help="User that sends the manifests.  [default: the one that would create them]"
 )
-@click.option(
-    "--param",
-    "parameters",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Parameter of VirtualMachineTemplates; may be repeated.",
-)
+@click.option("--param", "parameters", multiple=True, metavar="NAME=VALUE", help=_PARAM)
 @CLUSTER_FROM
 @kubeconfig_option()
 @kubevirt_version
 @config_option("the built-in defaults")
 @output_option("text", "json", "yaml", "patch", "junit", "sarif", "github")
 @click.option("-q", "--quiet", is_flag=True, help="With -o text, leave out objects that are allowed without a warning.")
-@click.option(
-    "--fail-on",
-    type=click.Choice(["deny", "warn"]),
-    default="deny",
-    show_default=True,
-    help="Exit with status 1 on denials only, or on warnings and would-be denials too.",
-)
-@click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(1, 256),
-    metavar="NUMBER",
-    help="Processes to use with --cluster-from.  [default: one for each CPU]",
-)
-@CRDS
-@NO_VALIDATE
-@click.option(
-    "--server-dry-run",
-    is_flag=True,
-    help="Ask the cluster, too, what it says of objects of KubeVirt, as your user. Nothing is stored.",
-)
+@click.option("--fail-on", type=click.Choice(["deny", "warn"]), default="deny", show_default=True, help=_FAIL_ON)
+@click.option("-j", "--jobs", type=click.IntRange(1, 256), metavar="NUMBER", help=_JOBS)
+@VALIDATION
+@click.option("--server-dry-run", is_flag=True, help=_DRY_RUN)
 @SHOW_SECRETS
 def review(**options: Any) -> None:
     """Evaluate AdmissionReviews, or manifests as if they were created.
@@ -135,18 +116,10 @@ class _ReviewOptions:
 
 
 def _sending(options: _ReviewOptions) -> Sending:
-    """How manifests are sent.
-
-    Raises:
-        InputError: a parameter has no value.
-    """
-    values = {}
     for each in options.parameters:
-        name, separator, value = each.partition("=")
-        if not name or not separator:
+        if not each.partition("=")[0] or "=" not in each:
             raise InputError(f"{quote(each)} is not a parameter", "--param", "use NAME=VALUE")
-        values[name] = value
-    return Sending(options.user, options.namespace, values)
+    return Sending(options.user, options.namespace, dict(each.split("=", 1) for each in options.parameters))
 
 
 def _run(options: _ReviewOptions) -> None:
@@ -154,8 +127,7 @@ def _run(options: _ReviewOptions) -> None:
         fix = "use --kubeconfig FILE instead of --cluster-from"
         raise InputError("files answer no dry run", "--server-dry-run", fix)
     mistakes: list[InputError] = []
-    stdin = given.standard_input() if "-" in options.files else None
-    parts = list(find(options.files, stdin, mistakes))
+    parts = list(find(options.files, given.standard_input() if "-" in options.files else None, mistakes))
     settings = load(options.config_file) if options.config_file else default_settings()
     if release := parse_release(options.kubevirt_version):
         settings = settings.with_kubevirt_version(str(release))
@@ -201,10 +173,10 @@ def _finish(written: Written, fail_on: str) -> None:
 
 _FORMATS: Final[dict[str, Callable[[_ReviewOptions], OutputFormat]]] = {
     "text": lambda options: Text.of_terminal(quiet=options.quiet),
+    "junit": lambda options: Junit(options.fail_on),
     "json": lambda _: Json(),
     "yaml": lambda _: Yaml(),
     "patch": lambda _: Patch(),
-    "junit": lambda options: Junit(options.fail_on),
     "sarif": lambda _: Sarif(),
     "github": lambda _: Github(),
 }
@@ -241,13 +213,7 @@ def _evaluate_parts(
 
 
 class BatchJob(msgspec.Struct, frozen=True):
-    """What is done with every object.
-
-    Attributes:
-        evaluator: evaluates it.
-        format: writes its result.
-        show_secrets: whether secrets are written.
-    """
+    """What is done with every object."""
 
     evaluator: Evaluator
     format: OutputFormat
@@ -255,14 +221,9 @@ class BatchJob(msgspec.Struct, frozen=True):
 
 
 class Written(msgspec.Struct):
-    """The results of some parts.
+    """The results of some parts: what the output says about each object, and the bytes of the parts.
 
-    Attributes:
-        fragments: what the output says about each object, in their order.
-        summary: the counts.
-        mistakes: what is wrong with the input.
-        redacted: where an object stands whose secrets are not shown; empty without.
-        size: bytes of the parts.
+    The place of an object whose secrets are not shown is ``redacted``.
     """
 
     fragments: list[str] = msgspec.field(default_factory=list)
@@ -273,9 +234,9 @@ class Written(msgspec.Struct):
 
     def note(self, mistakes: Iterable[InputError]) -> None:
         """Add what is wrong with the input."""
-        for mistake in mistakes:
-            self.mistakes.append(mistake)
-            self.summary.mistakes += 1
+        before = len(self.mistakes)
+        self.mistakes.extend(mistakes)
+        self.summary.mistakes += len(self.mistakes) - before
 
     def join(self, other: Written) -> None:
         """Add the results of later parts."""
@@ -337,15 +298,9 @@ def _write(result: Result, job: BatchJob, written: Written) -> None:
 
 
 def evaluate_in_processes(parts: Sequence[Part], job: BatchJob, jobs: int) -> Iterator[Written]:
-    """The results of groups of parts, in the order of the input, as they are ready.
+    """The results of groups of parts, in the order of the input, as they are ready, by so many processes at a time.
 
-    Args:
-        parts: what to evaluate.
-        job: what to do with every object; its cluster must not wait for anything.
-        jobs: how many processes run at a time.
-
-    Raises:
-        InputError: a process was killed.
+    The cluster of the job must not wait for anything. An `InputError` says that a process was killed.
     """
     groups = list(batches(parts))
     if jobs < 2 or len(groups) < 2 or sys.platform != "linux":
@@ -379,10 +334,7 @@ def _begin_process(job: BatchJob) -> None:
 
 def _work_on(group: list[Part]) -> Written:
     assert _job
-    return _picklable(asyncio.run(evaluate(group, _job)))
-
-
-def _picklable(written: Written) -> Written:
+    written = asyncio.run(evaluate(group, _job))
     # Several mistakes in one error cannot be sent between processes; single ones can.
     written.mistakes = [InputError(each.what, each.where, each.fix) for each in written.mistakes]
     return written
@@ -392,11 +344,7 @@ def _picklable(written: Written) -> Written:
 def progress(total: int) -> Iterator[Callable[[int], None]]:
     """A bar that goes away at the end; nothing for a short review, or where the output is not a terminal.
 
-    Args:
-        total: bytes of all inputs.
-
-    Yields:
-        A function that is called with the number of bytes that are done.
+    ``total`` is in bytes, and so is what the function that this yields is called with: what is done.
     """
     if total < _LEAST_BYTES or not sys.stderr.isatty():
         yield lambda _: None

@@ -14,7 +14,6 @@ from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
 import click
-import msgspec
 
 from webhook import __version__
 from webhook.admission.reasons import MEANINGS
@@ -55,13 +54,7 @@ class OutputFormat(ABC):
 
     @abstractmethod
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
-        """The whole output.
-
-        Args:
-            fragments: those of all objects, in their order, without empty ones.
-            summary: the counts.
-            mistakes: what is wrong with the input.
-        """
+        """The whole output: the fragments of all objects, in their order, without empty ones."""
 
 
 class Text(OutputFormat):
@@ -96,28 +89,23 @@ class Text(OutputFormat):
         lines = [self._headline(result.decision, visible(head))]
         if result.message and not result.findings:
             lines.append(self._line("  ", result.message))
-        lines += [
-            self._line("  ", f"{result.file}:{each['line']}: {each['text']} [{result.code}]")
-            for each in result.findings
-        ]
+        places = [f"{result.file}:{each['line']}: {each['text']}" for each in result.findings]
+        lines += [self._line("  ", f"{place} [{result.code}]") for place in places]
         lines += [self._line("  ", f"warning: {warning}", fg="yellow") for warning in result.warnings_by_weight]
         said = "\n".join([result.message or "", *result.warnings])
         for evaluation in result.judgements:
-            for reason in evaluation["reasons"]:
-                # A denial and a warning hold the text of the reason for them.
-                if f"{reason['text']} [{reason['code']}]" in said:
-                    continue
-                text = f"{evaluation['policy']} ({evaluation['mode']}): {reason['text']} [{reason['code']}]"
-                lines.append(self._line("  ", text))
+            texts = [f"{reason['text']} [{reason['code']}]" for reason in evaluation["reasons"]]
+            who = f"{evaluation['policy']} ({evaluation['mode']})"
+            # A denial and a warning hold the text of the reason for them.
+            lines += [self._line("  ", f"{who}: {text}") for text in texts if text not in said]
             lines += [self._line("    ", change_line(change)) for change in evaluation["changes"]]
         lines += [self._line("  ", text) for text in remedies(result)]
         return "".join(f"{line}\n" for line in lines)
 
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """The fragments with an empty line between them."""
-        if not fragments and summary.unmatched and not summary.decisions:
-            return _NOTHING
-        return "\n".join(fragments)
+        is_nothing = not fragments and summary.unmatched and not summary.decisions
+        return _NOTHING if is_nothing else "\n".join(fragments)
 
     def _headline(self, decision: str, text: str) -> str:
         line = self._wrap(decision + text, "  ")
@@ -147,7 +135,7 @@ class Json(OutputFormat):
 
     def fragment(self, result: Result) -> str:
         """The result as a JSON object."""
-        return json.dumps(self._value(result), indent=2)
+        return json.dumps(result.as_json(), indent=2)
 
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """A single fragment, or a list of several."""
@@ -157,9 +145,6 @@ class Json(OutputFormat):
             return f"{fragments[0]}\n"
         return "[\n" + ",\n".join(textwrap.indent(each, "  ") for each in fragments) + "\n]\n"
 
-    def _value(self, result: Result) -> Any:
-        return result.as_json()
-
 
 class Patch(Json):
     """The JSON patches."""
@@ -167,8 +152,9 @@ class Patch(Json):
     parts = frozenset({"patch"})
     partial = False
 
-    def _value(self, result: Result) -> Any:
-        return result.patch
+    def fragment(self, result: Result) -> str:
+        """The operations."""
+        return json.dumps(result.patch, indent=2)
 
 
 class Yaml(OutputFormat):
@@ -179,10 +165,9 @@ class Yaml(OutputFormat):
 
     def fragment(self, result: Result) -> str:
         """The object."""
-        if result.findings:
-            return ""  # what is invalid is not passed on
         shown = result.object if result.given is None else result.given
-        return "" if shown is None else dump([shown])
+        # What is invalid is not passed on.
+        return "" if shown is None or result.findings else dump([shown])
 
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """A stream of documents."""
@@ -230,10 +215,14 @@ class Sarif(OutputFormat):
 
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """A log with one run."""
-        driver = {"name": "kubevirt-webhook", "version": __version__, "rules": [_rule(code) for code in _RULES]}
-        invocation: dict[str, Any] = {"executionSuccessful": not mistakes}
-        if mistakes:
-            invocation["toolExecutionNotifications"] = [_notification(each) for each in mistakes]
+        rules: list[dict[str, Any]] = [
+            {"id": code, "shortDescription": {"text": MEANINGS[code].meaning}}
+            | ({"help": {"text": MEANINGS[code].remedy}} if MEANINGS[code].remedy else {})
+            for code in _RULES
+        ]
+        driver = {"name": "kubevirt-webhook", "version": __version__, "rules": rules}
+        notifications = {"toolExecutionNotifications": [_notification(each) for each in mistakes]} if mistakes else {}
+        invocation: dict[str, Any] = {"executionSuccessful": not mistakes} | notifications
         run = {"tool": {"driver": driver}, "invocations": [invocation], "columnKind": "unicodeCodePoints"}
         run["results"] = [value for each in fragments for value in json.loads(each)]
         return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
@@ -243,12 +232,6 @@ def place_of(error: InputError) -> tuple[str, int]:
     """File and line of a mistake; line 1 where it names none."""
     found = _PLACE.fullmatch(error.where)
     return (found["file"], int(found["line"])) if found else (error.where, 1)
-
-
-def _rule(code: str) -> dict[str, Any]:
-    meaning = MEANINGS[code]
-    rule = {"id": code, "shortDescription": {"text": meaning.meaning}}
-    return {**rule, "help": {"text": meaning.remedy}} if meaning.remedy else rule
 
 
 def _location(file: str, line: int) -> dict[str, Any]:
@@ -292,14 +275,9 @@ class Github(OutputFormat):
 
 
 def command(name: str, file: str, line: int, title: str, text: str) -> str:
-    """A workflow command, with all that could end it or begin another one escaped.
+    """A workflow command, ``error`` or ``warning``, with all that could end it or begin another one escaped.
 
-    Args:
-        name: ``error`` or ``warning``.
-        file: relative to the repository.
-        line: from 1.
-        title: one line.
-        text: the message, which may have several lines.
+    The file is relative to the repository, its lines count from 1, and the text may have several lines.
     """
     message = _escape_data("\n".join(visible(each) for each in text.split("\n")))
     file, title = (_escape_data(visible(each)).replace(":", "%3A").replace(",", "%2C") for each in (file, title))
@@ -310,60 +288,32 @@ def _escape_data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-class JUnitCase(msgspec.Struct, frozen=True):
-    """A test case.
+def junit_case(
+    suite: str, name: str, outcome: Outcome, message: str, details: str, kind: str = "", output: str = ""
+) -> str:
+    """The element of a test case in a suite, for example a file.
 
-    Attributes:
-        suite: what it belongs to, for example a file.
-        name: its name.
-        outcome: its outcome.
-        message: why it did not pass, in one line.
-        details: the same in several lines.
-        kind: what class of failures it belongs to, for example a reason code.
-        output: what it printed.
+    The message is one line of why it did not pass, the details are more of them; its kind is a class of failures, for
+    example a reason code, and its output what it printed.
     """
-
-    suite: str
-    name: str
-    outcome: Outcome = "passed"
-    message: str = ""
-    details: str = ""
-    kind: str = ""
-    output: str = ""
-
-    def xml(self) -> str:
-        """The element of the case."""
-        inner = []
-        if self.outcome != "passed":
-            kind = f" type={_xml_attribute(self.kind)}" if self.kind else ""
-            text = _xml_text(self.details)
-            inner.append(f"    <{self.outcome}{kind} message={_xml_attribute(self.message)}>{text}</{self.outcome}>")
-        if self.output:
-            inner.append(f"    <system-out>{_xml_text(self.output)}</system-out>")
-        head = f"  <testcase classname={_xml_attribute(self.suite)} name={_xml_attribute(self.name)}"
-        return "\n".join([f"{head}>", *inner, "  </testcase>"]) if inner else f"{head}/>"
+    inner = []
+    if outcome != "passed":
+        type_ = f" type={_xml_attribute(kind)}" if kind else ""
+        inner.append(f"    <{outcome}{type_} message={_xml_attribute(message)}>{_xml_text(details)}</{outcome}>")
+    if output:
+        inner.append(f"    <system-out>{_xml_text(output)}</system-out>")
+    head = f"  <testcase classname={_xml_attribute(suite)} name={_xml_attribute(name)}"
+    return "\n".join([f"{head}>", *inner, "  </testcase>"]) if inner else f"{head}/>"
 
 
 def junit_document(suite: str, cases: Iterable[str], counts: dict[str, int]) -> str:
-    """The whole file.
-
-    Args:
-        suite: the name of the only suite.
-        cases: their elements.
-        counts: ``tests``, ``failures``, ``errors`` and ``skipped``.
-    """
+    """The whole file of one suite, with its counts: ``tests``, ``failures``, ``errors`` and ``skipped``."""
     attributes = "".join(f' {name}="{number}"' for name, number in counts.items())
     # Not in the element around it, which the schema does not let count them.
     total = attributes.replace(f' skipped="{counts["skipped"]}"', "")
-    lines = [
-        '<?xml version="1.0" encoding="UTF-8"?>',
-        f"<testsuites name={_xml_attribute(suite)}{total}>",
-        f"<testsuite name={_xml_attribute(suite)}{attributes}>",
-        *cases,
-        "</testsuite>",
-        "</testsuites>",
-    ]
-    return "\n".join(lines) + "\n"
+    outer, inner = (f"name={_xml_attribute(suite)}{counted}" for counted in (total, attributes))
+    head = ['<?xml version="1.0" encoding="UTF-8"?>', f"<testsuites {outer}>", f"<testsuite {inner}>"]
+    return "\n".join([*head, *cases, "</testsuite>", "</testsuites>"]) + "\n"
 
 
 class Junit(OutputFormat):
@@ -378,13 +328,11 @@ class Junit(OutputFormat):
 
     def fragment(self, result: Result) -> str:
         """The element of the object's case."""
-        outcome: Outcome = "passed"
+        outcome: Outcome = "skipped" if result.decision == "skipped" else "passed"
         if result.severity == "denied" or (result.severity == "warned" and self._fail_on == "warn"):
             outcome = "failure"
         elif result.severity == "unevaluated":
             outcome = "error"
-        elif result.decision == "skipped":
-            outcome = "skipped"
         # A denial holds the text of the reason for it, and so does what is said of an invalid object.
         others = [f"{each['text']} [{each['code']}]" for each in result.reasons if each["text"] not in result.summary]
         details = "\n".join([f"{result.source}: {result.summary}", *remedies(result), *others])
@@ -392,14 +340,12 @@ class Junit(OutputFormat):
         name = f"{result.operation} {result.title}{made} (line {result.line})"
         message = next((each for each in result.warnings if codes_in(each) == [result.code]), result.summary)
         printed = "\n".join(f"warning: {warning}" for warning in result.warnings)
-        return JUnitCase(result.file, name, outcome, message, details, result.code, printed).xml()
+        return junit_case(result.file, name, outcome, message, details, result.code, printed)
 
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """One suite."""
         bad = [
-            JUnitCase(
-                each.where.partition(":")[0] or "input", "input", "error", str(each), str(each), "bad-input"
-            ).xml()
+            junit_case(each.where.partition(":")[0] or "input", "input", "error", str(each), str(each), "bad-input")
             for each in mistakes
         ]
         failed = summary.severities["denied"] + (summary.severities["warned"] if self._fail_on == "warn" else 0)
@@ -412,13 +358,9 @@ class Junit(OutputFormat):
         return junit_document("kubevirt-webhook review", [*fragments, *bad], counts)
 
 
-def _clean(text: str) -> str:
-    return _NOT_XML.sub("\ufffd", visible_lines(text))
-
-
 def _xml_text(text: str) -> str:
-    return escape(_clean(text))
+    return escape(_NOT_XML.sub("\ufffd", visible_lines(text)))
 
 
 def _xml_attribute(text: str) -> str:
-    return quoteattr(_clean(text))
+    return quoteattr(_NOT_XML.sub("\ufffd", visible_lines(text)))

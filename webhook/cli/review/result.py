@@ -49,22 +49,16 @@ def weightier(one: str, other: str) -> str:
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """One evaluated object.
+    """One object, with the evaluations of the endpoints that the API server would call, in its order.
 
     Attributes:
-        file: the name of the file, as the user gave it.
-        line: the line of the object in the file, from 1.
-        uid: UID of the review.
-        operation: operation of the review, for example CREATE.
-        kind: kind of the object.
-        namespace: namespace of the request.
+        file: its name, as the user gave it.
+        line: that of the object in the file, from 1.
         name: name of the object, or what its name begins with.
         user: the sender.
         origin: the object that makes this one, as ``KIND NAMESPACE/NAME``; None: it stands in the file itself.
         decision: one of `WEIGHT`.
         message: of a denial, or why no endpoint was called.
-        evaluations: the evaluations of the endpoints that the API server would call, in its order.
-        warnings: what kubectl would print.
         patch: the operations of all endpoints, as JSON Patch.
         object: the object with the patches applied; None without an object, or where the output does not show it.
         given: what stands in the file, where that makes the reviewed object.
@@ -123,15 +117,10 @@ class Result(msgspec.Struct, kw_only=True):
         by_warning = self.severity == "warned" and self.decision != "would-deny"
 
         def rank(numbered: tuple[str, dict[str, Any]]) -> tuple[bool, ...]:
-            decision, reason = numbered
-            code = reason["code"]
+            decision, code = numbered[0], numbered[1]["code"]
             would_deny = code in MEANINGS and MEANINGS[code].kind == "denied"
-            return (
-                code not in denial,
-                not by_warning and decision != self.decision,
-                code not in warned or not would_deny,
-                code not in warned,
-            )
+            is_other, is_unwarned = not by_warning and decision != self.decision, code not in warned
+            return code not in denial, is_other, is_unwarned or not would_deny, is_unwarned
 
         reasons = [(each["decision"], reason) for each in self.judgements for reason in each["reasons"]]
         return [reason for _, reason in sorted(reasons, key=rank)]
@@ -144,9 +133,7 @@ class Result(msgspec.Struct, kw_only=True):
     @property
     def summary(self) -> str:
         """Why, in one sentence: the denial's message, or the reason that decided."""
-        if self.message:
-            return self.message
-        return next((str(reason["text"]) for reason in self.reasons), "")
+        return self.message or next((str(reason["text"]) for reason in self.reasons), "")
 
     @property
     def code(self) -> str:
@@ -161,14 +148,9 @@ class Result(msgspec.Struct, kw_only=True):
     def redact(self, shown: frozenset[str]) -> bool:
         """Take the secrets out of the parts that an output shows.
 
-        Objects and patches can be applied, so one with a secret is left out as a whole, and named in `redacted`. Values
-        of changes are only read: a placeholder stands for those.
-
-        Args:
-            shown: of ``object``, ``patch`` and ``changes``.
-
-        Returns:
-            Whether an object or the patch is left out.
+        Objects and patches can be applied, so one with a secret is left out as a whole, and named in `redacted`; then
+        this returns True. Values of changes are only read: a placeholder stands for those. The parts are ``object``,
+        ``patch`` and ``changes``.
         """
         if "object" in shown and (_holds_secret((), self.object) or _holds_secret((), self.given)):
             self.object = self.given = None
@@ -190,10 +172,8 @@ class Summary(msgspec.Struct):
     """The counts of some results.
 
     Attributes:
-        files: how many files were read.
         decisions: the results by their decision, of objects that the API server calls kubevirt-webhook for.
         severities: all results by their severity.
-        warnings: how many warnings there are.
         unmatched: how many objects are of other kinds.
         foreign: how many documents are no objects of Kubernetes.
         mistakes: how many mistakes there are in the input.
@@ -234,11 +214,7 @@ class Summary(msgspec.Struct):
         return self.decisions.total() + self.unmatched
 
     def exit_status(self, fail_on: str) -> int:
-        """The exit status: 0 if all is allowed, 1 denied, 2 bad input, 3 not evaluated.
-
-        Args:
-            fail_on: ``deny`` or ``warn``, the least that is answered with 1.
-        """
+        """0 if all is allowed, 1 denied (also warned where ``fail_on`` is ``warn``), 2 bad input, 3 not evaluated."""
         if self.mistakes:
             return 2
         if self.severities["denied"] or (fail_on == "warn" and self.severities["warned"]):
@@ -248,12 +224,13 @@ class Summary(msgspec.Struct):
     def line(self) -> str:
         """The counts in one line."""
         counts = [f"{self.decisions[key]:,} {text}" for key, text in _DECISIONS.items() if self.decisions[key]]
-        parts = [", ".join(counts)] if counts else []
-        if self.warnings:
-            parts.append(pluralize(self.warnings, "warning"))
-        if self.mistakes:
-            parts.append(pluralize(self.mistakes, "error") + " in the input")
-        if other := self.unmatched + self.foreign:
-            parts.append(f"{other:,} of other kinds")
+        other = self.unmatched + self.foreign
+        parts = [
+            ", ".join(counts),
+            pluralize(self.warnings, "warning") if self.warnings else "",
+            pluralize(self.mistakes, "error") + " in the input" if self.mistakes else "",
+            f"{other:,} of other kinds" if other else "",
+        ]
+        what = "; ".join(filter(None, parts)) or "none"
         noun = "object" if self.decisions.total() == 1 else "objects"
-        return f"{self.decisions.total():,} {noun} in {pluralize(self.files, 'file')}: {'; '.join(parts) or 'none'}"
+        return f"{self.decisions.total():,} {noun} in {pluralize(self.files, 'file')}: {what}"

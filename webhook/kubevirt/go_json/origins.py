@@ -79,11 +79,9 @@ class Origins:
         self._earlier = earlier, prefix
 
     def by_path(self, value: Any = None) -> dict[str, Origin]:
-        """The origin of every leaf by its path.
+        """The origin of every leaf, by its path, of the watched object.
 
-        Args:
-            value: the object as it was written in the end; its leaves are reported, those that only Go's encoding made
-                as KubeVirt's. None: the watched object as it is.
+        Of an object as it was written in the end, ``value``, the leaves that only Go's encoding made are KubeVirt's.
         """
         origins = dict(_leaves(self._states[-1][1] if value is None else value, "", self._states))
         if self._earlier is None:

@@ -593,13 +593,9 @@ def share(shape: Struct, value: Any, where: str = "") -> Json:
 
 
 def share_changes(shape: Struct, value: Json, before: Json, where: str = "") -> Json:
-    """What `share` returns of an object that was made of one which it returned before.
+    """What `share` returns of an object that was made of one which it returned before, ``before``.
 
-    Args:
-        shape: the object's type.
-        value: the object, with every member that is always written.
-        before: what it was made of; a member that is the same object was written then.
-        where: the object's place, for messages.
+    The object has every member that is always written; a member that is the same object as before was written then.
 
     Raises:
         InputError: a value is of the wrong kind or absurdly large.
@@ -682,10 +678,8 @@ def copy_json(value: Any) -> Any:
 def replace_fields(shape: Struct, changes: Mapping[str, Shape | None]) -> Struct:
     """A shape with some fields replaced or removed; the given one stays as it is.
 
-    Args:
-        shape: the shape to start from.
-        changes: the new shape by the field's path, with dots and through lists; None removes the field. A path that
-            leads nowhere changes nothing, nor does one below a field that is replaced or removed.
+    The changes are the new shape by the field's path, with dots and through lists; None removes the field. A path that
+    leads nowhere changes nothing, nor does one below a field that is replaced or removed.
     """
     tree: Json = {}
     for path in sorted(changes):  # a field before those below it

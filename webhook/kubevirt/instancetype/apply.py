@@ -47,14 +47,8 @@ def apply_instancetype(  # noqa: PLR0913 - the arguments of KubeVirt's own funct
 ) -> list[Conflict]:
     """Apply the specs of an instancetype and a preference to a VMI's spec and annotations, in KubeVirt's order.
 
-    Args:
-        instancetype: decoded; None for none.
-        preference: decoded; None for none.
-        spec: decoded; changed.
-        annotations: changed.
-        base: the path of ``spec`` in the object that the user knows.
-        note: runs after each of the two, with the origin of what has changed.
-        rules: the rules of the release that applies them.
+    All of them are decoded; the latter two are changed. ``base`` is the path of ``spec`` in the object that the user
+    knows, and ``note`` runs after each of the two, with the origin of what has changed.
 
     Returns:
         All conflicts in KubeVirt's order. If there are any, ``spec`` is half done and to be thrown away.

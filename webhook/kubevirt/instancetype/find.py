@@ -1,7 +1,6 @@
 """The two matchers of a VM, ``spec.instancetype`` and ``spec.preference``, and the objects that they name.
 
-KubeVirt, pkg/instancetype/find and pkg/instancetype/preference/find; on plain JSON, and for instancetypes on the typed
-views of the scheduling policy too.
+KubeVirt, pkg/instancetype/find and pkg/instancetype/preference/find; on plain JSON.
 """
 
 from __future__ import annotations
@@ -10,19 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
-from webhook import names
 from webhook.admission.step_budget import spend
 from webhook.errors import InputError
-from webhook.k8s.resources import Resource
 from webhook.kubevirt.go_json.structs import Json, Struct, decode_remembered
 from webhook.kubevirt.instancetype import revisions
 from webhook.kubevirt.rejection import Cause, Get, Rejection, get_required
-from webhook.kubevirt.releases.capabilities import CLEARS_NAMES_BEFORE_INFERENCE, STORES_MATCHERS_WITHOUT_KIND
-from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES
+from webhook.kubevirt.releases.capabilities import CLEARS_NAMES_BEFORE_INFERENCE
 from webhook.kubevirt.rules import NEWEST, Rules
-from webhook.kubevirt.types.views import ControllerRevision, Instancetype, MatcherView, VmStatus
 
 _FAILURE_POLICIES: Final = ("Reject", "Ignore")
 
@@ -145,15 +138,6 @@ class Matcher:
             text = f"should not be provided when InferFromVolume is used within the {self.title}"
         return Cause(reason, f"{name.capitalize()} {text}", f"spec.{self.field}.{name}")
 
-    def check_storable(self, vm: Json, rules: Rules) -> None:
-        """Make sure that what a VM names can be captured.
-
-        Raises:
-            Rejection: the matcher has no kind, which stops the release.
-        """
-        if not rules.has(STORES_MATCHERS_WITHOUT_KIND) and not vm["spec"][self.field].get("kind"):
-            raise Rejection(f"got unexpected kind in {self.title}: ")
-
     def stale_revision(self, vm: Json, old: Json) -> list[Cause]:
         """Why KubeVirt's admission denies an update to a new name that keeps the revision; empty if it does not."""
         given, before = vm["spec"].get(self.field), old["spec"].get(self.field)
@@ -174,82 +158,6 @@ def _matcher(field: str, name: str) -> Matcher:
 INSTANCETYPE_MATCHER: Final = _matcher("instancetype", "Instancetype")
 PREFERENCE_MATCHER: Final = _matcher("preference", "Preference")
 MATCHERS: Final = (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)
-
-
-class Live(msgspec.Struct, frozen=True):
-    """A live object; ``namespace`` is empty for a cluster-wide kind."""
-
-    resource: Resource[Instancetype]
-    namespace: str
-    name: str
-
-
-class Revision(msgspec.Struct, frozen=True):
-    """A ControllerRevision in the VM's namespace.
-
-    Attributes:
-        object_name: what its label ``instancetype.kubevirt.io/object-name`` must say for it to count; None: anything.
-    """
-
-    namespace: str
-    name: str
-    object_name: str | None = None
-
-
-class Unresolved(msgspec.Struct, frozen=True):
-    """The matcher says nothing that can be looked up, and why."""
-
-    why: str
-
-
-_RESOURCES: Final = {each.kind: each for each in (CLUSTER_INSTANCETYPES, INSTANCETYPES)}
-
-
-def find_pinned(matcher: MatcherView, namespace: str, status: VmStatus | None = None) -> Revision | None:
-    """The revision that pins a VM's instancetype, or None.
-
-    The status is the stored one: None at CREATE, where it is only what the client claims.
-    """
-    if matcher.revision_name:
-        return Revision(namespace, matcher.revision_name)
-    reference = status.instancetype_ref.controller_revision_ref if status and status.instancetype_ref else None
-    if reference and reference.name and matcher.name:
-        return Revision(namespace, reference.name, matcher.name)
-    return None
-
-
-def live(matcher: MatcherView, namespace: str) -> Live | Unresolved:
-    """The live object that a matcher names."""
-    if not matcher.name:
-        if matcher.infer_from_volume:
-            return Unresolved("it is still to be inferred from a volume")
-        return Unresolved("the matcher names none")
-    try:
-        resource = _RESOURCES[INSTANCETYPE_MATCHER.kind_of(matcher.kind or "")]
-    except Rejection:
-        return Unresolved(f"{matcher.kind} is not a kind of instancetype")
-    return Live(resource, namespace if resource.namespaced else "", matcher.name)
-
-
-def counts(revision: Revision, controller_revision: ControllerRevision) -> bool:
-    """Whether KubeVirt uses a revision from the VM's status: its label must name the matcher's object.
-
-    The kind is not compared: so it is upstream.
-    """
-    if revision.object_name is None:
-        return True
-    return controller_revision.meta.label(names.REVISION_OBJECT_NAME_LABEL) == revision.object_name
-
-
-def scheduler_of(revision: ControllerRevision) -> str | Unresolved:
-    """The scheduler that a stored instancetype sets; ``""`` for none."""
-    data = revision.data
-    try:
-        if data and data.kind and INSTANCETYPE_MATCHER.kind_of(data.kind):
-            return (data.spec.scheduler_name if data.spec else None) or ""
-    except Rejection:
-        pass
-    return Unresolved("its revision does not hold an instancetype")
 
 
 _LONGEST = 253

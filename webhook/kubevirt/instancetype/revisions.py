@@ -102,7 +102,7 @@ def _read_spec_revision(data: Json, types: Types) -> Json | None:
 
 PREFIX: Final = "instancetype.kubevirt.io/"
 API_VERSION: Final = "instancetype.kubevirt.io/v1beta1"
-_VERSION: Final = "v1beta1"
+VERSION: Final = "v1beta1"
 _UNREADABLE: Final = "failed to decode object in ControllerRevision: "
 # Where KubeVirt's client makes its scheme, which is the name that users see.
 _SCHEME: Final = '"pkg/runtime/scheme.go:110"'
@@ -129,13 +129,13 @@ def owner_reference(vm: Json) -> Json:
 def capture(vm: Json, captured: Json, rules: Rules = NEWEST) -> Json:
     """The revision that virt-controller stores for a VM: the live instancetype or preference with its kind, decoded."""
     metadata, kind = captured["metadata"], captured["kind"]
-    parts = (vm["metadata"].get("name"), metadata.get("name"), _VERSION, metadata.get("uid"))
+    parts = (vm["metadata"].get("name"), metadata.get("name"), VERSION, metadata.get("uid"))
     labels = {
         "object-generation": str(metadata.get("generation", 0)),
         "object-kind": kind,
         "object-name": metadata.get("name", ""),
         "object-uid": metadata.get("uid", ""),
-        "object-version": _VERSION,
+        "object-version": VERSION,
     }
     kept = {key: value for key, value in metadata.items() if key not in _DROPPED}
     return {
@@ -150,27 +150,14 @@ def capture(vm: Json, captured: Json, rules: Rules = NEWEST) -> Json:
     }
 
 
-def label(revision: Any) -> str | None:
-    """The name of the object that a revision, plain JSON, says it captured; None where it does not say.
+def label(revision: Any, name: str = "object-name") -> str | None:
+    """What a revision, plain JSON, says in a label of KubeVirt's, by default what it captured; None: it says nothing.
 
     Raises:
         InputError: the revision is malformed.
     """
-    return _labels(revision).get(f"{PREFIX}object-name")
-
-
-def latest(revision: Any) -> bool:
-    """Whether a revision, plain JSON, is labeled with the API version v1beta1, the newest one.
-
-    Raises:
-        InputError: the revision is malformed.
-    """
-    return _labels(revision).get(f"{PREFIX}object-version") == _VERSION
-
-
-def _labels(revision: Any) -> dict[str, str]:
     labels: dict[str, str] = decode(_REVISION, revision)["metadata"].get("labels", {})
-    return labels
+    return labels.get(f"{PREFIX}{name}")
 
 
 def payload(revision: Any, shape: Struct, rules: Rules = NEWEST) -> Json:
@@ -260,9 +247,6 @@ _KIND: Final = "ControllerRevision"
 class Store:
     """What is there, and what a round makes of it.
 
-    Args:
-        get: looks objects up.
-
     Attributes:
         created: revisions that were not there before.
         deleted: the names of those that no longer are, in the VM's namespace.
@@ -317,11 +301,7 @@ def is_captured(meta: ObjectMeta, kind: object, api_version: object) -> bool:
 
     A foreign controller decides against it, whatever the labels say: a DaemonSet's revisions carry the labels of its
     pod template. A VM controls revisions of another content too, which hold its own spec: the data has to say its kind.
-
-    Args:
-        meta: the revision's.
-        kind: ``kind`` of its data, any JSON value.
-        api_version: ``apiVersion`` of its data, any JSON value.
+    ``kind`` and ``apiVersion`` of the data may be any JSON.
     """
     if not isinstance(kind, str) or kind not in KINDS:
         return False

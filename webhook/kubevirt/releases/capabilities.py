@@ -48,10 +48,9 @@ _FIRST_OPENSHIFT: Final = 14
 def parse_version(text: str) -> Version | None:
     """The KubeVirt version that a text names; None where it names none.
 
-    Args:
-        text: ``1.7``, ``v1.7.4``, ``v1.9.0-rc.1``, or a version of OpenShift Virtualization such as ``4.20.1``. Without
-            a patch release, and for OpenShift Virtualization, whose patch releases do not follow KubeVirt's, the last
-            known one of the minor version.
+    Texts are like ``1.7``, ``v1.7.4``, ``v1.9.0-rc.1``, or a version of OpenShift Virtualization such as ``4.20.1``.
+    Without a patch release, and for OpenShift Virtualization, whose patch releases do not follow KubeVirt's, it is the
+    last known one of the minor version.
     """
     match = _WRITTEN.fullmatch(text)
     if match is None:

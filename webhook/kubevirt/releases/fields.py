@@ -39,45 +39,32 @@ class ReleaseField:
         return is_reached((self.since,), version)
 
 
-def _fields(kind: str, since: str, paths: str) -> tuple[ReleaseField, ...]:
-    """Fields that one release has brought, by their paths in a row."""
-    (first,) = releases(since)
-    return tuple(ReleaseField(kind, path, first) for path in paths.split())
-
-
-FIELDS: Final = (
-    *_fields(INSTANCETYPE, "1.7.0", "ioThreads launchSecurity.snp launchSecurity.tdx"),
-    *_fields(
-        PREFERENCE,
-        "1.7.0",
-        "preferredArchitecture requirements.architecture devices.preferredDiskBlockSize.custom.discardGranularity",
+# By the kind and the release that has brought them, the paths in a row.
+_PATHS: Final = {
+    (INSTANCETYPE, "1.7.0"): "ioThreads launchSecurity.snp launchSecurity.tdx",
+    (PREFERENCE, "1.7.0"): (
+        "preferredArchitecture requirements.architecture devices.preferredDiskBlockSize.custom.discardGranularity"
     ),
-    *_fields(
-        PREFERENCE, "1.8.0", "features.preferredHyperv.tlbflush.direct features.preferredHyperv.tlbflush.extended"
-    ),
-    *_fields(PREFERENCE, "1.9.0", "devices.preferredVideoType preferredLaunchSecurity"),
-    *_fields(
-        MACHINE,
-        "1.7.0",
+    (PREFERENCE, "1.8.0"): "features.preferredHyperv.tlbflush.direct features.preferredHyperv.tlbflush.extended",
+    (PREFERENCE, "1.9.0"): "devices.preferredVideoType preferredLaunchSecurity",
+    (MACHINE, "1.7.0"): (
         "domain.launchSecurity.snp domain.launchSecurity.tdx domain.devices.disks.changedBlockTracking "
-        "domain.devices.disks.blockSize.custom.discardGranularity",
+        "domain.devices.disks.blockSize.custom.discardGranularity"
     ),
-    *_fields(
-        MACHINE,
-        "1.8.0",
+    (MACHINE, "1.8.0"): (
         "domain.rebootPolicy domain.memory.reservedOverhead domain.features.hyperv.tlbflush.direct "
         "domain.features.hyperv.tlbflush.extended domain.devices.interfaces.passtBinding utilityVolumes "
-        "volumes.containerPath",
+        "volumes.containerPath"
     ),
-    *_fields(MACHINE, "1.9.0", "serviceAccountName networks.resourceClaim domain.devices.interfaces.portRanges"),
-    *_fields(
-        VIRTUAL_MACHINE,
-        "1.7.0",
-        "dataVolumeTemplates.spec.source.registry.platform dataVolumeTemplates.spec.source.vddk.extraArgs",
+    (MACHINE, "1.9.0"): "serviceAccountName networks.resourceClaim domain.devices.interfaces.portRanges",
+    (VIRTUAL_MACHINE, "1.7.0"): (
+        "dataVolumeTemplates.spec.source.registry.platform dataVolumeTemplates.spec.source.vddk.extraArgs"
     ),
-    *_fields(VIRTUAL_MACHINE, "1.8.0", "dataVolumeTemplates.spec.source.imageio.insecureSkipVerify"),
+    (VIRTUAL_MACHINE, "1.8.0"): "dataVolumeTemplates.spec.source.imageio.insecureSkipVerify",
+}
+FIELDS: Final = tuple(
+    ReleaseField(kind, path, *releases(since)) for (kind, since), paths in _PATHS.items() for path in paths.split()
 )
-
 
 # The kinds whose spec has the fields of another one, and where.
 HOLDERS: Final = {
@@ -90,20 +77,15 @@ HOLDERS: Final = {
 }
 
 
-def _table(kind: str) -> Iterator[tuple[str, ReleaseField]]:
+def table(kind: str) -> Iterator[tuple[str, ReleaseField]]:
     """The fields of a kind that not every release knows, by their paths below ``spec``; none of a foreign kind."""
     for holder, prefix in HOLDERS.get(kind, ()):
         yield from ((f"{prefix}{field.path}", field) for field in FIELDS if field.kind == holder)
 
 
-def table_paths(kind: str) -> list[str]:
-    """The paths below ``spec`` of a kind that not every release knows."""
-    return [path for path, _ in _table(kind)]
-
-
 def unknown_fields(version: Version, kind: str) -> frozenset[str]:
     """The paths below ``spec`` of a kind that a release does not know and newer ones do; none of a foreign kind."""
-    return frozenset(path for path, field in _table(kind) if not field.is_in(version))
+    return frozenset(path for path, field in table(kind) if not field.is_in(version))
 
 
 def ineffective_fields(unknown: Iterable[str], spec: Any) -> list[str]:
@@ -147,13 +129,9 @@ class Definitions:
     kinds: tuple[tuple[str, DefinedFields], ...]
     is_settled: bool = True
 
-    def of(self, kind: str) -> DefinedFields | None:
-        """What is said of a kind; None where its definition has not been read."""
-        return dict(self.kinds).get(kind)
-
     def unknown_fields(self, kind: str, table: frozenset[str]) -> frozenset[str]:
         """The fields of a kind that the cluster does not know, given those that the release lacks by the tables."""
-        defined = self.of(kind)
+        defined = dict(self.kinds).get(kind)
         if defined is None:
             return table
         return (table - defined.present if self.is_settled else table) | defined.absent
@@ -173,4 +151,4 @@ class Definitions:
     def _fields_of(self, version: Version) -> Iterator[tuple[DefinedFields, str]]:
         """What the tables say that a release knows."""
         for kind, defined in self.kinds:
-            yield from ((defined, path) for path, field in _table(kind) if field.is_in(version))
+            yield from ((defined, path) for path, field in table(kind) if field.is_in(version))

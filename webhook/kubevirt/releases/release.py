@@ -104,7 +104,9 @@ def detect(observed: str, target: str, operator: str, definitions: Definitions |
         version = definitions.version
     if version is None:
         return None
-    return release_of(version, definitions and replace(definitions, is_settled=not is_updating(observed, target)))
+    # While KubeVirt is updated, not all components are of the version that its operator installs.
+    is_updating = bool(observed and target) and observed != target
+    return release_of(version, definitions and replace(definitions, is_settled=not is_updating))
 
 
 def declare(version: Version, named: Release | None, definitions: Definitions | None) -> Release:
@@ -118,11 +120,6 @@ def declare(version: Version, named: Release | None, definitions: Definitions | 
     is_updated = named is None or named.definitions is None or named.definitions.is_settled
     is_settled = is_updated and (shown is None or shown.line == version.line)
     return release_of(version, replace(definitions, is_settled=is_settled))
-
-
-def is_updating(observed: str, target: str) -> bool:
-    """Whether KubeVirt is being updated: its components are not all of the version that its operator installs."""
-    return bool(observed and target) and observed != target
 
 
 # The gate of the queue in which migrations wait by their priority.

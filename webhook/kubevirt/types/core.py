@@ -104,7 +104,6 @@ PROBE: Final = Struct(
     **members(INT32, "initialDelaySeconds timeoutSeconds periodSeconds successThreshold failureThreshold"),
 )
 
-
 # `maxItems` of KubeVirt's CRDs.
 MAX_DEVICES: Final = 256
 
@@ -166,7 +165,6 @@ DEVICES: Final = Struct(
     video=Struct(type=STRING),
 )
 
-
 _LOCAL_REFERENCE: Final = Struct(name=STRING)
 _CLOUD_INIT: Final = Struct(
     **members(_LOCAL_REFERENCE, "secretRef networkDataSecretRef"),
@@ -207,7 +205,6 @@ NETWORK: Final = Struct(
     multus=Struct(networkName=STRING_ALWAYS, default=BOOL),
     resourceClaim=Struct(**members(STRING, "claimName requestName")),
 )
-
 
 NUMA: Final = Struct(guestMappingPassthrough=EMPTY)
 REALTIME: Final = Struct(mask=STRING)
@@ -281,7 +278,6 @@ DOMAIN: Final = Struct(
     launchSecurity=LAUNCH_SECURITY,
     **members(STRING_POINTER, "ioThreadsPolicy rebootPolicy"),
 )
-
 
 _SECRET: Final = Value(Struct(secret=Struct(secretName=STRING_ALWAYS)))
 _AGENT_USERS: Final = Struct(users=OrNull(STRINGS))

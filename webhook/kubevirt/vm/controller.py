@@ -23,6 +23,7 @@ from webhook.kubevirt.instancetype.apply import apply_instancetype, resolve_matc
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.instancetype.revisions import Store
 from webhook.kubevirt.rejection import TEMPLATE_BASE, VMI_BASE, Conflicts, Crash, Get, NotFound, Rejection, get_required
+from webhook.kubevirt.releases.capabilities import STORES_MATCHERS_WITHOUT_KIND
 from webhook.kubevirt.rules import Rules, read_vm
 
 _UUIDS: Final = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
@@ -92,22 +93,17 @@ def _requests(vm: Json, spec: Json) -> None:
         spec["volumes"] = [volume for volume in spec.get("volumes", []) if volume["name"] != claim]
 
 
-_STORING: Final = "error encountered while storing instancetype.kubevirt.io controllerRevisions: "
-_EXPANDING: Final = "error encountered while expanding into VirtualMachine: "
-_UPGRADING: Final = "error encountered while upgrading instancetype.kubevirt.io controllerRevisions: "
-
-
 @contextmanager
-def _named(step: str) -> Iterator[None]:
+def _while(step: str) -> Iterator[None]:
     """Name the step that fails, as KubeVirt does."""
     try:
         yield
     except Conflicts as conflicts:
-        raise Conflicts(conflicts.conflicts, f"{step}{conflicts.what}") from None
+        raise Conflicts(conflicts.conflicts, f"error encountered while {step}: {conflicts.what}") from None
     except Crash:
         raise
     except Rejection as rejection:
-        raise Rejection(f"{step}{rejection.what}") from None
+        raise Rejection(f"error encountered while {step}: {rejection.what}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +207,7 @@ class Round:
         return str(self._vm["metadata"].get("namespace", ""))
 
     def _expand(self, specs: Sequence[Json | None], captured: Sequence[str]) -> None:
-        with _named(_EXPANDING):
+        with _while("expanding into VirtualMachine"):
             self._vm, origins = resolve_matchers(self._vm, specs[0], specs[1], self._configuration)
         origins.inherit(self._origins)
         self._origins = origins
@@ -229,7 +225,7 @@ class Round:
 
         The name in a matcher stays as it is: KubeVirt then does not find the revision any more.
         """
-        with _named(_UPGRADING):
+        with _while("upgrading instancetype.kubevirt.io controllerRevisions"):
             upgraded = [(matcher, name) for matcher in MATCHERS if (name := self._upgrade_revision(matcher))]
         for matcher, name in upgraded:
             with suppress(NotFound):
@@ -242,7 +238,7 @@ class Round:
         if not name or matcher.field not in self._vm["spec"]:
             return ""
         before = get_required(self._store.get, "ControllerRevision", self._namespace, name)
-        if revisions.latest(before):
+        if revisions.label(before, "object-version") == revisions.VERSION:
             return ""
         held = revisions.content(before, self._rules)
         if held is None:
@@ -252,7 +248,7 @@ class Round:
         return str(made["metadata"]["name"])
 
     def _capture(self) -> None:
-        with _named(_STORING):
+        with _while("storing instancetype.kubevirt.io controllerRevisions"):
             references = {matcher.reference: self._reference(matcher) for matcher in MATCHERS}
         self._vm["status"].update({key: reference for key, reference in references.items() if reference is not None})
 
@@ -278,7 +274,8 @@ class Round:
 
     def _store_live(self, matcher: Matcher) -> str:
         """Make the revision of the live object, unless it is there; its name."""
-        matcher.check_storable(self._vm, self._rules)
+        if not self._rules.has(STORES_MATCHERS_WITHOUT_KIND) and not self._vm["spec"][matcher.field].get("kind"):
+            raise Rejection(f"got unexpected kind in {matcher.title}: ")
         live = matcher.live(self._vm, self._store.get, self._rules)
         if matcher is INSTANCETYPE_MATCHER:
             self._check(live["spec"])

@@ -22,8 +22,6 @@ from webhook.kubevirt.rules import read_vm
 from webhook.kubevirt.vm.controller import Round
 from webhook.kubevirt.webhooks import VmAdmission
 
-_ORIGINS: Final = {"instancetype": Origin.INSTANCETYPE, "preference": Origin.PREFERENCE}
-
 
 class Stage(Enum):
     """The stage that denies the creation."""
@@ -181,7 +179,7 @@ def _find_named(vm: Json, volumes: Mapping[str, str], seen: _Seen) -> dict[Origi
             kind = given["kind"]
         # Where a revision counts, KubeVirt does not read the live object.
         live = (kind, name) in seen.existing
-        named[_ORIGINS[matcher.field]] = Named(kind, name, volumes.get(matcher.field, ""), "" if live else revision)
+        named[Origin(matcher.field)] = Named(kind, name, volumes.get(matcher.field, ""), "" if live else revision)
     return named
 
 

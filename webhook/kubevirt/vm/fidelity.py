@@ -7,7 +7,6 @@ updates of CPUs, memory, node selector and affinity, plugged interfaces, moved v
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -114,7 +113,10 @@ def _compare(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tuple
     traced = _build(vm, get, configuration, traced=True)
     origins = traced.origins.by_path(traced.to_json())
     wanted, there = dict(leaves(expected, "spec")), dict(leaves(actual, "spec"))
-    return tuple(_compare_leaves(wanted, there, origins))
+    paths = wanted.keys() | there.keys()
+    differing = sorted(path for path in paths if wanted.get(path, _ABSENT) != there.get(path, _ABSENT))
+    found = (Difference(path, origins.get(path) if path in wanted else None) for path in differing)
+    return tuple(each for each in found if each.origin is not Origin.CLUSTER)
 
 
 def _build(vm: Any, get: Get, configuration: ClusterConfig, *, traced: bool) -> Built:
@@ -191,10 +193,3 @@ def _remove_plugged(parent: Json, field: str, plugged: set[str]) -> None:
         parent[field] = kept
     else:
         parent.pop(field, None)
-
-
-def _compare_leaves(wanted: Json, there: Json, origins: dict[str, Origin]) -> Iterator[Difference]:
-    for path in sorted(wanted.keys() | there.keys()):
-        origin = origins.get(path) if path in wanted else None
-        if wanted.get(path, _ABSENT) != there.get(path, _ABSENT) and origin is not Origin.CLUSTER:
-            yield Difference(path, origin)

@@ -57,9 +57,7 @@ _EXCLUDED: Final = "virtualmachineinstancepresets.admission.kubevirt.io/exclude"
 def sizing_preset(presets: Iterable[Any], metadata: Any) -> tuple[str, str] | None:
     """The first preset that gives a VMI a size, and the field of its ``spec.domain`` that says it; None if none does.
 
-    Args:
-        presets: plain JSON, those of the VMI's namespace.
-        metadata: the VMI's, or its VM's template's; plain JSON of whatever types.
+    The presets are those of the VMI's namespace, the metadata the VMI's, or its VM's template's; both may be any JSON.
     """
     if _member(metadata, "annotations").get(_EXCLUDED) == "true":
         return None

@@ -13,15 +13,8 @@ from typing import Any, cast
 from webhook.k8s import quantity
 from webhook.kubevirt import defaults
 from webhook.kubevirt.config import ClusterConfig
-from webhook.kubevirt.go_json.structs import (
-    Json,
-    Value,
-    check_size,
-    copy_written,
-    decode_remembered,
-    share,
-    share_changes,
-)
+from webhook.kubevirt.go_json import structs
+from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import preferences
 from webhook.kubevirt.instancetype.apply import apply_instancetype
 from webhook.kubevirt.instancetype.find import MATCHERS, Matcher, SpecReference
@@ -53,9 +46,9 @@ def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configu
     """
     rules = configuration.rules
     shape = rules.types.vmi
-    check_size(vmi)
+    structs.check_size(vmi)
     # As of a VM's template, virt-controller sees what the API stores: empty maps, which would conflict, are gone.
-    before = share(shape, vmi)
+    before = structs.share(shape, vmi)
     changed = _copy(before)
     instancetype, preference = (_spec(matcher, objects, rules) for matcher in MATCHERS)
     spec, annotations = changed["spec"], changed["metadata"]["annotations"]
@@ -81,8 +74,8 @@ def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configu
         if cause is not None:
             raise Cause(cause.reason, cause.what, cause.field.replace(TEMPLATE_BASE, VMI_BASE))
     # Only the annotations and the spec can be others than before.
-    parts = {name: cast("Value", shape.fields[name]).shape for name in ("metadata", "spec")}
-    written = {name: share_changes(part, changed[name], before[name], name) for name, part in parts.items()}
+    parts = {name: cast("structs.Value", shape.fields[name]).shape for name in ("metadata", "spec")}
+    written = {name: structs.share_changes(part, changed[name], before[name], name) for name, part in parts.items()}
     return Filled(before, {**before, **written})
 
 
@@ -92,7 +85,7 @@ def _copy(vmi: Json) -> Json:
     return {
         **vmi,
         "metadata": {**metadata, "annotations": dict(metadata.get("annotations", {}))},
-        "spec": {**spec, "domain": copy_written(spec["domain"])},
+        "spec": {**spec, "domain": structs.copy_written(spec["domain"])},
     }
 
 
@@ -100,5 +93,5 @@ def _spec(matcher: Matcher, objects: Mapping[Matcher, tuple[SpecReference, Any]]
     if matcher not in objects:
         return None
     reference, whole = objects[matcher]
-    spec: Json = decode_remembered(matcher.shape(rules), whole, str(reference))["spec"]
+    spec: Json = structs.decode_remembered(matcher.shape(rules), whole, str(reference))["spec"]
     return spec

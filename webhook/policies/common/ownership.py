@@ -61,11 +61,9 @@ class Manifests:
         return self._records
 
     def declare(self, path: Sequence[str], value: object) -> bool:
-        """Whether a manifest declares the field at a path.
+        """Whether a manifest declares the field at a path of JSON names from the object's root, unescaped.
 
-        Args:
-            path: JSON names from the object's root, unescaped.
-            value: what stands there now. A manifest of client-side apply that says something else is an old one.
+        The value is what stands there now: a manifest of client-side apply that says something else is an old one.
         """
         declared, last_applied = self._records or self._read()
         if any(_lists(tree, path) for tree in declared):
@@ -77,12 +75,8 @@ class Manifests:
 
         Client-side apply never merges lists of custom resources, so there an item is never partly its owner's.
 
-        Args:
-            path: the path of the list, JSON names from the object's root, unescaped.
-            fields: the fields by which the items are distinguished.
-
         Returns:
-            The items' trees in ``fieldsV1``, by the values of these fields.
+            The items' trees in ``fieldsV1``, by the values of the fields that distinguish the items.
         """
         listed = [f"f:{segment}" for segment in path]
         items_by_key: dict[tuple[object, ...], Mapping[str, Any]] = {}

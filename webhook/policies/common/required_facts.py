@@ -33,12 +33,7 @@ class Unreadable(Exception):  # noqa: N818 - a state of affairs
 
 
 def read(facts: Facts, key: Key[T], noun: str) -> T | None:
-    """The fact; None where the API server said 404.
-
-    Args:
-        facts: the review's facts.
-        key: the fact to read.
-        noun: a noun phrase for the fact, for the clause.
+    """The fact, for the clause of an error a ``noun`` phrase; None where the API server said 404.
 
     Raises:
         Unreadable: it could not be read.
@@ -71,11 +66,8 @@ def _unreadable(noun: str, fact: Unavailable) -> Unreadable:
 def is_kubevirts(user: UserInfo, name: str, facts: Facts, namespace: str) -> bool | None:
     """Whether a request comes from one of KubeVirt's accounts; None where the cluster has no KubeVirt.
 
-    Args:
-        user: the request's ``userInfo``.
-        name: the name of the service account, for example ``kubevirt-controller``.
-        facts: the review's facts.
-        namespace: the namespace where KubeVirt runs; empty: wherever a KubeVirt object is.
+    The name is the service account's, for example ``kubevirt-controller``; the namespace is where KubeVirt runs, or
+    empty: wherever a KubeVirt object is.
 
     Raises:
         Unreadable: where KubeVirt runs is not known.

@@ -253,13 +253,7 @@ def cool_down(migrations: Iterable[Migration], now: float, settings: EvictionSet
 
 
 def too_many(evacuated: Mapping[str, int], namespace: str, settings: EvictionSettings) -> Reason | None:
-    """Which cap of the settings is reached, of which 0 is none.
-
-    Args:
-        evacuated: VMs that are being evacuated, by namespace.
-        namespace: the namespace of the VM that is to be evicted.
-        settings: the section of the policy, with the caps.
-    """
+    """Which cap of the settings, where 0 is none, the VMs that are being evacuated, by namespace, reach."""
     # What one namespace has beyond its own cap must not fill that of all.
     most = settings.max_per_namespace or sys.maxsize
     for count, cap, where in (

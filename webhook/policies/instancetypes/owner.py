@@ -21,13 +21,7 @@ from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt import webhooks
 from webhook.kubevirt.go_json.structs import Json, share
 from webhook.kubevirt.instancetype import find, preferences, revisions
-from webhook.kubevirt.instancetype.find import (
-    INSTANCETYPE_MATCHER,
-    MATCHERS,
-    PREFERENCE_MATCHER,
-    Matcher,
-    SpecReference,
-)
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.instancetype.preferences import Topology
 from webhook.kubevirt.rejection import Crash, Rejection
 from webhook.kubevirt.types.core import MATCHER
@@ -111,11 +105,9 @@ def template_metadata(vm: Unstructured) -> Any:
 
 
 def skip_unevaluated(error: Exception, consequence: str) -> Decision:
-    """The decision on an object that cannot be evaluated, with a warning.
+    """The decision on an object that cannot be evaluated, with a warning of what was therefore not done, a clause.
 
-    Args:
-        error: `UnsupportedReleaseError`, `Unreadable` or `InputError`.
-        consequence: what was therefore not done, as a clause.
+    The error is an `UnsupportedReleaseError`, an `Unreadable` or an `InputError`.
     """
     if isinstance(error, UnsupportedReleaseError):
         return skip(reasons.kubevirt_too_old(consequence, str(error)), warn=True)
@@ -124,16 +116,16 @@ def skip_unevaluated(error: Exception, consequence: str) -> Decision:
     return skip(reasons.not_evaluated(str(error)), warn=True)
 
 
-def is_allowed(matcher: Matcher, wanted: SpecReference, settings: InstancetypeSettings) -> bool:
+def is_allowed(matcher: Matcher, wanted: find.SpecReference, settings: InstancetypeSettings) -> bool:
     """Whether the namespace lets its VMs and VMIs name this; preferences they always may."""
     if matcher is PREFERENCE_MATCHER or settings.allowed is None:
         return True
     return find.is_allowed(settings.allowed, matcher, wanted)
 
 
-def not_allowed(wanted: SpecReference, namespace: str, settings: InstancetypeSettings) -> str:
+def not_allowed(wanted: find.SpecReference, namespace: str, settings: InstancetypeSettings) -> str:
     """The sentence about an instancetype that may not be named."""
-    other = SpecReference(INSTANCETYPE_MATCHER.cluster, wanted.name)
+    other = find.SpecReference(INSTANCETYPE_MATCHER.cluster, wanted.name)
     by_other = not wanted.is_cluster_wide and is_allowed(INSTANCETYPE_MATCHER, other, settings)
     return reasons.not_allowed(wanted, namespace, _format_allow_list(settings), str(other) if by_other else "")
 
@@ -161,7 +153,7 @@ def reason_forbidden(vm: Json, namespace: str, lookups: Lookups, settings: Insta
     return None
 
 
-def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[SpecReference | None]:
+def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[find.SpecReference | None]:
     """What the VM names, and what the revision that it pins was captured from: KubeVirt does not compare the two.
 
     None stands for a revision that says no such thing: KubeVirt takes any that it can decode, from any user.
@@ -182,7 +174,7 @@ def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[SpecR
         # An odd one holds nothing that could run; KubeVirt says so when the VM is started.
         with suppress(Rejection):
             payload = revisions.payload(stored, INSTANCETYPE_MATCHER.shape(lookups.rules), lookups.rules)
-            yield SpecReference(payload["kind"], revisions.label(stored) or payload["metadata"].get("name", ""))
+            yield find.SpecReference(payload["kind"], revisions.label(stored) or payload["metadata"].get("name", ""))
 
 
 def default(matcher: Matcher, settings: InstancetypeSettings) -> str:
@@ -216,13 +208,7 @@ def separate(
 ) -> Merged | None:
     """What the owner wrote of a matcher that also holds the injected default; None where the owner chose nothing in it.
 
-    Args:
-        matcher: the matcher, of the instancetype or of the preference.
-        default: its value before the update, which was injected.
-        given: its value now.
-        manifests: the manifests of the VM as it is to be.
-        namespace: the VM's namespace.
-        lookups: the look-ups of the review.
+    The default is the matcher's value before the update; the manifests are those of the VM as it is to be.
     """
     present = {name: value for name, value in given.items() if value is not None}
     changed = {name for name, value in present.items() if value != default.get(name)}
@@ -240,10 +226,10 @@ def separate(
 def _merge_patched(matcher: Matcher, own: dict[str, Any], kind: str, namespace: str, lookups: Lookups) -> Merged:
     """The matcher after a patch of its name alone, where no manifest shows whether the injected kind is to be kept."""
     name = own["name"]
-    usual = SpecReference(matcher.kind_of(kind), name)
+    usual = find.SpecReference(matcher.kind_of(kind), name)
     if usual.is_cluster_wide:
         return Merged(own)
-    other = SpecReference(matcher.cluster, name)
+    other = find.SpecReference(matcher.cluster, name)
     if lookups.get(usual.kind, namespace, name) is None:
         return Merged(own, reasons.assumed_cluster_wide(matcher.field, name, other, usual))
     return Merged({"kind": kind, **own}, reasons.assumed_same_kind(matcher.field, name, usual))
@@ -262,7 +248,7 @@ class Default(msgspec.Struct, frozen=True):
     injected_value: str
 
     @classmethod
-    def of(cls, matcher: Matcher, named: SpecReference) -> Default:
+    def of(cls, matcher: Matcher, named: find.SpecReference) -> Default:
         """The default that names an object."""
         return cls(matcher, named.matcher(), str(named))
 
@@ -336,10 +322,7 @@ def with_defaults(vm: Json, defaults: Sequence[Default]) -> Json:
 def fit_defaults(vm: Json, defaults: Sequence[Default], lookups: Lookups) -> Fit:
     """Both defaults if KubeVirt would accept them, else the instancetype alone, else the preference alone.
 
-    Args:
-        vm: the VM as `share_vm` returns it, without the defaults.
-        defaults: the defaults that the VM lacks, the instancetype first.
-        lookups: the look-ups of the review.
+    The VM is as `share_vm` returns it; it lacks the defaults, of which the instancetype comes first.
 
     Raises:
         Unreadable, InputError: the VM cannot be evaluated.
@@ -358,10 +341,7 @@ def fit_defaults(vm: Json, defaults: Sequence[Default], lookups: Lookups) -> Fit
 def find_rejection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Rejection | None:
     """What KubeVirt's webhooks would have against a VM, as far as it can be known without inferring; None: nothing.
 
-    Args:
-        vm: the VM as `share_vm` returns it.
-        added: the defaults among its matchers.
-        lookups: the look-ups of the review.
+    The VM is as `share_vm` returns it, with the defaults ``added`` among its matchers.
 
     Raises:
         Unreadable, InputError: the VM cannot be evaluated.

@@ -32,16 +32,7 @@ from webhook.policies.common.ownership import Manifests, writers
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import owner
 from webhook.policies.instancetypes.lookups import Lookups
-from webhook.policies.instancetypes.owner import (
-    INJECTED_ANNOTATIONS,
-    Default,
-    Findings,
-    Fit,
-    deny_crash,
-    find_rejection,
-    fit_defaults,
-    plain_object,
-)
+from webhook.policies.instancetypes.owner import Default, Findings
 from webhook.settings.model import InstancetypeSettings
 
 _FIELDS: Final = tuple(matcher.field for matcher in MATCHERS)
@@ -86,12 +77,6 @@ class _Update(msgspec.Struct, frozen=True):
         return others | {slot.matcher.field: slot.value for slot in self.slots if slot.value is not None}
 
     @property
-    def is_decisive(self) -> bool:
-        """Whether it changes anything that decides whether a default fits."""
-        before, now = self.old.spec or {}, self.spec
-        return any(now.get(field) != before.get(field) for field in _DECISIVE)
-
-    @property
     def kept_defaults(self) -> list[Default]:
         return [slot.kept for slot in self.slots if slot.kept]
 
@@ -106,7 +91,7 @@ class _Update(msgspec.Struct, frozen=True):
 
     def _read(self, vm: Unstructured, spec: Json) -> Json:
         # The stored status: the API server puts it back only after mutating webhooks.
-        plain = plain_object(vm, self.namespace, self.old.status or {})
+        plain = owner.plain_object(vm, self.namespace, self.old.status or {})
         return share_vm({**plain, "spec": _without_our_scheduler(vm, spec)}, self.rules)
 
 
@@ -130,7 +115,7 @@ def evaluate_update(
     try:
         fit, unfit = _fit(update, outgrown, carried)
         if fit.crash:
-            return deny_crash(fit.crash)
+            return owner.deny_crash(fit.crash)
         outgrown |= unfit
         put_back = [default for default in carried if default in fit.chosen]
         findings.note_unfit(carried, fit)
@@ -167,19 +152,20 @@ def _changes(update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequenc
 
 def _fit(
     update: _Update, outgrown: Mapping[Matcher, str], carried: Sequence[Default]
-) -> tuple[Fit, dict[Matcher, str]]:
+) -> tuple[owner.Fit, dict[Matcher, str]]:
     """Which defaults fit the VM as it is to be, and why those that stand in it do not any more.
 
     Raises:
         Unreadable, InputError: the VM cannot be evaluated.
     """
     # What an update doesn't touch stays, whatever has become of the objects that it names.
-    standing = update.kept_defaults if update.is_decisive else []
+    before, now = update.old.spec or {}, update.spec
+    standing = update.kept_defaults if any(now.get(field) != before.get(field) for field in _DECISIVE) else []
     evaluated = [default for default in standing if default.matcher not in outgrown]
     tried = sorted([*evaluated, *carried], key=lambda default: MATCHERS.index(default.matcher))
-    fit = fit_defaults(update.read(standing), tried, update.lookups)
+    fit = owner.fit_defaults(update.read(standing), tried, update.lookups)
     unfit = {default.matcher: fit.why_not for default in evaluated if default not in fit.chosen}
-    if unfit and find_rejection(update.read_old(), update.kept_defaults, update.lookups) is not None:
+    if unfit and owner.find_rejection(update.read_old(), update.kept_defaults, update.lookups) is not None:
         # It didn't fit before either, so that is not the owner's doing.
         unfit = {}
     return fit, unfit
@@ -188,11 +174,12 @@ def _fit(
 def _slot(matcher: Matcher, update: _Update, was: str | None) -> _Slot:
     """What an update does to one matcher, whose default the stored VM had; None: it had none."""
     vm, old, findings = update.vm, update.old, update.findings
-    injected_value, given = vm.meta.annotation(INJECTED_ANNOTATIONS[matcher.field]), (vm.spec or {}).get(matcher.field)
-    default: Json = (old.spec or {}).get(matcher.field) or {}
+    field, annotation = matcher.field, owner.INJECTED_ANNOTATIONS[matcher.field]
+    injected_value, given = vm.meta.annotation(annotation), (vm.spec or {}).get(field)
+    default: Json = (old.spec or {}).get(field) or {}
     if given is None:
         if injected_value and not _was_expanded(old):
-            findings.note(reasons.owner_removed(matcher.field))
+            findings.note(reasons.owner_removed(field))
         if injected_value:
             return _Slot(matcher)
         return _Slot(matcher, lost=Default(matcher, default, was) if was else _expanded_default(matcher, old))
@@ -204,7 +191,7 @@ def _slot(matcher: Matcher, update: _Update, was: str | None) -> _Slot:
         return _Slot(matcher, merged.value, tuple(_separate(matcher, update, merged)))
     standing = owner.default_of(matcher, vm, update.manifests)
     if standing is None:
-        findings.note(reasons.owner_chose(matcher.field))
+        findings.note(reasons.owner_chose(field))
     return _Slot(matcher, given, kept=Default(matcher, given, standing) if standing else None)
 
 
@@ -224,7 +211,7 @@ def _was_expanded(old: Unstructured) -> bool:
 
 def _expanded_default(matcher: Matcher, old: Unstructured) -> Default | None:
     """The default of a stored VM that was written out in it; None where it had none."""
-    annotation = INJECTED_ANNOTATIONS[matcher.field]
+    annotation = owner.INJECTED_ANNOTATIONS[matcher.field]
     injected_value = old.meta.annotation(annotation)
     if not injected_value or (old.spec or {}).get(matcher.field) is not None or not _was_expanded(old):
         return None
@@ -251,7 +238,7 @@ def _separate(matcher: Matcher, update: _Update, merged: owner.Merged) -> Iterat
 
 def _remove_annotation(matcher: Matcher, update: _Update) -> Iterator[Change]:
     """The change that removes a default's annotation; none where a manifest declares it, and would bring it back."""
-    path = ("metadata", "annotations", INJECTED_ANNOTATIONS[matcher.field])
+    path = ("metadata", "annotations", owner.INJECTED_ANNOTATIONS[matcher.field])
     injected_value = update.vm.meta.annotation(path[-1])
     if injected_value and not update.manifests.declare(path, injected_value):
         yield Change(path, injected_value, None, reasons.DEFAULT_WITHDRAWN)

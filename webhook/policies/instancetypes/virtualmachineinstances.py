@@ -30,7 +30,6 @@ from webhook.kubevirt.vm.standalone_vmi import Filled
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import owner
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
-from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS, plain_object
 from webhook.settings.model import InstancetypeSettings
 
 _ASKED: Final = {"instancetype": names.INSTANCETYPE_ANNOTATION, "preference": names.PREFERENCE_ANNOTATION}
@@ -89,7 +88,7 @@ def _wanted_matchers(vmi: Unstructured, settings: InstancetypeSettings) -> tuple
     size = size_field((vmi.spec or {}).get("domain"))
     for matcher in MATCHERS:
         asked = vmi.meta.annotation(_ASKED[matcher.field])
-        injected_value = vmi.meta.annotation(INJECTED_ANNOTATIONS[matcher.field])
+        injected_value = vmi.meta.annotation(owner.INJECTED_ANNOTATIONS[matcher.field])
         text = owner.default(matcher, settings)
         if injected_value:
             reasons.append(instancetypes.already_applied(matcher.field, injected_value))
@@ -169,7 +168,7 @@ def _fit(
     Both, else without a default: the instancetype alone, else the preference alone. What the owner's annotations name
     is never left out for the sake of a default.
     """
-    plain = plain_object(vmi, namespace, {})
+    plain = owner.plain_object(vmi, namespace, {})
     asked = [matcher for matcher in existing if references[matcher][0].asked]
     alone = [[matcher] for matcher in existing if len(existing) > 1 and asked in ([], [matcher])]
     rejections: dict[tuple[Matcher, ...], Rejection] = {}
@@ -220,7 +219,7 @@ def _changes(vmi: Unstructured, filled: Filled, said: dict[str, str]) -> tuple[C
     written = changes(("spec",), vmi.spec, filled.before["spec"], filled.after["spec"], instancetypes.APPLIED)
     path, given = ("metadata", "annotations"), vmi.meta.annotations or {}
     annotations = filled.after["metadata"].get("annotations", {}) | {
-        INJECTED_ANNOTATIONS[field]: injected_value for field, injected_value in said.items()
+        owner.INJECTED_ANNOTATIONS[field]: injected_value for field, injected_value in said.items()
     }
     recorded = [
         Change((*path, key), given.get(key), value, instancetypes.APPLIED)

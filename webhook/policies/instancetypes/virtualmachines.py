@@ -18,13 +18,7 @@ from webhook.kubevirt import webhooks
 from webhook.kubevirt.go_json.structs import Json, decode, encode
 from webhook.kubevirt.instancetype import find, preferences
 from webhook.kubevirt.instancetype.apply import expand
-from webhook.kubevirt.instancetype.find import (
-    INSTANCETYPE_MATCHER,
-    MATCHERS,
-    PREFERENCE_MATCHER,
-    Matcher,
-    SpecReference,
-)
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.rejection import Cause, Crash, NotFound, Rejection
 from webhook.kubevirt.rules import read_vm, share_vm
 from webhook.kubevirt.types.core import MATCHER
@@ -34,17 +28,7 @@ from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import owner
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
-from webhook.policies.instancetypes.owner import (
-    INJECTED_ANNOTATIONS,
-    Default,
-    Findings,
-    deny_crash,
-    find_rejection,
-    fit_defaults,
-    plain_object,
-    preference_of,
-    with_defaults,
-)
+from webhook.policies.instancetypes.owner import Default, Findings
 from webhook.policies.instancetypes.updates import evaluate_update
 from webhook.settings.model import InstancetypeSettings
 
@@ -82,10 +66,10 @@ def _pass_over(vm: UnstructuredVm, request: Request[UnstructuredVm], settings: I
 def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, settings: InstancetypeSettings) -> Decision:
     findings = Findings()
     # The status of an object to be created is what its sender claims; the API server drops it.
-    candidate = plain_object(vm, namespace, {})
+    candidate = owner.plain_object(vm, namespace, {})
     read = share_vm(candidate, lookups.rules)
     spec = read["spec"]
-    wanted: dict[Matcher, SpecReference] = {}
+    wanted: dict[Matcher, find.SpecReference] = {}
     if owner.has_opted_out(vm):
         findings.note(common.opted_out(names.INSTANCETYPES))
     else:
@@ -102,9 +86,9 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
         findings.note(instancetypes.sized(matcher.field, why_not or ""))
         del wanted[matcher]
     defaults = list(_existing_defaults(wanted, namespace, lookups, findings))
-    fit = fit_defaults(read, defaults, lookups)
+    fit = owner.fit_defaults(read, defaults, lookups)
     if fit.crash:
-        return deny_crash(fit.crash)
+        return owner.deny_crash(fit.crash)
     chosen = fit.chosen
     findings.note_unfit(defaults, fit)
     if settings.expand and not owner.has_opted_out(vm):
@@ -121,7 +105,7 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
 
 
 def _existing_defaults(
-    wanted: Mapping[Matcher, SpecReference], namespace: str, lookups: Lookups, findings: Findings
+    wanted: Mapping[Matcher, find.SpecReference], namespace: str, lookups: Lookups, findings: Findings
 ) -> Iterator[Default]:
     for matcher, named in wanted.items():
         if lookups.get(named.kind, namespace, named.name) is not None:
@@ -134,13 +118,13 @@ def _existing_defaults(
 @lru_cache(maxsize=64)
 def _injections(given: tuple[tuple[Matcher, str], ...]) -> RepeatedChanges:
     """What writes defaults into a VM that has none of these."""
-    defaults = [Default.of(matcher, SpecReference(*text.split("/", 1))) for matcher, text in given]
+    defaults = [Default.of(matcher, find.SpecReference(*text.split("/", 1))) for matcher, text in given]
     return RepeatedChanges(
         change for default in defaults for change in default.changes(instancetypes.DEFAULTS_INJECTED)
     )
 
 
-def _named_references(spec: Json) -> Iterator[SpecReference]:
+def _named_references(spec: Json) -> Iterator[find.SpecReference]:
     """What a VM with a preference names, and what will so be looked up: without one KubeVirt cannot crash."""
     for matcher in MATCHERS if PREFERENCE_MATCHER.field in spec else ():
         given = spec.get(matcher.field)
@@ -153,7 +137,7 @@ def _reason_to_keep(matcher: Matcher, vm: Unstructured, spec: Json, *, anyway: b
     """Why a VM keeps what it says of one matcher; None if it says nothing, or a preference may go beside its size."""
     if matcher.field in spec:
         return instancetypes.owner_chose(matcher.field)
-    if vm.meta.annotation(INJECTED_ANNOTATIONS[matcher.field]):
+    if vm.meta.annotation(owner.INJECTED_ANNOTATIONS[matcher.field]):
         return instancetypes.owner_removed(matcher.field)
     field = size_field(spec["template"].get("spec", {}).get("domain"))
     if field and (matcher is INSTANCETYPE_MATCHER or not anyway):
@@ -163,7 +147,7 @@ def _reason_to_keep(matcher: Matcher, vm: Unstructured, spec: Json, *, anyway: b
 
 def _default_for(
     matcher: Matcher, vm: Unstructured, spec: Json, namespace: str, settings: InstancetypeSettings, findings: Findings
-) -> SpecReference | None:
+) -> find.SpecReference | None:
     """The default that a VM should get, if there is one that may be used; a finding says why not."""
     text = owner.default(matcher, settings)
     if not text:
@@ -197,7 +181,7 @@ def _expand(
     A VM that validation will deny stays as it is: once written out, the mistake could not be found. The annotations of
     defaults are kept: by them the defaults are put back where an overwrite removes all of it.
     """
-    candidate = with_defaults(candidate, defaults)
+    candidate = owner.with_defaults(candidate, defaults)
     given = [candidate["spec"].get(matcher.field) for matcher in MATCHERS]
     if not any(given):
         return None
@@ -205,7 +189,7 @@ def _expand(
         findings.note(instancetypes.not_expanded_inferred, warn=True)
         return None
     namespace, read = candidate["metadata"]["namespace"], read_vm(candidate, lookups.rules)
-    rejection = find_rejection(share_vm(candidate, lookups.rules), (), lookups)
+    rejection = owner.find_rejection(share_vm(candidate, lookups.rules), (), lookups)
     why_not = rejection.what if rejection else owner.reason_forbidden(read, namespace, lookups, settings)
     if why_not:
         findings.note(instancetypes.not_expanded(why_not))
@@ -215,7 +199,7 @@ def _expand(
         return None
     shape = lookups.rules.types.vm
     # KubeVirt does this when it admits a VM, and so before it ever expands one.
-    preferences.storage_class(preference_of(read, lookups), read["spec"].get("dataVolumeTemplates", []))
+    preferences.storage_class(owner.preference_of(read, lookups), read["spec"].get("dataVolumeTemplates", []))
     try:
         after = expand(encode(shape, read), lookups.get, lookups.configuration())
     except Rejection as rejection:
@@ -232,10 +216,10 @@ def _expand(
     )
 
 
-def _source(matcher: Matcher, given: Json) -> SpecReference:
+def _source(matcher: Matcher, given: Json) -> find.SpecReference:
     """Where KubeVirt takes from what a VM's matcher says: beside a revision, kind and name do not count."""
     if given.get("revisionName"):
-        return SpecReference("ControllerRevision", given["revisionName"])
+        return find.SpecReference("ControllerRevision", given["revisionName"])
     return find.of_matcher(matcher, given)
 
 

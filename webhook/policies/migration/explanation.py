@@ -86,7 +86,6 @@ class ReasonReport(View, frozen=True):
     Attributes:
         origin: where the requirement comes from, for programs.
         text: what these nodes are, to follow their number.
-        nodes: those.
         alone: how many of them have no other reason.
     """
 
@@ -100,8 +99,7 @@ class OpeningReport(View, frozen=True):
     """A single change that would make more nodes eligible.
 
     Attributes:
-        change: what to do, an imperative.
-        nodes: those that it would make eligible.
+        change: what to do, an imperative; it would make the nodes eligible.
     """
 
     change: str
@@ -127,11 +125,7 @@ class MigrationExplanation(View, frozen=True):
     """The whole explanation.
 
     Attributes:
-        schema: `SCHEMA`.
         running_on: the node that the VM runs on; empty: none yet.
-        added_node_selector: what the migration would add.
-        summary: the answer in a line.
-        total: how many nodes the cluster has.
         obstacles: why the migration fails whatever nodes there are, clauses.
         reasons: the largest class first.
         openings: the most helpful first, those last that give up what is added.
@@ -237,15 +231,9 @@ def explain(
     node: str = "",
     reader: FactPermissions = REQUESTER,
 ) -> MigrationExplanation:
-    """What a migration of a VM with an added selector would come to now.
+    """What a migration of a VM with an added selector, whose syntax has been checked, would come to now.
 
-    Args:
-        namespace: the VM's namespace.
-        name: the VM's name.
-        added: the selector, whose syntax has been checked.
-        facts: the facts of the request.
-        node: a node to explain in full; empty: none.
-        reader: with whose permissions facts are read.
+    A ``node`` is explained in full; ``reader`` is with whose permissions facts are read.
 
     Raises:
         NotThere: there is nothing to explain.
@@ -557,13 +545,11 @@ class PlacementMatrix(msgspec.Struct, frozen=True):
     """A part of the matrix, and what belongs to all of it.
 
     Attributes:
-        explanation: the same answer in words.
         columns: the requirements that most nodes do not meet first.
         more_columns: further ones that have no column.
         met: the requirements that every node meets, as clauses.
         first: the place of the first row among all nodes, from 0.
         rows: the eligible nodes first, then those that lack least.
-        selectors: labels to try.
     """
 
     explanation: MigrationExplanation
@@ -586,18 +572,7 @@ def matrix(  # noqa: PLR0913 - a question, and which part of the answer
     count: int = 50,
     reader: FactPermissions = SERVER,
 ) -> PlacementMatrix:
-    """The matrix of a VM's migration with an added selector; what is not below is as for `explain`.
-
-    Args:
-        namespace: the VM's namespace.
-        name: the VM's name.
-        added: the selector.
-        facts: the facts of the request.
-        node: a node to explain in full; empty: none.
-        first: the place of the first row.
-        count: how many rows.
-        reader: with whose permissions facts are read.
-    """
+    """The matrix of a VM's migration, ``count`` rows from the place ``first`` on; all else is as for `explain`."""
     asked = _subject(namespace, name, added, facts, reader)
     failures = sorted(asked.eligibility.failures, key=lambda failure: -failure.count)
     shown = tuple(failures[:MAX_COLUMNS])

@@ -190,18 +190,13 @@ def _evaluate_placement(
 
 def _deny_by_nodes(reason: Reason, eligibility: Eligibility, user: UserInfo, facts: Facts) -> Decision:
     message = reason.text
-    if 0 < eligibility.total <= _NAMED_NODES and _may_list_nodes(user, facts):
+    # Who may not list nodes shall not learn their names and labels by trial. A caller that has not proved to be the API
+    # server could claim any user, so it learns no names either.
+    may_list = 0 < eligibility.total <= _NAMED_NODES and facts.verified
+    if may_list and facts.get(access(user, "list", "", "nodes")) is True:
         message += f" ({_describe_nodes(eligibility)})"
     cause = FieldCause("FieldValueInvalid", reason.text, messages.FIELD)
     return Decision((reason,), denial=Denial(403, message, (cause,)), details=details(eligibility))
-
-
-def _may_list_nodes(user: UserInfo, facts: Facts) -> bool:
-    """Whether an answer may name nodes: who may not list them shall not learn their names and labels by trial.
-
-    A caller that has not proved to be the API server could claim any user, so it learns no names either.
-    """
-    return facts.verified and facts.get(access(user, "list", "", "nodes")) is True
 
 
 def _describe_nodes(eligibility: Eligibility) -> str:

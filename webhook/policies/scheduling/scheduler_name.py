@@ -27,10 +27,18 @@ from webhook.facts import Facts, ObjectKey, SchedulerHealth, SchedulerKey, VmiKe
 from webhook.k8s.json_tree import ABSENT, lookup
 from webhook.k8s.types.core import SchedulingPod
 from webhook.k8s.types.meta import Object, OwnerReference
-from webhook.kubevirt.instancetype import find, revisions
+from webhook.kubevirt.instancetype import revisions
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER
 from webhook.kubevirt.launcher import vmi_owner
-from webhook.kubevirt.resources import REVISIONS
-from webhook.kubevirt.types.views import MatcherView, VirtualMachine, VirtualMachineInstance, VmStatus
+from webhook.kubevirt.rejection import Rejection
+from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, REVISIONS
+from webhook.kubevirt.types.views import (
+    InstancetypeSpec,
+    MatcherView,
+    VirtualMachine,
+    VirtualMachineInstance,
+    VmStatus,
+)
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable, is_kubevirts
 from webhook.settings.model import SchedulingSettings
@@ -293,39 +301,49 @@ def _skip_by_instancetype(vm: VirtualMachine, namespace: str, facts: Facts, stat
     matcher = vm.spec.instancetype if vm.spec else None
     if matcher is None:
         return None
-    scheduler = _instancetype_scheduler(matcher, namespace, facts, status)
-    if isinstance(scheduler, Unavailable):
-        return skip(reasons.instancetype_unreadable(scheduler.why), warn=True)
-    if isinstance(scheduler, find.Unresolved):
-        return skip(reasons.instancetype_unresolved(scheduler.why))
-    if scheduler:
-        return skip(reasons.instancetype_sets_scheduler(scheduler))
-    return None
+    spec = _find_instancetype(matcher, namespace, facts, status)
+    if isinstance(spec, Decision):
+        return spec
+    scheduler = spec.scheduler_name if spec else None
+    return skip(reasons.instancetype_sets_scheduler(scheduler)) if scheduler else None
 
 
-def _instancetype_scheduler(
+def _find_instancetype(
     matcher: MatcherView, namespace: str, facts: Facts, status: VmStatus | None
-) -> str | Unavailable | find.Unresolved:
-    """The scheduler that the instancetype sets, ``""`` for none, found as KubeVirt finds it."""
-    revision = find.find_pinned(matcher, namespace, status)
-    if revision:
-        stored = facts.get(ObjectKey(REVISIONS, revision.namespace, revision.name))
+) -> InstancetypeSpec | Decision | None:
+    """The instancetype of a VM, found as KubeVirt finds it, or the decision on a VM whose instancetype is not known.
+
+    The status is the stored one: None at CREATE, where it is only what the client claims.
+    """
+    reference = status.instancetype_ref.controller_revision_ref if status and status.instancetype_ref else None
+    pinned = matcher.revision_name or (reference.name if reference and matcher.name else None)
+    if pinned:
+        stored = facts.get(ObjectKey(REVISIONS, namespace, pinned))
         if isinstance(stored, Unavailable):
-            return stored
+            return skip(reasons.instancetype_unreadable(stored.why), warn=True)
         data = stored.data if stored else None
         if stored is None or data is None or not revisions.is_captured(stored.meta, data.kind, data.api_version):
-            return find.Unresolved(f"ControllerRevision {revision.name} of an instancetype does not exist")
-        if find.counts(revision, stored):
-            return find.scheduler_of(stored)
-    where = find.live(matcher, namespace)
-    if isinstance(where, find.Unresolved):
-        return where
-    instancetype = facts.get(ObjectKey(where.resource, where.namespace, where.name))
-    if isinstance(instancetype, Unavailable):
-        return instancetype
-    if instancetype is None:
-        return find.Unresolved(f"{where.resource.kind} {where.name} does not exist")
-    return (instancetype.spec.scheduler_name if instancetype.spec else None) or ""
+            return _unresolved(f"ControllerRevision {pinned} of an instancetype does not exist")
+        # Of a revision in the status the label decides, and the kind is not compared: so it is upstream.
+        if matcher.revision_name or stored.meta.label(names.REVISION_OBJECT_NAME_LABEL) == matcher.name:
+            is_instancetype = data.kind in (INSTANCETYPES.kind, CLUSTER_INSTANCETYPES.kind)
+            return data.spec if is_instancetype else _unresolved("its revision does not hold an instancetype")
+    if not matcher.name:
+        inferred = "it is still to be inferred from a volume"
+        return _unresolved(inferred if matcher.infer_from_volume else "the matcher names none")
+    try:
+        is_namespaced = INSTANCETYPE_MATCHER.kind_of(matcher.kind or "") == INSTANCETYPES.kind
+    except Rejection:
+        return _unresolved(f"{matcher.kind} is not a kind of instancetype")
+    resource = INSTANCETYPES if is_namespaced else CLUSTER_INSTANCETYPES
+    live = facts.get(ObjectKey(resource, namespace if is_namespaced else "", matcher.name))
+    if isinstance(live, Unavailable):
+        return skip(reasons.instancetype_unreadable(live.why), warn=True)
+    return _unresolved(f"{resource.kind} {matcher.name} does not exist") if live is None else live.spec
+
+
+def _unresolved(why: str) -> Decision:
+    return skip(reasons.instancetype_unresolved(why))
 
 
 def _write(view: Object, name: str, reason: Reason, *paths: tuple[str, ...]) -> Decision:

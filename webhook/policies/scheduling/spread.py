@@ -152,11 +152,8 @@ def launchers_of(
 ) -> Decision:
     """What the next launcher pods of a VM get, as far as the VM says: KubeVirt copies constraints and annotations.
 
-    Args:
-        vm_or_vmi: the VMI, or the VM where no VMI exists.
-        settings: the section of the policy for the namespace.
-        zoned: whether the pods' nodes have zones, see `has_zones`.
-        annotation: the value of the owner's annotation on the VMI or on the VM's template; None for none.
+    The VM itself counts where no VMI exists. ``zoned`` is whether the pods' nodes have zones, see `has_zones`, and
+    ``annotation`` the value of the owner's annotation on the VMI or on the VM's template; None for none.
     """
     if _is_unwanted(annotation, settings):
         return skip(reasons.spread_off)
@@ -166,12 +163,9 @@ def launchers_of(
 
 
 def without_injected(present: list[dict[str, Any]], injected_value: str, manifests: Manifests) -> list[dict[str, Any]]:
-    """What of a VM's constraints its owner wrote; empty where all of them were injected.
+    """What of a VM's constraints, plain JSON, at least one, its owner wrote; empty where all of them were injected.
 
-    Args:
-        present: the constraints, plain JSON, at least one.
-        injected_value: what the annotation says that was injected; a value of `names.Spread` other than ``off``.
-        manifests: the manifests of the VM.
+    What the annotation says that was injected is a value of `names.Spread` other than ``off``.
     """
     if _is_injected(present, injected_value) and not manifests.declare(_VM_CONSTRAINTS, present):
         return []

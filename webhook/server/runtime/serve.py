@@ -179,19 +179,18 @@ def _many_connections() -> None:
 
 
 def _return_large_blocks() -> None:
-    """Let the C library return the memory of large bodies and buffers as soon as they are free.
+    """Let the C library return the memory of large bodies and of connections as soon as they are free.
 
     glibc raises its threshold whenever a block that was mapped is freed; later ones then come from the heap, and small
-    ones behind them keep it from shrinking (mallopt(3), M_MMAP_THRESHOLD). A threshold that is set stays. It is above
-    the 256 KiB into which uvloop reads from TLS: mapped, these would cost each read calls of the kernel.
+    ones behind them keep it from shrinking (mallopt(3), M_MMAP_THRESHOLD). A threshold that is set stays.
     """
     import ctypes
 
     # Another C library may have no such function.
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_MMAP_THRESHOLD, 264 * 1024)
-        mallopt(_M_TRIM_THRESHOLD, 1024 * 1024)
+        mallopt(_M_MMAP_THRESHOLD, 128 * 1024)
+        mallopt(_M_TRIM_THRESHOLD, 256 * 1024)
 
 
 def _output(settings: AuditSettings) -> Output:

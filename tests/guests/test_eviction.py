@@ -1,0 +1,107 @@
+"""The descheduler's evictions of guests: one becomes a migration, and one that is denied leaves the guest alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack.controlplane.build import location
+from hack.controlplane.bundles import DESCHEDULER
+from tests.e2e.support.kube import KubeError, eventually
+from tests.e2e.support.manifests import MANIFESTS
+from tests.e2e.support.messages import parse
+from tests.e2e.support.pki import ADMIN
+from tests.e2e.support.processes import Process, free_port
+from tests.e2e.support.workloads import PODS
+
+from .support import NAMESPACE, OTHER, Guests, gaps
+
+POLICY = MANIFESTS / "descheduler" / "upstream" / "policy.yaml"
+REQUESTER = {"requested-by": "sigs.k8s.io/descheduler"}
+HOSTNAME = "kubernetes.io/hostname"
+# KubeVirt's answer, which the descheduler looks for.
+TRIGGERED = "Eviction triggered evacuation"
+COOL_DOWN = "[cool-down]"
+
+
+def evict(guests: Guests, name: str) -> str:
+    """Evict a guest as the descheduler does; returns the denial, which each answer is."""
+    pod = guests.launcher(name)["metadata"]["name"]
+    metadata = {"name": pod, "annotations": REQUESTER}
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+    with pytest.raises(KubeError) as denied:
+        guests.admin.create(PODS, eviction, NAMESPACE, name=pod, subresource="eviction")
+    return denied.value.message
+
+
+def wait_evacuated(guests: Guests, name: str, source: str) -> None:
+    """Wait until KubeVirt's own migration of a guest has succeeded, and the guest runs elsewhere."""
+    (made,) = eventually(lambda: guests.migrations(name), what=f"a migration of {name}")
+    assert made["metadata"]["annotations"]["kubevirt.io/evacuationMigration"] == source
+    guests.wait_migrated(made)
+    eventually(lambda: guests.node_of(name) == OTHER[source], what=f"{name} to run elsewhere")
+
+
+def test_an_eviction_by_the_descheduler_becomes_a_migration_unless_it_is_denied(guests: Guests) -> None:
+    guests.run_vm("stuck", nodeSelector={HOSTNAME: "node-1"})
+    guests.start("free")
+    guests.wait_booted("stuck")
+    guests.wait_migratable("stuck")
+    source = guests.node_of("free")
+
+    assert parse(evict(guests, "stuck")).code == "no-eligible-node"
+    assert TRIGGERED in evict(guests, "free")
+
+    wait_evacuated(guests, "free", source)
+    # It has just been moved, so it stays for a while.
+    assert parse(evict(guests, "free")).code == "cool-down"
+    assert [each["spec"]["vmiName"] for each in guests.migrations()] == ["free"]
+    assert "evacuationNodeName" not in guests.vmi("stuck")["status"]
+    for name, node in (("free", OTHER[source]), ("stuck", "node-1")):
+        assert gaps(guests.count_on(name)) == []
+        assert guests.told(name).count("guest: booted") == 1
+        assert guests.node_of(name) == node
+
+
+@pytest.fixture
+def descheduler(guests: Guests, tmp_path: Path) -> Iterator[Process]:
+    """The shipped policy, with a plugin that evicts every guest: two idle nodes are not out of balance."""
+    policy = yaml.safe_load(POLICY.read_text())
+    (profile,) = policy["profiles"]
+    evictor = profile["pluginConfig"][0]
+    evictor["args"]["namespaceLabelSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
+    every = {"name": "PodLifeTime", "args": {"maxPodLifeTimeSeconds": 1}}
+    profile |= {"pluginConfig": [evictor, every], "plugins": {"deschedule": {"enabled": [every["name"]]}}}
+    file = tmp_path / "policy.yaml"
+    file.write_text(yaml.safe_dump(policy))
+    command = [
+        str(location(os.environ, bundle=DESCHEDULER) / "descheduler"),
+        f"--policy-config-file={file}",
+        f"--kubeconfig={guests.kubeconfig_for(*ADMIN)}",
+        "--descheduling-interval=3s",
+        f"--secure-port={free_port()}",
+        "--bind-address=127.0.0.1",
+        f"--cert-dir={tmp_path}",
+        "--feature-gates=EvictionsInBackground=true",
+        "--v=3",
+    ]
+    process = Process("descheduler", command, tmp_path / "descheduler.log")
+    yield process
+    process.kill()
+
+
+def test_the_real_descheduler_moves_a_guest_once(guests: Guests, descheduler: Process) -> None:
+    guests.start("free")
+    source = guests.node_of("free")
+
+    descheduler.start()
+    wait_evacuated(guests, "free", source)
+    eventually(lambda: descheduler.log.read_text().count(COOL_DOWN) >= 2, what="further evictions to be denied")
+
+    assert len(guests.migrations("free")) == 1
+    assert guests.node_of("free") == OTHER[source]
+    assert gaps(guests.count_on("free")) == []

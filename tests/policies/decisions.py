@@ -1,0 +1,44 @@
+"""Decisions of any policy, a call each: no server, no loop, no cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonpatch
+import msgspec
+
+from tests.builders import Json
+from webhook.admission.decision import Decision
+from webhook.admission.patch import operations
+from webhook.facts import Facts
+from webhook.review.endpoints import BY_PATH
+
+
+def evaluate(path: str, body: Json, facts: Facts, settings: Any) -> Decision:
+    """The decision of the endpoint at a path."""
+    endpoint = BY_PATH[path]
+    received = endpoint.codec.decode(msgspec.json.encode(body))
+    assert not received.malformed
+    return endpoint.handler(received.request.object, received.request, facts, settings)
+
+
+def changes(decision: Decision) -> dict[tuple[str, ...], Any]:
+    return {change.path: change.new for change in decision.changes}
+
+
+def patched(obj: Json, decision: Decision) -> Json:
+    """The object with a decision's patch applied, by a library that is independent of the webhook."""
+    made = msgspec.json.decode(msgspec.json.encode(operations(obj, decision.changes)))
+    result: Json = jsonpatch.apply_patch(obj, made)
+    return result
+
+
+def declaring(obj: Json, *paths: tuple[str, ...]) -> Json:
+    """A VM as a server-side apply leaves it that declares the fields at some paths."""
+    tree: Json = {}
+    for path in paths:
+        inner = tree
+        for segment in path:
+            inner = inner.setdefault(segment if segment[1:2] == ":" else f"f:{segment}", {})
+    obj["metadata"]["managedFields"] = [{"manager": "flux", "operation": "Apply", "fieldsV1": tree}]
+    return obj
