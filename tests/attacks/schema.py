@@ -133,7 +133,7 @@ def of_shape(given: Any) -> Node:
     if isinstance(given, structs.List):
         return Items(of_shape(given.item))
     if isinstance(given, structs.Map):
-        return SchemaEntries(of_shape(given._item))
+        return SchemaEntries(of_shape(given.item))
     assert isinstance(given, structs.Free), given
     return Items(SchemaEntries(TEXT))
 

@@ -71,6 +71,10 @@ def test_a_running_server_is_filled(tmp_path: Path) -> None:
     assert {"patched", "denied", "allowed"} <= {each["decision"] for each in lines}
     stopped = demo("--against", address)
     assert (stopped.returncode, stopped.stderr.count("\n")) == (2, 1)
+    assert stopped.stderr == (
+        f"Error: {address}: the server does not answer: connection refused; "
+        "check the URL, and that a server listens there\n"
+    )
     assert demo("--against", "http://127.0.0.1:1").returncode == 2
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,10 @@ schedulers: {kubevirt: {healthCheck: lease kubevirt-scheduler/kubevirt-scheduler
 kubevirt: {namespace: kubevirt}
 tls: {secretName: ca}
 """
+
+
+def without_dates(text: str) -> str:
+    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "DATE", text)
 
 
 @pytest.fixture
@@ -107,3 +112,56 @@ def test_the_same_advice_is_given_once(world: DoctorWorld, doctor: Callable[...,
     assert output.count("has the invalid value") == 2
     assert output.count("→ use ") == 1
     assert "\n2 warnings, 1 unknown, " in output
+
+
+# Objects from files.
+@pytest.fixture
+def dump(world: DoctorWorld, tmp_path: Path) -> Path:
+    return world.write(tmp_path / "dump")
+
+
+def test_files_instead_of_a_cluster(dump: Path, golden: Callable[[str], None]) -> None:
+    result = run("doctor", "--cluster-from", dump)
+
+    assert result.exit_code == 0
+    golden(without_dates(result.output))
+
+
+@pytest.mark.parametrize(("options", "status"), [((), 0), (("--strict",), 3)])
+def test_what_files_do_not_show_is_unknown(dump: Path, options: tuple[str, ...], status: int) -> None:
+    result = run("doctor", "--cluster-from", dump, "-o", "json", *options)
+
+    report = json.loads(result.output)
+    assert result.exit_code == status
+    assert (report["schemaVersion"], report["verdict"]) == (1, "unknown")
+    assert {each["verdict"] for each in report["findings"] if each["code"] == "needs-cluster"} == {"unknown"}
+
+
+def test_a_failure_in_files_fails(world: DoctorWorld, tmp_path: Path) -> None:
+    world.deployment(ready=0)
+
+    assert run("doctor", "--cluster-from", world.write(tmp_path / "dump")).exit_code == 1
+
+
+@pytest.mark.parametrize("options", [("--kubeconfig", "x"), ("--as", "jane")])
+def test_files_and_a_cluster_exclude_each_other(dump: Path, options: tuple[str, ...]) -> None:
+    result = run("doctor", "--cluster-from", dump, *options)
+
+    assert result.exit_code == 2
+    assert "exclude each other" in result.output
+
+
+def test_files_without_settings(tmp_path: Path, golden: Callable[[str], None]) -> None:
+    (tmp_path / "node.yaml").write_text("{apiVersion: v1, kind: Node, metadata: {name: a}}")
+
+    result = run("doctor", "--cluster-from", tmp_path / "node.yaml")
+
+    assert result.exit_code == 2
+    golden(result.output)
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    result = run("doctor", "--cluster-from", tmp_path / "none")
+
+    assert result.exit_code == 2
+    assert result.output.count("\n") == 1

@@ -11,6 +11,8 @@ import yaml
 from click.testing import Result
 
 from tests.cli.runner import run
+from tests.cluster.fake_apiserver import FakeApiServer
+from webhook.cluster import selection
 from webhook.cluster.files import FilesCluster
 from webhook.facts import NodesKey, ObjectKey, VmiKey
 from webhook.forecast.requests import _WithVmi
@@ -166,3 +168,14 @@ async def test_a_vmi_that_is_yet_to_come() -> None:
     assert cluster.peek(ObjectKey(VMIS, "shop", "web")) == files.peek(ObjectKey(VMIS, "shop", "web"))
     assert await cluster.read(NodesKey(), 0) is files.peek(NodesKey())
     assert (cluster.staleness(), cluster.ages([NodesKey()]), cluster.waiting_for()) == ({}, {}, ())
+
+
+def test_a_cluster_that_does_not_answer_is_exit_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "_READY_SECONDS", 0.2)
+    server = FakeApiServer()
+    server.url = "http://127.0.0.1:1"
+
+    result = run("explain", "vm", "shop/web", "--kubeconfig", server.kubeconfig(tmp_path / "config"))
+
+    assert result.exit_code == 3
+    assert "the cluster did not answer within 0s" in result.stderr

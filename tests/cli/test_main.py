@@ -156,6 +156,19 @@ def test_ctrl_c_ends_a_wait_for_the_cluster(tmp_path: Path) -> None:
     assert (process.returncode, out, err) == (130, "", "")
 
 
+def test_ctrl_c_before_a_command_runs_is_no_answer() -> None:
+    """click ends with exit status 1, which says "denied" or "failed"."""
+    program = (
+        "import os, signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from webhook.cli import main\n"
+        "main.Lazy.make_context = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)\n"
+        "main.main(['version'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
 def test_version() -> None:
     assert run("--version").output == f"kubevirt-webhook {__version__}\n"
     assert run("version").output.startswith(f"kubevirt-webhook {__version__}\nPython 3.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import click
+import pytest
 
 from tests.cli.runner import commands
 
@@ -24,6 +25,21 @@ def test_an_option_reads_the_same_everywhere() -> None:
         "--kubeconfig": [(("--kubeconfig",), "FILE", "path")],
         "--output": [(("-o", "--output"), None, "choice")],
     }
+
+
+def test_an_empty_path_is_never_the_working_directory() -> None:
+    """``review "$FILE"`` with an unset variable reviewed all files below the directory."""
+    paths = [
+        (f"{name} {parameter.opts[-1]}", parameter.type)
+        for name, command in commands(main)
+        for parameter in command.params
+        if isinstance(parameter.type, click.Path)
+    ]
+
+    assert {"review files", "explain drain --cluster-from", "expand --filename"} <= {name for name, _ in paths}
+    for name, type_ in paths:
+        with pytest.raises(click.BadParameter):
+            pytest.fail(f"{name}: {type_.convert('', None, None)!r}")
 
 
 def test_every_option_has_a_help() -> None:

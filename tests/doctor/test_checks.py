@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import pkgutil
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,15 +16,29 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.cluster.fake_apiserver import FakeApiServer
-from tests.doctor.world import CONFIGURED, MANIFESTS, MUTATING, NS, DirectApi, DoctorWorld, forbid, lines, outline
+from tests.doctor.world import (
+    CONFIGURED,
+    MANIFESTS,
+    MUTATING,
+    NS,
+    VALIDATING,
+    DirectApi,
+    DoctorWorld,
+    forbid,
+    lines,
+    outline,
+)
+from webhook import doctor
+from webhook.cluster.directory import KINDS as KINDS_OF_FILES
+from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import TimedTransport
-from webhook.doctor.checks import examine
+from webhook.doctor.checks import examine, examine_files
 from webhook.doctor.deployment import BUDGETS, FLOW
 from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, SECRETS
 from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
-from webhook.doctor.report import Report
-from webhook.errors import InputError
-from webhook.k8s.resources import LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS
+from webhook.doctor.report import Finding, Report
+from webhook.errors import InputError, InputErrors
+from webhook.k8s.resources import LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS, Resource
 from webhook.kubevirt.resources import KUBEVIRTS
 
 # Other people's objects.
@@ -244,3 +260,167 @@ async def test_lists_that_are_none(world: DoctorWorld, answer: bytes, golden: Ca
 
     assert "unknown images: unreadable" in outline(report.findings)
     golden(lines(one for one in report.findings if one.check == "nodes"))
+
+
+# Objects from files.
+GAPS = ("needs-cluster", "not-in-files")
+
+
+def codes(findings: Iterable[Finding], verdict: str) -> list[str]:
+    """``SUBJECT: CODE`` of those with a verdict."""
+    return [line.removeprefix(f"{verdict} ") for line in outline(findings) if line.startswith(f"{verdict} ")]
+
+
+def made(findings: Iterable[Finding]) -> list[Finding]:
+    """Those of checks that were made."""
+    return [finding for finding in findings if finding.code not in (*GAPS, "unreadable")]
+
+
+async def test_files_lead_to_the_findings_of_the_cluster_that_they_are_from(
+    world: DoctorWorld, tmp_path: Path, golden: Callable[[str], None]
+) -> None:
+    world.vm_node("big", cpus=64)
+    world.vm("a", "big")
+    live = (await world.examine()).findings
+    report = await world.examine_files(world.write(tmp_path / "dump"))
+
+    assert [finding for finding in made(report.findings) if finding not in live] == []
+    lacking = {(finding.check, finding.code) for finding in live if finding not in report.findings}
+    assert lacking == {
+        ("rights", "permissions-granted"),
+        ("effect", "metrics-healthy"),
+        ("schedulers", "available"),
+        ("clock", "clock-correct"),
+        *(("spread", code) for code in ("balanced-allocation", "estimate", "even")),
+        # Of empty lists, which files cannot hold.
+        ("relabelling", "admins-only"),
+        ("pools", "no-pools"),
+    }
+    golden(lines(finding for finding in report.findings if finding.code in GAPS))
+
+
+async def test_without_a_running_cluster_nothing_live_is_said_to_be_in_order(
+    world: DoctorWorld, tmp_path: Path
+) -> None:
+    report = await world.examine_files(world.write(tmp_path / "dump"))
+
+    unmade = {(each.check, each.subject, each.verdict) for each in report.findings if each.code == "needs-cluster"}
+    assert unmade == {
+        ("rights", f"ServiceAccount {NS}/{NS}", "unknown"),
+        ("reach", f"Service {NS}/{NS}", "unknown"),
+        ("effect", "metrics", "unknown"),
+        ("schedulers", "scheduler kubevirt", "unknown"),
+        ("clock", "API server", "unknown"),
+    }
+    assert all(finding.todo for finding in report.findings if finding.code in GAPS)
+    assert report.verdict == "unknown"
+
+
+@pytest.mark.parametrize("spec", [None, {"holderIdentity": ""}])
+async def test_a_lease_without_a_holder_shows_in_files_too(world: DoctorWorld, tmp_path: Path, spec: Any) -> None:
+    world.lease()
+    world.server.put(LEASES, "another", "kubevirt-scheduler", spec={"holderIdentity": "one"})
+    if spec is None:
+        world.server.remove(LEASES, "kubevirt-scheduler", "kubevirt-scheduler")
+    else:
+        world.server.put(LEASES, "kubevirt-scheduler", "kubevirt-scheduler", spec=spec)
+
+    report = await world.examine_files(world.write(tmp_path / "dump"))
+
+    assert codes(report.findings, "failure") == ["scheduler kubevirt: unavailable"]
+
+
+async def test_files_without_anything_of_an_installation_report_no_failure(tmp_path: Path, world: DoctorWorld) -> None:
+    (tmp_path / "node.yaml").write_text("{apiVersion: v1, kind: Node, metadata: {name: a}}")
+
+    report = await world.examine_files(tmp_path / "node.yaml")
+
+    assert codes(report.findings, "failure") + codes(report.findings, "warning") == []
+    assert {finding.check for finding in report.findings if finding.verdict == "ok"} == {"nodes", "pinning"}
+
+
+async def test_faults_show_in_files_as_in_the_cluster(world: DoctorWorld, tmp_path: Path) -> None:
+    world.deployment(ready=0)
+    world.entries()[0]["failurePolicy"] = "Ignore" if world.entries()[0]["failurePolicy"] == "Fail" else "Fail"
+    world.namespace("demo", labels={"kubevirt-webhook.github.io/scheduling": "enforced"})
+    world.server.remove(SECRETS, "ca", NS)
+    world.server.put(SECRETS, "another", NS)
+
+    live = (await world.examine()).findings
+    report = await world.examine_files(world.write(tmp_path / "dump"))
+
+    faults = [finding for finding in live if finding.verdict in ("failure", "warning")]
+    assert {finding.check for finding in faults} == {"deployment", "webhooks", "opt-in", "certificates"}
+    assert [finding for finding in report.findings if finding.verdict in ("failure", "warning")] == faults
+
+
+async def test_a_trial_shows_in_files_too(world: DoctorWorld, tmp_path: Path) -> None:
+    for resource, name in ((MUTATING, NS), (MUTATING, f"zz-{NS}"), (VALIDATING, NS)):
+        world.server.remove(resource, name)
+    world.url = "https://192.0.2.1:8443"
+    world.register(suffix="-local", only_ignore=True)
+    world.url = ""
+
+    found = (await world.examine_files(world.write(tmp_path / "dump"))).findings
+
+    assert [each.verdict for each in found if each.code == "trial"] == ["warning"] * 3
+    assert "deployment" not in {each.check for each in found}
+
+
+async def test_settings_come_from_the_files(world: DoctorWorld, tmp_path: Path) -> None:
+    world.server.put(CONFIG_MAPS, NS, NS, data={"settings.yaml": "schedulers: {batch: {healthCheck: pods}}"})
+
+    report = await world.examine_files(world.write(tmp_path / "dump"), given=False)
+
+    assert f"ConfigMap {NS}/{NS}: settings-valid" in codes(report.findings, "ok")
+    assert "scheduler batch: needs-cluster" in codes(report.findings, "unknown")
+
+
+async def test_files_without_settings_need_them_from_elsewhere(
+    world: DoctorWorld, tmp_path: Path, golden: Callable[[str], None]
+) -> None:
+    with pytest.raises(InputError) as caught:
+        await world.examine_files(world.write(tmp_path / "dump"), given=False)
+    golden(str(caught.value))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(changes=st.lists(st.tuples(KINDS, OBJECTS), min_size=1, max_size=4))
+def test_any_objects_in_files_lead_to_findings_of_the_cluster(
+    tmp_path: Path, changes: list[tuple[Any, dict[str, Any]]]
+) -> None:
+    async def look() -> tuple[Report, Report] | None:
+        server = FakeApiServer()
+        world = DoctorWorld(server, tmp_path / "kubeconfig")
+        for (resource, name, namespace), fields in changes:
+            server.put(resource, name, namespace, **fields)
+        try:
+            files = FilesCluster.load(world.write(tmp_path / "dump"), world.settings)
+        except InputErrors:
+            return None  # Files are checked when they are read.
+        api = cast("TimedTransport", DirectApi(server))
+        return (
+            await examine(api, world.settings, MANIFESTS, clock=world.clock),
+            await examine_files(files, world.settings, MANIFESTS, clock=world.clock),
+        )
+
+    if (reports := asyncio.run(look())) is not None:
+        live, report = reports
+        assert [finding for finding in made(report.findings) if finding not in live.findings] == []
+
+
+def test_whatever_a_check_reads_can_be_in_a_file() -> None:
+    modules = [importlib.import_module(f"webhook.doctor.{each.name}") for each in pkgutil.iter_modules(doctor.__path__)]
+    held = [value for module in modules for value in vars(module).values()]
+    resources = [
+        each
+        for value in held
+        for each in (value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else [value])
+        if isinstance(each, Resource)
+    ]
+
+    assert len(resources) > 20
+    for resource in resources:
+        kind = KINDS_OF_FILES[resource.kind]
+        assert (kind.group, kind.namespaced) == (resource.group, resource.namespaced)
+        assert re.fullmatch(kind.versions, resource.version)

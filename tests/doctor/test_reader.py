@@ -7,14 +7,14 @@ import pytest
 
 from tests.doctor.world import DoctorWorld, lost
 from webhook.cluster import reader as module
-from webhook.cluster.reader import Reader
+from webhook.cluster.reader import ObjectReader
 from webhook.doctor.installation import DEPLOYMENTS
 from webhook.errors import Unavailable
 from webhook.k8s.resources import NODES_WITH_IMAGES
 
 
 async def test_everybody_who_asks_at_once_gets_the_same_answer(world: DoctorWorld) -> None:
-    async def twice(reader: Reader) -> Any:
+    async def twice(reader: ObjectReader) -> Any:
         return await asyncio.gather(
             reader.all(NODES_WITH_IMAGES), reader.all(NODES_WITH_IMAGES), reader.get(NODES_WITH_IMAGES, "", "node-0")
         )

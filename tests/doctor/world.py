@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from base64 import b64encode
@@ -21,8 +22,9 @@ from tests import builders
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running, status
 from tests.install.schedulers.configurations import configuration
 from webhook.cli.inputs import connected
+from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import Reader
-from webhook.doctor.checks import examine
+from webhook.doctor.checks import examine, examine_files
 from webhook.doctor.deployment import BUDGETS, FLOW
 from webhook.doctor.installation import CONFIG_MAPS, CONFIGURATIONS, DEPLOYMENTS, POLICIES, SECRETS, Installation
 from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS
@@ -327,6 +329,20 @@ class DoctorWorld:
         async with connected(Kubeconfig(self.server.kubeconfig(self._kubeconfig))) as transport:
             settings = self.settings if given else None
             return await examine(transport, settings, MANIFESTS, url=self.url, clock=self.clock)
+
+    def write(self, directory: Path) -> Path:
+        """Write every object of the cluster into a file, as ``kubectl get -o yaml`` would."""
+        kinds = self.server.save().kinds.values()
+        items = [held for _, objects in kinds for held in objects.values()]
+        directory.mkdir(exist_ok=True)
+        (directory / "all.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        return directory
+
+    async def examine_files(self, directory: Path, *, given: bool = True) -> Report:
+        """The findings of all checks on the objects in files."""
+        files = FilesCluster.load(directory, self.settings)
+        settings = self.settings if given else None
+        return await examine_files(files, settings, MANIFESTS, url=self.url, clock=self.clock)
 
     def follow(self, settings: Path) -> None:
         """Have the configurations as a settings file wants them."""

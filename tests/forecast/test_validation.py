@@ -19,12 +19,21 @@ from webhook.k8s.client.api import ApiConnectionError
 DEFINITIONS = json.loads(gzip.decompress((Path(__file__).parents[1] / "data" / "kubevirt-crds.json.gz").read_bytes()))
 BY_DEFINITIONS = Schemas.of_definitions(DEFINITIONS["items"], "a file")
 BY_TABLES = Schemas.of_release()
-DOMAIN = {"cpu": {"cores": 2}, "memory": {"guest": "2Gi"}, "devices": {"disks": [{"name": "root"}]}}
+RESOURCES = {"requests": {"memory": "64M", "cpu": 1}, "limits": {"memory": "1Gi"}}
+DOMAIN = {
+    "cpu": {"cores": 2},
+    "memory": {"guest": "2Gi"},
+    "devices": {"disks": [{"name": "root"}]},
+    "resources": RESOURCES,
+}
 VM: dict[str, Any] = {
     "apiVersion": "kubevirt.io/v1",
     "kind": "VirtualMachine",
     "metadata": {"name": "fedora", "labels": {"app": "shop"}},
-    "spec": {"runStrategy": "Always", "template": {"metadata": {}, "spec": {"domain": DOMAIN}}},
+    "spec": {
+        "runStrategy": "Always",
+        "template": {"metadata": {}, "spec": {"domain": DOMAIN, "nodeSelector": {"zone": "a"}}},
+    },
 }
 both = pytest.mark.parametrize("schemas", [BY_DEFINITIONS, BY_TABLES], ids=["definitions", "tables"])
 
@@ -66,6 +75,9 @@ def test_a_valid_vm_has_no_findings(schemas: Schemas) -> None:
         ("spec.template.spec.domain.cpu.cores", "2"),
         ("spec.template.spec.domain.memory.guest", "2Gb"),
         ("spec.template.spec.domain.devices.disks", {}),
+        ("spec.template.spec.domain.resources.requests.memory", "2Gb"),
+        ("spec.template.spec.domain.resources.limits.cpu", "two"),
+        ("spec.template.spec.nodeSelector.zone", 5),
     ],
 )
 def test_what_no_cluster_takes_is_found_where_it_stands(schemas: Schemas, path: str, value: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -235,6 +236,17 @@ class TestApart:
 
         assert str(apart.value) == str(here.value)
         assert apart.value.mistakes[0].where == "s.yaml:1"
+
+    def test_ctrl_c_is_for_the_server_alone(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """It ended the process that validates too, and the server with a traceback."""
+        broken = tmp_path / "python"
+        broken.write_text(f"#!{sys.executable}\nimport os\nraise SystemExit(f'session {{os.getsid(0)}}')\n")
+        broken.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(broken))
+        with pytest.raises(ValidationFailed, match="exit status 1; session ") as caught:
+            parse_apart(b"{}", "s.yaml")
+
+        assert int(str(caught.value).rpartition(" ")[2]) != os.getsid(0)
 
     async def test_a_process_that_ends_without_an_answer_is_tried_again(
         self, watcher: RunningFileWatcher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

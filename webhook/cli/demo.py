@@ -7,6 +7,7 @@ import base64
 import copy
 import difflib
 import json
+import os
 import shutil
 import signal
 import ssl
@@ -149,8 +150,10 @@ async def _fill(url: str, examples: Path, cluster: FilesCluster, settings: Setti
             try:
                 answer = await demo.ask(path.name, {})
             except (aiohttp.ClientError, OSError) as error:
-                what = f"the server does not answer: {error}"
-                raise InputError(what, url, "start it, for example with `make serve`") from None
+                number = getattr(error, "errno", None) or 0
+                why = os.strerror(number).lower() if number > 0 else str(error) or type(error).__name__
+                fix = "check the URL, and that a server listens there"
+                raise InputError(f"the server does not answer: {why}", url, fix) from None
             seconds.append(answer.seconds)
             decision = answer.audit["decision"]
             out.print(Text.assemble((f"{decision:<12}", STYLES[decision]), answer.name))

@@ -18,7 +18,7 @@ from webhook.admission.redaction import redact
 from webhook.cli import inputs, write
 from webhook.cli.console import console
 from webhook.cli.inputs import kubevirt_version, parse_release
-from webhook.cli.options import CLUSTER_FROM, SHOW_SECRETS, kubeconfig_option, output_option
+from webhook.cli.options import CLUSTER_FROM, SHOW_SECRETS, InputPath, kubeconfig_option, output_option
 from webhook.cli.write import dump
 from webhook.cluster.selection import objects
 from webhook.errors import InputError
@@ -63,7 +63,14 @@ _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizer
 
 @click.command()
 @click.option(
-    "-f", "--filename", "files", multiple=True, required=True, metavar="FILE", help="File with VMs; - for stdin."
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    type=InputPath(allow_dash=True),
+    help="File with VMs; - for stdin.",
 )
 @CLUSTER_FROM
 @kubeconfig_option("none; only the files are read")
@@ -122,9 +129,10 @@ def _read(files: tuple[str, ...]) -> inputs.GivenObjects:
     """The objects in the files; an `InputError` where there is no VM or VMI among them."""
     found = inputs.objects(inputs.documents(files, inputs.standard_input() if "-" in files else None))
     if not found.machines:
-        kinds = " and ".join(found.skipped + sorted({kind for kind, _, _ in found.others})) or "no objects"
+        kinds = " and ".join(found.skipped + sorted({kind for kind, _, _ in found.others}))
+        what = f"found no VirtualMachine, only {kinds}" if kinds else "holds no objects"
         fix = "add a VirtualMachine; for a pool or replica set, use its template"
-        raise InputError(f"found no VirtualMachine, only {kinds}", ", ".join(files), fix)
+        raise InputError(what, ", ".join(files), fix)
     if found.skipped:
         write.error(f"skipped kinds that this command does not use: {visible(', '.join(found.skipped))}")
     return found

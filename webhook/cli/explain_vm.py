@@ -17,7 +17,7 @@ from webhook.cli.inputs import connected
 from webhook.cli.options import CLUSTER_FROM, VmName, config_option, kubeconfig_option, output_option, vm_argument
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import FileObjects, LiveObjects, OnceCluster
-from webhook.cluster.selection import open_cluster, require_single_source
+from webhook.cluster.selection import NoAnswerError, open_cluster, require_single_source
 from webhook.forecast.vm import FieldReport, Sources, VmExplanation, explain_vm
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.policies.common.required_facts import Unreadable
@@ -72,6 +72,9 @@ def vm(
         found = asyncio.run(explained())
     except Unreadable as error:
         write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
+        raise SystemExit(UNREADABLE) from None
+    except NoAnswerError as error:
+        write.error(f"Error: {error}")
         raise SystemExit(UNREADABLE) from None
     print_report(found, output, _vm_lines)
     if found.is_denied:

@@ -234,7 +234,7 @@ def objects(found: Iterable[Document]) -> GivenObjects:
         kind = KINDS.get(name)
         # Other groups have kinds of the same name.
         group, _, version = api_version.rpartition("/")
-        if kind is None or group != kind.group or not re.fullmatch(kind.versions, version):
+        if kind is None or kind.for_doctor or group != kind.group or not re.fullmatch(kind.versions, version):
             if name not in result.skipped:
                 result.skipped.append(name)
             continue

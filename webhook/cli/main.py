@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -58,12 +61,15 @@ class Lazy(CommandGroup):
             if getattr(sys, name) is None:
                 setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
         _check_packages()
+        restore = _end_at_interrupt()
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
             # Of --help and --version, which are written before a command is invoked.
             _report(error)
             sys.exit(_INVALID)
+        finally:
+            restore()
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order in which a new user needs them."""
@@ -106,6 +112,7 @@ class Lazy(CommandGroup):
         from webhook.errors import InputError
 
         try:
+            _raise_at_interrupt()
             return super().invoke(ctx)
         except InputError as error:
             write.error(f"Error: {error}")
@@ -128,6 +135,24 @@ class Lazy(CommandGroup):
         except OSError as error:
             _report(error)
             ctx.exit(_INVALID)
+
+
+def _end_at_interrupt() -> Callable[[], object]:
+    """Let Ctrl-C end the process at once until a command runs; click would report it as exit status 1.
+
+    Returns:
+        What sets the handler as it was.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        return lambda: None
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return lambda: signal.signal(signal.SIGINT, handler)
+
+
+def _raise_at_interrupt() -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _check_packages() -> None:

@@ -12,7 +12,19 @@ import click
 _Decorator: TypeAlias = Callable[[Any], Any]
 # Namespace and name of a VM.
 VmName: TypeAlias = tuple[str, str]
-PATH: Final = click.Path(path_type=Path)
+
+
+class InputPath(click.Path):
+    """A path. An empty text, which an unset variable of a shell leaves, is not the working directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path, or an error of usage."""
+        if value == "":
+            self.fail("an empty text names no file; is a variable unset?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH: Final = InputPath(path_type=Path)
 
 
 def _together(*options: _Decorator) -> _Decorator:

@@ -11,7 +11,7 @@ import msgspec
 
 from webhook.cli import data, write
 from webhook.cli import inputs as given
-from webhook.cli.options import CommandGroup, output_option
+from webhook.cli.options import CommandGroup, InputPath, output_option
 from webhook.errors import InputError
 from webhook.install.schedulers.lint import KIND, LintTarget, Problem, is_configuration
 from webhook.install.schedulers.lint import lint as find_problems
@@ -33,7 +33,7 @@ def scheduler() -> None:
 
 
 @scheduler.command()
-@click.argument("file")
+@click.argument("file", type=InputPath(allow_dash=True))
 @click.option(
     "--profile", metavar="NAME", default="kubevirt", show_default=True, help="The schedulerName of the profile for VMs."
 )

@@ -27,17 +27,25 @@ from webhook.kubevirt.types.views import (
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind that files may hold, in versions that match a pattern; its objects are checked against a view."""
+    """A kind that files may hold, in versions that match a pattern; its objects are checked against a view.
+
+    Attributes:
+        for_doctor: whether only ``doctor`` reads it: policies and ``expand`` do not.
+    """
 
     group: str
     name: str
     versions: str = r"v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?"
     namespaced: bool = True
     view: type[Object] = Object
+    for_doctor: bool = False
 
 
 _KUBEVIRT_VERSIONS: Final = "v1|v1alpha3"
 _CDI: Final = "cdi.kubevirt.io"
+_ADMISSION: Final = "admissionregistration.k8s.io"
+_FLOW: Final = "flowcontrol.apiserver.k8s.io"
+_RBAC: Final = "rbac.authorization.k8s.io"
 
 KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
@@ -70,6 +78,19 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kind(_CDI, "DataSource"),
         Kind("snapshot.storage.k8s.io", "VolumeSnapshot"),
         Kind("migrations.kubevirt.io", "MigrationPolicy", namespaced=False),
+        Kind(_ADMISSION, "MutatingWebhookConfiguration", "v1", False, for_doctor=True),
+        Kind(_ADMISSION, "ValidatingWebhookConfiguration", "v1", False, for_doctor=True),
+        Kind(_ADMISSION, "ValidatingAdmissionPolicy", "v1", False, for_doctor=True),
+        Kind(_ADMISSION, "ValidatingAdmissionPolicyBinding", "v1", False, for_doctor=True),
+        Kind("apps", "Deployment", "v1", for_doctor=True),
+        Kind("", "ConfigMap", "v1", for_doctor=True),
+        Kind("", "Secret", "v1", for_doctor=True),
+        Kind(_FLOW, "FlowSchema", "v1", False, for_doctor=True),
+        Kind(_FLOW, "PriorityLevelConfiguration", "v1", False, for_doctor=True),
+        Kind(_RBAC, "ClusterRole", "v1", False, for_doctor=True),
+        Kind(_RBAC, "ClusterRoleBinding", "v1", False, for_doctor=True),
+        Kind(_RBAC, "Role", "v1", for_doctor=True),
+        Kind(_RBAC, "RoleBinding", "v1", for_doctor=True),
     )
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 from urllib.parse import quote
@@ -37,6 +37,7 @@ from webhook.k8s.client.list_pages import fetch_list, pages
 from webhook.k8s.resources import NAMESPACES, NODES, Resource
 from webhook.k8s.types.meta import Object
 from webhook.kubevirt.config import KubeVirtInstall
+from webhook.kubevirt.definitions import DEFINITIONS
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
@@ -112,21 +113,68 @@ class TimedTransport(Transport, Requests, Protocol):
         """The API server's clock in Unix seconds."""
 
 
-class Reader:
+class FileGap(Unavailable, frozen=True):
+    """What objects in files do not show.
+
+    Attributes:
+        code: ``needs-cluster`` for what only a running cluster answers, ``not-in-files`` for objects that are missing,
+            ``unreadable`` for a malformed one.
+        todo: what to do, a clause in the imperative.
+    """
+
+    code: str
+    todo: str
+
+
+class ObjectReader(Protocol):
+    """Where commands read the objects of a cluster: `Reader`, or `FileReader`."""
+
+    @property
+    def api(self) -> TimedTransport | FileGap:
+        """The connection, for requests that do not read an object; files have none."""
+
+    @property
+    def malformed(self) -> Counter[str]:
+        """Objects that could not be decoded and were skipped, by kind."""
+
+    async def get(self, resource: Resource[V], namespace: str, name: str) -> V | Unavailable | None:
+        """One object; None if it does not exist."""
+
+    async def all(
+        self, resource: Resource[V], namespace: str = "", query: Mapping[str, str] = NO_QUERY
+    ) -> tuple[V, ...] | Unavailable:
+        """All objects of a kind, or of a namespace, that the query selects."""
+
+    async def definitions(self) -> Definitions | Unavailable | None:
+        """What the CustomResourceDefinitions of KubeVirt's kinds know; None where they list no fields."""
+
+
+class Reader(ObjectReader):
     """Reads each object and list once, so that all checks see the same state. A malformed object spoils no list.
 
     Args:
         api: the connection to the API server.
 
-    Attributes:
-        api: the connection, for requests that do not read an object.
-        malformed: objects that could not be decoded and were skipped, by kind.
     """
 
     def __init__(self, api: TimedTransport) -> None:
-        self.api: Final = api
-        self.malformed: Final[Counter[str]] = Counter()
+        self._api: Final = api
+        self._malformed: Final[Counter[str]] = Counter()
         self._reads: Final[dict[Any, asyncio.Task[Any]]] = {}
+
+    @property
+    def api(self) -> TimedTransport:
+        """The connection to the API server."""
+        return self._api
+
+    @property
+    def malformed(self) -> Counter[str]:
+        """Objects that could not be decoded and were skipped, by kind."""
+        return self._malformed
+
+    async def definitions(self) -> Definitions | Unavailable | None:
+        """Those in the cluster, read again at each call."""
+        return await read_definitions(self._api, SECONDS)
 
     async def get(self, resource: Resource[V], namespace: str, name: str) -> V | Unavailable | None:
         """One object; None if it does not exist. A `ValueError` where its kind needs a namespace: none would exist."""
@@ -134,7 +182,7 @@ class Reader:
             raise ValueError(f"{resource.kind} {name} is namespaced, and no namespace is given")
         key = (resource, namespace, name)
         if key not in self._reads:
-            self._reads[key] = asyncio.create_task(fetch(self.api, resource, namespace, name, SECONDS))
+            self._reads[key] = asyncio.create_task(fetch(self._api, resource, namespace, name, SECONDS))
         return cast("V | Unavailable | None", await self._reads[key])
 
     async def all(
@@ -152,7 +200,7 @@ class Reader:
         raw = cast("Resource[Object]", msgspec.structs.replace(resource, view=msgspec.Raw))
         objects: list[V] = []
         try:
-            async for item in listed(self.api, raw, namespace, query, seconds=SECONDS):
+            async for item in listed(self._api, raw, namespace, query, seconds=SECONDS):
                 try:
                     objects.append(msgspec.json.decode(cast("msgspec.Raw", item), type=resource.view))
                 except UNDECODABLE:
@@ -160,6 +208,97 @@ class Reader:
         except READ_ERRORS as error:
             return list_failure(error, resource, namespace, SECONDS)
         return tuple(objects)
+
+
+class FileReader(ObjectReader):
+    """Reads the objects of a `FilesCluster` as `Reader` does those of a running cluster.
+
+    Files without an object of a kind do not show whether the cluster has any: that is a `FileGap`, not an empty list.
+
+    Args:
+        files: the cluster that was read from files.
+    """
+
+    def __init__(self, files: FilesCluster) -> None:
+        self._files: Final = files
+        self._lists: Final[dict[Any, tuple[Any, ...]]] = {}
+        self._malformed: Final[Counter[str]] = Counter()
+
+    @property
+    def api(self) -> FileGap:
+        """Always `FileGap`."""
+        return FileGap(
+            "not checked: only a running cluster shows it, and the objects were read from files",
+            "needs-cluster",
+            "run doctor without --cluster-from",
+        )
+
+    @property
+    def malformed(self) -> Counter[str]:
+        """Objects that could not be decoded and were skipped, by kind."""
+        return self._malformed
+
+    async def definitions(self) -> Definitions | Unavailable | None:
+        """Those in the files."""
+        return self._files.definitions if self._files.objects(DEFINITIONS.kind) else _not_in_files(DEFINITIONS, "")
+
+    async def get(self, resource: Resource[V], namespace: str, name: str) -> V | Unavailable | None:
+        """One object; None if the files hold others of its kind, or of its kind and namespace, but not this one."""
+        if resource.namespaced and not namespace:
+            raise ValueError(f"{resource.kind} {name} is namespaced, and no namespace is given")
+        found = self._files.peek(ObjectKey(resource, namespace, name))
+        if found is None and not self._values(resource, namespace):
+            return _not_in_files(resource, namespace)
+        if isinstance(found, Unavailable):
+            return FileGap(found.why, "unreadable", "correct the object")
+        return cast("V | None", found)
+
+    async def all(
+        self, resource: Resource[V], namespace: str = "", query: Mapping[str, str] = NO_QUERY
+    ) -> tuple[V, ...] | Unavailable:
+        """All objects of a kind, or of a namespace, that the query selects; `FileGap` if the files hold none at all."""
+        values = self._values(resource, namespace)
+        if not values:
+            return _not_in_files(resource, namespace)
+        key = (resource, namespace, tuple(query.items()))
+        if key not in self._lists:
+            self._lists[key] = tuple(self._decoded(resource, [value for value in values if _is_selected(value, query)]))
+        return self._lists[key]
+
+    def _values(self, resource: Resource[Any], namespace: str) -> list[Json]:
+        values = self._files.objects(resource.kind)
+        return [value for value in values if not namespace or value["metadata"].get("namespace") == namespace]
+
+    def _decoded(self, resource: Resource[V], values: Sequence[Json]) -> Iterator[V]:
+        for value in values:
+            try:
+                yield msgspec.convert(value, resource.view)
+            except UNDECODABLE:
+                self._malformed[resource.kind] += 1
+
+
+def _not_in_files(resource: Resource[Any], namespace: str) -> FileGap:
+    """The files hold no object of a kind, or of a kind and a namespace."""
+    of_namespace = f" of namespace {namespace}" if namespace else ""
+    where = f"-n {namespace}" if namespace else "-A" if resource.namespaced else ""
+    plural = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+    command = " ".join(filter(None, ("kubectl get", plural, where, "-o yaml")))
+    why = f"not checked: the files hold no {resource.kind}{of_namespace}"
+    return FileGap(why, "not-in-files", f'if the cluster has any, add to the files what "{command}" prints')
+
+
+def _is_selected(value: Json, query: Mapping[str, str]) -> bool:
+    """Whether the API server would list an object: by labels and fields that must have a value each."""
+    labels = {f"{name}={text}" for name, text in (value["metadata"].get("labels") or {}).items()}
+    fields = [pair.partition("=") for pair in query.get("fieldSelector", "").split(",") if pair]
+    wanted = {pair for pair in query.get("labelSelector", "").split(",") if pair}
+    return wanted <= labels and all(_field(value, path) == text for path, _, text in fields)
+
+
+def _field(value: Any, path: str) -> Any:
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return "" if value is None else value
 
 
 class OnceCluster(Cluster):

@@ -19,6 +19,10 @@ from webhook.settings.model import Settings
 _READY_SECONDS: Final = 15.0
 
 
+class NoAnswerError(InputError):
+    """The cluster does not answer what a command needs."""
+
+
 def require_single_source(cluster_from: Path | None, kubeconfig: Kubeconfig | None) -> None:
     """Check that at most one source is selected, or raise an `InputError`."""
     if cluster_from and kubeconfig:
@@ -32,7 +36,8 @@ async def open_cluster(
     """A source that is ready to answer, closed at the end; by default the cluster that kubectl uses.
 
     Raises:
-        InputError: the files or the kubeconfig cannot be used, or the cluster does not answer.
+        InputError: the files or the kubeconfig cannot be used.
+        NoAnswerError: the cluster does not answer.
     """
     require_single_source(cluster_from, kubeconfig)
     if cluster_from:
@@ -111,7 +116,7 @@ async def _ready(cluster: Cluster) -> None:
         await asyncio.sleep(0.1)
     missing = "; ".join(cluster.waiting_for())
     what = f"the cluster did not answer within {_READY_SECONDS:.0f}s"
-    raise InputError(what, missing, "check the kubeconfig and its permissions")
+    raise NoAnswerError(what, missing, "check the kubeconfig and its permissions")
 
 
 @contextmanager
@@ -123,4 +128,5 @@ def _suggest_files(kubeconfig: Kubeconfig | None) -> Iterator[None]:
         if kubeconfig:
             raise
         fix = f"{error.fix}, or read cluster objects from files with --cluster-from DIR"
-        raise InputError(error.what, error.where, fix) from error
+        kind = NoAnswerError if isinstance(error, NoAnswerError) else InputError
+        raise kind(error.what, error.where, fix) from error

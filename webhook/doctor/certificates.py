@@ -163,8 +163,9 @@ async def _check_served(installation: Installation, trusted: _Trusted) -> list[F
 @check("clock")
 async def check_clock(installation: Installation) -> list[Finding]:
     """Compare the API server's clock with that of this host, and those of the schedulers with the API server's."""
+    api = readable("API server", installation.reader.api)
     before = installation.clock.wall()
-    server = readable("API server", await installation.reader.api.date())
+    server = readable("API server", await api.date())
     # The Date header is cut off at whole seconds; the local time is the middle between before and after.
     skew = server + 0.5 - (before + installation.clock.wall()) / 2
     findings = [_evaluate_skew("API server", skew, "this host", "check that NTP runs on both hosts")]

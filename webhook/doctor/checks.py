@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from webhook import names
-from webhook.cluster.reader import Reader, TimedTransport
+from webhook.cluster.files import FilesCluster
+from webhook.cluster.reader import FileGap, FileReader, ObjectReader, Reader, TimedTransport
 from webhook.doctor.certificates import check_certificates, check_clock
 from webhook.doctor.deployment import check_deployment, check_reach
 from webhook.doctor.effect import check_effect
@@ -41,7 +42,7 @@ _SETTINGS: Final = "settings"
 async def examine(
     api: TimedTransport, settings: Settings | None, manifests: Path, *, url: str = "", clock: Clock = REAL_TIME
 ) -> Report:
-    """Run every check.
+    """Run every check on a running cluster.
 
     Args:
         api: the connection to the API server.
@@ -56,7 +57,28 @@ async def examine(
     date = await api.date()
     if isinstance(date, Unavailable):
         raise InputError(f"the API server did not answer: {date.why}", fix="check the kubeconfig")
-    reader = Reader(api)
+    return await _examine(Reader(api), settings, manifests, url, clock)
+
+
+async def examine_files(
+    files: FilesCluster, settings: Settings | None, manifests: Path, *, url: str = "", clock: Clock = REAL_TIME
+) -> Report:
+    """Run every check on objects from files; what only a running cluster shows is ``unknown``.
+
+    Args:
+        files: the objects.
+        settings: None for those in the ConfigMap of the files.
+        manifests: the directory of the manifests.
+        url: ``https://HOST:PORT`` of a server outside the cluster; if empty, the settings' Service is checked.
+        clock: the source of time, and of sleep.
+
+    Raises:
+        InputError: the files hold no ConfigMap of settings, and no settings were passed.
+    """
+    return await _examine(FileReader(files), settings, manifests, url, clock)
+
+
+async def _examine(reader: ObjectReader, settings: Settings | None, manifests: Path, url: str, clock: Clock) -> Report:
     of_settings: list[Finding] = []
     if settings is None:
         settings, finding = await _read_settings(reader)
@@ -76,7 +98,7 @@ async def examine(
     return Report(tuple(itertools.chain(of_settings, trial, *groups, malformed)))
 
 
-async def _read_settings(reader: Reader) -> tuple[Settings | None, Finding]:
+async def _read_settings(reader: ObjectReader) -> tuple[Settings | None, Finding]:
     """The settings in the cluster, or None if they are invalid, without which nothing else can be checked."""
     calls = await reader.get(CONFIGURATIONS["MutatingWebhookConfiguration"], "", names.FIRST_CONFIGURATION)
     entries = [] if calls is None or isinstance(calls, Unavailable) else calls.own_entries
@@ -85,6 +107,9 @@ async def _read_settings(reader: Reader) -> tuple[Settings | None, Finding]:
     namespace = next((service.namespace for service in services if service and service.namespace), NAME)
     subject = f"ConfigMap {namespace}/{NAME}"
     config_map = await reader.get(CONFIG_MAPS, namespace, NAME)
+    if isinstance(config_map, FileGap):
+        fix = "use --config FILE, or add it to them"
+        raise InputError(f"the files hold no ConfigMap of namespace {namespace}", subject, fix)
     if isinstance(config_map, Unavailable):
         raise InputError(f"the settings cannot be read: {config_map.why}", subject, "use --config FILE")
     text = (config_map.data or {}).get(SETTINGS_KEY) if config_map else None

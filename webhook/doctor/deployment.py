@@ -117,10 +117,11 @@ async def check_reach(installation: Installation) -> list[Finding]:
     service = installation.settings.webhooks.service
     if installation.url:
         return []  # The server is not behind the Service.
-    why = await why_unreachable(installation.reader.api, service.namespace, service.name)
+    subject = f"Service {service.namespace}/{service.name}"
+    api = readable(subject, installation.reader.api)
+    why = await why_unreachable(api, service.namespace, service.name)
     if isinstance(why, Unavailable):
         return []  # Another check reports it: the metrics are read in the same way.
-    subject = f"Service {service.namespace}/{service.name}"
     if why:
         what = f"the API server does not reach a replica at port webhooks, so requests may not be evaluated: {why}"
         return [failure("unreachable", subject, what, REMEDY)]

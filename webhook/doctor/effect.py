@@ -54,10 +54,11 @@ async def _check_metrics(installation: Installation) -> list[Finding]:
     if installation.url:
         what = f"not read: the server at {installation.url} is not behind the Service"
         return [unknown("metrics-not-read", "metrics", what, "read /metrics at server.opsListen")]
+    api = readable("metrics", installation.reader.api)
     service = installation.settings.webhooks.service
     port = f"{quote(service.name)}:ops"
     path = f"/api/v1/namespaces/{quote(service.namespace)}/services/{port}/proxy/metrics"
-    text = await _read(installation.reader.api, path)
+    text = await _read(api, path)
     if isinstance(text, Unavailable):
         finding = unreadable(_CHECK, "metrics", text)
         return [finding if isinstance(text, Forbidden) else msgspec.structs.replace(finding, todo=_REACH)]

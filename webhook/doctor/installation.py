@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook import names
-from webhook.cluster.reader import Reader
+from webhook.cluster.reader import ObjectReader
 from webhook.errors import Unavailable
 from webhook.install.plan import shipped
 from webhook.install.registration import Manifest, RegistrationTarget, configurations
@@ -163,11 +163,12 @@ class Installation:
     """The argument of every check.
 
     Attributes:
+        reader: where the objects are read.
         url: ``https://HOST:PORT`` of a server outside the cluster; if empty, the settings' Service is used.
         manifests: the directory of the manifests.
     """
 
-    reader: Reader
+    reader: ObjectReader
     settings: Settings
     url: str
     manifests: Path

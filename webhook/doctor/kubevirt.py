@@ -8,10 +8,9 @@ from typing import Any, Final
 import msgspec
 
 from webhook import names
-from webhook.cluster.definitions import read_definitions
-from webhook.cluster.reader import SECONDS, Reader
+from webhook.cluster.reader import FileGap, ObjectReader
 from webhook.doctor.installation import Installation, title
-from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, warning
+from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, unreadable, warning
 from webhook.errors import InputError, Unavailable
 from webhook.k8s.resources import NODES_WITH_IMAGES, Resource
 from webhook.k8s.types.meta import Object, View
@@ -24,6 +23,7 @@ from webhook.kubevirt.types.views import KubeVirt, KubeVirtStatus
 from webhook.kubevirt.vm.size import has_memory
 from webhook.text import pluralize
 
+_KUBEVIRT: Final = "kubevirt"
 FIX: Final = "set an instancetype or a memory size in spec.virtualMachineTemplate.spec of these pools"
 _DEFAULTED: Final = "whose VMs have their size from a default instancetype"
 _POOL_KIND: Final = "VirtualMachinePool"
@@ -31,7 +31,7 @@ VMS: Final = msgspec.structs.replace(STORED_VMS, view=Object)
 _MAX_IMAGES: Final = 50
 
 
-@check("kubevirt")
+@check(_KUBEVIRT)
 async def check_kubevirt(installation: Installation) -> list[Finding]:
     """Check the KubeVirt object that its operator has deployed."""
     deployed = find_in_use(readable("KubeVirt", await installation.kubevirts()))
@@ -83,7 +83,9 @@ def _check_version(installation: Installation, kubevirt: KubeVirt, subject: str)
 
 async def _check_fields(installation: Installation, kubevirt: KubeVirt, subject: str) -> list[Finding]:
     """Whether the cluster's definitions can be read, and what differs between them and the tables of the release."""
-    definitions = await read_definitions(installation.reader.api, SECONDS)
+    definitions = await installation.reader.definitions()
+    if isinstance(definitions, FileGap):
+        return [unreadable(_KUBEVIRT, subject, definitions)]
     if isinstance(definitions, Unavailable):
         what = f"{definitions.why}; which fields KubeVirt knows is taken from tables by version"
         todo = "grant kubevirt-webhook get on the CustomResourceDefinitions in manifests/base/rbac.yaml"
@@ -198,7 +200,7 @@ async def check_pools(installation: Installation) -> list[Finding]:
     return [ok("size-by-default", _POOL_KIND, f"{what}: {abbreviate([pool.title for pool in pools])}", todo)]
 
 
-async def pools_of_defaults(reader: Reader) -> list[Pool] | Unavailable:
+async def pools_of_defaults(reader: ObjectReader) -> list[Pool] | Unavailable:
     """The pools that set no size and whose VMs got a default instancetype from kubevirt-webhook."""
     unsized: list[Pool] = []
     for resource in POOLS:

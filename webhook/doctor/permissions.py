@@ -119,14 +119,15 @@ async def _check_policies(installation: Installation) -> list[Finding]:
 
 @check(_RIGHTS)
 async def _check_permissions(installation: Installation) -> list[Finding]:
+    subject = f"ServiceAccount {installation.namespace}/{NAME}"
+    api = readable(subject, installation.reader.api)
     needed = list(_required_access(installation, managed=await installation.manages_certificates()))
     limit = asyncio.Semaphore(_AT_ONCE)
 
     async def ask(key: AccessKey) -> bool | Unavailable:
         async with limit:
-            return await is_allowed(installation.reader.api, key, SECONDS)
+            return await is_allowed(api, key, SECONDS)
 
-    subject = f"ServiceAccount {installation.namespace}/{NAME}"
     answers = [readable(subject, answer) for answer in await asyncio.gather(*map(ask, needed))]
     number = pluralize(len(needed), "permission")
     if missing := [_describe_access(key) for key, granted in zip(needed, answers, strict=True) if not granted]:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
 
+from webhook.cluster.reader import FileGap
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import Forbidden
 
@@ -67,6 +68,8 @@ ok: Final = functools.partial(_finding, "ok")
 
 def unreadable(check: str, subject: str, why: Unavailable) -> Finding:
     """The finding for what a check could not read; it names the permission if one is missing."""
+    if isinstance(why, FileGap):
+        return Finding(check, why.code, subject, "unknown", why.why, why.todo)
     todo = "run doctor again; if the result does not change, check the API server"
     if isinstance(why, Forbidden):
         todo = "grant this permission to the user that runs doctor"

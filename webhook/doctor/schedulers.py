@@ -15,8 +15,15 @@ import msgspec
 
 from webhook import names
 from webhook.cluster.access import is_allowed
-from webhook.cluster.reader import SECONDS
-from webhook.cluster.scheduler_health import DEFAULT_LEASE_SECONDS, POLL_SECONDS, HealthEvidence, Waiting, is_listed
+from webhook.cluster.reader import SECONDS, FileGap
+from webhook.cluster.scheduler_health import (
+    DEFAULT_LEASE_SECONDS,
+    POLL_SECONDS,
+    HealthEvidence,
+    LeaseState,
+    Waiting,
+    is_listed,
+)
 from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, Deployment, Installation, title
 from webhook.doctor.permissions import CLUSTER_ROLES, Role, service_account
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, unreadable, warning
@@ -24,7 +31,7 @@ from webhook.errors import InputError, Unavailable
 from webhook.facts import AccessKey, SchedulerHealth
 from webhook.install.schedulers.lint import DEFAULT_LEASE, LintTarget, Problem, is_configuration, lint, profiles_of
 from webhook.install.schedulers.render import NAME, UPSTREAM_ROLES, granted, needed
-from webhook.k8s.client.api import ApiConnectionError, fetch
+from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, fetch
 from webhook.k8s.resources import LEASES, PENDING_PODS, PODS
 from webhook.k8s.types.core import PendingPod
 from webhook.k8s.types.meta import unix_time
@@ -78,13 +85,16 @@ async def _check_health(installation: Installation, scheduler: SchedulerSettings
     if health_check.kind == "off":
         what = "its health check is off: VMs are assigned to it whether it is available or not"
         return [ok("health-check-off", subject, what)]
+    api = installation.reader.api
+    if isinstance(api, Unavailable):
+        return [await _check_lease(installation, scheduler, api)]
     pods = await installation.reader.all(
         PENDING_PODS, query={"fieldSelector": f"spec.schedulerName={scheduler.name},status.phase=Pending"}
     )
-    failures, health = await _evaluate_health(installation, scheduler, pods)
+    failures, health = await _evaluate_health(installation, api, scheduler, pods)
     if failures and health.state != "unavailable":
         return [unreadable(_CHECK, subject, each) for each in failures]
-    if health.state == "unavailable" and (unsynced := await _describe_unsynced(installation, scheduler)):
+    if health.state == "unavailable" and (unsynced := await _describe_unsynced(installation, api, scheduler)):
         what = f"it runs, but has not synced, so it places no pod: {unsynced}"
         command = '"kubevirt-webhook install --with scheduler" does so for the second one'
         return [failure("not-synced", subject, what, f"grant what its log says is missing; {command}")]
@@ -95,8 +105,27 @@ async def _check_health(installation: Installation, scheduler: SchedulerSettings
     return [finding(health.state, subject, f"{health.state}: {why}", todo)]
 
 
+async def _check_lease(installation: Installation, scheduler: SchedulerSettings, live: FileGap) -> Finding:
+    """Without a running cluster: whether there is a Lease with a holder. A copy shows neither renewals nor waiting."""
+    subject, health_check = f"scheduler {scheduler.name}", scheduler.health_check
+    if health_check.kind == "lease":
+        lease = await installation.reader.get(LEASES, health_check.namespace, health_check.name)
+        if isinstance(lease, Unavailable):
+            return unreadable(_CHECK, subject, lease)
+        state, now = LeaseState(f"{health_check.namespace}/{health_check.name}"), installation.clock.now()
+        state.observe(lease, now, installation.clock.wall())
+        health = state.health(now)
+        if lease is None or health.state == "unavailable":
+            finding, todo = _FINDINGS["unavailable"]
+            return finding("unavailable", subject, f"unavailable: {health.why}", todo)
+    return unreadable(_CHECK, subject, live)
+
+
 async def _evaluate_health(
-    installation: Installation, scheduler: SchedulerSettings, pods: tuple[PendingPod, ...] | Unavailable
+    installation: Installation,
+    api: Transport,
+    scheduler: SchedulerSettings,
+    pods: tuple[PendingPod, ...] | Unavailable,
 ) -> tuple[list[Unavailable], SchedulerHealth]:
     """What could not be read, and the result of the server's health check.
 
@@ -122,7 +151,7 @@ async def _evaluate_health(
         state.pods.record_check(waiting.uid, listed=is_listed(waiting, vmi))
     state.observe_watch(synced=not failures, problem=None, forbidden=False, staleness=0.0)
     while health_check.kind == "lease":
-        lease = await fetch(installation.reader.api, LEASES, health_check.namespace, health_check.name, SECONDS)
+        lease = await fetch(api, LEASES, health_check.namespace, health_check.name, SECONDS)
         state.lease.observe(lease, clock.now(), clock.wall())
         if isinstance(lease, Unavailable):
             failures.append(lease)
@@ -132,7 +161,7 @@ async def _evaluate_health(
     return failures, state.health(clock.now())
 
 
-async def _describe_unsynced(installation: Installation, scheduler: SchedulerSettings) -> str:
+async def _describe_unsynced(installation: Installation, api: Requests, scheduler: SchedulerSettings) -> str:
     """What the log of a running pod of a scheduler without a Lease waits for; empty: no such pod, or nothing of it.
 
     The pod is healthy for its kubelet: only its log says that it waits.
@@ -146,7 +175,7 @@ async def _describe_unsynced(installation: Installation, scheduler: SchedulerSet
             continue
         path = f"/api/v1/namespaces/{health_check.namespace}/pods/{pod.meta.name}/log"
         try:
-            status, body = await installation.reader.api.request("GET", path, _LOG, seconds=SECONDS)
+            status, body = await api.request("GET", path, _LOG, seconds=SECONDS)
         except ApiConnectionError:
             continue
         if status == 200 and (lines := _UNSYNCED.findall(body.decode(errors="replace"))):
@@ -172,7 +201,8 @@ async def _check_permissions(installation: Installation) -> list[Finding]:
         # Another binding may grant it.
         verb, group, resource = permission.verb, permission.group, permission.resource
         key = AccessKey(*service_account(NAME, NAME), "", (), verb, group, resource, "", "")
-        if not readable(subject, await is_allowed(installation.reader.api, key, SECONDS)):
+        api = readable(subject, installation.reader.api)
+        if not readable(subject, await is_allowed(api, key, SECONDS)):
             missing.append(str(permission))
     if missing:
         what = f"lacks {pluralize(len(missing), 'permission')} that kube-scheduler of this cluster's version needs: "

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from webhook import names
+from webhook.cluster.reader import FileGap
 from webhook.doctor import estimate
 from webhook.doctor.estimate import GuestDemand, Host, Inventory, SpreadEstimate, Version, VmGuest, deviation
 from webhook.doctor.installation import Installation
@@ -68,12 +69,17 @@ async def check_spread(installation: Installation) -> list[Finding]:
         return [ok("no-nodes", "nodes", what)]
     findings: list[Finding] = [*_check_zones(inventory, set(spreads.values()))]
     version = await _version(installation)
-    if isinstance(version, Unavailable):
+    if isinstance(version, FileGap):
+        findings.append(unreadable(_CHECK, "estimate", version))
+    elif isinstance(version, Unavailable):
         return [*findings, unreadable(_CHECK, "VMs", version)]
-    findings.append(_check_balance(inventory, version))
+    else:
+        findings.append(_check_balance(inventory, version))
     if not inventory.guests:
         return [*findings, ok("no-vms", "VMs", "0 VMs run on nodes that accept VMs")]
     findings += [_check_images(inventory), *_count_vms(inventory)]
+    if isinstance(version, Unavailable):
+        return findings
     return [*findings, *_describe_cures(inventory, estimate_cures(inventory, version))]
 
 
@@ -126,8 +132,11 @@ def _estimate_figures(spread: SpreadEstimate) -> dict[str, Any]:
 
 async def _version(installation: Installation) -> Version | Unavailable:
     """Major and minor version of the API server, because kube-scheduler does not report its own."""
+    api = installation.reader.api
+    if isinstance(api, Unavailable):
+        return api
     try:
-        status, body = await installation.reader.api.get("/version")
+        status, body = await api.get("/version")
         answer = msgspec.json.decode(body, type=dict[str, Any])
     except ApiConnectionError as error:
         return Unavailable(error.why)

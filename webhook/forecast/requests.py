@@ -133,6 +133,14 @@ def is_reviewed(value: Json) -> bool:
     return (kind, version.rpartition("/")[0]) in _BY_KIND or kind == "AdmissionReview" or _template(value) is not None
 
 
+def holds_reviewed(value: Json) -> bool:
+    """Whether it is a Template of OpenShift with objects that `is_reviewed` holds for: what it makes is not known."""
+    group, kind = str(value.get("apiVersion")).rpartition("/")[0], value.get("kind")
+    if (group, kind) != ("template.openshift.io", "Template"):
+        return False
+    return any(isinstance(each, dict) and is_reviewed(each) for each in value.get("objects") or ())
+
+
 class _Template(msgspec.Struct, frozen=True):
     """A kind whose objects make VMs or VMIs: where the template is, who makes it, and the first one, by parameters."""
 

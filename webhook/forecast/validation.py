@@ -407,7 +407,7 @@ def _schema(shape: structs.Shape) -> Json:
     if isinstance(shape, structs.List):
         return {"type": "array", "items": _schema(shape.item)}
     if isinstance(shape, structs.Map):
-        return {"type": "object", "additionalProperties": _OPEN}
+        return {"type": "object", "additionalProperties": _schema(shape.item)}
     if isinstance(shape, structs.Amount):
         return {_INT_OR_STRING: True, "pattern": _QUANTITY}
     if shape is structs.INT_OR_STRING_ALWAYS:

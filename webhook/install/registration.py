@@ -274,7 +274,8 @@ def check_url(url: str) -> None:
     Raises:
         InputError: the URL does not have the form ``https://HOST[:PORT]``.
     """
-    fix = "use https://HOST:PORT"
+    # Not HOST:PORT, which looks like a user and a password.
+    fix = "use for example https://192.0.2.1:8443"
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port

@@ -78,6 +78,8 @@ def parse_apart(data: bytes, where: str) -> Settings:
             check=False,
             env=environment,
             timeout=_VALIDATION_SECONDS,
+            # Ctrl-C is for this process alone.
+            start_new_session=True,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ValidationFailed(f"{where} was not validated: {error}") from error

@@ -117,3 +117,45 @@ def test_rendered_charts_come_from_standard_input(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert result.stdout.count("CREATE") == 1
     assert result.stderr.splitlines()[-1] == "1 object in 1 file: 1 patched; 2 of other kinds"
+
+
+def test_a_review_of_a_missing_namespace_is_named_by_its_request(tmp_path: Path) -> None:
+    """It was reported as "CREATE AdmissionReview default/", with advice that does not help."""
+    request = {
+        "uid": "1",
+        "operation": "UPDATE",
+        "kind": {"group": "kubevirt.io", "version": "v1", "kind": "VirtualMachine"},
+        "resource": {"group": "kubevirt.io", "version": "v1", "resource": "virtualmachines"},
+        "namespace": "elsewhere",
+        "name": "web",
+        "userInfo": {"username": "jane"},
+        "object": {},
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    (tmp_path / "review.json").write_text(json.dumps(review))
+
+    result = run("review", tmp_path / "review.json", *CLUSTER, "-o", "json")
+
+    assert result.exit_code == 3
+    found = json.loads(result.stdout)
+    named = [found[key] for key in ("operation", "kind", "namespace", "name", "user", "code")]
+    assert named == ["UPDATE", "VirtualMachine", "elsewhere", "web", "jane", "namespace-unreadable"]
+    assert "--namespace" not in found["message"]
+    assert [each["path"] for each in found["findings"]] == ["request.namespace"]
+
+
+@pytest.mark.parametrize(("kind", "status"), [("VirtualMachine", 3), ("ConfigMap", 0)])
+def test_a_template_of_openshift_is_not_taken_for_evaluated(tmp_path: Path, kind: str, status: int) -> None:
+    version = "kubevirt.io/v1" if kind == "VirtualMachine" else "v1"
+    template = {
+        "apiVersion": "template.openshift.io/v1",
+        "kind": "Template",
+        "metadata": {"name": "fedora", "namespace": "shop"},
+        "objects": [{"apiVersion": version, "kind": kind, "metadata": {"name": "${NAME}"}}],
+    }
+    (tmp_path / "template.yaml").write_text(yaml.safe_dump(template))
+
+    result = run("review", tmp_path / "template.yaml", *CLUSTER)
+
+    assert result.exit_code == status
+    assert ("oc process -f FILE" in result.stdout) is bool(status)

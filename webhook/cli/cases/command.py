@@ -20,7 +20,7 @@ from webhook.cli.cases.model import API_VERSION, KIND, TestFile, codes_of, diffe
 from webhook.cli.cases.model import read as read_test
 from webhook.cli.console import path_text
 from webhook.cli.inputs import Part, find, parse_release, read
-from webhook.cli.options import CLUSTER_FROM, PATH, VALIDATION, config_option, output_option
+from webhook.cli.options import CLUSTER_FROM, PATH, VALIDATION, InputPath, config_option, output_option
 from webhook.cli.review import formats
 from webhook.cli.review.evaluation import Evaluator, schemas_of_files
 from webhook.cli.review.result import Result
@@ -39,7 +39,7 @@ SchemasFor: TypeAlias = Callable[[FilesCluster, Path | str], Schemas | None]
 
 
 @click.command("test")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=InputPath())
 @click.option("--record", "recorded", type=PATH, metavar="FILE", help=_RECORD)
 @CLUSTER_FROM
 @config_option("the built-in defaults")

@@ -22,7 +22,15 @@ import msgspec
 from webhook.cli import inputs as given
 from webhook.cli import write
 from webhook.cli.inputs import Part, batches, connected, find, kubevirt_version, parse_release, read
-from webhook.cli.options import CLUSTER_FROM, SHOW_SECRETS, VALIDATION, config_option, kubeconfig_option, output_option
+from webhook.cli.options import (
+    CLUSTER_FROM,
+    SHOW_SECRETS,
+    VALIDATION,
+    InputPath,
+    config_option,
+    kubeconfig_option,
+    output_option,
+)
 from webhook.cli.review.evaluation import Evaluator, schemas_of_cluster, schemas_of_files
 from webhook.cli.review.formats import Github, Json, Junit, OutputFormat, Patch, Sarif, Text, Yaml
 from webhook.cli.review.result import Result, Summary
@@ -50,7 +58,7 @@ _LEAST_BYTES: Final = 1024 * 1024
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=InputPath(allow_dash=True))
 @click.option(
     "-n", "--namespace", metavar="NAMESPACE", help="Namespace of manifests that name none.  [default: default]"
 )

@@ -35,6 +35,10 @@ _DECISIONS: Final = {
     common.DRY_RUN_DENIED: "denied",
     common.NAMESPACE_UNREADABLE: "error",
 }
+_PROCESS: Final = (
+    "not evaluated: the objects of an OpenShift Template are reviewed once they are processed: "
+    "oc process -f FILE --local | kubevirt-webhook review -"
+)
 # Of metadata, what a manifest that is applied again does not have.
 _SET_BY_SERVER: Final = frozenset({"creationTimestamp", "generation", "managedFields", "resourceVersion", "uid"})
 
@@ -82,6 +86,8 @@ class Evaluator:
         value: dict[str, Any] = document.value
         shown = value if self.objects else None
         if isinstance(value.get("apiVersion"), str) and value.get("kind") and not requests.is_reviewed(value):
+            if requests.holds_reviewed(value):
+                return self._unsent(document, decision="error", message=_PROCESS, given=value if self.objects else None)
             message = _not_called("CREATE", str(value["kind"]))
             return self._unsent(document, matched=False, message=message, object=shown)
         deadline = asyncio.get_running_loop().time() + _SECONDS
@@ -109,26 +115,17 @@ class Evaluator:
         namespace = asked.request.get("namespace")
         if not namespace or await self.cluster.read(NamespaceKey(namespace, fresh=True), deadline) is not None:
             return None
-        named = _metadata(document.value).get("namespace")
+        is_review = document.value.get("kind") == "AdmissionReview"
+        named = is_review or _metadata(document.value).get("namespace")
         fix = "create it" if self.waits else "add it to the cluster's objects"
         other = "" if named or asked.origin else ", or name another one with --namespace"
         text = f"namespace {namespace} does not exist, so nothing is known of its policies; {fix}{other}"
-        return Finding(("metadata", "namespace"), text, common.NAMESPACE_UNREADABLE)
+        where = ("request" if is_review else "metadata", "namespace")
+        return Finding(where, text, common.NAMESPACE_UNREADABLE)
 
     async def _send(self, asked: requests.ReviewRequest, deadline: float) -> Result:
         request = asked.request
-        metadata = _metadata(request.get("object"))
-        result = Result(
-            file=asked.file,
-            line=asked.line,
-            uid=request.get("uid", ""),
-            operation=request.get("operation", ""),
-            kind=(request.get("kind") or {}).get("kind", ""),
-            namespace=request.get("namespace", ""),
-            name=str(request.get("name") or metadata.get("name") or metadata.get("generateName") or ""),
-            user=(request.get("userInfo") or {}).get("username", ""),
-            origin=asked.origin,
-        )
+        result = Result(file=asked.file, line=asked.line, origin=asked.origin, **_described(request))
         endpoints = await requests.endpoints(request, self.cluster, self.settings, deadline)
         for position, endpoint in enumerate(endpoints):
             try:
@@ -171,6 +168,8 @@ class Evaluator:
 
     def _unsent(self, document: Document, **fields: Any) -> Result:
         """The result for an object that is not sent."""
+        if document.value["kind"] == "AdmissionReview":
+            return Result(file=document.file, line=document.line, **_described(document.value["request"]), **fields)
         metadata = _metadata(document.value)
         return Result(
             file=document.file,
@@ -186,6 +185,19 @@ class Evaluator:
 def _metadata(obj: Any) -> dict[str, Any]:
     metadata = obj.get("metadata") if isinstance(obj, dict) else None
     return metadata if isinstance(metadata, dict) else {}
+
+
+def _described(request: dict[str, Any]) -> dict[str, Any]:
+    """What a result says of a request."""
+    metadata = _metadata(request.get("object"))
+    return {
+        "uid": request.get("uid", ""),
+        "operation": request.get("operation", ""),
+        "kind": (request.get("kind") or {}).get("kind", ""),
+        "namespace": request.get("namespace", ""),
+        "name": str(request.get("name") or metadata.get("name") or metadata.get("generateName") or ""),
+        "user": (request.get("userInfo") or {}).get("username", ""),
+    }
 
 
 def _not_called(operation: str, kind: str) -> str:

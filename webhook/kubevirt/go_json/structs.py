@@ -461,12 +461,12 @@ class Map(Recognized):
     """
 
     def __init__(self, item: Scalar) -> None:
-        self._item = item
+        self.item: Final = item
 
     @cached_property
     def exact(self) -> Any:
         """The type of the objects that are written as they stand."""
-        return _collection(dict, (str, self._item.exact), MAX_KEYS)
+        return _collection(dict, (str, self.item.exact), MAX_KEYS)
 
     def take(self, value: Any, live: bool, *, shared: bool = False) -> Any:
         """A copy of an object with free keys; ``OMITTED`` for an empty one that is written."""
@@ -480,7 +480,7 @@ class Map(Recognized):
             if not isinstance(key, str):
                 raise WrongValue("has a key that is not a string")
             try:
-                taken[key] = self._item.take(self._item.zero if item is None else item, live)
+                taken[key] = self.item.take(self.item.zero if item is None else item, live)
             except WrongValue as wrong:
                 wrong.path.append(f"[{key[:100]!r}]")
                 raise
