@@ -151,8 +151,7 @@ _MIGRATION: Final = (names.KUBEVIRT_GROUP, "v1", "virtualmachineinstancemigratio
 MIGRATIONS: Final = Resource(*_MIGRATION, True, Migration, _reduce_migration)
 # Of lists for caps: finished ones, of which KubeVirt keeps five of each VM, would be most of them.
 UNFINISHED: Final = Resource(
-    *(*_MIGRATION, True, Migration),
-    lambda migration: _reduce_migration(migration) if migration.is_unfinished else None,
+    *(*_MIGRATION, True, Migration), lambda migration: _reduce_migration(migration) if migration.is_unfinished else None
 )
 
 
