@@ -26,13 +26,7 @@ from webhook.admission.audit import (
 from webhook.admission.decision import Change, Reason
 
 WEB = AuditedObject("VirtualMachine", "demo", "web01")
-
-
 NOW = timestamp(1_700_000_000.25)
-
-
-def test_no_audit_takes_everything() -> None:
-    NoAudit().write(record())
 
 
 def test_every_field_is_described() -> None:
@@ -52,6 +46,7 @@ def test_the_kinds_of_records_are_told_apart() -> None:
     found = DriftRecord(SCHEMA, NOW, "u", endpoint, WEB, created, "would-patch", reasons, [change], None)
 
     assert [valid(one)["kind"] for one in (record(), fidelity, found)] == ["decision", "fidelity", "drift"]
+    NoAudit().write(record())
 
 
 @pytest.mark.parametrize(
@@ -67,19 +62,12 @@ def test_the_kinds_of_records_are_told_apart() -> None:
         {"freshness": {"namespaces": "old"}},
         {"extra": 1},
         {"kind": "other"},
+        *({missing: ...} for missing in ("time", "uid", "durationMs", "user")),
     ],
 )
 def test_what_is_no_record(change: dict[str, Any]) -> None:
-    line = valid(record()) | change
+    line = {name: value for name, value in (valid(record()) | change).items() if value is not ...}
     assert not STRICT.is_valid(line)
-    with pytest.raises(ValidationError):
-        describe(line)
-
-
-@pytest.mark.parametrize("missing", ["time", "uid", "durationMs", "user"])
-def test_a_record_without_a_field_is_none(missing: str) -> None:
-    line = valid(record())
-    del line[missing]
     with pytest.raises(ValidationError):
         describe(line)
 

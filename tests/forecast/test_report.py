@@ -53,21 +53,13 @@ def limits(**migrations: object) -> Limits:
     return limits_of(ClusterConfig.of({"migrations": migrations}), ())
 
 
-def test_kubevirts_own_limits() -> None:
+def test_limits_are_kubevirts_own_or_of_the_configuration() -> None:
     found = limits()
-
     assert (found.per_cluster, found.per_node, found.timeout_seconds_per_gib) == (5, 2, 150)
     assert (found.bandwidth, found.bandwidth_is_assumed) == (ASSUMED_BANDWIDTH, True)
 
-
-def test_limits_of_the_configuration() -> None:
-    found = limits(
-        parallelMigrationsPerCluster=9,
-        parallelOutboundMigrationsPerNode=3,
-        bandwidthPerMigration="64Mi",
-        completionTimeoutPerGiB=800,
-    )
-
+    counts = {"parallelMigrationsPerCluster": 9, "parallelOutboundMigrationsPerNode": 3, "completionTimeoutPerGiB": 800}
+    found = limits(**counts, bandwidthPerMigration="64Mi")
     assert (found.per_cluster, found.per_node, found.timeout_seconds_per_gib) == (9, 3, 800)
     assert (found.bandwidth, found.bandwidth_is_assumed) == (64 * 2**20, False)
 
@@ -125,19 +117,15 @@ def test_a_node_sends_two_at_a_time(jobs: int, rounds: int) -> None:
     one = START_SECONDS + GIB // ASSUMED_BANDWIDTH
 
     assert about([QueuedMigration("a", GIB)] * jobs, limits()) == rounds * one
-    assert at_most([QueuedMigration("a", GIB)] * jobs, limits()) == rounds * (START_SECONDS + 2 * 150), (
-        "KubeVirt counts whole gigabytes (10**9)"
-    )
+    # KubeVirt counts whole gigabytes (10**9).
+    assert at_most([QueuedMigration("a", GIB)] * jobs, limits()) == rounds * (START_SECONDS + 2 * 150)
 
 
 def test_the_cluster_sends_five_at_a_time() -> None:
     nodes = [QueuedMigration(f"n{number}", GIB) for number in range(10)]
 
     assert about(nodes, limits()) == 2 * about(nodes[:5], limits()) == 2 * about(nodes[:1], limits())
-
-
-def test_without_migrations_there_is_no_time() -> None:
-    assert about([QueuedMigration("a", GIB)], limits(parallelMigrationsPerCluster=0)) == 0
+    assert about(nodes, limits(parallelMigrationsPerCluster=0)) == 0
 
 
 JOBS = st.lists(st.builds(QueuedMigration, st.sampled_from("abc"), st.integers(0, 8 * GIB)), max_size=12)

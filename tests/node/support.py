@@ -95,20 +95,17 @@ class NodeInstallation(Access):
         """Wait until so many replicas are ready, and no others exist."""
 
         def are_ready() -> bool:
-            return (
-                len(self.ready_pods()) == number == len(self.admin.list("v1/pods", NAMESPACE, labelSelector=SELECTOR))
-            )
+            there = self.admin.list("v1/pods", NAMESPACE, labelSelector=SELECTOR)
+            return len(self.ready_pods()) == number == len(there)
 
         eventually(are_ready, what=f"{number} replicas to be ready", timeout=120)
 
     def apply(self, directory: str) -> None:
         """Apply a kustomization; returns once the rollout is complete, and fails with what the pods say."""
         self.kubectl("apply", "--server-side", "-k", directory, timeout=100)
-        where = ("-n", NAMESPACE)
-        done = self.kubectl(
-            *where, "rollout", "status", f"deployment/{NAMESPACE}", "--timeout=130s", check=False, timeout=140
-        )
-        assert done.returncode == 0, done.stderr + self.kubectl(*where, "describe", "pods", check=False).stdout
+        rollout = ("-n", NAMESPACE, "rollout", "status", f"deployment/{NAMESPACE}", "--timeout=130s")
+        done = self.kubectl(*rollout, check=False, timeout=140)
+        assert done.returncode == 0, done.stderr + self.kubectl("-n", NAMESPACE, "describe", "pods", check=False).stdout
 
     def is_trusted(self) -> bool:
         """Whether all webhook configurations exist, and all of their entries have a caBundle."""
@@ -117,10 +114,9 @@ class NodeInstallation(Access):
 
     def logs(self, word: str) -> list[str]:
         """The lines with a word in the logs of the replicas."""
-        found = (
-            self.kubectl("-n", NAMESPACE, "logs", pod["metadata"]["name"], check=False).stdout for pod in self.pods()
-        )
-        return [line for log in found for line in log.splitlines() if word in line]
+        names = [pod["metadata"]["name"] for pod in self.pods()]
+        logs = (self.kubectl("-n", NAMESPACE, "logs", name, check=False).stdout for name in names)
+        return [line for log in logs for line in log.splitlines() if word in line]
 
     def remove_everything(self) -> None:
         """Delete what was installed, by whatever tool; nothing calls replicas before they end."""

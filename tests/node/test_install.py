@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from pathlib import Path
+
+import pytest
 
 from tests.e2e.support.kube import KubeError, eventually
 from tests.e2e.support.objects import ensure_namespace
@@ -21,7 +22,6 @@ from .support import (
     NodeReviews,
     environment,
     interrupt,
-    kustomization,
 )
 
 
@@ -35,7 +35,7 @@ def test_an_upgrade_and_the_way_back_deny_nothing_and_miss_nothing(
 ) -> None:
     for image in (UPGRADED, IMAGE):
         installed.install(image)
-        assert {pod["spec"]["containers"][0]["image"] for pod in installed.ready_pods()} == {image}
+        assert installed.images() == {image}
         load.more()
 
     assert (load.denied, load.unchanged) == ([], 0)
@@ -92,7 +92,7 @@ def test_an_interrupted_installation_is_continued(installed: NodeInstallation, l
         assert interrupt(run) == 130
 
     installed.run("install")
-    assert {pod["spec"]["containers"][0]["image"] for pod in installed.ready_pods()} == {UPGRADED}
+    assert installed.images() == {UPGRADED}
     installed.install(IMAGE)
     assert (load.denied, load.unchanged) == ([], 0)
 
@@ -138,34 +138,18 @@ def test_pods_that_a_quota_denies_are_told_by_installer_and_doctor(node: NodeIns
 
 
 def test_a_volume_that_cannot_be_mounted_is_told_from_the_pods_events(installed: NodeInstallation) -> None:
-    volumes = [{"name": "more", "secret": {"secretName": "gone"}}]
-    pod = {
-        "volumes": volumes,
-        "containers": [{"name": "webhook", "volumeMounts": [{"name": "more", "mountPath": "/m"}]}],
-    }
-    change = {"spec": {"template": {"spec": pod}}}
-    installed.admin.patch(DEPLOYMENT[0], DEPLOYMENT[1], change, DEPLOYMENT[2], kind="strategic")
-    said = eventually(lambda: told_of_mounts(installed), what="the installer to tell of the volume")
-    assert 'secret "gone" not found' in said
+    container = {"name": "webhook", "volumeMounts": [{"name": "more", "mountPath": "/m"}]}
+    pod = {"volumes": [{"name": "more", "secret": {"secretName": "gone"}}], "containers": [container]}
+    kind, name, namespace = DEPLOYMENT
+    installed.admin.patch(kind, name, {"spec": {"template": {"spec": pod}}}, namespace, kind="strategic")
+
+    def told() -> str:
+        """What another run says once the kubelet has tried to mount it."""
+        said = installed.run("install", "--timeout=5", check=False).stderr
+        return said if "FailedMount" in said else ""
+
+    assert 'secret "gone" not found' in eventually(told, what="the installer to tell of the volume")
     installed.run("uninstall")
-
-
-def told_of_mounts(installed: NodeInstallation) -> str:
-    """What another run says once the kubelet has tried to mount it."""
-    said = installed.run("install", "--timeout=5", check=False).stderr
-    return said if "FailedMount" in said else ""
-
-
-def test_with_kustomize(node: NodeInstallation, tmp_path: Path) -> None:
-    node.run("uninstall")
-    directory = kustomization(tmp_path)
-    node.apply(directory)
-
-    assert node.images() == {IMAGE}
-    bundles = "jsonpath={.webhooks[*].clientConfig.caBundle}"
-    kind = "validatingwebhookconfiguration"
-    assert eventually(lambda: node.kubectl("get", kind, NAMESPACE, "-o", bundles).stdout, what="caBundles")
-    node.remove_everything()
 
 
 def test_without_an_image_of_ones_own_no_registry_is_asked(node: NodeInstallation) -> None:
@@ -180,8 +164,6 @@ def test_without_an_image_of_ones_own_no_registry_is_asked(node: NodeInstallatio
         eventually(lambda: reasons() == {"InvalidImageName"}, what="kubelets to look at the image's name")
     finally:
         node.run("uninstall")
-    try:
+    with pytest.raises(KubeError) as caught:
         node.admin.get(*DEPLOYMENT)
-        raise AssertionError("the Deployment exists")
-    except KubeError as error:
-        assert error.status == 404
+    assert caught.value.status == 404

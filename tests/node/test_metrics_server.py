@@ -21,37 +21,37 @@ PORT = 10443
 AUTOSCALERS = "autoscaling/v2/horizontalpodautoscalers"
 METRICS = f"/apis/metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/pods"
 SYSTEM = "kube-system"
-SERVICE: Json = {
-    "apiVersion": "v1",
-    "kind": "Service",
-    "metadata": {"name": "metrics-server", "namespace": SYSTEM},
-    "spec": {"ports": [{"name": "https", "port": 443, "targetPort": PORT, "protocol": "TCP"}]},
-}
-SLICE: Json = {
-    "apiVersion": "discovery.k8s.io/v1",
-    "kind": "EndpointSlice",
-    "metadata": {
-        "name": "metrics-server",
-        "namespace": SYSTEM,
-        "labels": {"kubernetes.io/service-name": "metrics-server"},
+NAME = {"name": "metrics-server", "namespace": SYSTEM}
+HTTPS = {"name": "https", "protocol": "TCP"}
+MANIFESTS: list[Json] = [
+    {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": NAME,
+        "spec": {"ports": [{**HTTPS, "port": 443, "targetPort": PORT}]},
     },
-    "addressType": "IPv4",
-    "ports": [{"name": "https", "port": PORT, "protocol": "TCP"}],
-    "endpoints": [{"addresses": [NodeCluster.ADDRESSES[0]], "conditions": {"ready": True}}],
-}
-API: Json = {
-    "apiVersion": "apiregistration.k8s.io/v1",
-    "kind": "APIService",
-    "metadata": {"name": "v1beta1.metrics.k8s.io"},
-    "spec": {
-        "group": "metrics.k8s.io",
-        "version": "v1beta1",
-        "service": {"name": "metrics-server", "namespace": SYSTEM},
-        "insecureSkipTLSVerify": True,
-        "groupPriorityMinimum": 100,
-        "versionPriority": 100,
+    {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {**NAME, "labels": {"kubernetes.io/service-name": "metrics-server"}},
+        "addressType": "IPv4",
+        "ports": [{**HTTPS, "port": PORT}],
+        "endpoints": [{"addresses": [NodeCluster.ADDRESSES[0]], "conditions": {"ready": True}}],
     },
-}
+    {
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {"name": "v1beta1.metrics.k8s.io"},
+        "spec": {
+            "group": "metrics.k8s.io",
+            "version": "v1beta1",
+            "service": NAME,
+            "insecureSkipTLSVerify": True,
+            "groupPriorityMinimum": 100,
+            "versionPriority": 100,
+        },
+    },
+]
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def metrics_server(node: NodeInstallation) -> Iterator[None]:
     process = Process("metrics-server", command, node.directory / "logs" / "metrics-server.log")
     process.start()
     process.wait_ready(lambda: accepts(NodeCluster.ADDRESSES[0], PORT))
-    for manifest in (SERVICE, SLICE, API):
+    for manifest in MANIFESTS:
         node.admin.apply(manifest)
     yield
     # An API whose server is gone would keep namespaces from being deleted.
